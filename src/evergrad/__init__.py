@@ -1,0 +1,1 @@
+"""evergrad: tensors, exact gradients and accounted memory, with PyTorch's names."""

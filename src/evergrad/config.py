@@ -1,0 +1,32 @@
+"""Process-wide settings, and the only place that reads the environment.
+
+Everything a thread may set for itself (grad mode, trace, generator) lives in
+:mod:`evergrad.core.state` instead.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def _bytes_from_environment(name: str, default: int) -> int:
+    text = os.environ.get(name)
+    if text is None:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        raise ValueError(f"{name}={text!r} is not a number of bytes, as in {name}=1073741824") from None
+    if value < 0:
+        raise ValueError(f"{name}={text!r} is negative; 0 turns the pool off")
+    return value
+
+
+# Released large buffers kept for reuse, at most this many bytes in all.
+POOL_CAP_BYTES = _bytes_from_environment("EVERGRAD_POOL_BYTES", 1 << 30)
+
+# Buffers below this are left to NumPy's allocator, which already recycles them.
+POOL_MIN_BYTES = 128 * 1024
+
+# Fill released buffers with 0xA5, so that a read of released memory shows.
+POISON = os.environ.get("EVERGRAD_POISON", "") not in ("", "0")

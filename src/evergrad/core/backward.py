@@ -1,0 +1,409 @@
+"""The walk back over a graph: newest node first, off a heap, without recursion.
+
+Two ways to run a node's derivative share the walk: on arrays, which is fast and records nothing,
+and on tensors through ``bind``, which records (``create_graph``) or traces. A kept value is
+released when its node has run, a cotangent when it has been used; what arrives at a leaf is adopted
+or added in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.bind import bind, interpret, write_result
+from evergrad.core.node import (
+    GraphNode,
+    Leaf,
+    Node,
+    Packed,
+    freed_error,
+    unpack,
+    verify,
+)
+from evergrad.core.op import BORROWED, FRESH, TABLE, Plan
+from evergrad.core.quiet import QUIET, numpy_errors
+from evergrad.core.shapes import TensorType, tensor_type
+from evergrad.core.site import describe
+from evergrad.core.state import STATE, using
+from evergrad.core.tensor import Tensor, current_node, detached, fresh, from_array, on_storage
+from evergrad.core.trace import Var
+from evergrad.errors import GradientError
+from evergrad.memory import pool
+from evergrad.memory.ledger import GRADIENT, LEDGER
+
+
+class Sums:
+    """The cotangents that have arrived at one node, and which of them may be added to in place."""
+
+    __slots__ = ("node", "owned", "values")
+
+    def __init__(self, node: GraphNode, count: int) -> None:
+        self.node = node
+        self.values: list[Any] = [None] * count
+        self.owned = [False] * count
+
+
+def run_backward(
+    roots: Sequence[tuple[GraphNode, int, Any]],
+    *,
+    keep_graph: bool,
+    create_graph: bool,
+    targets: dict[tuple[int, int], list[int]] | None = None,
+    target_nodes: Sequence[GraphNode] = (),
+    accumulate: bool = True,
+) -> list[Any]:
+    """Carry cotangents from the roots to the leaves.
+
+    ``roots`` are (node, which result, cotangent tensor). With ``targets`` — (node number, result)
+    to positions — the cotangents arriving there are returned, only nodes on the way to them run,
+    and leaves are left alone unless ``accumulate`` is set.
+    """
+    walk = _Walk(keep_graph, create_graph, targets, target_nodes, accumulate, roots)
+    with using(grad=create_graph, saved_hooks=None):
+        token = numpy_errors.set(QUIET)
+        try:
+            walk.run()
+        finally:
+            numpy_errors.reset(token)
+            LEDGER.live -= walk.pending_bytes
+    return walk.found
+
+
+class _Walk:
+    def __init__(
+        self,
+        keep_graph: bool,
+        create_graph: bool,
+        targets: dict[tuple[int, int], list[int]] | None,
+        target_nodes: Sequence[GraphNode],
+        accumulate: bool,
+        roots: Sequence[tuple[GraphNode, int, Any]],
+    ) -> None:
+        state = STATE.get()
+        self.keep_graph = keep_graph
+        self.on_tensors = create_graph or state.trace is not None
+        self.anomaly = state.anomaly
+        self.targets = targets
+        self.accumulate = accumulate
+        self.found: list[Any] = []
+        self.pending_bytes = 0
+        self.waiting: dict[int, Sums] = {}
+        self.heap: list[int] = []
+        self.useful: dict[int, bool] | None = None
+        if targets is not None:
+            self.found = [None] * sum(len(places) for places in targets.values())
+            self.useful = _leads_to(roots, target_nodes)
+        for node, index, cotangent in roots:
+            value = cotangent if self.on_tensors else cotangent._value
+            self.arrive(node, index, value, False)
+
+    # -- arriving ---------------------------------------------------------------------------
+
+    def arrive(self, node: GraphNode, index: int, value: Any, owned: bool) -> None:
+        """Add a cotangent to what a node has got so far."""
+        useful = self.useful
+        if useful is not None and not useful.get(node.seq, False):
+            return
+        if (
+            node.__class__ is Leaf
+            and node.hooks is None  # type: ignore[attr-defined]
+            and node.accumulated is None  # type: ignore[attr-defined]
+            and self.targets is None
+        ):
+            self.deposit(node, value, owned)  # type: ignore[arg-type]
+            return
+        seq = node.seq
+        sums = self.waiting.get(seq)
+        if sums is None:
+            count = 1 if node.__class__ is Leaf else len(node.out_types())  # type: ignore[attr-defined]
+            sums = self.waiting[seq] = Sums(node, count)
+            heappush(self.heap, -seq)
+        held = sums.values[index]
+        if held is None:
+            sums.values[index] = value
+            sums.owned[index] = owned
+            if owned:
+                LEDGER.live += value.nbytes
+                self.pending_bytes += value.nbytes
+                if LEDGER.live > LEDGER.peak:
+                    LEDGER.peak = LEDGER.live
+        elif self.on_tensors:
+            sums.values[index] = held + value
+        elif sums.owned[index]:
+            np.add(held, value, out=held)
+        else:
+            total = pool.empty(held.shape, held.dtype)
+            np.add(held, value, out=total)
+            sums.values[index] = total
+            sums.owned[index] = True
+            LEDGER.live += total.nbytes
+            self.pending_bytes += total.nbytes
+
+    def deposit(self, leaf: Leaf, value: Any, owned: bool) -> None:
+        """Add to a leaf's gradient."""
+        if self.targets is not None and not self.accumulate:
+            return
+        tensor = leaf.owner()
+        if tensor is None:  # nobody can look at the gradient any more
+            return
+        grad = tensor._grad
+        if self.on_tensors:
+            if grad is None:
+                # Kept apart from what others hold, so that later sums cannot reach them.
+                tensor._grad = bind(TABLE["clone"], value)
+                tensor._grad._storage.tag(GRADIENT)
+            elif STATE.get().grad:
+                tensor._grad = grad + value
+            else:
+                write_result("accumulate", grad, grad + value)
+            return
+        if grad is None:
+            tensor._grad = _adopt(value, owned)
+            return
+        if isinstance(grad._storage.value, Var) or not isinstance(grad._value, np.ndarray):
+            raise GradientError("the gradient of a leaf is a traced tensor outside its trace")
+        np.add(grad._value, value, out=grad._value)
+        grad._storage.version += 1
+
+    # -- running ----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        heap, waiting = self.heap, self.waiting
+        on_tensors = self.on_tensors
+        while heap:
+            sums = waiting.pop(-heappop(heap))
+            node, values, owned = sums.node, sums.values, sums.owned
+            for value, own in zip(values, owned, strict=True):
+                if own:
+                    LEDGER.live -= value.nbytes
+                    self.pending_bytes -= value.nbytes
+            if node.hooks is not None:
+                self.call_result_hooks(node, values, owned)
+            if self.targets is not None:
+                self.collect(node, values, owned)
+            if node.__class__ is Leaf:
+                self.finish_leaf(node, values[0], owned[0])  # type: ignore[arg-type]
+                continue
+            if self.useful is not None and not self.parents_useful(node):
+                continue
+            sums = None  # type: ignore[assignment]
+            if node.__class__ is Node:
+                plan = node.plan  # type: ignore[attr-defined]
+                if len(values) > 1:
+                    self.fill_missing(node, values)
+                if on_tensors:
+                    grads = self.run_on_tensors(node, values)  # type: ignore[arg-type]
+                    sources: Any = (BORROWED,) * len(grads)
+                else:
+                    arrays = node.saved_arrays()  # type: ignore[attr-defined]
+                    arrays += values
+                    grads = plan.run(arrays)
+                    sources = plan.sources
+                if not self.keep_graph and node.saved:  # type: ignore[attr-defined]
+                    node.saved = None  # type: ignore[attr-defined]
+            else:
+                grads = node.run(values, on_tensors, self.keep_graph)  # type: ignore[attr-defined]
+                sources = (BORROWED,) * len(grads)
+            if self.anomaly:
+                self.check_finite(node, grads)
+            if node.hooks is not None and node.hooks.after:
+                grads = self.call_node_hooks(node, grads, values)
+                sources = (BORROWED,) * len(grads)
+            parents = node.parents
+            indices = node.indices  # type: ignore[attr-defined]
+            i = 0
+            for parent in parents:
+                grad = grads[i]
+                if parent is not None and grad is not None:
+                    source = sources[i]
+                    own = source == FRESH or (source >= 0 and owned[source])
+                    self.arrive(parent, 0 if indices is None else indices[i], grad, own)
+                i += 1
+
+    def parents_useful(self, node: GraphNode) -> bool:
+        useful = self.useful
+        assert useful is not None
+        return any(p is not None and useful.get(p.seq, False) for p in node.parents)
+
+    def run_on_tensors(self, node: Node, cotangents: list[Tensor]) -> list[Tensor | None]:
+        plan = node.plan
+        values = saved_tensors(node)
+        return list(interpret(plan.graph, *values, *cotangents))
+
+    def fill_missing(self, node: Any, values: list[Any]) -> None:
+        """Results that nobody used have a cotangent of zero."""
+        for i, type in enumerate(node.out_types()):
+            if values[i] is None:
+                values[i] = self.zeros(type)
+
+    def zeros(self, type: TensorType) -> Any:
+        if self.on_tensors:
+            return bind(TABLE["full"], 0.0, size=type.shape, dtype=type.dtype)
+        return np.zeros(type.shape, type.dtype.np)
+
+    def finish_leaf(self, leaf: Leaf, value: Any, owned: bool) -> None:
+        self.deposit(leaf, value, owned)
+        if leaf.accumulated and (self.targets is None or self.accumulate):
+            tensor = leaf.owner()
+            for hook in list(leaf.accumulated.values()):
+                hook(tensor)
+
+    def collect(self, node: GraphNode, values: list[Any], owned: list[bool]) -> None:
+        """Keep what arrived at a target, in memory that nothing else will touch."""
+        assert self.targets is not None
+        for index, value in enumerate(values):
+            for place in self.targets.get((node.seq, index), ()):
+                if value is None or self.on_tensors:
+                    self.found[place] = value
+                else:
+                    self.found[place] = from_array(value if owned[index] else value.copy())
+                    owned[index] = False
+
+    # -- hooks and checks -------------------------------------------------------------------
+
+    def as_tensor(self, value: Any, type: TensorType | None = None) -> Any:
+        if value is None or isinstance(value, Tensor):
+            return value
+        return from_array(value)
+
+    def from_tensor(self, value: Any) -> Any:
+        if value is None or self.on_tensors:
+            return value
+        return value.array()
+
+    def call_result_hooks(self, node: GraphNode, values: list[Any], owned: list[bool]) -> None:
+        hooks = node.hooks
+        assert hooks is not None
+        if hooks.before:
+            given = tuple(self.as_tensor(v) for v in values)
+            for hook in list(hooks.before.values()):
+                changed = hook(given)
+                if changed is not None:
+                    given = tuple(changed)
+            values[:] = [self.from_tensor(v) for v in given]
+            owned[:] = [False] * len(owned)
+        for index, on_result in hooks.on_result.items():
+            if values[index] is None:
+                continue
+            for hook in list(on_result.values()):
+                given_one = self.as_tensor(values[index])
+                changed = hook(given_one)
+                owned[index] = False
+                if changed is not None:
+                    _check_replacement(node, changed, given_one)
+                    values[index] = self.from_tensor(changed)
+        for index, owner in hooks.retained.items():
+            tensor = owner()
+            if values[index] is not None and tensor is not None:
+                held = self.as_tensor(values[index])
+                if tensor._grad is not None:
+                    held = tensor._grad + held
+                elif not self.on_tensors:
+                    held = bind(TABLE["clone"], held)
+                tensor._grad = held
+
+    def call_node_hooks(self, node: GraphNode, grads: Any, values: list[Any]) -> list[Any]:
+        assert node.hooks is not None
+        given = tuple(self.as_tensor(g) for g in grads)
+        for hook in list(node.hooks.after.values()):
+            changed = hook(given, tuple(self.as_tensor(v) for v in values))
+            if changed is not None:
+                given = changed if isinstance(changed, tuple) else (changed,)
+        return [self.from_tensor(g) for g in given]
+
+    def check_finite(self, node: Any, grads: Sequence[Any]) -> None:
+        for i, grad in enumerate(grads):
+            array = grad._value if isinstance(grad, Tensor) else grad
+            if not isinstance(array, np.ndarray) or array.dtype.kind not in "fcV":
+                continue
+            if np.isnan(array).any():
+                raise RuntimeError(
+                    f"Function '{node.name()}' returned nan values in its {i}th output.\n"
+                    f"  computed forward by: {describe(node.site)}"
+                )
+
+
+def _check_replacement(node: GraphNode, changed: Any, given: Tensor) -> None:
+    if not isinstance(changed, Tensor) or not changed._type.same(given._type):
+        got = changed._type if isinstance(changed, Tensor) else type(changed).__name__
+        raise RuntimeError(
+            f"a hook on the gradient of a result of {node.name()} returned {got}; it must return "
+            f"None or a {given._type}"
+        )
+
+
+def saved_tensors(node: Node) -> list[Any]:
+    """The values a node kept, as tensors with their history."""
+    if node.saved is None:
+        raise freed_error(node)
+    rule = node.plan.rule
+    count = len(rule.types)
+    tensors: list[Any] = []
+    for i, entry in zip(node.plan.saves, node.saved, strict=True):
+        if i < count:
+            parent, type = node.parents[i], rule.operands[i]
+            index = 0 if node.indices is None else node.indices[i]
+        else:
+            parent, type, index = node, rule.out_types[i - count], i - count
+        if entry.__class__ is Packed:
+            source = unpack(entry, node)
+            tensor = on_storage(source._value, type, source._storage, None)
+        else:
+            value, storage, _, _ = entry
+            if storage is None:
+                tensors.append(value)
+                continue
+            verify(node, entry)
+            # The handle shows the value as it was saved; versions have just been compared.
+            if isinstance(value, Var):
+                tensor = fresh(value, type)
+            else:
+                tensor = on_storage(value, type, storage, None)
+        tensor._node, tensor._index = parent, index
+        tensors.append(tensor)
+    return tensors
+
+
+def _leads_to(
+    roots: Sequence[tuple[GraphNode, int, Any]], targets: Sequence[GraphNode]
+) -> dict[int, bool]:
+    """For each node between the roots and the targets, whether a target can be reached from it."""
+    wanted = {node.seq: True for node in targets}
+    oldest = min(wanted, default=0)
+    seen: dict[int, GraphNode] = {node.seq: node for node, _, _ in roots}
+    heap = [-seq for seq in seen]
+    heap.sort()
+    order: list[int] = []
+    while heap:
+        seq = -heappop(heap)
+        order.append(seq)
+        if seq < oldest:
+            continue
+        for parent in seen[seq].parents:
+            if parent is not None and parent.seq not in seen:
+                seen[parent.seq] = parent
+                heappush(heap, -parent.seq)
+    useful: dict[int, bool] = {}
+    for seq in reversed(order):
+        useful[seq] = seq in wanted or any(
+            p is not None and useful.get(p.seq, False) for p in seen[seq].parents
+        )
+    return useful
+
+
+def _adopt(array: np.ndarray[Any, Any], owned: bool) -> Tensor:
+    """Make an array a leaf's gradient: as it is if nobody else holds it, else a copy."""
+    base = array.base
+    whole = base is None or getattr(base, "nbytes", 0) <= 1.25 * array.nbytes + 8192
+    if not (owned and whole and array.flags.c_contiguous):
+        copy = pool.empty(array.shape, array.dtype)
+        np.copyto(copy, array)
+        array = copy
+    grad = from_array(array)
+    grad._storage.tag(GRADIENT)
+    return grad

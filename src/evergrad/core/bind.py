@@ -1,0 +1,595 @@
+"""The one door through which every op goes.
+
+:func:`bind` asks the row for its rule, then either evaluates with NumPy or writes an equation, and
+records a node if a gradient may be asked for. :func:`assign` is the only write there is.
+Nothing else in the engine looks at the mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from evergrad.core.node import GraphNode, Leaf, Node, Packed, keep
+from evergrad.core.op import TABLE, Op, Rule
+from evergrad.core.quiet import QUIET, numpy_errors
+from evergrad.core.shapes import TensorType
+from evergrad.core.site import user_site
+from evergrad.core.state import STATE, State, using
+from evergrad.core.storage import Storage
+from evergrad.core.tensor import (
+    Step,
+    Tensor,
+    View,
+    _new,
+    current_node,
+    detached,
+    fresh,
+    on_storage,
+)
+from evergrad.core.trace import Graph, Trace, Var
+from evergrad.errors import TraceError
+
+Scalar = (bool, int, float, complex)
+
+# A view that took more steps than this is described by one as_strided step instead.
+_LONGEST_CHAIN = 6
+
+
+def bind(op: Op, *args: Any, **attrs: Any) -> Any:
+    """Apply an op to tensors (and Python numbers)."""
+    if len(args) == 2:
+        a, b = args
+        ta = a._type if isinstance(a, Tensor) else a.__class__
+        tb = b._type if isinstance(b, Tensor) else b.__class__
+        types: tuple[Any, ...] = (ta, tb)
+    else:
+        types = tuple([a._type if isinstance(a, Tensor) else a.__class__ for a in args])
+    key = (types, tuple(attrs.items())) if attrs else types
+    rule = op.rules.get(key)
+    if rule is None:
+        plain = tuple([_as_operand(op, a) for a in args])
+        if any(p is not a for p, a in zip(plain, args, strict=True)):
+            return bind(op, *plain, **attrs)
+        rule = op.resolve(key, types, attrs)
+    if rule.casts is not None:
+        args = tuple(
+            [a if c is None else cast(a, c) for a, c in zip(args, rule.casts, strict=True)]
+        )
+        return bind(op, *args, **attrs)
+    state = STATE.get()
+    if state.trace is not None:
+        trace = _owner(state.trace, op, args)
+        if trace is not None:
+            return _emit(trace, state, rule, args)
+    if op.alias:
+        return _evaluate_view(state, rule, args)
+    token = numpy_errors.set(QUIET)
+    try:
+        if len(args) == 2:
+            value = rule.run(
+                a._value if isinstance(a := args[0], Tensor) else a,
+                b._value if isinstance(b := args[1], Tensor) else b,
+            )
+        else:
+            value = rule.run(*[a._value if isinstance(a, Tensor) else a for a in args])
+    except MemoryError:
+        raise _out_of_memory(rule) from None
+    finally:
+        numpy_errors.reset(token)
+    if rule.single:
+        type = rule.out_types[0]
+        out = _new(Tensor)
+        out._value = value
+        out._type = type
+        out._storage = Storage(value, type, type.nbytes)
+        out._node = None
+        out._index = 0
+        out._view = None
+        out._leaf = None
+        out._grad = None
+        if state.grad and rule.differentiable:
+            _record(state, rule, args, (out,))
+        return out
+    outs = tuple([fresh(v, t) for v, t in zip(value, rule.out_types, strict=True)])
+    if state.grad and rule.differentiable:
+        _record(state, rule, args, outs)
+    return outs
+
+
+def _as_operand(op: Op, arg: Any) -> Any:
+    """Accept NumPy numbers and subclasses of Python's; refuse anything else by name."""
+    if isinstance(arg, Tensor) or arg.__class__ in Scalar:
+        return arg
+    if isinstance(arg, np.generic):
+        return arg.item()
+    for kind in Scalar:
+        if isinstance(arg, kind):
+            return kind(arg)
+    raise TypeError(
+        f"{op.name}(): an argument must be a Tensor or a number, not {type(arg).__name__}"
+    )
+
+
+def cast(tensor: Tensor, dtype: Any) -> Tensor:
+    """The same numbers in another element type."""
+    return tensor if tensor._type.dtype is dtype else bind(TABLE["cast"], tensor, dtype=dtype)
+
+
+def _out_of_memory(rule: Rule) -> MemoryError:
+    from evergrad.memory.reports import out_of_memory
+
+    size = sum(t.nbytes for t in rule.out_types)
+    return out_of_memory(f"{rule.op.name} could not get {size:,} bytes for {rule.out_types}")
+
+
+# -- history ------------------------------------------------------------------------------------
+
+
+def _record(
+    state: State,
+    rule: Rule,
+    args: tuple[Any, ...],
+    outs: tuple[Tensor, ...],
+    traced: tuple[Any, ...] | None = None,
+) -> Node | None:
+    """Give the results a node, if any argument asks for a gradient.
+
+    ``traced`` are the arguments as values of the running trace, where there is one.
+    """
+    needs = 0
+    bit = 1
+    parents: list[GraphNode | None] = []
+    indices: list[int] | None = None
+    for i, arg in enumerate(args):
+        node = None
+        if isinstance(arg, Tensor):
+            node = arg._node if arg._view is None else current_node(arg)
+            if node is not None:
+                needs |= bit
+                if arg._index:
+                    if indices is None:
+                        indices = [0] * len(args)
+                    indices[i] = arg._index
+        parents.append(node)
+        bit += bit
+    if not needs:
+        return None
+    plan = rule.plans.get(needs)
+    if plan is None:
+        plan = rule.plan(needs)
+    saves = plan.saves
+    if saves:
+        kept: list[Any] = []
+        count = len(args)
+        for i in saves:
+            value = args[i] if i < count else outs[i - count]
+            if isinstance(value, Tensor):
+                if state.saved_hooks is not None:
+                    kept.append(_pack(state, value, i >= count))
+                elif traced is not None and i < count:
+                    kept.append(keep(traced[i], value._storage))
+                else:
+                    kept.append(keep(value._value, value._storage))
+            else:
+                kept.append((value, None, 0, None))
+        saved: tuple[Any, ...] = tuple(kept)
+    else:
+        saved = ()
+    node = Node(plan, tuple(parents), None if indices is None else tuple(indices), saved)
+    for j, out in enumerate(outs):
+        if out._type.dtype.category >= 2:
+            out._node = node
+            out._index = j
+    return node
+
+
+def _pack(state: State, tensor: Tensor, is_result: bool) -> Packed:
+    """Hand a value to the pack hook; a result is detached, so that it does not hold its node."""
+    assert state.saved_hooks is not None
+    pack, unpack = state.saved_hooks
+    with using(saved_hooks=None):
+        given = detached(tensor) if is_result else tensor
+        return Packed(pack(given), unpack, tensor._type)
+
+
+# -- views --------------------------------------------------------------------------------------
+
+
+def _evaluate_view(state: State, rule: Rule, args: tuple[Any, ...]) -> Tensor:
+    source: Tensor = args[0]
+    if rule.op.alias == "reshape" and not viewable(source._value, rule.out_types[0].shape):
+        args = (source,) = (bind(TABLE["clone"], source),)
+    value = rule.run(source._value)
+    out = on_storage(value, rule.out_types[0], source._storage, None)
+    out._view = _view_after(state, source, rule, value)
+    if state.grad and rule.differentiable:
+        _record(state, rule, args, (out,))
+    return out
+
+
+def viewable(array: Any, shape: tuple[int, ...]) -> bool:
+    """Whether a reshape of this array needs no copy."""
+    if array.flags.c_contiguous:
+        return True
+    try:
+        array.reshape(shape, copy=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _view_after(state: State, source: Tensor, rule: Rule, layout: Any) -> View:
+    view = source._view
+    chain = () if view is None else view.chain
+    base = source if view is None or view.base is None else view.base
+    hidden = not state.grad
+    if rule.op.name == "as_strided" or len(chain) > _LONGEST_CHAIN:
+        chain = (_as_one_step(source, layout),)
+        # The step starts at the storage; from a leaf that is itself a view it cannot be retraced.
+        hidden = hidden or base._view is not None
+    else:
+        chain = (*chain, (rule.op, rule.attrs))
+    if hidden:
+        return View(None, chain, source._storage.version, from_no_grad=base)
+    return View(base, chain, source._storage.version)
+
+
+def _as_one_step(source: Tensor, layout: Any) -> Step:
+    whole = source._storage.value
+    whole = whole.layout if isinstance(whole, Var) else whole
+    size = layout.itemsize
+    start = layout.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+    attrs = {
+        "size": tuple(layout.shape),
+        "stride": tuple(s // size for s in layout.strides),
+        "offset": int(start) // size,
+        "base_stride": tuple(s // whole.itemsize for s in whole.strides),
+    }
+    return TABLE["as_strided"], attrs
+
+
+def _replay(value: Tensor, steps: Sequence[Step]) -> Tensor:
+    for op, attrs in steps:
+        value = bind(op, value, **attrs)
+    return value
+
+
+def _steps_from(base: Tensor, tensor: Tensor) -> tuple[Step, ...]:
+    assert tensor._view is not None
+    skipped = 0 if base._view is None else len(base._view.chain)
+    return tensor._view.chain[skipped:]
+
+
+def refresh(tensor: Tensor) -> None:
+    """Rebuild the history of a view whose storage was written since it was made."""
+    view = tensor._view
+    assert view is not None and view.base is not None
+    base = view.base
+    view.seen = tensor._storage.version
+    node = base._node
+    if node is None:
+        tensor._node = None
+        return
+    with using(grad=True, saved_hooks=None):
+        fresh_view = _replay(base, _steps_from(base, tensor))
+    tensor._node = fresh_view._node
+    tensor._index = fresh_view._index
+
+
+# -- writing ------------------------------------------------------------------------------------
+
+
+def assign(target: Tensor, value: Tensor) -> Tensor:
+    """Overwrite the elements that ``target`` looks at. ``value`` has exactly its type."""
+    state = STATE.get()
+    storage = target._storage
+    _check_writable(state, target, value)
+    trace = state.trace
+    if trace is not None:
+        trace = _owner(trace, None, (target, value))
+    if trace is None:
+        np.copyto(target._value, value._value)
+    else:
+        _assign_traced(trace, target, value)
+    storage.version += 1
+    storage.writer = user_site(1)
+    if state.grad:
+        _record_write(state, target, value)
+    return target
+
+
+def _check_writable(state: State, target: Tensor, value: Tensor | None) -> None:
+    array = target.layout_array()
+    if 0 in array.strides and any(
+        s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True)
+    ):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. Please clone() the tensor before performing the operation."
+        )
+    if not state.grad:
+        return
+    node = current_node(target)
+    if isinstance(node, Leaf):
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation. "
+            "Write under no_grad(), or to a clone() of it."
+        )
+    view = target._view
+    if view is None:
+        return
+    if view.base is not None and isinstance(view.base._node, Leaf):
+        raise RuntimeError(
+            "a view of a leaf Variable that requires grad is being used in an in-place operation. "
+            "Write under no_grad(), or to a clone() of it."
+        )
+    hidden = view.from_no_grad
+    if hidden is not None and (
+        hidden._node is not None or (value is not None and current_node(value) is not None)
+    ):
+        raise RuntimeError(
+            "A view was created in no_grad mode and is being modified inplace with grad mode "
+            "enabled, so its gradient could not be right. Make the view with gradients enabled, "
+            "or write to it under no_grad() as well."
+        )
+
+
+def _record_write(state: State, target: Tensor, value: Tensor) -> None:
+    """Let the history of the target go through the value that was written."""
+    view = target._view
+    source = current_node(value)
+    base = target if view is None or view.base is None else view.base
+    before = base._node
+    if source is None and before is None:
+        return
+    if base is target:
+        if source is not None:
+            target._node, target._index = source, value._index
+        else:
+            _overwritten_by_constant(state, target)
+        if view is not None:
+            view.seen = target._storage.version
+        return
+    steps = _steps_from(base, target)
+    update = TABLE["update"]
+    attrs = {"steps": Steps(steps)}
+    types = (base._type, value._type)
+    key = (types, tuple(attrs.items()))
+    rule = update.rules.get(key) or update.resolve(key, types, attrs)
+    needs = (1 if before is not None else 0) | (2 if source is not None else 0)
+    plan = rule.plan(needs)
+    node = Node(plan, (before, source), (base._index, value._index), ())
+    base._node, base._index = node, 0
+
+
+def _overwritten_by_constant(state: State, target: Tensor) -> None:
+    """The old value still has a gradient: zero."""
+    attrs = {"steps": Steps(())}
+    types = (target._type, target._type)
+    key = (types, tuple(attrs.items()))
+    update = TABLE["update"]
+    rule = update.rules.get(key) or update.resolve(key, types, attrs)
+    target._node = Node(rule.plan(1), (target._node, None), (target._index, 0), ())
+    target._index = 0
+
+
+class Steps:
+    """View steps as an attribute: compared by content."""
+
+    __slots__ = ("_key", "steps")
+
+    def __init__(self, steps: tuple[Step, ...]) -> None:
+        self.steps = steps
+        self._key = tuple((op.name, tuple(attrs.items())) for op, attrs in steps)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Steps) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return " ".join(name for name, _ in self._key) or "whole"
+
+
+def _assign_traced(trace: Trace, target: Tensor, value: Tensor) -> None:
+    storage = target._storage
+    held = storage.value
+    if not (isinstance(held, Var) and held.trace is trace):
+        handle = on_storage(held, storage.type, storage, None)
+        trace.begin_write(storage, handle)
+        held = trace.capture(handle)
+    view = target._view
+    written = trace_value(trace, value)
+    if view is not None:
+        attrs = {"steps": Steps(view.chain)}
+        types = (storage.type, value._type)
+        key = (types, tuple(attrs.items()))
+        update = TABLE["update"]
+        rule = update.rules.get(key) or update.resolve(key, types, attrs)
+        (written,) = trace.emit(rule, (held, written), user_site(2), held.layout)
+    storage.value = written
+    if view is None and isinstance(target._value, Var):
+        target._value = written
+
+
+def write_in_place(op: Op, target: Tensor, *others: Any, **attrs: Any) -> Tensor:
+    """``target.op_(*others)``: without a temporary where no history needs one."""
+    state = STATE.get()
+    if state.trace is None and op.takes_out:
+        args = (target, *others)
+        wants_history = state.grad and any(
+            isinstance(a, Tensor) and current_node(a) is not None for a in args
+        )
+        if not wants_history:
+            types = tuple([a._type if isinstance(a, Tensor) else a.__class__ for a in args])
+            key = (types, tuple(attrs.items())) if attrs else types
+            rule = op.rules.get(key) or op.resolve(key, types, attrs)
+            out = rule.out_types[0]
+            same = rule.casts is None and out.same(target._type)
+            if same and out.dtype.compute is out.dtype.np and not _weak_integers(rule):
+                return _run_into(state, rule, target, args)
+    result = bind(op, target, *others, **attrs)
+    return write_result(op.name, target, result)
+
+
+def _weak_integers(rule: Rule) -> bool:
+    return rule.operands is not rule.types and rule.out_types[0].dtype.category < 2
+
+
+def _run_into(state: State, rule: Rule, target: Tensor, args: tuple[Any, ...]) -> Tensor:
+    _check_writable(state, target, None)
+    token = numpy_errors.set(QUIET)
+    try:
+        rule.op.eval(
+            *[a._value if isinstance(a, Tensor) else a for a in args],
+            out=target._value,
+            **rule.attrs,
+        )
+    finally:
+        numpy_errors.reset(token)
+    storage = target._storage
+    storage.version += 1
+    storage.writer = user_site(2)
+    return target
+
+
+def write_result(name: str, target: Tensor, result: Tensor) -> Tensor:
+    """Write a computed value into a tensor, as in-place forms do."""
+    from evergrad.core.dtypes import can_cast
+
+    if result._type.shape != target._type.shape:
+        raise RuntimeError(
+            f"output with shape {list(target._type.shape)} doesn't match the broadcast shape "
+            f"{list(result._type.shape)} ({name} in place cannot change the shape)"
+        )
+    if result.dtype is not target.dtype:
+        if not can_cast(result.dtype, target.dtype):
+            raise RuntimeError(
+                f"result type {result.dtype.name} can't be cast to the desired output type "
+                f"{target.dtype.name} ({name} in place; use the out-of-place form, or convert "
+                "the tensor first)"
+            )
+        result = cast(result, target.dtype)
+    return assign(target, result)
+
+
+# -- tracing ------------------------------------------------------------------------------------
+
+
+def _owner(innermost: Trace, op: Op | None, args: tuple[Any, ...]) -> Trace | None:
+    """The innermost trace that knows one of the arguments; ``None`` if all are arrays."""
+    found: Trace | None = None
+    tensors = False
+    for arg in args:
+        if isinstance(arg, Tensor):
+            tensors = True
+            held = arg._storage.value
+            if isinstance(held, Var) and (found is None or held.trace.depth > found.depth):
+                found = held.trace
+    if op is not None and (op.random or not tensors):
+        return innermost  # what is made inside a trace belongs to it
+    if found is not None and not _active(found, innermost):
+        raise TraceError(
+            "a traced tensor was used after its trace had ended. It was kept (in a list, an "
+            "attribute or a .grad) beyond the function given to the transform; return it instead."
+        )
+    return found
+
+
+def _active(trace: Trace, innermost: Trace | None) -> bool:
+    while innermost is not None:
+        if innermost is trace:
+            return True
+        innermost = innermost.parent
+    return False
+
+
+def trace_value(trace: Trace, tensor: Tensor) -> Var:
+    """A tensor as a value of this trace: its own, replayed if written since, or captured."""
+    storage = tensor._storage
+    held = storage.value
+    if not (isinstance(held, Var) and held.trace is trace):
+        return trace.capture(tensor)
+    view = tensor._view
+    if view is None:
+        return held
+    value = tensor._value
+    if isinstance(value, Var) and value.trace is trace and view.seen == storage.version:
+        return value
+    for op, attrs in view.chain:
+        types = (held.type,)
+        key = (types, tuple(attrs.items())) if attrs else types
+        rule = op.rules.get(key) or op.resolve(key, types, attrs)
+        (held,) = trace.emit(rule, (held,), user_site(3), op.eval(held.layout, **attrs))
+    if view.base is None:
+        view.seen = storage.version
+    elif view.seen != storage.version:
+        refresh(tensor)
+    if isinstance(value, Var):  # a tensor of the outside keeps its array
+        tensor._value = held
+    return held
+
+
+def _emit(trace: Trace, state: State, rule: Rule, args: tuple[Any, ...]) -> Any:
+    values = tuple([trace_value(trace, a) if isinstance(a, Tensor) else a for a in args])
+    if rule.op.alias:
+        source: Tensor = args[0]
+        if rule.op.alias == "reshape" and not viewable(values[0].layout, rule.out_types[0].shape):
+            return bind(rule.op, bind(TABLE["clone"], source), **rule.attrs)
+        layout = rule.op.eval(values[0].layout, **rule.attrs)
+        (var,) = trace.emit(rule, values, user_site(2), layout)
+        out = on_storage(var, rule.out_types[0], source._storage, None)
+        out._view = _view_after(state, source, rule, layout)
+        outs = (out,)
+    else:
+        outs = tuple([fresh(v, v.type) for v in trace.emit(rule, values, user_site(2))])
+    if state.grad and rule.differentiable:
+        _record(state, rule, args, outs, values)
+    return outs[0] if rule.single else outs
+
+
+class Tracer:
+    """The hands of :func:`tracing`: makes the inputs, and the graph at the end."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+    def input(self, type: TensorType) -> Tensor:
+        return fresh(self.trace.add_input(type), type)
+
+    def finish(self, outputs: Sequence[Tensor | None]) -> Graph:
+        values = [
+            trace_value(self.trace, o) if isinstance(o, Tensor) else o for o in outputs
+        ]
+        return self.trace.finish(values)
+
+
+@contextmanager
+def tracing(grad: bool = False) -> Iterator[Tracer]:
+    """Inside, ops on the tracer's inputs write equations."""
+    trace = Trace(STATE.get().trace)
+    with using(trace=trace, grad=grad, saved_hooks=None):
+        try:
+            yield Tracer(trace)
+        finally:
+            trace.abandon()
+
+
+def interpret(graph: Graph, *args: Any) -> tuple[Any, ...]:
+    """Run a graph row by row through :func:`bind`."""
+    env: dict[Var, Any] = dict(zip(graph.inputs, args, strict=True))
+    env.update(graph.captures)
+    for eqn in graph.equations:
+        out = bind(eqn.op, *[env[a] if isinstance(a, Var) else a for a in eqn.args], **eqn.attrs)
+        if len(eqn.outs) == 1:
+            env[eqn.outs[0]] = out
+        else:
+            env.update(zip(eqn.outs, out, strict=True))
+    for handle, var in graph.writes:
+        assign(handle, env[var])
+    return tuple(env[o] if isinstance(o, Var) else o for o in graph.outputs)

@@ -1,0 +1,241 @@
+"""Element types: their names, their order under promotion, their limits.
+
+Owns everything that depends on an element type alone. Knows NumPy's types; knows no tensor.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+Scalar = bool | int | float | complex
+
+BOOL, INTEGRAL, FLOATING, COMPLEX = range(4)
+
+
+class dtype:  # noqa: N801 - PyTorch's spelling
+    """One element type. There is a single object for each, so ``is`` compares them."""
+
+    __slots__ = (
+        "_rank",
+        "category",
+        "compute",
+        "is_complex",
+        "is_floating_point",
+        "is_signed",
+        "itemsize",
+        "name",
+        "np",
+    )
+
+    def __init__(self, name: str, numpy_type: Any, category: int, rank: int) -> None:
+        self.name = name
+        self.np: np.dtype[Any] = np.dtype(numpy_type)
+        self.itemsize: int = self.np.itemsize
+        self.category = category
+        self._rank = rank
+        self.is_floating_point = category == FLOATING
+        self.is_complex = category == COMPLEX
+        self.is_signed = name not in ("bool", "uint8")
+        # The NumPy type to calculate in: 16-bit floats are storage, float32 does the arithmetic.
+        low = category == FLOATING and self.itemsize == 2
+        self.compute: np.dtype[Any] = np.dtype(np.float32) if low else self.np
+
+    def __repr__(self) -> str:
+        return f"evergrad.{self.name}"
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> Any:
+        return _dtype_named, (self.name,)
+
+    def to_real(self) -> dtype:
+        return _TO_REAL.get(self, self)
+
+    def to_complex(self) -> dtype:
+        return _TO_COMPLEX.get(self, complex64)
+
+
+def _dtype_named(name: str) -> dtype:
+    return BY_NAME[name]
+
+
+copyreg.pickle(dtype, dtype.__reduce__)  # type: ignore[arg-type]
+
+bool_ = dtype("bool", np.bool_, BOOL, 0)
+uint8 = dtype("uint8", np.uint8, INTEGRAL, 1)
+int8 = dtype("int8", np.int8, INTEGRAL, 2)
+int16 = dtype("int16", np.int16, INTEGRAL, 3)
+int32 = dtype("int32", np.int32, INTEGRAL, 4)
+int64 = dtype("int64", np.int64, INTEGRAL, 5)
+float16 = dtype("float16", np.float16, FLOATING, 6)
+bfloat16 = dtype("bfloat16", ml_dtypes.bfloat16, FLOATING, 7)
+float32 = dtype("float32", np.float32, FLOATING, 8)
+float64 = dtype("float64", np.float64, FLOATING, 9)
+complex64 = dtype("complex64", np.complex64, COMPLEX, 10)
+complex128 = dtype("complex128", np.complex128, COMPLEX, 11)
+
+ALL = (
+    bool_, uint8, int8, int16, int32, int64,
+    float16, bfloat16, float32, float64, complex64, complex128,
+)  # fmt: skip
+BY_NAME = {t.name: t for t in ALL}
+ALIASES = {
+    "half": float16,
+    "float": float32,
+    "double": float64,
+    "short": int16,
+    "int": int32,
+    "long": int64,
+    "cfloat": complex64,
+    "cdouble": complex128,
+}
+_BY_NUMPY = {t.np: t for t in ALL}
+_TO_REAL = {complex64: float32, complex128: float64}
+_TO_COMPLEX = {float32: complex64, float64: complex128, complex64: complex64, complex128: complex128}
+_OF_PYTHON: dict[Any, dtype] = {bool: bool_, int: int64}
+
+_default_float = float32
+
+
+def from_numpy_dtype(numpy_type: Any) -> dtype:
+    """The element type of a NumPy array, or ``TypeError`` naming the ones there are."""
+    found = _BY_NUMPY.get(np.dtype(numpy_type))
+    if found is None:
+        native = np.dtype(numpy_type).newbyteorder("=")
+        found = _BY_NUMPY.get(native)
+    if found is None:
+        raise TypeError(
+            f"can't convert np.ndarray of type {np.dtype(numpy_type)}. The only supported types "
+            "are: " + ", ".join(t.name for t in reversed(ALL)) + "."
+        )
+    return found
+
+
+def as_dtype(value: Any) -> dtype:
+    """Accept what programs pass as ``dtype=``: ours, Python's ``float``/``int``/``bool``, NumPy's."""
+    if isinstance(value, dtype):
+        return value
+    if value is float:
+        return float64
+    if value is complex:
+        return complex128
+    if value in _OF_PYTHON:
+        return _OF_PYTHON[value]
+    try:
+        return from_numpy_dtype(value)
+    except TypeError:
+        raise TypeError(
+            f"dtype must be an evergrad dtype such as evergrad.float32, not {value!r}"
+        ) from None
+
+
+def get_default_dtype() -> dtype:
+    """The element type of floats made from Python numbers."""
+    return _default_float
+
+
+def set_default_dtype(d: dtype) -> None:
+    """Choose the element type of floats made from Python numbers."""
+    global _default_float
+    if not isinstance(d, dtype) or not d.is_floating_point:
+        raise TypeError(
+            f"only floating-point types are supported as the default type, not {d!r}; "
+            "as in set_default_dtype(evergrad.float64)"
+        )
+    _default_float = d
+
+
+def of_scalar(value: Any) -> dtype:
+    """The type a Python number takes when it becomes a tensor by itself."""
+    kind = type(value)
+    if kind is bool:
+        return bool_
+    if kind is int:
+        return int64
+    if kind is float:
+        return _default_float
+    if kind is complex:
+        return _default_float.to_complex()
+    raise TypeError(f"{kind.__name__} is not a number")
+
+
+def scalar_type(kind: type) -> dtype:
+    """The type of a number class, before it meets a tensor."""
+    if kind is float:
+        return _default_float
+    if kind is complex:
+        return _default_float.to_complex()
+    return _OF_PYTHON[kind]
+
+
+def promote_types(type1: dtype, type2: dtype) -> dtype:
+    """The smallest type that holds both, by PyTorch's table."""
+    if type1 is type2:
+        return type1
+    low, high = (type1, type2) if type1._rank < type2._rank else (type2, type1)
+    if high is complex64:
+        return complex128 if low is float64 else complex64
+    if low is uint8 and high is int8:
+        return int16
+    if low is float16 and high is bfloat16:
+        return float32
+    return high
+
+
+def can_cast(from_: dtype, to: dtype) -> bool:
+    """Whether a value of one type may be stored in another: the category may not fall."""
+    if from_.category > to.category:
+        return False
+    return not (to is bool_ and from_ is not bool_)
+
+
+class finfo:  # noqa: N801 - PyTorch's spelling
+    """The numeric limits of a floating-point type."""
+
+    def __init__(self, type: dtype | None = None) -> None:
+        dtype_ = type or _default_float
+        if not isinstance(dtype_, dtype) or dtype_.category < FLOATING:
+            raise TypeError(
+                f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle "
+                f"'{dtype_}'".replace("torch.", "evergrad.")
+            )
+        real = dtype_.to_real()
+        info = ml_dtypes.finfo(real.np)
+        self.dtype = real.name
+        self.bits = int(info.bits)
+        self.eps = float(info.eps)
+        self.max = float(info.max)
+        self.min = float(info.min)
+        self.tiny = float(info.tiny)
+        self.smallest_normal = float(info.tiny)
+        self.resolution = float(info.resolution)
+
+    def __repr__(self) -> str:
+        return (
+            f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, "
+            f"eps={self.eps:g}, smallest_normal={self.smallest_normal:g}, "
+            f"tiny={self.tiny:g}, dtype={self.dtype})"
+        )
+
+
+class iinfo:  # noqa: N801 - PyTorch's spelling
+    """The numeric limits of an integer type."""
+
+    def __init__(self, type: dtype) -> None:
+        if not isinstance(type, dtype) or type.category != INTEGRAL:
+            raise TypeError(
+                f"evergrad.iinfo() requires an integer input type. Use evergrad.finfo to handle "
+                f"'{type}'"
+            )
+        info = np.iinfo(type.np)
+        self.dtype = type.name
+        self.bits = int(info.bits)
+        self.max = int(info.max)
+        self.min = int(info.min)
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"

@@ -1,0 +1,331 @@
+"""How rows are written: five families, each deriving what its kind of op implies.
+
+==============  =====================================================  =============================
+family          the row states                                         derived
+==============  =====================================================  =============================
+elementwise     ``d[i](t, out, *args)``: the tangent through argument  vjp (summed over broadcast
+                i, linear in ``t``                                     dimensions), jvp, vmap
+linear          the transpose                                          jvp (the op itself)
+bilinear        a transpose for each argument                          jvp (the op on each tangent)
+reduction       ``d(t, out, x)``: elementwise weight of the tangent    vjp, jvp
+opaque          the vjp (and the jvp, or it is the vjp's transpose)    --
+==============  =====================================================  =============================
+
+A formula is written in ops, so it can be differentiated again, traced, batched and compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from evergrad.core import dtypes
+from evergrad.core.bind import bind
+from evergrad.core.dtypes import dtype
+from evergrad.core.op import NONDIFFERENTIABLE, ArgType, Op
+from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
+from evergrad.core.tensor import Tensor
+
+Formula = Callable[..., Any]
+
+
+# -- element types ------------------------------------------------------------------------------
+
+
+def result_dtype(types: Sequence[ArgType]) -> dtype:
+    """The element type in which arguments meet: tensors with dimensions decide, then 0-d tensors,
+    then Python numbers; a lower rank counts only if its category is higher."""
+    ranks: list[dtype | None] = [None, None, None]
+    for t in types:
+        if isinstance(t, TensorType):
+            rank, found = (0 if t.shape else 1), t.dtype
+        else:
+            rank, found = 2, dtypes.scalar_type(t)
+        held = ranks[rank]
+        ranks[rank] = found if held is None else dtypes.promote_types(held, found)
+    result: dtype | None = None
+    for lower in ranks:
+        if lower is None:
+            continue
+        result = lower if result is None else _combine(result, lower)
+    assert result is not None
+    return result
+
+
+def _combine(higher: dtype, lower: dtype) -> dtype:
+    if higher.category >= lower.category:
+        return higher
+    if higher.category == dtypes.FLOATING:
+        return higher.to_complex()
+    return dtypes.promote_types(higher, lower)
+
+
+def meet(types: Sequence[ArgType]) -> dtype:
+    """Arguments keep their common type."""
+    return result_dtype(types)
+
+
+def meet_as_float(types: Sequence[ArgType]) -> dtype:
+    """Integers become the default float."""
+    found = result_dtype(types)
+    return found if found.category >= dtypes.FLOATING else dtypes.get_default_dtype()
+
+
+# -- the families -------------------------------------------------------------------------------
+
+
+def elementwise(
+    name: str,
+    function: Callable[..., Any],
+    d: Sequence[Formula | None] | Formula | str,
+    *,
+    promote: Callable[[Sequence[ArgType]], dtype] = meet,
+    result: Callable[[dtype], dtype] | None = None,
+    accepts: Callable[[dtype], bool] | None = None,
+    takes_out: bool = True,
+    holomorphic: bool = True,
+    doc: str = "",
+) -> Op:
+    """A row that computes each element by itself, with broadcasting.
+
+    ``d`` has one formula per argument (or one, for a single argument). ``takes_out`` says that
+    ``function`` is a ufunc or accepts ``out=`` like one. ``holomorphic`` is false where the
+    formula of a complex argument already is the vjp and jvp for real directions.
+    """
+    formulas: Sequence[Formula | None] | str
+    formulas = d if isinstance(d, str) else ((d,) if callable(d) else tuple(d))
+
+    def type_rule(*types: TensorType, **attrs: Any) -> TensorType:
+        found = types[0].dtype
+        if accepts is not None and not accepts(found):
+            raise RuntimeError(f'"{name}" not implemented for \'{found.name}\'')
+        shape = types[0].shape
+        for t in types[1:]:
+            if t.shape != shape:
+                shape = broadcast_shapes(*(t.shape for t in types))
+                break
+        return tensor_type(shape, found if result is None else result(found))
+
+    def vjp(g: Tensor, out: Tensor, *args: Tensor, **attrs: Any) -> tuple[Tensor | None, ...]:
+        from evergrad.ops.movement import sum_to_type
+
+        conj = _conj if holomorphic and args[0].dtype.is_complex else _same
+        grads: list[Tensor | None] = []
+        for formula, arg in zip(formulas, args, strict=True):
+            if formula is None or arg.dtype.category < dtypes.FLOATING:
+                grads.append(None)
+            else:
+                grads.append(sum_to_type(conj(formula(conj(g), out, *args, **attrs)), arg._type))
+        return tuple(grads)
+
+    def jvp(
+        tangents: Sequence[Tensor | None], out: Tensor, *args: Any, **attrs: Any
+    ) -> Tensor | None:
+        from evergrad.ops.movement import expand
+
+        total: Tensor | None = None
+        for formula, t in zip(formulas, tangents, strict=True):
+            if t is None or formula is None:
+                continue
+            part = formula(t, out, *args, **attrs)
+            total = part if total is None else total + part
+        if total is not None and total._type.shape != out._type.shape:
+            total = expand(total, out._type.shape)
+        return total
+
+    nothing = isinstance(formulas, str)
+    return Op(
+        name,
+        family="elementwise",
+        type=type_rule,
+        eval=function,
+        vjp=NONDIFFERENTIABLE if nothing else vjp,
+        jvp=None if nothing else jvp,
+        batch=batch_elementwise,
+        promote=promote,
+        takes_out=takes_out,
+        doc=doc,
+    )
+
+
+def _conj(t: Any) -> Any:
+    from evergrad.ops.elementwise import conj
+
+    return conj(t) if isinstance(t, Tensor) else t
+
+
+def _same(t: Any) -> Any:
+    return t
+
+
+def linear(
+    name: str,
+    function: Callable[..., Any],
+    type: Callable[..., Any],
+    transpose: Formula,
+    *,
+    batch: Callable[..., Any] | None = None,
+    alias: str = "",
+    arguments: Sequence[int] | None = None,
+    promote: Callable[[Sequence[ArgType]], dtype | tuple[dtype, ...]] | None = None,
+    takes_out: bool = False,
+    upcast: bool = False,
+    doc: str = "",
+) -> Op:
+    """A row that is linear in the arguments at ``arguments`` (all of them if not given), jointly.
+
+    ``transpose(g, *args, **attrs)`` gives one cotangent per argument (or just the one). It may use
+    the types of the linear arguments, not their values.
+    """
+
+    def vjp(g: Any, out: Any, *args: Any, **attrs: Any) -> Any:
+        return transpose(g, *args, **attrs)
+
+    def jvp(tangents: Sequence[Tensor | None], out: Any, *args: Any, **attrs: Any) -> Any:
+        places = range(len(args)) if arguments is None else arguments
+        if all(tangents[i] is None for i in places):
+            return None
+        given = list(args)
+        for i in places:
+            given[i] = _zeros_like(args[i]) if tangents[i] is None else tangents[i]
+        return bind(op, *given, **attrs)
+
+    op = Op(
+        name, family="linear", type=type, eval=function, vjp=vjp, jvp=jvp, batch=batch, alias=alias,
+        promote=promote, takes_out=takes_out, upcast=upcast, doc=doc,
+    )  # fmt: skip
+    return op
+
+
+def _zeros_like(value: Any) -> Tensor:
+    from evergrad.ops.creation import zeros_like
+
+    return zeros_like(value)
+
+
+def bilinear(
+    name: str,
+    function: Callable[..., Any],
+    type: Callable[..., Any],
+    transposes: Formula,
+    *,
+    batch: Callable[..., Any] | None = None,
+    promote: Callable[[Sequence[ArgType]], dtype] | None = None,
+    takes_out: bool = False,
+    doc: str = "",
+) -> Op:
+    """A row that is linear in each of its two arguments.
+
+    ``transposes(g, a, b, **attrs)`` gives the cotangents of both.
+    """
+
+    def vjp(g: Any, out: Any, a: Any, b: Any, **attrs: Any) -> Any:
+        return transposes(g, a, b, **attrs)
+
+    def jvp(tangents: Sequence[Tensor | None], out: Any, a: Any, b: Any, **attrs: Any) -> Any:
+        ta, tb = tangents
+        first = None if ta is None else bind(op, ta, b, **attrs)
+        second = None if tb is None else bind(op, a, tb, **attrs)
+        if first is None or second is None:
+            return second if first is None else first
+        return first + second
+
+    op = Op(
+        name, family="bilinear", type=type, eval=function, vjp=vjp, jvp=jvp, batch=batch,
+        promote=promote, takes_out=takes_out, doc=doc,
+    )  # fmt: skip
+    return op
+
+
+def reduction(
+    name: str,
+    function: Callable[..., Any],
+    type: Callable[..., Any],
+    d: Formula | str,
+    *,
+    batch: Callable[..., Any] | None = None,
+    takes_out: bool = False,
+    doc: str = "",
+) -> Op:
+    """A row that folds the dimensions ``dims``: ``d(t, out, x)`` weighs a tangent elementwise, with
+    ``out`` kept broadcastable, and the tangent of the result is the sum of the weighed ones."""
+
+    def kept(value: Tensor, x: Tensor, dims: Shape, keepdim: bool) -> Tensor:
+        from evergrad.ops.movement import reshape
+
+        if keepdim:
+            return value
+        return reshape(value, tuple(1 if i in dims else n for i, n in enumerate(x._type.shape)))
+
+    def vjp(g: Tensor, out: Tensor, x: Tensor, *, dims: Shape, keepdim: bool) -> Any:
+        assert callable(d)
+        grad = d(kept(g, x, dims, keepdim), kept(out, x, dims, keepdim), x, dims)
+        from evergrad.ops.movement import expand
+
+        return grad if grad._type.shape == x._type.shape else expand(grad, x._type.shape)
+
+    def jvp(tangents: Any, out: Tensor, x: Tensor, *, dims: Shape, keepdim: bool) -> Any:
+        from evergrad.ops.reduce import sum as total
+
+        assert callable(d)
+        weighed = d(tangents[0], kept(out, x, dims, keepdim), x, dims)
+        return total(weighed, dims, keepdim) if dims else weighed
+
+    nothing = isinstance(d, str)
+    return Op(
+        name, family="reduction", type=type, eval=function,
+        vjp=NONDIFFERENTIABLE if nothing else vjp, jvp=None if nothing else jvp,
+        batch=batch, takes_out=takes_out, doc=doc,
+    )  # fmt: skip
+
+
+def opaque(
+    name: str,
+    function: Callable[..., Any],
+    type: Callable[..., Any],
+    vjp: Formula | str,
+    *,
+    jvp: Formula | None = None,
+    batch: Callable[..., Any] | None = None,
+    promote: Callable[[Sequence[ArgType]], dtype] | None = None,
+    outputs: int = 1,
+    random: bool = False,
+    takes_out: bool = False,
+    upcast: bool = True,
+    doc: str = "",
+) -> Op:
+    """A row of no family: ``vjp(g, out, *args, **attrs)`` gives a cotangent per argument.
+
+    Without ``jvp``, forward mode transposes the vjp. With several outputs ``g`` and ``out`` are
+    tuples.
+    """
+    return Op(
+        name, family="opaque", type=type, eval=function, vjp=vjp, jvp=jvp, batch=batch,
+        promote=promote, outputs=outputs, random=random, takes_out=takes_out, upcast=upcast,
+        doc=doc,
+    )  # fmt: skip
+
+
+# -- batching -----------------------------------------------------------------------------------
+
+
+def batch_elementwise(
+    op: Op, args: Sequence[Any], dims: Sequence[int | None], **attrs: Any
+) -> tuple[Tensor, int]:
+    """Put every batch dimension first, with singleton dimensions behind it up to a common rank."""
+    from evergrad.ops.movement import movedim, reshape
+
+    rank = 0
+    for arg, dim in zip(args, dims, strict=True):
+        if isinstance(arg, Tensor):
+            rank = max(rank, arg.ndim - (dim is not None))
+    aligned = []
+    for arg, dim in zip(args, dims, strict=True):
+        if dim is not None:
+            arg = movedim(arg, dim, 0)
+            shape = arg._type.shape
+            missing = rank - (len(shape) - 1)
+            if missing:
+                arg = reshape(arg, (shape[0],) + (1,) * missing + shape[1:])
+        aligned.append(arg)
+    return bind(op, *aligned, **attrs), 0

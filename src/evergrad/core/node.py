@@ -1,0 +1,257 @@
+"""The record of what was computed: nodes, leaves, and the values they keep.
+
+A :class:`Node` points to the nodes of its arguments and to the arrays its derivative needs, never
+to a tensor, and no array points back to a node: graphs have no cycles and are freed by reference
+count alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evergrad.core.shapes import TensorType
+from evergrad.core.site import Site, describe, user_site
+from evergrad.core.storage import Storage, checksum
+from evergrad.errors import GradientError, SavedValueError
+
+if TYPE_CHECKING:
+    from evergrad.core.op import Plan
+    from evergrad.core.tensor import Tensor
+
+next_sequence = itertools.count(1).__next__
+
+# A kept value: (array or symbolic value or number, storage, its version, checksum if shared).
+# Values with no storage are plain numbers. With saved-tensor hooks it is a ``Packed`` instead.
+Saved = tuple[Any, Storage | None, int, int | None]
+
+
+class Packed:
+    """A kept value that went through ``saved_tensors_hooks``."""
+
+    __slots__ = ("packed", "type", "unpack")
+
+    def __init__(self, packed: Any, unpack: Callable[[Any], Any], type: TensorType) -> None:
+        self.packed = packed
+        self.unpack = unpack
+        self.type = type
+
+
+class Hooks:
+    """The hooks of one node: on the cotangents of its results, before it runs, after it ran."""
+
+    __slots__ = ("after", "before", "on_result", "retained")
+
+    def __init__(self) -> None:
+        self.on_result: dict[int, dict[int, Callable[..., Any]]] = {}
+        self.before: dict[int, Callable[..., Any]] = {}
+        self.after: dict[int, Callable[..., Any]] = {}
+        # The tensors whose gradient is wanted though they are not leaves. Weak: a gradient with a
+        # history leads back here, and a cycle would never be freed.
+        self.retained: dict[int, weakref.ref[Tensor]] = {}
+
+
+class RemovableHandle:
+    """Takes a hook away again, by :meth:`remove` or at the end of a ``with`` block."""
+
+    __slots__ = ("_hooks", "id")
+
+    def __init__(self, hooks: dict[int, Any], hook: Any) -> None:
+        self.id = next_sequence()
+        self._hooks = hooks
+        hooks[self.id] = hook
+
+    def remove(self) -> None:
+        self._hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+class GraphNode:
+    """What op nodes, custom functions and leaves have in common."""
+
+    __slots__ = ("__weakref__", "hooks", "seq")
+
+    seq: int
+    hooks: Hooks | None
+    parents: tuple[GraphNode | None, ...] = ()
+
+    def ensure_hooks(self) -> Hooks:
+        if self.hooks is None:
+            self.hooks = Hooks()
+        return self.hooks
+
+    def register_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(grad_inputs, grad_outputs)`` after this node ran backward."""
+        return RemovableHandle(self.ensure_hooks().after, hook)
+
+    def register_prehook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(grad_outputs)`` before this node runs backward."""
+        return RemovableHandle(self.ensure_hooks().before, hook)
+
+    def name(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def next_functions(self) -> tuple[tuple[GraphNode | None, int], ...]:
+        return ()
+
+    def __repr__(self) -> str:
+        return f"<{self.name()} object at {id(self):#x}>"
+
+
+class Leaf(GraphNode):
+    """The end of a graph at a tensor that asked for its gradient.
+
+    The tensor holds the gradient and the leaf knows the tensor only weakly, so that a gradient with
+    a history (``create_graph``) closes no cycle.
+    """
+
+    __slots__ = ("accumulated", "owner")
+
+    def __init__(self, owner: Tensor) -> None:
+        self.seq = next_sequence()
+        self.hooks = None
+        # Hooks called with the tensor after its gradient has been accumulated.
+        self.accumulated: dict[int, Callable[..., Any]] | None = None
+        self.owner = weakref.ref(owner)
+
+    def name(self) -> str:
+        return "AccumulateGrad"
+
+    @property
+    def variable(self) -> Tensor | None:
+        return self.owner()
+
+
+class Node(GraphNode):
+    """One op that took part in a computation whose gradient may be asked for."""
+
+    __slots__ = ("indices", "parents", "plan", "saved", "site")
+
+    def __init__(
+        self,
+        plan: Plan,
+        parents: tuple[GraphNode | None, ...],
+        indices: tuple[int, ...] | None,
+        saved: tuple[Any, ...] | None,
+    ) -> None:
+        self.seq = next_sequence()
+        self.hooks = None
+        self.plan = plan
+        self.parents = parents  # type: ignore[misc]
+        # Which result of each parent was used; None where it is the only one everywhere.
+        self.indices = indices
+        self.saved = saved
+        self.site: Site | None = user_site(1)
+
+    def name(self) -> str:
+        words = self.plan.rule.op.name.split("_")
+        return "".join(word[:1].upper() + word[1:] for word in words) + "Backward0"
+
+    @property
+    def next_functions(self) -> tuple[tuple[GraphNode | None, int], ...]:
+        indices = self.indices or (0,) * len(self.parents)
+        return tuple(zip(self.parents, indices, strict=True))
+
+    def out_types(self) -> tuple[TensorType, ...]:
+        return self.plan.rule.out_types
+
+    def release(self) -> None:
+        """Let go of the kept values; a second backward is then an error."""
+        if self.saved:
+            self.saved = None
+
+    def saved_arrays(self) -> list[Any]:
+        """The kept values as arrays and numbers, after checking that they still hold."""
+        if self.saved is None:
+            raise freed_error(self)
+        values = []
+        for entry in self.saved:
+            if entry.__class__ is Packed:
+                values.append(unpack(entry, self)._value)
+                continue
+            value, storage, version, seal = entry
+            if storage is not None and (storage.version != version or storage.shared):
+                verify(self, entry)
+            values.append(value)
+        return values
+
+
+def keep(value: Any, storage: Storage) -> Saved:
+    """Keep a value for backward, by reference."""
+    if not storage.saved:
+        storage.mark_saved()
+    seal = None
+    if storage.shared and isinstance(value, np.ndarray):
+        seal = checksum(value)
+    return value, storage, storage.version, seal
+
+
+def verify(node: Any, entry: Saved) -> None:
+    """Raise if a kept value is no longer what it was."""
+    value, storage, version, seal = entry
+    assert storage is not None
+    if storage.version != version:
+        raise overwritten_error(node, storage, version)
+    if storage.shared and isinstance(value, np.ndarray):
+        before, now = (
+            (storage.seal, storage.checksum()) if seal is None else (seal, checksum(value))
+        )
+        if before is not None and before != now:
+            raise SavedValueError(
+                f"one of the values needed for gradient computation was changed from outside: the "
+                f"memory of a {storage.type} that {node.name()} saved is shared with a NumPy array "
+                "(or another DLPack user), and was written through it after it was saved.\n"
+                f"  saved by:  {describe(node.site)}\n"
+                "  fix: write before the forward pass, or write to a copy "
+                "(`tensor.detach().clone().numpy()`, `from_numpy(array.copy())`)."
+            )
+
+
+def unpack(entry: Packed, node: Any) -> Tensor:
+    from evergrad.core.tensor import Tensor
+
+    tensor = entry.unpack(entry.packed)
+    if not isinstance(tensor, Tensor):
+        raise TypeError(
+            f"the unpack hook of saved_tensors_hooks must return a Tensor, not "
+            f"{type(tensor).__name__} (value saved by {describe(node.site)})"
+        )
+    if not tensor._type.same(entry.type):
+        raise RuntimeError(
+            f"the unpack hook of saved_tensors_hooks gave a {tensor._type} where a {entry.type} "
+            f"was saved by {describe(node.site)}"
+        )
+    return tensor
+
+
+def overwritten_error(node: Any, storage: Storage, version: int) -> SavedValueError:
+    writer = getattr(storage, "writer", None)
+    return SavedValueError(
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        f"operation: a {storage.type} that {node.name()} saved is at version {storage.version}; "
+        f"expected version {version} instead.\n"
+        f"  saved by:       {describe(node.site)}\n"
+        f"  overwritten by: {describe(writer)}\n"
+        "  fix: use the out-of-place form there (`x = x + y` instead of `x += y`), or overwrite a "
+        "copy (`x.clone()`)."
+    )
+
+
+def freed_error(node: Any) -> GradientError:
+    return GradientError(
+        "Trying to backward through the graph a second time (or directly access saved tensors "
+        f"after they have already been freed): the values kept by {node.name()} are released when "
+        "backward has used them.\n"
+        f"  saved by: {describe(node.site)}\n"
+        "  fix: specify retain_graph=True in the first backward() or grad() call."
+    )

@@ -1,0 +1,63 @@
+"""What holds for the code that is running now: grad mode, trace, saved-value hooks.
+
+Owns one context variable. A thread starts with the defaults (gradients on, no trace), as does a
+new asyncio task's context copy of its parent; nothing set here is seen by another thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evergrad.core.trace import Trace
+
+Hooks = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+
+
+class State:
+    """One immutable setting of the modes; changing a mode makes a new one."""
+
+    __slots__ = ("anomaly", "grad", "inference", "saved_hooks", "trace")
+
+    def __init__(self) -> None:
+        self.grad = True
+        self.inference = False
+        self.trace: Trace | None = None
+        self.saved_hooks: Hooks | None = None
+        self.anomaly = False
+
+    def replace(self, **changes: Any) -> State:
+        new = State.__new__(State)
+        new.grad = self.grad
+        new.inference = self.inference
+        new.trace = self.trace
+        new.saved_hooks = self.saved_hooks
+        new.anomaly = self.anomaly
+        for name, value in changes.items():
+            setattr(new, name, value)
+        return new
+
+
+STATE: ContextVar[State] = ContextVar("evergrad_state", default=State())  # noqa: B039 - immutable
+
+
+class using:  # noqa: N801 - used like a function
+    """``with using(grad=False): ...``: the given modes inside, the former ones after."""
+
+    __slots__ = ("changes", "token")
+
+    def __init__(self, **changes: Any) -> None:
+        self.changes = changes
+
+    def __enter__(self) -> None:
+        self.token: Token[State] = STATE.set(STATE.get().replace(**self.changes))
+
+    def __exit__(self, *exc: object) -> None:
+        STATE.reset(self.token)
+
+
+def set_mode(**changes: Any) -> None:
+    """Change modes for the rest of this context."""
+    STATE.set(STATE.get().replace(**changes))

@@ -1,0 +1,106 @@
+"""The bytes behind tensors, and the only thing in the engine that changes.
+
+A :class:`Storage` owns one buffer, counts every write in ``version``, and is entered in the ledger
+for as long as it lives. Tensors are views on it. While a trace is running a storage may hold a
+symbolic value instead of an array; it then weighs nothing.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evergrad.core.shapes import TensorType
+from evergrad.core.site import Site
+from evergrad.memory.ledger import LEDGER, SAVED
+
+if TYPE_CHECKING:
+    from evergrad.core.trace import Var
+
+Array = np.ndarray[Any, Any]
+
+
+class Storage:
+    """One buffer. ``value`` is its canonical array; every tensor on it is a view of that.
+
+    ``saved`` tells that a graph has kept it for backward at some time, ``shared`` that code
+    outside can write to it unseen; a storage that is both is guarded by a checksum.
+    """
+
+    __slots__ = (
+        "__weakref__", "category", "nbytes", "saved", "seal", "shared", "type", "value", "version",
+        "writer",
+    )  # fmt: skip
+
+    value: Array | Var
+    writer: Site | None
+    seal: int | None
+
+    def __init__(self, value: Array | Var, type: TensorType, nbytes: int) -> None:
+        self.value = value
+        self.type = type
+        self.nbytes = nbytes
+        self.version = 0
+        self.category = 0
+        self.saved = False
+        self.shared = False
+        ledger = LEDGER
+        ledger.live += nbytes
+        ledger.count += 1
+        if ledger.live > ledger.peak:
+            ledger.peak = ledger.live
+        if ledger.observer is not None:
+            ledger.observer(self, "alloc")
+
+    def __del__(self) -> None:
+        ledger = LEDGER
+        nbytes = self.nbytes
+        ledger.live -= nbytes
+        ledger.count -= 1
+        if self.category:
+            ledger.by_category[self.category] -= nbytes
+        if ledger.observer is not None:
+            ledger.observer(self, "free")
+
+    def tag(self, category: int) -> None:
+        """Move the bytes to another category of the ledger."""
+        if self.category:
+            LEDGER.by_category[self.category] -= self.nbytes
+        self.category = category
+        if category:
+            LEDGER.by_category[category] += self.nbytes
+
+    def mark_saved(self) -> None:
+        self.saved = True
+        self.seal = None
+        if self.category == 0:
+            self.tag(SAVED)
+
+    def mark_shared(self) -> None:
+        """Note that code outside may now write to the buffer."""
+        if not self.shared:
+            self.shared = True
+            if self.saved:
+                self.seal = self.checksum()
+
+    def checksum(self) -> int:
+        return checksum(self.value)
+
+    def resize(self, nbytes: int) -> None:
+        """Enter another size in the ledger, after ``value`` has been exchanged."""
+        category = self.category
+        self.tag(0)
+        LEDGER.live += nbytes - self.nbytes
+        self.nbytes = nbytes
+        self.tag(category)
+        if LEDGER.live > LEDGER.peak:
+            LEDGER.peak = LEDGER.live
+
+
+def checksum(array: Any) -> int:
+    """A fingerprint of the elements, whatever the strides."""
+    if array.size == 0:
+        return 0
+    return zlib.crc32(np.ascontiguousarray(array).view(np.uint8).reshape(-1))

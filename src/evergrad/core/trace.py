@@ -1,0 +1,233 @@
+"""Programs as data: a flat, typed list of equations, and the trace that writes it.
+
+Owns :class:`Var`, :class:`Equation`, :class:`Graph` and :class:`Trace`. A trace is fed by
+:func:`evergrad.core.bind.bind`; it never evaluates anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evergrad.core.shapes import TensorType, contiguous_strides
+from evergrad.core.site import Site
+
+if TYPE_CHECKING:
+    from evergrad.core.op import Op, Rule
+    from evergrad.core.storage import Storage
+    from evergrad.core.tensor import Tensor
+
+Array = np.ndarray[Any, Any]
+
+_NOWHERE = np.zeros(1, np.uint8)
+
+
+class _Layout:
+    __slots__ = ("__array_interface__",)
+
+    def __init__(self, type: TensorType, strides: tuple[int, ...]) -> None:
+        size = type.dtype.itemsize
+        self.__array_interface__ = {
+            "shape": type.shape,
+            "typestr": f"|V{size}",
+            "strides": tuple(s * size for s in strides),
+            "data": (_NOWHERE.ctypes.data, False),
+            "version": 3,
+        }
+
+
+class Var:
+    """One symbolic value. Immutable: a write to a tensor makes a new ``Var``.
+
+    ``layout`` is an array that has the strides the value would have in memory but no memory of its
+    own: views are computed on it exactly as on a real array, and it is never read.
+    """
+
+    __slots__ = ("_layout", "trace", "type")
+
+    def __init__(self, type: TensorType, trace: Trace, layout: Array | None = None) -> None:
+        self.type = type
+        self.trace = trace
+        self._layout = layout
+
+    @property
+    def layout(self) -> Array:
+        if self._layout is None:
+            strides = contiguous_strides(self.type.shape)
+            self._layout = np.asarray(_Layout(self.type, strides)).view(self.type.dtype.np)
+        return self._layout
+
+    def __repr__(self) -> str:
+        return f"<{self.type}>"
+
+
+class Equation:
+    """``outs = op(args, attrs)``. An argument is a ``Var`` or a Python number."""
+
+    __slots__ = ("args", "attrs", "op", "outs", "rule", "site")
+
+    def __init__(
+        self,
+        rule: Rule,
+        args: tuple[Any, ...],
+        outs: tuple[Var, ...],
+        site: Site | None,
+    ) -> None:
+        self.rule = rule
+        self.op: Op = rule.op
+        self.attrs = rule.attrs
+        self.args = args
+        self.outs = outs
+        self.site = site
+
+
+class Graph:
+    """A traced program.
+
+    ``inputs`` are the arguments, ``captures`` the tensors of the outside it reads, ``writes`` the
+    tensors of the outside it overwrites with the value they end at, ``outputs`` its results (a
+    ``Var``, or a constant that did not depend on anything).
+    """
+
+    __slots__ = ("captures", "equations", "inputs", "outputs", "writes")
+
+    def __init__(
+        self,
+        inputs: Sequence[Var],
+        captures: Sequence[tuple[Var, Tensor]],
+        equations: Iterable[Equation],
+        outputs: Sequence[Any],
+        writes: Sequence[tuple[Tensor, Var]] = (),
+    ) -> None:
+        self.inputs = tuple(inputs)
+        self.captures = tuple(captures)
+        self.equations = tuple(equations)
+        self.outputs = tuple(outputs)
+        self.writes = tuple(writes)
+
+    def check(self) -> None:
+        """Raise unless every value is defined before it is used, once, with its op's type."""
+        defined = set(self.inputs) | {var for var, _ in self.captures}
+        for eqn in self.equations:
+            for arg in eqn.args:
+                if isinstance(arg, Var) and arg not in defined:
+                    raise AssertionError(f"{eqn.op.name} uses an undefined value {arg}")
+            for out, type in zip(eqn.outs, eqn.rule.out_types, strict=True):
+                if out in defined:
+                    raise AssertionError(f"{eqn.op.name} defines {out} a second time")
+                if not out.type.same(type):
+                    raise AssertionError(f"{eqn.op.name} gives {type}, its value says {out.type}")
+                defined.add(out)
+        for out in (*self.outputs, *(var for _, var in self.writes)):
+            if isinstance(out, Var) and out not in defined:
+                raise AssertionError(f"the result {out} is undefined")
+
+    def without_dead_code(self) -> Graph:
+        """The same results without the equations that do not lead to any of them."""
+        needed = {out for out in self.outputs if isinstance(out, Var)}
+        needed |= {var for _, var in self.writes}
+        kept = []
+        for eqn in reversed(self.equations):
+            if eqn.op.random or any(out in needed for out in eqn.outs):
+                kept.append(eqn)
+                needed.update(arg for arg in eqn.args if isinstance(arg, Var))
+        captures = [(var, tensor) for var, tensor in self.captures if var in needed]
+        return Graph(self.inputs, captures, reversed(kept), self.outputs, self.writes)
+
+    def __str__(self) -> str:
+        names: dict[Any, str] = {}
+
+        def name(value: Any) -> str:
+            if not isinstance(value, Var):
+                return repr(value)
+            if value not in names:
+                names[value] = f"v{len(names)}"
+            return names[value]
+
+        def typed(var: Any) -> str:
+            return f"{name(var)}: {var.type}" if isinstance(var, Var) else repr(var)
+
+        lines = [f"graph({', '.join(map(typed, self.inputs))}) {{"]
+        lines += [f"  {typed(var)} = captured" for var, _ in self.captures]
+        for eqn in self.equations:
+            words = [name(arg) for arg in eqn.args]
+            words += [f"{key}={value!r}" for key, value in eqn.attrs.items()]
+            lines.append(
+                f"  {', '.join(map(typed, eqn.outs))} = {eqn.op.name}({', '.join(words)})"
+            )
+        lines += [f"  write {name(var)}" for _, var in self.writes]
+        lines.append(f"  return {', '.join(map(name, self.outputs))}")
+        return "\n".join([*lines, "}"])
+
+
+class Trace:
+    """Collects the equations of one function while it runs on symbolic values.
+
+    ``depth`` orders nested traces: a value of the inner one is unknown to the outer one, while
+    values of the outer one (and arrays) are captured by the inner one. A storage of the outside
+    that is written becomes symbolic until :meth:`finish` gives it its own value back.
+    """
+
+    def __init__(self, parent: Trace | None) -> None:
+        self.parent = parent
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.equations: list[Equation] = []
+        self.inputs: list[Var] = []
+        self.captures: list[tuple[Var, Tensor]] = []
+        self.written: dict[int, tuple[Storage, Any, Tensor]] = {}
+        self._captured: dict[tuple[int, int], Var] = {}
+        self._known: dict[tuple[Any, ...], tuple[Var, ...]] = {}
+
+    def add_input(self, type: TensorType) -> Var:
+        var = Var(type, self)
+        self.inputs.append(var)
+        return var
+
+    def capture(self, tensor: Tensor) -> Var:
+        """A tensor of the outside as a value of this trace; read once per tensor and version."""
+        key = (id(tensor), tensor._storage.version)
+        var = self._captured.get(key)
+        if var is None:
+            value = tensor._value
+            layout = value.layout if isinstance(value, Var) else value
+            var = self._captured[key] = Var(tensor._type, self, layout)
+            self.captures.append((var, tensor))
+        return var
+
+    def emit(
+        self, rule: Rule, args: tuple[Any, ...], site: Site | None, layout: Array | None = None
+    ) -> tuple[Var, ...]:
+        """Write an equation, or find the equal one that stands already."""
+        pure = not rule.op.random
+        key: tuple[Any, ...] = ()
+        if pure:
+            key = (id(rule), *((id(a) if isinstance(a, Var) else (type(a), repr(a))) for a in args))
+            known = self._known.get(key)
+            if known is not None:
+                return known
+        outs = tuple(Var(type, self, layout) for type in rule.out_types)
+        self.equations.append(Equation(rule, args, outs, site))
+        if pure:
+            self._known[key] = outs
+        return outs
+
+    def begin_write(self, storage: Storage, handle: Tensor) -> None:
+        """Remember what an outside storage held before this trace first writes to it."""
+        if id(storage) not in self.written:
+            self.written[id(storage)] = (storage, storage.value, handle)
+
+    def finish(self, outputs: Sequence[Any]) -> Graph:
+        writes = []
+        for storage, original, handle in self.written.values():
+            assert isinstance(storage.value, Var)
+            writes.append((handle, storage.value))
+        self.abandon()
+        return Graph(self.inputs, self.captures, self.equations, outputs, writes)
+
+    def abandon(self) -> None:
+        """Give every written storage of the outside its own value back."""
+        for storage, original, _ in self.written.values():
+            storage.value = original
+        self.written.clear()

@@ -1,0 +1,31 @@
+"""The exceptions evergrad raises, beside Python's own.
+
+PyTorch programs catch ``RuntimeError``, ``TypeError``, ``ValueError`` and ``IndexError``; every
+class here derives from the one a PyTorch program would expect in its place.
+"""
+
+from __future__ import annotations
+
+
+class ShapeError(RuntimeError):
+    """Shapes that do not fit an op."""
+
+
+class DTypeError(RuntimeError):
+    """An element type that an op does not take, or that cannot hold its result."""
+
+
+class GradientError(RuntimeError):
+    """A gradient that was asked for cannot be given rightly, so none is given."""
+
+
+class SavedValueError(GradientError):
+    """A value that backward needs was overwritten or released after it was saved."""
+
+
+class TraceError(RuntimeError):
+    """Python asked for the number inside a value that exists only symbolically."""
+
+
+class SteadyStateError(RuntimeError):
+    """A step ended with other live bytes than the step before it."""
