@@ -1,0 +1,219 @@
+"""``backward`` and ``grad``: what users call to walk back over a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from evergrad.core.backward import run_backward
+from evergrad.core.node import GraphNode, Leaf, RemovableHandle
+from evergrad.core.tensor import Tensor, current_node
+from evergrad.errors import GradientError
+
+TensorOrTensors = Tensor | Sequence[Tensor]
+
+
+def _as_tuple(value: Any, name: str) -> tuple[Tensor, ...]:
+    tensors = (value,) if isinstance(value, Tensor) else tuple(value)
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} must be tensors, got {type(tensor).__name__}")
+    return tensors
+
+
+def _roots(outputs: tuple[Tensor, ...], grads: Any) -> list[tuple[GraphNode, int, Tensor]]:
+    """The starting nodes with their cotangents, which default to one for a single element."""
+    from evergrad.ops.creation import ones_like
+
+    given = (grads,) if grads is None or isinstance(grads, Tensor) else tuple(grads)
+    if grads is None:
+        given = (None,) * len(outputs)
+    if len(given) != len(outputs):
+        raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
+    roots = []
+    for output, grad in zip(outputs, given, strict=True):
+        node = current_node(output)
+        if node is None:
+            raise GradientError(
+                "element 0 of tensors does not require grad and does not have a grad_fn: nothing "
+                "it was computed from asked for a gradient (requires_grad=True), or it was "
+                "computed under no_grad(), or detach() cut it off"
+            )
+        if grad is None:
+            if output._type.numel != 1:
+                raise GradientError(
+                    "grad can be implicitly created only for scalar outputs; this one has shape "
+                    f"{list(output._type.shape)}. Reduce it (`.sum()`), or pass the gradient."
+                )
+            if output.dtype.is_complex:
+                raise GradientError("grad can be implicitly created only for real scalar outputs")
+            grad = ones_like(output)
+        roots.append((node, output._index, _matching(grad, output)))
+    return roots
+
+
+def _matching(grad: Tensor, output: Tensor) -> Tensor:
+    if grad._type.shape != output._type.shape:
+        raise GradientError(
+            f"Mismatch in shape: grad_output has a shape of {list(grad._type.shape)} and output "
+            f"has a shape of {list(output._type.shape)}."
+        )
+    if grad.dtype is not output.dtype:
+        if grad.dtype.is_complex and not output.dtype.is_complex:
+            raise GradientError(
+                f"a complex gradient was given for a real output of type {output.dtype}"
+            )
+        from evergrad.core.bind import cast
+
+        grad = cast(grad, output.dtype)
+    return grad
+
+
+def backward(
+    tensors: TensorOrTensors,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    grad_variables: Any = None,
+    inputs: Any = None,
+) -> None:
+    """Accumulate the gradient of ``tensors`` into the ``.grad`` of the leaves they came from."""
+    outputs = _as_tuple(tensors, "tensors")
+    roots = _roots(outputs, grad_tensors if grad_variables is None else grad_variables)
+    keep = create_graph if retain_graph is None else retain_graph
+    if inputs is None:
+        run_backward(roots, keep_graph=keep, create_graph=create_graph)
+        return
+    wanted = _as_tuple(inputs, "inputs")
+    if not wanted:
+        raise RuntimeError("'inputs' argument to backward() cannot be empty.")
+    found = _run_to(roots, wanted, keep, create_graph, accumulate=True)
+    for tensor, grad in zip(wanted, found, strict=True):
+        if not tensor.is_leaf and grad is not None:
+            tensor._grad = grad if tensor._grad is None else tensor._grad + grad
+
+
+def _run_to(
+    roots: Any, inputs: tuple[Tensor, ...], keep: bool, create_graph: bool, accumulate: bool
+) -> list[Any]:
+    targets: dict[tuple[int, int], list[int]] = {}
+    nodes: list[GraphNode] = []
+    for place, tensor in enumerate(inputs):
+        node = current_node(tensor)
+        if node is None:
+            raise GradientError(
+                f"One of the differentiated Tensors does not require grad (number {place}); call "
+                "requires_grad_() on it before the computation"
+            )
+        targets.setdefault((node.seq, tensor._index), []).append(place)
+        nodes.append(node)
+    return run_backward(
+        roots, keep_graph=keep, create_graph=create_graph, targets=targets, target_nodes=nodes,
+        accumulate=accumulate,
+    )  # fmt: skip
+
+
+def grad(
+    outputs: TensorOrTensors,
+    inputs: TensorOrTensors,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Tensor, ...]:
+    """The gradients of ``outputs`` with respect to ``inputs``, returned and not accumulated.
+
+    An input that took no part is an error unless ``allow_unused`` (its gradient is then ``None``)
+    or ``materialize_grads`` (then zeros).
+    """
+    from evergrad.ops.creation import zeros_like
+
+    if materialize_grads and allow_unused is False:
+        raise ValueError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
+            "allow_unused=False."
+        )
+    outs, ins = _as_tuple(outputs, "outputs"), _as_tuple(inputs, "inputs")
+    if is_grads_batched:
+        return _batched_grad(outs, ins, grad_outputs, retain_graph, create_graph, allow_unused,
+                             materialize_grads)  # fmt: skip
+    keep = create_graph if retain_graph is None else retain_graph
+    found = _run_to(_roots(outs, grad_outputs), ins, keep, create_graph, accumulate=False)
+    if materialize_grads:
+        found = [zeros_like(i) if g is None else g for g, i in zip(found, ins, strict=True)]
+    elif not allow_unused and any(g is None for g in found):
+        raise GradientError(
+            "One of the differentiated Tensors appears to not have been used in the graph "
+            f"(number {found.index(None)}). Set allow_unused=True if this is the desired behavior."
+        )
+    return tuple(found)
+
+
+def _batched_grad(
+    outs: tuple[Tensor, ...], ins: tuple[Tensor, ...], grad_outputs: Any, retain_graph: Any,
+    create_graph: bool, allow_unused: Any, materialize_grads: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Many cotangents at once: their first dimension runs over them."""
+    from evergrad.core.transforms import vmap
+
+    given = (grad_outputs,) if isinstance(grad_outputs, Tensor) else tuple(grad_outputs)
+    unused: list[bool] = []
+
+    def once(*cotangents: Tensor) -> Any:
+        found = grad(
+            outs, ins, cotangents, retain_graph=True, create_graph=create_graph,
+            allow_unused=True if allow_unused else allow_unused, materialize_grads=materialize_grads,
+        )  # fmt: skip
+        unused[:] = [g is None for g in found]
+        return tuple(g for g in found if g is not None)
+
+    used = iter(vmap(once)(*given))
+    return tuple(None if none else next(used) for none in unused)  # type: ignore[misc]
+
+
+# -- methods ------------------------------------------------------------------------------------
+
+
+def _tensor_backward(
+    self: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    """Accumulate the gradient of this tensor into the leaves it came from."""
+    backward((self,), None if gradient is None else (gradient,), retain_graph, create_graph,
+             inputs=inputs)  # fmt: skip
+
+
+def register_hook(self: Tensor, hook: Any) -> RemovableHandle:
+    """Call ``hook(grad)`` when the gradient of this tensor is known; it may return another."""
+    node = current_node(self)
+    if node is None:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    return RemovableHandle(node.ensure_hooks().on_result.setdefault(self._index, {}), hook)
+
+
+def register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> RemovableHandle:
+    """Call ``hook(tensor)`` after a gradient has been accumulated into this leaf."""
+    node = current_node(self)
+    if not isinstance(node, Leaf):
+        raise RuntimeError(
+            "post accumulate grad hooks cannot be registered on non-leaf tensors"
+            if node is not None
+            else "cannot register a hook on a tensor that doesn't require gradient"
+        )
+    if node.accumulated is None:
+        node.accumulated = {}
+    return RemovableHandle(node.accumulated, hook)
+
+
+Tensor.backward = _tensor_backward  # type: ignore[method-assign, attr-defined]
+Tensor.register_hook = register_hook  # type: ignore[method-assign, attr-defined]
+Tensor.register_post_accumulate_grad_hook = (  # type: ignore[method-assign, attr-defined]
+    register_post_accumulate_grad_hook
+)
+

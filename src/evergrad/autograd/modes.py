@@ -1,0 +1,148 @@
+"""Switches for recording: context managers, decorators and functions as in PyTorch.
+
+A mode holds in the thread (more exactly, the context) that set it; a new thread starts with
+gradients on.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from contextvars import Token
+from typing import Any, TypeVar
+
+from evergrad.core.state import STATE, State, set_mode
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Mode:
+    """A context manager that is also a decorator, for functions and generators."""
+
+    _changes: dict[str, Any]
+
+    def __enter__(self) -> None:
+        tokens: list[Token[State]] = self.__dict__.setdefault("_tokens", [])
+        tokens.append(STATE.set(STATE.get().replace(**self._changes)))
+
+    def __exit__(self, *exc: object) -> None:
+        STATE.reset(self.__dict__["_tokens"].pop())
+
+    def _fresh(self) -> _Mode:
+        mode = _Mode()
+        mode._changes = self._changes
+        return mode
+
+    def __call__(self, function: F) -> F:
+        if inspect.isgeneratorfunction(function):
+            return self._decorate_generator(function)  # type: ignore[return-value]
+
+        @functools.wraps(function)
+        def within(*args: Any, **kwargs: Any) -> Any:
+            with self._fresh():
+                return function(*args, **kwargs)
+
+        return within  # type: ignore[return-value]
+
+    def _decorate_generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def within(*args: Any, **kwargs: Any) -> Any:
+            generator = function(*args, **kwargs)
+            sent = None
+            while True:
+                with self._fresh():
+                    try:
+                        item = generator.send(sent)
+                    except StopIteration as stop:
+                        return stop.value
+                sent = yield item
+
+        return within
+
+
+def _usable_bare(mode: _Mode, function: Any) -> Any:
+    return mode if function is None else mode(function)
+
+
+class no_grad(_Mode):  # noqa: N801 - PyTorch's spelling
+    """Record nothing inside. ``with no_grad():`` or ``@no_grad()`` (also ``@no_grad``)."""
+
+    _changes = {"grad": False}
+
+    def __new__(cls, function: Any = None) -> Any:
+        return _usable_bare(super().__new__(cls), function)
+
+
+class enable_grad(_Mode):  # noqa: N801 - PyTorch's spelling
+    """Record inside, also within :class:`no_grad`."""
+
+    _changes = {"grad": True}
+
+    def __new__(cls, function: Any = None) -> Any:
+        return _usable_bare(super().__new__(cls), function)
+
+
+class inference_mode(_Mode):  # noqa: N801 - PyTorch's spelling
+    """Record nothing inside; here the same as :class:`no_grad`, at the same cost."""
+
+    def __new__(cls, mode: Any = True) -> Any:
+        made = super().__new__(cls)
+        if callable(mode):
+            made._changes = {"grad": False, "inference": True}
+            return made(mode)
+        made._changes = {"grad": False, "inference": True} if mode else {"inference": False}
+        return made
+
+    def __init__(self, mode: Any = True) -> None:
+        pass
+
+
+class set_grad_enabled(_Mode):  # noqa: N801 - PyTorch's spelling
+    """Set recording at once; used in a ``with`` statement, until its end."""
+
+    def __init__(self, mode: bool) -> None:
+        self._changes = {"grad": bool(mode)}
+        self._former = STATE.get().grad
+        set_mode(grad=bool(mode))
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        set_mode(grad=self._former)
+
+    def __call__(self, function: F) -> F:
+        set_mode(grad=self._former)  # only the function is meant
+        return super().__call__(function)
+
+
+class set_detect_anomaly(_Mode):  # noqa: N801 - PyTorch's spelling
+    """Check every cotangent for NaN and name the op and line it came from."""
+
+    def __init__(self, mode: bool, check_nan: bool = True) -> None:
+        self._changes = {"anomaly": bool(mode)}
+        self._former = STATE.get().anomaly
+        set_mode(anomaly=bool(mode))
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        set_mode(anomaly=self._former)
+
+
+class detect_anomaly(_Mode):  # noqa: N801 - PyTorch's spelling
+    """Within it, a NaN in backward is an error that names the op and line it came from."""
+
+    def __init__(self, check_nan: bool = True) -> None:
+        self._changes = {"anomaly": check_nan}
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations are being recorded."""
+    return STATE.get().grad
+
+
+def is_inference_mode_enabled() -> bool:
+    return STATE.get().inference
+
+
+def is_anomaly_enabled() -> bool:
+    return STATE.get().anomaly
