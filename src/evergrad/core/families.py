@@ -83,6 +83,7 @@ def elementwise(
     result: Callable[[dtype], dtype] | None = None,
     accepts: Callable[[dtype], bool] | None = None,
     takes_out: bool = True,
+    upcast: bool = True,
     holomorphic: bool = True,
     doc: str = "",
 ) -> Op:
@@ -98,7 +99,7 @@ def elementwise(
     def type_rule(*types: TensorType, **attrs: Any) -> TensorType:
         found = types[0].dtype
         if accepts is not None and not accepts(found):
-            raise RuntimeError(f'"{name}" not implemented for \'{found.name}\'')
+            raise NotImplementedError(f'"{name}" not implemented for \'{found.name}\'')
         shape = types[0].shape
         for t in types[1:]:
             if t.shape != shape:
@@ -144,6 +145,7 @@ def elementwise(
         batch=batch_elementwise,
         promote=promote,
         takes_out=takes_out,
+        upcast=upcast,
         doc=doc,
     )
 

@@ -1,0 +1,34 @@
+"""Function transforms: gradients, directional derivatives, Jacobians, batching.
+
+Each takes a function and gives a function; they nest in any order with each other and with
+``backward``, hooks, custom functions and ``checkpoint``.
+"""
+
+from evergrad.core.transforms import vmap
+from evergrad.func.derivatives import (
+    grad,
+    grad_and_value,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    linearize,
+    value_and_grad,
+    vjp,
+)
+from evergrad.func.modules import functional_call, stack_module_state
+
+__all__ = [
+    "functional_call",
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "linearize",
+    "stack_module_state",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+]

@@ -1,0 +1,41 @@
+"""PyTorch's words for how elements lie in memory.
+
+Every tensor here is dense and row-major unless a view permutes it, so these objects are accepted
+and compared, and change nothing.
+"""
+
+from __future__ import annotations
+
+
+class _Word:
+    """A named constant that prints and pickles by its name."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"evergrad.{self.name}"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+
+class layout(_Word):  # noqa: N801 - PyTorch's spelling
+    """How a tensor is stored: dense (``strided``)."""
+
+    __slots__ = ()
+
+
+class memory_format(_Word):  # noqa: N801 - PyTorch's spelling
+    """The order of the dimensions in memory."""
+
+    __slots__ = ()
+
+
+strided = layout("strided")
+contiguous_format = memory_format("contiguous_format")
+preserve_format = memory_format("preserve_format")
+channels_last = memory_format("channels_last")
+channels_last_3d = memory_format("channels_last_3d")

@@ -1,0 +1,90 @@
+"""Modules as pure functions of their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from evergrad.core.tensor import Tensor
+
+
+def _owner(module: Any, name: str) -> tuple[Any, str]:
+    *path, last = name.split(".")
+    for part in path:
+        module = getattr(module, part)
+    return module, last
+
+
+def _exchange(module: Any, name: str, tensor: Any) -> Any:
+    """Put a tensor in the place of a parameter or buffer; gives what was there."""
+    owner, last = _owner(module, name)
+    for table in (owner._parameters, owner._buffers):
+        if last in table:
+            former, table[last] = table[last], tensor
+            return former
+    raise KeyError(f"the module has no parameter or buffer named {name!r}")
+
+
+def functional_call(
+    module: Any,
+    parameter_and_buffer_dicts: Any,
+    args: Any = None,
+    kwargs: dict[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """Call a module with other parameters and buffers; the module itself stays as it is."""
+    given: dict[str, Tensor] = {}
+    dicts = parameter_and_buffer_dicts
+    for entry in (dicts,) if isinstance(dicts, dict) else dicts:
+        given.update(entry)
+    if tie_weights:
+        given.update(_tied(module, given))
+    own = dict(module.named_parameters()) | dict(module.named_buffers())
+    if strict and set(own) != set(given):
+        raise RuntimeError(
+            f"Missing keys: {sorted(set(own) - set(given))}; unexpected keys: "
+            f"{sorted(set(given) - set(own))}"
+        )
+    former: list[tuple[str, Any]] = []
+    call_args = () if args is None else args if isinstance(args, tuple) else (args,)
+    try:
+        for name, tensor in given.items():
+            former.append((name, _exchange(module, name, tensor)))
+        return module(*call_args, **(kwargs or {}))
+    finally:
+        for name, tensor in reversed(former):
+            _exchange(module, name, tensor)
+
+
+def _tied(module: Any, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Other names of a parameter follow the one that was given."""
+    every = list(module.named_parameters(remove_duplicate=False))
+    every += list(module.named_buffers(remove_duplicate=False))
+    by_tensor = {id(tensor): given[name] for name, tensor in every if name in given}
+    return {
+        name: by_tensor[id(tensor)]
+        for name, tensor in every
+        if name not in given and id(tensor) in by_tensor
+    }
+
+
+def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The parameters and buffers of equal models, stacked, for ``vmap`` over an ensemble."""
+    from evergrad.ops.movement import stack
+
+    if not models:
+        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
+    if len({type(m) for m in models}) > 1:
+        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+
+    def stacked(kind: str) -> dict[str, Any]:
+        tables = [dict(getattr(m, kind)()) for m in models]
+        found = {}
+        for name, first in tables[0].items():
+            joined = stack([table[name] for table in tables]).detach()
+            found[name] = joined.requires_grad_(first.requires_grad)
+        return found
+
+    return stacked("named_parameters"), stacked("named_buffers")
