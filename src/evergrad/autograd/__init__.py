@@ -1,6 +1,10 @@
 """Gradients by hand: ``backward``, ``grad``, modes, custom functions, checks."""
 
+from evergrad.autograd import functional, graph
+from evergrad.autograd.audit import Audit, audit
 from evergrad.autograd.engine import backward, grad
+from evergrad.autograd.function import Function, FunctionCtx, once_differentiable
+from evergrad.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from evergrad.autograd.modes import (
     detect_anomaly,
     enable_grad,
@@ -12,17 +16,29 @@ from evergrad.autograd.modes import (
     set_detect_anomaly,
     set_grad_enabled,
 )
+from evergrad.core.tensor import Tensor as Variable
 
 __all__ = [
+    "Audit",
+    "Function",
+    "FunctionCtx",
+    "GradcheckError",
+    "Variable",
+    "audit",
     "backward",
     "detect_anomaly",
     "enable_grad",
+    "functional",
     "grad",
+    "gradcheck",
+    "gradgradcheck",
+    "graph",
     "inference_mode",
     "is_anomaly_enabled",
     "is_grad_enabled",
     "is_inference_mode_enabled",
     "no_grad",
+    "once_differentiable",
     "set_detect_anomaly",
     "set_grad_enabled",
 ]

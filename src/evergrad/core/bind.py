@@ -438,7 +438,7 @@ def write_in_place(op: Op, target: Tensor, *others: Any, **attrs: Any) -> Tensor
 
 
 def _weak_integers(rule: Rule) -> bool:
-    return rule.operands is not rule.types and rule.out_types[0].dtype.category < 2
+    return rule.out_types[0].dtype.category < 2 and any(isinstance(t, type) for t in rule.types)
 
 
 def _run_into(state: State, rule: Rule, target: Tensor, args: tuple[Any, ...]) -> Tensor:
@@ -585,8 +585,8 @@ def interpret(graph: Graph, *args: Any) -> tuple[Any, ...]:
     env: dict[Var, Any] = dict(zip(graph.inputs, args, strict=True))
     env.update(graph.captures)
     for eqn in graph.equations:
-        out = bind(eqn.op, *[env[a] if isinstance(a, Var) else a for a in eqn.args], **eqn.attrs)
-        if len(eqn.outs) == 1:
+        out = eqn.op.apply(*[env[a] if isinstance(a, Var) else a for a in eqn.args], **eqn.attrs)
+        if eqn.op.outputs == 1:
             env[eqn.outs[0]] = out
         else:
             env.update(zip(eqn.outs, out, strict=True))

@@ -199,10 +199,10 @@ def linear(
     return op
 
 
-def _zeros_like(value: Any) -> Tensor:
+def _zeros_like(value: Any) -> Any:
     from evergrad.ops.creation import zeros_like
 
-    return zeros_like(value)
+    return zeros_like(value) if isinstance(value, Tensor) else 0
 
 
 def bilinear(

@@ -103,6 +103,12 @@ class Op:
     def differentiable(self) -> bool:
         return self.vjp is not NONDIFFERENTIABLE
 
+    def apply(self, *args: Any, **attrs: Any) -> Any:
+        """Apply the op, as an equation that stands in a graph."""
+        from evergrad.core.bind import bind
+
+        return bind(self, *args, **attrs)
+
     def resolve(self, key: Any, types: tuple[ArgType, ...], attrs: Attrs) -> Rule:
         """The rule for these types and attributes; errors about them are raised here."""
         rule = self._rule_for(types, attrs)

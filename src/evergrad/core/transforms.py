@@ -78,8 +78,8 @@ def jvp_graph(
     }
     for eqn in graph.equations:
         args = [env[a] if isinstance(a, Var) else a for a in eqn.args]
-        out = bind(eqn.op, *args, **eqn.attrs)
-        single = len(eqn.outs) == 1
+        out = eqn.op.apply(*args, **eqn.attrs)
+        single = eqn.op.outputs == 1
         env.update(zip(eqn.outs, (out,) if single else out, strict=True))
         directions = [moving.get(a) if isinstance(a, Var) else None for a in eqn.args]
         if all(t is None for t in directions) or not eqn.op.differentiable:
@@ -176,7 +176,7 @@ def _batch_equation(
     args = [value for value, _ in pairs]
     dims = [dim for _, dim in pairs]
     plain = all(dim is None for dim in dims)
-    if op.random:
+    if op.random and op.family != "custom":
         if randomness == "error":
             raise RuntimeError(
                 "vmap: called random operation while in randomness error mode. Please either use "
@@ -186,7 +186,7 @@ def _batch_equation(
         if randomness == "different" or not plain:
             return _batch_by_loop(op, args, dims, attrs, size)
     if plain:
-        out = bind(op, *args, **attrs)
+        out = op.apply(*args, **attrs)
         return [(o, None) for o in ((out,) if op.outputs == 1 else out)]
     if op.batch is None:
         return _batch_by_loop(op, args, dims, attrs, size)

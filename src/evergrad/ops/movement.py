@@ -337,17 +337,23 @@ def sum_to_type(g: Tensor, type: TensorType) -> Tensor:
 
 
 # -- slices -------------------------------------------------------------------------------------
-# One row for all of basic indexing with steps: for each dimension (start, stop, step), step > 0.
+# One row for all of basic indexing with steps: for each dimension (start, stop, step) with step > 0,
+# or a single index, which drops the dimension.
 
-Slices = tuple[tuple[int, int, int], ...]
+Slices = tuple[tuple[int, int, int] | int, ...]
 
 
 def _slice_type(x: TensorType, *, slices: Slices) -> TensorType:
-    return _shaped(x, (max(0, -(-(stop - start) // step)) for start, stop, step in slices))
+    return _shaped(x, [max(0, -((s[0] - s[1]) // s[2])) for s in slices if isinstance(s, tuple)])
+
+
+def numpy_index(slices: Slices) -> tuple[Any, ...]:
+    """The slices as NumPy takes them; the ellipsis makes even a single element a view."""
+    return (*[slice(*s) if isinstance(s, tuple) else s for s in slices], ...)
 
 
 def _slice_eval(x: Any, *, slices: Slices) -> Any:
-    return x[tuple([slice(*s) for s in slices])]
+    return x[numpy_index(slices)]
 
 
 def _slice_transpose(g: Tensor, x: Tensor, *, slices: Slices) -> Tensor:
@@ -369,7 +375,7 @@ SLICE = linear("slice", _slice_eval, _slice_type, _slice_transpose, batch=_batch
 
 def _pad_slice_eval(g: Any, *, slices: Slices, shape: Shape) -> Any:
     out = np.zeros(shape, g.dtype)
-    out[tuple([slice(*s) for s in slices])] = g
+    out[numpy_index(slices)] = g
     return out
 
 
@@ -431,9 +437,8 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
             f"{dim}"
         )
     index %= extent
-    return bind(  # type: ignore[no-any-return]
-        RESHAPE, slice_dim(input, dim, index, index + 1), shape=shape[:dim] + shape[dim + 1 :]
-    )
+    slices = tuple(index if i == dim else (0, n, 1) for i, n in enumerate(shape))
+    return bind(SLICE, input, slices=slices)  # type: ignore[no-any-return]
 
 
 # -- shapes by name -----------------------------------------------------------------------------

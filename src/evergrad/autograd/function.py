@@ -1,0 +1,552 @@
+"""Custom functions: a forward and a backward written by the user.
+
+A call is one node. While tracing it is also one equation, so that forward mode, ``vmap`` and a
+later ``backward`` all use the user's derivative and not that of the ops inside.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from evergrad.core import dtypes
+from evergrad.core.bind import _owner, _pack, _record_write, cast, trace_value
+from evergrad.core.node import GraphNode, Packed, freed_error, keep, next_sequence, unpack, verify
+from evergrad.core.op import NONDIFFERENTIABLE, Op, Rule
+from evergrad.core.shapes import TensorType
+from evergrad.core.site import Site, user_site
+from evergrad.core.state import STATE, using
+from evergrad.core.tensor import Tensor, current_node, detached, fresh, from_array, on_storage
+from evergrad.core.trace import Trace, Var
+from evergrad.errors import GradientError
+
+
+class FunctionCtx:
+    """What ``forward`` hands to ``backward``. Any attribute may be set on it."""
+
+    needs_input_grad: tuple[bool, ...]
+
+    def __init__(self) -> None:
+        self._to_save: tuple[Any, ...] = ()
+        self._saved: list[Any] | None = []
+        self._dirty: tuple[Tensor, ...] = ()
+        self._without_grad: tuple[Tensor, ...] = ()
+        self._materialize = True
+        self._node: Any = None
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors for ``backward``, which finds them in ``ctx.saved_tensors``."""
+        for tensor in tensors:
+            if tensor is not None and not isinstance(tensor, Tensor):
+                raise TypeError(
+                    f"save_for_backward can only save tensors, but argument is of type "
+                    f"{type(tensor).__name__}; set it as an attribute of ctx instead"
+                )
+        self._to_save = tensors
+
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors for ``jvp``, which finds them in ``ctx.saved_tensors``."""
+        if not self._to_save:
+            self._to_save = tensors
+
+    def mark_dirty(self, *tensors: Tensor) -> None:
+        """Say which inputs were modified in place. They must be returned as outputs."""
+        self._dirty = tensors
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        """Say which outputs have no derivative."""
+        self._without_grad = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether missing cotangents arrive in ``backward`` as zeros (the default) or ``None``."""
+        self._materialize = value
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        if self._saved is None:
+            raise freed_error(self._node)
+        return tuple(None if entry is None else entry(self._node) for entry in self._saved)
+
+
+class FunctionNode(GraphNode):
+    """The node of one call of a custom function."""
+
+    __slots__ = ("ctx", "cls", "in_types", "indices", "parents", "site", "types")
+
+    def __init__(self, cls: type[Function], ctx: FunctionCtx, args: Sequence[Any]) -> None:
+        self.seq = next_sequence()
+        self.hooks = None
+        self.cls = cls
+        self.ctx = ctx
+        self.parents = tuple(  # type: ignore[misc]
+            current_node(a) if isinstance(a, Tensor) else None for a in args
+        )
+        self.indices = tuple(a._index if isinstance(a, Tensor) else 0 for a in args)
+        self.in_types = tuple(a._type if isinstance(a, Tensor) else None for a in args)
+        self.types: tuple[TensorType, ...] = ()
+        self.site: Site | None = user_site(2)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(object.__getattribute__(self, "ctx"), name)
+
+    def name(self) -> str:
+        return f"{self.cls.__name__}Backward"
+
+    def out_types(self) -> tuple[TensorType, ...]:
+        return self.types
+
+    @property
+    def next_functions(self) -> tuple[tuple[GraphNode | None, int], ...]:
+        return tuple(zip(self.parents, self.indices, strict=True))
+
+    def run(self, values: list[Any], on_tensors: bool, keep_graph: bool) -> list[Any]:
+        """Call the user's backward with cotangents, and check what it returns."""
+        from evergrad.ops.creation import zeros
+
+        given: list[Any] = []
+        for value, type in zip(values, self.types, strict=True):
+            if value is None and self.ctx._materialize:
+                given.append(zeros(type.shape, dtype=type.dtype))
+            elif value is None or isinstance(value, Tensor):
+                given.append(value)
+            else:
+                given.append(from_array(value))
+        found = self.cls.backward(self.ctx, *given)
+        if not keep_graph:
+            self.ctx._saved = None
+        grads = self._checked(found)
+        if on_tensors:
+            return grads
+        return [None if g is None else g.array() for g in grads]
+
+    def _checked(self, found: Any) -> list[Any]:
+        grads = list(found) if isinstance(found, (tuple, list)) else [found]
+        while len(grads) > len(self.parents) and grads[-1] is None:
+            grads.pop()
+        if len(grads) != len(self.parents):
+            raise RuntimeError(
+                f"function {self.name()} returned an incorrect number of gradients (expected "
+                f"{len(self.parents)}, got {len(grads)})"
+            )
+        for i, (grad, parent) in enumerate(zip(grads, self.parents, strict=True)):
+            if parent is None:
+                grads[i] = None
+            elif grad is not None:
+                grads[i] = self._fitting(i, grad)
+        return grads
+
+    def _fitting(self, i: int, grad: Any) -> Tensor:
+        type = self.in_types[i]
+        assert type is not None
+        if not isinstance(grad, Tensor):
+            raise TypeError(
+                f"function {self.name()}: gradient {i} must be a Tensor or None, not "
+                f"{builtin_type(grad).__name__}"
+            )
+        if grad._type.shape != type.shape:
+            from evergrad.core.shapes import broadcast_shapes
+            from evergrad.errors import ShapeError
+            from evergrad.ops.movement import sum_to_type
+
+            try:
+                fits = broadcast_shapes(grad._type.shape, type.shape) == grad._type.shape
+            except ShapeError:
+                fits = False
+            if not fits:
+                raise RuntimeError(
+                    f"Function {self.name()} returned an invalid gradient at index {i} - got "
+                    f"{list(grad._type.shape)} but expected shape compatible with "
+                    f"{list(type.shape)}"
+                )
+            grad = sum_to_type(grad, type)
+        return cast(grad, type.dtype)
+
+
+builtin_type = type
+
+
+class Function:
+    """Subclass it with static ``forward`` and ``backward`` (and ``jvp``, ``vmap``), then call
+    ``apply``."""
+
+    generate_vmap_rule = False
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("You must implement the forward function for custom Function.")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        raise NotImplementedError("setup_context is not implemented.")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        raise NotImplementedError("You must implement the backward function of a custom Function.")
+
+    vjp = backward
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        raise NotImplementedError("You must implement the jvp function for custom Function.")
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        raise NotImplementedError("You must implement the vmap function for custom Function.")
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Call the function and record it as one node."""
+        state = STATE.get()
+        ctx = FunctionCtx()
+        wanted = tuple(isinstance(a, Tensor) and current_node(a) is not None for a in args)
+        ctx.needs_input_grad = wanted
+        recording = state.grad and any(wanted)
+        node = FunctionNode(cls, ctx, args) if recording else None
+        with using(grad=False):
+            result = _forward(cls, ctx, args, kwargs)
+        results = result if isinstance(result, tuple) else (result,)
+        outputs = [_as_output(ctx, r, args) for r in results]
+        trace = None
+        if state.trace is not None and not ctx._dirty:
+            trace = _owner(state.trace, None, args)
+        if trace is not None:
+            outputs = _as_equation(cls, trace, args, kwargs, outputs)
+        if node is not None:
+            _connect(node, ctx, args, results, outputs)
+        else:
+            ctx._node = FunctionNode(cls, ctx, ())
+            _save(ctx, args, results, outputs)
+        return tuple(outputs) if isinstance(result, tuple) else outputs[0]
+
+
+def _forward(cls: type[Function], ctx: FunctionCtx, args: Any, kwargs: Any) -> Any:
+    if cls.setup_context is Function.setup_context:
+        return cls.forward(ctx, *args, **kwargs)
+    output = cls.forward(*args, **kwargs)
+    cls.setup_context(ctx, args, output)
+    return output
+
+
+def _as_output(ctx: FunctionCtx, value: Any, args: Sequence[Any]) -> Any:
+    """A result as a handle of its own; an input returned unchanged becomes another view of it."""
+    if not isinstance(value, Tensor) or any(value is d for d in ctx._dirty):
+        return value
+    return detached(value) if any(value is a for a in args) else value
+
+
+def _differentiable(ctx: FunctionCtx, value: Any) -> bool:
+    return (
+        isinstance(value, Tensor)
+        and value.dtype.category >= dtypes.FLOATING
+        and not any(value is t for t in ctx._without_grad)
+    )
+
+
+def _connect(
+    node: FunctionNode, ctx: FunctionCtx, args: Any, results: Any, outputs: list[Any]
+) -> None:
+    """Make the node the history of the results that have a derivative."""
+    ctx._node = node
+    tensors = [o for o in outputs if isinstance(o, Tensor)]
+    node.types = tuple(t._type for t in tensors)
+    _save(ctx, args, results, outputs)
+    for result, output in zip(results, outputs, strict=True):
+        if not _differentiable(ctx, result):
+            continue
+        place = next(i for i, t in enumerate(tensors) if t is output)
+        if any(output is d for d in ctx._dirty):
+            value = on_storage(output._value, output._type, output._storage, None)
+            value._node, value._index = node, place
+            _record_write(STATE.get(), output, value)
+        else:
+            output._node, output._index = node, place
+
+
+def _save(ctx: FunctionCtx, args: Any, results: Any, outputs: list[Any]) -> None:
+    """Turn what was given to ``save_for_backward`` into entries that close no cycle."""
+    entries: list[Any] = []
+    for tensor in ctx._to_save:
+        if tensor is None:
+            entries.append(None)
+            continue
+        source, index, handle = "own", 0, tensor
+        for i, arg in enumerate(args):
+            if arg is tensor:
+                source, index = "input", i
+        for j, result in enumerate(r for r in results if isinstance(r, Tensor)):
+            if result is tensor and source == "own":
+                source, index = "output", j
+                handle = [o for o in outputs if isinstance(o, Tensor)][j]
+        entries.append(_entry(handle, source, index))
+    ctx._saved = entries
+    ctx._to_save = ()
+
+
+def _entry(tensor: Tensor, source: str, index: int) -> Callable[[Any], Tensor]:
+    state = STATE.get()
+    type = tensor._type
+    saved: Any
+    if state.saved_hooks is not None:
+        saved = _pack(state, tensor, source == "output")
+    else:
+        value = tensor._value
+        if state.trace is not None and isinstance(tensor._storage.value, Var):
+            value = trace_value(tensor._storage.value.trace, tensor)
+        saved = keep(value, tensor._storage)
+
+    def restore(node: Any) -> Tensor:
+        if saved.__class__ is Packed:
+            source_tensor = unpack(saved, node)
+            handle = on_storage(source_tensor._value, type, source_tensor._storage, None)
+        else:
+            verify(node, saved)
+            value, storage = saved[0], saved[1]
+            handle = fresh(value, type) if isinstance(value, Var) else (
+                on_storage(value, type, storage, None)
+            )
+        if source == "input" and node.parents:
+            handle._node, handle._index = node.parents[index], node.indices[index]
+        elif source == "output" and node.types:
+            handle._node, handle._index = node, index
+        return handle
+
+    return restore
+
+
+def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """For a ``backward`` that is not itself differentiable: its second use is an error."""
+
+    @functools.wraps(function)
+    def wrapper(ctx: Any, *args: Any) -> Any:
+        with using(grad=False):
+            outputs = function(ctx, *args)
+        if not STATE.get().grad:
+            return outputs
+        tied = outputs if isinstance(outputs, tuple) else (outputs,)
+        needs = any(isinstance(a, Tensor) and a.requires_grad for a in args) or any(
+            isinstance(s, Tensor) and s.requires_grad for s in ctx.saved_tensors
+        )
+        if needs:
+            tied = tuple(_undifferentiable(o) if isinstance(o, Tensor) else o for o in tied)
+        return tied if isinstance(outputs, tuple) else tied[0]
+
+    return wrapper
+
+
+class _Refusal(GraphNode):
+    """Stands where a derivative would be wrong."""
+
+    __slots__ = ("indices", "parents", "site", "types")
+
+    def __init__(self, type: TensorType) -> None:
+        self.seq = next_sequence()
+        self.hooks = None
+        self.parents = (None,)  # type: ignore[misc]
+        self.indices = None
+        self.types = (type,)
+        self.site = user_site(3)
+
+    def name(self) -> str:
+        return "OnceDifferentiableBackward"
+
+    def out_types(self) -> tuple[TensorType, ...]:
+        return self.types
+
+    def run(self, values: list[Any], on_tensors: bool, keep_graph: bool) -> list[Any]:
+        raise GradientError(
+            "trying to differentiate twice a function that was marked with @once_differentiable"
+        )
+
+
+def _undifferentiable(tensor: Tensor) -> Tensor:
+    handle = detached(tensor)
+    handle._node = _Refusal(handle._type)
+    return handle
+
+
+# -- as an equation -----------------------------------------------------------------------------
+
+
+class CustomOp(Op):
+    """One traced call: its arguments are the inputs and then the results of the traced forward.
+
+    The value is those results; the derivative is the user's.
+    """
+
+    __slots__ = ("build", "cls", "count")
+
+    def __init__(self, cls: type[Function], count: int, build: Callable[..., Any]) -> None:
+        self.name = f"custom:{cls.__name__}"
+        self.family = "custom"
+        self.cls = cls
+        self.count = count  # how many of the arguments are inputs
+        self.build = build  # the call's arguments from its input tensors
+        self.type = lambda *types: tuple(types[count:])
+        self.eval = lambda *arrays: arrays[count:]
+        self.vjp = NONDIFFERENTIABLE if cls.backward is Function.backward else "custom"
+        self.jvp = self.forward_mode
+        self.batch = self.batched
+        self.promote = None
+        self.outputs = 2  # always a tuple
+        self.alias = ""
+        self.random = True  # never merged or dropped
+        self.takes_out = False
+        self.upcast = False
+        self.formula = ""
+        self.doc = cls.__doc__ or ""
+        self.rules = {}
+
+    def apply(self, *args: Any, **attrs: Any) -> Any:
+        inputs = args[: self.count]
+        if STATE.get().grad and any(current_node(a) is not None for a in inputs):
+            return _tensors_of(self.cls.apply(*self.build(inputs)))
+        return tuple(args[self.count :])
+
+    def forward_mode(self, tangents: Sequence[Any], out: Any, *args: Any) -> Any:
+        inputs, moving = args[: self.count], tangents[: self.count]
+        if self.cls.jvp is Function.jvp:
+            return self._transposed(moving, inputs)
+        ctx = FunctionCtx()
+        given = self.build(inputs)
+        ctx.needs_input_grad = tuple(False for _ in given)
+        with using(grad=False):
+            result = _forward(self.cls, ctx, given, {})
+        results = result if isinstance(result, tuple) else (result,)
+        ctx._node = FunctionNode(self.cls, ctx, ())
+        _save(ctx, given, results, list(results))
+        found = self.cls.jvp(ctx, *_along(given, inputs, moving))
+        return found if isinstance(found, tuple) else (found,)
+
+    def _transposed(self, tangents: Sequence[Any], inputs: Sequence[Tensor]) -> Any:
+        """Forward mode from the user's backward, which is linear in the cotangents."""
+        from evergrad.autograd.engine import grad
+        from evergrad.ops.creation import zeros_like
+
+        recording = STATE.get().grad
+        with using(grad=True):
+            watched = [detached(i).requires_grad_() for i in inputs]
+            outs = _tensors_of(self.cls.apply(*self.build(watched)))
+            probes = [zeros_like(o).requires_grad_() for o in outs]
+            pairs = [(w, t) for w, t in zip(watched, tangents, strict=True) if t is not None]
+            grads = grad(outs, [w for w, _ in pairs], probes, create_graph=True,
+                         materialize_grads=True)  # fmt: skip
+            return grad(grads, probes, [t for _, t in pairs], create_graph=recording,
+                        materialize_grads=True)  # fmt: skip
+
+    def batched(self, op: Op, args: Sequence[Any], dims: Sequence[Any], **attrs: Any) -> Any:
+        inputs, at = args[: self.count], dims[: self.count]
+        if all(d is None for d in at):
+            return tuple(args[self.count :]), None
+        given = self.build(inputs)
+        if self.cls.vmap is not Function.vmap:
+            where = tuple(_along(given, inputs, at))
+            out, out_dims = self.cls.vmap(_VmapInfo(inputs, at), where, *given)
+            return _with_front_dims(out, out_dims)
+        function = _batched_function(self, at)
+        return function.apply(*inputs), 0
+
+
+class _VmapInfo:
+    """What a user's ``vmap`` rule is told."""
+
+    def __init__(self, inputs: Sequence[Tensor], dims: Sequence[Any]) -> None:
+        self.batch_size = next(
+            t._type.shape[d] for t, d in zip(inputs, dims, strict=True) if d is not None
+        )
+        self.randomness = "error"
+
+
+def _tensors_of(result: Any) -> tuple[Tensor, ...]:
+    results = result if isinstance(result, tuple) else (result,)
+    return tuple(r for r in results if isinstance(r, Tensor))
+
+
+def _along(given: Sequence[Any], inputs: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """Values that belong to the tensors among the arguments, ``None`` for the others."""
+    rest = iter(values)
+    return [next(rest) if any(g is i for i in inputs) else None for g in given]
+
+
+def _with_front_dims(out: Any, out_dims: Any) -> Any:
+    from evergrad.ops.movement import movedim
+
+    outs = out if isinstance(out, tuple) else (out,)
+    places = out_dims if isinstance(out_dims, tuple) else (out_dims,) * len(outs)
+    return tuple(
+        o if d in (None, 0) else movedim(o, d, 0) for o, d in zip(outs, places, strict=True)
+    ), 0
+
+
+def _batched_function(op: CustomOp, dims: Sequence[Any]) -> type[Function]:
+    """The custom function over a batch: its forward and backward under ``vmap``."""
+    from evergrad.core.transforms import vmap
+
+    cls = op.cls
+
+    def one(*inputs: Tensor) -> Any:
+        with using(grad=False):
+            return _tensors_of(_forward(cls, FunctionCtx(), op.build(inputs), {}))
+
+    def pull(*values: Tensor) -> Any:
+        inputs, cotangents = values[: op.count], values[op.count :]
+        from evergrad.autograd.engine import grad
+
+        with using(grad=True):
+            watched = [
+                detached(i).requires_grad_() if i.dtype.category >= dtypes.FLOATING else i
+                for i in inputs
+            ]
+            outs = _tensors_of(cls.apply(*op.build(watched)))
+            wanted = [w for w in watched if w.requires_grad]
+            return grad(outs, wanted, cotangents, materialize_grads=True)
+
+    class Batched(Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: Tensor) -> Any:
+            ctx.save_for_backward(*inputs)
+            return vmap(one, in_dims=tuple(dims))(*inputs)
+
+        @staticmethod
+        def backward(ctx: Any, *cotangents: Tensor) -> Any:
+            inputs = ctx.saved_tensors
+            places = (*dims, *(0 for _ in cotangents))
+            found = iter(vmap(pull, in_dims=places)(*inputs, *cotangents))
+            grads: list[Any] = []
+            for value, dim in zip(inputs, dims, strict=True):
+                if value.dtype.category < dtypes.FLOATING:
+                    grads.append(None)
+                    continue
+                grad = next(found)
+                if dim is None:
+                    grads.append(grad.sum(0))
+                else:
+                    grads.append(grad if dim == 0 else grad.movedim(0, dim))
+            return tuple(grads)
+
+    Batched.__name__ = cls.__name__
+    return Batched
+
+
+def _as_equation(
+    cls: type[Function], trace: Trace, args: Sequence[Any], kwargs: Any, outputs: list[Any]
+) -> list[Any]:
+    """Stand an equation with the user's derivative in front of the traced results."""
+    at = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
+    fixed = [None if i in at else a for i, a in enumerate(args)]
+
+    def build(inputs: Sequence[Any]) -> tuple[Any, ...]:
+        given = list(fixed)
+        for i, tensor in zip(at, inputs, strict=True):
+            given[i] = tensor
+        return tuple(given)
+
+    tensors = [o for o in outputs if isinstance(o, Tensor)]
+    op = CustomOp(cls, len(at), build)
+    values = [trace_value(trace, args[i]) for i in at] + [trace_value(trace, o) for o in tensors]
+    types = tuple(v.type for v in values)
+    rule = Rule(op, {}, types, types, types[len(at) :], None)
+    found = iter([fresh(v, v.type) for v in trace.emit(rule, tuple(values), user_site(2))])
+    return [next(found) if isinstance(o, Tensor) else o for o in outputs]

@@ -1,0 +1,133 @@
+"""``torch.autograd.functional``: products and matrices of derivatives of a function at a point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from evergrad.autograd.engine import grad as graph_grad
+from evergrad.core.tensor import Tensor
+from evergrad.func import derivatives
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return (value,) if isinstance(value, Tensor) else tuple(value)
+
+
+def _same_form(found: Any, like: Any) -> Any:
+    return found[0] if isinstance(like, Tensor) else tuple(found)
+
+
+def _prepared(inputs: Any, create_graph: bool) -> tuple[Tensor, ...]:
+    return tuple(i if create_graph else i.detach() for i in _tuple(inputs))
+
+
+def _finished(value: Any, create_graph: bool) -> Any:
+    if create_graph:
+        return value
+    if isinstance(value, tuple):
+        return tuple(_finished(v, create_graph) for v in value)
+    return value.detach()
+
+
+def vjp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
+    strict: bool = False,
+) -> tuple[Any, Any]:  # fmt: skip
+    """``(func(*inputs), vector-Jacobian product)``"""
+    points = _prepared(inputs, create_graph)
+    output, pull = derivatives.vjp(func, *points)
+    if v is None:
+        from evergrad.ops.creation import ones_like
+
+        if not isinstance(output, Tensor) or output.numel() != 1:
+            raise RuntimeError("The vector v can only be None if the user-provided function returns a single Tensor with a single element.")
+        v = ones_like(output)
+    found = pull(v if isinstance(output, Tensor) else tuple(v))
+    return _finished(output, create_graph), _finished(_same_form(found, inputs), create_graph)
+
+
+def jvp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
+    strict: bool = False,
+) -> tuple[Any, Any]:  # fmt: skip
+    """``(func(*inputs), Jacobian-vector product)``"""
+    points = _prepared(inputs, create_graph)
+    if v is None:
+        from evergrad.ops.creation import ones_like
+
+        if len(points) != 1 or points[0].numel() != 1:
+            raise RuntimeError("The vector v can only be None if the input to the user-provided function is a single Tensor with a single element.")
+        v = ones_like(points[0])
+    output, moved = derivatives.jvp(func, points, _tuple(v), strict=strict)
+    return _finished(output, create_graph), _finished(moved, create_graph)
+
+
+def jacobian(
+    func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False,
+    vectorize: bool = False, strategy: str = "reverse-mode",
+) -> Any:  # fmt: skip
+    """The Jacobian of every output by every input."""
+    points = _prepared(inputs, create_graph)
+    numbers = tuple(range(len(points)))
+    if strategy not in ("reverse-mode", "forward-mode"):
+        raise ValueError(f"Expected strategy to be 'reverse-mode' or 'forward-mode', got {strategy!r}")
+    transform = derivatives.jacrev if strategy == "reverse-mode" else derivatives.jacfwd
+    found = transform(func, numbers)(*points)
+    single_input = isinstance(inputs, Tensor)
+    if single_input:
+        several = isinstance(found, tuple) and found and isinstance(found[0], tuple)
+        found = tuple(row[0] for row in found) if several else found[0]
+    return _finished(found, create_graph)
+
+
+def hessian(
+    func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False,
+    vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode",
+) -> Any:  # fmt: skip
+    """The second derivatives of a function that returns a single number."""
+    points = _prepared(inputs, create_graph)
+    numbers = tuple(range(len(points)))
+
+    def scalar(*args: Tensor) -> Tensor:
+        out = func(*args)
+        if not isinstance(out, Tensor) or out.numel() != 1:
+            raise RuntimeError("The Tensor returned by the function given to hessian should contain a single element")
+        return out.reshape(())
+
+    found = derivatives.hessian(scalar, numbers)(*points)
+    if isinstance(inputs, Tensor):
+        found = found[0][0]
+    return _finished(found, create_graph)
+
+
+def vhp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
+    strict: bool = False,
+) -> tuple[Any, Any]:  # fmt: skip
+    """``(func(*inputs), vector-Hessian product)``"""
+    points = tuple(i.detach().requires_grad_() if not create_graph else i for i in _tuple(inputs))
+    output = func(*points)
+    vectors = _tuple(v) if v is not None else None
+    first = graph_grad(output, points, create_graph=True, materialize_grads=True)
+    if vectors is None:
+        from evergrad.ops.creation import ones_like
+
+        vectors = tuple(ones_like(p) for p in points)
+    live = [(g, w) for g, w in zip(first, vectors, strict=True) if g.requires_grad]
+    if live:
+        found = graph_grad([g for g, _ in live], points, [w for _, w in live],
+                           create_graph=create_graph, materialize_grads=True)  # fmt: skip
+    else:
+        from evergrad.ops.creation import zeros_like
+
+        found = tuple(zeros_like(p) for p in points)
+    return _finished(output, create_graph), _finished(_same_form(found, inputs), create_graph)
+
+
+def hvp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
+    strict: bool = False,
+) -> tuple[Any, Any]:  # fmt: skip
+    """``(func(*inputs), Hessian-vector product)``; the Hessian is symmetric."""
+    return vhp(func, inputs, v, create_graph, strict)

@@ -1,0 +1,1 @@
+"""Memory exchanged with other array libraries."""

@@ -1,0 +1,2 @@
+"""wip"""
+from evergrad.ops.contract import linear

@@ -1,0 +1,348 @@
+"""Rows that read and write at places given by index tensors; their functions are in ``indexing``.
+
+Two shapes of index cover everything:
+
+- *index* rows take one index tensor for each of some adjacent dimensions, beginning at ``start``;
+  the broadcast shape of the index tensors replaces those dimensions (``x[i, j]``, ``index_select``,
+  ``embedding``);
+- *scatter* rows take one index tensor that names, for each of its elements, the place along one
+  dimension (``gather``, ``scatter``).
+
+Both add, where places repeat, in the order of the source: the same numbers on every run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.bind import bind, cast
+from evergrad.core.dtypes import dtype
+from evergrad.core.families import linear, opaque
+from evergrad.core.op import Op
+from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, contiguous_strides, tensor_type
+from evergrad.core.tensor import Tensor
+from evergrad.ops.movement import expand, movedim, reshape, sum_to_type, to_front
+from evergrad.ops.public import NUMBERS
+
+Dims = Sequence[int | None]
+
+# Adding up whole groups of rows costs this many times more per group than per element added.
+_GROUP_COST = 2048
+
+
+# -- places -------------------------------------------------------------------------------------
+
+
+def _out_of_bounds(place: int, dim: int, extent: int) -> str:
+    return f"index {place} is out of bounds for dimension {dim} with size {extent}"
+
+
+def _in_bounds(index: Any, extent: int, dim: int, wrap: bool, error: type[Exception]) -> Any:
+    """The index counted from the front; ``wrap`` lets negative ones count from the end."""
+    if not index.size:
+        return index
+    low, high = np.minimum.reduce(index, axis=None), np.maximum.reduce(index, axis=None)
+    if high >= extent:
+        raise error(_out_of_bounds(high, dim, extent))
+    if low < 0:
+        if not wrap or low < -extent:
+            raise error(_out_of_bounds(low, dim, extent))
+        return np.where(index < 0, index + extent, index)
+    return index
+
+
+def _merged(indices: Sequence[Any], extents: Shape, wrap: bool, error: type[Exception]) -> Any:
+    """Several index arrays as one into the dimensions laid out as one."""
+    merged: Any = None
+    for dim, (index, extent) in enumerate(zip(indices, extents, strict=True)):
+        place = _in_bounds(index, extent, dim, wrap, error)
+        merged = place if merged is None else merged * extent + place
+    return merged
+
+
+def _start_from(x: Any, out: Any) -> Any:
+    """A copy of ``x`` to write to: ``out`` where it is given, which may be ``x`` itself."""
+    if out is None:
+        return x.copy()
+    if out is not x:
+        np.copyto(out, x)
+    return out
+
+
+# -- index: read --------------------------------------------------------------------------------
+
+
+def _index_type(x: TensorType, *indices: TensorType, start: int, wrap: bool) -> TensorType:
+    found = broadcast_shapes(*[i.shape for i in indices])
+    return tensor_type((*x.shape[:start], *found, *x.shape[start + len(indices) :]), x.dtype)
+
+
+def _index_eval(x: Any, *indices: Any, start: int, wrap: bool, out: Any = None) -> Any:
+    if not wrap and any(i.size and np.minimum.reduce(i, axis=None) < 0 for i in indices):
+        raise IndexError("index out of range in self")
+    try:
+        if len(indices) == 1 and x.flags.c_contiguous:
+            found = x.take(indices[0], axis=start)
+        else:
+            found = x[(slice(None),) * start + indices]
+    except IndexError:
+        if not wrap:
+            raise IndexError("index out of range in self") from None
+        _merged(indices, x.shape[start : start + len(indices)], True, IndexError)
+        raise
+    if out is not None:
+        np.copyto(out, found)
+        return out
+    # Only 0-d indices: NumPy answers with a view.
+    return found.copy() if found.base is not None and np.may_share_memory(found, x) else found
+
+
+def _index_transpose(g: Tensor, x: Tensor, *indices: Tensor, start: int, wrap: bool) -> Any:
+    extents = x._type.shape[start : start + len(indices)]
+    return bind(INDEX_SUM, g, *indices, start=start, extents=extents), *[None] * len(indices)
+
+
+def _batch_index(
+    op: Op, args: Sequence[Tensor], dims: Dims, *, start: int, wrap: bool
+) -> tuple[Tensor, int]:
+    x, *indices = args
+    if all(d is None for d in dims[1:]):
+        return bind(op, to_front(x, dims[0] or 0), *indices, start=start + 1, wrap=wrap), 0
+    indices = _fronted_indices(indices, dims[1:])
+    if dims[0] is None:
+        return bind(op, x, *indices, start=start, wrap=wrap), start
+    x = _indexed_second(to_front(x, dims[0]), start, len(indices))
+    found = bind(op, x, _batch_places(indices), *indices, start=0, wrap=wrap)
+    rank = max(i.ndim for i in indices) - 1
+    return _indexed_back(found, start, rank), 0
+
+
+INDEX = linear("index", _index_eval, _index_type, _index_transpose, batch=_batch_index,
+               arguments=(0,), doc="The elements at index tensors.")  # fmt: skip
+
+
+# -- index: the transpose, and writes -----------------------------------------------------------
+
+
+def _index_sum_type(
+    g: TensorType, *indices: TensorType, start: int, extents: Shape
+) -> TensorType:
+    rank = len(broadcast_shapes(*[i.shape for i in indices]))
+    return tensor_type((*g.shape[:start], *extents, *g.shape[start + rank :]), g.dtype)
+
+
+def _index_sum_eval(g: Any, *indices: Any, start: int, extents: Shape) -> Any:
+    rank = max(i.ndim for i in indices)
+    out = np.zeros((*g.shape[:start], *extents, *g.shape[start + rank :]), g.dtype)
+    _add_at(out, g, indices, start, wrap=True)
+    return out
+
+
+def _add_at(out: Any, source: Any, indices: Sequence[Any], start: int, wrap: bool) -> None:
+    """Add the source at the indices, one dimension laid out of those indexed."""
+    extents = out.shape[start : start + len(indices)]
+    places = _merged(indices, extents, wrap, RuntimeError)
+    if not places.size or not out.size:
+        return
+    lead, extent = math.prod(out.shape[:start]), math.prod(extents)
+    width = math.prod(out.shape[start + len(indices) :])
+    if not out.flags.c_contiguous:
+        np.add.at(out, (slice(None),) * start + tuple(indices), source)
+        return
+    places = places.reshape(-1)
+    source = source.reshape(lead, places.size, width)
+    if lead == 1 and source.size > _GROUP_COST * min(extent, places.size):
+        _add_groups(out.reshape(extent, width), source[0], places)
+        return
+    # Single elements are added fastest: NumPy has a loop for one flat index.
+    flat = places if width == 1 else places[:, None] * width + np.arange(width)
+    if lead > 1:
+        flat = flat + (np.arange(lead) * (extent * width)).reshape((-1,) + (1,) * flat.ndim)
+    np.add.at(out.reshape(-1), flat.reshape(-1), source.reshape(-1))
+
+
+def _add_groups(out: Any, source: Any, places: Any) -> None:
+    """Add rows, those that go to one place together: for few places and many rows."""
+    order = np.argsort(places, kind="stable")
+    ranked = places[order]
+    starts = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1]))).tolist()
+    for first, last in zip(starts, [*starts[1:], len(ranked)], strict=True):
+        out[ranked[first]] += np.add.reduce(source[order[first:last]], axis=0)
+
+
+def _index_sum_transpose(
+    g: Tensor, source: Tensor, *indices: Tensor, start: int, extents: Shape
+) -> Any:
+    return bind(INDEX, g, *indices, start=start, wrap=True), *[None] * len(indices)
+
+
+def _batch_index_sum(
+    op: Op, args: Sequence[Tensor], dims: Dims, *, start: int, extents: Shape
+) -> tuple[Tensor, int]:
+    g, *indices = args
+    size = _batch_size(args, dims)
+    g = _at_front(g, dims[0], size)
+    if all(d is None for d in dims[1:]):
+        return bind(op, g, *indices, start=start + 1, extents=extents), 0
+    indices = _fronted_indices(indices, dims[1:])
+    g = _indexed_second(g, start, max(i.ndim for i in indices) - 1)
+    found = bind(op, g, _batch_places(indices), *indices, start=0, extents=(size, *extents))
+    return _indexed_back(found, start, len(extents)), 0
+
+
+INDEX_SUM = linear(
+    "index_sum", _index_sum_eval, _index_sum_type, _index_sum_transpose, batch=_batch_index_sum,
+    arguments=(0,), upcast=True, doc="Zeros with the source added at index tensors.",
+)  # fmt: skip
+
+
+def _one_dtype(types: Sequence[Any]) -> tuple[dtype, ...]:
+    """Target and source share the target's type; an index tensor keeps its own."""
+    target: dtype = types[0].dtype
+    return target, target, *[t.dtype for t in types[2:]]
+
+
+def _index_add_eval(
+    x: Any, source: Any, *indices: Any, start: int, wrap: bool, out: Any = None
+) -> Any:
+    out = _start_from(x, out)
+    _add_at(out, source, indices, start, wrap)
+    return out
+
+
+def _index_add_transpose(
+    g: Tensor, x: Tensor, source: Tensor, *indices: Tensor, start: int, wrap: bool
+) -> Any:
+    return g, bind(INDEX, g, *indices, start=start, wrap=True), *[None] * len(indices)
+
+
+def _batch_index_write(
+    op: Op, args: Sequence[Any], dims: Dims, *, start: int, wrap: bool
+) -> tuple[Tensor, int]:
+    x, source, *indices = args
+    size = _batch_size(args, dims)
+    x = _at_front(x, dims[0], size)
+    plain = not isinstance(source, Tensor) or (not source.ndim and dims[1] is None)
+    if not plain:
+        inner = source.ndim - (dims[1] is not None)
+        source = _at_front(source, dims[1], size)
+        if not inner:  # a number for each member of the batch
+            rank = max(i.ndim - (d is not None) for i, d in zip(indices, dims[2:], strict=True))
+            source = reshape(source, (size,) + (1,) * (x.ndim - 1 - len(indices) + rank))
+    if all(d is None for d in dims[2:]):
+        return bind(op, x, source, *indices, start=start + 1, wrap=wrap), 0
+    indices = _fronted_indices(indices, dims[2:])
+    x = _indexed_second(x, start, len(indices))
+    if not plain:
+        source = _indexed_second(source, start, max(i.ndim for i in indices) - 1)
+    written = bind(op, x, source, _batch_places(indices), *indices, start=0, wrap=wrap)
+    return _indexed_back(written, start, len(indices)), 0
+
+
+INDEX_ADD = linear(
+    "index_add", _index_add_eval, lambda x, source, *indices, start, wrap: x, _index_add_transpose,
+    batch=_batch_index_write, arguments=(0, 1), promote=_one_dtype, takes_out=True, upcast=True,
+    doc="A tensor with the source added at index tensors.",
+)  # fmt: skip
+
+
+def _index_copy_eval(
+    x: Any, source: Any, *indices: Any, start: int, wrap: bool, out: Any = None
+) -> Any:
+    extents = x.shape[start : start + len(indices)]
+    places = [
+        _in_bounds(index, extent, dim, wrap, IndexError)
+        for dim, (index, extent) in enumerate(zip(indices, extents, strict=True))
+    ]
+    out = _start_from(x, out)
+    out[(slice(None),) * start + tuple(places)] = source
+    return out
+
+
+def _index_copy_transpose(
+    g: Tensor, x: Tensor, source: Tensor, *indices: Tensor, start: int, wrap: bool
+) -> Any:
+    def written(target: Tensor, value: Any) -> Tensor:
+        return bind(INDEX_COPY, target, value, *indices, start=start, wrap=True)  # type: ignore[no-any-return]
+
+    if source.ndim:
+        part = sum_to_type(bind(INDEX, g, *indices, start=start, wrap=True), source._type)
+    else:
+        part = _sum_where(written(_nowhere(g), True), g)
+    return written(g, 0), part, *[None] * len(indices)
+
+
+def _nowhere(g: Tensor) -> Tensor:
+    from evergrad.ops.creation import zeros_like
+
+    return zeros_like(g, dtype=dtypes.bool_)  # type: ignore[no-any-return]
+
+
+def _sum_where(mask: Tensor, g: Tensor) -> Tensor:
+    """The sum over the places of a mask, each counted once."""
+    from evergrad.ops.elementwise import where
+    from evergrad.ops.reduce import sum as total
+
+    return total(where(mask, g, 0))
+
+
+INDEX_COPY = linear(
+    "index_copy", _index_copy_eval, lambda x, source, *indices, start, wrap: x,
+    _index_copy_transpose, batch=_batch_index_write, arguments=(0, 1), promote=_one_dtype,
+    takes_out=True,
+    doc="A tensor with the source, or one number, written at index tensors; the last write stays.",
+)  # fmt: skip
+
+
+# -- batching of index rows ---------------------------------------------------------------------
+
+
+def _batch_size(args: Sequence[Any], dims: Dims) -> int:
+    return next(
+        a._type.shape[d] for a, d in zip(args, dims, strict=True) if d is not None
+    )
+
+
+def _at_front(x: Tensor, dim: int | None, size: int) -> Tensor:
+    """With the batch as first dimension, repeated if the tensor has none."""
+    return expand(x, (size, *x._type.shape)) if dim is None else to_front(x, dim)
+
+
+def _fronted_indices(indices: Sequence[Tensor], dims: Dims) -> list[Tensor]:
+    """Index tensors that broadcast with the batch as first dimension."""
+    rank = max(i.ndim - (d is not None) for i, d in zip(indices, dims, strict=True))
+    aligned = []
+    for index, dim in zip(indices, dims, strict=True):
+        if dim is not None:
+            index = to_front(index, dim)
+            own = index._type.shape
+            index = reshape(index, (own[0],) + (1,) * (rank + 1 - len(own)) + own[1:])
+        aligned.append(index)
+    return aligned
+
+
+def _batch_places(indices: Sequence[Tensor]) -> Tensor:
+    """The number of each member of the batch, as another index tensor."""
+    from evergrad.ops.creation import arange
+
+    rank = max(i.ndim for i in indices)
+    size = next(i._type.shape[0] for i in indices if i.ndim == rank)
+    return reshape(arange(size), (size,) + (1,) * (rank - 1))
+
+
+def _indexed_second(x: Tensor, start: int, count: int) -> Tensor:
+    """The ``count`` dimensions that begin at ``start`` right behind the batch dimension."""
+    if not start or not count:
+        return x
+    return movedim(x, list(range(start + 1, start + 1 + count)), list(range(1, 1 + count)))
+
+
+def _indexed_back(x: Tensor, start: int, count: int) -> Tensor:
+    if not start or not count:
+        return x
+    return movedim(x, list(range(1, 1 + count)), list(range(start + 1, start + 1 + count)))
