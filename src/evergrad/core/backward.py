@@ -37,15 +37,19 @@ from evergrad.memory import pool
 from evergrad.memory.ledger import GRADIENT, LEDGER
 
 
+# Cotangents below this are not worth an entry in the ledger while they wait.
+_WORTH_COUNTING = 4096
+
+
 class Sums:
     """The cotangents that have arrived at one node, and which of them may be added to in place."""
 
     __slots__ = ("node", "owned", "values")
 
-    def __init__(self, node: GraphNode, count: int) -> None:
+    def __init__(self, node: GraphNode, values: list[Any], owned: list[bool]) -> None:
         self.node = node
-        self.values: list[Any] = [None] * count
-        self.owned = [False] * count
+        self.values = values
+        self.owned = owned
 
 
 def run_backward(
@@ -106,32 +110,44 @@ class _Walk:
 
     def arrive(self, node: GraphNode, index: int, value: Any, owned: bool) -> None:
         """Add a cotangent to what a node has got so far."""
-        useful = self.useful
-        if useful is not None and not useful.get(node.seq, False):
-            return
-        if (
-            node.__class__ is Leaf
-            and node.hooks is None  # type: ignore[attr-defined]
-            and node.accumulated is None  # type: ignore[attr-defined]
-            and self.targets is None
-        ):
-            self.deposit(node, value, owned)  # type: ignore[arg-type]
-            return
         seq = node.seq
+        if self.useful is not None and not self.useful.get(seq, False):
+            return
+        if node.__class__ is Leaf:
+            if node.hooks is None and node.accumulated is None and self.targets is None:  # type: ignore[attr-defined]
+                self.deposit(node, value, owned)  # type: ignore[arg-type]
+                return
+            count = 1
+        else:
+            count = len(node.out_types())  # type: ignore[attr-defined]
         sums = self.waiting.get(seq)
         if sums is None:
-            count = 1 if node.__class__ is Leaf else len(node.out_types())  # type: ignore[attr-defined]
-            sums = self.waiting[seq] = Sums(node, count)
+            if count == 1:
+                sums = Sums(node, [value], [owned])
+            else:
+                sums = Sums(node, [None] * count, [False] * count)
+                sums.values[index], sums.owned[index] = value, owned
+            self.waiting[seq] = sums
             heappush(self.heap, -seq)
+            if owned:
+                self.count(value.nbytes)
+        else:
+            self.add(sums, index, value, owned)
+
+    def count(self, nbytes: int) -> None:
+        """Enter memory that waits in the ledger (or, negative, take it out)."""
+        if nbytes >= _WORTH_COUNTING or nbytes <= -_WORTH_COUNTING:
+            LEDGER.live += nbytes
+            self.pending_bytes += nbytes
+            if LEDGER.live > LEDGER.peak:
+                LEDGER.peak = LEDGER.live
+
+    def add(self, sums: Sums, index: int, value: Any, owned: bool) -> None:
         held = sums.values[index]
         if held is None:
-            sums.values[index] = value
-            sums.owned[index] = owned
+            sums.values[index], sums.owned[index] = value, owned
             if owned:
-                LEDGER.live += value.nbytes
-                self.pending_bytes += value.nbytes
-                if LEDGER.live > LEDGER.peak:
-                    LEDGER.peak = LEDGER.live
+                self.count(value.nbytes)
         elif self.on_tensors:
             sums.values[index] = held + value
         elif sums.owned[index]:
@@ -139,10 +155,8 @@ class _Walk:
         else:
             total = pool.empty(held.shape, held.dtype)
             np.add(held, value, out=total)
-            sums.values[index] = total
-            sums.owned[index] = True
-            LEDGER.live += total.nbytes
-            self.pending_bytes += total.nbytes
+            sums.values[index], sums.owned[index] = total, True
+            self.count(total.nbytes)
 
     def deposit(self, leaf: Leaf, value: Any, owned: bool) -> None:
         """Add to a leaf's gradient."""
@@ -173,67 +187,96 @@ class _Walk:
     # -- running ----------------------------------------------------------------------------
 
     def run(self) -> None:
-        heap, waiting = self.heap, self.waiting
-        on_tensors = self.on_tensors
+        heap, waiting, arrive = self.heap, self.waiting, self.arrive
+        plain = not self.on_tensors and self.targets is None and not self.anomaly
         while heap:
             sums = waiting.pop(-heappop(heap))
             node, values, owned = sums.node, sums.values, sums.owned
-            for value, own in zip(values, owned, strict=True):
-                if own:
-                    LEDGER.live -= value.nbytes
-                    self.pending_bytes -= value.nbytes
-            if node.hooks is not None:
-                self.call_result_hooks(node, values, owned)
-            if self.targets is not None:
-                self.collect(node, values, owned)
-            if node.__class__ is Leaf:
-                self.finish_leaf(node, values[0], owned[0])  # type: ignore[arg-type]
+            if owned[0]:
+                self.count(-values[0].nbytes)
+            if not plain or node.__class__ is not Node or node.hooks is not None:
+                self.run_with_care(sums)
                 continue
-            if self.useful is not None and not self.parents_useful(node):
-                continue
-            sums = None  # type: ignore[assignment]
-            if node.__class__ is Node:
-                plan = node.plan  # type: ignore[attr-defined]
-                if len(values) > 1:
-                    self.fill_missing(node, values)
-                if on_tensors:
-                    grads = self.run_on_tensors(node, values)  # type: ignore[arg-type]
-                    sources: Any = (BORROWED,) * len(grads)
-                else:
-                    arrays = node.saved_arrays()  # type: ignore[attr-defined]
-                    arrays += values
-                    grads = plan.run(arrays)
-                    sources = plan.sources
-                if not self.keep_graph and node.saved:  # type: ignore[attr-defined]
-                    node.saved = None  # type: ignore[attr-defined]
+            plan = node.plan  # type: ignore[attr-defined]
+            if not plan.single:
+                self.uncount_others(sums)
+                self.fill_missing(node, values)
+            saved = node.saved  # type: ignore[attr-defined]
+            if saved.__class__ is tuple:
+                arrays = []
+                for entry in saved:
+                    storage = entry[1]
+                    if storage is not None and (storage.version != entry[2] or storage.shared):
+                        verify(node, entry)
+                    arrays.append(entry[0])
             else:
-                grads = node.run(values, on_tensors, self.keep_graph)  # type: ignore[attr-defined]
-                sources = (BORROWED,) * len(grads)
-            if self.anomaly:
-                self.check_finite(node, grads)
-            if node.hooks is not None and node.hooks.after:
-                grads = self.call_node_hooks(node, grads, values)
-                sources = (BORROWED,) * len(grads)
-            parents = node.parents
-            indices = node.indices  # type: ignore[attr-defined]
-            i = 0
-            for parent in parents:
-                grad = grads[i]
-                if parent is not None and grad is not None:
-                    source = sources[i]
-                    own = source == FRESH or (source >= 0 and owned[source])
-                    self.arrive(parent, 0 if indices is None else indices[i], grad, own)
-                i += 1
+                arrays = node.saved_arrays()  # type: ignore[attr-defined]
+            arrays += values
+            plan.run(arrays)
+            if not self.keep_graph and saved:
+                node.saved = None  # type: ignore[attr-defined]
+            parents, indices = node.parents, node.indices  # type: ignore[attr-defined]
+            for i, place, source in plan.edges:
+                own = source == FRESH or (source >= 0 and owned[source])
+                arrive(parents[i], 0 if indices is None else indices[i], arrays[place], own)
+
+    def uncount_others(self, sums: Sums) -> None:
+        for value, own in zip(sums.values[1:], sums.owned[1:], strict=True):
+            if own:
+                self.count(-value.nbytes)
+
+    def run_with_care(self, sums: Sums) -> None:
+        """Run one node with everything that may be attached to it."""
+        node, values, owned = sums.node, sums.values, sums.owned
+        self.uncount_others(sums)
+        if node.hooks is not None:
+            self.call_result_hooks(node, values, owned)
+        if self.targets is not None:
+            self.collect(node, values, owned)
+        if node.__class__ is Leaf:
+            self.finish_leaf(node, values[0], owned[0])  # type: ignore[arg-type]
+            return
+        if self.useful is not None and not self.parents_useful(node):
+            return
+        count = len(node.parents)
+        sources = [BORROWED] * count
+        if node.__class__ is Node:
+            grads = self.run_node(node, values, sources)  # type: ignore[arg-type]
+        else:
+            grads = node.run(values, self.on_tensors, self.keep_graph)  # type: ignore[attr-defined]
+        if self.anomaly:
+            self.check_finite(node, grads)
+        if node.hooks is not None and node.hooks.after:
+            grads = self.call_node_hooks(node, grads, values)
+            sources = [BORROWED] * count
+        indices = node.indices  # type: ignore[attr-defined]
+        for i, (parent, grad) in enumerate(zip(node.parents, grads, strict=True)):
+            if parent is not None and grad is not None:
+                own = sources[i] == FRESH or (sources[i] >= 0 and owned[sources[i]])
+                self.arrive(parent, 0 if indices is None else indices[i], grad, own)
+
+    def run_node(self, node: Node, values: list[Any], sources: list[int]) -> list[Any]:
+        """The cotangents of an op's arguments; fills in where their memory comes from."""
+        plan = node.plan
+        self.fill_missing(node, values)
+        if self.on_tensors:
+            grads = list(interpret(plan.graph, *saved_tensors(node), *values))
+        else:
+            arrays = node.saved_arrays()
+            arrays += values
+            plan.run(arrays)
+            grads = [None] * len(node.parents)
+            for i, place, source in plan.edges:
+                grads[i] = arrays[place]
+                sources[i] = source
+        if not self.keep_graph and node.saved:
+            node.saved = None
+        return grads
 
     def parents_useful(self, node: GraphNode) -> bool:
         useful = self.useful
         assert useful is not None
         return any(p is not None and useful.get(p.seq, False) for p in node.parents)
-
-    def run_on_tensors(self, node: Node, cotangents: list[Tensor]) -> list[Tensor | None]:
-        plan = node.plan
-        values = saved_tensors(node)
-        return list(interpret(plan.graph, *values, *cotangents))
 
     def fill_missing(self, node: Any, values: list[Any]) -> None:
         """Results that nobody used have a cotangent of zero."""

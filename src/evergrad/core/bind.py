@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core.node import GraphNode, Leaf, Node, Packed, keep
+from evergrad.core.node import GraphNode, Leaf, Node, Packed, keep, next_sequence
 from evergrad.core.op import TABLE, Op, Rule
 from evergrad.core.quiet import QUIET, numpy_errors
 from evergrad.core.shapes import TensorType
@@ -34,6 +34,8 @@ from evergrad.core.trace import Graph, Trace, Var
 from evergrad.errors import TraceError
 
 Scalar = (bool, int, float, complex)
+
+_new_node = Node.__new__
 
 # A view that took more steps than this is described by one as_strided step instead.
 _LONGEST_CHAIN = 6
@@ -144,7 +146,7 @@ def _record(
     bit = 1
     parents: list[GraphNode | None] = []
     indices: list[int] | None = None
-    for i, arg in enumerate(args):
+    for arg in args:
         node = None
         if isinstance(arg, Tensor):
             node = arg._node if arg._view is None else current_node(arg)
@@ -153,7 +155,7 @@ def _record(
                 if arg._index:
                     if indices is None:
                         indices = [0] * len(args)
-                    indices[i] = arg._index
+                    indices[len(parents)] = arg._index
         parents.append(node)
         bit += bit
     if not needs:
@@ -161,30 +163,64 @@ def _record(
     plan = rule.plans.get(needs)
     if plan is None:
         plan = rule.plan(needs)
-    saves = plan.saves
-    if saves:
-        kept: list[Any] = []
-        count = len(args)
-        for i in saves:
-            value = args[i] if i < count else outs[i - count]
-            if isinstance(value, Tensor):
-                if state.saved_hooks is not None:
-                    kept.append(_pack(state, value, i >= count))
-                elif traced is not None and i < count:
-                    kept.append(keep(traced[i], value._storage))
-                else:
-                    kept.append(keep(value._value, value._storage))
-            else:
-                kept.append((value, None, 0, None))
-        saved: tuple[Any, ...] = tuple(kept)
-    else:
-        saved = ()
-    node = Node(plan, tuple(parents), None if indices is None else tuple(indices), saved)
+    saved: Any = ()
+    if plan.saves:
+        if state.saved_hooks is None:
+            saved = _keep(plan.saves, args, outs, traced)
+        else:
+            saved = _pack_all(state, plan.saves, args, outs)
+    node = _new_node(Node)
+    node.seq = next_sequence()
+    node.hooks = None
+    node.plan = plan
+    node.parents = tuple(parents)  # type: ignore[misc]
+    node.indices = None if indices is None else tuple(indices)
+    node.saved = saved
+    node.site = user_site(2)
+    if len(outs) == 1:
+        out = outs[0]
+        out._node = node
+        return node
     for j, out in enumerate(outs):
         if out._type.dtype.category >= 2:
             out._node = node
             out._index = j
     return node
+
+
+def _keep(
+    saves: tuple[int, ...],
+    args: tuple[Any, ...],
+    outs: tuple[Tensor, ...],
+    traced: tuple[Any, ...] | None,
+) -> tuple[Any, ...]:
+    """The values a plan asks for, by reference."""
+    kept: list[Any] = []
+    count = len(args)
+    for i in saves:
+        source = args[i] if i < count else outs[i - count]
+        if not isinstance(source, Tensor):
+            kept.append((source, None, 0, None))
+            continue
+        value = source._value if traced is None or i >= count else traced[i]
+        storage = source._storage
+        if storage.saved and not storage.shared:
+            kept.append((value, storage, storage.version, None))
+        else:
+            kept.append(keep(value, storage))
+    return tuple(kept)
+
+
+def _pack_all(
+    state: State, saves: tuple[int, ...], args: tuple[Any, ...], outs: tuple[Tensor, ...]
+) -> list[Any]:
+    """The values a plan asks for, through the hooks; a list, to be told from plain ones."""
+    count = len(args)
+    sources = [args[i] if i < count else outs[i - count] for i in saves]
+    return [
+        _pack(state, source, i >= count) if isinstance(source, Tensor) else (source, None, 0, None)
+        for i, source in zip(saves, sources, strict=True)
+    ]
 
 
 def _pack(state: State, tensor: Tensor, is_result: bool) -> Packed:

@@ -261,7 +261,8 @@ def reduction(
 
     def vjp(g: Tensor, out: Tensor, x: Tensor, *, dims: Shape, keepdim: bool) -> Any:
         assert callable(d)
-        grad = d(kept(g, x, dims, keepdim), kept(out, x, dims, keepdim), x, dims)
+        conj = _conj if x.dtype.is_complex else _same
+        grad = conj(d(conj(kept(g, x, dims, keepdim)), kept(out, x, dims, keepdim), x, dims))
         from evergrad.ops.movement import expand
 
         return grad if grad._type.shape == x._type.shape else expand(grad, x._type.shape)
@@ -289,7 +290,7 @@ def opaque(
     *,
     jvp: Formula | None = None,
     batch: Callable[..., Any] | None = None,
-    promote: Callable[[Sequence[ArgType]], dtype] | None = None,
+    promote: Callable[[Sequence[ArgType]], dtype | tuple[dtype, ...]] | None = None,
     outputs: int = 1,
     random: bool = False,
     takes_out: bool = False,

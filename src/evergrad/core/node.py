@@ -142,7 +142,7 @@ class Node(GraphNode):
         plan: Plan,
         parents: tuple[GraphNode | None, ...],
         indices: tuple[int, ...] | None,
-        saved: tuple[Any, ...] | None,
+        saved: Any,
     ) -> None:
         self.seq = next_sequence()
         self.hooks = None
@@ -150,7 +150,8 @@ class Node(GraphNode):
         self.parents = parents  # type: ignore[misc]
         # Which result of each parent was used; None where it is the only one everywhere.
         self.indices = indices
-        self.saved = saved
+        # A tuple of Saved; a list if some went through hooks; None once released.
+        self.saved: Any = saved
         self.site: Site | None = user_site(1)
 
     def name(self) -> str:

@@ -286,17 +286,19 @@ class Plan:
 
     ``saves`` lists which values the formula uses: ``i`` for argument ``i``, ``n + j`` for result
     ``j`` of an op with ``n`` arguments. ``graph`` takes those values and then the cotangents.
-    ``sources`` tells for each result whether its memory is fresh, borrowed, or that of cotangent
-    ``k``, whose owner it then inherits.
+    ``edges`` lists for each argument with a cotangent: its number, where :meth:`run` leaves the
+    cotangent, and whether its memory is fresh, borrowed, or that of incoming cotangent ``k``, whose
+    owner it then inherits.
     """
 
     __slots__ = (
-        "_constants", "_program", "graph", "needs", "results", "rule", "saves", "scratch", "sources",
+        "_constants", "_program", "edges", "graph", "needs", "rule", "saves", "scratch", "single",
     )  # fmt: skip
 
     def __init__(self, rule: Rule, needs: int) -> None:
         self.rule = rule
         self.needs = needs
+        self.single = rule.single
         graph, values = _trace_vjp(rule, needs)
         used = {arg for eqn in graph.equations for arg in eqn.args if isinstance(arg, Var)}
         used |= {out for out in graph.outputs if isinstance(out, Var)}
@@ -305,11 +307,18 @@ class Plan:
         self.graph = Graph(
             [*(values[i] for i in self.saves), *cotangents], (), graph.equations, graph.outputs
         )
-        self._build_program()
-        self._find_sources(cotangents)
+        places = self._build_program()
+        self.edges = tuple(
+            (i, place, source)
+            for i, (place, source) in enumerate(
+                zip(places, self._sources(cotangents), strict=True)
+            )
+            if place is not None
+        )
 
-    def _build_program(self) -> None:
-        """Number the values (inputs, numbers, results), so that a call names list positions."""
+    def _build_program(self) -> list[int | None]:
+        """Number the values (inputs, numbers, results), so that a call names list positions; gives
+        the position of each argument's cotangent."""
         place: dict[Any, int] = {var: i for i, var in enumerate(self.graph.inputs)}
         numbers = [a for eqn in self.graph.equations for a in eqn.args if not isinstance(a, Var)]
         next_number = len(place)
@@ -332,10 +341,10 @@ class Plan:
             program.append(_call(eqn.rule, args))
         self._program = program
         self._constants = numbers
-        self.results = tuple(None if r is None else place[r] for r in self.graph.outputs)
         self.scratch = scratch
+        return [None if r is None else place[r] for r in self.graph.outputs]
 
-    def _find_sources(self, cotangents: tuple[Var, ...]) -> None:
+    def _sources(self, cotangents: tuple[Var, ...]) -> list[int]:
         root: dict[Any, Any] = {}
         for eqn in self.graph.equations:
             if eqn.op.alias in ("view", "reshape") and isinstance(eqn.args[0], Var):
@@ -353,10 +362,10 @@ class Plan:
                 sources.append(place[origin])
             else:
                 sources.append(BORROWED if origin in inputs else FRESH)
-        self.sources = tuple(sources)
+        return sources
 
-    def run(self, values: list[Any]) -> list[Any]:
-        """Run on arrays: saved values, then cotangents. Gives one array or ``None`` per argument."""
+    def run(self, values: list[Any]) -> None:
+        """Run on arrays: saved values, then cotangents; results are appended, see ``edges``."""
         values += self._constants
         append = values.append
         for call, a, b in self._program:
@@ -370,7 +379,6 @@ class Plan:
                 values += call(*[values[i] for i in a])
         if self.scratch > 65536:
             LEDGER.transient(self.scratch)
-        return [None if place is None else values[place] for place in self.results]
 
 
 def _call(rule: Rule, args: list[int]) -> tuple[Callable[..., Any], Any, int]:

@@ -12,16 +12,14 @@ from types import CodeType
 
 Site = tuple[CodeType, int]
 
-_PACKAGE = __name__.partition(".")[0]
-_INSIDE = (_PACKAGE, _PACKAGE + ".")
+_INSIDE = ("evergrad", "evergrad.")
 
 
 def user_site(depth: int = 1) -> Site | None:
     """The innermost frame outside this package, ``depth`` frames above the caller at least."""
     frame = sys._getframe(depth + 1)
     while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if name != _PACKAGE and not name.startswith("evergrad."):
+        if frame.f_globals.get("__name__", "")[:9] not in _INSIDE:
             return frame.f_code, frame.f_lasti
         frame = frame.f_back  # type: ignore[assignment]
     return None

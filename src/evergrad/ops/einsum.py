@@ -39,9 +39,9 @@ def einsum(*args: Any) -> Tensor:
         for x, labels in zip(operands, inputs, strict=True)
     ]
     for places in _order(tuple(t.labels for t in terms), output, tuple(extents.items())):
-        chosen = [terms.pop(i) for i in sorted(places, reverse=True)][::-1]
+        second, first = (terms.pop(i) for i in sorted(places, reverse=True))
         needed = {*output, *(label for t in terms for label in t.labels)}
-        terms.append(functools.reduce(lambda a, b: _product(a, b, needed), chosen))
+        terms.append(_product(first, second, needed))
     return terms[0].summed(set(output)).permuted(output)
 
 
@@ -199,8 +199,8 @@ def _extents(inputs: list[Labels], shapes: Sequence[Sequence[int]]) -> dict[str,
 @functools.lru_cache(maxsize=1024)
 def _order(
     inputs: tuple[Labels, ...], output: Labels, extents: tuple[tuple[str, int], ...]
-) -> tuple[tuple[int, ...], ...]:
-    """Which terms to contract in which order; each contraction's result is put last."""
+) -> tuple[tuple[int, int], ...]:
+    """Which pairs to contract in which order; each contraction's result is put last."""
     if len(inputs) <= 2:
         return ((0, 1),) if len(inputs) == 2 else ()
     symbols = {label: opt_einsum.get_symbol(i) for i, (label, _) in enumerate(extents)}

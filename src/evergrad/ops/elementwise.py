@@ -581,10 +581,10 @@ clamp_max = expose_op(CLAMP_MAX, ("clamp_max",), inplace=True, params=("input", 
 
 # -- operators ----------------------------------------------------------------------------------
 
-operator("__add__", lambda a, b: bind(ADD, a, b), reflected="__radd__", inplace="add_")
-operator("__sub__", lambda a, b: bind(SUB, a, b), reflected="__rsub__", inplace="sub_")
-operator("__mul__", lambda a, b: bind(MUL, a, b), reflected="__rmul__", inplace="mul_")
-operator("__truediv__", lambda a, b: bind(DIV, a, b), reflected="__rtruediv__", inplace="div_")
+operator("__add__", ADD, reflected="__radd__", inplace="add_")
+operator("__sub__", SUB, reflected="__rsub__", inplace="sub_")
+operator("__mul__", MUL, reflected="__rmul__", inplace="mul_")
+operator("__truediv__", DIV, reflected="__rtruediv__", inplace="div_")
 operator("__floordiv__", floor_divide, reflected="__rfloordiv__", inplace="floor_divide_")
 operator("__mod__", remainder, reflected="__rmod__", inplace="remainder_")
 operator("__pow__", pow, reflected="__rpow__", inplace="pow_")

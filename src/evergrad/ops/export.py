@@ -14,7 +14,7 @@ from evergrad.core import dtypes
 from evergrad.core.printing import format_tensor
 from evergrad.core.tensor import Array, Tensor, current_node
 from evergrad.core.trace import Var
-from evergrad.ops.public import FUNCTIONS, expose
+from evergrad.ops.public import expose
 
 # -- numbers ------------------------------------------------------------------------------------
 
@@ -50,16 +50,16 @@ def _real_scalar(self: Tensor, kind: str) -> Any:
     return value
 
 
-@expose("__bool__", "is_nonzero", function=False)
-def _truth(self: Tensor) -> bool:
+@expose(out=False)
+def is_nonzero(input: Tensor) -> bool:
     """Whether the only element is not zero."""
-    if self._type.numel != 1:
-        amount = "no values" if not self._type.numel else "more than one value"
+    if input._type.numel != 1:
+        amount = "no values" if not input._type.numel else "more than one value"
         raise RuntimeError(f"Boolean value of Tensor with {amount} is ambiguous")
-    return bool(self.array().item())
+    return bool(input.array().item())
 
 
-FUNCTIONS["is_nonzero"] = _truth
+expose("__bool__", function=False)(is_nonzero)
 
 
 @expose(function=False)
@@ -163,14 +163,14 @@ def __repr__(self: Tensor) -> str:
     if isinstance(self._value, Var) or isinstance(self._storage.value, Var):
         return f"tensor(<traced>, type={self._type})"
     node = self.grad_fn
-    prefix = "tensor(" if type(self) in (Tensor, _parameter()) else f"{type(self).__name__}("
+    ours = type(self).__module__.startswith("evergrad.")
     return format_tensor(
         self._value,
         dtype_name=self.dtype.name,
         default_dtype=dtypes.get_default_dtype().name,
         requires_grad=self.requires_grad,
         grad_fn=None if node is None else node.name(),
-        prefix=prefix,
+        prefix="tensor(" if ours else f"{type(self).__name__}(",
     )
 
 

@@ -1,33 +1,32 @@
-"""Rows that read and write at places given by index tensors; their functions are in ``indexing``.
+"""Rows that read and write at index tensors: ``x[i, j]``, ``index_select``, ``embedding``.
 
-Two shapes of index cover everything:
-
-- *index* rows take one index tensor for each of some adjacent dimensions, beginning at ``start``;
-  the broadcast shape of the index tensors replaces those dimensions (``x[i, j]``, ``index_select``,
-  ``embedding``);
-- *scatter* rows take one index tensor that names, for each of its elements, the place along one
-  dimension (``gather``, ``scatter``).
-
-Both add, where places repeat, in the order of the source: the same numbers on every run.
+A row takes one index tensor for each of some adjacent dimensions, beginning at ``start``; the
+broadcast shape of the index tensors stands in their place. Where places repeat, the source is added
+in its own order, so the numbers are the same on every run. The functions are in
+:mod:`evergrad.ops.indexing`, rows with one place per element in :mod:`evergrad.ops.scatter_rows`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import bind, cast
+from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import linear, opaque
 from evergrad.core.op import Op
-from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, contiguous_strides, tensor_type
+from evergrad.core.shapes import (
+    Shape,
+    TensorType,
+    broadcast_shapes,
+    tensor_type,
+)
 from evergrad.core.tensor import Tensor
 from evergrad.ops.movement import expand, movedim, reshape, sum_to_type, to_front
-from evergrad.ops.public import NUMBERS
 
 Dims = Sequence[int | None]
 
@@ -37,35 +36,32 @@ _GROUP_COST = 2048
 
 # -- places -------------------------------------------------------------------------------------
 
-
-def _out_of_bounds(place: int, dim: int, extent: int) -> str:
-    return f"index {place} is out of bounds for dimension {dim} with size {extent}"
+Refusal = Callable[[str], Exception]
 
 
-def _in_bounds(index: Any, extent: int, dim: int, wrap: bool, error: type[Exception]) -> Any:
+def in_bounds(index: Any, extent: int, dim: int, wrap: bool, error: Refusal) -> Any:
     """The index counted from the front; ``wrap`` lets negative ones count from the end."""
     if not index.size:
         return index
     low, high = np.minimum.reduce(index, axis=None), np.maximum.reduce(index, axis=None)
-    if high >= extent:
-        raise error(_out_of_bounds(high, dim, extent))
-    if low < 0:
-        if not wrap or low < -extent:
-            raise error(_out_of_bounds(low, dim, extent))
-        return np.where(index < 0, index + extent, index)
-    return index
+    if high >= extent or low < (-extent if wrap else 0):
+        place = high if high >= extent else low
+        raise error(f"index {place} is out of bounds for dimension {dim} with size {extent}")
+    return np.where(index < 0, index + extent, index) if low < 0 else index
 
 
-def _merged(indices: Sequence[Any], extents: Shape, wrap: bool, error: type[Exception]) -> Any:
-    """Several index arrays as one into the dimensions laid out as one."""
-    merged: Any = None
-    for dim, (index, extent) in enumerate(zip(indices, extents, strict=True)):
-        place = _in_bounds(index, extent, dim, wrap, error)
-        merged = place if merged is None else merged * extent + place
-    return merged
+def _all_in_bounds(
+    indices: Sequence[Any], extents: Shape, wrap: bool, error: Refusal
+) -> tuple[Any, ...]:
+    return tuple(
+        [
+            in_bounds(index, extent, dim, wrap, error)
+            for dim, (index, extent) in enumerate(zip(indices, extents, strict=True))
+        ]
+    )
 
 
-def _start_from(x: Any, out: Any) -> Any:
+def start_from(x: Any, out: Any) -> Any:
     """A copy of ``x`` to write to: ``out`` where it is given, which may be ``x`` itself."""
     if out is None:
         return x.copy()
@@ -82,24 +78,24 @@ def _index_type(x: TensorType, *indices: TensorType, start: int, wrap: bool) -> 
     return tensor_type((*x.shape[:start], *found, *x.shape[start + len(indices) :]), x.dtype)
 
 
+def _not_in_self(text: str) -> IndexError:
+    return IndexError(f"index out of range in self: {text}")
+
+
 def _index_eval(x: Any, *indices: Any, start: int, wrap: bool, out: Any = None) -> Any:
-    if not wrap and any(i.size and np.minimum.reduce(i, axis=None) < 0 for i in indices):
-        raise IndexError("index out of range in self")
-    try:
-        if len(indices) == 1 and x.flags.c_contiguous:
-            found = x.take(indices[0], axis=start)
-        else:
-            found = x[(slice(None),) * start + indices]
+    extents = x.shape[start : start + len(indices)]
+    single = len(indices) == 1 and x.flags.c_contiguous
+    if not wrap or out is not None:
+        indices = _all_in_bounds(indices, extents, wrap, IndexError if wrap else _not_in_self)
+        if single:
+            return x.take(indices[0], start, out, "clip")
+    try:  # NumPy checks the bounds as well, but has other words for it
+        found = x.take(indices[0], start) if single else x[(slice(None),) * start + indices]
     except IndexError:
-        if not wrap:
-            raise IndexError("index out of range in self") from None
-        _merged(indices, x.shape[start : start + len(indices)], True, IndexError)
+        _all_in_bounds(indices, extents, wrap, IndexError)
         raise
-    if out is not None:
-        np.copyto(out, found)
-        return out
-    # Only 0-d indices: NumPy answers with a view.
-    return found.copy() if found.base is not None and np.may_share_memory(found, x) else found
+    # For 0-d indices alone NumPy gives a number, or a view.
+    return found.copy() if np.may_share_memory(found, x) else np.asarray(found)
 
 
 def _index_transpose(g: Tensor, x: Tensor, *indices: Tensor, start: int, wrap: bool) -> Any:
@@ -123,15 +119,13 @@ def _batch_index(
 
 
 INDEX = linear("index", _index_eval, _index_type, _index_transpose, batch=_batch_index,
-               arguments=(0,), doc="The elements at index tensors.")  # fmt: skip
+               arguments=(0,), takes_out=True, doc="The elements at index tensors.")  # fmt: skip
 
 
 # -- index: the transpose, and writes -----------------------------------------------------------
 
 
-def _index_sum_type(
-    g: TensorType, *indices: TensorType, start: int, extents: Shape
-) -> TensorType:
+def _index_sum_type(g: TensorType, *indices: TensorType, start: int, extents: Shape) -> TensorType:
     rank = len(broadcast_shapes(*[i.shape for i in indices]))
     return tensor_type((*g.shape[:start], *extents, *g.shape[start + rank :]), g.dtype)
 
@@ -144,17 +138,17 @@ def _index_sum_eval(g: Any, *indices: Any, start: int, extents: Shape) -> Any:
 
 
 def _add_at(out: Any, source: Any, indices: Sequence[Any], start: int, wrap: bool) -> None:
-    """Add the source at the indices, one dimension laid out of those indexed."""
+    """Add the source at the indices; where they repeat, one after the other."""
     extents = out.shape[start : start + len(indices)]
-    places = _merged(indices, extents, wrap, RuntimeError)
-    if not places.size or not out.size:
+    indices = _all_in_bounds(indices, extents, wrap, IndexError if wrap else RuntimeError)
+    if not source.size:
+        return
+    if not out.flags.c_contiguous:
+        np.add.at(out, (slice(None),) * start + indices, source)
         return
     lead, extent = math.prod(out.shape[:start]), math.prod(extents)
     width = math.prod(out.shape[start + len(indices) :])
-    if not out.flags.c_contiguous:
-        np.add.at(out, (slice(None),) * start + tuple(indices), source)
-        return
-    places = places.reshape(-1)
+    places = _merged(indices, extents).reshape(-1)
     source = source.reshape(lead, places.size, width)
     if lead == 1 and source.size > _GROUP_COST * min(extent, places.size):
         _add_groups(out.reshape(extent, width), source[0], places)
@@ -164,6 +158,14 @@ def _add_at(out: Any, source: Any, indices: Sequence[Any], start: int, wrap: boo
     if lead > 1:
         flat = flat + (np.arange(lead) * (extent * width)).reshape((-1,) + (1,) * flat.ndim)
     np.add.at(out.reshape(-1), flat.reshape(-1), source.reshape(-1))
+
+
+def _merged(indices: Sequence[Any], extents: Shape) -> Any:
+    """Several index arrays as one into the dimensions laid out as one."""
+    merged = indices[0].astype(np.intp, copy=False)
+    for index, extent in zip(indices[1:], extents[1:], strict=True):
+        merged = merged * extent + index
+    return merged
 
 
 def _add_groups(out: Any, source: Any, places: Any) -> None:
@@ -185,8 +187,8 @@ def _batch_index_sum(
     op: Op, args: Sequence[Tensor], dims: Dims, *, start: int, extents: Shape
 ) -> tuple[Tensor, int]:
     g, *indices = args
-    size = _batch_size(args, dims)
-    g = _at_front(g, dims[0], size)
+    size = batch_size(args, dims)
+    g = at_front(g, dims[0], size)
     if all(d is None for d in dims[1:]):
         return bind(op, g, *indices, start=start + 1, extents=extents), 0
     indices = _fronted_indices(indices, dims[1:])
@@ -210,7 +212,7 @@ def _one_dtype(types: Sequence[Any]) -> tuple[dtype, ...]:
 def _index_add_eval(
     x: Any, source: Any, *indices: Any, start: int, wrap: bool, out: Any = None
 ) -> Any:
-    out = _start_from(x, out)
+    out = start_from(x, out)
     _add_at(out, source, indices, start, wrap)
     return out
 
@@ -225,12 +227,12 @@ def _batch_index_write(
     op: Op, args: Sequence[Any], dims: Dims, *, start: int, wrap: bool
 ) -> tuple[Tensor, int]:
     x, source, *indices = args
-    size = _batch_size(args, dims)
-    x = _at_front(x, dims[0], size)
+    size = batch_size(args, dims)
+    x = at_front(x, dims[0], size)
     plain = not isinstance(source, Tensor) or (not source.ndim and dims[1] is None)
     if not plain:
         inner = source.ndim - (dims[1] is not None)
-        source = _at_front(source, dims[1], size)
+        source = at_front(source, dims[1], size)
         if not inner:  # a number for each member of the batch
             rank = max(i.ndim - (d is not None) for i, d in zip(indices, dims[2:], strict=True))
             source = reshape(source, (size,) + (1,) * (x.ndim - 1 - len(indices) + rank))
@@ -255,13 +257,14 @@ def _index_copy_eval(
     x: Any, source: Any, *indices: Any, start: int, wrap: bool, out: Any = None
 ) -> Any:
     extents = x.shape[start : start + len(indices)]
-    places = [
-        _in_bounds(index, extent, dim, wrap, IndexError)
-        for dim, (index, extent) in enumerate(zip(indices, extents, strict=True))
-    ]
-    out = _start_from(x, out)
-    out[(slice(None),) * start + tuple(places)] = source
+    places = _all_in_bounds(indices, extents, wrap, IndexError if wrap else _index_copy_refuses)
+    out = start_from(x, out)
+    out[(slice(None),) * start + places] = source
     return out
+
+
+def _index_copy_refuses(text: str) -> IndexError:
+    return IndexError(f"index_copy_(): {text}")
 
 
 def _index_copy_transpose(
@@ -273,17 +276,17 @@ def _index_copy_transpose(
     if source.ndim:
         part = sum_to_type(bind(INDEX, g, *indices, start=start, wrap=True), source._type)
     else:
-        part = _sum_where(written(_nowhere(g), True), g)
+        part = sum_where(written(nowhere(g), True), g)
     return written(g, 0), part, *[None] * len(indices)
 
 
-def _nowhere(g: Tensor) -> Tensor:
+def nowhere(g: Tensor) -> Tensor:
     from evergrad.ops.creation import zeros_like
 
     return zeros_like(g, dtype=dtypes.bool_)  # type: ignore[no-any-return]
 
 
-def _sum_where(mask: Tensor, g: Tensor) -> Tensor:
+def sum_where(mask: Tensor, g: Tensor) -> Tensor:
     """The sum over the places of a mask, each counted once."""
     from evergrad.ops.elementwise import where
     from evergrad.ops.reduce import sum as total
@@ -302,13 +305,11 @@ INDEX_COPY = linear(
 # -- batching of index rows ---------------------------------------------------------------------
 
 
-def _batch_size(args: Sequence[Any], dims: Dims) -> int:
-    return next(
-        a._type.shape[d] for a, d in zip(args, dims, strict=True) if d is not None
-    )
+def batch_size(args: Sequence[Any], dims: Dims) -> int:
+    return next(a._type.shape[d] for a, d in zip(args, dims, strict=True) if d is not None)
 
 
-def _at_front(x: Tensor, dim: int | None, size: int) -> Tensor:
+def at_front(x: Tensor, dim: int | None, size: int) -> Tensor:
     """With the batch as first dimension, repeated if the tensor has none."""
     return expand(x, (size, *x._type.shape)) if dim is None else to_front(x, dim)
 
@@ -346,3 +347,54 @@ def _indexed_back(x: Tensor, start: int, count: int) -> Tensor:
     if not start or not count:
         return x
     return movedim(x, list(range(1, 1 + count)), list(range(start + 1, start + 1 + count)))
+
+
+# -- embedding ----------------------------------------------------------------------------------
+
+
+def _embedding_eval(weight: Any, index: Any, *, padding_idx: int, by_frequency: bool) -> Any:
+    return _index_eval(weight, index, start=0, wrap=False)
+
+
+def _embedding_type(
+    weight: TensorType, index: TensorType, *, padding_idx: int, by_frequency: bool
+) -> TensorType:
+    return tensor_type((*index.shape, *weight.shape[1:]), weight.dtype)
+
+
+def _embedding_scale(index: Tensor, like: Tensor, padding_idx: int, by_frequency: bool) -> Tensor:
+    """By what the gradient of each looked-up row is multiplied."""
+    from evergrad.ops.creation import ones
+
+    scale = ones(index._type.shape, dtype=like.dtype)
+    if by_frequency:
+        extent = like._type.shape[0]
+        counts = bind(INDEX_SUM, scale, index, start=0, extents=(extent,))
+        scale = 1 / bind(INDEX, counts, index, start=0, wrap=False)
+    from evergrad.ops.elementwise import where
+
+    return reshape(where(index == padding_idx, 0, scale), (*index._type.shape, 1))
+
+
+def _embedding_vjp(
+    g: Tensor, out: Tensor, weight: Tensor, index: Tensor, *, padding_idx: int, by_frequency: bool
+) -> Any:
+    scaled = g * _embedding_scale(index, weight, padding_idx, by_frequency)
+    extents = weight._type.shape[:1]
+    return bind(INDEX_SUM, scaled, index, start=0, extents=extents), None
+
+
+def _embedding_jvp(
+    tangents: Sequence[Tensor | None], out: Tensor, weight: Tensor, index: Tensor,
+    *, padding_idx: int, by_frequency: bool,
+) -> Any:  # fmt: skip
+    if tangents[0] is None:
+        return None
+    moved = bind(INDEX, tangents[0], index, start=0, wrap=False)
+    return moved * _embedding_scale(index, weight, padding_idx, by_frequency)
+
+
+EMBEDDING = opaque(
+    "embedding", _embedding_eval, _embedding_type, _embedding_vjp, jvp=_embedding_jvp, upcast=False,
+    doc="Rows of a table; one row may get no gradient, or each its share by frequency.",
+)  # fmt: skip

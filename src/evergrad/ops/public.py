@@ -202,19 +202,36 @@ def as_operand(value: Any) -> Any:
 
 
 def operator(
-    name: str, function: Callable[..., Any], *, reflected: str = "", inplace: str = ""
+    name: str,
+    function: Callable[..., Any] | Op,
+    *,
+    reflected: str = "",
+    inplace: str = "",
 ) -> None:
-    """Let tensors use an operator: ``a + b``, ``2 + a`` and ``a += b``."""
+    """Let tensors use an operator: ``a + b``, ``2 + a`` and ``a += b``.
 
-    def forward(self: Tensor, other: Any) -> Any:
-        if isinstance(other, Tensor) or other.__class__ in NUMBERS:
-            return function(self, other)
-        other = as_operand(other)
-        return other if other is NotImplemented else function(self, other)
+    A row given in place of a function is bound at once, which saves a call.
+    """
+    if isinstance(function, Op):
+        op = function
+
+        def forward(self: Tensor, other: Any) -> Any:
+            if isinstance(other, Tensor) or other.__class__ in NUMBERS:
+                return bind(op, self, other)
+            other = as_operand(other)
+            return other if other is NotImplemented else bind(op, self, other)
+
+        compute: Callable[..., Any] = functools.partial(bind, op)
+    else:
+        compute = function
+
+        def forward(self: Tensor, other: Any) -> Any:
+            other = as_operand(other)
+            return other if other is NotImplemented else compute(self, other)
 
     def backward(self: Tensor, other: Any) -> Any:
         other = as_operand(other)
-        return other if other is NotImplemented else function(other, self)
+        return other if other is NotImplemented else compute(other, self)
 
     forward.__name__ = name
     setattr(Tensor, name, forward)

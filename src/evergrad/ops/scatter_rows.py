@@ -1,0 +1,253 @@
+"""Rows that read and write at one place per element along a dimension: ``gather``, ``scatter``.
+
+The index has the rank of the tensor and names, for each of its own elements, the place along
+``dim``. Where places repeat, the source counts in its own order, so the numbers are the same on
+every run. The functions are in :mod:`evergrad.ops.indexing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from evergrad.core.bind import bind, cast
+from evergrad.core.dtypes import dtype
+from evergrad.core.families import linear, opaque
+from evergrad.core.op import Op
+from evergrad.core.shapes import Shape, contiguous_strides, tensor_type
+from evergrad.core.tensor import Tensor
+from evergrad.ops.index_rows import (
+    Dims,
+    at_front,
+    batch_size,
+    in_bounds,
+    nowhere,
+    start_from,
+    sum_where,
+)
+from evergrad.ops.movement import reshape, sum_to_type
+
+# -- places -------------------------------------------------------------------------------------
+
+
+def _offsets(shape: Shape, counts: Shape, dim: int) -> tuple[Any, int]:
+    """Where in a contiguous array the index elements stand if ``dim`` is left out, and its step."""
+    strides = contiguous_strides(shape)
+    rank = len(shape)
+    total: Any = 0
+    for d, count in enumerate(counts):
+        if d != dim and count != 1:
+            total = total + (np.arange(count) * strides[d]).reshape((-1,) + (1,) * (rank - 1 - d))
+    return total, strides[dim]
+
+
+def _grid(index: Any, dim: int) -> tuple[Any, ...]:
+    """Index arrays for every dimension, for memory that is not contiguous."""
+    rank = index.ndim
+    return tuple(
+        [
+            index if d == dim else np.arange(count).reshape((-1,) + (1,) * (rank - 1 - d))
+            for d, count in enumerate(index.shape)
+        ]
+    )
+
+
+def _flat_places(shape: Shape, index: Any, dim: int) -> Any:
+    offsets, step = _offsets(shape, index.shape, dim)
+    return index.astype(np.intp, copy=False) * step + offsets
+
+
+# -- reading and writing ------------------------------------------------------------------------
+
+
+def _gather_eval(x: Any, index: Any, *, dim: int) -> Any:
+    in_bounds(index, x.shape[dim], dim, False, RuntimeError)
+    if x.flags.c_contiguous:
+        return x.reshape(-1).take(_flat_places(x.shape, index, dim))
+    return x[_grid(index, dim)]
+
+
+def _batch_scatter(op: Op, args: Sequence[Any], dims: Dims, *, dim: int, **attrs: Any) -> Any:
+    """Every tensor with the batch in front; a number stays one."""
+    size = batch_size(args, dims)
+    if "shape" in attrs:
+        attrs["shape"] = (size, *attrs["shape"])
+    fronted = [
+        at_front(a, d, size) if isinstance(a, Tensor) and (a.ndim or d is not None) else a
+        for a, d in zip(args, dims, strict=True)
+    ]
+    if isinstance(last := fronted[-1], Tensor) and last.ndim == 1 and fronted[0].ndim > 1:
+        fronted[-1] = reshape(last, (size,) + (1,) * (fronted[0].ndim - 1))
+    return bind(op, *fronted, dim=dim + 1, **attrs), 0
+
+
+GATHER: Op = linear(
+    "gather", _gather_eval, lambda x, index, *, dim: tensor_type(index.shape, x.dtype),
+    lambda g, x, index, *, dim: (bind(SCATTER_SUM, g, index, dim=dim, shape=x._type.shape), None),
+    batch=_batch_scatter, arguments=(0,),
+    doc="For each element of the index, the element at that place of a dimension.",
+)  # fmt: skip
+
+
+def _scatter_sum_eval(g: Any, index: Any, *, dim: int, shape: Shape) -> Any:
+    out = np.zeros(shape, g.dtype)
+    np.add.at(out.reshape(-1), _flat_places(shape, index, dim).reshape(-1), g.reshape(-1))
+    return out
+
+
+SCATTER_SUM: Op = linear(
+    "scatter_sum", _scatter_sum_eval,
+    lambda g, index, *, dim, shape: tensor_type(shape, g.dtype),
+    lambda g, source, index, *, dim, shape: (bind(GATHER, g, index, dim=dim), None),
+    batch=_batch_scatter, arguments=(0,), upcast=True,
+    doc="Zeros with the source added at places along a dimension: gather's transpose.",
+)  # fmt: skip
+
+
+def _at_places(ufunc: Any, out: Any, index: Any, source: Any, dim: int) -> None:
+    """``ufunc`` with the source at every place, one after the other."""
+    in_bounds(index, out.shape[dim], dim, False, RuntimeError)
+    if out.flags.c_contiguous:
+        places = _flat_places(out.shape, index, dim).reshape(-1)
+        ufunc.at(out.reshape(-1), places, np.broadcast_to(source, index.shape).reshape(-1))
+    else:
+        ufunc.at(out, _grid(index, dim), source)
+
+
+def _scatter_types(types: Sequence[Any]) -> tuple[dtype, ...]:
+    target: dtype = types[0].dtype
+    return target, types[1].dtype, target
+
+
+def _scatter_add_eval(x: Any, index: Any, source: Any, *, dim: int, out: Any = None) -> Any:
+    out = start_from(x, out)
+    _at_places(np.add, out, index, source, dim)
+    return out
+
+
+def _scatter_add_transpose(g: Tensor, x: Tensor, index: Tensor, source: Tensor, *, dim: int) -> Any:
+    return g, None, sum_to_type(bind(GATHER, g, index, dim=dim), source._type)
+
+
+SCATTER_ADD = linear(
+    "scatter_add", _scatter_add_eval, lambda x, index, source, *, dim: x, _scatter_add_transpose,
+    batch=_batch_scatter, arguments=(0, 2), promote=_scatter_types, takes_out=True, upcast=True,
+    doc="A tensor with the source added at places along a dimension.",
+)  # fmt: skip
+
+
+def _scatter_eval(x: Any, index: Any, source: Any, *, dim: int, out: Any = None) -> Any:
+    in_bounds(index, x.shape[dim], dim, False, RuntimeError)
+    out = start_from(x, out)
+    if out.flags.c_contiguous:
+        out.reshape(-1)[_flat_places(out.shape, index, dim)] = source
+    else:
+        out[_grid(index, dim)] = source
+    return out
+
+
+def _scatter_transpose(g: Tensor, x: Tensor, index: Tensor, source: Tensor, *, dim: int) -> Any:
+    if source.ndim:
+        part = sum_to_type(bind(GATHER, g, index, dim=dim), source._type)
+    else:
+        part = sum_where(bind(SCATTER, nowhere(g), index, True, dim=dim), g)
+    return bind(SCATTER, g, index, 0, dim=dim), None, part
+
+
+SCATTER = linear(
+    "scatter", _scatter_eval, lambda x, index, source, *, dim: x, _scatter_transpose,
+    batch=_batch_scatter, arguments=(0, 2), promote=_scatter_types, takes_out=True,
+    doc="A tensor with the source written at places along a dimension; the last write stays.",
+)  # fmt: skip
+
+
+# -- scatter_reduce -----------------------------------------------------------------------------
+
+_FOLDS = {"prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
+
+
+def _scatter_reduce_eval(
+    x: Any, index: Any, source: Any, *, dim: int, reduce: str, include_self: bool
+) -> Any:
+    out = x.copy()
+    if not include_self:
+        out = _scatter_eval(out, index, _neutral(reduce, x.dtype), dim=dim, out=out)
+    _at_places(_FOLDS[reduce], out, index, source, dim)
+    return out
+
+
+def _neutral(reduce: str, numpy_type: np.dtype[Any]) -> Any:
+    """What a fold starts from so that it does not count."""
+    if reduce == "prod":
+        return 1
+    sign = -1 if reduce == "amax" else 1
+    if numpy_type.kind == "f":
+        return sign * np.inf
+    if numpy_type.kind == "b":
+        return sign > 0
+    limits = np.iinfo(numpy_type)
+    return limits.max if sign > 0 else limits.min
+
+
+def _scatter_reduce_vjp(
+    g: Tensor, out: Tensor, x: Tensor, index: Tensor, source: Tensor,
+    *, dim: int, reduce: str, include_self: bool,
+) -> Any:  # fmt: skip
+    if reduce == "prod":
+        of_self, of_source = _through_product(g, x, index, source, dim, include_self)
+    else:
+        of_self, of_source = _through_extreme(g, out, x, index, source, dim, include_self)
+    if not include_self:
+        of_self = bind(SCATTER, of_self, index, 0, dim=dim)
+    return of_self, None, of_source
+
+
+def _through_extreme(
+    g: Tensor, out: Tensor, x: Tensor, index: Tensor, source: Tensor, dim: int, include_self: bool
+) -> tuple[Tensor, Tensor]:
+    """Those that are the extreme of their place share the gradient equally."""
+    from evergrad.ops.elementwise import where
+
+    mine = x == out
+    if not include_self:
+        mine = bind(SCATTER, mine, index, False, dim=dim)
+    theirs = source == bind(GATHER, out, index, dim=dim)
+    count = bind(SCATTER_ADD, cast(mine, x.dtype), index, cast(theirs, x.dtype), dim=dim)
+    share = g / count
+    return where(mine, share, 0), where(theirs, bind(GATHER, share, index, dim=dim), 0)
+
+
+def _through_product(
+    g: Tensor, x: Tensor, index: Tensor, source: Tensor, dim: int, include_self: bool
+) -> tuple[Tensor, Tensor]:
+    """The slope is the product of all others at the place, zeros among them or not."""
+    from evergrad.ops.elementwise import where
+
+    def times_others(g: Tensor, value: Tensor, product: Tensor, zeros: Tensor) -> Tensor:
+        is_zero = value == 0
+        others = product / where(is_zero, 1, value)
+        return where(zeros == cast(is_zero, zeros.dtype), g * others, 0)
+
+    product = bind(
+        SCATTER_REDUCE, where(x == 0, 1, x), index, where(source == 0, 1, source),
+        dim=dim, reduce="prod", include_self=include_self,
+    )  # fmt: skip
+    zeros = cast(x == 0, x.dtype)
+    if not include_self:
+        zeros = bind(SCATTER, zeros, index, 0, dim=dim)
+    zeros = bind(SCATTER_ADD, zeros, index, cast(source == 0, x.dtype), dim=dim)
+    at_source = [bind(GATHER, value, index, dim=dim) for value in (g, product, zeros)]
+    return (
+        times_others(g, x, product, zeros),
+        times_others(at_source[0], source, *at_source[1:]),
+    )
+
+
+SCATTER_REDUCE = opaque(
+    "scatter_reduce", _scatter_reduce_eval,
+    lambda x, index, source, *, dim, reduce, include_self: x, _scatter_reduce_vjp,
+    batch=_batch_scatter, promote=_scatter_types,
+    doc="A tensor folded with the source at places along a dimension.",
+)  # fmt: skip

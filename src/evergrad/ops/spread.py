@@ -1,0 +1,179 @@
+"""How far elements are from their mean, from zero and from each other: variances and norms.
+
+At the edges: ``std`` and norms have slope 0 where they are 0, and norms slope 0 at every element
+that is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.bind import bind, cast
+from evergrad.core.dtypes import as_dtype, dtype
+from evergrad.core.families import opaque, reduction
+from evergrad.core.op import ArgType, Op
+from evergrad.core.shapes import Shape, TensorType, normalize_dims
+from evergrad.core.tensor import Tensor
+from evergrad.ops.elementwise import abs as absolute
+from evergrad.ops.elementwise import pow as power
+from evergrad.ops.elementwise import real, sqrt, where
+from evergrad.ops.movement import imag, view_as_real
+from evergrad.ops.public import expose
+from evergrad.ops.reduce import batch_fold, count_of, folded, mean, unfolded
+from evergrad.ops.reduce import sum as total
+
+# -- variance and standard deviation ------------------------------------------------------------
+
+
+def _var_eval(x: Any, correction: Any, *, dims: Shape, keepdim: bool) -> Any:
+    count = count_of(x.shape, dims)
+    centre = np.add.reduce(x, axis=dims, keepdims=True) / count
+    squares = np.add.reduce(np.square(x - centre), axis=dims, keepdims=keepdim)
+    return squares / max(count - float(correction), 0.0)
+
+
+def _std_eval(x: Any, correction: Any, *, dims: Shape, keepdim: bool) -> Any:
+    return np.sqrt(_var_eval(x, correction, dims=dims, keepdim=keepdim))
+
+
+def _var_weight(x: Tensor, correction: Any, dims: Shape) -> Tensor:
+    """What the tangent of each element is multiplied with in the tangent of the variance."""
+    from evergrad.ops.creation import scalar_tensor
+
+    freedom = scalar_tensor(count_of(x._type.shape, dims), dtype=dtypes.float64) - correction
+    return (x - mean(x, dims, True)) * cast(2 / freedom, x.dtype)
+
+
+def _var_vjp(
+    g: Tensor, y: Tensor, x: Tensor, correction: Tensor, *, dims: Shape, keepdim: bool
+) -> Any:
+    return unfolded(g, x._type.shape, dims, keepdim) * _var_weight(x, correction, dims), None
+
+
+def _var_jvp(
+    tangents: Any, y: Tensor, x: Tensor, correction: Any, *, dims: Shape, keepdim: bool
+) -> Any:
+    return total(tangents[0] * _var_weight(x, correction, dims), dims, keepdim)
+
+
+def _half_over(y: Tensor) -> Any:
+    """The slope of the square root by its result, and 0 at 0."""
+    return where(y == 0, 0, 0.5 / where(y == 0, 1, y))
+
+
+def _std_vjp(g: Tensor, y: Tensor, x: Tensor, correction: Tensor, **at: Any) -> Any:
+    return _var_vjp(g * _half_over(y), y, x, correction, **at)
+
+
+def _std_jvp(tangents: Any, y: Tensor, x: Tensor, correction: Any, **at: Any) -> Any:
+    return _var_jvp(tangents, y, x, correction, **at) * _half_over(y)
+
+
+def _spread_type(
+    x: TensorType, correction: TensorType, *, dims: Shape, keepdim: bool
+) -> TensorType:
+    return folded(x, dims=dims, keepdim=keepdim)
+
+
+def _correction_in_double(types: Sequence[ArgType]) -> tuple[dtype, dtype]:
+    first = types[0]
+    assert isinstance(first, TensorType)
+    return first.dtype, dtypes.float64
+
+
+VAR = opaque("var", _var_eval, _spread_type, _var_vjp, jvp=_var_jvp, batch=batch_fold,
+             promote=_correction_in_double, doc="The variance over dimensions.")  # fmt: skip
+STD = opaque("std", _std_eval, _spread_type, _std_vjp, jvp=_std_jvp, batch=batch_fold,
+             promote=_correction_in_double, doc="The standard deviation.")  # fmt: skip
+
+
+def _spread(
+    op: Op, input: Tensor, dim: Any, unbiased: bool | None, keepdim: bool, correction: Any
+) -> tuple[Tensor, Shape]:
+    """A spread with PyTorch's ways to say how many degrees of freedom are lost; and its dims."""
+    if isinstance(dim, bool):  # var(unbiased)
+        dim, unbiased = None, dim
+    if unbiased is not None and correction is not None:
+        raise TypeError(f"{op.name}() takes either unbiased or correction, not both")
+    if correction is None:
+        correction = 1 if unbiased is None else int(unbiased)
+    if input.dtype.category < dtypes.FLOATING:
+        raise RuntimeError("std and var only support floating point and complex dtypes")
+    dims = normalize_dims(dim, input.ndim)
+    at = {"dims": dims, "keepdim": bool(keepdim)}
+    if not input.dtype.is_complex:
+        return bind(op, input, correction, **at), dims
+    parts = [bind(VAR, part, correction, **at) for part in (real(input), imag(input))]
+    variance = parts[0] + parts[1]
+    return (sqrt(variance) if op is STD else variance), dims
+
+
+@expose(numpy_names=True)
+def var(
+    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
+    *, correction: Any = None,
+) -> Tensor:  # fmt: skip
+    """The mean squared distance from the mean, with ``correction`` taken off the count."""
+    return _spread(VAR, input, dim, unbiased, keepdim, correction)[0]
+
+
+@expose(numpy_names=True)
+def std(
+    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
+    *, correction: Any = None,
+) -> Tensor:  # fmt: skip
+    """The square root of the variance."""
+    return _spread(STD, input, dim, unbiased, keepdim, correction)[0]
+
+
+@expose(method=False, out=False, numpy_names=True)
+def var_mean(
+    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
+    *, correction: Any = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The variance and the mean."""
+    found, dims = _spread(VAR, input, dim, unbiased, keepdim, correction)
+    return found, mean(input, dims, keepdim)
+
+
+@expose(method=False, out=False, numpy_names=True)
+def std_mean(
+    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
+    *, correction: Any = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The standard deviation and the mean."""
+    found, dims = _spread(STD, input, dim, unbiased, keepdim, correction)
+    return found, mean(input, dims, keepdim)
+
+
+# -- norms --------------------------------------------------------------------------------------
+
+
+def _norm_eval(x: Any, *, dims: Shape, keepdim: bool) -> Any:
+    return np.sqrt(np.add.reduce(np.square(x), axis=dims, keepdims=keepdim))
+
+
+NORM = reduction(
+    "norm", _norm_eval, folded, lambda t, y, x, dims: t * (x / where(y == 0, 1, y)),
+    batch=batch_fold, doc="The Euclidean length over dimensions.",
+)  # fmt: skip
+
+
+def vector_norm(x: Tensor, p: float, dims: Shape, keepdim: bool) -> Tensor:
+    """``sum(|x|**p) ** (1/p)`` over dimensions, with its limits at 0 and at infinities."""
+    if p == 2:
+        return _euclidean(x, dims, keepdim)
+    if math.isinf(p):
+        return _extreme_norm(x, p, dims, keepdim)
+    if p == 0:
+        return cast(total(x != 0, dims, keepdim), x.dtype.to_real()) + total(x * 0, dims, keepdim)
+    size = absolute(x)
+    if p == 1:
+        return total(size, dims, keepdim)
+    wide = cast(size, dtypes.float32) if size.dtype.itemsize == 2 else size
+    return cast(_power_norm(wide, p, dims, keepdim), size.dtype)
