@@ -32,7 +32,10 @@ Attrs = dict[str, Any]
 
 TABLE: dict[str, Op] = {}
 
-_RULES_PER_OP = 4096
+# Rules kept over all ops. Shapes that never repeat would otherwise fill memory; when the limit is
+# reached all are forgotten and those in use come back.
+_RULE_LIMIT = 1 << 14
+_rules_kept = 0
 
 # Said of a row whose derivative is zero or meaningless wherever it exists.
 NONDIFFERENTIABLE: Final = "NONDIFFERENTIABLE"
@@ -111,9 +114,13 @@ class Op:
 
     def resolve(self, key: Any, types: tuple[ArgType, ...], attrs: Attrs) -> Rule:
         """The rule for these types and attributes; errors about them are raised here."""
+        global _rules_kept
         rule = self._rule_for(types, attrs)
-        if len(self.rules) >= _RULES_PER_OP:
-            self.rules.clear()
+        _rules_kept += 1
+        if _rules_kept > _RULE_LIMIT:
+            _rules_kept = 1
+            for op in TABLE.values():
+                op.rules.clear()
         self.rules[key] = rule
         return rule
 

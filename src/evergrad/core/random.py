@@ -78,9 +78,9 @@ def _split(a: Array) -> tuple[Array, Array]:
     return high, a - high
 
 
-def _fma64(a: Array, b: float, c: float) -> Array:
+def fma64(a: Array, b: float, c: float | Array) -> Array:
     """`a * b + c` of float64 operands rounded once (Dekker's product, Knuth's sum)."""
-    if c == 0.0 or b == 1.0:
+    if b == 1.0 or not np.any(c):
         return a * b + c
     factor = np.asarray(b, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -728,7 +728,7 @@ class Generator:
         drawn = self._unit_uniforms(n, dtype)
         if (low, high) != (0.0, 1.0):
             if dtype == np.float64:
-                drawn = _fma64(drawn, high - low, low)
+                drawn = fma64(drawn, high - low, low)
             else:
                 narrow_low, narrow_high = np.float32(low), np.float32(high)
                 drawn = _fma32(drawn, narrow_high - narrow_low, narrow_low)
@@ -753,7 +753,7 @@ class Generator:
             return centred if mean == 0.0 else centred + dtype.type(mean)
         drawn = self._source.normals(math.prod(shape), dtype)
         if drawn.dtype == np.float64:
-            drawn = _fma64(drawn, std, mean)
+            drawn = fma64(drawn, std, mean)
         elif (mean, std) != (0.0, 1.0):
             drawn = _fma32(drawn, np.float32(std), np.float32(mean))
         return _cast(drawn, dtype).reshape(shape)
@@ -765,7 +765,7 @@ class Generator:
         shape = _shape(shape)
         if not std > 0.0:
             raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std:g}")
-        drawn = _fma64(self._source.double_normals(math.prod(shape)), std, mean)
+        drawn = fma64(self._source.double_normals(math.prod(shape)), std, mean)
         with np.errstate(over="ignore"):
             powers = _libm(_exp, drawn) if dtype == np.float64 else np.exp(drawn)
         return _cast(powers, np.dtype(dtype)).reshape(shape)
@@ -789,7 +789,7 @@ class Generator:
         uniforms = _unit64(self._source.words64(math.prod(shape)))
         angles = math.pi * (uniforms - 0.5)
         slopes = _libm(math.tan, angles) if dtype == np.float64 else np.tan(angles)
-        return _cast(_fma64(slopes, sigma, median), np.dtype(dtype)).reshape(shape)
+        return _cast(fma64(slopes, sigma, median), np.dtype(dtype)).reshape(shape)
 
     # Discrete distributions
 

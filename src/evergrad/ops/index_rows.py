@@ -94,8 +94,9 @@ def _index_eval(x: Any, *indices: Any, start: int, wrap: bool, out: Any = None) 
     except IndexError:
         _all_in_bounds(indices, extents, wrap, IndexError)
         raise
-    # For 0-d indices alone NumPy gives a number, or a view.
-    return found.copy() if np.may_share_memory(found, x) else np.asarray(found)
+    if found.ndim == x.ndim - len(indices):  # only 0-d indices: NumPy gives a number, or a view
+        return np.array(found)
+    return found
 
 
 def _index_transpose(g: Tensor, x: Tensor, *indices: Tensor, start: int, wrap: bool) -> Any:
@@ -306,7 +307,10 @@ INDEX_COPY = linear(
 
 
 def batch_size(args: Sequence[Any], dims: Dims) -> int:
-    return next(a._type.shape[d] for a, d in zip(args, dims, strict=True) if d is not None)
+    sizes: list[int] = [
+        a._type.shape[d] for a, d in zip(args, dims, strict=True) if d is not None
+    ]
+    return sizes[0]
 
 
 def at_front(x: Tensor, dim: int | None, size: int) -> Tensor:

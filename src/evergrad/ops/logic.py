@@ -62,7 +62,7 @@ def _comparing(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def compare(a: Any, b: Any, **out: Any) -> Any:
         if b.__class__ in NUMBERS:
-            if a.dtype == _BFLOAT16:
+            if getattr(a, "dtype", None) == _BFLOAT16:
                 b = _BFLOAT16.type(b)
         elif a.__class__ in NUMBERS and b.dtype == _BFLOAT16:
             a = _BFLOAT16.type(a)

@@ -228,7 +228,7 @@ def _through_product(
     def times_others(g: Tensor, value: Tensor, product: Tensor, zeros: Tensor) -> Tensor:
         is_zero = value == 0
         others = product / where(is_zero, 1, value)
-        return where(zeros == cast(is_zero, zeros.dtype), g * others, 0)
+        return where(zeros == cast(is_zero, zeros.dtype), g * others, 0)  # type: ignore[no-any-return]
 
     product = bind(
         SCATTER_REDUCE, where(x == 0, 1, x), index, where(source == 0, 1, source),

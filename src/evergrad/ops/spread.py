@@ -17,11 +17,11 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import opaque, reduction
 from evergrad.core.op import ArgType, Op
-from evergrad.core.shapes import Shape, TensorType, normalize_dims
+from evergrad.core.shapes import Shape, TensorType, normalize_dims, reduced_shape
 from evergrad.core.tensor import Tensor
 from evergrad.ops.elementwise import abs as absolute
 from evergrad.ops.elementwise import pow as power
-from evergrad.ops.elementwise import real, sqrt, where
+from evergrad.ops.elementwise import real, sign, sqrt, where
 from evergrad.ops.movement import imag, view_as_real
 from evergrad.ops.public import expose
 from evergrad.ops.reduce import batch_fold, count_of, folded, mean, unfolded
@@ -74,9 +74,7 @@ def _std_jvp(tangents: Any, y: Tensor, x: Tensor, correction: Any, **at: Any) ->
     return _var_jvp(tangents, y, x, correction, **at) * _half_over(y)
 
 
-def _spread_type(
-    x: TensorType, correction: TensorType, *, dims: Shape, keepdim: bool
-) -> TensorType:
+def _spread_type(x: TensorType, parameter: TensorType, *, dims: Shape, keepdim: bool) -> TensorType:
     return folded(x, dims=dims, keepdim=keepdim)
 
 
@@ -164,16 +162,97 @@ NORM = reduction(
 )  # fmt: skip
 
 
+def _power_norm_eval(x: Any, p: Any, *, dims: Shape, keepdim: bool) -> Any:
+    total_power = np.add.reduce(np.absolute(x) ** p, axis=dims, keepdims=keepdim)
+    return total_power ** (1 / p)
+
+
+def _power_norm_weight(y: Tensor, x: Tensor, p: Any) -> Tensor:
+    dead = (x == 0) | (y == 0)
+    share = absolute(where(dead, 1, x)) / where(dead, 1, y)
+    return where(dead, 0, sign(x) * power(share, p - 1))  # type: ignore[no-any-return]
+
+
+def _power_norm_vjp(
+    g: Tensor, y: Tensor, x: Tensor, p: Tensor, *, dims: Shape, keepdim: bool
+) -> Any:
+    g, y = (unfolded(v, x._type.shape, dims, keepdim) for v in (g, y))
+    return g * _power_norm_weight(y, x, p), None
+
+
+def _power_norm_jvp(
+    tangents: Any, y: Tensor, x: Tensor, p: Any, *, dims: Shape, keepdim: bool
+) -> Any:
+    weight = _power_norm_weight(unfolded(y, x._type.shape, dims, keepdim), x, p)
+    return total(tangents[0] * weight, dims, keepdim)
+
+
+def _in_own_type(types: Sequence[ArgType]) -> dtype:
+    return _correction_in_double(types)[0]
+
+
+POWER_NORM = opaque(
+    "power_norm", _power_norm_eval, _spread_type, _power_norm_vjp, jvp=_power_norm_jvp,
+    batch=batch_fold, promote=_in_own_type, doc="sum(|x|**p) ** (1/p) over dimensions.",
+)  # fmt: skip
+
+
 def vector_norm(x: Tensor, p: float, dims: Shape, keepdim: bool) -> Tensor:
-    """``sum(|x|**p) ** (1/p)`` over dimensions, with its limits at 0 and at infinities."""
+    """``sum(|x|**p) ** (1/p)`` over dimensions, with its limits where ``p`` is 0 or infinite."""
+    if x.dtype.is_complex:
+        if p == 2:
+            return vector_norm(view_as_real(x), 2, (*dims, x.ndim), keepdim).reshape(
+                reduced_shape(x._type.shape, dims, keepdim)
+            )
+        x = absolute(x)
+    at = {"dims": dims, "keepdim": keepdim}
     if p == 2:
-        return _euclidean(x, dims, keepdim)
+        return bind(NORM, x, **at)  # type: ignore[no-any-return]
     if math.isinf(p):
-        return _extreme_norm(x, p, dims, keepdim)
+        return _extreme_norm(absolute(x), p, dims, keepdim)
     if p == 0:
-        return cast(total(x != 0, dims, keepdim), x.dtype.to_real()) + total(x * 0, dims, keepdim)
-    size = absolute(x)
+        return total(sign(absolute(x)), dims, keepdim)
     if p == 1:
-        return total(size, dims, keepdim)
-    wide = cast(size, dtypes.float32) if size.dtype.itemsize == 2 else size
-    return cast(_power_norm(wide, p, dims, keepdim), size.dtype)
+        return total(absolute(x), dims, keepdim)
+    return bind(POWER_NORM, x, p, **at)  # type: ignore[no-any-return]
+
+
+def _extreme_norm(size: Tensor, p: float, dims: Shape, keepdim: bool) -> Tensor:
+    from evergrad.ops.extrema import amax, amin
+
+    empty = [d for d in dims if not size._type.shape[d]]
+    if empty:
+        raise RuntimeError(
+            f"linalg.vector_norm cannot compute the {p} norm on the dimension {empty[0]} because "
+            "this dimension is empty and the operation does not have an identity"
+        )
+    return (amax if p > 0 else amin)(size, dims, keepdim)
+
+
+@expose(numpy_names=True)
+def norm(
+    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
+    """The ``p``-norm of all elements or along dimensions; ``"fro"`` is the Euclidean one."""
+    if dtype is not None:
+        input = cast(input, as_dtype(dtype))
+    if input.dtype.category < dtypes.FLOATING:
+        raise RuntimeError(
+            "linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
+            f"{input.dtype.name}"
+        )
+    if p == "nuc":
+        from evergrad.ops.linalg import matrix_norm
+
+        return matrix_norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim)
+    if p is None or p == "fro":
+        p = 2
+    if isinstance(p, str):
+        raise RuntimeError(f"linalg.matrix_norm: Order {p} not supported.")
+    return vector_norm(input, p, normalize_dims(dim, input.ndim), bool(keepdim))
+
+
+@expose(out=False)
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    """The ``p``-norm of the difference."""
+    return norm(input - other, p)

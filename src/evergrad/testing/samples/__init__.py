@@ -80,7 +80,7 @@ def _generator(shape: tuple[int, ...], seed: int) -> np.random.Generator:
 
 def normal(*shape: int, seed: int = 0) -> Array:
     """Numbers around zero, none of them very close to it or to each other."""
-    return _generator(shape, seed).standard_normal(shape) * 1.5
+    return np.asarray(_generator(shape, seed).standard_normal(shape) * 1.5)
 
 
 def positive(*shape: int, seed: int = 0, low: float = 0.3, high: float = 3.0) -> Array:
@@ -98,7 +98,7 @@ def distinct(*shape: int, seed: int = 0) -> Array:
 
 
 def complex_normal(*shape: int, seed: int = 0) -> Array:
-    return normal(*shape, seed=seed) + 1j * normal(*shape, seed=seed + 1)
+    return np.asarray(normal(*shape, seed=seed) + 1j * normal(*shape, seed=seed + 1))
 
 
 def integers(low: int, high: int, *shape: int, seed: int = 0) -> Array:
@@ -106,4 +106,4 @@ def integers(low: int, high: int, *shape: int, seed: int = 0) -> Array:
 
 
 def booleans(*shape: int, seed: int = 0) -> Array:
-    return _generator(shape, seed).random(shape) < 0.5
+    return np.asarray(_generator(shape, seed).random(shape) < 0.5)
