@@ -106,15 +106,12 @@ def normalize_dims(dims: int | Iterable[int] | None, rank: int) -> Shape:
     """Dimensions from the front, each at most once; ``None`` and ``()`` mean all of them."""
     if dims is None:
         return tuple(range(rank))
-    if not isinstance(dims, Iterable):
-        return (normalize_dim(dims, rank),) if rank else ()
-    result = tuple(normalize_dim(d, rank) for d in dims)
-    if not result or rank == 0:
-        return tuple(range(rank))
+    given = dims if isinstance(dims, Iterable) else (dims,)
+    result = tuple(normalize_dim(d, rank) for d in given)
     if len(set(result)) != len(result):
         repeated = next(d for d in result if result.count(d) > 1)
         raise RuntimeError(f"dim {repeated} appears multiple times in the list of dims")
-    return result
+    return result if result and rank else tuple(range(rank))
 
 
 def reduced_shape(shape: Shape, dims: Shape, keepdim: bool) -> Shape:

@@ -71,7 +71,9 @@ def import_array(source: Any) -> Array:
         device = source.__dlpack_device__()
         capsule = _capsule_of(source)
     elif type(source).__name__ != "PyCapsule":
-        raise TypeError(f"from_dlpack expects an object with __dlpack__, got {type(source).__name__}")
+        raise TypeError(
+            f"from_dlpack expects an object with __dlpack__, got {type(source).__name__}"
+        )
     kind = _element_type(capsule)
     narrow = (kind.code, kind.bits) == (_BFLOAT, 16)
     if narrow:

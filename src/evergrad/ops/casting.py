@@ -205,6 +205,8 @@ def set_default_dtype(d: Any) -> None:
 def set_default_tensor_type(t: Any) -> None:
     """The old form of ``set_default_dtype``: takes ``"torch.DoubleTensor"`` and the like."""
     warnings.warn(
-        "set_default_tensor_type() is deprecated; use set_default_dtype()", UserWarning, stacklevel=2
+        "set_default_tensor_type() is deprecated; use set_default_dtype()",
+        UserWarning,
+        stacklevel=2,
     )
     set_default_dtype(named_dtype(t))

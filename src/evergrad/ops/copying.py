@@ -37,15 +37,17 @@ def _load_storage(array: Array, shape: Shape) -> Storage:
 copyreg.pickle(Storage, _reduce_storage)
 
 
-@expose(function=False)
-def __reduce_ex__(self: Tensor, protocol: int) -> Any:
+@expose("__reduce_ex__", function=False)
+def _reduce(self: Tensor, protocol: int) -> Any:
     array = self.array()
     storage = self._storage
     place: tuple[Shape, int] | None = None
     if self._view is not None:
         whole = storage.value
-        if isinstance(whole, np.ndarray) and whole.flags.c_contiguous and (
-            self.dtype is storage.type.dtype
+        if (
+            isinstance(whole, np.ndarray)
+            and whole.flags.c_contiguous
+            and (self.dtype is storage.type.dtype)
         ):
             place = (self.stride(), self.storage_offset())
         else:  # the storage does not tell how this view looks at it
@@ -81,8 +83,8 @@ def load_tensor(
 # -- deepcopy -----------------------------------------------------------------------------------
 
 
-@expose(function=False)
-def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
+@expose("__deepcopy__", function=False)
+def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     if id(self) in memo:
         return memo[id(self)]  # type: ignore[no-any-return]
     if not self.is_leaf:

@@ -1,24 +1,30 @@
-"""Tensors from nothing but a description: constants, ranges, and copies of a type.
+"""Tensors from nothing but a description: constants, ranges, copies of a type.
 
-Rows here take no tensor. Inside a trace they write equations like any other row.
+Rows here take no tensor. Inside a trace they write equations like any other row. A range of floats
+is rounded where PyTorch's kernel rounds it, so that the last bits agree too.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import bind
+from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import opaque
 from evergrad.core.op import NONDIFFERENTIABLE
+from evergrad.core.random import fma64
 from evergrad.core.shapes import Shape, as_shape, tensor_type
-from evergrad.core.tensor import Device, Tensor
+from evergrad.core.tensor import Array, Device, Tensor
 from evergrad.memory import pool
-from evergrad.ops.public import expose
+from evergrad.ops.public import expose, write_out
+
+# PyTorch's range kernel fills vectors of this size, each from its own first element.
+_VECTOR_BYTES = 32
 
 
 def check_place(device: Any, layout: Any = None) -> None:
@@ -31,10 +37,41 @@ def finish(tensor: Tensor, requires_grad: bool) -> Tensor:
     return tensor.requires_grad_() if requires_grad else tensor
 
 
+def chosen_dtype(dtype: Any, out: Tensor | None = None) -> dtype:
+    """The element type asked for, that of ``out=``, or the default."""
+    if dtype is not None:
+        return as_dtype(dtype)
+    return dtypes.get_default_dtype() if out is None else out.dtype
+
+
+def deliver(name: str, made: Tensor, out: Tensor | None, requires_grad: bool) -> Tensor:
+    """A new tensor, or ``out`` with its elements."""
+    return finish(made, requires_grad) if out is None else write_out(name, out, made)
+
+
+def check_number(value: Any, target: dtype) -> None:
+    """Raise if a number has no counterpart in an element type; negatives wrap in uint8."""
+    real, imag = (value.real, value.imag) if isinstance(value, complex) else (value, 0)
+    if target.category >= dtypes.FLOATING:
+        largest = dtypes.finfo(target).max
+        fits = not math.isfinite(real) or -largest <= real <= largest
+    else:
+        info = dtypes.iinfo(target) if target is not dtypes.bool_ else None
+        lowest = 0 if info is None else (info.min if target.is_signed else -info.max)
+        fits = info is None or (real == real and lowest <= real <= info.max)
+    if not fits or (imag and not target.is_complex and target is not dtypes.bool_):
+        raise RuntimeError(f"value cannot be converted to type {target.name} without overflow")
+
+
+# -- one number everywhere ----------------------------------------------------------------------
+
+
 def _full_eval(value: Any, *, size: Shape, dtype: dtype) -> Any:
     out = pool.empty(size, dtype.np)
     if dtype.category <= dtypes.INTEGRAL:
         value = np.asarray(value).astype(dtype.np)
+    elif isinstance(value, complex) and not dtype.is_complex:
+        value = value.real
     out.fill(value)
     return out
 
@@ -45,52 +82,76 @@ FULL = opaque(
 )  # fmt: skip
 
 
-@expose(method=False)
+@expose(method=False, out=False)
 def full(
-    size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
+    size: Any, fill_value: Any, *, out: Tensor | None = None, dtype: Any = None,
+    device: Any = None, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """One number everywhere."""
     check_place(device)
+    shape = as_shape((size,))
+    if dtype is None and out is not None:
+        dtype = out.dtype
     if isinstance(fill_value, Tensor):
+        from evergrad.ops.movement import clone, expand
+
         if fill_value.ndim:
             raise RuntimeError("full(): the fill value must be a number or a 0-d tensor")
         target = fill_value.dtype if dtype is None else as_dtype(dtype)
-        from evergrad.core.bind import cast
-        from evergrad.ops.movement import clone, expand
-
-        return finish(clone(expand(cast(fill_value, target), as_shape((size,)))), requires_grad)
-    fill_value = _number(fill_value)
-    target = dtypes.of_scalar(fill_value) if dtype is None else as_dtype(dtype)
-    return finish(_constant(as_shape((size,)), fill_value, target), requires_grad)
-
-
-def _number(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+        made = clone(expand(cast(fill_value, target), shape))
+    else:
+        number = as_number(fill_value)
+        target = dtypes.of_scalar(number) if dtype is None else as_dtype(dtype)
+        made = constant(shape, number, target)
+    return deliver("full", made, out, requires_grad)
 
 
-def _constant(size: Shape, value: Any, dtype: dtype) -> Tensor:
+def constant(size: Shape, value: Any, dtype: dtype) -> Tensor:
+    """One number everywhere, after checking that the size and the number can be."""
     if any(n < 0 for n in size):
-        raise RuntimeError(f"Trying to create tensor with negative dimension {min(size)}: {list(size)}")
+        negative = min(size)
+        raise RuntimeError(
+            f"Trying to create tensor with negative dimension {negative}: {list(size)}"
+        )
+    if value != 0 and value != 1:
+        check_number(value, dtype)
     return bind(FULL, value, size=size, dtype=dtype)  # type: ignore[no-any-return]
 
 
 def _constant_function(name: str, value: float, doc: str) -> Any:
     def function(
-        *size: Any, dtype: Any = None, device: Any = None, layout: Any = None,
+        *size: Any, out: Tensor | None = None, dtype: Any = None, device: Any = None,
+        layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+        memory_format: Any = None, **named: Any,
+    ) -> Tensor:  # fmt: skip
+        check_place(device)
+        made = constant(_named_size(name, size, named), value, chosen_dtype(dtype, out))
+        return deliver(name, made, out, requires_grad)
+
+    def method(
+        self: Tensor, *size: Any, dtype: Any = None, device: Any = None, layout: Any = None,
         requires_grad: bool = False, pin_memory: bool = False, **named: Any,
     ) -> Tensor:  # fmt: skip
         check_place(device)
-        if "size" in named:
-            size = (named.pop("size"),)
-        if named:
-            raise TypeError(f"{name}() got an unexpected keyword argument {next(iter(named))!r}")
-        target = dtypes.get_default_dtype() if dtype is None else as_dtype(dtype)
-        return finish(_constant(as_shape(size), value, target), requires_grad)
+        target = self.dtype if dtype is None else as_dtype(dtype)
+        shape = _named_size(method.__name__, size, named)
+        return finish(constant(shape, value, target), requires_grad)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
-    return expose(method=False)(function)
+    method.__name__ = method.__qualname__ = f"new_{name}"
+    method.__doc__ = f"{doc} In this tensor's element type."
+    expose(function=False)(method)
+    return expose(method=False, out=False)(function)
+
+
+def _named_size(name: str, size: tuple[Any, ...], named: dict[str, Any]) -> Shape:
+    """Sizes given one by one, as a sequence, or by name."""
+    if "size" in named:
+        size = (named.pop("size"),)
+    if named:
+        raise TypeError(f"{name}() got an unexpected keyword argument {next(iter(named))!r}")
+    return as_shape(size)
 
 
 zeros = _constant_function("zeros", 0, "Zero everywhere.")
@@ -106,7 +167,7 @@ def _like(name: str, value: float, doc: str) -> Any:
     ) -> Tensor:  # fmt: skip
         check_place(device)
         target = input.dtype if dtype is None else as_dtype(dtype)
-        return finish(_constant(input._type.shape, value, target), requires_grad)
+        return finish(constant(input._type.shape, value, target), requires_grad)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -121,27 +182,121 @@ empty_like = _like("empty_like", 0, "A tensor of the same shape and type, to be 
 @expose(method=False, out=False)
 def full_like(
     input: Tensor, fill_value: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,
-    requires_grad: bool = False, memory_format: Any = None,
+    requires_grad: bool = False, memory_format: Any = None, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """One number everywhere, in the same shape and type."""
     target = input.dtype if dtype is None else dtype
-    return full(input._type.shape, fill_value, dtype=target, requires_grad=requires_grad)
+    return full(
+        input._type.shape, fill_value, dtype=target, device=device, requires_grad=requires_grad
+    )
+
+
+@expose(function=False)
+def new_full(
+    self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
+    layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """One number everywhere, in this tensor's element type."""
+    target = self.dtype if dtype is None else dtype
+    return full(size, fill_value, dtype=target, device=device, requires_grad=requires_grad)
 
 
 @expose(method=False, out=False)
-def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+def scalar_tensor(
+    s: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
     """A number as a 0-d tensor."""
-    target = dtypes.get_default_dtype() if dtype is None else as_dtype(dtype)
-    return _constant((), s, target)
+    check_place(device)
+    return finish(constant((), s, chosen_dtype(dtype)), requires_grad)
 
 
-# -- ranges -------------------------------------------------------------------------------------
+@expose(method=False, out=False)
+def empty_strided(
+    size: Any, stride: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor with the given strides, to be filled (evergrad fills it with zeros)."""
+    from evergrad.ops.movement import as_strided
+
+    check_place(device)
+    shape, steps = as_shape((size,)), as_shape((stride,))
+    reach = 1 + sum((n - 1) * s for n, s in zip(shape, steps, strict=False))
+    memory = constant((max(reach, 0),), 0, chosen_dtype(dtype))
+    return finish(as_strided(memory, shape, steps), requires_grad)
 
 
-def _arange_eval(start: Any, step: Any, *, count: int, dtype: dtype) -> Any:
-    wide = np.int64 if dtype.category <= dtypes.INTEGRAL else np.float64
-    steps = np.arange(count, dtype=wide)
-    return (np.asarray(start).astype(wide) + steps * np.asarray(step).astype(wide)).astype(dtype.np)
+@expose(function=False)
+def new_empty_strided(
+    self: Tensor, size: Any, stride: Any, *, dtype: Any = None, device: Any = None,
+    layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor with the given strides and this tensor's element type, to be filled."""
+    target = self.dtype if dtype is None else dtype
+    return empty_strided(size, stride, dtype=target, device=device, requires_grad=requires_grad)
+
+
+@expose(function=False)
+def new_tensor(
+    self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor with a copy of the data, in this tensor's element type."""
+    from evergrad.ops.convert import tensor
+
+    target = self.dtype if dtype is None else dtype
+    return tensor(data, dtype=target, device=device, requires_grad=requires_grad)
+
+
+# -- the identity -------------------------------------------------------------------------------
+
+EYE = opaque(
+    "eye", lambda *, size, dtype: np.eye(*size, dtype=dtype.np),
+    lambda *, size, dtype: tensor_type(size, dtype), NONDIFFERENTIABLE, upcast=False,
+    doc="Ones on the diagonal.",
+)  # fmt: skip
+
+
+@expose(method=False, out=False)
+def eye(
+    n: int, m: int | None = None, *, out: Tensor | None = None, dtype: Any = None,
+    device: Any = None, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """A matrix with ones on the diagonal and zeros elsewhere."""
+    check_place(device)
+    size = as_shape((n, n if m is None else m))
+    for name, extent in zip("nm", size, strict=True):
+        if extent < 0:
+            raise RuntimeError(f"{name} must be greater or equal to 0, got {extent}")
+    made = bind(EYE, size=size, dtype=chosen_dtype(dtype, out))
+    return deliver("eye", made, out, requires_grad)
+
+
+def as_number(value: Any) -> Any:
+    """A number given as such, by NumPy or as a tensor of one element."""
+    return value.item() if isinstance(value, Tensor | np.generic) else value
+
+
+# -- arange -------------------------------------------------------------------------------------
+
+
+def _arange_eval(start: Any, step: Any, *, count: int, dtype: dtype) -> Array:
+    if dtype.category <= dtypes.INTEGRAL:
+        steps = np.arange(count, dtype=np.int64)
+        return (int(start) + steps * int(step)).astype(dtype.np)
+    places = np.arange(count, dtype=np.float64)
+    width = _VECTOR_BYTES // dtype.itemsize
+    vectors = places[: count - count % (2 * width)]  # they are filled in pairs
+    within = vectors % width
+    values = fma64(places, step, start)
+    bases = fma64(vectors - within, step, start)
+    values[: len(vectors)] = fma64(within, step, rounded(bases, dtype).astype(np.float64))
+    return rounded(values, dtype)
+
+
+def rounded(values: Array, dtype: dtype) -> Array:
+    """As ``dtype``; 16 bits are reached through float32."""
+    return values.astype(dtype.compute, copy=False).astype(dtype.np, copy=False)
 
 
 ARANGE = opaque(
@@ -150,31 +305,68 @@ ARANGE = opaque(
 )  # fmt: skip
 
 
-@expose(method=False)
+@expose(method=False, out=False)
 def arange(
-    start: Any = 0, end: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None,
-    layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+    start: Any = 0, end: Any = None, step: Any = 1, *, out: Tensor | None = None,
+    dtype: Any = None, device: Any = None, layout: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """Numbers from ``start`` up to, but not including, ``end``."""
     check_place(device)
     if end is None:
         start, end = 0, start
-    start, end, step = (
-        v.item() if isinstance(v, (Tensor, np.generic)) else v for v in (start, end, step)
-    )
+    bounds = tuple(as_number(v) for v in (start, end, step))
+    if dtype is not None or out is not None:
+        target = chosen_dtype(dtype, out)
+    elif all(isinstance(v, int) for v in bounds):
+        target = dtypes.int64
+    else:
+        target = dtypes.get_default_dtype()
+    if target is dtypes.bool_ or target.is_complex:
+        raise NotImplementedError(f"\"arange_cpu\" not implemented for '{target.name}'")
+    if target is dtypes.int64 and all(math.isfinite(v) for v in bounds):
+        bounds = tuple(int(v) for v in bounds)
+    count = _count(*bounds)
+    made = bind(ARANGE, bounds[0], bounds[2], count=count, dtype=target)
+    return deliver("arange", made, out, requires_grad)
+
+
+def _count(start: Any, end: Any, step: Any) -> int:
+    """How many steps lie before the end."""
+    _check_bounds(start, end, step)
+    if all(isinstance(v, int) for v in (start, end, step)):
+        return -((start - end) // step)
+    return math.ceil((end - start) / step)
+
+
+def _check_bounds(start: Any, end: Any, step: Any) -> None:
     if step == 0:
         raise RuntimeError("step must be nonzero")
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
     if (end - start) / step < 0:
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
-    if dtype is None:
-        integral = all(isinstance(v, int) for v in (start, end, step))
-        target = dtypes.int64 if integral else dtypes.get_default_dtype()
-    else:
-        target = as_dtype(dtype)
-    if all(isinstance(v, int) for v in (start, end, step)):
-        count = -((start - end) // step)
-    else:
-        count = math.ceil((end - start) / step)
-    return finish(bind(ARANGE, start, step, count=count, dtype=target), requires_grad)
 
 
+@expose(method=False, out=False)
+def range(
+    start: Any = 0, end: Any = None, step: Any = 1, *, out: Tensor | None = None,
+    dtype: Any = None, device: Any = None, layout: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Numbers from ``start`` to ``end`` inclusive; ``arange`` is the one to use."""
+    warnings.warn(
+        "range is deprecated and will be removed in a future release because its behavior is "
+        "inconsistent with Python's range builtin. Instead, use arange, which produces values in "
+        "[start, end).",
+        UserWarning,
+        stacklevel=2,
+    )
+    check_place(device)
+    if end is None:
+        start, end = 0, start
+    start, end, step = (as_number(v) for v in (start, end, step))
+    _check_bounds(start, end, step)
+    count = int((end - start) / step) + 1
+    made = bind(ARANGE, start, step, count=count, dtype=chosen_dtype(dtype, out))
+    return deliver("range", made, out, requires_grad)

@@ -62,30 +62,30 @@ def is_nonzero(input: Tensor) -> bool:
 expose("__bool__", function=False)(is_nonzero)
 
 
-@expose(function=False)
-def __int__(self: Tensor) -> int:
+@expose("__int__", function=False)
+def _as_int(self: Tensor) -> int:
     return int(_real_scalar(self, "int64_t"))
 
 
-@expose(function=False)
-def __float__(self: Tensor) -> float:
+@expose("__float__", function=False)
+def _as_float(self: Tensor) -> float:
     return float(_real_scalar(self, "double"))
 
 
-@expose(function=False)
-def __complex__(self: Tensor) -> complex:
+@expose("__complex__", function=False)
+def _as_complex(self: Tensor) -> complex:
     return complex(_scalar(self))
 
 
-@expose(function=False)
-def __index__(self: Tensor) -> int:
+@expose("__index__", function=False)
+def _as_index(self: Tensor) -> int:
     if self._type.numel != 1 or self._type.dtype.category > dtypes.INTEGRAL:
         raise TypeError("only integer tensors of a single element can be converted to an index")
     return int(self.array().item())
 
 
-@expose(function=False)
-def __contains__(self: Tensor, element: Any) -> bool:
+@expose("__contains__", function=False)
+def _contains(self: Tensor, element: Any) -> bool:
     if not isinstance(element, Tensor | bool | int | float | complex | np.generic):
         raise RuntimeError(
             f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
@@ -109,18 +109,20 @@ def numpy(self: Tensor, *, force: bool = False) -> Array:
     return array
 
 
-@expose(function=False)
-def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
+@expose("__array__", function=False)
+def _as_array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
     array = numpy(self)
     if dtype is None or np.dtype(dtype) == array.dtype:
         return array.copy() if copy else array
     if copy is False:
-        raise ValueError(f"a {self._type} cannot become an array of {np.dtype(dtype)} without a copy")
+        raise ValueError(
+            f"a {self._type} cannot become an array of {np.dtype(dtype)} without a copy"
+        )
     return array.astype(dtype)
 
 
-@expose(function=False)
-def __array_wrap__(
+@expose("__array_wrap__", function=False)
+def _wrap_array(
     self: Tensor, array: Array, context: Any = None, return_scalar: bool = False
 ) -> Tensor:
     """What a NumPy function made of this tensor, as a tensor."""
@@ -133,8 +135,8 @@ def __array_wrap__(
 Tensor.__array_priority__ = 1000
 
 
-@expose(function=False)
-def __dlpack__(
+@expose("__dlpack__", function=False)
+def _export(
     self: Tensor, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
     copy: bool | None = None,
 ) -> Any:  # fmt: skip
@@ -148,8 +150,8 @@ def __dlpack__(
     return export_array(numpy(self), **given)
 
 
-@expose(function=False)
-def __dlpack_device__(self: Tensor) -> tuple[int, int]:
+@expose("__dlpack_device__", function=False)
+def _device(self: Tensor) -> tuple[int, int]:
     from evergrad.interop.dlpack import CPU_DEVICE
 
     return CPU_DEVICE
@@ -158,8 +160,8 @@ def __dlpack_device__(self: Tensor) -> tuple[int, int]:
 # -- text ---------------------------------------------------------------------------------------
 
 
-@expose("__str__", function=False)
-def __repr__(self: Tensor) -> str:
+@expose("__repr__", "__str__", function=False)
+def _text(self: Tensor) -> str:
     if isinstance(self._value, Var) or isinstance(self._storage.value, Var):
         return f"tensor(<traced>, type={self._type})"
     node = self.grad_fn
@@ -174,8 +176,8 @@ def __repr__(self: Tensor) -> str:
     )
 
 
-@expose(function=False)
-def __format__(self: Tensor, format_spec: str) -> str:
+@expose("__format__", function=False)
+def _formatted(self: Tensor, format_spec: str) -> str:
     if not self._type.shape and type(self) is Tensor:
         return format(item(self), format_spec)
     return object.__format__(self, format_spec)

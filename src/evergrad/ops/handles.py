@@ -124,7 +124,17 @@ def _constant_property(name: str, value: Any, doc: str) -> None:
     setattr(Tensor, name, property(lambda self: value, doc=doc))
 
 
-for _kind in ("cuda", "mps", "xpu", "meta", "sparse", "sparse_csr", "quantized", "mkldnn", "nested"):
+for _kind in (
+    "cuda",
+    "mps",
+    "xpu",
+    "meta",
+    "sparse",
+    "sparse_csr",
+    "quantized",
+    "mkldnn",
+    "nested",
+):
     _constant_property(f"is_{_kind}", False, "Always false: tensors are dense and on the CPU.")
 _constant_property("is_cpu", True, "Always true.")
 _constant_property("layout", strided, "How the elements are stored: always ``strided``.")
@@ -247,5 +257,3 @@ def _in_shared_memory(storage: Storage) -> bool:
     while isinstance(owner, np.ndarray):
         owner = owner.base
     return isinstance(owner, mmap.mmap) or isinstance(getattr(owner, "obj", None), mmap.mmap)
-
-

@@ -3,7 +3,7 @@
 A row takes one index tensor for each of some adjacent dimensions, beginning at ``start``; the
 broadcast shape of the index tensors stands in their place. Where places repeat, the source is added
 in its own order, so the numbers are the same on every run. The functions are in
-:mod:`evergrad.ops.indexing`, rows with one place per element in :mod:`evergrad.ops.scatter_rows`.
+:mod:`evergrad.ops.indexing`, rows with one place per element in :mod:`evergrad.ops.scatter`.
 """
 
 from __future__ import annotations
@@ -307,9 +307,7 @@ INDEX_COPY = linear(
 
 
 def batch_size(args: Sequence[Any], dims: Dims) -> int:
-    sizes: list[int] = [
-        a._type.shape[d] for a, d in zip(args, dims, strict=True) if d is not None
-    ]
+    sizes: list[int] = [a._type.shape[d] for a, d in zip(args, dims, strict=True) if d is not None]
     return sizes[0]
 
 

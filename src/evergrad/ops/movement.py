@@ -338,13 +338,14 @@ def sum_to_type(g: Tensor, type: TensorType) -> Tensor:
 
 # -- slices -------------------------------------------------------------------------------------
 # One row for all of basic indexing with steps: for each dimension (start, stop, step) with step > 0,
-# or a single index, which drops the dimension.
+# or a single index, which drops the dimension. Dimensions not mentioned at the end stay whole.
 
 Slices = tuple[tuple[int, int, int] | int, ...]
 
 
 def _slice_type(x: TensorType, *, slices: Slices) -> TensorType:
-    return _shaped(x, [max(0, -((s[0] - s[1]) // s[2])) for s in slices if isinstance(s, tuple)])
+    cut = [max(0, -((s[0] - s[1]) // s[2])) for s in slices if isinstance(s, tuple)]
+    return _shaped(x, (*cut, *x.shape[len(slices) :]))
 
 
 def numpy_index(slices: Slices) -> tuple[Any, ...]:

@@ -58,7 +58,7 @@ def count_of(shape: Shape, dims: Shape) -> int:
     return math.prod(shape[d] for d in dims)
 
 
-def _in_sum_type(input: Tensor, dtype: Any) -> Tensor:
+def sum_type(input: Tensor, dtype: Any) -> Tensor:
     """The tensor in the type its sums and products have: int64 for integers."""
     if dtype is not None:
         return cast(input, as_dtype(dtype))
@@ -85,7 +85,7 @@ SUM = linear("sum", _sum_eval, folded, _sum_transpose, batch=batch_fold, takes_o
 @expose(numpy_names=True)
 def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The sum over all or the given dimensions; integers are summed in int64."""
-    input = _in_sum_type(input, dtype)
+    input = sum_type(input, dtype)
     dims = normalize_dims(dim, input.ndim)
     return bind(SUM, input, dims=dims, keepdim=bool(keepdim))  # type: ignore[no-any-return]
 
@@ -174,7 +174,7 @@ PROD = reduction("prod", _prod_eval, folded, lambda t, y, x, dims: t * _others(x
 @expose(numpy_names=True)
 def prod(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The product over all dimensions or one; integers are multiplied in int64."""
-    input = _in_sum_type(input, dtype)
+    input = sum_type(input, dtype)
     if dim is None:
         dims = tuple(range(input.ndim))
     else:

@@ -32,8 +32,8 @@ from evergrad.ops.reduce import sum as total
 
 def _var_eval(x: Any, correction: Any, *, dims: Shape, keepdim: bool) -> Any:
     count = count_of(x.shape, dims)
-    centre = np.add.reduce(x, axis=dims, keepdims=True) / count
-    squares = np.add.reduce(np.square(x - centre), axis=dims, keepdims=keepdim)
+    centre = np.sum(x, axis=dims, keepdims=True) / count
+    squares = np.sum(np.square(x - centre), axis=dims, keepdims=keepdim)
     return squares / max(count - float(correction), 0.0)
 
 
@@ -153,18 +153,21 @@ def std_mean(
 
 
 def _norm_eval(x: Any, *, dims: Shape, keepdim: bool) -> Any:
-    return np.sqrt(np.add.reduce(np.square(x), axis=dims, keepdims=keepdim))
+    return np.sqrt(np.sum(np.square(x), axis=dims, keepdims=keepdim))
+
+
+def _norm_slope(t: Tensor, y: Tensor, x: Tensor, dims: Shape) -> Tensor:
+    return t * where(y == 0, 0, x / where(y == 0, 1, y))  # type: ignore[no-any-return]
 
 
 NORM = reduction(
-    "norm", _norm_eval, folded, lambda t, y, x, dims: t * (x / where(y == 0, 1, y)),
+    "norm", _norm_eval, folded, _norm_slope,
     batch=batch_fold, doc="The Euclidean length over dimensions.",
 )  # fmt: skip
 
 
 def _power_norm_eval(x: Any, p: Any, *, dims: Shape, keepdim: bool) -> Any:
-    total_power = np.add.reduce(np.absolute(x) ** p, axis=dims, keepdims=keepdim)
-    return total_power ** (1 / p)
+    return np.sum(np.absolute(x) ** p, axis=dims, keepdims=keepdim) ** (1 / p)
 
 
 def _power_norm_weight(y: Tensor, x: Tensor, p: Any) -> Tensor:
@@ -208,8 +211,12 @@ def vector_norm(x: Tensor, p: float, dims: Shape, keepdim: bool) -> Tensor:
     at = {"dims": dims, "keepdim": keepdim}
     if p == 2:
         return bind(NORM, x, **at)  # type: ignore[no-any-return]
+    if p < 0 or p == math.inf:
+        _check_identity(p, x._type.shape, dims)
     if math.isinf(p):
-        return _extreme_norm(absolute(x), p, dims, keepdim)
+        from evergrad.ops.extrema import amax, amin
+
+        return (amax if p > 0 else amin)(absolute(x), dims, keepdim)
     if p == 0:
         return total(sign(absolute(x)), dims, keepdim)
     if p == 1:
@@ -217,16 +224,13 @@ def vector_norm(x: Tensor, p: float, dims: Shape, keepdim: bool) -> Tensor:
     return bind(POWER_NORM, x, p, **at)  # type: ignore[no-any-return]
 
 
-def _extreme_norm(size: Tensor, p: float, dims: Shape, keepdim: bool) -> Tensor:
-    from evergrad.ops.extrema import amax, amin
-
-    empty = [d for d in dims if not size._type.shape[d]]
+def _check_identity(p: float, shape: Shape, dims: Shape) -> None:
+    empty = [d for d in dims if not shape[d]]
     if empty:
         raise RuntimeError(
             f"linalg.vector_norm cannot compute the {p} norm on the dimension {empty[0]} because "
             "this dimension is empty and the operation does not have an identity"
         )
-    return (amax if p > 0 else amin)(size, dims, keepdim)
 
 
 @expose(numpy_names=True)

@@ -48,7 +48,11 @@ class Windows(NamedTuple):
     @property
     def is_pointwise(self) -> bool:
         """Whether every element is a window by itself."""
-        return self.kernel == self.stride == (1,) * len(self.size) and self.padded == self.size
+        return self.kernel == self.stride == (1,) * len(self.size) and not self.is_padded
+
+    @property
+    def is_padded(self) -> bool:
+        return any(low or high for low, high in self.padding)
 
     def offsets(self) -> Iterator[tuple[Shape, Index]]:
         """For every place in the window: which it is, and where in the padded dimensions all
@@ -70,7 +74,7 @@ class Windows(NamedTuple):
 
     def pad(self, x: Any, fill: Any = 0) -> Any:
         """The array with its last dimensions padded; itself where there is nothing to pad."""
-        if self.padded == self.size:
+        if not self.is_padded:
             return x
         out = pool.empty((*x.shape[: x.ndim - len(self.size)], *self.padded), x.dtype)
         out.fill(fill)
@@ -107,5 +111,8 @@ def per_dim(name: str, value: Any, rank: int) -> Shape:
     if len(values) == 1:
         return values * rank
     if len(values) != rank:
-        raise RuntimeError(f"expected {name} to be a single integer value or a list of {rank} values, but got {name}={list(values)}")
+        raise RuntimeError(
+            f"expected {name} to be a single integer value or a list of {rank} values, but got "
+            f"{name}={list(values)}"
+        )
     return values

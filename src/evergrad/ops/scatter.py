@@ -2,7 +2,7 @@
 
 The index has the rank of the tensor and names, for each of its own elements, the place along
 ``dim``. Where places repeat, the source counts in its own order, so the numbers are the same on
-every run. The functions are in :mod:`evergrad.ops.indexing`.
+every run. First the rows, then their functions.
 """
 
 from __future__ import annotations
@@ -16,9 +16,25 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import linear, opaque
 from evergrad.core.op import Op
-from evergrad.core.shapes import Shape, contiguous_strides, tensor_type
+from evergrad.core.shapes import (
+    Shape,
+    broadcast_shapes,
+    contiguous_strides,
+    normalize_dim,
+    tensor_type,
+)
 from evergrad.core.tensor import Tensor
+from evergrad.errors import ShapeError
+from evergrad.ops.index_arguments import (
+    Write,
+    at_least_1d,
+    number_as,
+    require_dtype,
+    require_index,
+    writing,
+)
 from evergrad.ops.index_rows import (
+    INDEX,
     Dims,
     at_front,
     batch_size,
@@ -27,7 +43,8 @@ from evergrad.ops.index_rows import (
     start_from,
     sum_where,
 )
-from evergrad.ops.movement import reshape, sum_to_type
+from evergrad.ops.movement import SLICE, expand, reshape, sum_to_type
+from evergrad.ops.public import expose
 
 # -- places -------------------------------------------------------------------------------------
 
@@ -251,3 +268,154 @@ SCATTER_REDUCE = opaque(
     batch=_batch_scatter, promote=_scatter_types,
     doc="A tensor folded with the source at places along a dimension.",
 )  # fmt: skip
+
+
+# -- functions ----------------------------------------------------------------------------------
+
+
+def _require_fit(index: Tensor, within: Tensor, dim: int | None, name: str) -> None:
+    """Raise unless the index is nowhere larger than a tensor, ``dim`` apart."""
+    counts, shape = index._type.shape, within._type.shape
+    for d, (count, extent) in enumerate(zip(counts, shape, strict=True)):
+        if d != dim and count > extent:
+            apart = "" if dim is None else f" apart from dimension {dim}"
+            raise ShapeError(
+                f"Size does not match at dimension {d} expected index {list(counts)} to be no "
+                f"larger than {name} {list(shape)}{apart}"
+            )
+
+
+def _require_rank(index: Tensor, input: Tensor, name: str) -> None:
+    if index.ndim != input.ndim:
+        raise RuntimeError(f"Index tensor must have the same number of dimensions as {name} tensor")
+
+
+@expose(numpy_names=True)
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+    """For each element of the index, the element at that place of the dimension."""
+    index = require_index("gather", index, vector=False)
+    dim = normalize_dim(dim, input.ndim)
+    shape = index._type.shape
+    if not index._type.numel:
+        return bind(INDEX, reshape(input, -1), index, start=0, wrap=True)  # type: ignore[no-any-return]
+    input, index = at_least_1d(input), at_least_1d(index)
+    _require_rank(index, input, "input")
+    _require_fit(index, input, dim, "self")
+    found: Tensor = bind(GATHER, input, index, dim=dim)
+    return found if found._type.shape == shape else reshape(found, shape)
+
+
+def _scatter_write(op: Op, input: Tensor, dim: int, index: Tensor, source: Any) -> Write:
+    """A write of numbers, or of the part of ``source`` that the index covers."""
+    index = require_index("scatter", index, vector=False)
+    dim = normalize_dim(dim, input.ndim)
+    target, index = at_least_1d(input), at_least_1d(index)
+    if not index._type.numel:
+        nothing = reshape(index, (0,) + (1,) * (target.ndim - 1))
+        return op, (target, nothing, 0), {"dim": 0}
+    _require_rank(index, target, "self")
+    _require_fit(index, target, dim, "self")
+    if isinstance(source, Tensor):
+        require_dtype("scatter", input, source)
+        source = at_least_1d(source)
+        _require_rank(index, source, "src")
+        _require_fit(index, source, None, "src")
+        if source._type.shape != index._type.shape:
+            slices = tuple((0, count, 1) for count in index._type.shape)
+            source = bind(SLICE, source, slices=slices)
+    else:
+        source = number_as(source, input.dtype)
+    return op, (target, index, source), {"dim": dim}
+
+
+@writing
+def scatter(
+    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None,
+    reduce: str | None = None,
+) -> Write:  # fmt: skip
+    """``src``, or one number, written (or added, or multiplied in) at places of a dimension."""
+    source = value if src is None else src
+    if source is None:
+        raise TypeError("scatter() needs either src or value")
+    if reduce is None:
+        return _scatter_write(SCATTER, input, dim, index, source)
+    if reduce == "add":
+        return _scatter_write(SCATTER_ADD, input, dim, index, source)
+    if reduce == "multiply":
+        op, operands, attrs = _scatter_write(SCATTER_REDUCE, input, dim, index, source)
+        return op, operands, {**attrs, "reduce": "prod", "include_self": True}
+    raise RuntimeError("reduce argument must be either add or multiply.")
+
+
+@writing
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Write:
+    """``src`` added at places of a dimension."""
+    return _scatter_write(SCATTER_ADD, input, dim, index, src)
+
+
+@expose(inplace=True, numpy_names=True)
+def scatter_reduce(
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """``src`` folded in at places of a dimension: sum, prod, mean, amax or amin."""
+    if reduce not in ("sum", "mean", *_FOLDS):
+        raise RuntimeError(
+            f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}"
+        )
+    _, (target, index, src), attrs = _scatter_write(SCATTER_REDUCE, input, dim, index, src)
+    if reduce in _FOLDS:
+        folded = bind(
+            SCATTER_REDUCE, target, index, src, **attrs, reduce=reduce, include_self=include_self
+        )
+    else:
+        folded = _scatter_sum(target, index, src, attrs, include_self)
+        if reduce == "mean":
+            folded = _divided(folded, _scatter_count(target, index, attrs, include_self))
+    return reshape(folded, input._type.shape)
+
+
+def _scatter_sum(
+    target: Tensor, index: Tensor, src: Any, attrs: dict[str, Any], include_self: bool
+) -> Tensor:
+    if not include_self:
+        target = bind(SCATTER, target, index, 0, **attrs)
+    return bind(SCATTER_ADD, target, index, src, **attrs)  # type: ignore[no-any-return]
+
+
+def _scatter_count(
+    target: Tensor, index: Tensor, attrs: dict[str, Any], include_self: bool
+) -> Tensor:
+    """How many numbers met at each place; where nothing was written, the one that was there."""
+    from evergrad.ops.creation import ones_like
+    from evergrad.ops.elementwise import where
+
+    count = _scatter_sum(ones_like(target), index, 1, attrs, include_self)
+    return where(count == 0, 1, count)  # type: ignore[no-any-return]
+
+
+def _divided(total: Tensor, count: Tensor) -> Tensor:
+    from evergrad.core.dtypes import FLOATING
+
+    return total / count if total.dtype.category >= FLOATING else total // count
+
+
+@expose(numpy_names=True)
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """``gather`` with broadcasting; without ``dim`` through the flattened tensor."""
+    from evergrad.ops.elementwise import where
+
+    indices = require_index("take_along_dim", indices, int32=False, vector=False)
+    if dim is None:
+        return gather(reshape(input, -1), 0, reshape(indices, -1))
+    if input.ndim != indices.ndim:
+        raise RuntimeError(
+            "take_along_dim(): input and indices should have the same number of dimensions, but "
+            f"got {input.ndim} dimensions for input, and {indices.ndim} dimensions for indices"
+        )
+    dim = normalize_dim(dim, input.ndim)
+    own, places = list(input._type.shape), list(indices._type.shape)
+    extent, count = own[dim], places[dim]
+    common = list(broadcast_shapes(own[:dim] + own[dim + 1 :], places[:dim] + places[dim + 1 :]))
+    input = expand(input, (*common[:dim], extent, *common[dim:]))
+    indices = expand(indices, (*common[:dim], count, *common[dim:]))
+    return gather(input, dim, where(indices < 0, indices + extent, indices))

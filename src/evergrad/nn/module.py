@@ -1,0 +1,414 @@
+"""The base of all layers: a tree of modules that own parameters and buffers.
+
+Owns registration, walking the tree, modes and calling. Saving and loading are in
+:mod:`evergrad.nn.state`, hooks in :mod:`evergrad.nn.hooks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from evergrad.core import dtypes
+from evergrad.core.dtypes import dtype
+from evergrad.core.state import using
+from evergrad.core.tensor import Device, Tensor
+from evergrad.nn.hooks import HookTables, ModuleHooks
+from evergrad.nn.parameter import Buffer, Parameter, is_lazy
+from evergrad.nn.state import ModuleState
+
+M = TypeVar("M", bound="Module")
+
+
+class Module(ModuleState, ModuleHooks):
+    """Subclass it, make parameters and submodules in ``__init__``, compute in ``forward``."""
+
+    training: bool
+    dump_patches = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        fields = self.__dict__
+        fields["training"] = True
+        fields["_parameters"] = {}
+        fields["_buffers"] = {}
+        fields["_non_persistent_buffers_set"] = set()
+        fields["_modules"] = {}
+        fields["_hooks"] = None
+
+    # -- attributes -------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        fields = self.__dict__
+        for table in ("_parameters", "_buffers", "_modules"):
+            if table in fields and name in fields[table]:
+                return fields[table][name]
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        fields = self.__dict__
+        if isinstance(value, Parameter):
+            self._forget(name)
+            self.register_parameter(name, value)
+        elif isinstance(value, Module):
+            self._require_init()
+            self._forget(name, keep="_modules")
+            fields["_modules"][name] = value
+        elif isinstance(value, Buffer):
+            self._forget(name)
+            self.register_buffer(name, value, value.__dict__.get("persistent", True))
+        elif "_parameters" in fields and name in fields["_parameters"]:
+            if value is not None:
+                raise TypeError(
+                    f"cannot assign '{type(value).__name__}' as parameter '{name}' "
+                    "(evergrad.nn.Parameter or None expected)"
+                )
+            fields["_parameters"][name] = None
+        elif "_modules" in fields and name in fields["_modules"]:
+            if value is not None:
+                raise TypeError(
+                    f"cannot assign '{type(value).__name__}' as child module '{name}' "
+                    "(evergrad.nn.Module or None expected)"
+                )
+            fields["_modules"][name] = None
+        elif "_buffers" in fields and name in fields["_buffers"]:
+            if value is not None and not isinstance(value, Tensor):
+                raise TypeError(
+                    f"cannot assign '{type(value).__name__}' as buffer '{name}' "
+                    "(evergrad.Tensor or None expected)"
+                )
+            fields["_buffers"][name] = value
+        else:
+            super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        for table in ("_parameters", "_buffers", "_modules"):
+            if name in self.__dict__[table]:
+                del self.__dict__[table][name]
+                self._non_persistent_buffers_set.discard(name)
+                return
+        super().__delattr__(name)
+
+    def _require_init(self) -> None:
+        if "_parameters" not in self.__dict__:
+            raise AttributeError(
+                f"cannot assign parameters or modules before {type(self).__name__} called "
+                "super().__init__(); make that the first line of its __init__"
+            )
+
+    def _forget(self, name: str, keep: str = "") -> None:
+        self._require_init()
+        self.__dict__.pop(name, None)
+        for table in ("_parameters", "_buffers", "_modules"):
+            if table != keep:
+                self.__dict__[table].pop(name, None)
+        self._non_persistent_buffers_set.discard(name)
+
+    def __dir__(self) -> list[str]:
+        names = set(dir(type(self))) | set(self.__dict__)
+        names |= set(self._parameters) | set(self._buffers) | set(self._modules)
+        return sorted(n for n in names if not n[:1].isdigit())
+
+    # -- registration -----------------------------------------------------------------------
+
+    def _check_name(self, kind: str, name: Any, table: str) -> None:
+        self._require_init()
+        if not isinstance(name, str):
+            raise TypeError(f"{kind} name should be a string. Got {type(name).__name__}")
+        if "." in name:
+            raise KeyError(f'{kind} name can\'t contain "."')
+        if name == "":
+            raise KeyError(f'{kind} name can\'t be empty string ""')
+        if hasattr(self, name) and name not in self.__dict__[table]:
+            raise KeyError(f"attribute '{name}' already exists")
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Add a parameter under a name."""
+        self._check_name("parameter", name, "_parameters")
+        if param is not None and not isinstance(param, Parameter):
+            raise TypeError(
+                f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
+                "(evergrad.nn.Parameter or None required)"
+            )
+        if param is not None and param.grad_fn is not None:
+            raise ValueError(
+                f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be "
+                "created explicitly."
+            )
+        self._parameters[name] = param
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Add state that is no parameter; part of ``state_dict`` if ``persistent``."""
+        self._check_name("buffer", name, "_buffers")
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
+                "(evergrad.Tensor or None required)"
+            )
+        self._buffers[name] = tensor
+        if persistent:
+            self._non_persistent_buffers_set.discard(name)
+        else:
+            self._non_persistent_buffers_set.add(name)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Add a submodule under a name."""
+        if module is not None and not isinstance(module, Module):
+            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        self._check_name("module", name, "_modules")
+        self._modules[name] = module
+
+    register_module = add_module
+
+    # -- walking ----------------------------------------------------------------------------
+
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module and all below it, with their dotted names; each once."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                below = prefix + ("." if prefix else "") + name
+                yield from module.named_modules(memo, below, remove_duplicate)
+
+    def modules(self) -> Iterator[Module]:
+        for _, module in self.named_modules():
+            yield module
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The direct submodules with their names; each once."""
+        seen = set()
+        for name, module in self._modules.items():
+            if module is not None and module not in seen:
+                seen.add(module)
+                yield name, module
+
+    def children(self) -> Iterator[Module]:
+        for _, module in self.named_children():
+            yield module
+
+    def _named_members(
+        self, table: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        modules = (
+            self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
+            if recurse
+            else [(prefix, self)]
+        )
+        for path, module in modules:
+            for name, value in module.__dict__[table].items():
+                if value is None or id(value) in seen:
+                    continue
+                if remove_duplicate:
+                    seen.add(id(value))
+                yield path + ("." if path else "") + name, value
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """All parameters with their dotted names."""
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """All parameters; a shared one once."""
+        for _, parameter in self.named_parameters(recurse=recurse):
+            yield parameter
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """All buffers with their dotted names."""
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        for _, buffer in self.named_buffers(recurse=recurse):
+            yield buffer
+
+    def get_submodule(self, target: str) -> Module:
+        """The submodule at a dotted path."""
+        module: Module = self
+        for part in target.split(".") if target else ():
+            if not hasattr(module, part):
+                raise AttributeError(f"{type(module).__name__} has no attribute `{part}`")
+            module = getattr(module, part)
+            if not isinstance(module, Module):
+                raise AttributeError(f"`{part}` is not an nn.Module")
+        return module
+
+    def set_submodule(self, target: str, module: Module) -> None:
+        """Put a module at a dotted path."""
+        path, _, name = target.rpartition(".")
+        if not name:
+            raise ValueError("Cannot set the submodule without a target name!")
+        setattr(self.get_submodule(path), name, module)
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter at a dotted path."""
+        path, _, name = target.rpartition(".")
+        found = self.get_submodule(path)._parameters.get(name)
+        if found is None:
+            raise AttributeError(f"`{target}` is not an nn.Parameter of {type(self).__name__}")
+        return found  # type: ignore[no-any-return]
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer at a dotted path."""
+        path, _, name = target.rpartition(".")
+        found = self.get_submodule(path)._buffers.get(name)
+        if found is None:
+            raise AttributeError(f"`{target}` is not a buffer of {type(self).__name__}")
+        return found  # type: ignore[no-any-return]
+
+    # -- changing everything at once --------------------------------------------------------
+
+    def apply(self: M, fn: Callable[[Module], Any]) -> M:
+        """Call ``fn`` on every submodule and on this one, children first."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    def _apply(self: M, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> M:
+        """Replace the data of every parameter, its gradient and every buffer by ``fn`` of it."""
+        if recurse:
+            for module in self.children():
+                module._apply(fn)
+        for parameter in self._parameters.values():
+            if parameter is None or is_lazy(parameter):
+                continue
+            with using(grad=False):
+                parameter.data = fn(parameter.data)
+                if parameter._grad is not None:
+                    parameter._grad = fn(parameter._grad)
+        for name, buffer in self._buffers.items():
+            if buffer is not None and not is_lazy(buffer):
+                self._buffers[name] = fn(buffer)
+        return self
+
+    def to(self: M, *args: Any, **kwargs: Any) -> M:
+        """Convert the floating-point parameters and buffers to another dtype."""
+        target = kwargs.get("dtype")
+        places = [kwargs["device"]] if kwargs.get("device") is not None else []
+        for value in args:
+            if isinstance(value, dtype):
+                target = value
+            elif isinstance(value, Tensor):
+                target = value.dtype
+            elif isinstance(value, (str, Device)):
+                places.append(value)
+        for place in places:
+            Device(place)
+        if target is None:
+            return self
+        if target.category < dtypes.FLOATING:
+            raise TypeError(
+                f"nn.Module.to only accepts floating point or complex dtypes, but got {target}"
+            )
+        return self._apply(lambda t: t.to(target) if t.dtype.category >= dtypes.FLOATING else t)
+
+    def type(self: M, dst_type: Any) -> M:
+        return self._apply(lambda t: t.type(dst_type))
+
+    def float(self: M) -> M:
+        return self.to(dtypes.float32)
+
+    def double(self: M) -> M:
+        return self.to(dtypes.float64)
+
+    def half(self: M) -> M:
+        return self.to(dtypes.float16)
+
+    def bfloat16(self: M) -> M:
+        return self.to(dtypes.bfloat16)
+
+    def cpu(self: M) -> M:
+        return self
+
+    def cuda(self: M, device: Any = None) -> M:
+        Device("cuda")
+        return self
+
+    def to_empty(self: M, *, device: Any, recurse: bool = True) -> M:
+        """Keep shapes and types, forget the numbers."""
+        Device(device)
+        from evergrad.ops.creation import empty_like
+
+        return self._apply(lambda t: empty_like(t), recurse)
+
+    def share_memory(self: M) -> M:
+        return self
+
+    def train(self: M, mode: bool = True) -> M:
+        """Set training mode here and below."""
+        if not isinstance(mode, bool):
+            raise ValueError("training mode is expected to be boolean")
+        self.training = mode
+        for module in self.children():
+            module.train(mode)
+        return self
+
+    def eval(self: M) -> M:
+        """Set evaluation mode here and below."""
+        return self.train(False)
+
+    def requires_grad_(self: M, requires_grad: bool = True) -> M:
+        """Ask, or stop asking, for the gradient of every parameter."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or set them to zero."""
+        for parameter in self.parameters():
+            if parameter._grad is None:
+                continue
+            if set_to_none:
+                parameter._grad = None
+            else:
+                parameter._grad.detach_().zero_()
+
+    # -- calling ----------------------------------------------------------------------------
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(
+            f'Module [{type(self).__name__}] is missing the required "forward" function'
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        hooks: HookTables | None = self.__dict__["_hooks"]
+        if hooks is None and not HookTables.everywhere:
+            return self.forward(*args, **kwargs)
+        return self._call_with_hooks(args, kwargs)
+
+    # -- text and copies --------------------------------------------------------------------
+
+    def extra_repr(self) -> str:
+        """What stands between the brackets of the text form; for subclasses."""
+        return ""
+
+    def _get_name(self) -> str:
+        return self.__class__.__name__
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        lines = extra.split("\n") if extra else []
+        below = [
+            f"({name}): " + repr(module).replace("\n", "\n  ")
+            for name, module in self._modules.items()
+        ]
+        name = self._get_name()
+        if not lines and not below:
+            return f"{name}()"
+        if len(lines) == 1 and not below:
+            return f"{name}({lines[0]})"
+        return f"{name}(\n  " + "\n  ".join(lines + below) + "\n)"
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for name, default in (("_hooks", None), ("_non_persistent_buffers_set", set())):
+            self.__dict__.setdefault(name, default)

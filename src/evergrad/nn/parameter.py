@@ -1,0 +1,135 @@
+"""Tensors that a module owns: parameters, buffers, and those whose shape is not known yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.core.tensor import Tensor, detached, on_storage
+from evergrad.memory.ledger import PARAMETER
+
+
+class Parameter(Tensor):
+    """A tensor that is a parameter of the module it is assigned to."""
+
+    __slots__ = ()
+
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
+        if data is None:
+            from evergrad.ops.creation import zeros
+
+            data = zeros(0)
+        if not isinstance(data, Tensor):
+            raise TypeError(
+                f"Parameter() takes a Tensor, not {type(data).__name__}; as in "
+                "Parameter(evergrad.tensor([1.0, 2.0]))"
+            )
+        source = detached(data)
+        made = on_storage(source._value, source._type, source._storage, source._view, cls)
+        made._storage.tag(PARAMETER)
+        if requires_grad:
+            made.requires_grad_()
+        return made  # type: ignore[return-value]
+
+    def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
+        pass
+
+    def __repr__(self) -> str:
+        return "Parameter containing:\n" + super().__repr__()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        if id(self) not in memo:
+            copied = type(self)(detached(self).clone(), self.requires_grad)
+            copied.__dict__.update(self.__dict__)
+            memo[id(self)] = copied
+        return memo[id(self)]  # type: ignore[no-any-return]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _rebuild, (type(self), detached(self), self.requires_grad, dict(self.__dict__))
+
+
+def _rebuild(
+    cls: type[Parameter], data: Tensor, requires_grad: bool, attributes: dict[str, Any]
+) -> Parameter:
+    made = cls(data, requires_grad)
+    made.__dict__.update(attributes)
+    return made
+
+
+class Buffer(Tensor):
+    """A tensor that is a buffer of the module it is assigned to: state without a gradient."""
+
+    __slots__ = ()
+
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
+        if data is None:
+            from evergrad.ops.creation import zeros
+
+            data = zeros(0)
+        source = detached(data)
+        made = on_storage(source._value, source._type, source._storage, source._view, cls)
+        made.__dict__["persistent"] = persistent
+        return made  # type: ignore[return-value]
+
+    def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
+        pass
+
+
+class UninitializedParameter(Parameter):
+    """A parameter of a lazy module before its first input has told the shape."""
+
+    __slots__ = ()
+
+    def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
+        from evergrad.ops.creation import zeros
+
+        return super().__new__(cls, zeros(0, dtype=dtype), requires_grad)
+
+    def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
+        pass
+
+    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        """Become an ordinary parameter of this shape."""
+        _materialize(self, shape, dtype)
+        self.__class__ = Parameter  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return "<UninitializedParameter>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) not in memo:
+            memo[id(self)] = type(self)(self.requires_grad, dtype=self.dtype)
+        return memo[id(self)]
+
+
+class UninitializedBuffer(Tensor):
+    """A buffer of a lazy module before its first input has told the shape."""
+
+    __slots__ = ()
+
+    def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None) -> Any:
+        from evergrad.ops.creation import zeros
+
+        source = zeros(0, dtype=dtype)
+        return on_storage(source._value, source._type, source._storage, None, cls)
+
+    def __init__(self, requires_grad: bool = False, device: Any = None, dtype: Any = None) -> None:
+        pass
+
+    def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        """Become an ordinary buffer of this shape."""
+        _materialize(self, shape, dtype)
+        self.__class__ = Tensor  # type: ignore[assignment]
+
+
+def _materialize(tensor: Tensor, shape: Any, dtype: Any) -> None:
+    from evergrad.ops.creation import zeros
+
+    source = zeros(shape, dtype=tensor.dtype if dtype is None else dtype)
+    tensor._value, tensor._type, tensor._storage = source._value, source._type, source._storage
+    if isinstance(tensor, Parameter):
+        tensor._storage.tag(PARAMETER)
+
+
+def is_lazy(tensor: Any) -> bool:
+    """Whether a parameter or buffer still waits for its shape."""
+    return isinstance(tensor, (UninitializedParameter, UninitializedBuffer))

@@ -1,0 +1,1 @@
+"""The op matrix: every check on every sample of every row of the op table."""
