@@ -29,3 +29,7 @@ class TraceError(RuntimeError):
 
 class SteadyStateError(RuntimeError):
     """A step ended with other live bytes than the step before it."""
+
+
+class LinAlgError(RuntimeError):
+    """A matrix that a factorization cannot take: singular, or not positive-definite."""

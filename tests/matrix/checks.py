@@ -19,6 +19,9 @@ from evergrad.testing.subject import SEED, Array, Subject, ensure, random_like
 
 SAMPLES: list[Sample] = [s for row in sorted(all_samples()) for s in all_samples()[row]]
 
+# How PyTorch refuses a call on other element types or on empty tensors.
+NOT_TAKEN = (RuntimeError, TypeError, ValueError, IndexError, ZeroDivisionError)
+
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
@@ -37,10 +40,6 @@ def run(check: str, sample: Sample) -> None:
     CHECKS[check].run(sample)
 
 
-def torch_has(sample: Sample) -> bool:
-    return sample.torch
-
-
 # -- PyTorch ------------------------------------------------------------------------------------
 
 
@@ -53,10 +52,9 @@ def to_torch(torch: ModuleType, array: Array) -> Any:
 
 def from_torch(tensor: Any) -> Array:
     """The elements of a PyTorch tensor, 16-bit floats as float32."""
-    tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.dtype.is_floating_point and tensor.dtype.itemsize == 2:
         tensor = tensor.float()
-    array: Array = tensor.numpy()
+    array: Array = tensor.numpy(force=True)
     return array
 
 

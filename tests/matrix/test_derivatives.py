@@ -40,13 +40,11 @@ def test_gradients_of_torch(sample: Sample, torch: ModuleType) -> None:
     theirs = [to_torch(torch, a) for a in subject.arrays]
     points = [ours[k].requires_grad_() for k in subject.active]
     torch_points = [theirs[k].requires_grad_() for k in subject.active]
-    pairs = list(
-        zip(subject.seeded_call(*ours), torch_call(torch, subject, theirs), strict=True)
-    )
+    pairs = list(zip(subject.seeded_call(*ours), torch_call(torch, subject, theirs), strict=True))
     for i, (a, b) in enumerate(pairs):
         ensure(
             a.requires_grad == b.requires_grad,
-            f"{sample}, result {i}: requires_grad is {a.requires_grad}, PyTorch's {b.requires_grad}",
+            f"{sample}, result {i}: requires_grad={a.requires_grad}, PyTorch has {b.requires_grad}",
         )
     for order, tolerance in ((1, _FIRST), (2, _SECOND)):
         pairs = [(a, b) for a, b in pairs if a.requires_grad and b.requires_grad]

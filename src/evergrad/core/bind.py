@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.core.dtypes import from_numpy_dtype
 from evergrad.core.node import GraphNode, Leaf, Node, Packed, keep, next_sequence
 from evergrad.core.op import TABLE, Op, Rule
 from evergrad.core.quiet import QUIET, numpy_errors
-from evergrad.core.shapes import TensorType
+from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.site import user_site
 from evergrad.core.state import STATE, State, using
 from evergrad.core.storage import Storage
@@ -469,8 +470,9 @@ def write_in_place(op: Op, target: Tensor, *others: Any, **attrs: Any) -> Tensor
             same = rule.casts is None and out.same(target._type)
             if same and out.dtype.compute is out.dtype.np and not _weak_integers(rule):
                 return _run_into(state, rule, target, args)
+    since = next_sequence()
     result = bind(op, target, *others, **attrs)
-    return write_result(op.name, target, result)
+    return write_result(op.name, target, result, since)
 
 
 def _weak_integers(rule: Rule) -> bool:
@@ -494,10 +496,16 @@ def _run_into(state: State, rule: Rule, target: Tensor, args: tuple[Any, ...]) -
     return target
 
 
-def write_result(name: str, target: Tensor, result: Tensor) -> Tensor:
-    """Write a computed value into a tensor, as in-place forms do."""
+def write_result(name: str, target: Tensor, result: Tensor, since: int | None = None) -> Tensor:
+    """Write a computed value into a tensor, as in-place forms do.
+
+    What the nodes made ``since`` then saved of the target is about to be overwritten by their own
+    op, so they get copies of it.
+    """
     from evergrad.core.dtypes import can_cast
 
+    if since is not None and result._node is not None:
+        _keep_copies(result._node, target._storage, since)
     if result._type.shape != target._type.shape:
         raise RuntimeError(
             f"output with shape {list(target._type.shape)} doesn't match the broadcast shape "
@@ -512,6 +520,31 @@ def write_result(name: str, target: Tensor, result: Tensor) -> Tensor:
             )
         result = cast(result, target.dtype)
     return assign(target, result)
+
+
+def _keep_copies(node: GraphNode, storage: Storage, since: int) -> None:
+    waiting: list[GraphNode | None] = [node]
+    seen: set[int] = set()
+    while waiting:
+        found = waiting.pop()
+        if not isinstance(found, Node) or found.seq < since or found.seq in seen:
+            continue
+        seen.add(found.seq)
+        waiting += found.parents
+        if found.saved:
+            found.saved = tuple([_own_copy(entry, storage) for entry in found.saved])
+
+
+def _own_copy(entry: Any, storage: Storage) -> Any:
+    """A kept value in a storage of its own, if it was in the given one."""
+    if entry.__class__ is Packed or entry[1] is not storage:
+        return entry
+    value = entry[0]
+    if isinstance(value, Var):  # a symbolic value cannot be overwritten, only its storage moves on
+        return keep(value, Storage(value, value.type, 0))
+    copy = value.copy()
+    type = tensor_type(copy.shape, from_numpy_dtype(copy.dtype))
+    return keep(copy, Storage(copy, type, type.nbytes))
 
 
 # -- tracing ------------------------------------------------------------------------------------

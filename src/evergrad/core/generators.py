@@ -9,6 +9,8 @@ from which threads begin that have not drawn yet. Unseeded, a process begins som
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -89,3 +91,14 @@ def get_rng_state() -> Tensor:
 def set_rng_state(new_state: Tensor) -> None:
     """Continue the calling thread's generator from a state."""
     default_generator().set_state(new_state)
+
+
+@contextmanager
+def fork_rng(devices: Any = None, enabled: bool = True, **named: Any) -> Iterator[None]:
+    """Draw freely inside; afterwards the calling thread's stream goes on as if nothing had been."""
+    before = get_rng_state() if enabled else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            set_rng_state(before)

@@ -3,11 +3,17 @@
 An array from :func:`empty` stands on a :class:`Block`. Every view of the array, also one handed to
 NumPy code outside, keeps the block alive; when the last one is gone the block gives its memory
 back. The pool therefore never hands out memory that anything can still reach.
+
+Memory is mapped from the system directly, not taken from the C heap: giving it back is then exact.
+No lock is needed: taking from and putting into a list are atomic.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
+import mmap
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,54 +23,40 @@ from evergrad import config
 from evergrad.memory.ledger import LEDGER
 
 Array = np.ndarray[Any, Any]
+Memory = mmap.mmap | bytearray
 
-_ALIGNMENT = 64
-_GRAIN = 4096
+_PAGE = mmap.PAGESIZE
+# Where one fault can bring a whole huge page, the system is asked for it.
+_HUGE_PAGE = 1 << 21
+_SMALL_GRAIN = 64
 
-_free: dict[int, list[Array]] = {}
+_BYTE = np.dtype(np.uint8)
+
+# Released memory by size. A list stays where it is once made, so that it can be held elsewhere.
+_free: dict[int, list[Memory]] = {}
 
 
-def _size_class(nbytes: int) -> int:
-    """Round up to an eighth of the power of two below: at most 12.5 % is lost, and sizes repeat."""
-    step = max(_GRAIN, 1 << max(nbytes.bit_length() - 4, 0))
-    return -(-nbytes // step) * step
+class Block(np.ndarray[Any, Any]):
+    """Owns one piece of memory for as long as an array stands on it."""
 
-
-class Block:
-    """Owns one buffer for as long as an array stands on it."""
-
-    __slots__ = ("__array_interface__", "memory")
-
-    def __init__(self, memory: Array, shape: tuple[int, ...], typestr: str) -> None:
-        self.memory = memory
-        self.__array_interface__ = {
-            "shape": shape,
-            "typestr": typestr,
-            "data": (memory.ctypes.data, False),
-            "version": 3,
-        }
+    __slots__ = ()
 
     def __del__(self) -> None:
-        memory = self.memory
-        size = memory.nbytes
+        memory = self.base
+        if not isinstance(memory, (mmap.mmap, bytearray)):
+            return  # not a block itself but an array that NumPy derived from one
         if config.POISON:
-            memory.fill(0xA5)
+            self.fill(0xA5)
+        size = len(memory)
+        # Nothing between the question and the answer lets another thread run.
         if LEDGER.pooled + size <= config.POOL_CAP_BYTES:
             LEDGER.pooled += size
-            _free.setdefault(size, []).append(memory)
-
-
-def _aligned(size: int) -> Array:
-    raw = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % _ALIGNMENT
-    return raw[start : start + size]
+            _free[size].append(memory)
 
 
 def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
     """An uninitialised array; from the pool if it is large."""
-    nbytes = dtype.itemsize
-    for extent in shape:
-        nbytes *= extent
+    nbytes = math.prod(shape) * dtype.itemsize
     if nbytes < config.POOL_MIN_BYTES and not (config.POISON and nbytes):
         return np.empty(shape, dtype)
     size = _size_class(nbytes)
@@ -72,35 +64,72 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         memory = _free[size].pop()
         LEDGER.pooled -= size
     except (KeyError, IndexError):
-        memory = _allocate(size)
-    flat = np.asarray(Block(memory, (size,), "|u1"))
-    return flat[:nbytes].view(dtype).reshape(shape)
+        memory = _obtain(size)
+    block = Block.__new__(Block, size, _BYTE, memory)
+    return np.ndarray(shape, dtype, block)
 
 
-def _allocate(size: int) -> Array:
+def _size_class(nbytes: int) -> int:
+    """Round up to an eighth of the power of two below: at most 12.5 % is lost, and sizes repeat."""
+    grain = _PAGE if nbytes >= config.POOL_MIN_BYTES else _SMALL_GRAIN
+    step = max(grain, 1 << max(nbytes.bit_length() - 4, 0))
+    return -(-nbytes // step) * step
+
+
+def _obtain(size: int) -> Memory:
+    """New memory from the system, for which idle buffers of other sizes make room."""
+    _free.setdefault(size, [])
+    while LEDGER.pooled + size > config.POOL_CAP_BYTES and _drop_idle():
+        pass
     try:
-        return _aligned(size)
+        return _map(size)
     except MemoryError:
         trim()  # what the pool keeps may be just what is missing
-        return _aligned(size)
+        return _map(size)
+
+
+def _map(size: int) -> Memory:
+    if size < config.POOL_MIN_BYTES:  # only when poisoned
+        return bytearray(size)
+    try:
+        if sys.platform != "linux":
+            return mmap.mmap(-1, size)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        if size < _HUGE_PAGE:
+            # A result is written whole, so one call may as well bring all its pages.
+            return mmap.mmap(-1, size, flags=flags | mmap.MAP_POPULATE)
+        memory = mmap.mmap(-1, size, flags=flags)
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        return memory
+    except OSError as error:
+        raise MemoryError(f"the system has no {size:,} bytes to give: {error}") from None
+
+
+def _drop_idle() -> int:
+    """Give back one buffer of the size that has most bytes idle; how many bytes that were."""
+    idle, size = max(((len(memories) * size, size) for size, memories in list(_free.items())))
+    if not idle:
+        return 0
+    try:
+        _free[size].pop()
+    except IndexError:  # another thread was faster, and has use for it
+        return size
+    LEDGER.pooled -= size
+    return size
 
 
 def trim() -> int:
     """Give all pooled buffers back to the system; returns how many bytes that were."""
     released = 0
-    for size, blocks in list(_free.items()):
-        while blocks:
-            try:
-                blocks.pop()
-            except IndexError:
-                break
-            LEDGER.pooled -= size
-            released += size
-    _return_free_pages()
+    while size := _drop_idle():
+        released += size
+    _return_free_heap()
     return released
 
 
-def _return_free_pages() -> None:
-    trim_heap = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim_heap is not None:
-        trim_heap(0)
+def _return_free_heap() -> None:
+    """Small arrays come from the C heap, which keeps pages too."""
+    if sys.platform == "linux":
+        trim_heap = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim_heap is not None:
+            trim_heap(0)

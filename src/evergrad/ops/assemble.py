@@ -81,4 +81,4 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
         return ones((x._type.shape[0], count), dtype=target)  # type: ignore[no-any-return]
     repeated = expand(column, (-1, count - 1))
     powers = cat([ones_like(column), cumprod(repeated, 1)], 1)
-    return powers if increasing else flip(powers, (1,))  # type: ignore[no-any-return]
+    return powers if increasing else flip(powers, (1,))

@@ -176,7 +176,7 @@ def is_tensor(obj: Any) -> bool:
 def _question(name: str) -> None:
     method = getattr(Tensor, name)
 
-    def ask(input: Tensor) -> Any:
+    def ask(input: Any) -> Any:
         if not isinstance(input, Tensor):
             kind = input.__class__.__name__
             raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {kind}")

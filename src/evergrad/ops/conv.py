@@ -29,7 +29,7 @@ from evergrad.memory import pool
 from evergrad.ops.elementwise import conj
 from evergrad.ops.movement import expand, movedim, reshape
 from evergrad.ops.public import expose
-from evergrad.ops.windows import Windows, per_dim
+from evergrad.ops.sliding import Windows, per_dim
 
 # Columns are made for so many samples at a time that they stay in cache.
 _COLUMN_BYTES = 4 << 20

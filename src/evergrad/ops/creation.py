@@ -125,7 +125,7 @@ def _constant_function(name: str, value: float, doc: str) -> Any:
         memory_format: Any = None, **named: Any,
     ) -> Tensor:  # fmt: skip
         check_place(device)
-        made = constant(_named_size(name, size, named), value, chosen_dtype(dtype, out))
+        made = constant(named_size(name, size, named), value, chosen_dtype(dtype, out))
         return deliver(name, made, out, requires_grad)
 
     def method(
@@ -134,7 +134,7 @@ def _constant_function(name: str, value: float, doc: str) -> Any:
     ) -> Tensor:  # fmt: skip
         check_place(device)
         target = self.dtype if dtype is None else as_dtype(dtype)
-        shape = _named_size(method.__name__, size, named)
+        shape = named_size(method.__name__, size, named)
         return finish(constant(shape, value, target), requires_grad)
 
     function.__name__ = function.__qualname__ = name
@@ -145,7 +145,7 @@ def _constant_function(name: str, value: float, doc: str) -> Any:
     return expose(method=False, out=False)(function)
 
 
-def _named_size(name: str, size: tuple[Any, ...], named: dict[str, Any]) -> Shape:
+def named_size(name: str, size: tuple[Any, ...], named: dict[str, Any]) -> Shape:
     """Sizes given one by one, as a sequence, or by name."""
     if "size" in named:
         size = (named.pop("size"),)
@@ -331,11 +331,11 @@ def arange(
     return deliver("arange", made, out, requires_grad)
 
 
-def _count(start: Any, end: Any, step: Any) -> int:
+def _count(start: float, end: float, step: float) -> int:
     """How many steps lie before the end."""
     _check_bounds(start, end, step)
     if all(isinstance(v, int) for v in (start, end, step)):
-        return -((start - end) // step)
+        return int(-((start - end) // step))
     return math.ceil((end - start) / step)
 
 

@@ -91,7 +91,8 @@ def _contains(self: Tensor, element: Any) -> bool:
             f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
             f"{type(element)}."
         )
-    return bool((element == self).any().item())
+    found: Any = self == element
+    return bool(found.any().item())
 
 
 # -- arrays -------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ def _wrap_array(
 
 
 # NumPy then leaves `array + tensor` to the tensor.
-Tensor.__array_priority__ = 1000
+Tensor.__array_priority__ = 1000  # type: ignore[attr-defined]
 
 
 @expose("__dlpack__", function=False)

@@ -90,7 +90,7 @@ def _write_traced_data(self: Tensor, value: Tensor) -> None:
         assign(self, value)
 
 
-Tensor.data = property(_data, _set_data)
+Tensor.data = property(_data, _set_data)  # type: ignore[attr-defined]
 
 
 @expose(function=False)
@@ -208,7 +208,7 @@ class TypedStorage(UntypedStorage):
         return self._storage.type.dtype.itemsize
 
     def tolist(self) -> list[Any]:
-        return self._array().reshape(-1).tolist()  # type: ignore[no-any-return]
+        return list(self._array().reshape(-1).tolist())
 
     def __repr__(self) -> str:
         return f"[evergrad.TypedStorage(dtype={self.dtype}, device=cpu) of size {self.size()}]"

@@ -25,6 +25,8 @@ def construct(args: tuple[Any, ...], target: dtype, device: Any = None) -> Tenso
             raise TypeError(f"new(): data must be a sequence (got {type(data).__name__})")
         if not isinstance(data, Size):
             return copied(data, target)
+    if not args:
+        args = (0,)
     return zeros(as_shape(args), dtype=target)  # type: ignore[no-any-return]
 
 
@@ -43,7 +45,7 @@ def _initialize(self: Tensor, *args: Any, device: Any = None) -> None:
     self._grad = None
 
 
-Tensor.__init__ = _initialize  # type: ignore[method-assign]
+setattr(Tensor, "__init__", _initialize)  # noqa: B010 - the class does not declare it
 
 
 @expose(function=False)

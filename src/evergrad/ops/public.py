@@ -15,6 +15,7 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast, write_in_place, write_result
+from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, from_array
@@ -35,11 +36,13 @@ def expose(
     inplace: bool = False,
     out: bool = True,
     numpy_names: bool = False,
+    into: dict[str, Callable[..., Any]] = FUNCTIONS,
 ) -> Callable[[F], F]:
     """Make a function public under its own name and any further ``names``.
 
     ``method`` also gives tensors the method, ``inplace`` the form with an underscore, ``out`` lets
-    the function take ``out=``, ``numpy_names`` lets it take ``axis`` and ``keepdims``.
+    the function take ``out=``, ``numpy_names`` lets it take ``axis`` and ``keepdims``. ``into`` is
+    the namespace that offers the function, ``evergrad`` itself if not given.
     """
 
     def decorate(plain: F) -> F:
@@ -50,7 +53,7 @@ def expose(
             if name.startswith("_") and not name.startswith("__"):
                 continue  # a private name only carries the public ones
             if function:
-                _add_function(name, _accepting_out(public) if out else public)
+                _add_function(name, _accepting_out(public) if out else public, into)
             if method:
                 setattr(Tensor, name, public)
             if inplace:
@@ -60,10 +63,12 @@ def expose(
     return decorate
 
 
-def _add_function(name: str, function: Callable[..., Any]) -> None:
-    if name in FUNCTIONS:
-        raise ValueError(f"evergrad.{name} is exposed twice")
-    FUNCTIONS[name] = function
+def _add_function(
+    name: str, function: Callable[..., Any], into: dict[str, Callable[..., Any]] = FUNCTIONS
+) -> None:
+    if name in into:
+        raise ValueError(f"{name} is exposed twice")
+    into[name] = function
 
 
 def expose_op(op: Op, names: Sequence[str], *, inplace: bool, params: Sequence[str]) -> Any:
@@ -108,7 +113,8 @@ def _direct_in_place(op: Op, name: str) -> Callable[..., Tensor]:
 
 def _in_place_form(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
     def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return write_result(name, self, function(self, *args, **kwargs))
+        since = next_sequence()
+        return write_result(name, self, function(self, *args, **kwargs), since)
 
     in_place.__name__ = in_place.__qualname__ = name + "_"
     in_place.__doc__ = f"In-place form of ``{name}``."

@@ -266,6 +266,8 @@ def diff(
 
 def _trapezoids(name: str, y: Tensor, x: Tensor | None, dx: Any, dim: int) -> Tensor:
     """The area between each two neighbours."""
+    if dtypes.bool_ in (y.dtype, None if x is None else x.dtype):
+        raise RuntimeError(f"{name}: received a bool input, but bool is not supported")
     if not y.ndim:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     dim = normalize_dim(dim, y.ndim)

@@ -68,7 +68,7 @@ LINSPACE = opaque(
 )  # fmt: skip
 
 
-def _logspace_eval(start: Any, end: Any, base: Any, *, steps: int, dtype: dtype) -> Array:
+def _logspace_eval(start: Any, end: Any, base: Any, *, steps: int, dtype: dtype) -> Any:
     points = _points(start, start if steps == 1 else end, steps, dtype)
     return np.power(points.dtype.type(base), points).astype(dtype.np)
 

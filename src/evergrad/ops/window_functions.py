@@ -18,7 +18,7 @@ Options = dict[str, Any]
 
 
 def _window(
-    name: str, length: int, periodic: bool, shape: Callable[[Array, int], Array], options: Options
+    name: str, length: int, periodic: bool, shape: Callable[[Array, int], Any], options: Options
 ) -> Tensor:
     """``shape(places, last)`` gives the window's values; a periodic one leaves off the last."""
     target = _read_options(name, options)
@@ -53,7 +53,7 @@ def hamming_window(
 ) -> Tensor:  # fmt: skip
     """``alpha - beta * cos(2 pi n / N)``"""
 
-    def shape(n: Array, last: int) -> Array:
+    def shape(n: Array, last: int) -> Any:
         return np.cos(n * n.dtype.type(2 * math.pi / last)) * -beta + alpha
 
     return _window("hamming_window", window_length, periodic, shape, options)
@@ -69,7 +69,7 @@ def hann_window(window_length: int, periodic: bool = True, **options: Any) -> Te
 def blackman_window(window_length: int, periodic: bool = True, **options: Any) -> Tensor:
     """``0.42 - 0.5 * cos(2 pi n / N) + 0.08 * cos(4 pi n / N)``"""
 
-    def shape(n: Array, last: int) -> Array:
+    def shape(n: Array, last: int) -> Any:
         angle = n * n.dtype.type(math.pi / last)
         return np.cos(angle * 4) * 0.08 - np.cos(angle * 2) * 0.5 + 0.42
 
@@ -80,7 +80,7 @@ def blackman_window(window_length: int, periodic: bool = True, **options: Any) -
 def bartlett_window(window_length: int, periodic: bool = True, **options: Any) -> Tensor:
     """A triangle from 0 up to 1 and back."""
 
-    def shape(n: Array, last: int) -> Array:
+    def shape(n: Array, last: int) -> Any:
         rising = n * n.dtype.type(2 / last)
         return np.where(n <= last // 2, rising, 2 - rising)
 
@@ -93,7 +93,7 @@ def kaiser_window(
 ) -> Tensor:
     """``i0(beta * sqrt(1 - (2 n / N - 1)^2)) / i0(beta)``"""
 
-    def shape(n: Array, last: int) -> Array:
+    def shape(n: Array, last: int) -> Any:
         place = n.astype(np.float64) * (2 / last) - 1
         return np.i0(beta * np.sqrt(np.maximum(1 - place * place, 0))) / np.i0(beta)
 

@@ -6,41 +6,58 @@ result. The checks need nothing but NumPy: a test suite adds comparisons with an
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-import evergrad
 from evergrad.core import dtypes
 from evergrad.core.bind import interpret
+from evergrad.core.generators import manual_seed
+from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.state import using
-from evergrad.core.storage import checksum
-from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.tensor import from_array
 from evergrad.core.transforms import trace, vmap
-from evergrad.func import jvp, vjp
-from evergrad.memory.ledger import LEDGER
-from evergrad.testing.samples import Sample
+from evergrad.testing.derivatives import (
+    check_gradient,
+    check_mixed_orders,
+    check_second_gradient,
+    check_transpose,
+)
+from evergrad.testing.memory import check_leaks, check_purity, check_strides
+from evergrad.testing.samples import Sample, all_samples
 from evergrad.testing.subject import (
     SEED,
     Array,
-    Function,
     Subject,
     arrays_of,
     as_tensors,
     ensure,
     ensure_all_close,
     ensure_close,
-    ensure_near,
-    inner,
-    is_continuous,
-    random_like,
-    size_of,
 )
+
+# -- rows ---------------------------------------------------------------------------------------
+
+FAMILIES = ("elementwise", "linear", "bilinear", "reduction", "opaque")
+
+
+def check_row(row: Op) -> None:
+    """The row is documented, sampled, and says what its derivative is."""
+    name = row.name
+    ensure(bool(all_samples().get(name)), f"{name} has no sample in evergrad.testing.samples")
+    ensure(bool(row.doc.strip()), f"{name} has no doc")
+    ensure(row.family in FAMILIES, f"{name} is of the unknown family {row.family!r}")
+    ensure(
+        callable(row.vjp) or row.vjp == NONDIFFERENTIABLE,
+        f"{name} has no derivative and does not say NONDIFFERENTIABLE",
+    )
+    ensure(
+        not row.differentiable or any(map(has_derivative, all_samples()[name])),
+        f"{name} has a derivative, but no sample at which it is checked",
+    )
+
 
 # -- values -------------------------------------------------------------------------------------
 
@@ -53,126 +70,6 @@ def check_value(sample: Sample) -> None:
     expected = sample.reference(*sample.inputs)
     expected = expected if isinstance(expected, tuple | list) else (expected,)
     ensure_all_close(f"{sample}", found, expected, sample.tolerance)
-
-
-# -- derivatives --------------------------------------------------------------------------------
-
-# The truncation error of a central difference in float64 is below this for functions whose third
-# derivative is at most 1e5 times their size; its rounding error is 1e-10.
-_SLOPE_TOLERANCE = 1e-6
-
-# Forward and reverse mode compute the same sum in another order.
-_SAME_SUM = 1e-9
-
-
-def _precision(arrays: Sequence[Array]) -> float:
-    """The coarsest rounding unit among these numbers."""
-    return max((float(ml_dtypes.finfo(a.dtype).eps) for a in arrays), default=0.0)
-
-
-def _slope(
-    function: Function, points: list[Tensor], direction: list[Array], step: float
-) -> list[Array]:
-    """The change of the results per step along a direction, by central differences."""
-    sides = []
-    for sign in (1, -1):
-        moved = [p.array() + sign * step * d for p, d in zip(points, direction, strict=True)]
-        sides.append(arrays_of(function, *as_tensors(moved)))
-    up, down = ([a.astype(np.result_type(a, np.float64)) for a in side] for side in sides)
-    return [(a - b) / (2 * step) for a, b in zip(up, down, strict=True)]
-
-
-def _pull(function: Function, points: list[Tensor], cotangents: list[Array]) -> list[Array]:
-    _, pullback = vjp(function, *points)
-    return [np.array(g.array()) for g in pullback(tuple(as_tensors(cotangents)))]
-
-
-def _push(function: Function, points: list[Tensor], direction: list[Array]) -> list[Array]:
-    _, moved = jvp(function, tuple(points), tuple(as_tensors(direction)))
-    return [np.array(t.array()) for t in moved]
-
-
-def _check_slopes(what: str, function: Function, points: list[Tensor]) -> None:
-    """Reverse and forward mode against central differences, in one random direction per input."""
-    values = arrays_of(function, *points)
-    if not values:
-        return
-    cotangents = random_like(values, seed=1)
-    gradients = _pull(function, points, cotangents)
-    precision = _precision([*values, *(p.array() for p in points)])
-    # Numbers of fewer bits than float64 are differenced with a larger step and error.
-    tolerance = max(_SLOPE_TOLERANCE, 10 * precision ** (2 / 3))
-    for k, point in enumerate(points):
-        direction = [np.zeros_like(p.array()) for p in points]
-        direction[k] = random_like([point.array()], seed=2 + k)[0]
-        slope = _slope(function, points, direction, step=precision ** (1 / 3))
-        scale = 1 + size_of(cotangents) * (size_of(slope) + size_of(values))
-        expected = inner(cotangents, slope)
-        ensure_near(
-            f"{what}: the gradient by input {k}",
-            inner(gradients, direction), expected, tolerance * scale,
-        )  # fmt: skip
-        ensure_near(
-            f"{what}: the forward derivative by input {k}",
-            inner(cotangents, _push(function, points, direction)), expected, tolerance * scale,
-        )  # fmt: skip
-
-
-def check_gradient(sample: Sample) -> None:
-    """The first derivative is the slope."""
-    subject = Subject(sample)
-    _check_slopes(f"{sample}", subject.function, subject.points())
-
-
-def gradient_function(function: Function, count: int) -> Function:
-    """From ``count`` points and the cotangents of the results to the gradients by the points."""
-
-    def gradients(*values: Tensor) -> tuple[Tensor, ...]:
-        _, pullback = vjp(function, *values[:count])
-        found = pullback(tuple(values[count:]))
-        return tuple(g for g in found)
-
-    return gradients
-
-
-def _first_gradient(subject: Subject) -> tuple[Function, list[Tensor]]:
-    """The gradient as a function of points and cotangents, and where to look at it."""
-    points = subject.points()
-    cotangents = as_tensors(random_like(arrays_of(subject.function, *points), seed=3))
-    return gradient_function(subject.function, len(points)), [*points, *cotangents]
-
-
-def check_second_gradient(sample: Sample) -> None:
-    """The derivative of the gradient is the slope of the gradient."""
-    function, points = _first_gradient(Subject(sample))
-    _check_slopes(f"{sample} (second order)", function, points)
-
-
-def check_transpose(sample: Sample) -> None:
-    """Forward and reverse mode are each other's transpose: <J v, u> = <v, J' u>."""
-    subject = Subject(sample)
-    _check_transpose(f"{sample}", subject.function, subject.points())
-
-
-def check_mixed_orders(sample: Sample) -> None:
-    """Forward over reverse and reverse over reverse give the same second derivative."""
-    function, points = _first_gradient(Subject(sample))
-    _check_transpose(f"{sample} (second order)", function, points)
-
-
-def _check_transpose(what: str, function: Function, points: list[Tensor]) -> None:
-    values = arrays_of(function, *points)
-    direction = random_like([p.array() for p in points], seed=4)
-    cotangents = random_like(values, seed=5)
-    pushed = _push(function, points, direction)
-    pulled = _pull(function, points, cotangents)
-    scale = size_of(direction) * size_of(pulled) + size_of(cotangents) * size_of(pushed)
-    # Numbers of fewer bits than float64 carry their own rounding.
-    tolerance = max(_SAME_SUM, 4 * _precision([*values, *direction]))
-    ensure_near(
-        f"{what}: <J v, u> and <v, J' u>",
-        inner(pushed, cotangents), inner(direction, pulled), tolerance * scale,
-    )  # fmt: skip
 
 
 # -- many examples at once ----------------------------------------------------------------------
@@ -217,7 +114,7 @@ def _check_batch(subject: Subject, dims: list[int | None]) -> None:
         from_array(parts[0].copy() if dim is None else np.stack(parts, axis=dim))
         for parts, dim in zip(zip(*examples, strict=True), dims, strict=True)
     ]
-    evergrad.manual_seed(SEED)
+    manual_seed(SEED)
     with using(grad=False):
         found = vmap(subject.call, in_dims=tuple(dims), randomness="different")(*batch)
     ensure_all_close(
@@ -233,7 +130,7 @@ def _loop(subject: Subject, dims: list[int | None]) -> tuple[list[list[Array]], 
             [a if dim is None else vary(a, k) for a, dim in zip(subject.arrays, dims, strict=True)]
             for k in range(_EXAMPLES)
         ]
-        evergrad.manual_seed(SEED)
+        manual_seed(SEED)
         try:
             results = [arrays_of(subject.call, *as_tensors(example)) for example in examples]
             return examples, [np.stack(column) for column in zip(*results, strict=True)]
@@ -261,7 +158,7 @@ def check_trace(sample: Sample) -> None:
     smaller = traced.graph.without_dead_code()
     smaller.check()
     for graph in (traced.graph, smaller):
-        evergrad.manual_seed(SEED)
+        manual_seed(SEED)
         with using(grad=False):
             found = [out.array() for out in interpret(graph, *tensors)]
         ensure(
@@ -320,9 +217,7 @@ def _cancelling_scale(subject: Subject, inputs: list[Array]) -> float:
     return max(sizes, default=0.0)
 
 
-def _ensure_within_ulps(
-    what: str, actual: Array, expected: Array, ulps: int, scale: float
-) -> None:
+def _ensure_within_ulps(what: str, actual: Array, expected: Array, ulps: int, scale: float) -> None:
     if actual.dtype.kind in "biu":
         ensure_close(what, actual, expected, 0.0)
         return
@@ -331,132 +226,9 @@ def _ensure_within_ulps(
     finite = np.abs(rounded[np.isfinite(rounded)].astype(np.complex128))
     if scale:
         scale = max(scale, float(finite.max()) if finite.size else 0.0)
-    info = ml_dtypes.finfo(actual.dtype)
+    info = dtypes.finfo(dtypes.from_numpy_dtype(actual.dtype))
     # Below the smallest normal number the spacing no longer shrinks.
-    ensure_close(what, actual, rounded, ulps * float(info.eps), max(scale, float(info.tiny)))
-
-
-# -- memory -------------------------------------------------------------------------------------
-
-
-def _transposed(array: Array) -> Tensor:
-    """The same elements with the first dimension innermost in memory."""
-    order = tuple(reversed(range(array.ndim)))
-    return evergrad.permute(from_array(np.ascontiguousarray(array.transpose(order))), order)
-
-
-def _strided(array: Array) -> Tensor:
-    """The same elements, every other one of a larger buffer."""
-    from evergrad.ops.movement import slice_dim
-
-    buffer = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
-    buffer[..., ::2] = array
-    return slice_dim(from_array(buffer), array.ndim - 1, 0, buffer.shape[-1], 2)
-
-
-def _offset(array: Array) -> Tensor:
-    """The same elements, further back in a larger buffer."""
-    from evergrad.ops.movement import slice_dim
-
-    buffer = np.concatenate([array[:1], array, array[:1]])
-    return slice_dim(from_array(buffer), 0, len(buffer) - 1 - len(array), len(buffer) - 1)
-
-
-_LAYOUTS = (_transposed, _strided, _offset)
-
-
-def check_strides(sample: Sample) -> None:
-    """Where the elements lie in memory changes neither the result nor the gradient."""
-    subject = Subject(sample)
-    plain = subject.tensors()
-    expected = arrays_of(subject.seeded_call, *plain)
-    expected_gradients = _gradients(subject, plain)
-    for layout in _LAYOUTS:
-        laid = [layout(a) if a.ndim else from_array(a.copy()) for a in subject.arrays]
-        what = f"{sample} on inputs {layout.__name__[1:]}"
-        found = arrays_of(subject.seeded_call, *laid)
-        ensure_all_close(what, found, expected, sample.tolerance)
-        gradients = _gradients(subject, laid)
-        ensure_all_close(f"{what}, gradient", gradients, expected_gradients, sample.tolerance)
-
-
-def _gradients(subject: Subject, tensors: list[Tensor]) -> list[Array]:
-    """Gradients with a cotangent that is one number expanded, as ``sum().backward()`` gives."""
-    if not (subject.row.differentiable and subject.active):
-        return []
-
-    def function(*points: Tensor) -> tuple[Tensor, ...]:
-        given = list(tensors)
-        for k, point in zip(subject.active, points, strict=True):
-            given[k] = point
-        return tuple(out for out in subject.seeded_call(*given) if is_continuous(out))
-
-    outputs, pullback = vjp(function, *[tensors[k] for k in subject.active])
-    cotangents = [evergrad.ones((), dtype=out.dtype).expand(out.shape) for out in outputs]
-    return [np.array(g.array()) for g in pullback(tuple(cotangents))]
-
-
-def check_purity(sample: Sample) -> None:
-    """Inputs stay as they are; results share their memory only where the row says so."""
-    subject = Subject(sample)
-    tensors = subject.tensors()
-    before = [checksum(t.array()) for t in tensors]
-    held = LEDGER.live
-    with using(grad=False):
-        results = subject.seeded_call(*tensors)
-    taken = LEDGER.live - held
-    ensure([checksum(t.array()) for t in tensors] == before, f"{sample}: an input was changed")
-    ensure(all(t._version == 0 for t in tensors), f"{sample}: an input was written to")
-    shared = any(out._storage is t._storage for out in results for t in tensors)
-    overlapping = any(np.may_share_memory(o.array(), t.array()) for o in results for t in tensors)
-    ensure(shared or not overlapping, f"{sample}: a result lies in the memory of an input")
-    if not subject.row.alias:
-        ensure(not shared, f"{sample}: a result is a view of an input, but the row is none")
-    elif tensors and subject.row.alias != "reshape":
-        ensure(shared and taken == 0, f"{sample}: a view took {taken} bytes")
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-_ORDERS = 3
-
-
-def check_leaks(sample: Sample) -> None:
-    """Reference counts alone free the graph of a call and of its derivatives up to the third."""
-    subject = Subject(sample)
-    orders = _ORDERS if subject.row.differentiable and subject.active else 0
-    _differentiate(subject, orders)  # fills the caches of rules and plans
-    with _without_collector():
-        for order in range(orders + 1):
-            live, count = LEDGER.live, LEDGER.count
-            _differentiate(subject, order)
-            ensure(
-                LEDGER.live == live and LEDGER.count == count,
-                f"{sample}: {LEDGER.live - live} bytes in {LEDGER.count - count} storages are left "
-                f"after derivatives of order {order}",
-            )
-
-
-def _differentiate(subject: Subject, order: int) -> None:
-    points = [p.requires_grad_() for p in subject.points()]
-    results = [out for out in subject.function(*points) if out.requires_grad]
-    for _ in range(order):
-        if not results:
-            return
-        cotangents = as_tensors(random_like([out.array() for out in results], seed=6))
-        found = evergrad.autograd.grad(
-            results, points, cotangents, create_graph=True, allow_unused=True
-        )
-        results = [g for g in found if g is not None and g.requires_grad]
+    ensure_close(what, actual, rounded, ulps * info.eps, max(scale, info.tiny))
 
 
 # -- all of them --------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ _PRECISIONS: dict[dtype, tuple[float, float]] = {
 _OF_NUMBERS = {int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
 
 
-class _Difference(Exception):
+class _DifferenceError(Exception):
     """What is different and where, before the user's own message is put in."""
 
     def __init__(self, kind: type[Exception], message: str, path: Path) -> None:
@@ -67,7 +67,7 @@ class _Options:
             return max(r for r, _ in found), max(a for _, a in found)
         if self.rtol is None or self.atol is None:
             missing = "rtol" if self.rtol is None else "atol"
-            raise _Difference(
+            raise _DifferenceError(
                 ValueError,
                 "Both 'rtol' and 'atol' must be either specified or omitted, but got no "
                 f"{missing}.",
@@ -101,12 +101,12 @@ def assert_close(
     )
     try:
         comparisons = _comparisons(actual, expected, (), options)
-    except _Difference as difference:
+    except _DifferenceError as difference:
         raise difference.to_error() from None
     for compare in comparisons:
         try:
             compare()
-        except _Difference as difference:
+        except _DifferenceError as difference:
             raise difference.to_error(msg) from None
 
 
@@ -120,7 +120,7 @@ def _comparisons(
     """What there is to compare, from left to right."""
     if _is_sequence(actual) and _is_sequence(expected):
         if len(actual) != len(expected):
-            raise _Difference(
+            raise _DifferenceError(
                 AssertionError,
                 f"The length of the sequences mismatch: {len(actual)} != {len(expected)}",
                 path,
@@ -139,7 +139,7 @@ def _comparisons(
 def _common_keys(actual: Any, expected: Any, path: Path) -> list[Any]:
     missing, additional = set(expected) - set(actual), set(actual) - set(expected)
     if missing or additional:
-        raise _Difference(
+        raise _DifferenceError(
             AssertionError,
             "The keys of the mappings do not match:\n"
             f"Missing keys in the actual mapping: {sorted(missing)}\n"
@@ -156,12 +156,8 @@ def _comparison_of_leaves(
     actual: Any, expected: Any, path: Path, options: _Options
 ) -> Callable[[], None]:
     if actual is None or expected is None:
-        return lambda: _compare_objects(
-            "None mismatch", actual, expected, actual is expected, path
-        )
-    actual, expected = (
-        v.item() if isinstance(v, np.generic) else v for v in (actual, expected)
-    )
+        return lambda: _compare_objects("None mismatch", actual, expected, actual is expected, path)
+    actual, expected = (v.item() if isinstance(v, np.generic) else v for v in (actual, expected))
     if isinstance(actual, bool) and isinstance(expected, bool):
         return lambda: _compare_objects(
             "Booleans mismatch", actual, expected, actual is expected, path
@@ -173,7 +169,7 @@ def _comparison_of_leaves(
 
 def _compare_objects(what: str, actual: Any, expected: Any, same: bool, path: Path) -> None:
     if not same:
-        raise _Difference(AssertionError, f"{what}: {actual} is not {expected}", path)
+        raise _DifferenceError(AssertionError, f"{what}: {actual} is not {expected}", path)
 
 
 # -- numbers ------------------------------------------------------------------------------------
@@ -187,7 +183,7 @@ def _comparison_of_numbers(
 
     def compare() -> None:
         if options.check_dtype and type(actual) is not type(expected):
-            raise _Difference(
+            raise _DifferenceError(
                 AssertionError,
                 f"The (d)types do not match: {type(actual)} != {type(expected)}.",
                 path,
@@ -200,7 +196,7 @@ def _comparison_of_numbers(
         if cmath.isfinite(difference) and difference <= atol + rtol * abs(expected):
             return
         message = _number_message(actual, expected, rtol, atol)
-        raise _Difference(AssertionError, message, path)
+        raise _DifferenceError(AssertionError, message, path)
 
     return compare
 
@@ -234,7 +230,7 @@ def _comparison_of_tensors(
         related = type(actual) is type(expected)
     a, b = _as_tensor(actual), _as_tensor(expected)
     if not related or a is None or b is None:
-        raise _Difference(
+        raise _DifferenceError(
             TypeError,
             f"No comparison pair was able to handle inputs of type {type(actual)} and "
             f"{type(expected)}.",
@@ -250,7 +246,7 @@ def _as_tensor(value: Any) -> Tensor | None:
     from evergrad.ops.convert import as_tensor
 
     try:
-        return as_tensor(value)  # type: ignore[no-any-return]
+        return as_tensor(value)
     except Exception:  # whatever cannot become a tensor has nothing to compare
         return None
 
@@ -258,7 +254,7 @@ def _as_tensor(value: Any) -> Tensor | None:
 def _compare_tensors(
     actual: Tensor, expected: Tensor, rtol: float, atol: float, path: Path, options: _Options
 ) -> None:
-    attributes = [("shape", actual.shape, expected.shape)]
+    attributes: list[tuple[str, Any, Any]] = [("shape", actual.shape, expected.shape)]
     if options.check_stride:
         attributes.append(("stride()", actual.stride(), expected.stride()))
     if options.check_device:
@@ -267,7 +263,7 @@ def _compare_tensors(
         attributes.append(("dtype", actual.dtype, expected.dtype))
     for name, ours, theirs in attributes:
         if ours != theirs:
-            raise _Difference(
+            raise _DifferenceError(
                 AssertionError,
                 f"The values for attribute '{name}' do not match: {ours} != {theirs}.",
                 path,
@@ -281,7 +277,7 @@ def _compare_tensors(
         message = _number_message(a.item(), b.item(), rtol, atol)
     else:
         message = _tensor_message(a, b, matches, rtol, atol)
-    raise _Difference(AssertionError, message, path)
+    raise _DifferenceError(AssertionError, message, path)
 
 
 def _close(actual: Array, expected: Array, rtol: float, atol: float, equal_nan: bool) -> Array:
@@ -294,7 +290,8 @@ def _close(actual: Array, expected: Array, rtol: float, atol: float, equal_nan: 
     a, b = actual.astype(wide), expected.astype(wide)
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(a - b)
-        return matches | (np.isfinite(error) & (error <= atol + np.abs(rtol * b)))
+        near = np.isfinite(error) & (error <= atol + np.abs(rtol * b))
+    return np.asarray(matches | near)
 
 
 def _tensor_message(

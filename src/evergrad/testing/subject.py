@@ -13,6 +13,7 @@ import numpy as np
 
 import evergrad
 from evergrad.core import dtypes
+from evergrad.core.generators import manual_seed
 from evergrad.core.op import TABLE, Op
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor, from_array
@@ -66,7 +67,7 @@ class Subject:
 
     def seeded_call(self, *tensors: Any) -> tuple[Tensor, ...]:
         """The same at the start of the random stream, so that it can be repeated."""
-        evergrad.manual_seed(SEED)
+        manual_seed(SEED)
         return self.call(*tensors)
 
     @cached_property
@@ -101,7 +102,7 @@ def random_like(arrays: Sequence[Array], seed: int) -> list[Array]:
     generator = np.random.default_rng([SEED, seed])
     found = []
     for array in arrays:
-        values = generator.standard_normal(array.shape)
+        values: Any = generator.standard_normal(array.shape)
         if array.dtype.kind == "c":
             values = values + 1j * generator.standard_normal(array.shape)
         found.append(np.asarray(values).astype(array.dtype))
@@ -112,6 +113,11 @@ def as_tensors(arrays: Sequence[Array]) -> list[Tensor]:
     return [from_array(array.copy()) for array in arrays]
 
 
+def rounding_unit(numpy_type: Any) -> float:
+    """The distance from one to the next number of a floating-point type."""
+    return dtypes.finfo(dtypes.from_numpy_dtype(numpy_type)).eps
+
+
 def wide(array: Array) -> Array:
     """The numbers in the widest type of their kind, to compare and to add up in."""
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
@@ -120,9 +126,7 @@ def wide(array: Array) -> Array:
 def inner(left: Sequence[Array], right: Sequence[Array]) -> float:
     """The real inner product, over which complex gradients are defined too."""
     return float(
-        sum(
-            np.sum(np.real(np.conj(wide(a)) * wide(b))) for a, b in zip(left, right, strict=True)
-        )
+        sum(np.sum(np.real(np.conj(wide(a)) * wide(b))) for a, b in zip(left, right, strict=True))
     )
 
 
@@ -157,9 +161,7 @@ def ensure_close(
     with the same.
     """
     actual, expected = np.asarray(actual), np.asarray(expected)
-    ensure(
-        actual.shape == expected.shape, f"{what}: shape {actual.shape}, not {expected.shape}"
-    )
+    ensure(actual.shape == expected.shape, f"{what}: shape {actual.shape}, not {expected.shape}")
     if actual.dtype.kind in "biu" and expected.dtype.kind in "biu":
         ensure(bool((actual == expected).all()), f"{what}: {actual!r}, not {expected!r}")
         return
@@ -184,8 +186,6 @@ def ensure_all_close(
     what: str, actual: Sequence[Any], expected: Sequence[Any], tolerance: float
 ) -> None:
     """Results of two ways to compute the same, one by one."""
-    ensure(
-        len(actual) == len(expected), f"{what}: {len(actual)} results, not {len(expected)}"
-    )
+    ensure(len(actual) == len(expected), f"{what}: {len(actual)} results, not {len(expected)}")
     for i, (a, b) in enumerate(zip(actual, expected, strict=True)):
         ensure_close(f"{what}, result {i}", a, b, tolerance)

@@ -22,7 +22,7 @@ from evergrad.core.shapes import Shape, TensorType, contiguous_strides, tensor_t
 from evergrad.core.tensor import Tensor
 from evergrad.memory import pool
 from evergrad.ops.movement import reshape, to_front
-from evergrad.ops.windows import Windows
+from evergrad.ops.sliding import Windows
 
 
 def _lead(x: Any, windows: Windows) -> Shape:
@@ -80,7 +80,7 @@ def _max_pool_jvp(tangents: Any, out: Tensor, x: Tensor, *, windows: Windows) ->
 
 def picked_at(x: Tensor, places: Tensor, rank: int) -> Tensor:
     """The elements at places that count through the last ``rank`` dimensions of ``x``."""
-    from evergrad.ops.scatter_rows import GATHER
+    from evergrad.ops.scatter import GATHER
 
     found = bind(GATHER, _flat(x, rank), _flat(places, rank), dim=x.ndim - rank)
     return reshape(found, places._type.shape)
@@ -88,7 +88,7 @@ def picked_at(x: Tensor, places: Tensor, rank: int) -> Tensor:
 
 def spread_to(g: Tensor, places: Tensor, size: Shape) -> Tensor:
     """Zeros with ``g`` added at places that count through dimensions of ``size``."""
-    from evergrad.ops.scatter_rows import SCATTER_SUM
+    from evergrad.ops.scatter import SCATTER_SUM
 
     rank = len(size)
     lead = g._type.shape[: g.ndim - rank]

@@ -1,0 +1,7 @@
+"""Optimizers and schedules."""
+
+from evergrad.optim.adam import Adam, AdamW
+from evergrad.optim.optimizer import Optimizer
+from evergrad.optim.sgd import SGD
+
+__all__ = ["SGD", "Adam", "AdamW", "Optimizer"]

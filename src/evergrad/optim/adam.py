@@ -1,0 +1,115 @@
+"""Adam and AdamW."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.core.fused import FusedUpdate
+from evergrad.core.tensor import Tensor
+from evergrad.optim.optimizer import (
+    Closure,
+    Optimizer,
+    check_betas,
+    check_not_negative,
+    count_step,
+    evaluate,
+    state_like,
+    step_counter,
+)
+
+
+def _adam(
+    p: Tensor, m: Tensor, v: Tensor, g: Tensor, step_size: Any, keep: Any, decay: Any,
+    take1: Any, beta2: Any, take2: Any, root: Any, eps: Any, *, maximize: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """``keep`` is what decoupled decay leaves of p, ``decay`` what coupled decay adds to g."""
+    g = (-g if maximize else g) + p * decay
+    m = m + (g - m) * take1
+    v = v * beta2 + g * g * take2
+    return p * keep - m / (v.sqrt() / root + eps) * step_size, m, v
+
+
+def _amsgrad(
+    p: Tensor, m: Tensor, v: Tensor, top: Tensor, g: Tensor, step_size: Any, keep: Any, decay: Any,
+    take1: Any, beta2: Any, take2: Any, root: Any, eps: Any, *, maximize: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    from evergrad.ops.elementwise import maximum
+
+    g = (-g if maximize else g) + p * decay
+    m = m + (g - m) * take1
+    v = v * beta2 + g * g * take2
+    top = maximum(top, v)
+    return p * keep - m / (top.sqrt() / root + eps) * step_size, m, v, top
+
+
+_UPDATES = {
+    (amsgrad, maximize): FusedUpdate(formula, writes, maximize=maximize)
+    for amsgrad, formula, writes in ((False, _adam, 3), (True, _amsgrad, 4))
+    for maximize in (False, True)
+}
+
+
+class Adam(Optimizer):
+    """Steps scaled by running means of the gradient and of its square."""
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 0, amsgrad: bool = False, *,
+        foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
+        differentiable: bool = False, fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+    ) -> None:  # fmt: skip
+        check_not_negative(learning_rate=lr, epsilon=eps, weight_decay=weight_decay)
+        check_betas(betas)
+        super().__init__(params, {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
+            "maximize": maximize, "foreach": foreach, "capturable": capturable,
+            "differentiable": differentiable, "fused": fused,
+            "decoupled_weight_decay": decoupled_weight_decay,
+        })  # fmt: skip
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """Update the parameters once."""
+        loss = evaluate(closure)
+        for group in self.param_groups:
+            for parameter, grad, state in self.with_grad(group):
+                self._update_one(parameter, grad, state, group)
+        return loss
+
+    def _update_one(self, p: Tensor, grad: Tensor, state: Any, group: dict[str, Any]) -> None:
+        if not state:
+            state["step"] = step_counter()
+            state["exp_avg"] = state_like(p)
+            state["exp_avg_sq"] = state_like(p)
+            if group["amsgrad"]:
+                state["max_exp_avg_sq"] = state_like(p)
+        step = count_step(state)
+        lr, eps, decay = group["lr"], group["eps"], group["weight_decay"]
+        beta1, beta2 = group["betas"]
+        decoupled = group["decoupled_weight_decay"]
+        tensors = [p, state["exp_avg"], state["exp_avg_sq"]]
+        if group["amsgrad"]:
+            tensors.append(state["max_exp_avg_sq"])
+        _UPDATES[group["amsgrad"], group["maximize"]](
+            [*tensors, grad],
+            lr / (1 - beta1**step),
+            1 - lr * decay if decoupled else 1.0,
+            0.0 if decoupled else decay,
+            1 - beta1, beta2, 1 - beta2, (1 - beta2**step) ** 0.5, eps,
+        )  # fmt: skip
+
+
+class AdamW(Adam):
+    """Adam whose weight decay does not pass through the running means."""
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *,
+        maximize: bool = False, foreach: bool | None = None, capturable: bool = False,
+        differentiable: bool = False, fused: bool | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize,
+            capturable=capturable, differentiable=differentiable, fused=fused,
+            decoupled_weight_decay=True,
+        )  # fmt: skip

@@ -1,0 +1,315 @@
+"""What all optimizers share: parameter groups, state, saving and loading, hooks.
+
+A subclass states its update as a formula (:class:`~evergrad.core.fused.FusedUpdate`) and calls it
+for each parameter that has a gradient.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
+from typing import Any
+
+from evergrad.core.node import RemovableHandle
+from evergrad.core.state import using
+from evergrad.core.tensor import Tensor
+from evergrad.memory.ledger import OPTIMIZER
+
+Closure = Callable[[], Any]
+
+# Accepted so that PyTorch programs run; there is one implementation of each optimizer here.
+IMPLEMENTATION_FLAGS = ("foreach", "maximize", "capturable", "differentiable", "fused")
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _Required()
+
+
+class Optimizer:
+    """Base class of all optimizers."""
+
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        if isinstance(params, Tensor):
+            raise TypeError(
+                "params argument given to the optimizer should be an iterable of Tensors or dicts, "
+                "but got a Tensor; put it in a list"
+            )
+        self.defaults = defaults
+        self.state: defaultdict[Tensor, Any] = defaultdict(dict)
+        self.param_groups: list[dict[str, Any]] = []
+        self._make_hook_tables()
+        groups = list(params)
+        if not groups:
+            raise ValueError("optimizer got an empty parameter list")
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(group)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__:
+            cls.step = _with_step_hooks(cls.step)  # type: ignore[method-assign]
+
+    def _make_hook_tables(self) -> None:
+        self._step_pre: dict[int, Callable[..., Any]] = {}
+        self._step_post: dict[int, Callable[..., Any]] = {}
+        self._state_hooks: dict[str, dict[int, Callable[..., Any]]] = {
+            name: {} for name in ("save_pre", "save_post", "load_pre", "load_post")
+        }
+
+    # -- parameters -------------------------------------------------------------------------
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters with options of their own."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        group = dict(param_group)
+        params = group["params"]
+        if isinstance(params, Tensor):
+            params = [params]
+        elif isinstance(params, set):
+            raise TypeError(
+                "optimizer parameters need to be organized in ordered collections, but the ordering "
+                "of tensors in sets will change between runs. Please use a list instead."
+            )
+        entries = list(params)
+        named = [e for e in entries if isinstance(e, tuple)]
+        if named:
+            group["param_names"] = [name for name, _ in entries]
+            entries = [tensor for _, tensor in entries]
+        for tensor in entries:
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(tensor).__name__}")
+            if not tensor.is_leaf and not self.defaults.get("differentiable"):
+                raise ValueError("can't optimize a non-leaf Tensor")
+        group["params"] = entries
+        for name, default in self.defaults.items():
+            if default is required and name not in group:
+                raise ValueError(
+                    f"parameter group didn't specify a value of required optimization parameter {name}"
+                )
+            group.setdefault(name, default)
+        known = {id(p) for g in self.param_groups for p in g["params"]}
+        if any(id(p) in known for p in entries):
+            raise ValueError("some parameters appear in more than one parameter group")
+        self.param_groups.append(group)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or set them to zero."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter._grad is None:
+                    continue
+                if set_to_none:
+                    parameter._grad = None
+                else:
+                    parameter._grad.detach_().zero_()
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """Update the parameters once."""
+        raise NotImplementedError
+
+    def with_grad(self, group: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor, dict[str, Any]]]:
+        """Each parameter of a group that has a gradient, with the gradient and its state."""
+        for parameter in group["params"]:
+            if parameter._grad is not None:
+                yield parameter, parameter._grad, self.state[parameter]
+
+    # -- saving and loading -----------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state and the options, with parameters replaced by their numbers."""
+        for hook in list(self._state_hooks["save_pre"].values()):
+            hook(self)
+        numbers: dict[int, int] = {}
+        groups = []
+        for group in self.param_groups:
+            packed = {key: value for key, value in group.items() if key != "params"}
+            for parameter in group["params"]:
+                numbers.setdefault(id(parameter), len(numbers))
+            packed["params"] = [numbers[id(p)] for p in group["params"]]
+            groups.append(packed)
+        state = {
+            (numbers[id(key)] if isinstance(key, Tensor) else key): value
+            for key, value in self.state.items()
+        }
+        result = {"state": state, "param_groups": groups}
+        for hook in list(self._state_hooks["save_post"].values()):
+            changed = hook(self, result)
+            result = result if changed is None else changed
+        return result
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a saved state; the options come from it, the parameters stay."""
+        given = dict(state_dict)
+        for hook in list(self._state_hooks["load_pre"].values()):
+            changed = hook(self, given)
+            given = given if changed is None else changed
+        groups, saved = self.param_groups, deepcopy(given["param_groups"])
+        if len(groups) != len(saved):
+            raise ValueError("loaded state dict has a different number of parameter groups")
+        if any(len(a["params"]) != len(b["params"]) for a, b in zip(groups, saved, strict=True)):
+            raise ValueError(
+                "loaded state dict contains a parameter group that doesn't match the size of "
+                "optimizer's group"
+            )
+        own = [p for group in groups for p in group["params"]]
+        by_number = dict(zip((n for group in saved for n in group["params"]), own, strict=True))
+        state: defaultdict[Any, Any] = defaultdict(dict)
+        for key, value in given["state"].items():
+            parameter = by_number.get(key)
+            state[key if parameter is None else parameter] = _fitted(value, parameter)
+        for mine, theirs in zip(groups, saved, strict=True):
+            theirs["params"] = mine["params"]
+            if "param_names" in mine:
+                theirs.setdefault("param_names", mine["param_names"])
+        self.__setstate__({"state": state, "param_groups": saved})
+        for hook in list(self._state_hooks["load_post"].values()):
+            hook(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "defaults": self.defaults, "state": self.state, "param_groups": self.param_groups,
+        }  # fmt: skip
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if "_step_pre" not in self.__dict__:
+            self._make_hook_tables()
+        for group in self.param_groups:
+            for name, default in self.defaults.items():
+                group.setdefault(name, default)
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for i, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {i}")
+            lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
+        return "\n".join([*lines, ")"])
+
+    # -- hooks ------------------------------------------------------------------------------
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(optimizer, args, kwargs)`` before each step."""
+        return RemovableHandle(self._step_pre, hook)
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call ``hook(optimizer, args, kwargs)`` after each step."""
+        return RemovableHandle(self._step_post, hook)
+
+    def register_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        return RemovableHandle(self._state_hooks["save_pre"], hook)
+
+    def register_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        return RemovableHandle(self._state_hooks["save_post"], hook)
+
+    def register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        return RemovableHandle(self._state_hooks["load_pre"], hook)
+
+    def register_load_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        return RemovableHandle(self._state_hooks["load_post"], hook)
+
+
+def _with_step_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(step)
+    def wrapper(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        for hook in list(self._step_pre.values()):
+            changed = hook(self, args, kwargs)
+            if changed is not None:
+                args, kwargs = changed
+        result = step(self, *args, **kwargs)
+        for hook in list(self._step_post.values()):
+            hook(self, args, kwargs)
+        return result
+
+    return wrapper
+
+
+def _fitted(value: Any, parameter: Tensor | None) -> Any:
+    """A loaded state entry as a copy in the parameter's element type; counters keep theirs."""
+    if isinstance(value, Tensor):
+        return _own_copy(value, parameter)
+    if isinstance(value, dict):
+        return {
+            k: (v.detach().clone() if k == "step" and isinstance(v, Tensor) else _fitted(v, parameter))
+            for k, v in value.items()
+        }
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+        return type(value)(_fitted(v, parameter) for v in value)  # type: ignore[call-arg]
+    return value
+
+
+def _own_copy(value: Tensor, parameter: Tensor | None) -> Tensor:
+    fresh = value.detach().clone()
+    if parameter is not None and parameter.is_floating_point():
+        fresh = fresh.to(parameter.dtype)
+    fresh._storage.tag(OPTIMIZER)
+    return fresh  # type: ignore[no-any-return]
+
+
+def evaluate(closure: Closure | None) -> Any:
+    """The loss a closure computes, with gradients on."""
+    if closure is None:
+        return None
+    with using(grad=True):
+        return closure()
+
+
+def state_like(parameter: Tensor, value: float = 0.0) -> Tensor:
+    """A state tensor of a parameter's shape and type, counted as optimizer state."""
+    from evergrad.ops.creation import full_like
+
+    made = full_like(parameter.detach(), value)
+    made._storage.tag(OPTIMIZER)
+    return made
+
+
+def step_counter(value: float = 0.0) -> Tensor:
+    """The number of steps so far, as PyTorch keeps it: a float32 tensor."""
+    from evergrad.core.dtypes import float32
+    from evergrad.ops.creation import scalar_tensor
+
+    made = scalar_tensor(value, dtype=float32)
+    made._storage.tag(OPTIMIZER)
+    return made  # type: ignore[no-any-return]
+
+
+def count_step(state: dict[str, Any]) -> Any:
+    """Advance the counter; gives the new number (or, while tracing, the tensor)."""
+    step = state["step"]
+    if isinstance(step, Tensor):
+        with using(grad=False):
+            step += 1
+        from evergrad.core.state import STATE
+
+        return step.item() if STATE.get().trace is None else step
+    state["step"] = step + 1
+    return state["step"]
+
+
+def check_not_negative(**values: Any) -> None:
+    """Refuse negative options by name."""
+    for name, value in values.items():
+        if not isinstance(value, Tensor) and not value >= 0.0:
+            raise ValueError(f"Invalid {name.replace('_', ' ')} value: {value}")
+
+
+def check_betas(betas: tuple[float, float]) -> None:
+    for i, beta in enumerate(betas):
+        if not isinstance(beta, Tensor) and not 0.0 <= beta < 1.0:
+            raise ValueError(f"Invalid beta parameter at index {i}: {beta}")

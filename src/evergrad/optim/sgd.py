@@ -1,0 +1,79 @@
+"""Stochastic gradient descent, with momentum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.core.fused import FusedUpdate
+from evergrad.core.tensor import Tensor
+from evergrad.optim.optimizer import (
+    Closure,
+    Optimizer,
+    check_not_negative,
+    evaluate,
+    state_like,
+)
+
+
+def _plain(p: Tensor, g: Tensor, lr: Any, weight_decay: Any, *, maximize: bool) -> Tensor:
+    g = (-g if maximize else g) + p * weight_decay
+    return p - g * lr
+
+
+def _momentum(
+    p: Tensor, buffer: Tensor, g: Tensor, lr: Any, weight_decay: Any, momentum: Any,
+    taken: Any, *, maximize: bool, nesterov: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The first gradient is taken whole: ``taken`` is then 1 and the buffer still zero."""
+    g = (-g if maximize else g) + p * weight_decay
+    buffer = buffer * momentum + g * taken
+    return p - ((g + buffer * momentum) if nesterov else buffer) * lr, buffer
+
+
+_UPDATES: dict[Any, FusedUpdate] = {}
+
+
+def _update(formula: Any, writes: int, **options: Any) -> FusedUpdate:
+    key = (formula, *options.items())
+    if key not in _UPDATES:
+        _UPDATES[key] = FusedUpdate(formula, writes, **options)
+    return _UPDATES[key]
+
+
+class SGD(Optimizer):
+    """``p -= lr * g``, with momentum, dampening, weight decay and Nesterov's look-ahead."""
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-3, momentum: float = 0, dampening: float = 0,
+        weight_decay: float = 0, nesterov: bool = False, *, maximize: bool = False,
+        foreach: bool | None = None, differentiable: bool = False, fused: bool | None = None,
+    ) -> None:  # fmt: skip
+        check_not_negative(learning_rate=lr, momentum=momentum, weight_decay=weight_decay)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        super().__init__(params, {
+            "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
+            "nesterov": nesterov, "maximize": maximize, "foreach": foreach,
+            "differentiable": differentiable, "fused": fused,
+        })  # fmt: skip
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """Update the parameters once."""
+        loss = evaluate(closure)
+        for group in self.param_groups:
+            for parameter, grad, state in self.with_grad(group):
+                self._update_one(parameter, grad, state, group)
+        return loss
+
+    def _update_one(self, p: Tensor, grad: Tensor, state: Any, group: dict[str, Any]) -> None:
+        maximize, lr, decay = group["maximize"], group["lr"], group["weight_decay"]
+        if group["momentum"] == 0:
+            _update(_plain, 1, maximize=maximize)((p, grad), lr, decay)
+            return
+        buffer = state.get("momentum_buffer")
+        taken = 1 - group["dampening"]
+        if buffer is None:
+            buffer, taken = state_like(p), 1.0
+            state["momentum_buffer"] = buffer
+        update = _update(_momentum, 2, maximize=maximize, nesterov=group["nesterov"])
+        update((p, buffer, grad), lr, decay, group["momentum"], taken)

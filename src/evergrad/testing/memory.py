@@ -1,0 +1,144 @@
+"""Checks of memory: where inputs lie, what is written, what is shared, and what is left behind."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+import evergrad
+from evergrad.core.state import using
+from evergrad.core.storage import checksum
+from evergrad.core.tensor import Tensor, from_array
+from evergrad.func import vjp
+from evergrad.memory.ledger import LEDGER
+from evergrad.ops.movement import permute, slice_dim
+from evergrad.testing.samples import Sample
+from evergrad.testing.subject import (
+    Array,
+    Subject,
+    arrays_of,
+    as_tensors,
+    ensure,
+    ensure_all_close,
+    is_continuous,
+    random_like,
+)
+
+
+def _transposed(array: Array) -> Tensor:
+    """The same elements with the first dimension innermost in memory."""
+    order = tuple(reversed(range(array.ndim)))
+    return permute(from_array(np.ascontiguousarray(array.transpose(order))), order)
+
+
+def _strided(array: Array) -> Tensor:
+    """The same elements, every other one of a larger buffer."""
+    buffer = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
+    buffer[..., ::2] = array
+    return slice_dim(from_array(buffer), array.ndim - 1, 0, buffer.shape[-1], 2)
+
+
+def _offset(array: Array) -> Tensor:
+    """The same elements, further back in a larger buffer."""
+    buffer = np.concatenate([array[:1], array, array[:1]])
+    return slice_dim(from_array(buffer), 0, len(buffer) - 1 - len(array), len(buffer) - 1)
+
+
+_LAYOUTS = (_transposed, _strided, _offset)
+
+
+def check_strides(sample: Sample) -> None:
+    """Where the elements lie in memory changes neither the result nor the gradient."""
+    subject = Subject(sample)
+    plain = subject.tensors()
+    expected = arrays_of(subject.seeded_call, *plain)
+    expected_gradients = _gradients(subject, plain)
+    for layout in _LAYOUTS:
+        laid = [layout(a) if a.ndim else from_array(a.copy()) for a in subject.arrays]
+        what = f"{sample} on inputs {layout.__name__[1:]}"
+        found = arrays_of(subject.seeded_call, *laid)
+        ensure_all_close(what, found, expected, sample.tolerance)
+        gradients = _gradients(subject, laid)
+        ensure_all_close(f"{what}, gradient", gradients, expected_gradients, sample.tolerance)
+
+
+def _gradients(subject: Subject, tensors: list[Tensor]) -> list[Array]:
+    """Gradients with a cotangent that is one number expanded, as ``sum().backward()`` gives."""
+    if not (subject.row.differentiable and subject.active):
+        return []
+
+    def function(*points: Tensor) -> tuple[Tensor, ...]:
+        given = list(tensors)
+        for k, point in zip(subject.active, points, strict=True):
+            given[k] = point
+        return tuple(out for out in subject.seeded_call(*given) if is_continuous(out))
+
+    outputs, pullback = vjp(function, *[tensors[k] for k in subject.active])
+    cotangents = [evergrad.ones((), dtype=out.dtype).expand(out.shape) for out in outputs]
+    return [np.array(g.array()) for g in pullback(tuple(cotangents))]
+
+
+def check_purity(sample: Sample) -> None:
+    """Inputs stay as they are; results share their memory only where the row says so."""
+    subject = Subject(sample)
+    tensors = subject.tensors()
+    before = [checksum(t.array()) for t in tensors]
+    held = LEDGER.live
+    with using(grad=False):
+        results = subject.seeded_call(*tensors)
+    taken = LEDGER.live - held
+    ensure([checksum(t.array()) for t in tensors] == before, f"{sample}: an input was changed")
+    ensure(all(t._version == 0 for t in tensors), f"{sample}: an input was written to")
+    shared = any(np.shares_memory(o.array(), t.array()) for o in results for t in tensors)
+    if not subject.row.alias:
+        ensure(not shared, f"{sample}: a result lies in the memory of an input; the row is no view")
+    elif tensors and subject.row.alias != "reshape":
+        empty = all(o.numel() == 0 for o in results)
+        ensure(taken == 0, f"{sample}: the row is a view, but took {taken} bytes")
+        ensure(shared or empty, f"{sample}: the row is a view, but shares no memory")
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+_ORDERS = 3
+
+
+def check_leaks(sample: Sample) -> None:
+    """Reference counts alone free the graph of a call and of its derivatives up to the third."""
+    subject = Subject(sample)
+    orders = _ORDERS if subject.row.differentiable and subject.active else 0
+    _differentiate(subject, orders)  # fills the caches of rules and plans
+    with _without_collector():
+        for order in range(orders + 1):
+            live, count = LEDGER.live, LEDGER.count
+            _differentiate(subject, order)
+            ensure(
+                LEDGER.live == live and LEDGER.count == count,
+                f"{sample}: {LEDGER.live - live} bytes in {LEDGER.count - count} storages are left "
+                f"after derivatives of order {order}",
+            )
+
+
+def _differentiate(subject: Subject, order: int) -> None:
+    points = [p.requires_grad_() for p in subject.points()]
+    results = [out for out in subject.function(*points) if out.requires_grad]
+    for _ in range(order):
+        if not results:
+            return
+        cotangents = as_tensors(random_like([out.array() for out in results], seed=6))
+        found = evergrad.autograd.grad(
+            results, points, cotangents, create_graph=True, allow_unused=True
+        )
+        results = [g for g in found if g is not None and g.requires_grad]
