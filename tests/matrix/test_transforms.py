@@ -25,3 +25,8 @@ def test_vmap(sample: Sample) -> None:
 @cases_of("trace")
 def test_trace(sample: Sample) -> None:
     run("trace", sample)
+
+
+@cases_of("traced_gradient")
+def test_traced_gradient(sample: Sample) -> None:
+    run("traced_gradient", sample)

@@ -444,9 +444,7 @@ def _adopt(array: np.ndarray[Any, Any], owned: bool) -> Tensor:
     base = array.base
     whole = base is None or getattr(base, "nbytes", 0) <= 1.25 * array.nbytes + 8192
     if not (owned and whole and array.flags.c_contiguous):
-        copy = pool.empty(array.shape, array.dtype)
-        np.copyto(copy, array)
-        array = copy
+        array = pool.copy(array)
     grad = from_array(array)
     grad._storage.tag(GRADIENT)
     return grad

@@ -196,6 +196,17 @@ def _evaluator(
     out_types: tuple[TensorType, ...],
 ) -> Callable[..., Any]:
     """``op.eval`` made fit for these types: a plain ufunc where nothing needs to be added."""
+    run = _plain_evaluator(op, attrs, types, operands, out_types)
+    return _into_pool(run) if config.POISON and not op.alias else run
+
+
+def _plain_evaluator(
+    op: Op,
+    attrs: Attrs,
+    types: tuple[ArgType, ...],
+    operands: tuple[TensorType, ...],
+    out_types: tuple[TensorType, ...],
+) -> Callable[..., Any]:
     function = op.eval
     run: Callable[..., Any] = function
     if attrs:
@@ -214,7 +225,7 @@ def _evaluator(
         return _through_float32(run, out_types)
     if op.outputs == 1 and op.takes_out:
         out = out_types[0]
-        if not out.shape or out.nbytes >= config.POOL_MIN_BYTES or config.POISON:
+        if not out.shape or out.nbytes >= config.POOL_MIN_BYTES:
             return _into_fresh(run, out.shape, out.dtype.np)
     elif op.outputs == 1 and not op.alias:
         return _as_array(run, out_types[0].dtype.np)
@@ -269,10 +280,23 @@ def _through_float32(
 def _into_fresh(
     function: Callable[..., Any], shape: tuple[int, ...], numpy_type: np.dtype[Any]
 ) -> Callable[..., Any]:
-    empty = pool.empty
+    allocate = pool.allocator(shape, numpy_type)
 
     def run(*arrays: Any) -> Any:
-        return function(*arrays, out=empty(shape, numpy_type))
+        return function(*arrays, out=allocate())
+
+    return run
+
+
+def _into_pool(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Move results into memory that is poisoned when it is released."""
+
+    def moved(array: Array) -> Array:
+        return pool.copy(array) if array.flags.c_contiguous else array
+
+    def run(*arrays: Any, **extra: Any) -> Any:
+        result = function(*arrays, **extra)
+        return tuple(map(moved, result)) if isinstance(result, tuple) else moved(result)
 
     return run
 

@@ -11,10 +11,11 @@ No lock is needed: taking from and putting into a list are atomic.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import mmap
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,10 @@ from evergrad.memory.ledger import LEDGER
 Array = np.ndarray[Any, Any]
 Memory = mmap.mmap | bytearray
 
-_PAGE = mmap.PAGESIZE
+_PAGE_BITS = mmap.PAGESIZE.bit_length() - 1
+_SMALL_BITS = 6
 # Where one fault can bring a whole huge page, the system is asked for it.
 _HUGE_PAGE = 1 << 21
-_SMALL_GRAIN = 64
 
 _BYTE = np.dtype(np.uint8)
 
@@ -43,15 +44,18 @@ class Block(np.ndarray[Any, Any]):
 
     def __del__(self) -> None:
         memory = self.base
-        if not isinstance(memory, (mmap.mmap, bytearray)):
+        if memory.__class__ is not mmap.mmap and memory.__class__ is not bytearray:
             return  # not a block itself but an array that NumPy derived from one
         if config.POISON:
             self.fill(0xA5)
-        size = len(memory)
+        size = self.size
         # Nothing between the question and the answer lets another thread run.
         if LEDGER.pooled + size <= config.POOL_CAP_BYTES:
             LEDGER.pooled += size
             _free[size].append(memory)
+
+
+_new_block = Block.__new__
 
 
 def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
@@ -65,15 +69,41 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         LEDGER.pooled -= size
     except (KeyError, IndexError):
         memory = _obtain(size)
-    block = Block.__new__(Block, size, _BYTE, memory)
-    return np.ndarray(shape, dtype, block)
+    return np.ndarray(shape, dtype, _new_block(Block, size, _BYTE, memory))
+
+
+def allocator(shape: Sequence[int], dtype: np.dtype[Any]) -> Callable[[], Array]:
+    """A function that gives what :func:`empty` would, with all questions answered beforehand."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes < config.POOL_MIN_BYTES and not (config.POISON and nbytes):
+        return functools.partial(np.empty, shape, dtype)
+    size = _size_class(nbytes)
+    memories = _free.setdefault(size, [])
+    array, new_block = np.ndarray, _new_block
+
+    def allocate() -> Array:
+        try:
+            memory = memories.pop()
+            LEDGER.pooled -= size
+        except IndexError:
+            memory = _obtain(size)
+        return array(shape, dtype, new_block(Block, size, _BYTE, memory))
+
+    return allocate
+
+
+def copy(array: Array) -> Array:
+    """A contiguous copy; from the pool if it is large."""
+    out = empty(array.shape, array.dtype)
+    np.copyto(out, array)
+    return out
 
 
 def _size_class(nbytes: int) -> int:
     """Round up to an eighth of the power of two below: at most 12.5 % is lost, and sizes repeat."""
-    grain = _PAGE if nbytes >= config.POOL_MIN_BYTES else _SMALL_GRAIN
-    step = max(grain, 1 << max(nbytes.bit_length() - 4, 0))
-    return -(-nbytes // step) * step
+    least = _PAGE_BITS if nbytes >= config.POOL_MIN_BYTES else _SMALL_BITS
+    bits = max(nbytes.bit_length() - 4, least)
+    return -(-nbytes >> bits) << bits
 
 
 def _obtain(size: int) -> Memory:
@@ -105,15 +135,21 @@ def _map(size: int) -> Memory:
         raise MemoryError(f"the system has no {size:,} bytes to give: {error}") from None
 
 
-def _drop_idle() -> int:
-    """Give back one buffer of the size that has most bytes idle; how many bytes that were."""
-    idle, size = max(((len(memories) * size, size) for size, memories in list(_free.items())))
-    if not idle:
-        return 0
+def _drop_idle() -> bool:
+    """Give back one buffer of the size that has most bytes idle; false if none is idle."""
+    sizes = list(_free.items())
+    idle, size = max(((len(memories) * size, size) for size, memories in sizes), default=(0, 0))
+    if idle:
+        _drop(size)
+    return idle > 0
+
+
+def _drop(size: int) -> int:
+    """Give back one buffer of this size, unless another thread was faster."""
     try:
         _free[size].pop()
-    except IndexError:  # another thread was faster, and has use for it
-        return size
+    except IndexError:
+        return 0
     LEDGER.pooled -= size
     return size
 
@@ -121,8 +157,9 @@ def _drop_idle() -> int:
 def trim() -> int:
     """Give all pooled buffers back to the system; returns how many bytes that were."""
     released = 0
-    while size := _drop_idle():
-        released += size
+    for size, memories in list(_free.items()):
+        while memories:
+            released += _drop(size)
     _return_free_heap()
     return released
 

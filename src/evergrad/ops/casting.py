@@ -5,6 +5,7 @@ Everything here that converts goes through the one row ``cast``, so gradients fo
 
 from __future__ import annotations
 
+import builtins
 import warnings
 from typing import Any
 
@@ -171,6 +172,16 @@ def result_type(tensor1: Any, tensor2: Any) -> dtype:
 def is_tensor(obj: Any) -> bool:
     """Whether the object is a tensor."""
     return isinstance(obj, Tensor)
+
+
+@expose(method=False, out=False)
+def typename(obj: Any) -> str:
+    """The old name of a tensor's type, or the class of any other object."""
+    if isinstance(obj, Tensor):
+        return str(type(obj))
+    kind = obj if isinstance(obj, builtins.type) else obj.__class__
+    module = "" if kind.__module__ == "builtins" else kind.__module__ + "."
+    return f"{module}{kind.__qualname__}"
 
 
 def _question(name: str) -> None:

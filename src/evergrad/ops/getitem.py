@@ -24,7 +24,7 @@ from evergrad.ops.elementwise import WHERE
 from evergrad.ops.index_arguments import number_as
 from evergrad.ops.index_rows import INDEX
 from evergrad.ops.indexing import is_mask, places_of, require_index_fits, shape_at, write_at
-from evergrad.ops.movement import PERMUTE, RESHAPE, SLICE, expand, reshape
+from evergrad.ops.movement import EXPAND, PERMUTE, RESHAPE, SLICE, expand, reshape
 from evergrad.ops.public import NUMBERS
 
 # A list that is longer than this is always one index, never several.
@@ -42,10 +42,10 @@ def _place(item: int, extent: int, dim: int) -> int:
 
 
 def _bounds(item: slice, extent: int) -> tuple[int, int, int]:
-    start, stop, step = item.indices(extent)
+    bounds = start, stop, step = item.indices(extent)
     if step < 0:
         raise ValueError("step must be greater than zero")
-    return start, max(start, stop), step
+    return bounds if start <= stop else (start, start, step)
 
 
 # -- reading an index ---------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def _list_as_index(item: Any) -> Tensor:
 def _items(index: Any) -> Sequence[Any]:
     """An index as a sequence of items; a list of more than numbers is one, as in PyTorch."""
     if index.__class__ is tuple:
-        return index  # type: ignore[no-any-return]
+        return index
     if isinstance(index, list) and len(index) < _LONGEST_TUPLE:
         several = (Tensor, np.ndarray, list, tuple, range, slice)
         if any(i is None or i is Ellipsis or isinstance(i, several) for i in index):
@@ -226,11 +226,27 @@ def _grouped(view: Tensor, picks: Sequence[tuple[int, Tensor]]) -> tuple[Tensor,
     return view, places, start
 
 
+def _plain_slices(index: Any, shape: Shape) -> tuple[Any, ...] | None:
+    """The slices of an index of numbers and slices alone, the common case; else ``None``."""
+    items = index if index.__class__ is tuple else (index,)
+    if len(items) > len(shape):
+        return None
+    slices: list[Any] = []
+    for item, extent in zip(items, shape, strict=False):
+        if item.__class__ is slice:
+            slices.append(_bounds(item, extent))
+        elif item.__class__ is int and -extent <= item < extent:
+            slices.append(item + extent if item < 0 else item)
+        else:
+            return None
+    return tuple(slices)
+
+
 def getitem(self: Tensor, index: Any) -> Tensor:
     """The part of a tensor that an index names: a view for slices, a copy for index tensors."""
-    if index.__class__ is int and self._type.shape:
-        extent = self._type.shape[0]
-        return bind(SLICE, self, slices=(_place(index, extent, 0),))  # type: ignore[no-any-return]
+    slices = _plain_slices(index, self._type.shape)
+    if slices is not None:
+        return bind(SLICE, self, slices=slices)  # type: ignore[no-any-return]
     reader = _read(self, index)
     view = reader.view(self)
     if not reader.picks:
@@ -248,6 +264,10 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     """Write to the part of a tensor that an index names."""
     if not isinstance(value, Tensor):
         value = _as_number(self, value)
+    slices = _plain_slices(index, self._type.shape)
+    if slices is not None:
+        _write_view(bind(SLICE, self, slices=slices), value)
+        return
     reader = _read(self, index)
     view = reader.view(self)
     picks = reader.picks
@@ -278,13 +298,12 @@ def _write_view(view: Tensor, value: Any) -> None:
     shape = view._type.shape
     if not isinstance(value, Tensor):
         value = bind(FULL, value, size=(), dtype=view.dtype)
+        value = bind(EXPAND, value, shape=shape) if shape else value
     elif _same_elements(view, value):
         return
-    else:
-        value = cast(_without_leading_ones(value, len(shape)), view.dtype)
-    if value._type.shape != shape:
-        value = expand(value, shape)
-    assign(view, value)
+    elif value._type.shape != shape:
+        value = expand(_without_leading_ones(value, len(shape)), shape)
+    assign(view, cast(value, view.dtype))
 
 
 def _without_leading_ones(value: Tensor, rank: int) -> Tensor:
@@ -332,10 +351,10 @@ def _contains(self: Tensor, element: Any) -> bool:
             "Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
             f"{type(element)}."
         )
-    return bool((self == element).any())  # type: ignore[attr-defined]
+    return bool((self == element).any())
 
 
 Tensor.__getitem__ = getitem  # type: ignore[method-assign]
 Tensor.__setitem__ = setitem  # type: ignore[method-assign]
-Tensor.__iter__ = _iterate  # type: ignore[attr-defined]
-Tensor.__contains__ = _contains  # type: ignore[attr-defined]
+setattr(Tensor, "__iter__", _iterate)  # noqa: B010 - unknown to the type checker
+setattr(Tensor, "__contains__", _contains)  # noqa: B010

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,19 +18,22 @@ from evergrad.core.bind import interpret
 from evergrad.core.generators import manual_seed
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.state import using
-from evergrad.core.tensor import from_array
+from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.trace import Graph
 from evergrad.core.transforms import trace, vmap
 from evergrad.testing.derivatives import (
     check_gradient,
     check_mixed_orders,
     check_second_gradient,
     check_transpose,
+    first_gradient,
 )
 from evergrad.testing.memory import check_leaks, check_purity, check_strides
 from evergrad.testing.samples import Sample, all_samples
 from evergrad.testing.subject import (
     SEED,
     Array,
+    Function,
     Subject,
     arrays_of,
     as_tensors,
@@ -146,25 +150,33 @@ def _loop(subject: Subject, dims: list[int | None]) -> tuple[list[list[Array]], 
 def check_trace(sample: Sample) -> None:
     """The traced program is well formed, holds the row, and computes the very same bits."""
     subject = Subject(sample)
-    tensors = subject.tensors()
-    expected = arrays_of(subject.seeded_call, *tensors)
-    with using(grad=False):
-        traced = trace(subject.call, [t._type for t in tensors])
-    traced.graph.check()
+    graph = _check_program(f"{sample}", subject.call, subject.tensors())
     ensure(
-        any(eqn.op.name == sample.row for eqn in traced.graph.equations),
-        f"{sample}: the call never comes to the row {sample.row!r}:\n{traced.graph}",
+        any(eqn.op.name == sample.row for eqn in graph.equations),
+        f"{sample}: the call never comes to the row {sample.row!r}:\n{graph}",
     )
-    smaller = traced.graph.without_dead_code()
-    smaller.check()
-    for graph in (traced.graph, smaller):
+
+
+def check_traced_gradient(sample: Sample) -> None:
+    """So does the traced program of the gradient."""
+    function, points = first_gradient(Subject(sample))
+    _check_program(f"the gradient of {sample}", function, points)
+
+
+def _check_program(what: str, function: Function, tensors: list[Tensor]) -> Graph:
+    manual_seed(SEED)
+    expected = arrays_of(function, *tensors)
+    with using(grad=False):
+        graph = trace(function, [t._type for t in tensors]).graph
+    for program in (graph, graph.without_dead_code()):
+        program.check()
         manual_seed(SEED)
-        with using(grad=False):
-            found = [out.array() for out in interpret(graph, *tensors)]
+        found = arrays_of(partial(interpret, program), *tensors)
         ensure(
             len(found) == len(expected) and all(map(_identical, found, expected)),
-            f"{sample}: the traced program gives {found}, the call {expected}\n{graph}",
+            f"{what}: the traced program gives {found}, the call {expected}\n{program}",
         )
+    return graph
 
 
 def _identical(actual: Array, expected: Array) -> bool:
@@ -272,6 +284,7 @@ CHECKS = {
     "mixed_orders": Check(check_mixed_orders, _is_small),
     "vmap": Check(check_vmap, _has_arrays),
     "trace": Check(check_trace, _always),
+    "traced_gradient": Check(check_traced_gradient, has_derivative),
     "low_precision": Check(check_low_precision, _has_floats),
     "strides": Check(check_strides, _has_arrays),
     "purity": Check(check_purity, _always),

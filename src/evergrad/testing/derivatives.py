@@ -103,7 +103,7 @@ def gradient_function(function: Function, count: int) -> Function:
     return gradients
 
 
-def _first_gradient(subject: Subject) -> tuple[Function, list[Tensor]]:
+def first_gradient(subject: Subject) -> tuple[Function, list[Tensor]]:
     """The gradient as a function of points and cotangents, and where to look at it."""
     points = subject.points()
     cotangents = as_tensors(random_like(arrays_of(subject.function, *points), seed=3))
@@ -112,7 +112,7 @@ def _first_gradient(subject: Subject) -> tuple[Function, list[Tensor]]:
 
 def check_second_gradient(sample: Sample) -> None:
     """The derivative of the gradient is the slope of the gradient."""
-    function, points = _first_gradient(Subject(sample))
+    function, points = first_gradient(Subject(sample))
     _check_slopes(f"{sample} (second order)", function, points)
 
 
@@ -124,7 +124,7 @@ def check_transpose(sample: Sample) -> None:
 
 def check_mixed_orders(sample: Sample) -> None:
     """Forward over reverse and reverse over reverse give the same second derivative."""
-    function, points = _first_gradient(Subject(sample))
+    function, points = first_gradient(Subject(sample))
     _check_transpose(f"{sample} (second order)", function, points)
 
 

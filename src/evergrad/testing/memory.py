@@ -44,7 +44,8 @@ def _strided(array: Array) -> Tensor:
 def _offset(array: Array) -> Tensor:
     """The same elements, further back in a larger buffer."""
     buffer = np.concatenate([array[:1], array, array[:1]])
-    return slice_dim(from_array(buffer), 0, len(buffer) - 1 - len(array), len(buffer) - 1)
+    start = min(1, len(array))
+    return slice_dim(from_array(buffer), 0, start, start + len(array))
 
 
 _LAYOUTS = (_transposed, _strided, _offset)

@@ -1,0 +1,140 @@
+"""What the linear-algebra modules share: the namespace, checks in PyTorch's words, small helpers.
+
+Knows no decomposition. Matrices are the last two dimensions everywhere, all others are a stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.bind import bind
+from evergrad.core.shapes import Shape
+from evergrad.core.tensor import Tensor
+from evergrad.errors import LinAlgError
+from evergrad.ops.creation import arange
+from evergrad.ops.elementwise import conj, where
+from evergrad.ops.movement import DIAGONAL, DIAGONAL_SCATTER, reshape, transpose
+
+Array = np.ndarray[Any, Any]
+
+# What ``evergrad.linalg`` offers.
+LINALG: dict[str, Callable[..., Any]] = {}
+
+
+# -- checks -------------------------------------------------------------------------------------
+
+
+def check_floating(name: str, x: Tensor, *, low_precision: bool = False) -> None:
+    """Refuse integers, and (unless allowed) the 16-bit floats LAPACK has no routines for."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}(): expected a Tensor, not {type(x).__name__}")
+    if x.dtype.category < dtypes.FLOATING:
+        raise RuntimeError(
+            f"{name}: Expected a floating point or complex tensor as input. Got {x.dtype.name}"
+        )
+    if x.dtype.itemsize == 2 and not low_precision:
+        raise RuntimeError(f"{name}: Low precision dtypes not supported. Got {x.dtype.name}")
+
+
+def check_rank(name: str, x: Tensor, argument: str = "A") -> None:
+    if x.ndim < 2:
+        raise RuntimeError(
+            f"{name}: The input tensor {argument} must have at least 2 dimensions."
+        )
+
+
+def check_matrix(name: str, x: Tensor, argument: str = "A") -> None:
+    """A floating-point matrix, or a stack of them."""
+    check_floating(name, x)
+    check_rank(name, x, argument)
+
+
+def check_square_shape(name: str, x: Tensor, argument: str = "A") -> None:
+    check_rank(name, x, argument)
+    rows, columns = x._type.shape[-2:]
+    if rows != columns:
+        raise RuntimeError(
+            f"{name}: {argument} must be batches of square matrices, but they are {rows} by "
+            f"{columns} matrices"
+        )
+
+
+def check_square(name: str, x: Tensor, argument: str = "A") -> None:
+    """A floating-point square matrix, or a stack of them."""
+    check_floating(name, x)
+    check_square_shape(name, x, argument)
+
+
+def check_same_dtype(name: str, a: Tensor, b: Tensor) -> None:
+    if a.dtype is not b.dtype:
+        raise RuntimeError(
+            f"{name}: Expected A and B to have the same dtype, but found A of type "
+            f"{a.dtype.name} and B of type {b.dtype.name} instead"
+        )
+
+
+# -- matrices that a decomposition refuses ------------------------------------------------------
+
+
+def complain(name: str, info: Array, text: str) -> LinAlgError:
+    """The error for the first failure in ``info``, whose number fills the gap in ``text``."""
+    failed = int(np.flatnonzero(info)[0])
+    where_failed = f"(Batch element {failed}): " if info.ndim else ""
+    return LinAlgError(f"{name}: {where_failed}{text.format(info.flat[failed])}")
+
+
+def one_by_one(function: Callable[..., Any], shape: Shape, *stacks: Any) -> Array:
+    """A function of matrices on each element of a stack; NaN for the ones it refuses."""
+    out = np.full(shape, np.nan, stacks[0].dtype)
+    batch = shape[:-2]
+    whole = [np.broadcast_to(x, batch + x.shape[-2:]) for x in stacks]
+    for at in np.ndindex(batch):
+        try:
+            out[at] = function(*[x[at] for x in whole])
+        except np.linalg.LinAlgError:
+            continue
+    return out
+
+
+# -- small matrix helpers, in ops ---------------------------------------------------------------
+
+
+def adjoint(x: Tensor) -> Tensor:
+    """The conjugate transpose."""
+    return conj(transpose(x, -2, -1))
+
+
+def diagonal_of(x: Tensor) -> Tensor:
+    """The main diagonals."""
+    return bind(  # type: ignore[no-any-return]
+        DIAGONAL, x, offset=0, dim1=x.ndim - 2, dim2=x.ndim - 1
+    )
+
+
+def as_diagonal(x: Tensor) -> Tensor:
+    """Diagonal matrices from vectors."""
+    shape = x._type.shape
+    rank = len(shape)
+    return bind(  # type: ignore[no-any-return]
+        DIAGONAL_SCATTER, x, offset=0, dim1=rank - 1, dim2=rank, shape=(*shape, shape[-1])
+    )
+
+
+def _below(x: Tensor) -> Tensor:
+    """How far below the main diagonal each element of a matrix stands."""
+    rows, columns = x._type.shape[-2:]
+    return reshape(arange(rows), (rows, 1)) - arange(columns)
+
+
+def lower(x: Tensor, offset: int = 0) -> Tensor:
+    """The part on and below a diagonal, zeros above."""
+    return where(_below(x) >= -offset, x, 0)  # type: ignore[no-any-return]
+
+
+def upper(x: Tensor, offset: int = 0) -> Tensor:
+    """The part on and above a diagonal, zeros below."""
+    return where(_below(x) <= -offset, x, 0)  # type: ignore[no-any-return]

@@ -1,0 +1,108 @@
+"""Fit the polynomials with which special functions are evaluated, and print them as a module.
+
+    python tools/fit_special.py > src/evergrad/ops/special_tables.py
+
+Needs mpmath. Every polynomial interpolates its function at Chebyshev nodes, in 60 digits.
+"""
+
+from collections.abc import Callable, Sequence
+
+import mpmath as mp
+
+mp.mp.dps = 60
+Number = mp.mpf
+Function = Callable[[Number], Number]
+
+
+def chebyshev(f: Function, low: float, high: float, terms: int) -> list[Number]:
+    """The Chebyshev coefficients of ``f`` on an interval."""
+    centre, half = (Number(high) + low) / 2, (Number(high) - low) / 2
+    angles = [mp.pi * (k + Number(1) / 2) / terms for k in range(terms)]
+    values = [f(centre + half * mp.cos(a)) for a in angles]
+    return [
+        (2 if j else 1) * mp.fsum(v * mp.cos(j * a) for v, a in zip(values, angles)) / terms
+        for j in range(terms)
+    ]
+
+
+def powers(coefficients: Sequence[Number], low: float = -1, high: float = 1) -> list[Number]:
+    """The same polynomial by powers of the variable, lowest first."""
+    scale, offset = 2 / (Number(high) - low), -(Number(high) + low) / (Number(high) - low)
+
+    def times_t(p: list[Number]) -> list[Number]:
+        return [
+            offset * (p[i] if i < len(p) else 0) + scale * (p[i - 1] if i else 0)
+            for i in range(len(p) + 1)
+        ]
+
+    total = [Number(0)] * len(coefficients)
+    older, newer = [Number(0)], [Number(1)]
+    for j, c in enumerate(coefficients):
+        for i, v in enumerate(newer[: len(total)]):
+            total[i] += c * v
+        doubled = [(1 if j == 0 else 2) * v for v in times_t(newer)]
+        older, newer = newer, [
+            v - (older[i] if i < len(older) and j else 0) for i, v in enumerate(doubled)
+        ]
+    return total
+
+
+def erf_excess(square: Number) -> Number:
+    x = mp.sqrt(square)
+    return mp.erf(x) / x - 1
+
+
+def scaled_erfcx(t: Number) -> Number:
+    x = Number("3.75") * (1 + t) / (1 - t)
+    if x > 200:
+        tail = 1 - 1 / (2 * x**2) + 3 / (4 * x**4) - 15 / (8 * x**6) + 105 / (16 * x**8)
+        return (1 + 2 * x) * tail / (mp.sqrt(mp.pi) * x)
+    return (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x)
+
+
+def lgamma_core(t: Number) -> Number:
+    x = (t + 3) / 2
+    return mp.loggamma(x) / ((x - 1) * (x - 2))
+
+
+def bessel_near(order: int) -> Function:
+    return lambda x: mp.exp(-x) * mp.besseli(order, x) / x**order
+
+
+def bessel_far(order: int) -> Function:
+    return lambda u: mp.sqrt(8 / u) * mp.exp(-8 / u) * mp.besseli(order, 8 / u)
+
+
+TABLES: tuple[tuple[str, str, Callable[[], list[Number]]], ...] = (
+    ("ERF_NEAR", "erf(x) / x - 1 by powers of x**2, 0 <= x <= 1.",
+     lambda: powers(chebyshev(erf_excess, 0, 1, 13), 0, 1)),
+    ("ERF_NEAR_SINGLE", "The same for single precision.",
+     lambda: powers(chebyshev(erf_excess, 0, 1, 6), 0, 1)),
+    ("LOG_ERFC_SINGLE", "log(erfc(x)) by powers of x, 1 <= x <= 4, for single precision.",
+     lambda: powers(chebyshev(lambda x: mp.log(mp.erfc(x)), 1, 4, 8), 1, 4)),
+    ("ERFCX", "(1 + 2x) exp(x**2) erfc(x) by powers of t = (x - 3.75) / (x + 3.75), x >= 0.",
+     lambda: powers(chebyshev(scaled_erfcx, -1, 1, 27))),
+    ("LGAMMA", "lgamma(x) / ((x - 1) (x - 2)) by powers of t = 2x - 3, 1 <= x <= 2.",
+     lambda: powers(chebyshev(lgamma_core, -1, 1, 22))),
+    ("I0_NEAR", "Chebyshev series of exp(-x) I0(x) in x / 4 - 1, 0 <= x <= 8.",
+     lambda: chebyshev(bessel_near(0), 0, 8, 30)),
+    ("I0_FAR", "Chebyshev series of sqrt(x) exp(-x) I0(x) in 16 / x - 1, x >= 8.",
+     lambda: chebyshev(bessel_far(0), 0, 1, 26)),
+    ("I1_NEAR", "Chebyshev series of exp(-x) I1(x) / x in x / 4 - 1, 0 <= x <= 8.",
+     lambda: chebyshev(bessel_near(1), 0, 8, 30)),
+    ("I1_FAR", "Chebyshev series of sqrt(x) exp(-x) I1(x) in 16 / x - 1, x >= 8.",
+     lambda: chebyshev(bessel_far(1), 0, 1, 26)),
+)  # fmt: skip
+
+
+def main() -> None:
+    print('"""Polynomials for special functions, as fitted by ``tools/fit_special.py``."""')
+    for name, meaning, coefficients in TABLES:
+        print(f"\n# {meaning}\n{name} = (")
+        for value in coefficients():
+            print(f"    {float(value)!r},")
+        print(")")
+
+
+if __name__ == "__main__":
+    main()
