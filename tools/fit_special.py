@@ -20,7 +20,7 @@ def chebyshev(f: Function, low: float, high: float, terms: int) -> list[Number]:
     angles = [mp.pi * (k + Number(1) / 2) / terms for k in range(terms)]
     values = [f(centre + half * mp.cos(a)) for a in angles]
     return [
-        (2 if j else 1) * mp.fsum(v * mp.cos(j * a) for v, a in zip(values, angles)) / terms
+        (2 if j else 1) * mp.fdot(values, [mp.cos(j * a) for a in angles]) / terms
         for j in range(terms)
     ]
 
@@ -28,22 +28,15 @@ def chebyshev(f: Function, low: float, high: float, terms: int) -> list[Number]:
 def powers(coefficients: Sequence[Number], low: float = -1, high: float = 1) -> list[Number]:
     """The same polynomial by powers of the variable, lowest first."""
     scale, offset = 2 / (Number(high) - low), -(Number(high) + low) / (Number(high) - low)
-
-    def times_t(p: list[Number]) -> list[Number]:
-        return [
-            offset * (p[i] if i < len(p) else 0) + scale * (p[i - 1] if i else 0)
-            for i in range(len(p) + 1)
-        ]
-
     total = [Number(0)] * len(coefficients)
-    older, newer = [Number(0)], [Number(1)]
+    older, newer = [Number(0)] * len(total), [Number(1)] + [Number(0)] * (len(total) - 1)
     for j, c in enumerate(coefficients):
-        for i, v in enumerate(newer[: len(total)]):
-            total[i] += c * v
-        doubled = [(1 if j == 0 else 2) * v for v in times_t(newer)]
-        older, newer = newer, [
-            v - (older[i] if i < len(older) and j else 0) for i, v in enumerate(doubled)
-        ]
+        total = [v + c * n for v, n in zip(total, newer, strict=True)]
+        shifted = [Number(0), *newer[:-1]]
+        times_t = [scale * s + offset * n for s, n in zip(shifted, newer, strict=True)]
+        factor = 2 if j else 1
+        following = [factor * v - o for v, o in zip(times_t, older, strict=True)]
+        older, newer = newer, following
     return total
 
 

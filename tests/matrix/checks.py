@@ -67,7 +67,10 @@ def torch_call(torch: ModuleType, subject: Subject, tensors: Sequence[Any]) -> l
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         result = subject.sample.call(torch, *given)
-    return [leaf for leaf in _leaves(result) if isinstance(leaf, torch.Tensor)]
+    found = [leaf for leaf in _leaves(result) if isinstance(leaf, torch.Tensor)]
+    if any(leaf.dtype is torch.complex32 for leaf in found):
+        raise TypeError("evergrad has no complex numbers of 16-bit floats")
+    return found
 
 
 def _leaves(result: Any) -> list[Any]:

@@ -7,6 +7,7 @@ later ``backward`` all use the user's derivative and not that of the ops inside.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,7 +34,8 @@ class FunctionCtx:
         self._dirty: tuple[Tensor, ...] = ()
         self._without_grad: tuple[Tensor, ...] = ()
         self._materialize = True
-        self._node: Any = None
+        # Gives the node. It holds this object, so it is known only weakly here.
+        self._node: Callable[[], Any] = lambda: None
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for ``backward``, which finds them in ``ctx.saved_tensors``."""
@@ -64,9 +66,14 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
+        node = self._node()
+        if node is None:
+            raise GradientError(
+                "saved_tensors was asked for after the graph that it belongs to is gone"
+            )
         if self._saved is None:
-            raise freed_error(self._node)
-        return tuple(None if entry is None else entry(self._node) for entry in self._saved)
+            raise freed_error(node)
+        return tuple(None if entry is None else entry(node) for entry in self._saved)
 
 
 class FunctionNode(GraphNode):
@@ -74,7 +81,9 @@ class FunctionNode(GraphNode):
 
     __slots__ = ("ctx", "cls", "in_types", "indices", "parents", "site", "types")
 
-    def __init__(self, cls: type[Function], ctx: FunctionCtx, args: Sequence[Any]) -> None:
+    def __init__(
+        self, cls: type[Function], ctx: FunctionCtx | None, args: Sequence[Any]
+    ) -> None:
         self.seq = next_sequence()
         self.hooks = None
         self.cls = cls
@@ -106,6 +115,7 @@ class FunctionNode(GraphNode):
         """Call the user's backward with cotangents, and check what it returns."""
         from evergrad.ops.creation import zeros
 
+        assert self.ctx is not None
         given: list[Any] = []
         for value, type in zip(values, self.types, strict=True):
             if value is None and self.ctx._materialize:
@@ -217,7 +227,7 @@ class Function:
         if node is not None:
             _connect(node, ctx, args, results, outputs)
         else:
-            ctx._node = FunctionNode(cls, ctx, ())
+            ctx._node = _unrecorded(cls)
             _save(ctx, args, results, outputs)
         return tuple(outputs) if isinstance(result, tuple) else outputs[0]
 
@@ -228,6 +238,12 @@ def _forward(cls: type[Function], ctx: FunctionCtx, args: Any, kwargs: Any) -> A
     output = cls.forward(*args, **kwargs)
     cls.setup_context(ctx, args, output)
     return output
+
+
+def _unrecorded(cls: type[Function]) -> Callable[[], FunctionNode]:
+    """Stands for the node of a call that no graph knows."""
+    node = FunctionNode(cls, None, ())
+    return lambda: node
 
 
 def _as_output(ctx: FunctionCtx, value: Any, args: Sequence[Any]) -> Any:
@@ -249,7 +265,7 @@ def _connect(
     node: FunctionNode, ctx: FunctionCtx, args: Any, results: Any, outputs: list[Any]
 ) -> None:
     """Make the node the history of the results that have a derivative."""
-    ctx._node = node
+    ctx._node = weakref.ref(node)
     tensors = [o for o in outputs if isinstance(o, Tensor)]
     node.types = tuple(t._type for t in tensors)
     _save(ctx, args, results, outputs)
@@ -415,7 +431,7 @@ class CustomOp(Op):
         with using(grad=False):
             result = _forward(self.cls, ctx, given, {})
         results = result if isinstance(result, tuple) else (result,)
-        ctx._node = FunctionNode(self.cls, ctx, ())
+        ctx._node = _unrecorded(self.cls)
         _save(ctx, given, results, list(results))
         found = self.cls.jvp(ctx, *_along(given, inputs, moving))
         return found if isinstance(found, tuple) else (found,)

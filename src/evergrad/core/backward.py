@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import bind, interpret, write_result
+from evergrad.core.bind import as_operand_tensor, bind, interpret, write_result
 from evergrad.core.node import (
     GraphNode,
     Leaf,
@@ -34,11 +34,7 @@ from evergrad.core.tensor import Tensor, current_node, detached, fresh, from_arr
 from evergrad.core.trace import Var
 from evergrad.errors import GradientError
 from evergrad.memory import pool
-from evergrad.memory.ledger import GRADIENT, LEDGER
-
-
-# Cotangents below this are not worth an entry in the ledger while they wait.
-_WORTH_COUNTING = 4096
+from evergrad.memory.ledger import GRADIENT, LEDGER, WORTH_COUNTING
 
 
 class Sums:
@@ -74,7 +70,7 @@ def run_backward(
             walk.run()
         finally:
             numpy_errors.reset(token)
-            LEDGER.live -= walk.pending_bytes
+            LEDGER.hold(-walk.pending_bytes)
     return walk.found
 
 
@@ -136,11 +132,9 @@ class _Walk:
 
     def count(self, nbytes: int) -> None:
         """Enter memory that waits in the ledger (or, negative, take it out)."""
-        if nbytes >= _WORTH_COUNTING or nbytes <= -_WORTH_COUNTING:
-            LEDGER.live += nbytes
+        if nbytes >= WORTH_COUNTING or nbytes <= -WORTH_COUNTING:
             self.pending_bytes += nbytes
-            if LEDGER.live > LEDGER.peak:
-                LEDGER.peak = LEDGER.live
+            LEDGER.hold(nbytes)
 
     def add(self, sums: Sums, index: int, value: Any, owned: bool) -> None:
         held = sums.values[index]
@@ -192,14 +186,11 @@ class _Walk:
         while heap:
             sums = waiting.pop(-heappop(heap))
             node, values, owned = sums.node, sums.values, sums.owned
-            if owned[0]:
-                self.count(-values[0].nbytes)
             if not plain or node.__class__ is not Node or node.hooks is not None:
                 self.run_with_care(sums)
                 continue
             plan = node.plan  # type: ignore[attr-defined]
             if not plan.single:
-                self.uncount_others(sums)
                 self.fill_missing(node, values)
             saved = node.saved  # type: ignore[attr-defined]
             if saved.__class__ is tuple:
@@ -213,22 +204,27 @@ class _Walk:
                 arrays = node.saved_arrays()  # type: ignore[attr-defined]
             arrays += values
             plan.run(arrays)
+            if owned[0]:
+                self.count(-values[0].nbytes)
+            if not plan.single:
+                self.uncount(values[1:], owned[1:])
             if not self.keep_graph and saved:
-                node.saved = None  # type: ignore[attr-defined]
+                # Also the names used here let go, or the last kept value would outlive its node.
+                node.saved = saved = entry = storage = None  # type: ignore[attr-defined]
             parents, indices = node.parents, node.indices  # type: ignore[attr-defined]
             for i, place, source in plan.edges:
                 own = source == FRESH or (source >= 0 and owned[source])
                 arrive(parents[i], 0 if indices is None else indices[i], arrays[place], own)
 
-    def uncount_others(self, sums: Sums) -> None:
-        for value, own in zip(sums.values[1:], sums.owned[1:], strict=True):
+    def uncount(self, values: list[Any], owned: list[bool]) -> None:
+        for value, own in zip(values, owned, strict=True):
             if own:
                 self.count(-value.nbytes)
 
     def run_with_care(self, sums: Sums) -> None:
         """Run one node with everything that may be attached to it."""
         node, values, owned = sums.node, sums.values, sums.owned
-        self.uncount_others(sums)
+        self.uncount(values, owned)
         if node.hooks is not None:
             self.call_result_hooks(node, values, owned)
         if self.targets is not None:
@@ -399,7 +395,7 @@ def saved_tensors(node: Node) -> list[Any]:
         else:
             value, storage, _, _ = entry
             if storage is None:
-                tensors.append(value)
+                tensors.append(as_operand_tensor(value, type))
                 continue
             verify(node, entry)
             # The handle shows the value as it was saved; versions have just been compared.

@@ -122,6 +122,13 @@ def cast(tensor: Tensor, dtype: Any) -> Tensor:
     return tensor if tensor._type.dtype is dtype else bind(TABLE["cast"], tensor, dtype=dtype)
 
 
+def as_operand_tensor(value: Any, type: Any) -> Any:
+    """A Python number as the 0-d tensor that the op takes it for; formulas then keep its type."""
+    if isinstance(value, Tensor) or not isinstance(type, TensorType):
+        return value
+    return bind(TABLE["full"], value, size=(), dtype=type.dtype)
+
+
 def _out_of_memory(rule: Rule) -> MemoryError:
     from evergrad.memory.reports import out_of_memory
 

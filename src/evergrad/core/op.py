@@ -21,7 +21,7 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.trace import Graph, Var
 from evergrad.memory import pool
-from evergrad.memory.ledger import LEDGER
+from evergrad.memory.ledger import LEDGER, WORTH_COUNTING
 
 if TYPE_CHECKING:
     from evergrad.core.tensor import Tensor
@@ -408,7 +408,7 @@ class Plan:
                 append(call(*[values[i] for i in a]))
             else:
                 values += call(*[values[i] for i in a])
-        if self.scratch > 65536:
+        if self.scratch >= WORTH_COUNTING:
             LEDGER.transient(self.scratch)
 
 

@@ -49,10 +49,10 @@ class Storage:
         ledger = LEDGER
         ledger.live += nbytes
         ledger.count += 1
+        if ledger.observer is not None:
+            ledger.observer.allocated(self)
         if ledger.live > ledger.peak:
             ledger.peak = ledger.live
-        if ledger.observer is not None:
-            ledger.observer(self, "alloc")
 
     def __del__(self) -> None:
         ledger = LEDGER
@@ -62,7 +62,7 @@ class Storage:
         if self.category:
             ledger.by_category[self.category] -= nbytes
         if ledger.observer is not None:
-            ledger.observer(self, "free")
+            ledger.observer.freed(self)
 
     def tag(self, category: int) -> None:
         """Move the bytes to another category of the ledger."""
@@ -90,11 +90,15 @@ class Storage:
 
     def resize(self, nbytes: int) -> None:
         """Enter another size in the ledger, after ``value`` has been exchanged."""
-        category = self.category
+        category, observer = self.category, LEDGER.observer
         self.tag(0)
+        if observer is not None:
+            observer.freed(self)
         LEDGER.live += nbytes - self.nbytes
         self.nbytes = nbytes
         self.tag(category)
+        if observer is not None:
+            observer.allocated(self)
         if LEDGER.live > LEDGER.peak:
             LEDGER.peak = LEDGER.live
 

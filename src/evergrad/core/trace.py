@@ -223,11 +223,18 @@ class Trace:
         for storage, original, handle in self.written.values():
             assert isinstance(storage.value, Var)
             writes.append((handle, storage.value))
+        graph = Graph(self.inputs, self.captures, self.equations, outputs, writes)
         self.abandon()
-        return Graph(self.inputs, self.captures, self.equations, outputs, writes)
+        return graph
 
     def abandon(self) -> None:
-        """Give every written storage of the outside its own value back."""
+        """Give every written storage of the outside its own value back, and let go of the rest.
+
+        Values know their trace; a trace that still knew them would close a cycle.
+        """
         for storage, original, _ in self.written.values():
             storage.value = original
-        self.written.clear()
+        for held in (self.equations, self.inputs, self.captures):
+            held.clear()
+        for known in (self.written, self._captured, self._known):
+            known.clear()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.bind import assign, bind, tracing
+from evergrad.core.bind import as_operand_tensor, assign, bind, tracing
 from evergrad.core.op import Op
 from evergrad.core.shapes import normalize_dim, tensor_type
 from evergrad.core.state import STATE, using
@@ -84,7 +84,8 @@ def jvp_graph(
         directions = [moving.get(a) if isinstance(a, Var) else None for a in eqn.args]
         if all(t is None for t in directions) or not eqn.op.differentiable:
             continue
-        found = op_jvp(eqn.op, directions, out, args, eqn.attrs)
+        typed = [as_operand_tensor(a, t) for a, t in zip(args, eqn.rule.operands, strict=True)]
+        found = op_jvp(eqn.op, directions, out, typed, eqn.attrs)
         for var, t in zip(eqn.outs, (found,) if single else found, strict=True):
             if t is not None:
                 moving[var] = t

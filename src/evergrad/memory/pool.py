@@ -43,7 +43,7 @@ class Block(np.ndarray[Any, Any]):
     __slots__ = ()
 
     def __del__(self) -> None:
-        memory = self.base
+        memory: Any = self.base
         if memory.__class__ is not mmap.mmap and memory.__class__ is not bytearray:
             return  # not a block itself but an array that NumPy derived from one
         if config.POISON:

@@ -188,7 +188,9 @@ def _check_vector_lengths(left: tuple[int, ...], right: tuple[int, ...]) -> None
             f"the same number of elements, but got {left[0]} and {right[0]} elements respectively"
         )
     rows = math.prod(left[:-1])
-    raise ShapeError(f"size mismatch, got input ({rows}), mat ({rows}x{left[-1]}), vec ({right[0]})")
+    raise ShapeError(
+        f"size mismatch, got input ({rows}), mat ({rows}x{left[-1]}), vec ({right[0]})"
+    )
 
 
 operator("__matmul__", matmul, reflected="__rmatmul__")

@@ -235,7 +235,9 @@ def _conv(
     stride, dilation = _steps(name, rank, stride, dilation)
     _check_factors(name, rank, x, weight)
     size, kernel = x._type.shape[2:], weight._type.shape[2:]
-    windows = Windows(size, kernel, stride, _padding(padding, rank, kernel, stride, dilation), dilation)
+    windows = Windows(
+        size, kernel, stride, _padding(padding, rank, kernel, stride, dilation), dilation
+    )
     outputs, inputs = weight._type.shape[:2]
     if groups <= 0:
         raise RuntimeError("non-positive groups is not supported")

@@ -95,8 +95,11 @@ def full(
     if isinstance(fill_value, Tensor):
         from evergrad.ops.movement import clone, expand
 
-        if fill_value.ndim:
-            raise RuntimeError("full(): the fill value must be a number or a 0-d tensor")
+        if fill_value.ndim or fill_value.requires_grad:
+            raise TypeError(
+                "full(): argument 'fill_value' must be a number; a tensor that requires a gradient "
+                "is repeated by expand()"
+            )
         target = fill_value.dtype if dtype is None else as_dtype(dtype)
         made = clone(expand(cast(fill_value, target), shape))
     else:

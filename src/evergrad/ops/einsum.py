@@ -58,14 +58,14 @@ def _equation_and_operands(args: tuple[Any, ...]) -> tuple[str, list[Tensor]]:
         return _from_sublists(args)
     equation, *operands = args
     if not isinstance(equation, str):
-        raise TypeError(
-            f"einsum(): argument 'equation' must be str, not {type(equation).__name__}"
-        )
+        raise TypeError(f"einsum(): argument 'equation' must be str, not {type(equation).__name__}")
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = list(operands[0])
     for i, x in enumerate(operands):
         if not isinstance(x, Tensor):
-            raise TypeError(f"expected Tensor as element {i} in argument 1, but got {type(x).__name__}")
+            raise TypeError(
+                f"expected Tensor as element {i} in argument 1, but got {type(x).__name__}"
+            )
     return equation, operands
 
 
@@ -118,7 +118,11 @@ def _check_characters(equation: str, left: str, right: str) -> None:
     for i, character in enumerate(equation):
         inside = i < len(left) or i >= len(equation) - len(right)
         allowed = " .," if i < len(left) else " ."
-        if inside and not (character.isascii() and character.isalpha()) and character not in allowed:
+        if (
+            inside
+            and not (character.isascii() and character.isalpha())
+            and character not in allowed
+        ):
             raise ShapeError(
                 f"einsum(): invalid subscript given at index {i} in the equation string, "
                 "subscripts must be in [a-zA-Z]"
@@ -131,9 +135,7 @@ def _tokens(part: str, whose: str) -> list[str]:
     if "." in tokens:
         raise ShapeError(f"einsum(): found '.' for {whose} that is not part of any ellipsis")
     if tokens.count(ELLIPSIS) > 1:
-        raise ShapeError(
-            f"einsum(): found '.' for {whose} for which an ellipsis was already found"
-        )
+        raise ShapeError(f"einsum(): found '.' for {whose} for which an ellipsis was already found")
     return tokens
 
 
@@ -155,23 +157,21 @@ def _labels_of(tokens: list[str], rank: int, position: int) -> Labels:
             f"of dimensions ({rank}) for operand {position}"
         )
     hidden = _ellipsis_labels(rank - count)
-    return tuple(
-        label for token in tokens for label in (hidden if token == ELLIPSIS else (token,))
-    )
+    return tuple(label for token in tokens for label in (hidden if token == ELLIPSIS else (token,)))
 
 
 def _explicit_output(tokens: list[str], hidden: Labels, seen: list[str]) -> Labels:
     for token in tokens:
         if token != ELLIPSIS and tokens.count(token) > 1:
-            raise ShapeError(f"einsum(): output subscript {token} appears more than once in the output")
+            raise ShapeError(
+                f"einsum(): output subscript {token} appears more than once in the output"
+            )
         if token != ELLIPSIS and token not in seen:
             raise ShapeError(
                 f"einsum(): output subscript {token} does not appear in the equation for any input "
                 "operand"
             )
-    return tuple(
-        label for token in tokens for label in (hidden if token == ELLIPSIS else (token,))
-    )
+    return tuple(label for token in tokens for label in (hidden if token == ELLIPSIS else (token,)))
 
 
 def _extents(inputs: list[Labels], shapes: Sequence[Sequence[int]]) -> dict[str, int]:

@@ -247,6 +247,9 @@ def getitem(self: Tensor, index: Any) -> Tensor:
     slices = _plain_slices(index, self._type.shape)
     if slices is not None:
         return bind(SLICE, self, slices=slices)  # type: ignore[no-any-return]
+    if isinstance(index, Tensor) and index._type.dtype is dtypes.int64 and index._type.shape:
+        require_index_fits(index, self._type.shape, 0)
+        return bind(INDEX, self, index, start=0, wrap=True)  # type: ignore[no-any-return]
     reader = _read(self, index)
     view = reader.view(self)
     if not reader.picks:

@@ -258,9 +258,14 @@ def _index_copy_eval(
     x: Any, source: Any, *indices: Any, start: int, wrap: bool, out: Any = None
 ) -> Any:
     extents = x.shape[start : start + len(indices)]
-    places = _all_in_bounds(indices, extents, wrap, IndexError if wrap else _index_copy_refuses)
+    if not wrap:
+        _all_in_bounds(indices, extents, wrap, _index_copy_refuses)
     out = start_from(x, out)
-    out[(slice(None),) * start + places] = source
+    try:  # NumPy checks all bounds before it writes
+        out[(slice(None),) * start + indices] = source
+    except IndexError:
+        _all_in_bounds(indices, extents, wrap, IndexError)
+        raise
     return out
 
 

@@ -77,6 +77,16 @@ def check_same_dtype(name: str, a: Tensor, b: Tensor) -> None:
         )
 
 
+def check_equation(name: str, A: Tensor, B: Tensor, left: bool) -> None:
+    """The matrices of ``A X = B``, or without ``left`` of ``X A = B``, fit."""
+    if A._type.shape[-1] != B._type.shape[-2 if left else -1]:
+        sizes = ["x".join(map(str, x._type.shape[-2:])) for x in (A, B)]
+        raise RuntimeError(
+            f"{name}: Incompatible shapes of A and B for the equation "
+            f"{'AX = B' if left else 'XA = B'} ({sizes[0]} and {sizes[1]})"
+        )
+
+
 # -- matrices that a decomposition refuses ------------------------------------------------------
 
 

@@ -67,7 +67,9 @@ def _check_windows(kernel: Shape, stride: Shape, padding: Shape, dilation: Shape
     if min(kernel) <= 0:
         raise RuntimeError("kernel size should be greater than zero")
     if min(dilation) <= 0:
-        raise RuntimeError(f"dilation should be greater than zero, but got dilation: {list(dilation)}")
+        raise RuntimeError(
+            f"dilation should be greater than zero, but got dilation: {list(dilation)}"
+        )
     for k, p, d in zip(kernel, padding, dilation, strict=True):
         if p < 0:
             raise RuntimeError(f"pad must be non-negative, but got pad: {p}")
@@ -201,9 +203,7 @@ def _avg_pool(
     rank: int, input: Tensor, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool,
     count_include_pad: bool, divisor_override: int | None,
 ) -> Tensor:  # fmt: skip
-    windows = _windows(
-        f"avg_pool{rank}d", rank, input, kernel_size, stride, padding, 1, ceil_mode
-    )
+    windows = _windows(f"avg_pool{rank}d", rank, input, kernel_size, stride, padding, 1, ceil_mode)
     if divisor_override == 0:
         raise RuntimeError("divisor must be not zero")
     total = bind(WINDOW_SUM, input, windows=windows)
@@ -346,7 +346,7 @@ def _adaptive_avg_pool(rank: int) -> Any:
         name = function.__name__
         count = _adaptive_size(name, rank, input, output_size)
         if input.dtype.category < dtypes.FLOATING:
-            raise NotImplementedError(f'"{name}" not implemented for \'{input.dtype.name}\'')
+            raise NotImplementedError(f"\"{name}\" not implemented for '{input.dtype.name}'")
         return adaptive_mean(input, count)
 
     function.__name__ = function.__qualname__ = f"adaptive_avg_pool{rank}d"

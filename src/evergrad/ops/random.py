@@ -1,7 +1,8 @@
 """Rows that draw: from a generator given by name, or from the calling thread's own.
 
-The numbers are those of :mod:`evergrad.core.random`, which are PyTorch's for the same seed. A draw
-has no derivative: its result has no history, whatever its parameters have.
+The numbers are those of :mod:`evergrad.core.random`, which are PyTorch's for the same seed. Counts
+and choices (``bernoulli``, ``binomial``, ``poisson``) have slope 0 in their parameters, as in
+PyTorch; other draws have no derivative, and their results no history.
 """
 
 from __future__ import annotations
@@ -12,14 +13,21 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import assign, bind, cast
+from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import opaque
 from evergrad.core.generators import Generator, default_generator
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.shapes import Shape, TensorType, as_shape, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Array, Tensor
-from evergrad.ops.creation import check_place, chosen_dtype, constant, deliver, named_size
+from evergrad.ops.creation import (
+    check_place,
+    chosen_dtype,
+    constant,
+    deliver,
+    named_size,
+    zeros_like,
+)
 from evergrad.ops.public import expose
 
 
@@ -27,7 +35,8 @@ def _source(generator: Generator | None) -> Generator:
     return default_generator() if generator is None else generator
 
 
-def _check_generator(generator: Any) -> None:
+def check_generator(generator: Any) -> None:
+    """Refuse what cannot draw."""
     if generator is not None and not isinstance(generator, Generator):
         raise TypeError(f"generator must be an evergrad.Generator, not {type(generator).__name__}")
 
@@ -35,11 +44,11 @@ def _check_generator(generator: Any) -> None:
 # -- rows of numbers ----------------------------------------------------------------------------
 
 
-def _drawing(name: str, draw: Callable[..., Array], doc: str) -> Op:
-    """A row whose arguments are numbers: ``draw(generator, size, dtype, *numbers)``."""
+def _drawing(name: str, method: Callable[..., Array], doc: str) -> Op:
+    """A row whose arguments are numbers: ``method(generator, size, dtype, *numbers)``."""
 
     def evaluate(*numbers: Any, size: Shape, dtype: dtype, generator: Generator | None) -> Array:
-        return draw(_source(generator), size, dtype.np, *numbers)
+        return method(_source(generator), size, dtype.np, *numbers)
 
     def type_rule(*numbers: Any, size: Shape, dtype: dtype, generator: Any) -> TensorType:
         return tensor_type(size, dtype)
@@ -71,8 +80,9 @@ PERMUTATION = _drawing(
 )  # fmt: skip
 
 
-def _draw(op: Op, size: Shape, dtype: dtype, generator: Any, *numbers: Any) -> Tensor:
-    _check_generator(generator)
+def draw(op: Op, size: Shape, dtype: dtype, generator: Any, *numbers: Any) -> Tensor:
+    """A new tensor drawn by a row of numbers."""
+    check_generator(generator)
     if any(n < 0 for n in size):
         raise RuntimeError(
             f"Trying to create tensor with negative dimension {min(size)}: {list(size)}"
@@ -80,7 +90,8 @@ def _draw(op: Op, size: Shape, dtype: dtype, generator: Any, *numbers: Any) -> T
     return bind(op, *numbers, size=size, dtype=dtype, generator=generator)  # type: ignore[no-any-return]
 
 
-def _check_floating(kernel: str, target: dtype) -> None:
+def check_floating(kernel: str, target: dtype) -> None:
+    """Refuse integers, in the name of PyTorch's kernel."""
     if target.category < dtypes.FLOATING:
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{target.name}'")
 
@@ -88,16 +99,23 @@ def _check_floating(kernel: str, target: dtype) -> None:
 # -- rows of tensors ----------------------------------------------------------------------------
 
 
-def _sampling(name: str, draw: Callable[..., Array], doc: str) -> Op:
+def _no_slope(g: Tensor, out: Tensor, *args: Tensor, **attrs: Any) -> tuple[Tensor, ...]:
+    """A count stays the same when its parameters change a little."""
+    return tuple(zeros_like(arg) for arg in args)
+
+
+def _sampling(
+    name: str, method: Callable[..., Array], doc: str, vjp: Any = NONDIFFERENTIABLE
+) -> Op:
     """A row that draws one number for each element of its arguments, in their type."""
 
     def evaluate(*arrays: Array, generator: Generator | None) -> Array:
-        return draw(_source(generator), *np.broadcast_arrays(*arrays))
+        return method(_source(generator), *np.broadcast_arrays(*arrays))
 
     def type_rule(*types: TensorType, generator: Any) -> TensorType:
         return tensor_type(broadcast_shapes(*(t.shape for t in types)), types[0].dtype)
 
-    return opaque(name, evaluate, type_rule, NONDIFFERENTIABLE, random=True, upcast=False, doc=doc)
+    return opaque(name, evaluate, type_rule, vjp, random=True, upcast=False, doc=doc)
 
 
 def _normal_around(source: Generator, mean: Array, std: Array) -> Array:
@@ -107,8 +125,8 @@ def _normal_around(source: Generator, mean: Array, std: Array) -> Array:
 
 
 NORMAL_AROUND = _sampling("normal_around", _normal_around, "Normal around a mean for each element.")
-POISSON = _sampling("poisson", Generator.poisson, "Counts with a rate for each element.")
-BINOMIAL = _sampling("binomial", Generator.binomial, "Successes in a number of trials.")
+POISSON = _sampling("poisson", Generator.poisson, "Counts with a rate for each element.", _no_slope)
+BINOMIAL = _sampling("binomial", Generator.binomial, "Successes in a number of trials.", _no_slope)
 GAMMA = _sampling("standard_gamma", Generator.standard_gamma, "Gamma numbers of scale 1.")
 
 
@@ -125,8 +143,8 @@ def _standard(name: str, op: Op, numbers: tuple[float, float], kernel: str, doc:
     ) -> Tensor:  # fmt: skip
         check_place(device)
         target = chosen_dtype(dtype, out)
-        _check_floating(kernel, target)
-        made = _draw(op, named_size(name, size, named), target, generator, *numbers)
+        check_floating(kernel, target)
+        made = draw(op, named_size(name, size, named), target, generator, *numbers)
         return deliver(name, made, out, requires_grad)
 
     def like(
@@ -162,10 +180,10 @@ def randint(
     check_place(device)
     rest = list(args)
     size = named.pop("size") if "size" in named else rest.pop()
-    low, high = _bounds("randint", rest, named)
+    low, high = read_bounds("randint", rest, named)
     target = dtypes.int64 if dtype is None and out is None else chosen_dtype(dtype, out)
-    _check_bounds(low, high, target)
-    made = _draw(INTEGERS, as_shape((size,)), target, generator, low, high)
+    check_bounds(low, high, target)
+    made = draw(INTEGERS, as_shape((size,)), target, generator, low, high)
     return deliver("randint", made, out, requires_grad)
 
 
@@ -176,7 +194,7 @@ def randint_like(
     memory_format: Any = None, **named: Any,
 ) -> Tensor:  # fmt: skip
     """``randint_like(input, low, high)``: integers in the shape and type of a tensor."""
-    low, high = _bounds("randint_like", list(args), named)
+    low, high = read_bounds("randint_like", list(args), named)
     target = input.dtype if dtype is None else dtype
     return randint(
         low, high, input._type.shape, generator=generator, dtype=target, device=device,
@@ -184,7 +202,7 @@ def randint_like(
     )  # fmt: skip
 
 
-def _bounds(name: str, given: list[Any], named: dict[str, Any]) -> tuple[int, int]:
+def read_bounds(name: str, given: list[Any], named: dict[str, Any]) -> tuple[int, int]:
     """``(high)`` or ``(low, high)``, in order or by name."""
     if "high" in named:
         given = [*given, named.pop("high")]
@@ -200,21 +218,23 @@ def _bounds(name: str, given: list[Any], named: dict[str, Any]) -> tuple[int, in
     return low, high
 
 
-def _check_bounds(low: int, high: int, target: dtype) -> None:
+def check_bounds(low: int, high: int, target: dtype) -> None:
+    """Refuse bounds that are empty, or beyond the element type."""
     if low >= high:
         raise RuntimeError(
             f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
         )
     if target.category > dtypes.INTEGRAL:
         return
-    smallest, largest = _integer_limits(target)
+    smallest, largest = integer_limits(target)
     if not smallest <= low <= largest:
         raise RuntimeError(f"from is out of bounds for {target.name}")
     if not smallest <= high - 1 <= largest:
         raise RuntimeError(f"to - 1 is out of bounds for {target.name}")
 
 
-def _integer_limits(target: dtype) -> tuple[int, int]:
+def integer_limits(target: dtype) -> tuple[int, int]:
+    """The smallest and the largest number of an integer type or ``bool``."""
     if target is dtypes.bool_:
         return 0, 1
     info = dtypes.iinfo(target)
@@ -230,12 +250,12 @@ def randperm(
     check_place(device)
     target = dtypes.int64 if dtype is None and out is None else chosen_dtype(dtype, out)
     if target.category <= dtypes.INTEGRAL:
-        if n - 1 > _integer_limits(target)[1]:
+        if n - 1 > integer_limits(target)[1]:
             raise RuntimeError(f"value cannot be converted to type {target.name} without overflow")
     elif n > 2 / dtypes.finfo(target).eps + 1:
         largest = int(2 / dtypes.finfo(target).eps) + 1
         raise RuntimeError(f"n cannot be greater than {largest} for {target.name} type.")
-    made = _draw(PERMUTATION, as_shape((n,)), target, generator)
+    made = draw(PERMUTATION, as_shape((n,)), target, generator)
     return deliver("randperm", made, out, requires_grad)
 
 
@@ -251,102 +271,21 @@ def normal(
     if size is None:
         raise TypeError("normal() of a mean and std that are both numbers needs a size")
     target = chosen_dtype(dtype)
-    _check_floating("normal_kernel_cpu", target)
-    made = _draw(NORMAL, as_shape((size,)), target, generator, float(mean), float(std))
+    check_floating("normal_kernel_cpu", target)
+    made = draw(NORMAL, as_shape((size,)), target, generator, float(mean), float(std))
     return made.requires_grad_() if requires_grad else made
 
 
 def _normal_of_tensors(mean: Any, std: Any, generator: Any) -> Tensor:
-    _check_generator(generator)
+    check_generator(generator)
     target = (mean if isinstance(mean, Tensor) else std).dtype
-    _check_floating("normal_kernel_cpu", target)
+    check_floating("normal_kernel_cpu", target)
     if not isinstance(std, Tensor) and std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
     operands = [
         cast(v, target) if isinstance(v, Tensor) else constant((), v, target) for v in (mean, std)
     ]
     return bind(NORMAL_AROUND, *operands, generator=generator)  # type: ignore[no-any-return]
-
-
-# -- in place -----------------------------------------------------------------------------------
-
-
-def _draw_into(self: Tensor, op: Op, generator: Any, *numbers: Any) -> Tensor:
-    """Draw in the order in which the elements lie in memory, as PyTorch does."""
-    from evergrad.ops.movement import permute
-
-    shape, strides = self._type.shape, self.layout_array().strides
-    order = sorted(range(self.ndim), key=lambda dim: -strides[dim])
-    drawn = _draw(op, tuple(shape[dim] for dim in order), self.dtype, generator, *numbers)
-    if order != list(range(self.ndim)):
-        drawn = permute(drawn, [order.index(dim) for dim in range(self.ndim)])
-    return assign(self, drawn)
-
-
-def _check_continuous(name: str, target: dtype) -> None:
-    if target.category < dtypes.FLOATING:
-        raise RuntimeError(
-            f"{name} distribution is a continuous probability distribution. dtype must be a "
-            f"floating point but you specified {target.name}"
-        )
-
-
-@expose(function=False)
-def uniform_(self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Any = None) -> Tensor:
-    """Fill with uniform numbers in [from_, to)."""
-    _check_floating("check_uniform_bounds", self.dtype)
-    return _draw_into(self, UNIFORM, generator, float(from_), float(to))
-
-
-@expose(function=False)
-def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
-    """Fill with normal numbers."""
-    _check_floating("normal_kernel_cpu", self.dtype)
-    return _draw_into(self, NORMAL, generator, float(mean), float(std))
-
-
-@expose(function=False)
-def log_normal_(
-    self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Any = None
-) -> Tensor:
-    """Fill with numbers whose logarithm is normal."""
-    _check_floating("log_normal_cpu", self.dtype)
-    return _draw_into(self, LOG_NORMAL, generator, float(mean), float(std))
-
-
-@expose(function=False)
-def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
-    """Fill with exponential numbers of rate ``lambd``."""
-    _check_continuous("Exponential", self.dtype)
-    return _draw_into(self, EXPONENTIAL, generator, float(lambd))
-
-
-@expose(function=False)
-def cauchy_(
-    self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Any = None
-) -> Tensor:
-    """Fill with Cauchy numbers."""
-    _check_continuous("Cauchy", self.dtype)
-    return _draw_into(self, CAUCHY, generator, float(median), float(sigma))
-
-
-@expose(function=False)
-def geometric_(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
-    """Fill with the number of trials up to the first success of probability ``p``."""
-    return _draw_into(self, GEOMETRIC, generator, float(p))
-
-
-@expose(function=False)
-def random_(self: Tensor, *args: Any, generator: Any = None, **named: Any) -> Tensor:
-    """Fill with integers: ``random_()``, ``random_(to)`` or ``random_(from_, to)``."""
-    given = [*args, *(named[name] for name in ("from_", "from", "to") if name in named)]
-    if not given:
-        return _draw_into(self, ANY_INTEGERS, generator)
-    if len(given) == 2 and given[1] is None:
-        given[1] = _integer_limits(self.dtype)[1] + 1
-    low, high = _bounds("random_", given, {})
-    _check_bounds(low, high, self.dtype)
-    return _draw_into(self, INTEGERS, generator, low, high)
 
 
 # -- by probabilities and weights ---------------------------------------------------------------
@@ -358,31 +297,18 @@ def _bernoulli_eval(p: Array, *, dtype: dtype, generator: Generator | None) -> A
 
 BERNOULLI = opaque(
     "bernoulli", _bernoulli_eval, lambda p, *, dtype, generator: tensor_type(p.shape, dtype),
-    NONDIFFERENTIABLE, random=True, upcast=False, doc="1 with a probability for each element.",
+    _no_slope, random=True, upcast=False, doc="1 with a probability for each element.",
 )  # fmt: skip
 
 
 @expose()
 def bernoulli(input: Tensor, p: Any = None, *, generator: Any = None) -> Tensor:
     """1 with the probability that stands in ``input``, or with ``p`` everywhere; else 0."""
-    _check_generator(generator)
+    check_generator(generator)
     if p is not None:
-        return _draw(CHANCE, input._type.shape, input.dtype, generator, float(p))
-    _check_floating("bernoulli_tensor_cpu_p_", input.dtype)
+        return draw(CHANCE, input._type.shape, input.dtype, generator, float(p))
+    check_floating("bernoulli_tensor_cpu_p_", input.dtype)
     return bind(BERNOULLI, input, dtype=input.dtype, generator=generator)  # type: ignore[no-any-return]
-
-
-@expose(function=False)
-def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
-    """Fill with 1 with probability ``p`` (a number or a tensor), else 0."""
-    from evergrad.ops.movement import expand
-
-    _check_generator(generator)
-    if not isinstance(p, Tensor):
-        return _draw_into(self, CHANCE, generator, float(p))
-    _check_floating("bernoulli_tensor_cpu_p_", p.dtype)
-    p = expand(p, self._type.shape)
-    return assign(self, bind(BERNOULLI, p, dtype=self.dtype, generator=generator))
 
 
 def _multinomial_type(
@@ -410,7 +336,7 @@ def multinomial(
     """Indices drawn by the weights that stand in each row."""
     from evergrad.ops.movement import squeeze, unsqueeze
 
-    _check_generator(generator)
+    check_generator(generator)
     if input.ndim not in (1, 2):
         raise RuntimeError("prob_dist must be 1 or 2 dim")
     if not input.dtype.is_floating_point:
@@ -428,21 +354,21 @@ def multinomial(
 @expose(method=False, out=False)
 def poisson(input: Tensor, generator: Any = None) -> Tensor:
     """Counts with the rates that stand in ``input``."""
-    _check_generator(generator)
-    _check_floating("poisson_cpu", input.dtype)
+    check_generator(generator)
+    check_floating("poisson_cpu", input.dtype)
     return bind(POISSON, input, generator=generator)  # type: ignore[no-any-return]
 
 
 @expose(method=False, out=False)
 def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
     """Successes in ``count`` trials of probability ``prob``."""
-    _check_generator(generator)
-    _check_floating("binomial_cpu", count.dtype)
+    check_generator(generator)
+    check_floating("binomial_cpu", count.dtype)
     return bind(BINOMIAL, count, prob, generator=generator)  # type: ignore[no-any-return]
 
 
 def standard_gamma(alpha: Tensor, generator: Any = None) -> Tensor:
     """Gamma numbers of scale 1 with the shapes that stand in ``alpha``."""
-    _check_generator(generator)
-    _check_floating("_standard_gamma_cpu", alpha.dtype)
+    check_generator(generator)
+    check_floating("_standard_gamma_cpu", alpha.dtype)
     return bind(GAMMA, alpha, generator=generator)  # type: ignore[no-any-return]

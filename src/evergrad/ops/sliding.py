@@ -41,8 +41,7 @@ class Windows(NamedTuple):
     def count(self) -> Shape:
         """How many windows there are."""
         return tuple(
-            (n - r) // s + 1
-            for n, r, s in zip(self.padded, self.reach, self.stride, strict=True)
+            (n - r) // s + 1 for n, r, s in zip(self.padded, self.reach, self.stride, strict=True)
         )
 
     @property
@@ -58,9 +57,14 @@ class Windows(NamedTuple):
         """For every place in the window: which it is, and where in the padded dimensions all
         windows have it."""
         for offset in itertools.product(*map(range, self.kernel)):
-            yield offset, tuple(
-                slice(k * d, k * d + (c - 1) * s + 1, s)
-                for k, d, c, s in zip(offset, self.dilation, self.count, self.stride, strict=True)
+            yield (
+                offset,
+                tuple(
+                    slice(k * d, k * d + (c - 1) * s + 1, s)
+                    for k, d, c, s in zip(
+                        offset, self.dilation, self.count, self.stride, strict=True
+                    )
+                ),
             )
 
     def inside(self) -> tuple[Index, Index]:

@@ -51,7 +51,10 @@ def _fold(ufunc: np.ufunc, padded: Any, windows: Windows) -> Any:
     """Every window of a padded array folded into one element, in memory of its own."""
     lead = padded.ndim - len(windows.size)
     result = padded
-    for dim in range(len(windows.size)):
+    for dim, extent in enumerate(windows.padded):
+        if windows.kernel[dim] == extent:  # one window, of everything
+            result = ufunc.reduce(result, lead + dim, keepdims=True)
+            continue
         first, *rest = (result[place] for place in _along(lead + dim, windows, dim))
         result = ufunc(first, rest[0]) if rest else first
         for part in rest[1:]:
@@ -121,22 +124,33 @@ def _shared(windows: Windows) -> Iterator[tuple[tuple[slice, ...], tuple[slice, 
 
 
 def _max_pool_places_eval(x: Any, *, windows: Windows) -> Any:
-    """Of equal elements the first counts; of NaNs, which are larger than anything, the last."""
+    """Of equal elements the first counts; of NaNs, which are larger than anything, the last.
+
+    Places in the window are numbered backwards from 1, in few bits, so that a running maximum
+    keeps the first that was found.
+    """
     best = _max_pool_eval(x, windows=windows)
-    steps = contiguous_strides(windows.size)
-    begin = _grid([np.arange(c) * s * step for c, s, step in zip(
-        windows.count, windows.stride, steps, strict=True)])  # fmt: skip
-    places = np.zeros(best.shape, np.int64)
-    unordered = x.dtype.kind == "f" and bool(np.isnan(best).any())
     shared = list(_shared(windows))
-    for those, elements, shifts in reversed(shared):
-        found = x[(..., *elements)] == best[(..., *those)]
-        here = begin[those] + sum(n * step for n, step in zip(shifts, steps, strict=True))
-        np.copyto(places[(..., *those)], here, where=found)
-    if unordered:
-        for those, elements, shifts in shared:
-            here = begin[those] + sum(n * step for n, step in zip(shifts, steps, strict=True))
-            np.copyto(places[(..., *those)], here, where=np.isnan(x[(..., *elements)]))
+    found = np.zeros(best.shape, np.min_scalar_type(len(shared)))
+    for number, (those, elements, _) in enumerate(reversed(shared), 1):
+        equal = x[(..., *elements)] == best[(..., *those)]
+        seen = found[(..., *those)]
+        np.maximum(seen, equal.view(np.uint8) * found.dtype.type(number), out=seen)
+    if x.dtype.kind == "f" and np.isnan(best).any():
+        for number, (those, elements, _) in enumerate(reversed(shared), 1):
+            unordered = np.isnan(x[(..., *elements)]) & (found[(..., *those)] == 0)
+            found[(..., *those)][unordered] = number
+    return _as_places(found, [shifts for _, _, shifts in reversed(shared)], windows)
+
+
+def _as_places(numbers: Any, shifts: Sequence[Shape], windows: Windows) -> Any:
+    """Numbers of places in the window as places in the windowed dimensions."""
+    steps = contiguous_strides(windows.size)
+    flat = [sum(n * step for n, step in zip(shift, steps, strict=True)) for shift in shifts]
+    begin = _grid([np.arange(count) * stride * step for count, stride, step in zip(
+        windows.count, windows.stride, steps, strict=True)])  # fmt: skip
+    places = np.array([0, *flat], np.int64).take(numbers)
+    places += begin
     return places
 
 

@@ -41,7 +41,20 @@ def _filling(name: str, target: Tensor, value: Any) -> Tensor:
 @expose(function=False)
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Write one number, or the element of a 0-d tensor, everywhere."""
-    return assign(self, _filling("fill_", self, value))
+    part = _each_once(self)
+    assign(part, _filling("fill_", part, value))
+    return self
+
+
+def _each_once(self: Tensor) -> Tensor:
+    """Without the repetitions of an expanded tensor: one number may be written to all at once."""
+    part = self
+    for dim, (step, extent) in enumerate(
+        zip(self.layout_array().strides, self._type.shape, strict=True)
+    ):
+        if step == 0 and extent > 1:
+            part = narrow(part, dim, 0, 1)
+    return part
 
 
 @expose(method=False, out=False)
@@ -55,7 +68,7 @@ def fill(input: Tensor, value: Any) -> Tensor:
 @expose(function=False)
 def zero_(self: Tensor) -> Tensor:
     """Write zeros everywhere."""
-    return assign(self, _filling("zero_", self, 0))
+    return fill_(self, 0)
 
 
 @expose(function=False)

@@ -1,0 +1,104 @@
+"""Settings for tests and for tracking down faults: a limit on live bytes, and poisoned memory.
+
+Each holds from the call on; used in a ``with`` statement, until its end.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from evergrad import config
+from evergrad.memory.ledger import LEDGER
+from evergrad.memory.tracking import attach, detach, origin
+
+
+class _Limit:
+    """Refuses what would make more bytes live than allowed, as if the system had no more."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+
+    def allocated(self, storage: Any) -> None:
+        if LEDGER.live > self.nbytes:
+            wanted = storage.nbytes
+            LEDGER.live -= wanted
+            storage.nbytes = 0  # it counts for nothing until it is gone
+            raise self._error(wanted, str(storage.type))
+
+    def freed(self, storage: Any) -> None:
+        pass
+
+    def held(self, nbytes: int) -> None:
+        if nbytes > 0 and LEDGER.live > self.nbytes:
+            raise self._error(nbytes, "a cotangent")
+
+    def used(self, nbytes: int) -> None:
+        if LEDGER.live + nbytes > self.nbytes:
+            raise self._error(nbytes, "scratch memory")
+
+    def _error(self, wanted: int, what: str) -> MemoryError:
+        from evergrad.memory.reports import out_of_memory
+
+        op = origin(sys._getframe(1)).op
+        return out_of_memory(
+            f"{op} could not get {wanted:,} bytes for {what}: with them, more than the "
+            f"{self.nbytes:,} bytes of memory.limit() would be live"
+        )
+
+
+_limit: _Limit | None = None
+
+
+def _set_limit(limit: _Limit | None) -> None:
+    global _limit
+    if _limit is not None:
+        detach(_limit)
+    _limit = limit
+    if limit is not None:
+        attach(limit, first=True)
+
+
+class limit:  # noqa: N801 - used like a function
+    """Let no more than ``nbytes`` be live: an allocation beyond raises ``MemoryError``.
+
+    ``limit(None)`` lifts it. What a single NumPy call needs inside is not counted.
+    """
+
+    def __init__(self, nbytes: int | None) -> None:
+        if nbytes is not None and nbytes < 0:
+            raise ValueError(f"a limit of {nbytes} bytes is negative; None means no limit")
+        self._former = _limit
+        _set_limit(None if nbytes is None else _Limit(nbytes))
+
+    def __enter__(self) -> limit:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _set_limit(self._former)
+
+
+class poison:  # noqa: N801 - used like a function
+    """Fill memory with 0xA5 when it is released, so that a read of released memory shows.
+
+    Results of ops then all come from the pool, small ones too. Slow, and meant for tests; the
+    environment variable ``EVERGRAD_POISON=1`` does it from the start.
+    """
+
+    def __init__(self, mode: bool = True) -> None:
+        self._former = config.POISON
+        self._set(mode)
+
+    def __enter__(self) -> poison:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._set(self._former)
+
+    def _set(self, mode: bool) -> None:
+        from evergrad.core.op import TABLE
+
+        if mode != config.POISON:
+            config.POISON = mode
+            for op in TABLE.values():
+                op.rules.clear()  # they have decided where results come from

@@ -1,0 +1,355 @@
+"""Watching memory: who allocated what, where, when, and who was alive at the peak.
+
+A watcher hangs on the ledger and costs nothing while there is none. Which op made a storage is
+read off the calling frames, so the engine itself keeps no note of it. Watchers are called from all
+threads, and from destructors at any moment, so what they do is one append or one change of a
+dictionary, both atomic; everything else is worked out when it is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from evergrad.core.site import Site, describe
+from evergrad.memory.ledger import CATEGORIES, LEDGER, OTHER, Observer
+
+# -- hanging on the ledger ----------------------------------------------------------------------
+
+_observers: list[Observer] = []
+_changing = threading.Lock()
+
+
+class _Several:
+    """Tells several observers, in order."""
+
+    def __init__(self, observers: list[Observer]) -> None:
+        self._observers = tuple(observers)
+
+    def allocated(self, storage: Any) -> None:
+        for observer in self._observers:
+            observer.allocated(storage)
+
+    def freed(self, storage: Any) -> None:
+        for observer in self._observers:
+            observer.freed(storage)
+
+    def held(self, nbytes: int) -> None:
+        for observer in self._observers:
+            observer.held(nbytes)
+
+    def used(self, nbytes: int) -> None:
+        for observer in self._observers:
+            observer.used(nbytes)
+
+
+def attach(observer: Observer, *, first: bool = False) -> None:
+    """Have an observer told of every change. One that refuses must come ``first``."""
+    with _changing:
+        _observers.insert(0 if first else len(_observers), observer)
+        _install()
+
+
+def detach(observer: Observer) -> None:
+    """Take an observer away again; nothing happens if it is not attached."""
+    with _changing:
+        if observer in _observers:
+            _observers.remove(observer)
+            _install()
+
+
+def _install() -> None:
+    if not _observers:
+        LEDGER.observer = None
+    else:
+        LEDGER.observer = _observers[0] if len(_observers) == 1 else _Several(_observers)
+
+
+def active_tracker() -> Tracker | None:
+    """The tracker that started last and is still running."""
+    return next((o for o in reversed(_observers) if isinstance(o, Tracker)), None)
+
+
+# -- where an allocation came from --------------------------------------------------------------
+
+
+class Origin(NamedTuple):
+    """The op that allocated, and the line of the user's program that called it."""
+
+    op: str
+    site: Site | None
+
+    @property
+    def place(self) -> str:
+        """``file.py:12, in f: y = x.exp()``; the op, where there is no such line."""
+        return self.op if self.site is None else describe(self.site)
+
+
+@functools.cache
+def _namers() -> dict[CodeType, tuple[str, Callable[[Any], str]]]:
+    """Which local variable of which function of the engine tells the op, and how."""
+    from evergrad.core.backward import _Walk
+    from evergrad.core.bind import bind
+
+    return {
+        bind.__code__: ("op", lambda op: op.name),
+        _Walk.run.__code__: ("node", lambda node: node.name()),
+        _Walk.run_with_care.__code__: ("node", lambda node: node.name()),
+    }
+
+
+def origin(frame: FrameType | None) -> Origin:
+    """Look up the stack: what the engine was doing, for which line outside of it."""
+    words: list[str] = []
+    function = "?"
+    namers = _namers()
+    while frame is not None:
+        code = frame.f_code
+        if frame.f_globals.get("__name__", "").partition(".")[0] != "evergrad":
+            return Origin(" > ".join(reversed(words)) or function, (code, frame.f_lasti))
+        namer = namers.get(code)
+        if namer is not None:
+            name = namer[1](_local(frame, namer[0]))
+            if name not in words:  # an op that casts its arguments calls itself
+                words.append(name)
+        function = code.co_name
+        frame = frame.f_back
+    return Origin(" > ".join(reversed(words)) or function, None)
+
+
+def _local(frame: FrameType, name: str) -> Any:
+    variables = frame.f_locals
+    value = variables[name]
+    if isinstance(variables, dict):  # a copy that the frame keeps, with all it refers to
+        variables.clear()
+    return value
+
+
+# -- who is alive -------------------------------------------------------------------------------
+
+
+class Allocation:
+    """One buffer: its size and type, who made it, and how long it lived (in seconds)."""
+
+    __slots__ = ("_category", "_storage", "born", "died", "nbytes", "origin", "type")
+
+    def __init__(
+        self, nbytes: int, origin: Origin, type: str = "", born: float = 0.0, storage: Any = None
+    ) -> None:
+        self.nbytes = nbytes
+        self.origin = origin
+        self.type = type
+        self.born = born
+        self.died: float | None = None
+        self._category = OTHER
+        # Its category may still change while it lives.
+        self._storage = None if storage is None else weakref.ref(storage)
+
+    @property
+    def op(self) -> str:
+        return self.origin.op
+
+    @property
+    def site(self) -> str:
+        """The line that asked for it, or nothing where none is known."""
+        return "" if self.origin.site is None else self.origin.place
+
+    @property
+    def category(self) -> str:
+        storage = None if self._storage is None or self.died is not None else self._storage()
+        return CATEGORIES[self._category if storage is None else storage.category]
+
+    def end(self, category: int, died: float) -> None:
+        self._category = category
+        self.died = died
+
+    def __repr__(self) -> str:
+        return f"<{self.nbytes:,} bytes {self.type} from {self.op} at {self.site}>"
+
+
+class Census:
+    """Knows what was allocated since it was attached and is still alive."""
+
+    def __init__(self) -> None:
+        self.alive: dict[int, Allocation] = {}
+        self._start = time.perf_counter()
+
+    def seconds(self) -> float:
+        """Since the watching began."""
+        return time.perf_counter() - self._start
+
+    def allocated(self, storage: Any) -> None:
+        self._enter(storage, origin(sys._getframe(1)))
+
+    def freed(self, storage: Any) -> None:
+        self._leave(storage)
+
+    def held(self, nbytes: int) -> None:
+        """Memory that waits in backward is gone when a step ends."""
+
+    def used(self, nbytes: int) -> None:
+        """So is scratch memory."""
+
+    def _enter(self, storage: Any, source: Origin) -> Allocation:
+        made = Allocation(storage.nbytes, source, str(storage.type), self.seconds(), storage)
+        self.alive[id(storage)] = made
+        return made
+
+    def _leave(self, storage: Any) -> Allocation | None:
+        gone = self.alive.pop(id(storage), None)
+        if gone is not None:
+            gone.end(storage.category, self.seconds())
+        return gone
+
+
+# -- the whole story ----------------------------------------------------------------------------
+
+
+class Event(NamedTuple):
+    """One change. ``kind`` is ``alloc`` or ``free`` (a storage), ``hold`` (memory that waits in
+    backward, more or less of it) or ``scratch`` (memory that an op of backward had while it ran,
+    gone again already). ``live`` includes that scratch."""
+
+    seconds: float
+    kind: str
+    nbytes: int
+    live: int
+    origin: Origin
+    allocation: Allocation | None
+
+
+class Usage(NamedTuple):
+    """What one op or one line did: bytes alive at the peak, bytes and buffers made in all."""
+
+    at_peak: int
+    allocated: int
+    buffers: int
+
+
+class Tracker(Census):
+    """Records every allocation and every release, of all threads, while its block runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timeline: list[Event] = []
+        self.live_at_start = LEDGER.live
+
+    def __enter__(self) -> Tracker:
+        self._start = time.perf_counter()
+        self.live_at_start = LEDGER.live
+        attach(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        detach(self)
+
+    # -- recording --------------------------------------------------------------------------
+
+    def allocated(self, storage: Any) -> None:
+        live = LEDGER.live
+        source = origin(sys._getframe(1))
+        made = self._enter(storage, source)
+        self.timeline.append(Event(made.born, "alloc", made.nbytes, live, source, made))
+
+    def freed(self, storage: Any) -> None:
+        live = LEDGER.live
+        gone = self._leave(storage)
+        source = _BEFORE if gone is None else gone.origin
+        self.timeline.append(Event(self.seconds(), "free", -storage.nbytes, live, source, gone))
+
+    def held(self, nbytes: int) -> None:
+        live = LEDGER.live
+        source = origin(sys._getframe(1))
+        self.timeline.append(Event(self.seconds(), "hold", nbytes, live, source, None))
+
+    def used(self, nbytes: int) -> None:
+        live = LEDGER.live + nbytes
+        source = origin(sys._getframe(1))
+        self.timeline.append(Event(self.seconds(), "scratch", nbytes, live, source, None))
+
+    # -- answers ----------------------------------------------------------------------------
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that were live at once."""
+        return max((event.live for event in list(self.timeline)), default=self.live_at_start)
+
+    def alive_at_peak(self) -> list[Allocation]:
+        """All that was live at the peak, largest first; the sizes add up to :attr:`peak`.
+
+        What no storage of this tracker explains stands in entries of its own: memory from before,
+        and what waits or serves as scratch in backward.
+        """
+        events = list(self.timeline)
+        top = max(range(len(events)), key=lambda i: events[i].live, default=None)
+        alive: dict[Allocation, None] = {}
+        before, waiting, scratch = self.live_at_start, 0, Allocation(0, _BEFORE)
+        for event in [] if top is None else events[: top + 1]:
+            if event.kind == "alloc" and event.allocation is not None:
+                alive[event.allocation] = None
+            elif event.kind == "free" and event.allocation is None:
+                before += event.nbytes
+            elif event.kind == "free" and event.allocation is not None:
+                alive.pop(event.allocation, None)
+            elif event.kind == "hold":
+                waiting += event.nbytes
+        if top is not None and events[top].kind == "scratch":
+            scratch = Allocation(events[top].nbytes, events[top].origin, "scratch")
+        others = [Allocation(before, _BEFORE), Allocation(waiting, _WAITING), scratch]
+        found = [*alive, *(entry for entry in others if entry.nbytes)]
+        return sorted(found, key=lambda entry: -entry.nbytes)
+
+    def top(self, n: int = 10) -> list[Allocation]:
+        """The ``n`` largest of what was alive at the peak."""
+        return self.alive_at_peak()[:n]
+
+    def by_op(self) -> dict[str, Usage]:
+        """What each op allocated, most at the peak first."""
+        return self._usage(lambda source: source.op)
+
+    def by_site(self) -> dict[str, Usage]:
+        """What each line of the program allocated, most at the peak first."""
+        return self._usage(lambda source: source.place)
+
+    def _usage(self, key: Callable[[Origin], str]) -> dict[str, Usage]:
+        named = functools.cache(key)
+        at_peak = _bytes_by(named, self.alive_at_peak())
+        made = [e.allocation for e in list(self.timeline) if e.kind == "alloc" and e.allocation]
+        allocated = _bytes_by(named, made)
+        counts: dict[str, int] = {}
+        for entry in made:
+            counts[named(entry.origin)] = counts.get(named(entry.origin), 0) + 1
+        usage = {
+            name: Usage(at_peak.get(name, 0), allocated.get(name, 0), counts.get(name, 0))
+            for name in {**at_peak, **allocated}
+        }
+        return dict(sorted(usage.items(), key=lambda item: item[1], reverse=True))
+
+    def report(self, format: str = "text") -> str:
+        """The findings as ``"text"``, ``"json"`` or a self-contained ``"html"`` page."""
+        from evergrad.memory.reports import report
+
+        return report(format, tracker=self)
+
+
+_BEFORE = Origin("alive before tracking", None)
+_WAITING = Origin("cotangents waiting in backward", None)
+
+
+def _bytes_by(key: Callable[[Origin], str], entries: Iterable[Allocation]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for entry in entries:
+        name = key(entry.origin)
+        total[name] = total.get(name, 0) + entry.nbytes
+    return total
+
+
+def track() -> Tracker:
+    """``with memory.track() as tracker: ...``: record every allocation and every release."""
+    return Tracker()

@@ -1,0 +1,352 @@
+"""Activation functions as layers.
+
+Most hold a few numbers and call the function of the same name; :class:`_Activation` keeps the
+numbers in the order in which they are given and shown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.core.tensor import Tensor
+from evergrad.nn import functional as F
+from evergrad.nn import init
+from evergrad.nn.module import Module
+from evergrad.nn.parameter import Parameter
+from evergrad.ops.creation import empty
+
+
+class _Activation(Module):
+    """A function with settings: ``_fields`` names them, ``_shown`` those its text shows."""
+
+    _fields: tuple[str, ...] = ()
+    _shown: tuple[str, ...] | None = None
+
+    def extra_repr(self) -> str:
+        shown = self._fields if self._shown is None else self._shown
+        words = [f"{name}={getattr(self, name)}" for name in shown if name != "inplace"]
+        if "inplace" in self._fields and getattr(self, "inplace", False):
+            words.append("inplace=True")
+        return ", ".join(words)
+
+
+class ReLU(_Activation):
+    """``max(x, 0)``"""
+
+    _fields = ("inplace",)
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.relu(input, inplace=self.inplace)
+
+
+class RReLU(_Activation):
+    """A rectifier whose negative slope is drawn anew in training."""
+
+    _fields = ("lower", "upper", "inplace")
+
+    def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
+        super().__init__()
+        self.lower, self.upper, self.inplace = lower, upper, inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
+
+
+class Hardtanh(_Activation):
+    """Held between two numbers."""
+
+    _fields = ("min_val", "max_val", "inplace")
+
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
+        super().__init__()
+        if max_val <= min_val:
+            raise AssertionError(f"max_val must be larger than min_val: {max_val} <= {min_val}")
+        self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.hardtanh(input, self.min_val, self.max_val, self.inplace)
+
+
+class ReLU6(Hardtanh):
+    """``min(max(x, 0), 6)``"""
+
+    _shown = ()
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(0.0, 6.0, inplace)
+
+
+class Sigmoid(_Activation):
+    """``1 / (1 + exp(-x))``"""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input.sigmoid()  # type: ignore[no-any-return]
+
+
+class Hardsigmoid(_Activation):
+    """A piecewise linear sigmoid."""
+
+    _fields = ("inplace",)
+    _shown = ()
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.hardsigmoid(input, self.inplace)
+
+
+class Tanh(_Activation):
+    """The hyperbolic tangent."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input.tanh()  # type: ignore[no-any-return]
+
+
+class SiLU(_Activation):
+    """``x * sigmoid(x)``"""
+
+    _fields = ("inplace",)
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.silu(input, inplace=self.inplace)
+
+
+class Mish(_Activation):
+    """``x * tanh(softplus(x))``"""
+
+    _fields = ("inplace",)
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.mish(input, inplace=self.inplace)
+
+
+class Hardswish(_Activation):
+    """A piecewise version of SiLU."""
+
+    _fields = ("inplace",)
+    _shown = ()
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.hardswish(input, self.inplace)
+
+
+class ELU(_Activation):
+    """``x`` above 0, ``alpha * (exp(x) - 1)`` below."""
+
+    _fields = ("alpha", "inplace")
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        super().__init__()
+        self.alpha, self.inplace = alpha, inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.elu(input, self.alpha, self.inplace)
+
+
+class CELU(_Activation):
+    """ELU with a slope that is continuous for every ``alpha``."""
+
+    _fields = ("alpha", "inplace")
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        super().__init__()
+        self.alpha, self.inplace = alpha, inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.celu(input, self.alpha, self.inplace)
+
+
+class SELU(_Activation):
+    """ELU scaled so that signals normalise themselves."""
+
+    _fields = ("inplace",)
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.selu(input, self.inplace)
+
+
+class GLU(_Activation):
+    """Half of the input gated by the sigmoid of the other half."""
+
+    _fields = ("dim",)
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.glu(input, self.dim)
+
+
+class GELU(_Activation):
+    """``x`` times the normal distribution function of ``x``."""
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__()
+        self.approximate = approximate
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.gelu(input, approximate=self.approximate)
+
+    def extra_repr(self) -> str:
+        return f"approximate={self.approximate!r}"
+
+
+class Hardshrink(_Activation):
+    """Zero for small inputs, the rest unchanged."""
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__()
+        self.lambd = lambd
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.hardshrink(input, self.lambd)
+
+    def extra_repr(self) -> str:
+        return f"{self.lambd}"
+
+
+class Softshrink(Hardshrink):
+    """Zero for small inputs, the rest moved towards zero."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.softshrink(input, self.lambd)
+
+
+class Tanhshrink(_Activation):
+    """``x - tanh(x)``"""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.tanhshrink(input)
+
+
+class LeakyReLU(_Activation):
+    """``x`` above 0, a fraction of it below."""
+
+    _fields = ("negative_slope", "inplace")
+
+    def __init__(self, negative_slope: float = 1e-2, inplace: bool = False) -> None:
+        super().__init__()
+        self.negative_slope, self.inplace = negative_slope, inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.leaky_relu(input, self.negative_slope, self.inplace)
+
+
+class LogSigmoid(_Activation):
+    """The logarithm of the sigmoid."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.logsigmoid(input)
+
+
+class Softplus(_Activation):
+    """A smooth rectifier."""
+
+    _fields = ("beta", "threshold")
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        super().__init__()
+        self.beta, self.threshold = beta, threshold
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.softplus(input, self.beta, self.threshold)
+
+
+class Softsign(_Activation):
+    """``x / (1 + |x|)``"""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.softsign(input)
+
+
+class PReLU(_Activation):
+    """A rectifier whose negative slope is learned."""
+
+    _fields = ("num_parameters",)
+
+    def __init__(
+        self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__()
+        self.num_parameters = num_parameters
+        self.init = init
+        self.weight = Parameter(empty(num_parameters, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        init.constant_(self.weight, self.init)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.prelu(input, self.weight)
+
+
+class Threshold(_Activation):
+    """``x`` above a threshold, a fixed value below."""
+
+    _fields = ("threshold", "value", "inplace")
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
+        super().__init__()
+        self.threshold, self.value, self.inplace = threshold, value, inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.threshold(input, self.threshold, self.value, self.inplace)
+
+
+class Softmax(_Activation):
+    """Positive numbers that add up to 1 along a dimension."""
+
+    _fields = ("dim",)
+
+    def __init__(self, dim: int | None = None) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.softmax(input, self.dim)
+
+
+class Softmin(Softmax):
+    """The softmax of the negated input."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.softmin(input, self.dim)
+
+
+class LogSoftmax(Softmax):
+    """The logarithm of the softmax."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.log_softmax(input, self.dim)
+
+
+class Softmax2d(_Activation):
+    """The softmax over the channels of images."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in (3, 4):
+            raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {input.ndim}D instead")
+        return F.softmax(input, -3)

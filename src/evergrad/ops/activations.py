@@ -1,0 +1,414 @@
+"""Activation functions: softmax and its relatives, and curves applied to each element.
+
+Plain functions over rows. Where PyTorch has a form that writes to its argument, ``inplace=True``
+and the name with an underscore do so.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from evergrad.core import dtypes
+from evergrad.core.bind import cast, write_result
+from evergrad.core.dtypes import as_dtype, dtype
+from evergrad.core.shapes import normalize_dim
+from evergrad.core.state import STATE
+from evergrad.core.tensor import Tensor
+from evergrad.errors import DTypeError, ShapeError
+from evergrad.ops.arithmetic import logaddexp
+from evergrad.ops.arithmetic import threshold as _threshold
+from evergrad.ops.elementwise import (
+    abs as absolute,
+)
+from evergrad.ops.elementwise import (
+    clamp,
+    exp,
+    expm1,
+    log,
+    log1p,
+    reciprocal,
+    sigmoid,
+    tanh,
+    where,
+)
+from evergrad.ops.elementwise import relu as _relu
+from evergrad.ops.handles import detach
+from evergrad.ops.movement import clone, narrow, reshape
+from evergrad.ops.public import expose
+from evergrad.ops.reduce import sum as total
+
+Curve = Callable[[Tensor], Tensor]
+
+# So that a standard normal input keeps mean 0 and variance 1.
+SELU_ALPHA = 1.6732632423543772848170429916717
+SELU_SCALE = 1.0507009873554804934193349852946
+
+
+# -- shared -------------------------------------------------------------------------------------
+
+
+def require_floating(name: str, input: Tensor) -> None:
+    """Refuse integers in PyTorch's words."""
+    if input.dtype.category < dtypes.FLOATING:
+        raise NotImplementedError(f"\"{name}\" not implemented for '{input.dtype.name}'")
+
+
+def widened(input: Tensor) -> Tensor:
+    """16-bit floats as float32, for computations of several steps that should round once."""
+    low = input.dtype.is_floating_point and input.itemsize < 4
+    return cast(input, dtypes.float32) if low else input
+
+
+def applied(name: str, curve: Curve, input: Tensor, inplace: bool) -> Tensor:
+    """A curve applied to a tensor, as a new one or in place. What the history of an in-place form
+    needs is taken from a copy, since the original is about to be overwritten."""
+    if not inplace:
+        return curve(input)
+    recorded = STATE.get().grad and input.requires_grad
+    return write_result(name, input, curve(clone(input) if recorded else input))
+
+
+# -- softmax ------------------------------------------------------------------------------------
+
+
+def below_largest(input: Tensor, dim: int) -> Tensor:
+    """The input minus its largest element along a dimension, so that ``exp`` does not overflow.
+    The shift cancels out of every use, so it is no part of the history."""
+    from evergrad.ops.extrema import amax
+
+    return input - amax(detach(input), dim, True)
+
+
+def _prepared(name: str, input: Tensor, dim: int, target: Any) -> tuple[Tensor, int, dtype]:
+    if target is not None:
+        input = cast(input, as_dtype(target))
+    require_floating(name, input)
+    return widened(input), normalize_dim(dim, input.ndim), input.dtype
+
+
+@expose("softmax", out=False, numpy_names=True)
+def _softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """Exponentials along a dimension, divided by their sum."""
+    x, dim, target = _prepared("softmax", input, dim, dtype)
+    if not x._type.numel:
+        return clone(x)
+    powers = exp(below_largest(x, dim))
+    return cast(powers * reciprocal(total(powers, dim, True)), target)
+
+
+@expose("log_softmax", out=False, numpy_names=True)
+def _log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """The logarithm of ``softmax``, computed without its rounding."""
+    x, dim, target = _prepared("log_softmax", input, dim, dtype)
+    if not x._type.numel:
+        return clone(x)
+    below = below_largest(x, dim)
+    return cast(below - log(total(exp(below), dim, True)), target)
+
+
+def _implied_dim(name: str, input: Tensor, stacklevel: int) -> int:
+    warnings.warn(
+        f"Implicit dimension choice for {name} has been deprecated. Change the call to include "
+        "dim=X as an argument.",
+        UserWarning,
+        stacklevel=stacklevel,
+    )
+    return 0 if input.ndim in (0, 1, 3) else 1
+
+
+def softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> Tensor:
+    """Exponentials along a dimension, divided by their sum."""
+    return _softmax(
+        input, _implied_dim("softmax", input, _stacklevel) if dim is None else dim, dtype
+    )
+
+
+def log_softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> Tensor:
+    """The logarithm of ``softmax``, computed without its rounding."""
+    return _log_softmax(
+        input, _implied_dim("log_softmax", input, _stacklevel) if dim is None else dim, dtype
+    )
+
+
+def softmin(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> Tensor:
+    """``softmax`` of the negated input."""
+    return _softmax(
+        -input, _implied_dim("softmin", input, _stacklevel) if dim is None else dim, dtype
+    )
+
+
+def gumbel_softmax(
+    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
+    """A random choice, softened by ``tau``; with ``hard`` one-hot in value but not in gradient."""
+    from evergrad.ops.creation import zeros_like
+    from evergrad.ops.extrema import argmax
+    from evergrad.ops.scatter import scatter
+
+    noise = -zeros_like(logits).exponential_().log()
+    soft = _softmax((logits + noise) / tau, dim)
+    if not hard:
+        return soft
+    place = argmax(detach(soft), dim, True)
+    chosen = scatter(zeros_like(logits), dim, place, 1.0)
+    return chosen - detach(soft) + soft
+
+
+# -- rectifiers ---------------------------------------------------------------------------------
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """``max(x, 0)``"""
+    return input.relu_() if inplace else _relu(input)  # type: ignore[no-any-return]
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """``x`` where it is positive, else ``negative_slope * x``."""
+    require_floating("leaky_relu", input)
+    return applied("leaky_relu", lambda x: where(x > 0, x, x * negative_slope), input, inplace)
+
+
+@expose(out=False)
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """``leaky_relu`` with a learned slope, one or one for each channel."""
+    if weight.dtype is not input.dtype:
+        raise DTypeError(
+            f"prelu: Type promoting not supported. Got {input.dtype.name} and {weight.dtype.name}"
+        )
+    if weight.ndim > 1:
+        raise ShapeError(
+            f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}"
+        )
+    if weight._type.numel != 1:
+        if not input.ndim:
+            raise ShapeError("Not allow zero-dim input tensor.")
+        channels = input._type.shape[1] if input.ndim > 1 else 1
+        if channels != weight._type.numel:
+            raise ShapeError(
+                "Mismatch of parameter numbers and input channel size. Found parameter numbers = "
+                f"{weight._type.numel} and channel size = {channels}."
+            )
+        weight = reshape(weight, (channels,) + (1,) * (input.ndim - 2))
+    elif weight.ndim and not input.ndim:
+        weight = reshape(weight, ())
+    return where(input > 0, input, input * weight)  # type: ignore[no-any-return]
+
+
+@expose(method=False, out=False)
+def rrelu(
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
+    inplace: bool = False,
+) -> Tensor:  # fmt: skip
+    """``leaky_relu`` whose slope is drawn for each element while training, else in the middle."""
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+    from evergrad.ops.creation import zeros_like
+
+    slope = zeros_like(input).uniform_(lower, upper)
+    return applied("rrelu", lambda x: where(x > 0, x, x * slope), input, inplace)
+
+
+def hardtanh(
+    input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Tensor:
+    """Held between two numbers, with slope 0 on them as beyond them."""
+    if min_val > max_val:
+        raise ValueError("min_val cannot be greater than max_val")
+    if input.dtype.category == dtypes.INTEGRAL:
+        min_val, max_val = int(min_val), int(max_val)
+
+    def curve(x: Tensor) -> Tensor:
+        beyond = (x <= min_val) | (x >= max_val)
+        return where(beyond, clamp(detach(x), min_val, max_val), x)  # type: ignore[no-any-return]
+
+    return applied("hardtanh", curve, input, inplace)
+
+
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    """``hardtanh`` between 0 and 6."""
+    return hardtanh(input, 0.0, 6.0, inplace)
+
+
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """Straight lines for the sigmoid: ``relu6(x + 3) / 6``."""
+    require_floating("hardsigmoid", input)
+    return applied("hardsigmoid", lambda x: relu6(x + 3) / 6, input, inplace)
+
+
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    """``x * relu6(x + 3) / 6``"""
+    require_floating("hardswish", input)
+    return applied("hardswish", lambda x: x * relu6(x + 3) / 6, input, inplace)
+
+
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """``x`` where it is greater than ``threshold``, else ``value``."""
+    return applied("threshold", lambda x: _threshold(x, threshold, value), input, inplace)
+
+
+@expose(out=False)
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """0 where ``|x| <= lambd``, else ``x``."""
+    return where((input >= -lambd) & (input <= lambd), 0, input)  # type: ignore[no-any-return]
+
+
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """``x`` moved towards 0 by ``lambd``, or onto it."""
+    require_floating("softshrink", input)
+    if lambd < 0:
+        raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
+    return input - clamp(input, -lambd, lambd)
+
+
+def tanhshrink(input: Tensor) -> Tensor:
+    """``x - tanh(x)``"""
+    return input - tanh(input)  # type: ignore[no-any-return]
+
+
+# -- exponential curves -------------------------------------------------------------------------
+
+
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """``x`` where it is positive, else ``alpha * (exp(x) - 1)``."""
+    require_floating("elu", input)
+    return applied("elu", lambda x: _elu(x, alpha, 1.0), input, inplace)
+
+
+def _elu(x: Tensor, alpha: float, reach: float) -> Tensor:
+    """``alpha * (exp(x / reach) - 1)`` below 0; clamped so that the side not taken is finite."""
+    below = expm1(clamp(x, max=0) / reach) * alpha
+    return where(x <= 0, below, x)  # type: ignore[no-any-return]
+
+
+@expose(method=False, out=False)
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """``elu`` whose slope at 0 is 1 for every ``alpha``."""
+    if alpha == 0:
+        raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
+    require_floating("celu", input)
+    return applied("celu", lambda x: _elu(x, alpha, alpha), input, inplace)
+
+
+@expose(method=False, out=False)
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """``elu`` scaled so that deep networks keep mean and variance."""
+    require_floating("selu", input)
+    return applied("selu", lambda x: _elu(x, SELU_ALPHA, 1.0) * SELU_SCALE, input, inplace)
+
+
+def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
+    """``log(1 + exp(beta * x)) / beta``, and ``x`` where ``beta * x`` exceeds ``threshold``."""
+    require_floating("softplus", input)
+    scaled = input * beta
+    linear = scaled > threshold
+    curve = log1p(exp(where(linear, 0, scaled))) / beta
+    return where(linear, input, curve)  # type: ignore[no-any-return]
+
+
+def logsigmoid(input: Tensor) -> Tensor:
+    """``log(sigmoid(x))`` without overflow."""
+    require_floating("logsigmoid", input)
+    return -logaddexp(-input, 0.0)  # type: ignore[no-any-return]
+
+
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    """``x * sigmoid(x)``"""
+    require_floating("silu", input)
+    return applied("silu", lambda x: x * sigmoid(x), input, inplace)
+
+
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """``x * tanh(softplus(x))``"""
+    require_floating("mish", input)
+    return applied("mish", lambda x: x * tanh(softplus(x)), input, inplace)
+
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """``x`` times the normal distribution's probability of being below ``x``."""
+    require_floating("gelu", input)
+    if approximate == "tanh":
+        inner = (input + input * input * input * 0.044715) * math.sqrt(2 / math.pi)
+        return input * ((tanh(inner) + 1) * 0.5)  # type: ignore[no-any-return]
+    if approximate != "none":
+        raise RuntimeError("approximate argument must be either none or tanh.")
+    from evergrad.ops.special import erf
+
+    return input * ((erf(input * math.sqrt(0.5)) + 1) * 0.5)  # type: ignore[no-any-return]
+
+
+def softsign(input: Tensor) -> Tensor:
+    """``x / (1 + |x|)``"""
+    return input / (absolute(input) + 1)
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """The first half of a dimension times the sigmoid of the second."""
+    if not input.ndim:
+        raise ShapeError("glu does not support scalars because halving size must be even")
+    dim = normalize_dim(dim, input.ndim)
+    extent = input._type.shape[dim]
+    if extent % 2:
+        raise ShapeError(f"Halving dimension must be even, but dimension {dim} is size {extent}")
+    half = extent // 2
+    return narrow(input, dim, 0, half) * sigmoid(narrow(input, dim, half, half))
+
+
+# -- forms that write to their argument ---------------------------------------------------------
+
+
+def relu_(input: Tensor) -> Tensor:
+    """``relu`` in place."""
+    return relu(input, inplace=True)
+
+
+def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """``leaky_relu`` in place."""
+    return leaky_relu(input, negative_slope, inplace=True)
+
+
+@expose(method=False, out=False)
+def rrelu_(
+    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
+) -> Tensor:
+    """``rrelu`` in place."""
+    return rrelu(input, lower, upper, training, inplace=True)
+
+
+def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """``hardtanh`` in place."""
+    return hardtanh(input, min_val, max_val, inplace=True)
+
+
+@expose(method=False, out=False)
+def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
+    """``threshold`` in place."""
+    return applied("threshold", lambda x: _threshold(x, threshold, value), input, True)
+
+
+def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """``elu`` in place."""
+    return elu(input, alpha, inplace=True)
+
+
+@expose(method=False, out=False)
+def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """``celu`` in place."""
+    return celu(input, alpha, inplace=True)
+
+
+@expose(method=False, out=False)
+def selu_(input: Tensor) -> Tensor:
+    """``selu`` in place."""
+    return selu(input, inplace=True)
+
+
+expose(method=False, out=False)(relu_)

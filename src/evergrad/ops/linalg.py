@@ -1,0 +1,1 @@
+from evergrad.ops import linalg_solve, linalg_factor, linalg_lu

@@ -1,0 +1,430 @@
+"""Linear systems, inverses and determinants.
+
+At the edges: a singular matrix is an error for ``solve`` and ``inv``, and gives NaN in their forms
+with ``_ex`` and in the gradient of ``slogdet``; ``solve_triangular`` divides by the zero it finds.
+The gradient of ``det`` is exact for singular matrices too, its second derivatives are for others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from evergrad import return_types
+from evergrad.core import dtypes
+from evergrad.core.bind import bind, cast
+from evergrad.core.families import batch_elementwise, opaque
+from evergrad.core.op import NONDIFFERENTIABLE
+from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
+from evergrad.core.tensor import Tensor
+from evergrad.ops import linalg_kernels as kernels
+from evergrad.ops.contract import matmul
+from evergrad.ops.elementwise import conj, log, where
+from evergrad.ops.linalg_base import (
+    LINALG,
+    adjoint,
+    check_equation,
+    check_rank,
+    check_same_dtype,
+    check_square,
+    complain,
+    lower,
+    one_by_one,
+    upper,
+)
+from evergrad.ops.movement import expand, imag, movedim, reshape, sum_to_type, transpose
+from evergrad.ops.public import expose
+from evergrad.ops.reduce import sum as total
+
+# A batching rule for rows on stacks of matrices: one more leading dimension, which broadcasts.
+batch_stack = batch_elementwise
+
+
+# -- which matrices can be inverted -------------------------------------------------------------
+
+
+def _lu_info(a: Any) -> Any:
+    """For each matrix the first zero pivot (from 1), or 0 if it is invertible."""
+    info = np.zeros(a.shape[:-2], np.int32)
+    try:
+        np.linalg.inv(a)
+    except np.linalg.LinAlgError:
+        refused = np.isnan(one_by_one(lambda m: np.linalg.inv(m) * 0, a.shape, a)).any((-2, -1))
+        pivots = np.diagonal(kernels.lu_factor(a)[0], axis1=-2, axis2=-1)
+        zero = pivots == 0
+        first = np.where(zero.any(-1), zero.argmax(-1), a.shape[-1] - 1) + 1
+        info = np.where(refused, first, 0).astype(np.int32)
+    return info
+
+
+def _cholesky_info(a: Any) -> Any:
+    """For each matrix the order of the first leading minor that is not positive, or 0."""
+    info = np.zeros(a.shape[:-2], np.int32)
+    for at in np.ndindex(info.shape):
+        for order in range(1, a.shape[-1] + 1):
+            if not _is_positive_definite(a[(*at, slice(order), slice(order))]):
+                info[at] = order
+                break
+    return info
+
+
+def _is_positive_definite(matrix: Any) -> bool:
+    try:
+        return not bool(np.isnan(np.linalg.cholesky(matrix)).any())
+    except np.linalg.LinAlgError:
+        return False
+
+
+INFO_BY_KIND = {"lu": _lu_info, "cholesky": _cholesky_info}
+
+FACTOR_INFO = opaque(
+    "factor_info", lambda a, *, kind: INFO_BY_KIND[kind](a),
+    lambda a, *, kind: tensor_type(a.shape[:-2], dtypes.int32), NONDIFFERENTIABLE,
+    batch=batch_stack, doc="Where a factorization of each matrix would fail; 0 where it would not.",
+)  # fmt: skip
+
+
+# -- solve --------------------------------------------------------------------------------------
+
+
+def _solution_type(a: TensorType, b: TensorType, **attrs: Any) -> TensorType:
+    batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return tensor_type((*batch, *b.shape[-2:]), a.dtype)
+
+
+def _solve_eval(a: Any, b: Any, *, check: bool) -> Any:
+    try:
+        return np.linalg.solve(a, b)
+    except np.linalg.LinAlgError:
+        if check:
+            text = "The solver failed because the input matrix is singular."
+            raise complain("linalg.solve", _lu_info(a), text) from None
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        return one_by_one(np.linalg.solve, batch + b.shape[-2:], a, b)
+
+
+def _solve_vjp(g: Tensor, x: Tensor, a: Tensor, b: Tensor, *, check: bool) -> Any:
+    for_b = bind(SOLVE, adjoint(a), g, check=check)
+    for_a = -matmul(for_b, adjoint(x))
+    return sum_to_type(for_a, a._type), sum_to_type(for_b, b._type)
+
+
+def _solve_jvp(tangents: Any, x: Tensor, a: Tensor, b: Tensor, *, check: bool) -> Any:
+    ta, tb = tangents
+    right = None if ta is None else -matmul(ta, x)
+    if tb is not None:
+        right = tb if right is None else right + tb
+    return expand(bind(SOLVE, a, right, check=check), x._type.shape)
+
+
+SOLVE = opaque("solve", _solve_eval, _solution_type, _solve_vjp, jvp=_solve_jvp, batch=batch_stack,
+               doc="The solution X of A X = B.")  # fmt: skip
+
+
+def _as_columns(name: str, A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, bool]:
+    """``B`` as matrices, and whether it held vectors."""
+    vector = B.ndim == 1 or (A.ndim - 1 == B.ndim and B._type.shape == A._type.shape[:-1])
+    columns = reshape(B, (*B._type.shape, 1)) if vector else B
+    check_rank(name, columns, "B")
+    check_equation(name, A, columns, left)
+    return columns, vector
+
+
+def _solve(name: str, A: Tensor, B: Tensor, left: bool, check: bool) -> Tensor:
+    check_square(name, A)
+    check_same_dtype(name, A, B)
+    columns, vector = _as_columns(name, A, B, left)
+    if left:
+        x = bind(SOLVE, A, columns, check=check)
+    else:
+        turned = bind(SOLVE, transpose(A, -2, -1), transpose(columns, -2, -1), check=check)
+        x = transpose(turned, -2, -1)
+    return reshape(x, x._type.shape[:-1]) if vector else x
+
+
+@expose(method=False, into=LINALG)
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
+    """The solution of ``A X = B`` (of ``X A = B`` without ``left``) for matrices or vectors ``B``."""
+    return _solve("linalg.solve", A, B, left, check=True)
+
+
+@expose(method=False, into=LINALG)
+def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
+    """The solution, and for each matrix the first zero pivot (0 if there is none)."""
+    x = _solve("linalg.solve_ex", A, B, left, check=check_errors)
+    return return_types.linalg_solve_ex(x, bind(FACTOR_INFO, A, kind="lu"))
+
+
+# -- triangular systems -------------------------------------------------------------------------
+
+
+def _triangle(x: Tensor, is_upper: bool, unit: bool) -> Tensor:
+    """The part of a matrix that a triangular solve reads."""
+    return upper(x, int(unit)) if is_upper else lower(x, -int(unit))
+
+
+def _triangular_vjp(
+    g: Tensor, x: Tensor, a: Tensor, b: Tensor, *, is_upper: bool, unit: bool
+) -> Any:
+    for_b = bind(SOLVE_TRIANGULAR, adjoint(a), g, is_upper=not is_upper, unit=unit)
+    for_a = -_triangle(matmul(for_b, adjoint(x)), is_upper, unit)
+    return sum_to_type(for_a, a._type), sum_to_type(for_b, b._type)
+
+
+def _triangular_jvp(
+    tangents: Any, x: Tensor, a: Tensor, b: Tensor, *, is_upper: bool, unit: bool
+) -> Any:
+    ta, tb = tangents
+    right = None if ta is None else -matmul(_triangle(ta, is_upper, unit), x)
+    if tb is not None:
+        right = tb if right is None else right + tb
+    moved = bind(SOLVE_TRIANGULAR, a, right, is_upper=is_upper, unit=unit)
+    return expand(moved, x._type.shape)
+
+
+SOLVE_TRIANGULAR = opaque(
+    "solve_triangular",
+    lambda a, b, *, is_upper, unit: kernels.substitute(a, b, upper=is_upper, unit=unit),
+    _solution_type, _triangular_vjp, jvp=_triangular_jvp, batch=batch_stack,
+    doc="The solution X of A X = B for triangular A.",
+)  # fmt: skip
+
+
+def substitute(A: Tensor, B: Tensor, *, is_upper: bool, unit: bool = False) -> Tensor:
+    """``A^-1 B`` for triangular ``A``, without checks."""
+    return bind(SOLVE_TRIANGULAR, A, B, is_upper=is_upper, unit=unit)  # type: ignore[no-any-return]
+
+
+def substitute_right(B: Tensor, A: Tensor, *, is_upper: bool, unit: bool = False) -> Tensor:
+    """``B A^-1`` for triangular ``A``, without checks."""
+    turned = substitute(
+        transpose(A, -2, -1), transpose(B, -2, -1), is_upper=not is_upper, unit=unit
+    )
+    return transpose(turned, -2, -1)
+
+
+@expose(method=False, into=LINALG)
+def solve_triangular(
+    input: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
+    """The solution of ``A X = B`` (or ``X A = B``) that reads one triangle of ``A`` only."""
+    name = "linalg.solve_triangular"
+    check_square(name, input)
+    check_rank(name, B, "B")
+    check_same_dtype(name, input, B)
+    check_equation(name, input, B, left)
+    if left:
+        return substitute(input, B, is_upper=bool(upper), unit=bool(unitriangular))
+    return substitute_right(B, input, is_upper=bool(upper), unit=bool(unitriangular))
+
+
+# -- inverses -----------------------------------------------------------------------------------
+
+
+def _inv_eval(a: Any, *, check: bool) -> Any:
+    try:
+        return np.linalg.inv(a)
+    except np.linalg.LinAlgError:
+        if check:
+            text = (
+                "The diagonal element {} is zero, the inversion could not be completed because "
+                "the input matrix is singular."
+            )
+            raise complain("linalg.inv", _lu_info(a), text) from None
+        return one_by_one(np.linalg.inv, a.shape, a)
+
+
+def _inv_vjp(g: Tensor, y: Tensor, a: Tensor, *, check: bool) -> Tensor:
+    return -matmul(adjoint(y), matmul(g, adjoint(y)))
+
+
+def _inv_jvp(tangents: Any, y: Tensor, a: Tensor, *, check: bool) -> Tensor:
+    return -matmul(y, matmul(tangents[0], y))
+
+
+INV = opaque("inv", _inv_eval, lambda a, *, check: a, _inv_vjp, jvp=_inv_jvp, batch=batch_stack,
+             doc="The inverse of each matrix.")  # fmt: skip
+
+
+@expose(method=False, into=LINALG)
+def inv(A: Tensor) -> Tensor:
+    """The inverse of each matrix."""
+    check_square("linalg.inv", A)
+    return bind(INV, A, check=True)  # type: ignore[no-any-return]
+
+
+@expose(method=False, into=LINALG)
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
+    """The inverse, and for each matrix the first zero pivot (0 if there is none)."""
+    check_square("linalg.inv", A)
+    inverted = bind(INV, A, check=bool(check_errors))
+    return return_types.linalg_inv_ex(inverted, bind(FACTOR_INFO, A, kind="lu"))
+
+
+@expose()
+def inverse(input: Tensor) -> Tensor:
+    """The inverse of each matrix."""
+    return inv(input)
+
+
+def _tensor_halves(name: str, shape: Shape, ind: int) -> int:
+    """The common size of both groups of dimensions, which together make a square matrix."""
+    first, second = math.prod(shape[:ind]), math.prod(shape[ind:])
+    if first != second:
+        raise RuntimeError(
+            f"Expected self to satisfy the requirement prod(self.shape[{name}:]) == "
+            f"prod(self.shape[:{name}]), but got {second} != {first}"
+        )
+    return first
+
+
+@expose(method=False, into=LINALG)
+def tensorinv(input: Tensor, ind: int = 2) -> Tensor:
+    """The inverse of ``tensordot(input, ., input.ndim - ind)``."""
+    if ind <= 0:
+        raise RuntimeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
+    shape = input._type.shape
+    size = _tensor_halves("ind", shape, ind)
+    return reshape(inv(reshape(input, (size, size))), shape[ind:] + shape[:ind])
+
+
+@expose(method=False, into=LINALG)
+def tensorsolve(input: Tensor, other: Tensor, dims: Any = None) -> Tensor:
+    """The tensor X with ``tensordot(input, X, X.ndim) == other``; ``dims`` are moved last first."""
+    if dims is not None:
+        input = movedim(input, dims, tuple(range(input.ndim - len(dims), input.ndim)))
+    shape = input._type.shape
+    size = _tensor_halves("other.ndim", shape, other.ndim)
+    x = solve(reshape(input, (size, size)), reshape(other, (size,)))
+    return reshape(x, shape[other.ndim :])
+
+
+# -- determinants -------------------------------------------------------------------------------
+
+
+def _scalar_type(a: TensorType) -> TensorType:
+    return tensor_type(a.shape[:-2], a.dtype)
+
+
+def _spread_over_matrix(x: Tensor) -> Tensor:
+    return reshape(x, (*x._type.shape, 1, 1))
+
+
+def _det_vjp(g: Tensor, y: Tensor, a: Tensor) -> Tensor:
+    return _spread_over_matrix(g) * conj(bind(COFACTOR, a))
+
+
+def _det_jvp(tangents: Any, y: Tensor, a: Tensor) -> Tensor:
+    return total(bind(COFACTOR, a) * tangents[0], (-2, -1))
+
+
+DET = opaque("det", np.linalg.det, _scalar_type, _det_vjp, jvp=_det_jvp, batch=batch_stack,
+             doc="The determinant of each matrix.")  # fmt: skip
+
+
+def _products_of_others(s: Any) -> Any:
+    """For each number the product of all others along the last dimension."""
+    ones = np.ones_like(s[..., :1])
+    before = np.cumprod(np.concatenate([ones, s[..., :-1]], -1), -1)
+    after = np.cumprod(np.concatenate([ones, s[..., :0:-1]], -1), -1)[..., ::-1]
+    return before * after
+
+
+def _cofactor_eval(a: Any) -> Any:
+    if not np.isfinite(a).all():
+        return np.full(a.shape, np.nan, a.dtype)
+    if not a.shape[-1]:
+        return np.zeros_like(a)
+    u, s, vh = np.linalg.svd(a)
+    phase = np.linalg.det(u) * np.linalg.det(vh)
+    weights = _products_of_others(s) * phase[..., None]
+    return (np.conj(u) * weights[..., None, :]) @ np.conj(vh)
+
+
+def _cofactor_linear(g: Tensor, c: Tensor, a: Tensor) -> Tensor:
+    """The change of the cofactors for a change ``g`` of the matrix; symmetric in both."""
+    along = _spread_over_matrix(total(g * c, (-2, -1))) * c
+    across = matmul(c, matmul(transpose(g, -2, -1), c))
+    return (along - across) / _spread_over_matrix(bind(DET, a))
+
+
+COFACTOR = opaque(
+    "cofactor", _cofactor_eval, lambda a: a,
+    lambda g, c, a: conj(_cofactor_linear(conj(g), c, a)),
+    jvp=lambda tangents, c, a: _cofactor_linear(tangents[0], c, a),
+    batch=batch_stack, doc="The slope of the determinant by each element.",
+)  # fmt: skip
+
+
+def _slogdet_type(a: TensorType) -> tuple[TensorType, TensorType]:
+    batch = a.shape[:-2]
+    return tensor_type(batch, a.dtype), tensor_type(batch, a.dtype.to_real())
+
+
+def _slogdet_eval(a: Any) -> tuple[Any, Any]:
+    sign, size = np.linalg.slogdet(a)
+    return np.asarray(sign), np.asarray(size)
+
+
+def _slogdet_vjp(g: Sequence[Tensor], out: Sequence[Tensor], a: Tensor) -> Tensor:
+    (for_sign, for_size), (sign, _) = g, out
+    weight = for_size
+    if a.dtype.is_complex:
+        turning = imag(conj(for_sign) * sign)
+        weight = cast(for_size, a.dtype) - cast(turning, a.dtype) * 1j
+    return _spread_over_matrix(weight) * adjoint(bind(INV, a, check=False))
+
+
+def _slogdet_jvp(tangents: Any, out: Sequence[Tensor], a: Tensor) -> Any:
+    from evergrad.ops.creation import zeros_like
+    from evergrad.ops.movement import real
+
+    inverse_turned = transpose(bind(INV, a, check=False), -2, -1)
+    change = total(inverse_turned * tangents[0], (-2, -1))
+    if not a.dtype.is_complex:
+        return zeros_like(out[0]), change
+    return out[0] * (cast(imag(change), a.dtype) * 1j), real(change)
+
+
+SLOGDET = opaque("slogdet", _slogdet_eval, _slogdet_type, _slogdet_vjp, jvp=_slogdet_jvp,
+                 batch=batch_stack, outputs=2,
+                 doc="Sign and logarithm of the size of each determinant.")  # fmt: skip
+
+
+@expose("det", method=False, into=LINALG)
+def _linalg_det(A: Tensor) -> Tensor:
+    """The determinant of each matrix."""
+    check_square("linalg.det", A)
+    return bind(DET, A)  # type: ignore[no-any-return]
+
+
+@expose()
+def det(input: Tensor) -> Tensor:
+    """The determinant of each matrix."""
+    return _linalg_det(input)
+
+
+@expose("slogdet", method=False, into=LINALG)
+def _linalg_slogdet(A: Tensor) -> Any:
+    """The sign of each determinant (a complex number of size 1) and the logarithm of its size."""
+    check_square("linalg.slogdet", A)
+    return return_types.linalg_slogdet(*bind(SLOGDET, A))
+
+
+@expose()
+def slogdet(input: Tensor) -> Any:
+    """The sign of each determinant (a complex number of size 1) and the logarithm of its size."""
+    return return_types.slogdet(*_linalg_slogdet(input))
+
+
+@expose(out=False)
+def logdet(input: Tensor) -> Tensor:
+    """The logarithm of each determinant; NaN where a real one is negative."""
+    check_square("logdet", input)
+    sign, size = bind(SLOGDET, input)
+    if input.dtype.is_complex:
+        return log(sign) + size  # type: ignore[no-any-return]
+    return where(sign == -1, math.nan, size)  # type: ignore[no-any-return]

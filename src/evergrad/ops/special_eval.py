@@ -1,0 +1,349 @@
+"""Special functions on NumPy arrays: accurate to a few units in the last place of a double.
+
+Each is evaluated in double precision, block by block so that temporaries stay in cache; ``erf``
+has a single-precision evaluation of its own because networks use it. Knows nothing of tensors.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.polynomial.chebyshev import chebval
+
+from evergrad.memory import pool
+from evergrad.ops import special_tables as tables
+
+Array = np.ndarray[Any, Any]
+
+_BLOCK = 1 << 13
+_SQRT2 = math.sqrt(2)
+_SQRT_PI = math.sqrt(math.pi)
+
+
+def _blockwise(function: Callable[..., Any], single: Callable[..., Any] | None = None) -> Any:
+    """Run a function of flat double-precision blocks on arrays of any shape that broadcast.
+
+    ``single`` takes its place for float32, which is widened otherwise.
+    """
+
+    @functools.wraps(function)
+    def run(*arrays: Any) -> Any:
+        arrays = np.broadcast_arrays(*arrays)
+        shape, kind = arrays[0].shape, np.result_type(*arrays)
+        flat = [np.ascontiguousarray(a).reshape(-1) for a in arrays]
+        chosen = function if single is None or kind != np.float32 else single
+        out = pool.empty(flat[0].shape, kind)
+        for start in range(0, out.size, _BLOCK):
+            blocks = [f[start : start + _BLOCK] for f in flat]
+            if chosen is function:
+                blocks = [b.astype(np.float64, copy=False) for b in blocks]
+            out[start : start + _BLOCK] = chosen(*blocks)
+        return out.reshape(shape)
+
+    return run
+
+
+def _polynomial(coefficients: Sequence[float], x: Array) -> Any:
+    """By powers of ``x``, lowest first."""
+    total = np.full_like(x, coefficients[-1])
+    for c in coefficients[-2::-1]:
+        total *= x
+        total += c
+    return total
+
+
+# -- error functions ----------------------------------------------------------------------------
+
+
+def _exp_of_square(factor: float, x: Array) -> Any:
+    """``exp(factor * x * x)``, with the square taken to twice the precision."""
+    high = x.astype(np.float32).astype(np.float64)
+    return np.exp(factor * high * high) * np.exp(factor * (x - high) * (x + high))
+
+
+def _erf_near(x: Array) -> Any:
+    """For -1 <= x <= 1."""
+    return x + x * _polynomial(tables.ERF_NEAR, x * x)
+
+
+def _erfcx_positive(x: Array) -> Any:
+    return _polynomial(tables.ERFCX, 1 - 7.5 / (x + 3.75)) / (1 + 2 * x)
+
+
+def _erfc_positive(x: Array) -> Any:
+    x = np.minimum(x, 30)  # where it has long been 0
+    return _exp_of_square(-1, x) * _erfcx_positive(x)
+
+
+def _erf(x: Array) -> Any:
+    out = _erf_near(x)
+    far = np.abs(x) > 1
+    out[far] = np.copysign(1 - _erfc_positive(np.abs(x[far])), x[far])
+    return out
+
+
+def _erf_single(x: Array) -> Any:
+    size = np.abs(x)
+    near = x + x * _polynomial(tables.ERF_NEAR_SINGLE, x * x)
+    far = 1 - np.exp(_polynomial(tables.LOG_ERFC_SINGLE, np.minimum(size, 4)))
+    return np.where(size < 1, near, np.copysign(far, x))
+
+
+def _erfc(x: Array) -> Any:
+    out = 1 - _erf_near(x)
+    far = np.abs(x) > 0.5
+    tail = _erfc_positive(np.abs(x[far]))
+    out[far] = np.where(x[far] > 0, tail, 2 - tail)
+    return out
+
+
+def _erfcx(x: Array) -> Any:
+    tail = _erfcx_positive(np.abs(x))
+    return np.where(x >= 0, tail, 2 * _exp_of_square(1, np.minimum(x, 0)) - tail)
+
+
+def _erfcinv_small(q: Array) -> Any:
+    """The y with ``erfc(y) = q``, for q <= 1/2: Newton's method on the logarithm of both sides."""
+    target = np.log(q)
+    y = np.sqrt(np.maximum(-target - 0.5 * np.log(np.maximum(-target, 0.5)) - 0.5, 0.05))
+    for _ in range(5):
+        scaled = _erfcx_positive(y)
+        y = y + (np.log(scaled) - y * y - target) * (scaled * (_SQRT_PI / 2))
+    return y
+
+
+def _erfinv(x: Array) -> Any:
+    """Newton's method, in the middle on ``erf``, outside on ``log(erfc)``."""
+    size = np.abs(x)
+    middle = np.minimum(size, 0.5)
+    y = middle * (_SQRT_PI / 2)
+    for _ in range(4):
+        step = (_erf_near(y) - middle) * (_SQRT_PI / 2) * np.exp(y * y)
+        y = y - step / (1 + y * step)
+    y = np.where(size > 0.5, _erfcinv_small(np.where(size > 0.5, 1 - size, 0.5)), y)
+    y = np.where(size == 1, np.inf, np.where(size <= 1, y, np.nan))
+    return np.copysign(y, x)
+
+
+def _ndtr(x: Array) -> Any:
+    low = np.clip(x, -40, 0)
+    left = _exp_of_square(-0.5, low) * _erfcx_positive(low / -_SQRT2) / 2
+    return np.where(x < -1, left, 1 - _erfc(x / _SQRT2) / 2)
+
+
+def _log_ndtr(x: Array) -> Any:
+    z = x / _SQRT2
+    low = np.minimum(z, 0)
+    left = np.log(_erfcx_positive(-low) / 2) - low * low
+    return np.where(x < -1, left, np.log1p(-_erfc(z) / 2))
+
+
+def _ndtri(p: Array) -> Any:
+    tail = np.minimum(p, 1 - p)
+    outer = tail < 0.25
+    y = np.where(outer, _erfcinv_small(np.where(outer, 2 * tail, 0.5)), _erfinv(np.abs(2 * p - 1)))
+    y = np.where(tail == 0, np.inf, np.where(tail > 0, y, np.nan))
+    return _SQRT2 * np.where(p < 0.5, -y, y)
+
+
+erf = _blockwise(_erf, _erf_single)
+erfc = _blockwise(_erfc)
+erfcx = _blockwise(_erfcx)
+erfinv = _blockwise(_erfinv)
+ndtr = _blockwise(_ndtr)
+log_ndtr = _blockwise(_log_ndtr)
+ndtri = _blockwise(_ndtri)
+
+
+# -- gamma functions ----------------------------------------------------------------------------
+
+# Bernoulli numbers B2, B4, ..., B20: the tails of the asymptotic series below.
+_BERNOULLI = (
+    1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798,
+    -174611 / 330,
+)  # fmt: skip
+_STIRLING = tuple(b / (2 * k * (2 * k - 1)) for k, b in enumerate(_BERNOULLI[:8], 1))
+_DIGAMMA_TAIL = tuple(b / (2 * k) for k, b in enumerate(_BERNOULLI[:8], 1))
+_EULER_MACLAURIN = tuple(b / math.factorial(2 * k) for k, b in enumerate(_BERNOULLI, 1))
+
+
+def _fraction(x: Array) -> Any:
+    """What ``x`` has over the nearest integer: enough to know functions of period 1."""
+    return x - np.rint(x)
+
+
+def _lgamma_far(x: Array) -> Any:
+    """Stirling's series, for x >= 8."""
+    tail = _polynomial(_STIRLING, 1 / (x * x)) / x
+    return (x - 0.5) * (np.log(x) - 1) + (0.5 * math.log(2 * math.pi) - 0.5 + tail)
+
+
+def _lgamma_near(x: Array) -> Any:
+    """For 0 < x < 8: moved to between 1 and 2, where a polynomial knows it.
+
+    ``one`` and ``two`` are the distances from the zeros there, kept exact.
+    """
+    below = x < 1
+    one, two = np.where(below, x, x - 1), np.where(below, x - 1, x - 2)
+    product = np.ones_like(x)
+    for _ in range(6):
+        above = two >= 0
+        product = np.where(above, product * one, product)
+        one, two = np.where(above, one - 1, one), np.where(above, two - 1, two)
+    moved = np.log(np.where(below, x, product))
+    core = one * two * _polynomial(tables.LGAMMA, one + two)
+    return core + np.where(below, -moved, moved)
+
+
+def _lgamma_positive(x: Array) -> Any:
+    far = x >= 8
+    near = _lgamma_near(np.where(far, 1, x))
+    return np.where(far, _lgamma_far(np.where(far, x, 8)), near)
+
+
+def _lgamma(x: Array) -> Any:
+    out = _lgamma_positive(np.abs(x))
+    negative = x < 0
+    if negative.any():
+        z = x[negative]
+        sine = np.abs(np.sin(math.pi * _fraction(z)))
+        out[negative] = math.log(math.pi) - np.log(np.abs(z) * sine) - out[negative]
+        out[np.isneginf(x)] = np.inf
+    return np.where(x == 0, np.inf, out)
+
+
+def _digamma_positive(x: Array) -> Any:
+    total = np.zeros_like(x)
+    for _ in range(10):
+        below = x < 10
+        total -= np.where(below, 1 / x, 0)
+        x = np.where(below, x + 1, x)
+    square = 1 / (x * x)
+    return total + np.log(x) - 0.5 / x - square * _polynomial(_DIGAMMA_TAIL, square)
+
+
+def _digamma(x: Array) -> Any:
+    negative = x < 0
+    out = _digamma_positive(np.where(negative, 1 - x, x))
+    rest = _fraction(x)
+    reflected = out - math.pi / np.tan(math.pi * rest)
+    out = np.where(negative, np.where(rest == 0, np.nan, reflected), out)
+    return np.where(x == 0, np.copysign(np.inf, -x), out)
+
+
+def _zeta(s: Array, q: Array) -> Any:
+    """The sum of ``(q + k) ** -s`` over k >= 0: some terms, then the Euler-Maclaurin formula."""
+    pole = (q <= 0) & (q == np.floor(q))
+    outside = (s < 1) | ((q <= 0) & (s != np.floor(s))) | np.isnan(s) | np.isnan(q)
+    w = np.where(pole | outside, 1000, q)
+    total = np.zeros_like(w)
+    enough = np.minimum(12 + s, 1000)  # the larger s, the later the formula begins to hold
+    while (below := w < enough).any():
+        total += np.where(below, np.where(below, w, 1) ** -s, 0)
+        w = np.where(below, w + 1, w)
+    power = w**-s
+    total += power * w / (s - 1) + power / 2
+    factor = s * power / w
+    for k, b in enumerate(_EULER_MACLAURIN, 1):
+        total += b * factor
+        factor = factor * (s + 2 * k - 1) * (s + 2 * k) / (w * w)
+    total = np.where(np.isposinf(q), 0, total)
+    return np.where(outside, np.nan, np.where(pole | (s == 1), np.inf, total))
+
+
+lgamma = _blockwise(_lgamma)
+digamma = _blockwise(_digamma)
+zeta = _blockwise(_zeta)
+
+
+def polygamma(x: Any, *, n: int) -> Any:
+    """The derivative number ``n`` >= 1 of digamma."""
+    order = np.asarray(n + 1, x.dtype)
+    return (-1) ** (n + 1) * math.factorial(n) * zeta(order, x)
+
+
+_LARGEST_SERIES = 4000
+
+
+def _gamma_prefix(a: Array, x: Array) -> Any:
+    return np.exp(a * np.log(x) - x - _lgamma(a))
+
+
+def _lower_series(a: Array, x: Array) -> Any:
+    """The regularised lower incomplete gamma function, for x not much larger than a."""
+    term = 1 / a
+    total = term.copy()
+    for k in range(1, _LARGEST_SERIES):
+        term = term * (x / (a + k))
+        total += term
+        if not (term > total * 1e-17).any():
+            break
+    return total * _gamma_prefix(a, x)
+
+
+def _upper_fraction(a: Array, x: Array) -> Any:
+    """The regularised upper incomplete gamma function by its continued fraction, for x > a."""
+    b = x + 1 - a
+    c = np.full_like(x, 1e300)
+    d = 1 / b
+    total = d.copy()
+    for k in range(1, _LARGEST_SERIES):
+        numerator = -k * (k - a)
+        b = b + 2
+        d = 1 / (numerator * d + b)
+        c = b + numerator / c
+        total = total * (d * c)
+        if not (np.abs(d * c - 1) > 1e-16).any():
+            break
+    return total * _gamma_prefix(a, x)
+
+
+def _incomplete_gamma(a: Array, x: Array, upper: bool) -> Any:
+    inside = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
+    by_series = x <= a + 1
+    one, two = np.where(inside & by_series, a, 1), np.where(inside & by_series, x, 1)
+    lower = _lower_series(one, two)
+    one, two = np.where(inside & ~by_series, a, 1), np.where(inside & ~by_series, x, 3)
+    tail = _upper_fraction(one, two)
+    found = np.where(by_series, 1 - lower, tail) if upper else np.where(by_series, lower, 1 - tail)
+    # At the borders all of the mass is on one side.
+    wrong = (a < 0) | (x < 0) | ((a == 0) & (x == 0)) | (np.isinf(a) & np.isinf(x))
+    all_below = (a == 0) | np.isinf(x)
+    border = np.where(all_below ^ upper, 1.0, 0.0)
+    border = np.where(wrong | np.isnan(a) | np.isnan(x), np.nan, border)
+    return np.where(inside, found, border)
+
+
+gammainc = _blockwise(lambda a, x: _incomplete_gamma(a, x, upper=False))
+gammaincc = _blockwise(lambda a, x: _incomplete_gamma(a, x, upper=True))
+
+
+# -- modified Bessel functions of the first kind ------------------------------------------------
+
+
+def _bessel(order: int, scaled: bool) -> Callable[[Array], Any]:
+    near, far = (
+        (tables.I0_NEAR, tables.I0_FAR), (tables.I1_NEAR, tables.I1_FAR),
+    )[order]  # fmt: skip
+
+    def function(x: Array) -> Any:
+        size = np.abs(x)
+        small = np.minimum(size, 8)
+        large = np.maximum(size, 8)
+        inner = chebval(small / 4 - 1, near) * small**order
+        out = np.where(size <= 8, inner, chebval(16 / large - 1, far) / np.sqrt(large))
+        if not scaled:
+            out = out * np.exp(size)
+        return np.copysign(out, x) if order else out
+
+    return function
+
+
+i0 = _blockwise(_bessel(0, scaled=False))
+i0e = _blockwise(_bessel(0, scaled=True))
+i1 = _blockwise(_bessel(1, scaled=False))
+i1e = _blockwise(_bessel(1, scaled=True))

@@ -1,0 +1,76 @@
+"""Programs that run in evergrad and in PyTorch alike, and what both make of them.
+
+A program is a function of a namespace, ``program(ns)``, and gives tensors, numbers, strings, ``None``
+or nested lists, tuples and dicts of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import evergrad
+
+Program = Callable[[Any], Any]
+
+
+def leaf(ns: Any, values: Any) -> Any:
+    """A float64 tensor that asks for its gradient."""
+    return ns.tensor(values, dtype=ns.float64, requires_grad=True)
+
+
+def fixed(ns: Any, values: Any) -> Any:
+    """A float64 tensor that does not."""
+    return ns.tensor(values, dtype=ns.float64)
+
+
+def plain(value: Any) -> Any:
+    """Tensors as arrays; lists as tuples."""
+    if isinstance(value, (list, tuple)):
+        return tuple(plain(v) for v in value)
+    if isinstance(value, dict):
+        return {key: plain(v) for key, v in value.items()}
+    if hasattr(value, "detach"):
+        return np.array(value.detach().tolist()).reshape(tuple(value.shape))
+    return value
+
+
+def assert_same(ours: Any, theirs: Any, tolerance: float = 1e-9) -> None:
+    """Equal structure, shapes and (within the tolerance) numbers."""
+    if isinstance(theirs, tuple):
+        assert isinstance(ours, tuple) and len(ours) == len(theirs), (ours, theirs)
+        for a, b in zip(ours, theirs, strict=True):
+            assert_same(a, b, tolerance)
+    elif isinstance(theirs, dict):
+        assert ours.keys() == theirs.keys()
+        for key in theirs:
+            assert_same(ours[key], theirs[key], tolerance)
+    elif isinstance(theirs, np.ndarray):
+        assert isinstance(ours, np.ndarray), (ours, theirs)
+        assert ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+    elif isinstance(theirs, float):
+        assert ours == pytest.approx(theirs, rel=tolerance, nan_ok=True)
+    else:
+        assert ours == theirs
+
+
+def agree(program: Program, torch: ModuleType, tolerance: float = 1e-9) -> Any:
+    """Check that both give the same; gives what evergrad gave."""
+    theirs = plain(program(torch))
+    ours = program(evergrad)
+    assert_same(plain(ours), theirs, tolerance)
+    return ours
+
+
+def refuse(program: Program, torch: ModuleType, match: str | None = None) -> Exception:
+    """Check that both raise, evergrad an exception PyTorch's users would catch; gives it."""
+    with pytest.raises(Exception) as theirs:  # noqa: PT011 - any class, compared below
+        program(torch)
+    with pytest.raises(theirs.type, match=match) as ours:
+        program(evergrad)
+    return ours.value
