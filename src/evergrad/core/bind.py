@@ -302,17 +302,37 @@ def _replay(value: Tensor, steps: Sequence[Step]) -> Tensor:
     return value
 
 
+def _base_of(view: View) -> Tensor | None:
+    """The tensor whose history a view follows.
+
+    A base that has become a view itself (``squeeze_()``, ``transpose_()``) passes that on to what
+    it was before.
+    """
+    base = view.base
+    while base is not None and base._view is not None and base._view.base is not None:
+        base = view.base = base._view.base
+    return base
+
+
 def _steps_from(base: Tensor, tensor: Tensor) -> tuple[Step, ...]:
     assert tensor._view is not None
-    skipped = 0 if base._view is None else len(base._view.chain)
-    return tensor._view.chain[skipped:]
+    chain = tensor._view.chain
+    before = () if base._view is None else base._view.chain
+    if chain[: len(before)] != before:
+        raise RuntimeError(
+            "the leaf this is a view of has since been given another shape in place (squeeze_(), "
+            "transpose_(), ...), so that gradients cannot pass through the view any more. Make the "
+            "view after that."
+        )
+    return chain[len(before) :]
 
 
 def refresh(tensor: Tensor) -> None:
     """Rebuild the history of a view whose storage was written since it was made."""
     view = tensor._view
-    assert view is not None and view.base is not None
-    base = view.base
+    assert view is not None
+    base = _base_of(view)
+    assert base is not None
     view.seen = tensor._storage.version
     node = base._node
     if node is None:
@@ -366,7 +386,8 @@ def _check_writable(state: State, target: Tensor, value: Tensor | None) -> None:
     view = target._view
     if view is None:
         return
-    if view.base is not None and isinstance(view.base._node, Leaf):
+    base = _base_of(view)
+    if base is not None and isinstance(base._node, Leaf):
         raise RuntimeError(
             "a view of a leaf Variable that requires grad is being used in an in-place operation. "
             "Write under no_grad(), or to a clone() of it."
@@ -386,7 +407,7 @@ def _record_write(state: State, target: Tensor, value: Tensor) -> None:
     """Let the history of the target go through the value that was written."""
     view = target._view
     source = current_node(value)
-    base = target if view is None or view.base is None else view.base
+    base = (None if view is None else _base_of(view)) or target
     before = base._node
     if source is None and before is None:
         return

@@ -19,7 +19,7 @@ from evergrad import config
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 from evergrad.core.shapes import TensorType, tensor_type
-from evergrad.core.trace import Graph, Var
+from evergrad.core.trace import Equation, Graph, Var
 from evergrad.memory import pool
 from evergrad.memory.ledger import LEDGER, WORTH_COUNTING
 
@@ -356,7 +356,8 @@ class Plan:
         top = next_number + len(numbers)
         program: list[tuple[Callable[..., Any], Any, int]] = []
         scratch = 0
-        for eqn in self.graph.equations:
+        spent = _spent_after(self.graph)
+        for number, eqn in enumerate(self.graph.equations):
             args = []
             for arg in eqn.args:
                 if isinstance(arg, Var):
@@ -367,9 +368,10 @@ class Plan:
             for out in eqn.outs:
                 place[out] = top
                 top += 1
-            if not eqn.op.alias:
+            into = _overwritten(eqn, spent[number])
+            if into is None and not eqn.op.alias:
                 scratch += sum(out.type.nbytes for out in eqn.outs)
-            program.append(_call(eqn.rule, args))
+            program.append(_call(eqn.rule, args, into))
         self._program = program
         self._constants = numbers
         self.scratch = scratch
@@ -412,15 +414,55 @@ class Plan:
             LEDGER.transient(self.scratch)
 
 
-def _call(rule: Rule, args: list[int]) -> tuple[Callable[..., Any], Any, int]:
+def _call(
+    rule: Rule, args: list[int], into: int | None
+) -> tuple[Callable[..., Any], Any, int]:
     """A call as (function, first position(s), second position or how to read the first)."""
+    run = rule.run if into is None else _over_argument(rule.op.eval, into, len(args))
     if not rule.single:
-        return rule.run, args, -3
+        return run, args, -3
     if len(args) == 1:
-        return rule.run, args[0], -1
+        return run, args[0], -1
     if len(args) == 2:
-        return rule.run, args[0], args[1]
-    return rule.run, args, -2
+        return run, args[0], args[1]
+    return run, args, -2
+
+
+def _spent_after(graph: Graph) -> list[set[Var]]:
+    """For each equation, the results of others that nothing looks at any more once it has run."""
+    last: dict[Any, int] = {}
+    seen_twice: set[Any] = {out for out in graph.outputs if isinstance(out, Var)}
+    made: set[Var] = set()
+    for number, eqn in enumerate(graph.equations):
+        for arg in eqn.args:
+            if isinstance(arg, Var):
+                last[arg] = number
+        if eqn.op.alias:
+            seen_twice.update((*eqn.args, *eqn.outs))
+        made.update(eqn.outs)
+    spent: list[set[Var]] = [set() for _ in graph.equations]
+    for var, number in last.items():
+        if var in made and var not in seen_twice:
+            spent[number].add(var)
+    return spent
+
+
+def _overwritten(eqn: Equation, spent: set[Var]) -> int | None:
+    """Which argument's memory the result can take over. Only ufuncs say that they allow it."""
+    out = eqn.outs[0].type
+    plain = isinstance(eqn.op.eval, np.ufunc) and len(eqn.args) <= 2 and not eqn.attrs
+    exact = out.dtype.compute is out.dtype.np and out.dtype.category >= dtypes.FLOATING
+    if plain and exact and out.nbytes >= WORTH_COUNTING:
+        for i, arg in enumerate(eqn.args):
+            if isinstance(arg, Var) and arg in spent and arg.type.same(out):
+                return i
+    return None
+
+
+def _over_argument(ufunc: Callable[..., Any], into: int, count: int) -> Callable[..., Any]:
+    if count == 1:
+        return lambda a: ufunc(a, a)
+    return (lambda a, b: ufunc(a, b, a)) if into == 0 else (lambda a, b: ufunc(a, b, b))
 
 
 def _trace_vjp(rule: Rule, needs: int) -> tuple[Graph, list[Var]]:

@@ -25,13 +25,17 @@ class _ElementType(ctypes.Structure):
     _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
 
 
-def _element_type(capsule: Any) -> _ElementType:
-    """The element type inside a capsule, to be read or overwritten."""
+def _name_of(capsule: Any) -> Any:
     name_of = ctypes.pythonapi.PyCapsule_GetName
     name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    return name_of(capsule)
+
+
+def _element_type(capsule: Any) -> _ElementType:
+    """The element type inside a capsule, to be read or overwritten."""
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    name = name_of(capsule)
+    name = _name_of(capsule)
     if name not in _DTYPE_OFFSET:
         raise RuntimeError(
             "from_dlpack received an invalid capsule. Note that DLTensor capsules can be consumed "
@@ -78,8 +82,20 @@ def import_array(source: Any) -> Array:
     narrow = (kind.code, kind.bits) == (_BFLOAT, 16)
     if narrow:
         kind.code = _UNSIGNED
+    versioned = _name_of(capsule) == b"dltensor_versioned"
     array = np.from_dlpack(_Offer(capsule, device))
+    if not versioned:
+        array = np.asarray(_Writable(array))
     return array.view(bfloat16.np) if narrow else array
+
+
+class _Writable:
+    """Memory of which nothing says that it is read-only; NumPy assumes it in old capsules."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        address = array.__array_interface__["data"][0]
+        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
 
 
 def _capsule_of(source: Any) -> Any:

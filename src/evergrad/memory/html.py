@@ -95,14 +95,15 @@ def _samples(tracker: Tracker) -> list[_Sample]:
     events = list(tracker.timeline)
     if not events:
         return []
-    span = events[-1].seconds or 1.0
+    start = events[0].seconds
+    span = events[-1].seconds - start or 1.0
     shares = dict.fromkeys(_COLOURS, 0)
     shares["before"] = tracker.live_at_start
     highest: dict[int, _Sample] = {}
     for event in events:
         category = _category(event)
         shares[category] += event.nbytes
-        column = min(int(event.seconds / span * _COLUMNS), _COLUMNS - 1)
+        column = min(int((event.seconds - start) / span * _COLUMNS), _COLUMNS - 1)
         held = highest.get(column)
         if held is None or event.live > held.live:
             highest[column] = _Sample(event.seconds, event.live, dict(shares), event)
@@ -121,9 +122,10 @@ def _timeline(tracker: Tracker) -> str:
     samples = _samples(tracker)
     if not samples:
         return "<p>Nothing was allocated.</p>"
-    span = samples[-1].seconds or 1.0
+    start = samples[0].seconds
+    span = samples[-1].seconds - start or 1.0
     top = max(sample.live for sample in samples) or 1
-    xs = [_LEFT + s.seconds / span * (_WIDTH - _LEFT) for s in samples]
+    xs = [_LEFT + (s.seconds - start) / span * (_WIDTH - _LEFT) for s in samples]
     scale = (_HEIGHT - _BOTTOM) / (top * 1.05)
     drawing = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="live bytes">']
     drawing += _grid(top, scale, span)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import bind
+from evergrad.core.bind import assign
 from evergrad.core.dtypes import dtype
 from evergrad.core.op import TABLE
 from evergrad.core.shapes import Shape, tensor_type
@@ -93,8 +93,7 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
             "protocol at the moment. Use tensor.detach().clone() to copy the elements alone."
         )
     if STATE.get().trace is not None:
-        with using(grad=False):
-            made = bind(TABLE["clone"], self).as_subclass(type(self))
+        made = _copied_in_trace(self)
     else:
         made = _copied_handle(self, _copied_storage(self._storage, memo))
     memo[id(self)] = made
@@ -103,7 +102,16 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
         made.requires_grad_()
     if self._grad is not None:
         made._grad = copy.deepcopy(self._grad, memo)
-    return made  # type: ignore[no-any-return]
+    return made
+
+
+def _copied_in_trace(self: Tensor) -> Tensor:
+    """A tensor of the program, made anew and filled each time it runs."""
+    from evergrad.ops.creation import constant
+
+    with using(grad=False):
+        made = assign(constant(self._type.shape, 0, self.dtype), self)
+    return on_storage(made._value, made._type, made._storage, None, type(self))
 
 
 def _copied_storage(storage: Storage, memo: dict[int, Any]) -> Storage:

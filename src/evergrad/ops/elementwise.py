@@ -21,7 +21,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast, write_in_place
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import elementwise, linear, meet, meet_as_float, result_dtype
-from evergrad.core.op import NONDIFFERENTIABLE, Op
+from evergrad.core.op import NONDIFFERENTIABLE, ArgType, Op
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor, detached
 from evergrad.ops.public import NUMBERS, expose, expose_op, operator
@@ -243,7 +243,15 @@ def _pow_exponent(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 POW = elementwise("pow", _pow_eval, (_pow_base, _pow_exponent), doc="a to the power of b")
 
-square = unary("square", np.square, lambda t, y, x: t * (x * 2), promote=meet, accepts=_numeric,
+
+
+def _meet_as_number(types: Sequence[ArgType]) -> dtype:
+    """Booleans become integers."""
+    found = meet(types)
+    return dtypes.int64 if found is dtypes.bool_ else found
+
+
+square = unary("square", np.square, lambda t, y, x: t * (x * 2), promote=_meet_as_number,
                doc="x * x")  # fmt: skip
 
 
@@ -347,13 +355,18 @@ def abs(input: Tensor) -> Tensor:
     return bind(abs_real, input)  # type: ignore[no-any-return]
 
 
-sign = unary("sign", lambda x, **out: np.sign(x, **out) if x.dtype.kind != "b" else np.positive(x.astype(np.int8)).astype(bool),
-             ZERO_SLOPE, promote=meet, accepts=_real, takes_out=False, doc="-1, 0 or 1.")  # fmt: skip
+def _sign_eval(x: Any) -> Any:
+    """NaN has no sign either: 0."""
+    return x.copy() if x.dtype.kind == "b" else np.subtract((x > 0).astype(x.dtype), x < 0)
+
+
+sign = unary("sign", _sign_eval, ZERO_SLOPE, promote=meet, accepts=_real, takes_out=False,
+             doc="-1, 0 or 1.")  # fmt: skip
 
 
 def _sgn_eval(z: Any) -> Any:
     if z.dtype.kind != "c":
-        return np.sign(z)
+        return _sign_eval(z)
     size = np.absolute(z)
     return np.where(size == 0, 0, z / np.where(size == 0, 1, size)).astype(z.dtype)
 
@@ -403,7 +416,16 @@ cosh = unary("cosh", np.cosh, lambda t, y, x: t * sinh(x), doc="The hyperbolic c
 tanh = unary("tanh", np.tanh, lambda t, y, x: t * (1 - y * y), doc="The hyperbolic tangent.")
 asinh = unary("asinh", np.arcsinh, lambda t, y, x: t * rsqrt(x * x + 1), "arcsinh",
               doc="The inverse hyperbolic sine.")  # fmt: skip
-acosh = unary("acosh", np.arccosh, lambda t, y, x: t * rsqrt(x * x - 1), "arccosh",
+
+
+def _acosh_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    """Of complex numbers the roots are taken apart, so that each is on the right branch."""
+    if x.dtype.is_complex:
+        return t * (rsqrt(x + 1) * rsqrt(x - 1))
+    return t * rsqrt(x * x - 1)
+
+
+acosh = unary("acosh", np.arccosh, _acosh_slope, "arccosh",
               doc="The inverse hyperbolic cosine.")  # fmt: skip
 atanh = unary("atanh", np.arctanh, lambda t, y, x: t / (1 - x * x), "arctanh",
               doc="The inverse hyperbolic tangent.")  # fmt: skip
@@ -440,7 +462,7 @@ def _sigmoid_eval(x: Any, **out: Any) -> Any:
 
 sigmoid = unary("sigmoid", _sigmoid_eval, lambda t, y, x: t * (y * (1 - y)),
                 doc="1 / (1 + exp(-x))")  # fmt: skip
-relu = unary("relu", lambda x, **out: np.maximum(x, 0, **out), lambda t, y, x: where(y > 0, t, 0),
+relu = unary("relu", lambda x, **out: np.maximum(x, 0, **out), lambda t, y, x: where(y <= 0, 0, t),
              promote=meet, accepts=_real, doc="max(x, 0); slope 0 at 0.")  # fmt: skip
 
 # -- rounding -----------------------------------------------------------------------------------
@@ -476,17 +498,16 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
 # -- choosing -----------------------------------------------------------------------------------
 
 
-def _half_where_equal(mine: str) -> Callable[..., Tensor]:
-    def formula(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        chosen = (y == a) if mine == "a" else (y == b)
-        return where(chosen, where(a == b, t / 2, t), 0)
-
-    return formula
+def _half_where_equal(t: Tensor, a: Tensor, b: Tensor, lost: Tensor) -> Tensor:
+    """Equal ones share the slope; where one is NaN neither lost, and both have it."""
+    return where(lost, 0, where(a == b, t / 2, t))
 
 
-maximum = binary("maximum", np.maximum, (_half_where_equal("a"), _half_where_equal("b")),
+maximum = binary("maximum", np.maximum, (lambda t, y, a, b: _half_where_equal(t, a, b, a < b),
+                                         lambda t, y, a, b: _half_where_equal(t, a, b, a > b)),
                  accepts=_real, inplace=False, doc="The larger of two; NaN if either is.")  # fmt: skip
-minimum = binary("minimum", np.minimum, (_half_where_equal("a"), _half_where_equal("b")),
+minimum = binary("minimum", np.minimum, (lambda t, y, a, b: _half_where_equal(t, a, b, a > b),
+                                         lambda t, y, a, b: _half_where_equal(t, a, b, a < b)),
                  accepts=_real, inplace=False, doc="The smaller of two; NaN if either is.")  # fmt: skip
 fmax = binary("fmax", np.fmax, (lambda t, y, a, b: where((a >= b) | (b != b), t, 0),
                                 lambda t, y, a, b: where((a >= b) | (b != b), 0, t)),

@@ -13,7 +13,7 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.families import result_dtype
 from evergrad.core.shapes import Size
 from evergrad.core.tensor import Tensor, from_array
-from evergrad.ops.movement import PAD_SLICE, cat, expand, reshape, stack, transpose
+from evergrad.ops.movement import PAD_SLICE, cat, expand, reshape, stack
 from evergrad.ops.public import expose
 
 
@@ -120,7 +120,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
     for i, x in enumerate(tensors):
         if x.ndim > 2:
             raise RuntimeError(
-                "torch.block_diag: Input tensors must have 2 or fewer dimensions. "
+                "block_diag: Input tensors must have 2 or fewer dimensions. "
                 f"Input {i} has {x.ndim} dimensions"
             )
         blocks.append(cast(_to_2d(x), common))
@@ -160,12 +160,12 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     given = _given(tensors)
     if indexing not in ("ij", "xy"):
         raise RuntimeError(
-            f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
+            f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
         )
     if any(x.ndim > 1 for x in given):
         wrong = next(x for x in given if x.ndim > 1)
         raise RuntimeError(
-            "torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: "
+            "meshgrid: Expected 0D or 1D tensor in the tensor list but got: "
             f"{list(wrong._type.shape)}"
         )
     if any(x.dtype is not given[0].dtype for x in given):
@@ -177,9 +177,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
         expand(reshape(x, (x._type.numel,) + (1,) * (len(shape) - 1 - i)), shape)
         for i, x in enumerate(vectors)
     ]
-    if not swapped:
-        return tuple(grids)
-    return tuple([transpose(g, 0, 1) for g in _swapped_back(grids, given)])
+    return (grids[1], grids[0], *grids[2:]) if swapped else tuple(grids)
 
 
 @expose(method=False, out=False)

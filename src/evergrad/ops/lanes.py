@@ -61,7 +61,7 @@ def place_row(
 
 def chosen(kind: Any, op: Op, input: Tensor, dim: int, keepdim: bool, **attrs: Any) -> Any:
     """What stands at the places a row finds, one for each lane, and those places."""
-    from evergrad.ops.indexing import gather
+    from evergrad.ops.scatter import gather
 
     lanes, dim = as_lanes(input, dim)
     check_nonempty(kind.__name__, lanes._type.shape, (dim,))

@@ -1,1 +1,1 @@
-from evergrad.ops import linalg_solve, linalg_factor, linalg_lu
+from evergrad.ops import linalg_solve, linalg_factor, linalg_lu, linalg_spectra

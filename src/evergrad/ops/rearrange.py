@@ -36,7 +36,7 @@ def _batch_flip(op: Op, args: Sequence[Tensor], at: Dims, *, dims: Shape) -> Any
     return bind(op, x, dims=tuple(d + 1 for d in dims)), 0
 
 
-FLIP = linear(
+FLIP: Op = linear(
     "flip", _flip_eval, lambda x, *, dims: x, lambda g, x, *, dims: bind(FLIP, g, dims=dims),
     batch=_batch_flip, takes_out=True, doc="Dimensions in reverse order.",
 )  # fmt: skip
@@ -102,7 +102,8 @@ def _batch_roll(op: Op, args: Sequence[Tensor], at: Dims, *, shifts: Shape, dims
 
 ROLL = linear(
     "roll", lambda x, *, shifts, dims: np.roll(x, shifts, dims), lambda x, *, shifts, dims: x,
-    _roll_back, batch=_batch_roll, doc="Dimensions shifted around: what leaves one end enters the other.",
+    _roll_back, batch=_batch_roll,
+    doc="Dimensions shifted around: what leaves one end enters the other.",
 )  # fmt: skip
 
 
@@ -145,7 +146,7 @@ def repeat(self: Tensor, *repeats: Any) -> Tensor:
         )
     apart = reshape(self, [n for extent in shape for n in (1, extent)])
     pairs = [n for pair in zip(counts, shape, strict=True) for n in pair]
-    return clone(reshape(expand(apart, pairs), result)) if 0 in counts else _copied(apart, pairs, result)
+    return _copied(apart, pairs, result)
 
 
 def _copied(x: Tensor, expanded: Sequence[int], shape: Shape) -> Tensor:

@@ -217,7 +217,7 @@ CUMMIN_PLACES = place_row("cummin_places", _running_places(np.minimum),
 
 
 def _running(kind: Any, op: Op, input: Tensor, dim: int) -> Any:
-    from evergrad.ops.indexing import gather
+    from evergrad.ops.scatter import gather
 
     lanes, dim = as_lanes(input, dim)
     places = bind(op, lanes, dim=dim)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,9 +15,7 @@ from evergrad.ops.public import expose
 
 def _parts(x: Tensor, bounds: Sequence[int], dim: int) -> tuple[Tensor, ...]:
     """The parts between each two neighbours of ``bounds``."""
-    return tuple(
-        [slice_dim(x, dim, a, max(a, b)) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
-    )
+    return tuple([slice_dim(x, dim, a, max(a, b)) for a, b in itertools.pairwise(bounds)])
 
 
 def _split_every(x: Tensor, size: int, dim: int) -> tuple[Tensor, ...]:
@@ -26,7 +25,8 @@ def _split_every(x: Tensor, size: int, dim: int) -> tuple[Tensor, ...]:
     if size == 0:
         if extent:
             raise RuntimeError(
-                f"split_size can only be 0 if dimension size is 0, but got dimension size of {extent}"
+                "split_size can only be 0 if dimension size is 0, but got dimension size of "
+                f"{extent}"
             )
         return _parts(x, (0, 0), dim)
     return _parts(x, [*range(0, max(extent, 1), size), extent], dim)
@@ -49,9 +49,7 @@ def _split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, 
 
 
 @expose(out=False, numpy_names=True)
-def split_with_sizes(
-    input: Tensor, split_sizes: Sequence[int], dim: int = 0
-) -> tuple[Tensor, ...]:
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Parts of the sizes given, which add up to the whole."""
     dim = normalize_dim(dim, input.ndim)
     extent = input._type.shape[dim]
@@ -105,33 +103,31 @@ def tensor_split(
     return _parts(input, [i * size + min(i, larger) for i in range(given + 1)], dim)
 
 
-def _split_along(name: str, least: int, doc: str) -> Callable[..., Any]:
+def _split_along(name: str, dim: int, least: int, doc: str) -> Callable[..., Any]:
     def function(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
         if input.ndim < least:
             raise RuntimeError(
                 f"{name} requires a tensor with at least {least} dimension, but got a tensor with "
                 f"{input.ndim} dimensions!"
             )
-        dim = 0 if name == "vsplit" or input.ndim == 1 else least - 1
-        dim = 1 if name == "hsplit" and input.ndim > 1 else dim
-        if isinstance(indices_or_sections, int) and (
-            indices_or_sections <= 0 or input._type.shape[dim] % indices_or_sections
-        ):
+        along = dim if input.ndim > dim else 0
+        extent = input._type.shape[along]
+        sections = indices_or_sections
+        if isinstance(sections, int) and (sections <= 0 or extent % sections):
             raise RuntimeError(
-                f"{name} attempted to split along dimension {dim}, but the size of the dimension "
-                f"{input._type.shape[dim]} is not divisible by the split_size "
-                f"{indices_or_sections}!"
+                f"{name} attempted to split along dimension {along}, but the size of the dimension "
+                f"{extent} is not divisible by the split_size {sections}!"
             )
-        return tensor_split(input, indices_or_sections, dim)
+        return tensor_split(input, sections, along)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return expose(out=False)(function)
 
 
-hsplit = _split_along("hsplit", 1, "Parts side by side: along the second dimension, or the only one.")
-vsplit = _split_along("vsplit", 2, "Parts below each other: along the first dimension.")
-dsplit = _split_along("dsplit", 3, "Parts behind each other: along the third dimension.")
+hsplit = _split_along("hsplit", 1, 1, "Parts side by side: of columns, or of a vector.")
+vsplit = _split_along("vsplit", 0, 2, "Parts below each other: of rows.")
+dsplit = _split_along("dsplit", 2, 3, "Parts behind each other: of the third dimension.")
 
 
 @expose(out=False, numpy_names=True)

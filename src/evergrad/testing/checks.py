@@ -286,7 +286,7 @@ CHECKS = {
     "trace": Check(check_trace, _always),
     "traced_gradient": Check(check_traced_gradient, has_derivative),
     "low_precision": Check(check_low_precision, _has_floats),
-    "strides": Check(check_strides, _has_arrays),
+    "strides": Check(check_strides, lambda sample: sample.any_layout and _has_arrays(sample)),
     "purity": Check(check_purity, _always),
     "leaks": Check(check_leaks, _always),
 }

@@ -34,6 +34,7 @@ class Sample:
     dtypes: tuple[str, ...]  # element types to repeat the value check in
     tolerance: float  # relative, in float64
     label: str
+    any_layout: bool = True  # whether the inputs may lie in memory in any way
 
     def __str__(self) -> str:
         return f"{self.row}-{self.label}"
@@ -52,6 +53,7 @@ def sample(
     dtypes: tuple[str, ...] = FLOATS,
     tolerance: float = 1e-10,
     label: str = "",
+    any_layout: bool = True,
 ) -> None:
     """Enter a sample. ``call(ns, *inputs)`` uses ``ns`` as ``evergrad`` or ``torch``."""
     listed = SAMPLES.setdefault(row, [])
@@ -60,7 +62,7 @@ def sample(
     )
     label = f"{len(listed)}-{label or shapes or 'plain'}"
     listed.append(
-        Sample(row, call, inputs, reference, torch, smooth, dtypes, tolerance, label)
+        Sample(row, call, inputs, reference, torch, smooth, dtypes, tolerance, label, any_layout)
     )
 
 

@@ -1,0 +1,139 @@
+"""Views in other forms: a tensor that becomes a view of itself, and writes through a view as
+functions.
+
+``x.squeeze_()`` points the handle ``x`` at another view of its storage. The handle it was before
+lives on as the base whose history it follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from evergrad.core.bind import Steps, bind, cast
+from evergrad.core.node import Leaf
+from evergrad.core.op import Op
+from evergrad.core.shapes import normalize_dim
+from evergrad.core.state import STATE
+from evergrad.core.tensor import Tensor, View, current_node, on_storage
+from evergrad.errors import ShapeError
+from evergrad.ops.movement import (
+    DIAGONAL,
+    SLICE,
+    UPDATE,
+    as_strided,
+    squeeze,
+    t,
+    transpose,
+    unsqueeze,
+)
+from evergrad.ops.public import expose
+
+# -- in place -----------------------------------------------------------------------------------
+
+
+def _become(self: Tensor, look: Callable[[Tensor], Tensor]) -> Tensor:
+    """Point a handle at a view of what it was."""
+    node = current_node(self)
+    leaf = node if isinstance(node, Leaf) else None
+    if leaf is not None and STATE.get().grad:
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation. "
+            "Write under no_grad(), or to a clone() of it."
+        )
+    former = on_storage(self._value, self._type, self._storage, self._view)
+    former._node, former._index = node, self._index
+    found = look(former)
+    self._value, self._type = found._value, found._type
+    self._node, self._index = found._node, found._index
+    self._view = found._view
+    if leaf is not None and found._view is not None:  # a leaf follows no other tensor's history
+        self._node, self._index = leaf, 0
+        self._view = View(None, found._view.chain, self._storage.version)
+    return self
+
+
+@expose(function=False)
+def squeeze_(self: Tensor, dim: Any = None) -> Tensor:
+    """In-place form of ``squeeze``."""
+    return _become(self, lambda x: squeeze(x, dim))
+
+
+@expose(function=False)
+def unsqueeze_(self: Tensor, dim: int) -> Tensor:
+    """In-place form of ``unsqueeze``."""
+    return _become(self, lambda x: unsqueeze(x, dim))
+
+
+@expose("swapaxes_", "swapdims_", function=False)
+def transpose_(self: Tensor, dim0: int, dim1: int) -> Tensor:
+    """In-place form of ``transpose``."""
+    return _become(self, lambda x: transpose(x, dim0, dim1))
+
+
+@expose(function=False)
+def t_(self: Tensor) -> Tensor:
+    """In-place form of ``t``."""
+    return _become(self, t)
+
+
+@expose(function=False)
+def as_strided_(self: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """In-place form of ``as_strided``."""
+    return _become(self, lambda x: as_strided(x, size, stride, storage_offset))
+
+
+# -- as functions -------------------------------------------------------------------------------
+
+
+def _written(input: Tensor, src: Tensor, op: Op, attrs: dict[str, Any]) -> Tensor:
+    """``input`` with the part that a view row shows replaced."""
+    part = op.type(input._type, **attrs)
+    if src._type.shape != part.shape:
+        raise ShapeError(
+            "expected src to have a size equal to the slice of self. src size = "
+            f"{list(src._type.shape)}, slice size = {list(part.shape)}"
+        )
+    steps = Steps(((op, attrs),))
+    return bind(UPDATE, input, cast(src, input.dtype), steps=steps)  # type: ignore[no-any-return]
+
+
+@expose(out=False)
+def diagonal_scatter(
+    input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    """A copy with a diagonal replaced."""
+    first, second = normalize_dim(dim1, input.ndim), normalize_dim(dim2, input.ndim)
+    if first == second:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    return _written(input, src, DIAGONAL, {"offset": offset, "dim1": first, "dim2": second})
+
+
+@expose(out=False)
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    """A copy with one index of a dimension replaced."""
+    dim = normalize_dim(dim, input.ndim)
+    shape = input._type.shape
+    extent = shape[dim]
+    if not -extent <= index < extent:
+        raise IndexError(
+            f"select(): index {index} out of range for tensor of size {list(shape)} at dimension "
+            f"{dim}"
+        )
+    before = tuple((0, n, 1) for n in shape[:dim])
+    return _written(input, src, SLICE, {"slices": (*before, index % extent)})
+
+
+@expose(out=False)
+def slice_scatter(
+    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None,
+    step: int = 1,
+) -> Tensor:  # fmt: skip
+    """A copy with a slice of a dimension replaced."""
+    dim = normalize_dim(dim, input.ndim)
+    if step < 1:
+        raise ValueError("slice step must be positive")
+    shape = input._type.shape
+    first, last, step = slice(start, end, step).indices(shape[dim])
+    before = tuple((0, n, 1) for n in shape[:dim])
+    return _written(input, src, SLICE, {"slices": (*before, (first, max(first, last), step))})
