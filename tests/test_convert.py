@@ -12,13 +12,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from oracle import Call, assert_same
 
 import evergrad
 from evergrad.core.bind import interpret
 from evergrad.core.transforms import trace
 from evergrad.errors import SavedValueError, TraceError
 from evergrad.func import jvp
+from oracle import Call, assert_same
 
 # -- from data ----------------------------------------------------------------------------------
 
@@ -274,6 +274,8 @@ NUMBERS: list[Call] = [
     lambda ns: [10, 20, 30][ns.tensor(1)],
     lambda ns: len(ns.tensor(1.0)),
     lambda ns: list(ns.tensor([[1], [2]])),
+    lambda ns: reversed(ns.tensor([[1], [2]])),
+    lambda ns: reversed(ns.tensor(1.0)),
 ]
 
 

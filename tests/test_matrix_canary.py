@@ -192,12 +192,6 @@ def test_view_that_copies() -> None:
     must_fail("purity", sample_of(row), "shares no memory")
 
 
-def test_view_that_takes_memory() -> None:
-    row = linear(NAME, lambda x: x[:], same_type, lambda g, x: g, alias="view", doc="A view.")
-    wrong = sample(lambda ns, x: (bind(row, x), ns.exp(x)))
-    must_fail("purity", wrong, f"took {X.nbytes} bytes")
-
-
 def test_leak() -> None:
     def call(ns: Any, x: Any) -> Any:
         y = ns.exp(x)

@@ -1,12 +1,10 @@
 """Linear algebra on matrices and stacks of them: ``evergrad.linalg``, as ``torch.linalg`` has it.
 
-This module only gathers what the linear-algebra modules of ``evergrad.ops`` define.
+This module only gathers what the linear-algebra modules of ``evergrad.ops`` have entered.
 """
 
-from evergrad.errors import LinAlgError
-from evergrad.ops import linalg as _functions  # noqa: F401 - enters its functions below
 from evergrad.ops.linalg_base import LINALG as _LINALG
 
 globals().update(_LINALG)
 
-__all__ = sorted(["LinAlgError", *_LINALG])  # noqa: PLE0605
+__all__ = sorted(["LinAlgError", *_LINALG])

@@ -111,6 +111,22 @@ def gradients_of(
     return list(found)
 
 
+def torch_gradients(
+    torch: ModuleType, results: Sequence[Any], points: Sequence[Any], seed: int
+) -> list[Any] | None:
+    """PyTorch's gradients, or ``None`` where it has none (or stumbles over its own)."""
+    try:
+        return gradients_of(torch, results, points, seed)
+    except NotImplementedError:
+        return None
+    except IndexError:  # the second derivative of index_fill indexes with positions of the first
+        return None
+    except RuntimeError as error:
+        if "not implemented" in str(error) or "not supported" in str(error):
+            return None
+        raise
+
+
 def _numpy_type(tensor: Any) -> Any:
     name = str(tensor.dtype).rpartition(".")[2]
     return _BFLOAT16 if name == "bfloat16" else np.dtype(name)

@@ -89,7 +89,7 @@ def backward(
         raise RuntimeError("'inputs' argument to backward() cannot be empty.")
     found = _run_to(roots, wanted, keep, create_graph, accumulate=True)
     for tensor, grad in zip(wanted, found, strict=True):
-        if not tensor.is_leaf and grad is not None:
+        if grad is not None and not tensor.is_leaf and not tensor.retains_grad:
             tensor._grad = grad if tensor._grad is None else tensor._grad + grad
 
 

@@ -276,7 +276,7 @@ def _connect(
         if any(output is d for d in ctx._dirty):
             value = on_storage(output._value, output._type, output._storage, None)
             value._node, value._index = node, place
-            _record_write(STATE.get(), output, value)
+            _record_write(STATE.get(), output, value, fresh=True)
         else:
             output._node, output._index = node, place
 
@@ -564,5 +564,6 @@ def _as_equation(
     values = [trace_value(trace, args[i]) for i in at] + [trace_value(trace, o) for o in tensors]
     types = tuple(v.type for v in values)
     rule = Rule(op, {}, types, types, types[len(at) :], None)
-    found = iter([fresh(v, v.type) for v in trace.emit(rule, tuple(values), user_site(2))])
+    emitted = trace.emit(rule, tuple(values), user_site(2), muted=STATE.get().muted)
+    found = iter([fresh(v, v.type) for v in emitted])
     return [next(found) if isinstance(o, Tensor) else o for o in outputs]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextvars import Token
+from contextvars import ContextVar, Token
 from typing import Any, NamedTuple
 
+from evergrad.core.backward import Walk
 from evergrad.core.node import GraphNode, RemovableHandle
 from evergrad.core.state import STATE, State
 from evergrad.core.tensor import Tensor, current_node
 
 Node = GraphNode
+
+# Why saved-value hooks are not allowed now, if they are not.
+_REFUSAL: ContextVar[str | None] = ContextVar("evergrad_hooks_refused", default=None)
 
 
 class GradientEdge(NamedTuple):
@@ -39,6 +43,9 @@ class saved_tensors_hooks:  # noqa: N801 - PyTorch's spelling
         self._tokens: list[Token[State]] = []
 
     def __enter__(self) -> None:
+        refusal = _REFUSAL.get()
+        if refusal is not None:
+            raise RuntimeError(refusal)
         self._tokens.append(STATE.set(STATE.get().replace(saved_hooks=self.hooks)))
 
     def __exit__(self, *exc: object) -> None:
@@ -53,67 +60,74 @@ class save_on_cpu(saved_tensors_hooks):  # noqa: N801 - PyTorch's spelling
 
 
 class disable_saved_tensors_hooks:  # noqa: N801 - PyTorch's spelling
-    """Within it, a kept value that meets a hook is an error with the given message."""
+    """Within it, saved-value hooks are an error with the given message."""
 
     def __init__(self, error_message: str) -> None:
-        def refuse(tensor: Any) -> Any:
-            raise RuntimeError(error_message)
-
-        self._inner = saved_tensors_hooks(refuse, refuse)
-        self._active = False
+        self._message = error_message
+        self._tokens: list[Token[str | None]] = []
 
     def __enter__(self) -> None:
-        self._active = STATE.get().saved_hooks is not None
-        if self._active:
-            self._inner.__enter__()
+        if STATE.get().saved_hooks is not None:
+            raise RuntimeError(self._message)
+        self._tokens.append(_REFUSAL.set(self._message))
 
     def __exit__(self, *exc: object) -> None:
-        if self._active:
-            self._inner.__exit__(*exc)
+        _REFUSAL.reset(self._tokens.pop())
 
 
 def register_multi_grad_hook(
     tensors: Sequence[Tensor], fn: Callable[..., None], *, mode: str = "all"
 ) -> RemovableHandle:
-    """Call ``fn`` when the gradients of all tensors are known (or, mode "any", of the first)."""
+    """Call ``fn`` when the gradients of all tensors that take part in a backward pass are known
+    (``None`` stands for the others), or, mode "any", when the first is."""
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
-    count = len(tensors)
-    arrived: list[Any] = [None] * count
-    seen = [0]
+    group = _Group(tensors, fn, mode)
+    return _GroupHandle([t.register_hook(group.hook_for(i)) for i, t in enumerate(tensors)])
 
-    def hook_for(place: int) -> Callable[[Tensor], None]:
+
+class _Group:
+    """Tensors whose gradients are awaited together, with what has arrived in each pass."""
+
+    def __init__(self, tensors: Sequence[Tensor], fn: Callable[..., None], mode: str) -> None:
+        self.nodes = [get_gradient_edge(t).node for t in tensors]
+        self.fn = fn
+        self.mode = mode
+        self.last = 0
+        self.arrived: dict[int, list[Any]] = {}
+        self.missing: dict[int, int] = {}
+
+    def hook_for(self, place: int) -> Callable[[Tensor], None]:
         def hook(grad: Tensor) -> None:
-            arrived[place] = grad
-            seen[0] += 1
-            if mode == "any" and seen[0] == 1:
-                fn(grad)
-            if seen[0] == count:
-                given = list(arrived)
-                arrived[:], seen[0] = [None] * count, 0
-                if mode == "all":
-                    fn(given)
+            walk = STATE.get().walk
+            assert walk is not None
+            if self.mode == "all":
+                self.enter(walk, place, grad)
+            elif walk.number != self.last:
+                self.last = walk.number
+                self.fn(grad)
 
         return hook
 
-    handles = [t.register_hook(hook_for(i)) for i, t in enumerate(tensors)]
-    group: dict[int, Any] = {}
-    whole = RemovableHandle(group, None)
-
-    def remove_all() -> None:
-        for handle in handles:
-            handle.remove()
-
-    return _GroupHandle(whole, remove_all)
+    def enter(self, walk: Walk, place: int, grad: Tensor) -> None:
+        number = walk.number
+        if number not in self.arrived:
+            self.arrived[number] = [None] * len(self.nodes)
+            self.missing[number] = sum(walk.reaches(self.nodes))
+        self.arrived[number][place] = grad
+        self.missing[number] -= 1
+        if not self.missing[number]:
+            del self.missing[number]
+            self.fn(self.arrived.pop(number))
 
 
 class _GroupHandle(RemovableHandle):
-    __slots__ = ("_remove_all",)
+    __slots__ = ("_handles",)
 
-    def __init__(self, own: RemovableHandle, remove_all: Callable[[], None]) -> None:
-        self.id = own.id
-        self._hooks = {}
-        self._remove_all = remove_all
+    def __init__(self, handles: list[RemovableHandle]) -> None:
+        self.id = handles[0].id if handles else 0
+        self._handles = handles
 
     def remove(self) -> None:
-        self._remove_all()
+        for handle in self._handles:
+            handle.remove()

@@ -1,7 +1,8 @@
 """Switches for recording: context managers, decorators and functions as in PyTorch.
 
 A mode holds in the thread (more exactly, the context) that set it; a new thread starts with
-gradients on.
+gradients on. What the user switches off is also noted as ``muted``: a traced equation remembers it,
+so that it is not recorded when the trace is run.
 """
 
 from __future__ import annotations
@@ -49,14 +50,23 @@ class _Mode:
         @functools.wraps(function)
         def within(*args: Any, **kwargs: Any) -> Any:
             generator = function(*args, **kwargs)
-            sent = None
+            resume = functools.partial(next, generator)
             while True:
                 with self._fresh():
                     try:
-                        item = generator.send(sent)
+                        item = resume()
                     except StopIteration as stop:
                         return stop.value
-                sent = yield item
+                try:
+                    sent = yield item
+                except GeneratorExit:
+                    with self._fresh():
+                        generator.close()
+                    raise
+                except BaseException as error:
+                    resume = functools.partial(generator.throw, error)
+                else:
+                    resume = functools.partial(generator.send, sent)
 
         return within
 
@@ -68,7 +78,7 @@ def _usable_bare(mode: _Mode, function: Any) -> Any:
 class no_grad(_Mode):  # noqa: N801 - PyTorch's spelling
     """Record nothing inside. ``with no_grad():`` or ``@no_grad()`` (also ``@no_grad``)."""
 
-    _changes = {"grad": False}
+    _changes = {"grad": False, "muted": True}
 
     def __new__(cls, function: Any = None) -> Any:
         return _usable_bare(super().__new__(cls), function)
@@ -77,7 +87,7 @@ class no_grad(_Mode):  # noqa: N801 - PyTorch's spelling
 class enable_grad(_Mode):  # noqa: N801 - PyTorch's spelling
     """Record inside, also within :class:`no_grad`."""
 
-    _changes = {"grad": True}
+    _changes = {"grad": True, "muted": False}
 
     def __new__(cls, function: Any = None) -> Any:
         return _usable_bare(super().__new__(cls), function)
@@ -88,11 +98,9 @@ class inference_mode(_Mode):  # noqa: N801 - PyTorch's spelling
 
     def __new__(cls, mode: Any = True) -> Any:
         made = super().__new__(cls)
-        if callable(mode):
-            made._changes = {"grad": False, "inference": True}
-            return made(mode)
-        made._changes = {"grad": False, "inference": True} if mode else {"inference": False}
-        return made
+        on = callable(mode) or bool(mode)
+        made._changes = {"grad": not on, "muted": on, "inference": on}
+        return made(mode) if callable(mode) else made
 
     def __init__(self, mode: Any = True) -> None:
         pass
@@ -102,16 +110,17 @@ class set_grad_enabled(_Mode):  # noqa: N801 - PyTorch's spelling
     """Set recording at once; used in a ``with`` statement, until its end."""
 
     def __init__(self, mode: bool) -> None:
-        self._changes = {"grad": bool(mode)}
-        self._former = STATE.get().grad
-        set_mode(grad=bool(mode))
+        former = STATE.get()
+        self._former = {"grad": former.grad, "muted": former.muted}
+        self._changes = {"grad": bool(mode), "muted": not mode}
+        set_mode(**self._changes)
 
     def __exit__(self, *exc: object) -> None:
         super().__exit__(*exc)
-        set_mode(grad=self._former)
+        set_mode(**self._former)
 
     def __call__(self, function: F) -> F:
-        set_mode(grad=self._former)  # only the function is meant
+        set_mode(**self._former)  # only the function is meant
         return super().__call__(function)
 
 
@@ -141,8 +150,10 @@ def is_grad_enabled() -> bool:
 
 
 def is_inference_mode_enabled() -> bool:
+    """Whether ``inference_mode`` holds."""
     return STATE.get().inference
 
 
 def is_anomaly_enabled() -> bool:
+    """Whether cotangents are checked for NaN."""
     return STATE.get().anomaly

@@ -15,13 +15,20 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import as_operand_tensor, bind, interpret, write_result
+from evergrad.core.bind import (
+    as_operand_tensor,
+    bind,
+    interpret,
+    refuse_overlap,
+    write_result,
+)
 from evergrad.core.node import (
     GraphNode,
     Leaf,
     Node,
     Packed,
     freed_error,
+    next_sequence,
     unpack,
     verify,
 )
@@ -63,8 +70,8 @@ def run_backward(
     to positions — the cotangents arriving there are returned, only nodes on the way to them run,
     and leaves are left alone unless ``accumulate`` is set.
     """
-    walk = _Walk(keep_graph, create_graph, targets, target_nodes, accumulate, roots)
-    with using(grad=create_graph, saved_hooks=None):
+    walk = Walk(keep_graph, create_graph, targets, target_nodes, accumulate, roots)
+    with using(grad=create_graph, saved_hooks=None, walk=walk):
         token = numpy_errors.set(QUIET)
         try:
             walk.run()
@@ -74,7 +81,9 @@ def run_backward(
     return walk.found
 
 
-class _Walk:
+class Walk:
+    """One pass over a graph, from its roots back."""
+
     def __init__(
         self,
         keep_graph: bool,
@@ -95,12 +104,20 @@ class _Walk:
         self.waiting: dict[int, Sums] = {}
         self.heap: list[int] = []
         self.useful: dict[int, bool] | None = None
+        self.number = next_sequence()
+        self.roots = [(node, index, None) for node, index, _ in roots]
         if targets is not None:
             self.found = [None] * sum(len(places) for places in targets.values())
             self.useful = _leads_to(roots, target_nodes)
         for node, index, cotangent in roots:
             value = cotangent if self.on_tensors else cotangent._value
             self.arrive(node, index, value, False)
+
+    def reaches(self, nodes: Sequence[GraphNode]) -> list[bool]:
+        """Which of the nodes this pass comes to, sooner or later."""
+        visited = _leads_to(self.roots, nodes)
+        useful = visited if self.useful is None else self.useful
+        return [node.seq in visited and node.seq in useful for node in nodes]
 
     # -- arriving ---------------------------------------------------------------------------
 
@@ -175,6 +192,8 @@ class _Walk:
             return
         if isinstance(grad._storage.value, Var) or not isinstance(grad._value, np.ndarray):
             raise GradientError("the gradient of a leaf is a traced tensor outside its trace")
+        if grad._view is not None:
+            refuse_overlap(grad._value)
         np.add(grad._value, value, out=grad._value)
         grad._storage.version += 1
 
@@ -226,9 +245,11 @@ class _Walk:
         node, values, owned = sums.node, sums.values, sums.owned
         self.uncount(values, owned)
         if node.hooks is not None:
-            self.call_result_hooks(node, values, owned)
+            self.call_tensor_hooks(node, values, owned)
         if self.targets is not None:
             self.collect(node, values, owned)
+        if node.hooks is not None and node.hooks.before:
+            self.call_node_prehooks(node, values, owned)
         if node.__class__ is Leaf:
             self.finish_leaf(node, values[0], owned[0])  # type: ignore[arg-type]
             return
@@ -286,7 +307,11 @@ class _Walk:
         return np.zeros(type.shape, type.dtype.np)
 
     def finish_leaf(self, leaf: Leaf, value: Any, owned: bool) -> None:
+        after = list(leaf.hooks.after.values()) if leaf.hooks is not None else []
+        given = (self.lent(value, False),) if after else ()
         self.deposit(leaf, value, owned)
+        for node_hook in after:
+            node_hook((), given)
         if leaf.accumulated and (self.targets is None or self.accumulate):
             tensor = leaf.owner()
             for hook in list(leaf.accumulated.values()):
@@ -298,62 +323,70 @@ class _Walk:
         for index, value in enumerate(values):
             for place in self.targets.get((node.seq, index), ()):
                 if value is None or self.on_tensors:
-                    self.found[place] = value
+                    self.found[place] = self.apart_from_others(value)
                 else:
                     self.found[place] = from_array(value if owned[index] else value.copy())
                     owned[index] = False
 
+    def apart_from_others(self, value: Any) -> Any:
+        """A found cotangent in memory that no other found one looks at."""
+        if value is not None and any(
+            other is not None and other._storage is value._storage for other in self.found
+        ):
+            return bind(TABLE["clone"], value)
+        return value
+
     # -- hooks and checks -------------------------------------------------------------------
 
-    def as_tensor(self, value: Any, type: TensorType | None = None) -> Any:
-        if value is None or isinstance(value, Tensor):
-            return value
-        return from_array(value)
+    def lent(self, value: Any, owned: bool) -> Any:
+        """A cotangent as a tensor in memory of its own, for a hook to keep or to change."""
+        if value is None:
+            return None
+        if self.on_tensors:
+            return bind(TABLE["clone"], value)
+        return from_array(value if owned else value.copy())
 
-    def from_tensor(self, value: Any) -> Any:
-        if value is None or self.on_tensors:
-            return value
-        return value.array()
+    def returned(self, tensor: Any) -> Any:
+        """A cotangent as it travels, from a tensor that a hook may still hold."""
+        if tensor is None or self.on_tensors:
+            return tensor
+        return tensor.array()
 
-    def call_result_hooks(self, node: GraphNode, values: list[Any], owned: list[bool]) -> None:
+    def call_tensor_hooks(self, node: GraphNode, values: list[Any], owned: list[bool]) -> None:
+        """The hooks on single results; the gradient that is kept is what they leave."""
         hooks = node.hooks
         assert hooks is not None
-        if hooks.before:
-            given = tuple(self.as_tensor(v) for v in values)
-            for hook in list(hooks.before.values()):
+        for index, on_result in hooks.on_result.items():
+            if values[index] is None or not on_result:
+                continue
+            given = self.lent(values[index], owned[index])
+            for hook in list(on_result.values()):
                 changed = hook(given)
                 if changed is not None:
-                    given = tuple(changed)
-            values[:] = [self.from_tensor(v) for v in given]
-            owned[:] = [False] * len(owned)
-        for index, on_result in hooks.on_result.items():
-            if values[index] is None:
-                continue
-            for hook in list(on_result.values()):
-                given_one = self.as_tensor(values[index])
-                changed = hook(given_one)
-                owned[index] = False
-                if changed is not None:
-                    _check_replacement(node, changed, given_one)
-                    values[index] = self.from_tensor(changed)
+                    _check_replacement(node, changed, given)
+                    given = changed
+            values[index], owned[index] = self.returned(given), False
         for index, owner in hooks.retained.items():
             tensor = owner()
             if values[index] is not None and tensor is not None:
-                held = self.as_tensor(values[index])
-                if tensor._grad is not None:
-                    held = tensor._grad + held
-                elif not self.on_tensors:
-                    held = bind(TABLE["clone"], held)
-                tensor._grad = held
+                held = self.lent(values[index], False)
+                tensor._grad = held if tensor._grad is None else tensor._grad + held
+
+    def call_node_prehooks(self, node: GraphNode, values: list[Any], owned: list[bool]) -> None:
+        assert node.hooks is not None
+        given = tuple(self.lent(v, own) for v, own in zip(values, owned, strict=True))
+        for hook in list(node.hooks.before.values()):
+            given = _replaced(node, hook(given), given)
+        values[:] = [self.returned(v) for v in given]
+        owned[:] = [False] * len(owned)
 
     def call_node_hooks(self, node: GraphNode, grads: Any, values: list[Any]) -> list[Any]:
         assert node.hooks is not None
-        given = tuple(self.as_tensor(g) for g in grads)
+        given = tuple(self.lent(g, False) for g in grads)
+        arrived = tuple(self.lent(v, False) for v in values)
         for hook in list(node.hooks.after.values()):
-            changed = hook(given, tuple(self.as_tensor(v) for v in values))
-            if changed is not None:
-                given = changed if isinstance(changed, tuple) else (changed,)
-        return [self.from_tensor(g) for g in given]
+            given = _replaced(node, hook(given, arrived), given)
+        return [self.returned(g) for g in given]
 
     def check_finite(self, node: Any, grads: Sequence[Any]) -> None:
         for i, grad in enumerate(grads):
@@ -367,13 +400,32 @@ class _Walk:
                 )
 
 
-def _check_replacement(node: GraphNode, changed: Any, given: Tensor) -> None:
-    if not isinstance(changed, Tensor) or not changed._type.same(given._type):
-        got = changed._type if isinstance(changed, Tensor) else type(changed).__name__
+def _check_replacement(node: GraphNode, changed: Any, given: Any) -> None:
+    if not isinstance(changed, Tensor):
+        raise TypeError(
+            f"a hook on a gradient of {node.name()} returned {type(changed).__name__}; it must "
+            "return None or a Tensor"
+        )
+    if given is not None and not changed._type.same(given._type):
         raise RuntimeError(
-            f"a hook on the gradient of a result of {node.name()} returned {got}; it must return "
+            f"a hook on a gradient of {node.name()} returned a {changed._type}; it must return "
             f"None or a {given._type}"
         )
+
+
+def _replaced(node: GraphNode, changed: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a hook on a node made of the gradients it was given."""
+    if changed is None:
+        return given
+    found = changed if isinstance(changed, tuple) else (changed,)
+    if len(found) != len(given):
+        raise RuntimeError(
+            f"a hook on {node.name()} returned {len(found)} gradients; it was given {len(given)}"
+        )
+    for new, old in zip(found, given, strict=True):
+        if new is not None:
+            _check_replacement(node, new, old)
+    return found
 
 
 def saved_tensors(node: Node) -> list[Any]:

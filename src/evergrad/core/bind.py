@@ -235,9 +235,15 @@ def _pack(state: State, tensor: Tensor, is_result: bool) -> Packed:
     """Hand a value to the pack hook; a result is detached, so that it does not hold its node."""
     assert state.saved_hooks is not None
     pack, unpack = state.saved_hooks
+    version = tensor._storage.version
     with using(saved_hooks=None):
-        given = detached(tensor) if is_result else tensor
-        return Packed(pack(given), unpack, tensor._type)
+        packed = pack(detached(tensor) if is_result else tensor)
+    if tensor._storage.version != version:
+        raise RuntimeError(
+            "A saved tensor pack hook is modifying its input in place. Tensors provided as input "
+            "to pack hook can not be modified by in-place operations: let it return a changed copy."
+        )
+    return Packed(packed, unpack, tensor)
 
 
 # -- views --------------------------------------------------------------------------------------
@@ -339,16 +345,18 @@ def refresh(tensor: Tensor) -> None:
         tensor._node = None
         return
     with using(grad=True, saved_hooks=None):
-        fresh_view = _replay(base, _steps_from(base, tensor))
-    tensor._node = fresh_view._node
-    tensor._index = fresh_view._index
+        replayed = _replay(base, _steps_from(base, tensor))
+    assert replayed._node is not None
+    _keep_retaining(tensor, replayed._node, replayed._index)
+    tensor._node, tensor._index = replayed._node, replayed._index
 
 
 # -- writing ------------------------------------------------------------------------------------
 
 
-def assign(target: Tensor, value: Tensor) -> Tensor:
-    """Overwrite the elements that ``target`` looks at. ``value`` has exactly its type."""
+def assign(target: Tensor, value: Tensor, fresh: bool = False) -> Tensor:
+    """Overwrite the elements that ``target`` looks at. ``value`` has exactly its type; ``fresh``
+    says that it was made for this write alone."""
     state = STATE.get()
     storage = target._storage
     _check_writable(state, target, value)
@@ -362,19 +370,23 @@ def assign(target: Tensor, value: Tensor) -> Tensor:
     storage.version += 1
     storage.writer = user_site(1)
     if state.grad:
-        _record_write(state, target, value)
+        _record_write(state, target, value, fresh)
     return target
 
 
-def _check_writable(state: State, target: Tensor, value: Tensor | None) -> None:
-    array = target.layout_array()
-    if 0 in array.strides and any(
+def refuse_overlap(array: Any) -> None:
+    """Raise if one element of memory stands for several of the array (``expand``)."""
+    if array.size and 0 in array.strides and any(
         s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True)
     ):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a "
             "single memory location. Please clone() the tensor before performing the operation."
         )
+
+
+def _check_writable(state: State, target: Tensor, value: Tensor | None) -> None:
+    refuse_overlap(target.layout_array())
     if not state.grad:
         return
     node = current_node(target)
@@ -403,43 +415,49 @@ def _check_writable(state: State, target: Tensor, value: Tensor | None) -> None:
         )
 
 
-def _record_write(state: State, target: Tensor, value: Tensor) -> None:
-    """Let the history of the target go through the value that was written."""
+def _record_write(state: State, target: Tensor, value: Tensor, fresh: bool) -> None:
+    """Let the history of the target go through the value that was written.
+
+    ``fresh`` says that no other tensor stands at the value's place in the graph, so that the target
+    may take it over.
+    """
     view = target._view
     source = current_node(value)
-    base = (None if view is None else _base_of(view)) or target
-    before = base._node
-    if source is None and before is None:
+    base = None if view is None else _base_of(view)
+    if base is None:
+        base = target
+    if source is None and base._node is None:
         return
-    if base is target:
-        if source is not None:
-            target._node, target._index = source, value._index
-        else:
-            _overwritten_by_constant(state, target)
-        if view is not None:
-            view.seen = target._storage.version
-        return
-    steps = _steps_from(base, target)
-    update = TABLE["update"]
+    node: GraphNode
+    if fresh and source is not None and base is target:
+        node, index = source, value._index
+    else:
+        node, index = _node_of_write(base, target, value), 0
+    _keep_retaining(base, node, index)
+    base._node, base._index = node, index
+    if base is target and view is not None:
+        view.seen = target._storage.version
+
+
+def _node_of_write(base: Tensor, target: Tensor, value: Tensor) -> Node:
+    """The base with the target's part replaced; what was overwritten has a gradient of zero."""
+    steps = () if base is target else _steps_from(base, target)
     attrs = {"steps": Steps(steps)}
     types = (base._type, value._type)
     key = (types, tuple(attrs.items()))
-    rule = update.rules.get(key) or update.resolve(key, types, attrs)
-    needs = (1 if before is not None else 0) | (2 if source is not None else 0)
-    plan = rule.plan(needs)
-    node = Node(plan, (before, source), (base._index, value._index), ())
-    base._node, base._index = node, 0
-
-
-def _overwritten_by_constant(state: State, target: Tensor) -> None:
-    """The old value still has a gradient: zero."""
-    attrs = {"steps": Steps(())}
-    types = (target._type, target._type)
-    key = (types, tuple(attrs.items()))
     update = TABLE["update"]
     rule = update.rules.get(key) or update.resolve(key, types, attrs)
-    target._node = Node(rule.plan(1), (target._node, None), (target._index, 0), ())
-    target._index = 0
+    before, source = base._node, value._node
+    needs = (1 if before is not None else 0) | (2 if source is not None else 0)
+    return Node(rule.plan(needs), (before, source), (base._index, value._index), ())
+
+
+def _keep_retaining(tensor: Tensor, node: GraphNode, index: int) -> None:
+    """A gradient that was to be kept is from now on that of the value at the given place."""
+    before = tensor._node
+    if before is None or before.hooks is None or not tensor.retains_grad:
+        return
+    node.ensure_hooks().retained[index] = before.hooks.retained.pop(tensor._index)
 
 
 class Steps:
@@ -547,7 +565,8 @@ def write_result(name: str, target: Tensor, result: Tensor, since: int | None = 
                 "the tensor first)"
             )
         result = cast(result, target.dtype)
-    return assign(target, result)
+    node = result._node
+    return assign(target, result, fresh=since is None or node is None or node.seq > since)
 
 
 def _keep_copies(node: GraphNode, storage: Storage, since: int) -> None:
@@ -560,7 +579,7 @@ def _keep_copies(node: GraphNode, storage: Storage, since: int) -> None:
         seen.add(found.seq)
         waiting += found.parents
         if found.saved:
-            found.saved = tuple([_own_copy(entry, storage) for entry in found.saved])
+            found.saved = type(found.saved)(_own_copy(entry, storage) for entry in found.saved)
 
 
 def _own_copy(entry: Any, storage: Storage) -> Any:
@@ -639,12 +658,13 @@ def _emit(trace: Trace, state: State, rule: Rule, args: tuple[Any, ...]) -> Any:
         if rule.op.alias == "reshape" and not viewable(values[0].layout, rule.out_types[0].shape):
             return bind(rule.op, bind(TABLE["clone"], source), **rule.attrs)
         layout = rule.op.eval(values[0].layout, **rule.attrs)
-        (var,) = trace.emit(rule, values, user_site(2), layout)
+        (var,) = trace.emit(rule, values, user_site(2), layout, state.muted)
         out = on_storage(var, rule.out_types[0], source._storage, None)
         out._view = _view_after(state, source, rule, layout)
         outs = (out,)
     else:
-        outs = tuple([fresh(v, v.type) for v in trace.emit(rule, values, user_site(2))])
+        results = trace.emit(rule, values, user_site(2), muted=state.muted)
+        outs = tuple([fresh(v, v.type) for v in results])
     if state.grad and rule.differentiable:
         _record(state, rule, args, outs, values)
     return outs[0] if rule.single else outs
@@ -670,7 +690,7 @@ class Tracer:
 def tracing(grad: bool = False) -> Iterator[Tracer]:
     """Inside, ops on the tracer's inputs write equations."""
     trace = Trace(STATE.get().trace)
-    with using(trace=trace, grad=grad, saved_hooks=None):
+    with using(trace=trace, grad=grad, muted=False, saved_hooks=None):
         try:
             yield Tracer(trace)
         finally:
@@ -682,7 +702,7 @@ def interpret(graph: Graph, *args: Any) -> tuple[Any, ...]:
     env: dict[Var, Any] = dict(zip(graph.inputs, args, strict=True))
     env.update(graph.captures)
     for eqn in graph.equations:
-        out = eqn.op.apply(*[env[a] if isinstance(a, Var) else a for a in eqn.args], **eqn.attrs)
+        out = eqn.apply(*[env[a] if isinstance(a, Var) else a for a in eqn.args])
         if eqn.op.outputs == 1:
             env[eqn.outs[0]] = out
         else:

@@ -8,7 +8,7 @@ from which threads begin that have not drawn yet. Unseeded, a process begins som
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -50,7 +50,11 @@ def _rebuild(algorithm: str, state: Any) -> Generator:
     return Generator(algorithm=algorithm).set_state(state)
 
 
-_first_seed = secrets.randbits(63)
+def _unpredictable() -> int:
+    return int.from_bytes(os.urandom(8))
+
+
+_first_seed = _unpredictable()
 _current: ContextVar[Generator | None] = ContextVar("evergrad_generator", default=None)
 
 
@@ -75,7 +79,7 @@ def manual_seed(seed: int) -> Generator:
 
 def seed() -> int:
     """Begin somewhere unpredictable; returns the seed."""
-    return manual_seed(secrets.randbits(64)).initial_seed()
+    return manual_seed(_unpredictable()).initial_seed()
 
 
 def initial_seed() -> int:

@@ -31,14 +31,23 @@ Saved = tuple[Any, Storage | None, int, int | None]
 
 
 class Packed:
-    """A kept value that went through ``saved_tensors_hooks``."""
+    """A kept value that went through ``saved_tensors_hooks``.
 
-    __slots__ = ("packed", "type", "unpack")
+    Where it came from is remembered weakly: a hook that gives back the same memory, instead of a
+    copy, must not hide that it was overwritten.
+    """
 
-    def __init__(self, packed: Any, unpack: Callable[[Any], Any], type: TensorType) -> None:
+    __slots__ = ("origin", "packed", "seal", "type", "unpack", "version")
+
+    def __init__(self, packed: Any, unpack: Callable[[Any], Any], tensor: Tensor) -> None:
         self.packed = packed
         self.unpack = unpack
-        self.type = type
+        self.type = tensor._type
+        storage = tensor._storage
+        storage.watch()
+        self.origin = weakref.ref(storage)
+        self.version = storage.version
+        self.seal = checksum(tensor._value) if storage.shared else None
 
 
 class Hooks:
@@ -232,6 +241,9 @@ def unpack(entry: Packed, node: Any) -> Tensor:
             f"the unpack hook of saved_tensors_hooks gave a {tensor._type} where a {entry.type} "
             f"was saved by {describe(node.site)}"
         )
+    storage = tensor._storage
+    if storage is entry.origin():
+        verify(node, (tensor._value, storage, entry.version, entry.seal))
     return tensor
 
 

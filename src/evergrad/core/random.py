@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import math
 import operator
-import secrets
+import os
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -655,7 +655,7 @@ class Generator:
 
     def seed(self) -> int:
         """Take a fresh seed from the operating system and return it."""
-        self.manual_seed(secrets.randbits(64))
+        self.manual_seed(int.from_bytes(os.urandom(8)))
         return self._seed
 
     def initial_seed(self) -> int:

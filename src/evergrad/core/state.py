@@ -11,28 +11,37 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from evergrad.core.backward import Walk
     from evergrad.core.trace import Trace
 
 Hooks = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 
 class State:
-    """One immutable setting of the modes; changing a mode makes a new one."""
+    """One immutable setting of the modes; changing a mode makes a new one.
 
-    __slots__ = ("anomaly", "grad", "inference", "saved_hooks", "trace")
+    ``grad`` says whether nodes are made; ``muted`` that the user wants none (``no_grad``), also when
+    what is traced now runs later. ``walk`` is the backward pass that is running.
+    """
+
+    __slots__ = ("anomaly", "grad", "inference", "muted", "saved_hooks", "trace", "walk")
 
     def __init__(self) -> None:
         self.grad = True
+        self.muted = False
         self.inference = False
         self.trace: Trace | None = None
+        self.walk: Walk | None = None
         self.saved_hooks: Hooks | None = None
         self.anomaly = False
 
     def replace(self, **changes: Any) -> State:
         new = State.__new__(State)
         new.grad = self.grad
+        new.muted = self.muted
         new.inference = self.inference
         new.trace = self.trace
+        new.walk = self.walk
         new.saved_hooks = self.saved_hooks
         new.anomaly = self.anomaly
         for name, value in changes.items():

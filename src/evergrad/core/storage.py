@@ -73,10 +73,15 @@ class Storage:
             LEDGER.by_category[category] += self.nbytes
 
     def mark_saved(self) -> None:
-        self.saved = True
-        self.seal = None
+        self.watch()
         if self.category == 0:
             self.tag(SAVED)
+
+    def watch(self) -> None:
+        """Be ready to notice writes from outside."""
+        if not self.saved:
+            self.saved = True
+            self.seal = None
 
     def mark_shared(self) -> None:
         """Note that code outside may now write to the buffer."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from evergrad.core.shapes import TensorType, contiguous_strides
 from evergrad.core.site import Site
+from evergrad.core.state import using
 
 if TYPE_CHECKING:
     from evergrad.core.op import Op, Rule
@@ -64,9 +65,12 @@ class Var:
 
 
 class Equation:
-    """``outs = op(args, attrs)``. An argument is a ``Var`` or a Python number."""
+    """``outs = op(args, attrs)``. An argument is a ``Var`` or a Python number.
 
-    __slots__ = ("args", "attrs", "op", "outs", "rule", "site")
+    ``muted`` tells that it stood under ``no_grad()``: it is not recorded when it runs.
+    """
+
+    __slots__ = ("args", "attrs", "muted", "op", "outs", "rule", "site")
 
     def __init__(
         self,
@@ -74,6 +78,7 @@ class Equation:
         args: tuple[Any, ...],
         outs: tuple[Var, ...],
         site: Site | None,
+        muted: bool = False,
     ) -> None:
         self.rule = rule
         self.op: Op = rule.op
@@ -81,6 +86,14 @@ class Equation:
         self.args = args
         self.outs = outs
         self.site = site
+        self.muted = muted
+
+    def apply(self, *args: Any) -> Any:
+        """Run it on tensors."""
+        if not self.muted:
+            return self.op.apply(*args, **self.attrs)
+        with using(grad=False, muted=True):
+            return self.op.apply(*args, **self.attrs)
 
 
 class Graph:
@@ -197,18 +210,20 @@ class Trace:
         return var
 
     def emit(
-        self, rule: Rule, args: tuple[Any, ...], site: Site | None, layout: Array | None = None
-    ) -> tuple[Var, ...]:
+        self, rule: Rule, args: tuple[Any, ...], site: Site | None, layout: Array | None = None,
+        muted: bool = False,
+    ) -> tuple[Var, ...]:  # fmt: skip
         """Write an equation, or find the equal one that stands already."""
         pure = not rule.op.random
         key: tuple[Any, ...] = ()
         if pure:
-            key = (id(rule), *((id(a) if isinstance(a, Var) else (type(a), repr(a))) for a in args))
+            values = [id(a) if isinstance(a, Var) else (type(a), repr(a)) for a in args]
+            key = (id(rule), muted, *values)
             known = self._known.get(key)
             if known is not None:
                 return known
         outs = tuple(Var(type, self, layout) for type in rule.out_types)
-        self.equations.append(Equation(rule, args, outs, site))
+        self.equations.append(Equation(rule, args, outs, site, muted))
         if pure:
             self._known[key] = outs
         return outs

@@ -7,6 +7,7 @@ recorded, traced, differentiated or batched once more. There are no tracer level
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from evergrad.core import dtypes
@@ -78,14 +79,15 @@ def jvp_graph(
     }
     for eqn in graph.equations:
         args = [env[a] if isinstance(a, Var) else a for a in eqn.args]
-        out = eqn.op.apply(*args, **eqn.attrs)
+        out = eqn.apply(*args)
         single = eqn.op.outputs == 1
         env.update(zip(eqn.outs, (out,) if single else out, strict=True))
         directions = [moving.get(a) if isinstance(a, Var) else None for a in eqn.args]
         if all(t is None for t in directions) or not eqn.op.differentiable:
             continue
         typed = [as_operand_tensor(a, t) for a, t in zip(args, eqn.rule.operands, strict=True)]
-        found = op_jvp(eqn.op, directions, out, typed, eqn.attrs)
+        with using(grad=False, muted=True) if eqn.muted else nullcontext():
+            found = op_jvp(eqn.op, directions, out, typed, eqn.attrs)
         for var, t in zip(eqn.outs, (found,) if single else found, strict=True):
             if t is not None:
                 moving[var] = t
@@ -156,7 +158,8 @@ def batch_graph(
         env[var] = (tensor, None)
     for eqn in graph.equations:
         pairs = [env[a] if isinstance(a, Var) else (a, None) for a in eqn.args]
-        outs = _batch_equation(eqn, pairs, size, randomness)
+        with using(grad=False, muted=True) if eqn.muted else nullcontext():
+            outs = _batch_equation(eqn, pairs, size, randomness)
         env.update(zip(eqn.outs, outs, strict=True))
     for handle, var in graph.writes:
         value, dim = env[var]

@@ -94,13 +94,13 @@ class Origin(NamedTuple):
 @functools.cache
 def _namers() -> dict[CodeType, tuple[str, Callable[[Any], str]]]:
     """Which local variable of which function of the engine tells the op, and how."""
-    from evergrad.core.backward import _Walk
+    from evergrad.core.backward import Walk
     from evergrad.core.bind import bind
 
     return {
         bind.__code__: ("op", lambda op: op.name),
-        _Walk.run.__code__: ("node", lambda node: node.name()),
-        _Walk.run_with_care.__code__: ("node", lambda node: node.name()),
+        Walk.run.__code__: ("node", lambda node: node.name()),
+        Walk.run_with_care.__code__: ("node", lambda node: node.name()),
     }
 
 

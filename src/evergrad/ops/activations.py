@@ -359,7 +359,8 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     if extent % 2:
         raise ShapeError(f"Halving dimension must be even, but dimension {dim} is size {extent}")
     half = extent // 2
-    return narrow(input, dim, 0, half) * sigmoid(narrow(input, dim, half, half))
+    gate = sigmoid(narrow(input, dim, half, half))
+    return narrow(input, dim, 0, half) * gate  # type: ignore[no-any-return]
 
 
 # -- forms that write to their argument ---------------------------------------------------------

@@ -139,19 +139,14 @@ MATMUL = bilinear("matmul", _matmul_eval, _matmul_type, _matmul_transposes, batc
                   takes_out=True, doc="Products of matrices, stack by stack.")  # fmt: skip
 
 
-def _check_tensor(name: str, argument: str, value: Any) -> None:
-    if not isinstance(value, Tensor):
-        raise TypeError(
-            f"{name}(): argument '{argument}' must be Tensor, not {type(value).__name__}"
-        )
-
-
 @expose()
-def matmul(input: Tensor, other: Tensor) -> Tensor:
+def matmul(input: Any, other: Any) -> Tensor:
     """The matrix product; vectors count as a row on the left and as a column on the right."""
-    if not isinstance(input, Tensor) or not isinstance(other, Tensor):
-        _check_tensor("matmul", "input", input)
-        _check_tensor("matmul", "other", other)
+    for name, value in (("input", input), ("other", other)):
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"matmul(): argument '{name}' must be Tensor, not {type(value).__name__}"
+            )
     a, b = len(input._type.shape), len(other._type.shape)
     if a == 2 and b == 2:
         return bind(MATMUL, input, other)  # type: ignore[no-any-return]

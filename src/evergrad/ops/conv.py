@@ -39,7 +39,7 @@ _COLUMN_BYTES = 4 << 20
 
 
 def _conv_type(x: TensorType, w: TensorType, *, windows: Windows, groups: int) -> TensorType:
-    return tensor_type((x.shape[0], w.shape[0], *windows.count), x.dtype)
+    return tensor_type((x.shape[0], w.shape[0], *windows.counts), x.dtype)
 
 
 def _input_type(y: TensorType, w: TensorType, *, windows: Windows, groups: int) -> TensorType:
@@ -55,7 +55,7 @@ def _weight_type(y: TensorType, x: TensorType, *, windows: Windows, groups: int)
 
 def _blocks(samples: int, channels: int, windows: Windows, itemsize: int) -> Iterator[slice]:
     """Samples few enough at a time for their columns."""
-    each = channels * math.prod(windows.kernel) * math.prod(windows.count) * itemsize
+    each = channels * math.prod(windows.kernel) * math.prod(windows.counts) * itemsize
     step = max(1, _COLUMN_BYTES // max(1, each))
     return (slice(start, min(start + step, samples)) for start in range(0, samples, step))
 
@@ -66,7 +66,7 @@ def _columns(x: Any, windows: Windows, groups: int) -> Any:
     columns = pool.empty(view.shape, x.dtype)
     np.copyto(columns, view)
     rows = x.shape[1] // groups * math.prod(windows.kernel)
-    return columns.reshape(groups, rows, len(x) * math.prod(windows.count))
+    return columns.reshape(groups, rows, len(x) * math.prod(windows.counts))
 
 
 def _channel_rows(y: Any, groups: int) -> Any:
@@ -83,9 +83,9 @@ def _weight_rows(w: Any, groups: int) -> Any:
 
 def _conv_eval(x: Any, w: Any, *, windows: Windows, groups: int) -> Any:
     samples, channels = x.shape[:2]
-    out = pool.empty((samples, w.shape[0], *windows.count), x.dtype)
+    out = pool.empty((samples, w.shape[0], *windows.counts), x.dtype)
     weight = _weight_rows(w, groups)
-    extent = math.prod(windows.count)
+    extent = math.prod(windows.counts)
     if windows.is_pointwise:
         by_group = x.reshape(samples, groups, channels // groups, extent)
         np.matmul(weight, by_group, out=out.reshape(samples, *weight.shape[:2], extent))
@@ -96,7 +96,7 @@ def _conv_eval(x: Any, w: Any, *, windows: Windows, groups: int) -> Any:
         if len(part) == 1:
             np.matmul(weight, columns, out=part.reshape(*weight.shape[:2], extent))
         else:
-            rows = np.matmul(weight, columns).reshape(w.shape[0], len(part), *windows.count)
+            rows = np.matmul(weight, columns).reshape(w.shape[0], len(part), *windows.counts)
             part[...] = rows.swapaxes(0, 1)
     return out
 
@@ -111,8 +111,8 @@ def _input_eval(y: Any, w: Any, *, windows: Windows, groups: int) -> Any:
     for block in _blocks(samples, channels, windows, y.itemsize):
         part = out[block]
         columns = np.matmul(weight, _channel_rows(y[block], groups))
-        columns = columns.reshape(channels, *windows.kernel, len(part), *windows.count)
-        total = np.zeros((channels, len(part), *windows.padded), y.dtype)
+        columns = columns.reshape(channels, *windows.kernel, len(part), *windows.counts)
+        total: Any = np.zeros((channels, len(part), *windows.padded), y.dtype)
         for offset, place in windows.offsets():
             total[(..., *place)] += columns[(slice(None), *offset)]
         windows.crop(total, part.swapaxes(0, 1))
@@ -127,7 +127,7 @@ def _mirrored(windows: Windows) -> Windows | None:
     )
     if max(windows.stride) > 1 or min(map(min, padding)) < 0:
         return None
-    return Windows(windows.count, windows.kernel, windows.stride, padding, windows.dilation)
+    return Windows(windows.counts, windows.kernel, windows.stride, padding, windows.dilation)
 
 
 def _mirror_weight(w: Any, groups: int) -> Any:
@@ -252,7 +252,7 @@ def _conv(
             f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, "
             f"but got weight of size {list(weight._type.shape)} instead"
         )
-    if min(windows.count, default=1) < 1:
+    if min(windows.counts, default=1) < 1:
         raise ShapeError(
             f"Calculated padded input size per channel: ({_times(windows.padded)}). Kernel size: "
             f"({_times(windows.reach)}). Kernel size can't be greater than actual input size"

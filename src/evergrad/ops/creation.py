@@ -6,6 +6,7 @@ is rounded where PyTorch's kernel rounds it, so that the last bits agree too.
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from typing import Any
@@ -51,16 +52,24 @@ def deliver(name: str, made: Tensor, out: Tensor | None, requires_grad: bool) ->
 
 def check_number(value: Any, target: dtype) -> None:
     """Raise if a number has no counterpart in an element type; negatives wrap in uint8."""
+    if target is dtypes.bool_:
+        return
     real, imag = (value.real, value.imag) if isinstance(value, complex) else (value, 0)
+    lowest, largest = _limits(target)
+    fits = lowest <= real <= largest
+    if target.category >= dtypes.FLOATING:
+        fits = fits or not math.isfinite(real)
+    if not fits or (imag and not target.is_complex):
+        raise RuntimeError(f"value cannot be converted to type {target.name} without overflow")
+
+
+@functools.cache
+def _limits(target: dtype) -> tuple[float, float]:
     if target.category >= dtypes.FLOATING:
         largest = dtypes.finfo(target).max
-        fits = not math.isfinite(real) or -largest <= real <= largest
-    else:
-        info = dtypes.iinfo(target) if target is not dtypes.bool_ else None
-        lowest = 0 if info is None else (info.min if target.is_signed else -info.max)
-        fits = info is None or (real == real and lowest <= real <= info.max)
-    if not fits or (imag and not target.is_complex and target is not dtypes.bool_):
-        raise RuntimeError(f"value cannot be converted to type {target.name} without overflow")
+        return -largest, largest
+    info = dtypes.iinfo(target)
+    return info.min if target.is_signed else -info.max, info.max
 
 
 # -- one number everywhere ----------------------------------------------------------------------

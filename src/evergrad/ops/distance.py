@@ -37,8 +37,7 @@ def cdist(
     many = x1._type.shape[-2] > _MANY or x2._type.shape[-2] > _MANY
     mode = compute_mode or "use_mm_for_euclid_dist_if_necessary"
     if p == 2 and (
-        mode == "use_mm_for_euclid_dist"
-        or (mode == "use_mm_for_euclid_dist_if_necessary" and many)
+        mode == "use_mm_for_euclid_dist" or (mode == "use_mm_for_euclid_dist_if_necessary" and many)
     ):
         return _euclidean_by_product(x1, x2)
     return _norm(unsqueeze(x1, -2) - unsqueeze(x2, -3), p, -1)
@@ -62,7 +61,7 @@ def _check_rows(x1: Tensor, x2: Tensor, p: float) -> None:
 
 
 def _euclidean_by_product(x1: Tensor, x2: Tensor) -> Tensor:
-    """``|a - b|^2 = |a|^2 - 2 a.b + |b|^2``; negative by rounding counts as 0, and 0 has slope 0."""
+    """``|a - b|^2 = |a|^2 - 2 a.b + |b|^2``; what rounds below 0 is 0, with slope 0."""
     squares1, squares2 = total(x1 * x1, -1, True), total(x2 * x2, -1, True)
     squared = squares1 + transpose(squares2, -2, -1) - matmul(x1, transpose(x2, -2, -1)) * 2
     apart = squared > 0
@@ -118,4 +117,3 @@ def normalize(
     length = clamp(norm(input, p, dim, True), min=eps)
     result = input / length
     return result if out is None else write_out("normalize", out, result)
-

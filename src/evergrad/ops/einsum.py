@@ -13,8 +13,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import opt_einsum
-
 from evergrad.core.tensor import Tensor
 from evergrad.errors import ShapeError
 from evergrad.ops.contract import matmul
@@ -203,6 +201,8 @@ def _order(
     """Which pairs to contract in which order; each contraction's result is put last."""
     if len(inputs) <= 2:
         return ((0, 1),) if len(inputs) == 2 else ()
+    import opt_einsum  # here, because few programs contract more than two operands
+
     symbols = {label: opt_einsum.get_symbol(i) for i, (label, _) in enumerate(extents)}
     sizes = dict(extents)
     words = ["".join(symbols[label] for label in labels) for labels in (*inputs, output)]
@@ -234,7 +234,9 @@ class _Term:
         ]
         if len(kept) == len(shape):
             return self
-        return _Term(reshape(self.tensor, tuple(n for _, n in kept)), tuple(l for l, _ in kept))
+        return _Term(
+            reshape(self.tensor, tuple(n for _, n in kept)), tuple(label for label, _ in kept)
+        )
 
     def summed(self, needed: set[str]) -> _Term:
         """With the labels that nobody needs summed away."""
@@ -243,7 +245,9 @@ class _Term:
             return self
         from evergrad.ops.reduce import sum as total
 
-        return _Term(total(self.tensor, gone), tuple(l for l in self.labels if l in needed))
+        return _Term(
+            total(self.tensor, gone), tuple(label for label in self.labels if label in needed)
+        )
 
     def permuted(self, labels: Labels) -> Tensor:
         if labels == self.labels:
@@ -264,7 +268,7 @@ def _without_repeats(x: Tensor, labels: Labels) -> tuple[Tensor, Labels]:
             first = labels.index(label)
             second = labels.index(label, first + 1)
             x = diagonal(x, 0, first, second)
-            labels = (*(l for i, l in enumerate(labels) if i not in (first, second)), label)
+            labels = (*labels[:first], *labels[first + 1 : second], *labels[second + 1 :], label)
     return x, labels
 
 

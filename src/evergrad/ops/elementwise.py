@@ -161,7 +161,7 @@ def sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     return write_in_place(SUB, self, _scaled(other, alpha))
 
 
-@expose()
+@expose(method=False)
 def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """``other - alpha * input``"""
     return sub(other, input, alpha=alpha)
@@ -454,10 +454,9 @@ hypot = binary(
 
 
 def _sigmoid_eval(x: Any, **out: Any) -> Any:
-    if x.dtype.kind == "c":
-        return np.divide(1, 1 + np.exp(-x), dtype=x.dtype, **out)
-    half = x.dtype.type(0.5)
-    return np.add(np.multiply(np.tanh(np.multiply(x, half)), half), half, **out)
+    total = np.exp(np.negative(x))
+    total += 1
+    return np.reciprocal(total, **out)
 
 
 sigmoid = unary("sigmoid", _sigmoid_eval, lambda t, y, x: t * (y * (1 - y)),

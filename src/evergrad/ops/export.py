@@ -95,6 +95,13 @@ def _contains(self: Tensor, element: Any) -> bool:
     return bool(found.any().item())
 
 
+@expose("__reversed__", function=False)
+def _reversed(self: Tensor) -> Tensor:
+    from evergrad.ops.rearrange import flip
+
+    return flip(self, (0,)) if self.ndim else self
+
+
 # -- arrays -------------------------------------------------------------------------------------
 
 
@@ -161,7 +168,7 @@ def _device(self: Tensor) -> tuple[int, int]:
 # -- text ---------------------------------------------------------------------------------------
 
 
-@expose("__repr__", "__str__", function=False)
+@expose("__repr__", function=False)
 def _text(self: Tensor) -> str:
     if isinstance(self._value, Var) or isinstance(self._storage.value, Var):
         return f"tensor(<traced>, type={self._type})"

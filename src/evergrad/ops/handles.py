@@ -140,6 +140,35 @@ _constant_property("is_cpu", True, "Always true.")
 _constant_property("layout", strided, "How the elements are stored: always ``strided``.")
 
 
+@expose(function=False)
+def ndimension(self: Tensor) -> int:
+    """The number of dimensions."""
+    return self.ndim
+
+
+@expose(out=False)
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same shape."""
+    return input._type.shape == other._type.shape
+
+
+@expose(function=False)
+def is_set_to(self: Tensor, tensor: Tensor) -> bool:
+    """Whether both look at the very same elements in the same way."""
+    return (
+        self._storage is tensor._storage
+        and self.data_ptr() == tensor.data_ptr()
+        and self._type.same(tensor._type)
+        and self.stride() == tensor.stride()
+    )
+
+
+@expose("is_neg", out=False)
+def is_conj(input: Tensor) -> bool:
+    """Whether the elements are to be conjugated (negated) when read: never, it is done at once."""
+    return False
+
+
 @expose(out=False)
 def get_device(input: Tensor) -> int:
     """The number of the accelerator a tensor is on: -1, for none."""

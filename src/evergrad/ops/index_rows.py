@@ -84,6 +84,8 @@ def _not_in_self(text: str) -> IndexError:
 
 def _index_eval(x: Any, *indices: Any, start: int, wrap: bool, out: Any = None) -> Any:
     extents = x.shape[start : start + len(indices)]
+    if len(indices) > 1 and any(not i.size for i in indices):
+        return _nothing(x, indices, start)
     single = len(indices) == 1 and x.flags.c_contiguous
     if not wrap or out is not None:
         indices = _all_in_bounds(indices, extents, wrap, IndexError if wrap else _not_in_self)
@@ -97,6 +99,12 @@ def _index_eval(x: Any, *indices: Any, start: int, wrap: bool, out: Any = None) 
     if found.ndim == x.ndim - len(indices):  # only 0-d indices: NumPy gives a number, or a view
         return np.array(found)
     return found
+
+
+def _nothing(x: Any, indices: Sequence[Any], start: int) -> Any:
+    """The elements at no places; what the other indices say is not looked at."""
+    found = np.broadcast_shapes(*[i.shape for i in indices])
+    return np.zeros((*x.shape[:start], *found, *x.shape[start + len(indices) :]), x.dtype)
 
 
 def _index_transpose(g: Tensor, x: Tensor, *indices: Tensor, start: int, wrap: bool) -> Any:
@@ -140,10 +148,10 @@ def _index_sum_eval(g: Any, *indices: Any, start: int, extents: Shape) -> Any:
 
 def _add_at(out: Any, source: Any, indices: Sequence[Any], start: int, wrap: bool) -> None:
     """Add the source at the indices; where they repeat, one after the other."""
+    if not source.size or not out.size:
+        return
     extents = out.shape[start : start + len(indices)]
     indices = _all_in_bounds(indices, extents, wrap, IndexError if wrap else RuntimeError)
-    if not source.size:
-        return
     if not out.flags.c_contiguous:
         np.add.at(out, (slice(None),) * start + indices, source)
         return
@@ -257,10 +265,12 @@ INDEX_ADD = linear(
 def _index_copy_eval(
     x: Any, source: Any, *indices: Any, start: int, wrap: bool, out: Any = None
 ) -> Any:
+    out = start_from(x, out)
+    if not out.size or any(not i.size for i in indices):
+        return out
     extents = x.shape[start : start + len(indices)]
     if not wrap:
         _all_in_bounds(indices, extents, wrap, _index_copy_refuses)
-    out = start_from(x, out)
     try:  # NumPy checks all bounds before it writes
         out[(slice(None),) * start + indices] = source
     except IndexError:

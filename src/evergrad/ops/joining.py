@@ -191,7 +191,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     return stack([reshape(grid, -1) for grid in meshgrid(*given)], 1)
 
 
-@expose(out=False)
+@expose(method=False, out=False)
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """Every way to take ``r`` elements in order, a row for each."""
     _require_vector(input)

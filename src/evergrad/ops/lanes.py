@@ -47,11 +47,12 @@ def place_row(
     function: Callable[..., Any],
     doc: str,
     extent: Callable[..., int] = lambda n, **attrs: 1,
+    booleans: bool = True,
 ) -> Op:
     """A row that gives places along ``dim``: one for each lane, or ``extent(n, **attrs)`` many."""
 
     def type_rule(x: TensorType, *, dim: int, **attrs: Any) -> TensorType:
-        if x.dtype.is_complex:
+        if x.dtype.is_complex or (x.dtype is dtypes.bool_ and not booleans):
             raise NotImplementedError(f"\"{name}\" not implemented for '{x.dtype.name}'")
         shape = with_extent(x.shape, dim, extent(x.shape[dim], **attrs))
         return tensor_type(shape, dtypes.int64)
@@ -59,14 +60,21 @@ def place_row(
     return opaque(name, function, type_rule, NONDIFFERENTIABLE, batch=batch_along, doc=doc)
 
 
-def chosen(kind: Any, op: Op, input: Tensor, dim: int, keepdim: bool, **attrs: Any) -> Any:
-    """What stands at the places a row finds, one for each lane, and those places."""
+def gathered(op: Op, input: Tensor, dim: int, **attrs: Any) -> tuple[Tensor, Tensor]:
+    """What stands at the places a row finds, and those places; 0-d for a 0-d tensor."""
     from evergrad.ops.scatter import gather
 
     lanes, dim = as_lanes(input, dim)
-    check_nonempty(kind.__name__, lanes._type.shape, (dim,))
     places = bind(op, lanes, dim=dim, **attrs)
     values = gather(lanes, dim, places)
-    if not keepdim or not input.ndim:
-        values, places = squeeze(values, dim), squeeze(places, dim)
-    return kind(values, places)
+    return (values, places) if input.ndim else (reshape(values, ()), reshape(places, ()))
+
+
+def chosen(kind: Any, op: Op, input: Tensor, dim: int, keepdim: bool, **attrs: Any) -> Any:
+    """:func:`gathered` from the one place a row finds in each lane."""
+    at = normalize_dim(dim, input.ndim)
+    check_nonempty(kind.__name__, input._type.shape, (at,) if input.ndim else ())
+    found = gathered(op, input, at, **attrs)
+    if not keepdim and input.ndim:
+        found = squeeze(found[0], at), squeeze(found[1], at)
+    return kind(*found)

@@ -15,9 +15,8 @@ from evergrad.core.bind import bind
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
 from evergrad.errors import LinAlgError
-from evergrad.ops.creation import arange
-from evergrad.ops.elementwise import conj, where
-from evergrad.ops.movement import DIAGONAL, DIAGONAL_SCATTER, reshape, transpose
+from evergrad.ops.elementwise import conj
+from evergrad.ops.movement import DIAGONAL, transpose
 
 Array = np.ndarray[Any, Any]
 
@@ -42,9 +41,7 @@ def check_floating(name: str, x: Tensor, *, low_precision: bool = False) -> None
 
 def check_rank(name: str, x: Tensor, argument: str = "A") -> None:
     if x.ndim < 2:
-        raise RuntimeError(
-            f"{name}: The input tensor {argument} must have at least 2 dimensions."
-        )
+        raise RuntimeError(f"{name}: The input tensor {argument} must have at least 2 dimensions.")
 
 
 def check_matrix(name: str, x: Tensor, argument: str = "A") -> None:
@@ -123,28 +120,3 @@ def diagonal_of(x: Tensor) -> Tensor:
     return bind(  # type: ignore[no-any-return]
         DIAGONAL, x, offset=0, dim1=x.ndim - 2, dim2=x.ndim - 1
     )
-
-
-def as_diagonal(x: Tensor) -> Tensor:
-    """Diagonal matrices from vectors."""
-    shape = x._type.shape
-    rank = len(shape)
-    return bind(  # type: ignore[no-any-return]
-        DIAGONAL_SCATTER, x, offset=0, dim1=rank - 1, dim2=rank, shape=(*shape, shape[-1])
-    )
-
-
-def _below(x: Tensor) -> Tensor:
-    """How far below the main diagonal each element of a matrix stands."""
-    rows, columns = x._type.shape[-2:]
-    return reshape(arange(rows), (rows, 1)) - arange(columns)
-
-
-def lower(x: Tensor, offset: int = 0) -> Tensor:
-    """The part on and below a diagonal, zeros above."""
-    return where(_below(x) >= -offset, x, 0)  # type: ignore[no-any-return]
-
-
-def upper(x: Tensor, offset: int = 0) -> Tensor:
-    """The part on and above a diagonal, zeros below."""
-    return where(_below(x) <= -offset, x, 0)  # type: ignore[no-any-return]

@@ -20,10 +20,10 @@ from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.contract import matmul
 from evergrad.ops.creation import eye, zeros
+from evergrad.ops.diagonals import diag_embed, tril, triu
 from evergrad.ops.linalg_base import (
     LINALG,
     adjoint,
-    as_diagonal,
     check_floating,
     check_matrix,
     check_rank,
@@ -31,9 +31,7 @@ from evergrad.ops.linalg_base import (
     check_square,
     complain,
     diagonal_of,
-    lower,
     one_by_one,
-    upper,
 )
 from evergrad.ops.linalg_solve import (
     FACTOR_INFO,
@@ -47,12 +45,12 @@ from evergrad.ops.public import expose
 
 
 def _real_diagonal(x: Tensor) -> Tensor:
-    return as_diagonal(cast(real(diagonal_of(x)), x.dtype))
+    return diag_embed(cast(real(diagonal_of(x)), x.dtype))
 
 
 def _mirrored(x: Tensor) -> Tensor:
     """The Hermitian matrix with the given lower triangle."""
-    below = lower(x, -1)
+    below = tril(x, -1)
     return below + adjoint(below) + _real_diagonal(x)
 
 
@@ -84,14 +82,12 @@ def _cholesky_vjp(g: Tensor, y: Tensor, a: Tensor, *, is_upper: bool, check: boo
     return substitute_right(left, y, is_upper=False)
 
 
-def _cholesky_jvp(
-    tangents: Any, y: Tensor, a: Tensor, *, is_upper: bool, check: bool
-) -> Tensor:
+def _cholesky_jvp(tangents: Any, y: Tensor, a: Tensor, *, is_upper: bool, check: bool) -> Tensor:
     factor = adjoint(y) if is_upper else y
     left = substitute(factor, tangents[0], is_upper=False)
     inner = substitute_right(left, adjoint(factor), is_upper=True)
     inner = (inner + adjoint(inner)) * 0.5
-    moved = matmul(factor, lower(inner, -1) + _real_diagonal(inner) * 0.5)
+    moved = matmul(factor, tril(inner, -1) + _real_diagonal(inner) * 0.5)
     return adjoint(moved) if is_upper else moved
 
 
@@ -116,7 +112,7 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
 
 @expose(method=False, into=LINALG)
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
-    """The factor (NaN where there is none), and the order of the first minor that is not positive."""
+    """The factor, or NaN, and the order of the first leading minor that is not positive (or 0)."""
     check_square("linalg.cholesky", input)
     factor = bind(CHOLESKY, input, is_upper=bool(upper), check=bool(check_errors))
     read = adjoint(input) if upper else input
@@ -200,7 +196,7 @@ def _qr_jvp(tangents: Any, out: Any, a: Tensor, *, complete: bool) -> tuple[Tens
         r = narrow(r, -2, 0, columns)
     scaled = substitute_right(tangents[0], r, is_upper=True)
     inner = matmul(adjoint(q), scaled)
-    growth = upper(inner, 1) + adjoint(lower(inner, -1)) + _real_diagonal(inner)
+    growth = triu(inner, 1) + adjoint(tril(inner, -1)) + _real_diagonal(inner)
     tq, tr = scaled - matmul(q, growth), matmul(growth, r)
     if complete:
         turned = -matmul(q, matmul(adjoint(tq), complement))
@@ -255,7 +251,7 @@ def _geqrf_eval(a: Any) -> tuple[Any, Any]:
 
 
 GEQRF = opaque("geqrf", _geqrf_eval, _geqrf_type, NONDIFFERENTIABLE, batch=batch_stack, outputs=2,
-               doc="R of a QR factorization, and below it the reflections that make Q.")  # fmt: skip
+               doc="R of a QR factorization, and below it the reflections for Q.")  # fmt: skip
 
 
 @expose()
@@ -281,7 +277,7 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:
         raise RuntimeError(
             f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1]"
         )
-    vectors = lower(input, -1) + eye(rows, columns, dtype=input.dtype)
+    vectors = tril(input, -1) + eye(rows, columns, dtype=input.dtype)
     batch = broadcast_shapes(input._type.shape[:-2], tau._type.shape[:-1])
     product = expand(eye(rows, columns, dtype=input.dtype), (*batch, rows, columns))
     for i in reversed(range(count)):

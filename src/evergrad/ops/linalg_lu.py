@@ -19,6 +19,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops import linalg_kernels as kernels
 from evergrad.ops.contract import matmul
 from evergrad.ops.creation import arange, eye, zeros
+from evergrad.ops.diagonals import tril, triu
 from evergrad.ops.linalg_base import (
     LINALG,
     adjoint,
@@ -26,8 +27,6 @@ from evergrad.ops.linalg_base import (
     check_matrix,
     check_same_dtype,
     complain,
-    lower,
-    upper,
 )
 from evergrad.ops.linalg_solve import batch_stack, substitute, substitute_right
 from evergrad.ops.movement import cat, narrow, reshape, transpose, unsqueeze
@@ -62,7 +61,7 @@ def _lu_vjp(g: Any, out: Any, a: Tensor, *, check: bool) -> Tensor:
     rows, columns = a._type.shape[-2:]
     count = min(rows, columns)
     l_factor, u_factor = _unpack_factors(packed)
-    for_l, for_u = lower(narrow(g[0], -1, 0, count), -1), upper(narrow(g[0], -2, 0, count))
+    for_l, for_u = tril(narrow(g[0], -1, 0, count), -1), triu(narrow(g[0], -2, 0, count))
     square_l, rest_l = _split(l_factor, -2, count)
     square_u, rest_u = _split(u_factor, -1, count)
     for_l, for_rest_l = _split(for_l, -2, count)
@@ -71,11 +70,13 @@ def _lu_vjp(g: Any, out: Any, a: Tensor, *, check: bool) -> Tensor:
     beside = substitute(adjoint(square_l), for_rest_u, is_upper=True, unit=True)
     for_u = for_u - matmul(adjoint(rest_l), below)
     for_l = for_l - matmul(beside, adjoint(rest_u))
-    inner = lower(matmul(adjoint(square_l), for_l), -1) + upper(matmul(for_u, adjoint(square_u)))
+    inner = tril(matmul(adjoint(square_l), for_l), -1) + triu(matmul(for_u, adjoint(square_u)))
     inner = substitute(adjoint(square_l), inner, is_upper=True, unit=True)
     square = substitute_right(inner, adjoint(square_u), is_upper=False)
-    together = cat([cat([square, beside], -1), below], -2) if rows > columns else (
-        cat([square, beside], -1)
+    together = (
+        cat([cat([square, beside], -1), below], -2)
+        if rows > columns
+        else (cat([square, beside], -1))
     )
     return matmul(_permutation(pivots, rows, a.dtype), together)
 
@@ -99,8 +100,8 @@ LU_ORDER = opaque(
 def _unpack_factors(packed: Tensor) -> tuple[Tensor, Tensor]:
     rows, columns = packed._type.shape[-2:]
     count = min(rows, columns)
-    below = lower(narrow(packed, -1, 0, count), -1)
-    return below + eye(rows, count, dtype=packed.dtype), upper(narrow(packed, -2, 0, count))
+    below = tril(narrow(packed, -1, 0, count), -1)
+    return below + eye(rows, count, dtype=packed.dtype), triu(narrow(packed, -2, 0, count))
 
 
 def _permutation(pivots: Tensor, rows: int, dtype: Any) -> Tensor:
@@ -143,7 +144,7 @@ def lu(A: Tensor, *, pivot: bool = True) -> Any:
 def lu_solve(
     LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
-    """The solution of ``A X = B`` (``X A = B``; with ``adjoint`` for ``A^H``), given ``A = P L U``."""
+    """``linalg.solve`` with ``A``, or its ``adjoint``, given by its LU factorization."""
     check_matrix("linalg.lu_solve", LU, "LU")
     check_same_dtype("linalg.lu_solve", LU, B)
     check_equation("linalg.lu_solve", LU, B, left)

@@ -22,6 +22,7 @@ from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_typ
 from evergrad.core.tensor import Tensor
 from evergrad.ops import linalg_kernels as kernels
 from evergrad.ops.contract import matmul
+from evergrad.ops.diagonals import tril, triu
 from evergrad.ops.elementwise import conj, log, where
 from evergrad.ops.linalg_base import (
     LINALG,
@@ -31,9 +32,7 @@ from evergrad.ops.linalg_base import (
     check_same_dtype,
     check_square,
     complain,
-    lower,
     one_by_one,
-    upper,
 )
 from evergrad.ops.movement import expand, imag, movedim, reshape, sum_to_type, transpose
 from evergrad.ops.public import expose
@@ -147,7 +146,7 @@ def _solve(name: str, A: Tensor, B: Tensor, left: bool, check: bool) -> Tensor:
 
 @expose(method=False, into=LINALG)
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
-    """The solution of ``A X = B`` (of ``X A = B`` without ``left``) for matrices or vectors ``B``."""
+    """The solution of ``A X = B``, or without ``left`` of ``X A = B``; ``B`` may hold vectors."""
     return _solve("linalg.solve", A, B, left, check=True)
 
 
@@ -163,7 +162,7 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
 
 def _triangle(x: Tensor, is_upper: bool, unit: bool) -> Tensor:
     """The part of a matrix that a triangular solve reads."""
-    return upper(x, int(unit)) if is_upper else lower(x, -int(unit))
+    return triu(x, int(unit)) if is_upper else tril(x, -int(unit))
 
 
 def _triangular_vjp(
@@ -314,11 +313,11 @@ def _spread_over_matrix(x: Tensor) -> Tensor:
 
 
 def _det_vjp(g: Tensor, y: Tensor, a: Tensor) -> Tensor:
-    return _spread_over_matrix(g) * conj(bind(COFACTOR, a))
+    return _spread_over_matrix(g) * conj(cofactor(a))
 
 
 def _det_jvp(tangents: Any, y: Tensor, a: Tensor) -> Tensor:
-    return total(bind(COFACTOR, a) * tangents[0], (-2, -1))
+    return total(cofactor(a) * tangents[0], (-2, -1))
 
 
 DET = opaque("det", np.linalg.det, _scalar_type, _det_vjp, jvp=_det_jvp, batch=batch_stack,
@@ -357,6 +356,11 @@ COFACTOR = opaque(
     jvp=lambda tangents, c, a: _cofactor_linear(tangents[0], c, a),
     batch=batch_stack, doc="The slope of the determinant by each element.",
 )  # fmt: skip
+
+
+def cofactor(A: Tensor) -> Tensor:
+    """The slope of the determinant by each element."""
+    return bind(COFACTOR, A)  # type: ignore[no-any-return]
 
 
 def _slogdet_type(a: TensorType) -> tuple[TensorType, TensorType]:

@@ -22,11 +22,11 @@ from evergrad.core.tensor import Tensor
 from evergrad.errors import LinAlgError
 from evergrad.ops.contract import matmul
 from evergrad.ops.creation import eye, zeros
+from evergrad.ops.diagonals import diag_embed
 from evergrad.ops.elementwise import conj, where
 from evergrad.ops.linalg_base import (
     LINALG,
     adjoint,
-    as_diagonal,
     check_matrix,
     check_square,
     diagonal_of,
@@ -48,11 +48,11 @@ def _differences(values: Tensor) -> Tensor:
 
 def _quotient(a: Tensor, b: Tensor) -> Tensor:
     """``a / b``, and 0 for 0 / 0: what receives no cotangent passes none on."""
-    return a / where((a == 0) & (b == 0), 1, b)
+    return a / where((a == 0) & (b == 0), 1, b)  # type: ignore[no-any-return]
 
 
 def _off_diagonal(x: Tensor) -> Tensor:
-    return x - as_diagonal(diagonal_of(x))
+    return x - diag_embed(diagonal_of(x))
 
 
 def _in_type_of(x: Tensor, like: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ def _eigh_type(a: TensorType, *, uplo: str) -> tuple[TensorType, TensorType]:
     return tensor_type(a.shape[:-1], a.dtype.to_real()), a
 
 
-def _eigh_eval(a: Any, *, uplo: str) -> Any:
+def _eigh_eval(a: Any, *, uplo: Any) -> Any:
     try:
         return np.linalg.eigh(a, uplo)
     except np.linalg.LinAlgError:
@@ -84,7 +84,7 @@ def _eigh_vjp(g: Any, out: Any, a: Tensor, *, uplo: str) -> Tensor:
     (for_values, for_vectors), (values, vectors) = g, out
     along = matmul(adjoint(vectors), for_vectors)
     turning = _quotient(_off_diagonal(along - adjoint(along)) * 0.5, _differences(values))
-    inner = turning + as_diagonal(_in_type_of(for_values, a))
+    inner = turning + diag_embed(_in_type_of(for_values, a))
     return matmul(vectors, matmul(inner, adjoint(vectors)))
 
 
@@ -100,7 +100,7 @@ EIGH = opaque("eigh", _eigh_eval, _eigh_type, _eigh_vjp, jvp=_eigh_jvp, batch=ba
               outputs=2, doc="Eigenvalues and eigenvectors of Hermitian matrices.")  # fmt: skip
 
 
-def _eigvalsh_eval(a: Any, *, uplo: str) -> Any:
+def _eigvalsh_eval(a: Any, *, uplo: Any) -> Any:
     try:
         return np.linalg.eigvalsh(a, uplo)
     except np.linalg.LinAlgError:
@@ -168,7 +168,7 @@ def _eig_vjp(g: Any, out: Any, a: Tensor) -> Tensor:
     lengths = unsqueeze(_in_type_of(real(diagonal_of(turned)), vectors), -2)
     across = turned - matmul(adjoint(vectors), vectors * lengths)
     turning = _quotient(across, conj(_differences(values)))
-    inner = _off_diagonal(turning) + as_diagonal(for_values)
+    inner = _off_diagonal(turning) + diag_embed(for_values)
     found = bind(SOLVE, adjoint(vectors), matmul(inner, adjoint(vectors)), check=False)
     return found if a.dtype.is_complex else real(found)
 
@@ -184,7 +184,7 @@ def _eig_jvp(tangents: Any, out: Any, a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 EIG = opaque("eig", _eig_eval, _eig_type, _eig_vjp, jvp=_eig_jvp, batch=batch_stack, outputs=2,
-             doc="Eigenvalues and eigenvectors of square matrices, as complex numbers.")  # fmt: skip
+             doc="Eigenvalues and eigenvectors of square matrices.")  # fmt: skip
 
 
 @expose(method=False, into=LINALG)
@@ -252,11 +252,11 @@ def _svd_vjp(g: Sequence[Tensor], out: Sequence[Tensor], a: Tensor, *, full: boo
     inner = (
         _quotient(_off_diagonal(skew_u), apart) * unsqueeze(s, -2)
         + _quotient(_off_diagonal(skew_v), apart) * unsqueeze(s, -1)
-        + as_diagonal(_in_type_of(gs, a))
+        + diag_embed(_in_type_of(gs, a))
     )
     if a.dtype.is_complex:
         phases = diagonal_of(skew_u) - diagonal_of(skew_v)
-        inner = inner + as_diagonal(_quotient(phases, s * 4))
+        inner = inner + diag_embed(_quotient(phases, s * 4))
     left = matmul(u, inner)
     if rows > count:
         left = left + _quotient(gu - matmul(u, along_u), unsqueeze(s, -2))
@@ -287,7 +287,7 @@ def _svd_jvp(tangents: Any, out: Sequence[Tensor], a: Tensor, *, full: bool) -> 
     turn_u = _off_diagonal((inner * column + adjoint(inner * column)) / apart)
     turn_v = _off_diagonal((inner * row + adjoint(inner * row)) / apart)
     if a.dtype.is_complex:
-        phases = as_diagonal((diagonal_of(inner) - _in_type_of(ts, a)) / (s * 2))
+        phases = diag_embed((diagonal_of(inner) - _in_type_of(ts, a)) / (s * 2))
         turn_u, turn_v = turn_u + phases, turn_v - phases
     tu, tv = matmul(u, turn_u), matmul(v, turn_v)
     if rows > count:
@@ -351,7 +351,7 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
 
 @expose()
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
-    """``input = U diag(S) V^H``; full bases without ``some``, zeros for them without ``compute_uv``."""
+    """``input = U diag(S) V^H``; without ``some`` full bases, without ``compute_uv`` zeros."""
     if compute_uv:
         u, s, vh = _linalg_svd(input, not some)
         return return_types.svd(u, s, adjoint(vh))

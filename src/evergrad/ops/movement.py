@@ -601,7 +601,7 @@ FOLD = linear(
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Windows of ``size`` elements every ``step``, as a last dimension of a view."""
     if not self.ndim:
-        self = reshape(self, (1,))
+        return select(unfold(reshape(self, (1,)), dimension, size, step), 0, 0)
     dim = normalize_dim(dimension, self.ndim)
     extent = self._type.shape[dim]
     if size > extent:
@@ -672,7 +672,7 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
         raise RuntimeError(f"as_strided: Negative strides are not supported: {list(stride)}")
     offset = input.storage_offset() if storage_offset is None else storage_offset
     base = input
-    if input._view is not None:
+    if input._view is not None and not _spans_storage(input):
         if input._view.base is None or input._view.base._view is not None:
             base = _storage_handle(input)
         else:
@@ -688,6 +688,11 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
     return bind(  # type: ignore[no-any-return]
         AS_STRIDED, base, size=size, stride=stride, offset=offset, base_stride=base_stride
     )
+
+
+def _spans_storage(input: Tensor) -> bool:
+    """Whether a view shows its whole storage in order, and so can stand for it."""
+    return input.is_contiguous() and input._type.numel == input._storage.type.numel
 
 
 def _storage_handle(input: Tensor) -> Tensor:
@@ -710,17 +715,18 @@ def _batch_front(op: Op, args: Sequence[Tensor], dims: Dims, **attrs: Any) -> An
 
 
 VIEW_AS_REAL = linear(
-    "view_as_real", lambda z: z.view(z.real.dtype).reshape(*z.shape, 2) if z.flags.c_contiguous
-    else np.lib.stride_tricks.as_strided(z.real, (*z.shape, 2), (*z.strides, z.itemsize // 2)),
+    "view_as_real",
+    lambda z: np.lib.stride_tricks.as_strided(z.real, (*z.shape, 2), (*z.strides, z.itemsize // 2)),
     lambda z: tensor_type((*z.shape, 2), z.dtype.to_real()),
-    lambda g, z: view_as_complex(contiguous(g)),
+    lambda g, z: view_as_complex(g),
     batch=_batch_front, alias="view", doc="Complex numbers as pairs of real ones.",
 )  # fmt: skip
 VIEW_AS_COMPLEX = linear(
     "view_as_complex", lambda x: _pairs_as_complex(x),
     lambda x: tensor_type(x.shape[:-1], x.dtype.to_complex()),
     lambda g, x: view_as_real(g),
-    batch=_batch_front, alias="view", doc="Pairs of real numbers as complex ones.",
+    batch=lambda op, args, dims: (bind(op, contiguous(to_front(args[0], dims[0]))), 0),
+    alias="view", doc="Pairs of real numbers as complex ones.",
 )  # fmt: skip
 
 
@@ -728,10 +734,12 @@ def _pairs_as_complex(x: Any) -> Any:
     kind = np.dtype(np.complex64 if x.dtype == np.float32 else np.complex128)
     if 0 in x.shape:
         return np.zeros(x.shape[:-1], kind)
+    if x.strides[-1] != x.itemsize:  # a cotangent; what users give has been checked
+        x = np.ascontiguousarray(x)
     return x.view(kind).reshape(x.shape[:-1], copy=False)
 
 
-@expose(out=False)
+@expose(method=False, out=False)
 def view_as_real(input: Tensor) -> Tensor:
     """Complex numbers as a last dimension of (real, imaginary)."""
     if not input.dtype.is_complex:
@@ -739,7 +747,7 @@ def view_as_real(input: Tensor) -> Tensor:
     return bind(VIEW_AS_REAL, input)  # type: ignore[no-any-return]
 
 
-@expose(out=False)
+@expose(method=False, out=False)
 def view_as_complex(input: Tensor) -> Tensor:
     """A last dimension of (real, imaginary) as complex numbers."""
     if input.dtype not in (dtypes.float32, dtypes.float64):

@@ -53,7 +53,7 @@ def _normalized(x: Tensor, dims: Shape, eps: float) -> Tensor:
     """With mean 0 and variance 1 over the dimensions."""
     centered = x - mean(x, dims, True)
     variance = mean(centered * centered, dims, True)
-    return centered * rsqrt(variance + eps)
+    return centered * rsqrt(variance + eps)  # type: ignore[no-any-return]
 
 
 def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -129,7 +129,9 @@ def group_norm(
 ) -> Tensor:  # fmt: skip
     """Mean 0 and variance 1 over groups of channels of each sample, then scaled and shifted."""
     if input.ndim < 2:
-        raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.ndim}")
+        raise RuntimeError(
+            f"Expected at least 2 dimensions for input tensor but received {input.ndim}"
+        )
     samples, channels = input._type.shape[:2]
     if num_groups <= 0 or channels % num_groups:
         raise RuntimeError(
@@ -167,9 +169,7 @@ def batch_norm(
     x = widened(input)
     dims = (0, *range(2, input.ndim))
     if training:
-        result = _by_own_statistics(
-            x, dims, running_mean, running_var, weight, bias, momentum, eps
-        )
+        result = _by_own_statistics(x, dims, running_mean, running_var, weight, bias, momentum, eps)
     else:
         assert running_mean is not None and running_var is not None
         result = _by_statistics(x, running_mean, running_var, weight, bias, eps)
@@ -181,9 +181,7 @@ def _batch_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
     running_var: Tensor | None, training: bool, momentum: float, eps: float, cudnn_enabled: bool,
 ) -> Tensor:  # fmt: skip
-    return batch_norm(
-        input, running_mean, running_var, weight, bias, training, momentum, eps
-    )
+    return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
 def _check_batch(input: Tensor) -> None:
@@ -244,9 +242,7 @@ def instance_norm(
             raise RuntimeError(
                 "Expected running_mean and running_var to be defined when use_input_stats is false"
             )
-        return batch_norm(
-            input, running_mean, running_var, weight, bias, False, momentum, eps
-        )
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     _check_instances(input)
     x = widened(input)
     dims = tuple(range(2, input.ndim))

@@ -1,4 +1,7 @@
-"""Pooling, unpooling, and windows as columns, over the last one, two or three dimensions."""
+"""Pooling by windows over the last one, two or three dimensions, and its undoing.
+
+Pooling to a given size is in :mod:`evergrad.ops.adaptive_pool`.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,11 @@ from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import ShapeError
 from evergrad.ops.elementwise import abs as absolute
-from evergrad.ops.elementwise import div, relu, sign, where
-from evergrad.ops.movement import movedim, reshape
+from evergrad.ops.elementwise import div, relu, sign
+from evergrad.ops.movement import reshape
 from evergrad.ops.public import expose
 from evergrad.ops.sliding import Windows, per_dim
-from evergrad.ops.sliding_rows import (
-    ADAPTIVE_MAX_PLACES,
-    COL2IM,
-    IM2COL,
-    MAX_POOL,
-    MAX_POOL_PLACES,
-    WINDOW_SUM,
-    adaptive_bounds,
-    picked_at,
-)
+from evergrad.ops.sliding_rows import MAX_POOL, MAX_POOL_PLACES, WINDOW_SUM
 
 # -- windows ------------------------------------------------------------------------------------
 
@@ -52,11 +46,11 @@ def _windows(
     windows = Windows(size, kernel, stride, tuple((p, p) for p in padding), dilation)
     if ceil_mode:
         windows = windows._replace(padding=_reaching_beyond(windows))
-    if min(windows.count) < 1:
+    if min(windows.counts) < 1:
         lead = "x".join(map(str, input._type.shape[-rank - 1 : -rank]))
         raise ShapeError(
             f"Given input size: ({lead}x{'x'.join(map(str, size))}). Calculated output size: "
-            f"({lead}x{'x'.join(map(str, windows.count))}). Output size is too small"
+            f"({lead}x{'x'.join(map(str, windows.counts))}). Output size is too small"
         )
     return windows
 
@@ -218,7 +212,7 @@ def _divisor(windows: Windows, outside: Shape, like: Tensor) -> Any:
     number if it is the same for all windows."""
     counts: Any = 1
     for dim, extra in enumerate(outside):
-        begin = np.arange(windows.count[dim]) * windows.stride[dim] - windows.padding[dim][0]
+        begin = np.arange(windows.counts[dim]) * windows.stride[dim] - windows.padding[dim][0]
         end = np.minimum(begin + windows.kernel[dim], windows.size[dim] + extra)
         along = end - np.maximum(begin, -extra)
         counts = counts * along.reshape((-1,) + (1,) * (len(outside) - 1 - dim))
@@ -283,168 +277,3 @@ def lp_pool3d(
 ) -> Tensor:
     """The p-norm of each window of the last three dimensions."""
     return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
-
-
-# -- windows that cover -------------------------------------------------------------------------
-
-
-def _adaptive_size(name: str, rank: int, input: Tensor, output_size: Any) -> Shape:
-    shape = input._type.shape
-    if len(shape) not in (rank + 1, rank + 2):
-        raise ShapeError(
-            f"{name}(): Expected {rank + 1}D or {rank + 2}D tensor, but got {list(shape)}"
-        )
-    sizes = (output_size,) * rank if isinstance(output_size, int) else tuple(output_size)
-    if len(sizes) != rank:
-        raise RuntimeError(f"{name}: output_size must be {rank}")
-    for dim in range(len(shape) - rank, len(shape)):
-        if shape[dim] == 0:
-            raise ShapeError(
-                f"{name}(): Expected input to have non-zero size for non-batch dimensions, but "
-                f"input has sizes {list(shape)} with dimension {dim} being empty"
-            )
-    own = shape[-rank:]
-    return tuple(n if wanted is None else int(wanted) for n, wanted in zip(own, sizes, strict=True))
-
-
-def adaptive_mean(input: Tensor, count: Shape) -> Tensor:
-    """The mean of each of ``count`` windows that cover the last dimensions."""
-    rank = len(count)
-    size = input._type.shape[-rank:]
-    if all(c and n % c == 0 for n, c in zip(size, count, strict=True)):
-        kernel = tuple(n // c for n, c in zip(size, count, strict=True))
-        windows = Windows(size, kernel, kernel, ((0, 0),) * rank, (1,) * rank)
-        return bind(WINDOW_SUM, input, windows=windows) / math.prod(kernel)  # type: ignore[no-any-return]
-    for dim, wanted in enumerate(count, input.ndim - rank):
-        input = _adaptive_mean_along(input, dim, wanted)
-    return input
-
-
-def _adaptive_mean_along(input: Tensor, dim: int, count: int) -> Tensor:
-    """Every window filled up to the longest with elements that then do not count."""
-    from evergrad.ops.indexing import index_select
-    from evergrad.ops.reduce import sum as total
-
-    shape = input._type.shape
-    if shape[dim] == count:
-        return input
-    bounds = np.array(adaptive_bounds(shape[dim], count), np.int64).reshape(count, 2)
-    lengths = bounds[:, 1] - bounds[:, 0]
-    longest = int(lengths.max(initial=1))
-    places = np.minimum(bounds[:, :1] + np.arange(longest), bounds[:, 1:] - 1)
-    taken = index_select(input, dim, from_array(places.reshape(-1)))
-    taken = movedim(reshape(taken, (*shape[:dim], count, longest, *shape[dim + 1 :])), dim + 1, -1)
-    behind = (1,) * (len(shape) - 1 - dim)
-    counted = np.arange(longest) < lengths[:, None]
-    inside = where(from_array(counted.reshape(count, *behind, longest)), taken, 0)
-    divisor = from_array(lengths.astype(input.dtype.np).reshape(count, *behind))
-    return total(inside, -1) / divisor
-
-
-def _adaptive_avg_pool(rank: int) -> Any:
-    def function(input: Tensor, output_size: Any) -> Tensor:
-        name = function.__name__
-        count = _adaptive_size(name, rank, input, output_size)
-        if input.dtype.category < dtypes.FLOATING:
-            raise NotImplementedError(f"\"{name}\" not implemented for '{input.dtype.name}'")
-        return adaptive_mean(input, count)
-
-    function.__name__ = function.__qualname__ = f"adaptive_avg_pool{rank}d"
-    function.__doc__ = f"The means of windows that cover the last {rank} dimension(s)."
-    return expose(method=False, out=False)(function) if rank == 1 else function
-
-
-def _adaptive_max_pool(rank: int) -> Any:
-    def function(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-        count = _adaptive_size(function.__name__, rank, input, output_size)
-        places = bind(ADAPTIVE_MAX_PLACES, input, count=count)
-        largest = picked_at(input, places, rank)
-        return (largest, places) if return_indices else largest
-
-    function.__name__ = function.__qualname__ = f"adaptive_max_pool{rank}d"
-    function.__doc__ = f"The largest elements of windows that cover the last {rank} dimension(s)."
-    return function
-
-
-def _adaptive_max_pool_with_indices(rank: int, plain: Any) -> Any:
-    def function(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-        return plain(input, output_size, True)
-
-    function.__name__ = function.__qualname__ = f"adaptive_max_pool{rank}d_with_indices"
-    function.__doc__ = f"``adaptive_max_pool{rank}d`` and where the largest elements stand."
-    return function
-
-
-adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (
-    _adaptive_avg_pool(rank) for rank in (1, 2, 3)
-)
-adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
-    _adaptive_max_pool(rank) for rank in (1, 2, 3)
-)
-adaptive_max_pool1d_with_indices = _adaptive_max_pool_with_indices(1, adaptive_max_pool1d)
-adaptive_max_pool2d_with_indices = _adaptive_max_pool_with_indices(2, adaptive_max_pool2d)
-adaptive_max_pool3d_with_indices = _adaptive_max_pool_with_indices(3, adaptive_max_pool3d)
-
-
-# -- windows as columns -------------------------------------------------------------------------
-
-
-def _column_windows(
-    size: Shape, kernel_size: Any, dilation: Any, padding: Any, stride: Any
-) -> Windows:
-    kernel, dilation = per_dim("kernel_size", kernel_size, 2), per_dim("dilation", dilation, 2)
-    padding, stride = per_dim("padding", padding, 2), per_dim("stride", stride, 2)
-    windows = Windows(size, kernel, stride, tuple((p, p) for p in padding), dilation)
-    if min(windows.count) < 1:
-        raise ShapeError(
-            f"Given input with spatial size {size}, kernel_size={kernel}, dilation={dilation}, "
-            f"padding={padding}, calculated shape of the array of sliding blocks as "
-            f"{windows.count}, but its components must be at least one."
-        )
-    return windows
-
-
-def unfold(
-    input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
-) -> Tensor:
-    """The windows of images as columns: [N, C * kernel, windows]."""
-    if input.ndim not in (3, 4):
-        raise ShapeError(
-            f"Expected 3D or 4D (batch mode) tensor for input, but got: {list(input._type.shape)}"
-        )
-    *lead, channels, height, width = input._type.shape
-    windows = _column_windows((height, width), kernel_size, dilation, padding, stride)
-    columns = bind(IM2COL, input, windows=windows)
-    rows = channels * math.prod(windows.kernel)
-    return reshape(columns, (*lead, rows, math.prod(windows.count)))
-
-
-def fold(
-    input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0,
-    stride: Any = 1,
-) -> Tensor:  # fmt: skip
-    """Columns added up to images: the transpose of ``unfold``."""
-    if input.ndim not in (2, 3):
-        raise ShapeError(
-            "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size, but got: "
-            f"{list(input._type.shape)}"
-        )
-    size = per_dim("output_size", output_size, 2)
-    windows = _column_windows(size, kernel_size, dilation, padding, stride)
-    *lead, rows, blocks = input._type.shape
-    window = math.prod(windows.kernel)
-    if rows % window:
-        raise ShapeError(
-            f"Expected size of input's dimension {len(lead)} to be divisible by the product of "
-            f"kernel_size, but got input.size({len(lead)})={rows} and kernel_size={windows.kernel}."
-        )
-    if blocks != math.prod(windows.count):
-        raise ShapeError(
-            f"Given output_size={size}, kernel_size={windows.kernel}, dilation={windows.dilation}, "
-            f"padding={tuple(low for low, _ in windows.padding)}, stride={windows.stride}, expected "
-            f"size of input's dimension {len(lead) + 1} to match the calculated number of sliding "
-            f"blocks {' * '.join(map(str, windows.count))} = {math.prod(windows.count)}, but got "
-            f"input.size({len(lead) + 1})={blocks}."
-        )
-    columns = reshape(input, (*lead, rows // window, *windows.kernel, *windows.count))
-    return bind(COL2IM, columns, windows=windows)  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -113,7 +114,7 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
         UserWarning,
         stacklevel=2,
     )
-    for i, (a, b) in enumerate(zip(matrices, matrices[1:], strict=False)):
+    for i, (a, b) in enumerate(itertools.pairwise(matrices)):
         if a._type.shape[-1] != b._type.shape[0]:
             raise ShapeError(
                 f"multi_dot(): tensors {i} and {i + 1} with shapes {list(a._type.shape)} and "
@@ -285,3 +286,23 @@ def cross_product(input: Tensor, other: Tensor, dim: int = -1) -> Tensor:
     a, b = ([select(x, dim, i) for i in range(3)] for x in (input, other))
     parts = [a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)]
     return stack(parts, dim)
+
+
+@expose(method=False, out=False)
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``input1^T weight[k] input2 + bias[k]`` for every output k."""
+    from evergrad.ops.einsum import einsum
+
+    if input1._type.shape[:-1] != input2._type.shape[:-1]:
+        raise ShapeError(
+            "bilinear(): input batch dimensions do not match: got "
+            f"{list(input1._type.shape)} and {list(input2._type.shape)}"
+        )
+    if (input1._type.shape[-1], input2._type.shape[-1]) != weight._type.shape[1:]:
+        raise ShapeError(
+            "bilinear(): input sizes do not match weight size: got "
+            f"{input1._type.shape[-1]} and {input2._type.shape[-1]} for a weight of "
+            f"{list(weight._type.shape)}"
+        )
+    result = einsum("...i,kij,...j->...k", input1, weight, input2)
+    return result if bias is None else result + bias

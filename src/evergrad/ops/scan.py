@@ -20,7 +20,7 @@ from evergrad.core.op import Op
 from evergrad.core.shapes import TensorType, normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.ops.elementwise import conj, exp, where
-from evergrad.ops.lanes import as_lanes, batch_along, place_row, with_extent
+from evergrad.ops.lanes import as_lanes, batch_along, gathered, place_row, with_extent
 from evergrad.ops.movement import cat, expand, reshape, slice_dim, to_front
 from evergrad.ops.public import expose
 from evergrad.ops.reduce import sum as total
@@ -216,25 +216,16 @@ CUMMIN_PLACES = place_row("cummin_places", _running_places(np.minimum),
                           "Where the smallest so far last stood.", extent=lambda n: n)  # fmt: skip
 
 
-def _running(kind: Any, op: Op, input: Tensor, dim: int) -> Any:
-    from evergrad.ops.scatter import gather
-
-    lanes, dim = as_lanes(input, dim)
-    places = bind(op, lanes, dim=dim)
-    values = gather(lanes, dim, places)
-    return kind(*(reshape(v, input._type.shape) for v in (values, places)))
-
-
 @expose(numpy_names=True)
 def cummax(input: Tensor, dim: int) -> Any:
     """The largest so far along a dimension, and where it (last) stood."""
-    return _running(return_types.cummax, CUMMAX_PLACES, input, dim)
+    return return_types.cummax(*gathered(CUMMAX_PLACES, input, dim))
 
 
 @expose(numpy_names=True)
 def cummin(input: Tensor, dim: int) -> Any:
     """The smallest so far along a dimension, and where it (last) stood."""
-    return _running(return_types.cummin, CUMMIN_PLACES, input, dim)
+    return return_types.cummin(*gathered(CUMMIN_PLACES, input, dim))
 
 
 # -- differences and integrals ------------------------------------------------------------------
@@ -273,7 +264,7 @@ def _trapezoids(name: str, y: Tensor, x: Tensor | None, dx: Any, dim: int) -> Te
     dim = normalize_dim(dim, y.ndim)
     later, earlier = _neighbours(y, dim)
     if x is None:
-        return (later + earlier) * (dx / 2)
+        return (later + earlier) * (dx / 2)  # type: ignore[no-any-return]
     if x.ndim == 1:
         if x._type.shape[0] != y._type.shape[dim]:
             raise RuntimeError(f"{name}: There must be one `x` value for each sample point")

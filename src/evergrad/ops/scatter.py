@@ -239,27 +239,35 @@ def _through_extreme(
 def _through_product(
     g: Tensor, x: Tensor, index: Tensor, source: Tensor, dim: int, include_self: bool
 ) -> tuple[Tensor, Tensor]:
-    """The slope is the product of all others at the place, zeros among them or not."""
+    """The slope is the product of all others at the place.
+
+    Zeros are counted and left out of the product. Where one of the others is zero, the slope is
+    zero too but changes with it: the sum of the zeros stands for it.
+    """
     from evergrad.ops.elementwise import where
 
-    def times_others(g: Tensor, value: Tensor, product: Tensor, zeros: Tensor) -> Tensor:
-        is_zero = value == 0
-        others = product / where(is_zero, 1, value)
-        return where(zeros == cast(is_zero, zeros.dtype), g * others, 0)  # type: ignore[no-any-return]
+    def folded(mine: Tensor, theirs: Tensor) -> Tensor:
+        if not include_self:
+            mine = bind(SCATTER, mine, index, 0, dim=dim)
+        return bind(SCATTER_ADD, mine, index, theirs, dim=dim)  # type: ignore[no-any-return]
+
+    def times_others(g: Tensor, value: Tensor, *met: Tensor) -> Tensor:
+        product, count, total = met
+        own = value == 0
+        nonzero = product / where(own, 1, value)
+        count = count - cast(own, count.dtype)
+        one = (total - where(own, value, 0)) * nonzero
+        return where(count == 0, g * nonzero, where(count == 1, g * one, 0))  # type: ignore[no-any-return]
 
     product = bind(
         SCATTER_REDUCE, where(x == 0, 1, x), index, where(source == 0, 1, source),
         dim=dim, reduce="prod", include_self=include_self,
     )  # fmt: skip
-    zeros = cast(x == 0, x.dtype)
-    if not include_self:
-        zeros = bind(SCATTER, zeros, index, 0, dim=dim)
-    zeros = bind(SCATTER_ADD, zeros, index, cast(source == 0, x.dtype), dim=dim)
-    at_source = [bind(GATHER, value, index, dim=dim) for value in (g, product, zeros)]
-    return (
-        times_others(g, x, product, zeros),
-        times_others(at_source[0], source, *at_source[1:]),
-    )
+    count = folded(cast(x == 0, x.dtype), cast(source == 0, x.dtype))
+    total = folded(where(x == 0, x, 0), where(source == 0, source, 0))
+    met = (product, count, total)
+    at_source = [bind(GATHER, value, index, dim=dim) for value in (g, *met)]
+    return times_others(g, x, *met), times_others(at_source[0], source, *at_source[1:])
 
 
 SCATTER_REDUCE = opaque(

@@ -38,7 +38,7 @@ class Windows(NamedTuple):
         return tuple(d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True))
 
     @property
-    def count(self) -> Shape:
+    def counts(self) -> Shape:
         """How many windows there are."""
         return tuple(
             (n - r) // s + 1 for n, r, s in zip(self.padded, self.reach, self.stride, strict=True)
@@ -62,7 +62,7 @@ class Windows(NamedTuple):
                 tuple(
                     slice(k * d, k * d + (c - 1) * s + 1, s)
                     for k, d, c, s in zip(
-                        offset, self.dilation, self.count, self.stride, strict=True
+                        offset, self.dilation, self.counts, self.stride, strict=True
                     )
                 ),
             )
@@ -80,7 +80,7 @@ class Windows(NamedTuple):
         """The array with its last dimensions padded; itself where there is nothing to pad."""
         if not self.is_padded:
             return x
-        out = pool.empty((*x.shape[: x.ndim - len(self.size)], *self.padded), x.dtype)
+        out: Any = pool.empty((*x.shape[: x.ndim - len(self.size)], *self.padded), x.dtype)
         out.fill(fill)
         own, padded = self.inside()
         out[(..., *padded)] = x[(..., *own)]
@@ -94,14 +94,14 @@ class Windows(NamedTuple):
         out[(..., *inner)] = padded[(..., *outer)]
 
     def view(self, padded: Any) -> Any:
-        """All windows of a padded array, without copying: [..., *kernel, *count]."""
+        """All windows of a padded array, without copying: [..., *kernel, *counts]."""
         rank = len(self.size)
         lead, steps = padded.strides[:-rank], padded.strides[-rank:]
         within = tuple(s * d for s, d in zip(steps, self.dilation, strict=True))
         between = tuple(s * d for s, d in zip(steps, self.stride, strict=True))
         return np.lib.stride_tricks.as_strided(
             padded,
-            (*padded.shape[:-rank], *self.kernel, *self.count),
+            (*padded.shape[:-rank], *self.kernel, *self.counts),
             (*lead, *within, *between),
             writeable=False,
         )

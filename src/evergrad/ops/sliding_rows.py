@@ -34,12 +34,12 @@ def _batch_lead(op: Op, args: Sequence[Tensor], dims: Sequence[Any], **attrs: An
 
 
 def _windowed_type(x: TensorType, *, windows: Windows) -> TensorType:
-    return tensor_type((*_lead(x, windows), *windows.count), x.dtype)
+    return tensor_type((*_lead(x, windows), *windows.counts), x.dtype)
 
 
 def _along(axis: int, windows: Windows, dim: int) -> list[tuple[slice, ...]]:
     """For every place in the window along one dimension, where all windows have it."""
-    count, stride, dilation = windows.count[dim], windows.stride[dim], windows.dilation[dim]
+    count, stride, dilation = windows.counts[dim], windows.stride[dim], windows.dilation[dim]
     before = (slice(None),) * axis
     return [
         (*before, slice(k * dilation, k * dilation + (count - 1) * stride + 1, stride))
@@ -115,7 +115,7 @@ def _shared(windows: Windows) -> Iterator[tuple[tuple[slice, ...], tuple[slice, 
             step, extent = windows.stride[dim], windows.size[dim]
             shift = k * windows.dilation[dim] - windows.padding[dim][0]
             first = max(0, -(shift // step))
-            last = min(windows.count[dim], (extent - 1 - shift) // step + 1)
+            last = min(windows.counts[dim], (extent - 1 - shift) // step + 1)
             those.append(slice(first, max(first, last)))
             begin = first * step + shift
             elements.append(slice(begin, begin + max(0, (last - first - 1) * step + 1), step))
@@ -148,7 +148,7 @@ def _as_places(numbers: Any, shifts: Sequence[Shape], windows: Windows) -> Any:
     steps = contiguous_strides(windows.size)
     flat = [sum(n * step for n, step in zip(shift, steps, strict=True)) for shift in shifts]
     begin = _grid([np.arange(count) * stride * step for count, stride, step in zip(
-        windows.count, windows.stride, steps, strict=True)])  # fmt: skip
+        windows.counts, windows.stride, steps, strict=True)])  # fmt: skip
     places = np.array([0, *flat], np.int64).take(numbers)
     places += begin
     return places
@@ -165,7 +165,7 @@ def _grid(along: Sequence[Any]) -> Any:
 
 MAX_POOL_PLACES = opaque(
     "max_pool_places", _max_pool_places_eval,
-    lambda x, *, windows: tensor_type((*_lead(x, windows), *windows.count), dtypes.int64),
+    lambda x, *, windows: tensor_type((*_lead(x, windows), *windows.counts), dtypes.int64),
     NONDIFFERENTIABLE, batch=_batch_lead,
     doc="Where each window has its largest element, counted through the windowed dimensions.",
 )  # fmt: skip
@@ -187,7 +187,7 @@ def _adaptive_max_places_eval(x: Any, *, count: Shape) -> Any:
     lead = x.shape[: x.ndim - len(count)]
     size = x.shape[len(lead) :]
     steps = contiguous_strides(size)
-    places = np.empty((*lead, *count), np.int64)
+    places: Any = np.empty((*lead, *count), np.int64)
     bounds = [adaptive_bounds(n, c) for n, c in zip(size, count, strict=True)]
     for at in itertools.product(*map(range, count)):
         spans = [bounds[dim][i] for dim, i in enumerate(at)]
@@ -260,14 +260,14 @@ def _im2col_eval(x: Any, *, windows: Windows) -> Any:
 def _col2im_eval(columns: Any, *, windows: Windows) -> Any:
     rank = len(windows.size)
     lead = columns.shape[: columns.ndim - 2 * rank]
-    total = np.zeros((*lead, *windows.padded), columns.dtype)
+    total: Any = np.zeros((*lead, *windows.padded), columns.dtype)
     for offset, place in windows.offsets():
         total[(..., *place)] += columns[(..., *offset, *(slice(None),) * rank)]
     return _cropped(total, windows)
 
 
 def _im2col_type(x: TensorType, *, windows: Windows) -> TensorType:
-    return tensor_type((*_lead(x, windows), *windows.kernel, *windows.count), x.dtype)
+    return tensor_type((*_lead(x, windows), *windows.kernel, *windows.counts), x.dtype)
 
 
 def _col2im_type(columns: TensorType, *, windows: Windows) -> TensorType:
@@ -278,7 +278,7 @@ def _col2im_type(columns: TensorType, *, windows: Windows) -> TensorType:
 IM2COL: Op = linear(
     "im2col", _im2col_eval, _im2col_type,
     lambda g, x, *, windows: bind(COL2IM, g, windows=windows),
-    batch=_batch_lead, doc="The elements of every window: [..., *kernel, *count].",
+    batch=_batch_lead, doc="The elements of every window: [..., *kernel, *counts].",
 )  # fmt: skip
 COL2IM: Op = linear(
     "col2im", _col2im_eval, _col2im_type,

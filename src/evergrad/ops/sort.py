@@ -1,8 +1,7 @@
-"""Order along a dimension, distinct elements, and counting into bins.
+"""Order along a dimension: sorted, or the few that come first.
 
 Rows give places; values are gathered from there, which is where their gradient goes. Sorting is
-always stable, and NaN counts as larger than any number. Where the size of a result depends on the
-data (``unique``, ``bincount``) there is no row: these functions look at the elements.
+always stable, and NaN counts as larger than any number.
 """
 
 from __future__ import annotations
@@ -14,12 +13,9 @@ import numpy as np
 from evergrad import return_types
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
-from evergrad.core.dtypes import dtype
-from evergrad.core.families import meet, opaque
-from evergrad.core.op import NONDIFFERENTIABLE, Op
-from evergrad.core.shapes import Shape, TensorType, normalize_dim, tensor_type
-from evergrad.core.tensor import Tensor, from_array
-from evergrad.ops.lanes import as_lanes, chosen, place_row
+from evergrad.core.shapes import normalize_dim
+from evergrad.core.tensor import Tensor
+from evergrad.ops.lanes import as_lanes, chosen, gathered, place_row
 from evergrad.ops.movement import reshape
 from evergrad.ops.public import expose
 
@@ -40,21 +36,12 @@ ARGSORT = place_row(
 )  # fmt: skip
 
 
-def _ordered(kind: Any, op: Op, input: Tensor, dim: int, **attrs: Any) -> Any:
-    from evergrad.ops.scatter import gather
-
-    lanes, dim = as_lanes(input, dim)
-    places = bind(op, lanes, dim=dim, **attrs)
-    values = gather(lanes, dim, places)
-    if not input.ndim:
-        values, places = reshape(values, ()), reshape(places, ())
-    return kind(values, places)
-
-
 @expose(numpy_names=True)
-def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool | None = False) -> Any:
+def sort(
+    input: Tensor, dim: int = -1, descending: bool = False, stable: bool | None = False
+) -> Any:
     """A dimension in order, and where each element came from."""
-    return _ordered(return_types.sort, ARGSORT, input, dim, descending=bool(descending))
+    return return_types.sort(*gathered(ARGSORT, input, dim, descending=bool(descending)))
 
 
 @expose(numpy_names=True, out=False)
@@ -93,18 +80,16 @@ TOPK = place_row("topk_places", _topk_places, "Where the largest or smallest few
 
 
 @expose(numpy_names=True)
-def topk(
-    input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> Any:
+def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The ``k`` largest (or smallest) along a dimension, in order, and where they stand."""
     if input.dtype is dtypes.bool_:
         raise RuntimeError("topk does not support bool dtypes on CPU")
     at = normalize_dim(dim, input.ndim)
-    if not input.ndim:
-        k = 1
-    elif not 0 <= k <= input._type.shape[at]:
+    extent = input._type.shape[at] if input.ndim else 1
+    if not 0 <= k <= extent:
         raise RuntimeError("selected index k out of range")
-    return _ordered(return_types.topk, TOPK, input, dim, k=int(k), largest=bool(largest))
+    k = int(k) if input.ndim else 1
+    return return_types.topk(*gathered(TOPK, input, dim, k=k, largest=bool(largest)))
 
 
 def _kth_place(x: Any, *, dim: int, k: int) -> Any:
@@ -112,7 +97,7 @@ def _kth_place(x: Any, *, dim: int, k: int) -> Any:
 
 
 KTHVALUE = place_row("kthvalue_place", _kth_place, "Where the k-th smallest stands.",
-                     extent=lambda n, *, k: 1)  # fmt: skip
+                     extent=lambda n, *, k: 1, booleans=False)  # fmt: skip
 
 
 @expose(numpy_names=True)
@@ -123,38 +108,3 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
     if extent and not 1 <= k <= extent:
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {at}")
     return chosen(return_types.kthvalue, KTHVALUE, input, dim, keepdim, k=int(k))
-
-
-# -- distinct elements --------------------------------------------------------------------------
-
-
-def _distinct(
-    x: Any, dim: int | None, return_inverse: bool, return_counts: bool
-) -> tuple[Any, Any, Any]:
-    wide = x.astype(np.float32) if x.dtype == dtypes.bfloat16.np else x
-    found, inverse, counts = np.unique(
-        wide, return_inverse=True, return_counts=True, axis=dim, equal_nan=False
-    )
-    return found.astype(x.dtype), inverse.reshape(x.shape if dim is None else -1), counts
-
-
-def _consecutive(x: Any, dim: int | None) -> tuple[Any, Any, Any]:
-    lanes = x.reshape(-1) if dim is None else np.moveaxis(x, dim, 0)
-    rows = lanes.reshape(lanes.shape[0], -1)
-    begins = np.ones(lanes.shape[0], bool)
-    begins[1:] = (rows[1:] != rows[:-1]).any(1)
-    starts = np.flatnonzero(begins)
-    inverse = np.cumsum(begins) - 1
-    counts = np.diff(np.append(starts, lanes.shape[0]))
-    found = lanes[starts] if dim is None else np.moveaxis(lanes[starts], 0, dim)
-    return found, inverse.reshape(x.shape if dim is None else -1), counts
-
-
-def _unique_results(found: tuple[Any, Any, Any], with_inverse: bool, with_counts: bool) -> Any:
-    wanted = (True, with_inverse, with_counts)
-    tensors = tuple(
-        from_array(np.ascontiguousarray(a if i == 0 else a.astype(np.int64)))
-        for i, (a, wants) in enumerate(zip(found, wanted, strict=True))
-        if wants
-    )
-    return tensors if len(tensors) > 1 else tensors[0]

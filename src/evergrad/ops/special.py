@@ -190,7 +190,8 @@ i1e = _special("i1e", special_eval.i1e, _i1e_slope, "exp(-|x|) * I1(x)")
 
 def _sinc_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
     zero = x == 0
-    return t * where(zero, 0, (cos(x * math.pi) - y) / where(zero, 1, x))  # type: ignore[no-any-return]
+    slope = (cos(x * math.pi) - y) / where(zero, 1, x)
+    return t * where(zero, x * (-math.pi * math.pi / 3), slope)  # type: ignore[no-any-return]
 
 
 sinc = _common("sinc", lambda x: np.sinc(x), _sinc_slope, "sin(pi x) / (pi x), and 1 at 0.")

@@ -22,7 +22,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops.elementwise import abs as absolute
 from evergrad.ops.elementwise import pow as power
 from evergrad.ops.elementwise import real, sign, sqrt, where
-from evergrad.ops.movement import imag, view_as_real
+from evergrad.ops.movement import imag, reshape, view_as_real
 from evergrad.ops.public import expose
 from evergrad.ops.reduce import batch_fold, count_of, folded, mean, unfolded
 from evergrad.ops.reduce import sum as total
@@ -204,9 +204,8 @@ def vector_norm(x: Tensor, p: float, dims: Shape, keepdim: bool) -> Tensor:
     """``sum(|x|**p) ** (1/p)`` over dimensions, with its limits where ``p`` is 0 or infinite."""
     if x.dtype.is_complex:
         if p == 2:
-            return vector_norm(view_as_real(x), 2, (*dims, x.ndim), keepdim).reshape(
-                reduced_shape(x._type.shape, dims, keepdim)
-            )
+            length = vector_norm(view_as_real(x), 2, (*dims, x.ndim), keepdim)
+            return reshape(length, reduced_shape(x._type.shape, dims, keepdim))
         x = absolute(x)
     at = {"dims": dims, "keepdim": keepdim}
     if p == 2:
@@ -246,9 +245,10 @@ def norm(
             f"{input.dtype.name}"
         )
     if p == "nuc":
-        from evergrad.ops.linalg import matrix_norm
+        from evergrad.ops.linalg_base import LINALG
 
-        return matrix_norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim)
+        matrix_dims = (-2, -1) if dim is None else dim
+        return LINALG["matrix_norm"](input, "nuc", matrix_dims, keepdim)  # type: ignore[no-any-return]
     if p is None or p == "fro":
         p = 2
     if isinstance(p, str):

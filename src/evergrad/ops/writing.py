@@ -5,13 +5,14 @@ All go through the one primitive ``assign``, which keeps versions and history ri
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from evergrad.core.bind import assign, cast
 from evergrad.core.shapes import Shape, as_shape
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import ShapeError
 from evergrad.ops.creation import constant
 from evergrad.ops.movement import diagonal, expand, narrow
@@ -95,6 +96,15 @@ def _check_broadcast(target: Shape, source: Shape) -> None:
                 f"The size of tensor a ({want}) must match the size of tensor b ({have}) at "
                 f"non-singleton dimension {dim}"
             )
+
+
+@expose(function=False)
+def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
+    """Replace each element by what a Python function makes of it. Slow, and without gradients."""
+    if self.requires_grad:
+        raise TypeError("Can't call apply_() on Variable that requires grad. Use var.detach()")
+    values = [callable(value) for value in self.array().reshape(-1).tolist()]
+    return assign(self, from_array(np.array(values, self.dtype.np).reshape(self._type.shape)))
 
 
 @expose(function=False)

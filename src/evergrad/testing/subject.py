@@ -110,7 +110,7 @@ def random_like(arrays: Sequence[Array], seed: int) -> list[Array]:
 
 
 def as_tensors(arrays: Sequence[Array]) -> list[Tensor]:
-    return [from_array(array.copy()) for array in arrays]
+    return [from_array(np.array(array)) for array in arrays]
 
 
 def rounding_unit(numpy_type: Any) -> float:

@@ -1,0 +1,85 @@
+"""Process-wide switches that PyTorch's programs set, and what they mean here.
+
+Results do not depend on any of them: evaluation is deterministic and in full precision whatever is
+asked for, so asking is always granted.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from evergrad.core.tensor import CPU, Device
+
+_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_interop_threads = 1
+_deterministic = False
+_matmul_precision = "highest"
+
+
+def get_num_threads() -> int:
+    """How many threads a compiled program may use."""
+    return _threads
+
+
+def set_num_threads(int: int) -> None:
+    """Set how many threads a compiled program may use; NumPy's BLAS decides for itself."""
+    global _threads
+    _threads = _positive("set_num_threads", int)
+
+
+def get_num_interop_threads() -> int:
+    """How many programs run beside each other: one, as often as it is not set."""
+    return _interop_threads
+
+
+def set_num_interop_threads(int: int) -> None:
+    """Accepted and remembered; programs run one after the other."""
+    global _interop_threads
+    _interop_threads = _positive("set_num_interop_threads", int)
+
+
+def _positive(name: str, count: int) -> int:
+    if count < 1:
+        raise RuntimeError(f"{name} expects a positive integer, got {count}")
+    return count
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Accepted and remembered: all algorithms here are deterministic."""
+    global _deterministic
+    _deterministic = bool(mode)
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """Whether deterministic algorithms were asked for."""
+    return _deterministic
+
+
+def get_float32_matmul_precision() -> str:
+    """The precision that was asked for; products are computed in full float32."""
+    return _matmul_precision
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Accepted and remembered: products are computed in full float32."""
+    global _matmul_precision
+    if precision not in ("highest", "high", "medium"):
+        raise RuntimeError(f"{precision} is not one of 'highest', 'high', or 'medium'")
+    _matmul_precision = precision
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """Whether tiny numbers could be set to flush to zero: they cannot, and keep their value."""
+    return False
+
+
+def get_default_device() -> Device:
+    """Where new tensors are made: on the CPU."""
+    return CPU
+
+
+def set_default_device(device: Any) -> None:
+    """Accept the CPU, refuse other devices by name."""
+    if device is not None:
+        Device(device)

@@ -1,0 +1,437 @@
+"""Recurrent layers: RNN, LSTM, GRU, and their single steps.
+
+The input's product with its weights is taken for all steps at once; only the hidden state's product
+is inside the loop over time.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from evergrad.core.tensor import Tensor
+from evergrad.nn import functional as F
+from evergrad.nn import init
+from evergrad.nn.module import Module
+from evergrad.nn.parameter import Parameter
+from evergrad.nn.utils.rnn import PackedSequence
+from evergrad.ops.creation import empty, zeros
+from evergrad.ops.movement import cat, stack
+
+State = tuple[Tensor, ...]
+Step = Callable[[Tensor, State], State]
+
+
+# -- one step -----------------------------------------------------------------------------------
+# Each takes the input's share of the gates, (B, gates), and the state; weights are closed over.
+
+
+def _hidden_share(h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return F.linear(h, weight, bias)
+
+
+def _tanh_step(weight: Tensor, bias: Tensor | None) -> Step:
+    return lambda x, s: ((x + _hidden_share(s[0], weight, bias)).tanh(),)
+
+
+def _relu_step(weight: Tensor, bias: Tensor | None) -> Step:
+    return lambda x, s: ((x + _hidden_share(s[0], weight, bias)).relu(),)
+
+
+def _lstm_step(weight: Tensor, bias: Tensor | None, projection: Tensor | None = None) -> Step:
+    def step(x: Tensor, state: State) -> State:
+        h, c = state
+        i, f, g, o = (x + _hidden_share(h, weight, bias)).chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        return (h if projection is None else F.linear(h, projection)), c
+
+    return step
+
+
+def _gru_step(weight: Tensor, bias: Tensor | None) -> Step:
+    def step(x: Tensor, state: State) -> State:
+        (h,) = state
+        x_r, x_z, x_n = x.chunk(3, 1)
+        h_r, h_z, h_n = _hidden_share(h, weight, bias).chunk(3, 1)
+        r, z = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
+        n = (x_n + r * h_n).tanh()
+        return (n + z * (h - n),)
+
+    return step
+
+
+# -- over time ----------------------------------------------------------------------------------
+
+
+def _run(step: Step, x: Tensor, state: State, reverse: bool) -> tuple[Tensor, State]:
+    """All steps of a padded batch, (T, B, gates)."""
+    outputs = []
+    times = range(x.shape[0])
+    for t in reversed(times) if reverse else times:
+        state = step(x[t], state)
+        outputs.append(state[0])
+    return stack(outputs[::-1] if reverse else outputs), state
+
+
+def _run_packed(
+    step: Step, x: Tensor, sizes: list[int], state: State, reverse: bool
+) -> tuple[Tensor, State]:
+    """All steps of a packed batch: sequences end (or, in reverse, begin) on the way."""
+    starts = [0]
+    for size in sizes:
+        starts.append(starts[-1] + size)
+    pieces = [x[starts[t] : starts[t + 1]] for t in range(len(sizes))]
+    if reverse:
+        return _run_packed_backwards(step, pieces, sizes, state)
+    outputs, ended = [], []
+    running = sizes[0]
+    for piece, size in zip(pieces, sizes, strict=True):
+        if size < running:
+            ended.append(tuple(s[size:running] for s in state))
+            state = tuple(s[:size] for s in state)
+            running = size
+        state = step(piece, state)
+        outputs.append(state[0])
+    ended.append(state)
+    last = tuple(cat(parts) for parts in zip(*reversed(ended), strict=True))
+    return cat(outputs), last
+
+
+def _run_packed_backwards(
+    step: Step, pieces: list[Tensor], sizes: list[int], first: State
+) -> tuple[Tensor, State]:
+    running = sizes[-1]
+    state = tuple(s[:running] for s in first)
+    outputs = []
+    for piece, size in zip(reversed(pieces), reversed(sizes), strict=True):
+        if size > running:
+            state = tuple(
+                cat([s, f[running:size]]) for s, f in zip(state, first, strict=True)
+            )
+            running = size
+        state = step(piece, state)
+        outputs.append(state[0])
+    return cat(outputs[::-1]), state
+
+
+# -- layers -------------------------------------------------------------------------------------
+
+
+class RNNBase(Module):
+    """The settings, parameters and loop over layers that recurrent layers share."""
+
+    def __init__(
+        self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+        proj_size: int = 0, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        _check_settings(mode, hidden_size, num_layers, dropout, proj_size)
+        self.mode = mode
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+        self.bidirectional = bidirectional
+        self.proj_size = proj_size
+        directions = 2 if bidirectional else 1
+        gates = {"LSTM": 4, "GRU": 3}.get(mode, 1) * hidden_size
+        out = proj_size or hidden_size
+        for layer in range(num_layers):
+            width = input_size if layer == 0 else out * directions
+            for suffix in ("", "_reverse")[:directions]:
+                shapes = {"weight_ih": (gates, width), "weight_hh": (gates, out)}
+                if bias:
+                    shapes |= {"bias_ih": (gates,), "bias_hh": (gates,)}
+                if proj_size:
+                    shapes["weight_hr"] = (proj_size, hidden_size)
+                for name, shape in shapes.items():
+                    parameter = Parameter(empty(*shape, device=device, dtype=dtype))
+                    setattr(self, f"{name}_l{layer}{suffix}", parameter)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
+    def flatten_parameters(self) -> None:
+        """Weights need no special layout here."""
+
+    @property
+    def all_weights(self) -> list[list[Parameter]]:
+        kinds = ["weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr"]
+        suffixes = ("", "_reverse")[: 2 if self.bidirectional else 1]
+        return [
+            [self._parameters[f"{k}_l{layer}{s}"] for k in kinds if f"{k}_l{layer}{s}" in self._parameters]
+            for layer in range(self.num_layers)
+            for s in suffixes
+        ]  # fmt: skip
+
+    def _step(self, weights: dict[str, Any]) -> Step:
+        weight, bias = weights["weight_hh"], weights.get("bias_hh")
+        if self.mode == "LSTM":
+            return _lstm_step(weight, bias, weights.get("weight_hr"))
+        if self.mode == "GRU":
+            return _gru_step(weight, bias)
+        return _relu_step(weight, bias) if self.mode == "RNN_RELU" else _tanh_step(weight, bias)
+
+    def _layer(
+        self, layer: int, x: Tensor, sizes: list[int] | None, states: list[State]
+    ) -> tuple[Tensor, list[State]]:
+        """One layer, in its one or two directions."""
+        outputs, lasts = [], []
+        for reverse, suffix in enumerate(("", "_reverse")[: len(states)]):
+            end = f"_l{layer}{suffix}"
+            weights = {
+                name[: -len(end)]: p for name, p in self._parameters.items() if name.endswith(end)
+            }
+            share = F.linear(x, weights["weight_ih"], weights.get("bias_ih"))
+            step = self._step(weights)
+            if sizes is None:
+                output, last = _run(step, share, states[reverse], bool(reverse))
+            else:
+                output, last = _run_packed(step, share, sizes, states[reverse], bool(reverse))
+            outputs.append(output)
+            lasts.append(last)
+        return (outputs[0] if len(outputs) == 1 else cat(outputs, -1)), lasts
+
+    def _all_layers(
+        self, x: Tensor, sizes: list[int] | None, first: State
+    ) -> tuple[Tensor, State]:
+        directions = 2 if self.bidirectional else 1
+        lasts: list[State] = []
+        for layer in range(self.num_layers):
+            rows = range(layer * directions, (layer + 1) * directions)
+            x, ended = self._layer(layer, x, sizes, [tuple(s[r] for s in first) for r in rows])
+            lasts += ended
+            if self.dropout and self.training and layer < self.num_layers - 1:
+                x = F.dropout(x, self.dropout, True)
+        return x, tuple(stack(parts) for parts in zip(*lasts, strict=True))
+
+    def _widths(self) -> tuple[int, ...]:
+        """The width of each part of the state."""
+        out = self.proj_size or self.hidden_size
+        return (out, self.hidden_size) if self.mode == "LSTM" else (out,)
+
+    def _first_state(self, hx: Any, batch: int, like: Tensor) -> State:
+        rows = self.num_layers * (2 if self.bidirectional else 1)
+        if hx is None:
+            return tuple(zeros(rows, batch, width, dtype=like.dtype) for width in self._widths())
+        state = tuple(hx) if self.mode == "LSTM" else (hx,)
+        for given, width in zip(state, self._widths(), strict=True):
+            if tuple(given.shape) != (rows, batch, width):
+                raise RuntimeError(
+                    f"Expected hidden size {(rows, batch, width)}, got {list(given.shape)}"
+                )
+        return state
+
+    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
+        if isinstance(input, PackedSequence):
+            return self._forward_packed(input, hx)
+        if input.ndim not in (2, 3):
+            raise ValueError(
+                f"{type(self).__name__}: Expected input to be 2D or 3D, got {input.ndim}D instead"
+            )
+        if input.shape[-1] != self.input_size:
+            raise RuntimeError(
+                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got "
+                f"{input.shape[-1]}"
+            )
+        single = input.ndim == 2
+        x = input.unsqueeze(1) if single else input.transpose(0, 1) if self.batch_first else input
+        if single and hx is not None:
+            hx = tuple(h.unsqueeze(1) for h in hx) if self.mode == "LSTM" else hx.unsqueeze(1)
+        output, last = self._all_layers(x, None, self._first_state(hx, x.shape[1], x))
+        if single:
+            output, last = output.squeeze(1), tuple(s.squeeze(1) for s in last)
+        elif self.batch_first:
+            output = output.transpose(0, 1)
+        return output, (last if self.mode == "LSTM" else last[0])
+
+    def _forward_packed(self, packed: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
+        sizes = [int(n) for n in packed.batch_sizes.tolist()]
+        if hx is not None and packed.sorted_indices is not None:
+            order = packed.sorted_indices
+            hx = (
+                tuple(h.index_select(1, order) for h in hx)
+                if self.mode == "LSTM"
+                else hx.index_select(1, order)
+            )
+        first = self._first_state(hx, sizes[0], packed.data)
+        output, last = self._all_layers(packed.data, sizes, first)
+        if packed.unsorted_indices is not None:
+            last = tuple(s.index_select(1, packed.unsorted_indices) for s in last)
+        return packed._replace_data(output), (last if self.mode == "LSTM" else last[0])
+
+    def extra_repr(self) -> str:
+        text = f"{self.input_size}, {self.hidden_size}"
+        if self.proj_size:
+            text += f", proj_size={self.proj_size}"
+        for name, default in (
+            ("num_layers", 1), ("bias", True), ("batch_first", False), ("dropout", 0),
+            ("bidirectional", False),
+        ):  # fmt: skip
+            if getattr(self, name) != default:
+                text += f", {name}={getattr(self, name)}"
+        return text
+
+
+def _check_settings(
+    mode: str, hidden_size: int, num_layers: int, dropout: float, proj_size: int
+) -> None:
+    if isinstance(dropout, bool) or not 0 <= dropout <= 1:
+        raise ValueError(
+            "dropout should be a number in range [0, 1] representing the probability of an element "
+            "being zeroed"
+        )
+    if dropout > 0 and num_layers == 1:
+        warnings.warn(
+            "dropout option adds dropout after all but last recurrent layer, so non-zero dropout "
+            f"expects num_layers greater than 1, but got dropout={dropout} and "
+            f"num_layers={num_layers}",
+            stacklevel=4,
+        )
+    if hidden_size <= 0:
+        raise ValueError("hidden_size must be greater than zero")
+    if num_layers <= 0:
+        raise ValueError("num_layers must be greater than zero")
+    if proj_size < 0 or proj_size >= hidden_size:
+        raise ValueError("proj_size has to be a positive integer, smaller than hidden_size")
+    if proj_size and mode != "LSTM":
+        raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+
+
+class RNN(RNNBase):
+    """``h = tanh(W x + U h)`` over time."""
+
+    def __init__(self, *args: Any, nonlinearity: str = "tanh", **kwargs: Any) -> None:
+        if len(args) > 3:
+            nonlinearity = args[3]
+            args = args[:3] + args[4:]
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(
+                f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'."
+            )
+        self.__dict__["nonlinearity"] = nonlinearity
+        super().__init__(f"RNN_{nonlinearity.upper()}", *args, **kwargs)
+
+
+class LSTM(RNNBase):
+    """Long short-term memory: a hidden state and a cell that gates guard."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__("LSTM", *args, **kwargs)
+
+
+class GRU(RNNBase):
+    """Gated recurrent units."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if "proj_size" in kwargs:
+            raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+        super().__init__("GRU", *args, **kwargs)
+
+
+class RNNCellBase(Module):
+    """One step as a layer."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool, num_chunks: int, device: Any = None,
+        dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.bias = bias
+        gates = num_chunks * hidden_size
+        self.weight_ih = Parameter(empty(gates, input_size, device=device, dtype=dtype))
+        self.weight_hh = Parameter(empty(gates, hidden_size, device=device, dtype=dtype))
+        if bias:
+            self.bias_ih = Parameter(empty(gates, device=device, dtype=dtype))
+            self.bias_hh = Parameter(empty(gates, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias_ih", None)
+            self.register_parameter("bias_hh", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
+    def _advance(self, step: Step, input: Tensor, state: State | None, parts: int) -> State:
+        if input.ndim not in (1, 2):
+            raise ValueError(
+                f"{type(self).__name__}: Expected input to be 1D or 2D, got {input.ndim}D instead"
+            )
+        single = input.ndim == 1
+        x = input.unsqueeze(0) if single else input
+        if state is None:
+            blank = zeros(x.shape[0], self.hidden_size, dtype=x.dtype)
+            state = (blank,) * parts
+        elif single:
+            state = tuple(s.unsqueeze(0) for s in state)
+        new = step(F.linear(x, self.weight_ih, self.bias_ih), state)
+        return tuple(s.squeeze(0) for s in new) if single else new
+
+    def extra_repr(self) -> str:
+        text = f"{self.input_size}, {self.hidden_size}"
+        if not self.bias:
+            text += f", bias={self.bias}"
+        kind = self.__dict__.get("nonlinearity", "tanh")
+        return text if kind == "tanh" else f"{text}, nonlinearity={kind}"
+
+
+class RNNCell(RNNCellBase):
+    """One step of :class:`RNN`."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",
+        device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(input_size, hidden_size, bias, 1, device, dtype)
+        if nonlinearity not in ("tanh", "relu"):
+            raise RuntimeError(f"Unknown nonlinearity: {nonlinearity}")
+        self.nonlinearity = nonlinearity
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        make = _tanh_step if self.nonlinearity == "tanh" else _relu_step
+        state = None if hx is None else (hx,)
+        return self._advance(make(self.weight_hh, self.bias_hh), input, state, 1)[0]
+
+
+class LSTMCell(RNNCellBase):
+    """One step of :class:`LSTM`."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None,
+        dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(input_size, hidden_size, bias, 4, device, dtype)
+
+    def forward(
+        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        step = _lstm_step(self.weight_hh, self.bias_hh)
+        h, c = self._advance(step, input, None if hx is None else tuple(hx), 2)
+        return h, c
+
+
+class GRUCell(RNNCellBase):
+    """One step of :class:`GRU`."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None,
+        dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(input_size, hidden_size, bias, 3, device, dtype)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        step = _gru_step(self.weight_hh, self.bias_hh)
+        return self._advance(step, input, None if hx is None else (hx,), 1)[0]

@@ -1,0 +1,253 @@
+"""The transformer of "Attention is all you need" and its parts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from evergrad.core import dtypes
+from evergrad.core.tensor import Tensor
+from evergrad.nn import functional as F
+from evergrad.nn import init
+from evergrad.nn.containers import ModuleList
+from evergrad.nn.dropout import Dropout
+from evergrad.nn.linear import Linear
+from evergrad.nn.module import Module
+from evergrad.nn.multihead import MultiheadAttention
+from evergrad.nn.norm import LayerNorm
+from evergrad.ops.creation import full
+
+
+def _activation(activation: Any) -> Callable[[Tensor], Tensor]:
+    if callable(activation):
+        return activation  # type: ignore[no-any-return]
+    if activation not in ("relu", "gelu"):
+        raise RuntimeError(f"activation should be relu/gelu, not {activation}")
+    return F.relu if activation == "relu" else F.gelu
+
+
+class _Layer(Module):
+    """What encoder and decoder layers share: the feed-forward block and residual steps."""
+
+    def _make_feed_forward(
+        self, d_model: int, dim_feedforward: int, dropout: float, bias: bool, factory: Any
+    ) -> None:
+        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **factory)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **factory)
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))  # type: ignore[no-any-return]
+
+    def _residual(self, x: Tensor, norm: Module, block: Callable[[Tensor], Tensor]) -> Tensor:
+        """Add a block's result, normalising before it or after the sum."""
+        if self.norm_first:
+            return x + block(norm(x))
+        return norm(x + block(x))  # type: ignore[no-any-return]
+
+
+class TransformerEncoderLayer(_Layer):
+    """Self-attention and a feed-forward block, each with a residual and a norm."""
+
+    def __init__(
+        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+        activation: Any = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
+        norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        factory = {"device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(
+            d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **factory
+        )
+        self._make_feed_forward(d_model, dim_feedforward, dropout, bias, factory)
+        self.norm_first = norm_first
+        self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
+        self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
+        self.dropout1 = Dropout(dropout)
+        self.dropout2 = Dropout(dropout)
+        self.activation = _activation(activation)
+
+    def forward(
+        self, src: Tensor, src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None, is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        def attend(x: Tensor) -> Tensor:
+            found, _ = self.self_attn(
+                x, x, x, attn_mask=src_mask, key_padding_mask=src_key_padding_mask,
+                need_weights=False, is_causal=is_causal and src_mask is not None,
+            )  # fmt: skip
+            return self.dropout1(found)  # type: ignore[no-any-return]
+
+        x = self._residual(src, self.norm1, attend)
+        return self._residual(x, self.norm2, lambda y: self.dropout2(self._feed_forward(y)))
+
+
+class TransformerDecoderLayer(_Layer):
+    """Self-attention, attention to the encoder's output, and a feed-forward block."""
+
+    def __init__(
+        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+        activation: Any = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
+        norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        factory = {"device": device, "dtype": dtype}
+        self.self_attn = MultiheadAttention(
+            d_model, nhead, dropout=dropout, batch_first=batch_first, bias=bias, **factory
+        )
+        self.multihead_attn = MultiheadAttention(
+            d_model, nhead, dropout=dropout, batch_first=batch_first, bias=bias, **factory
+        )
+        self._make_feed_forward(d_model, dim_feedforward, dropout, bias, factory)
+        self.norm_first = norm_first
+        self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
+        self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
+        self.norm3 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
+        self.dropout1 = Dropout(dropout)
+        self.dropout2 = Dropout(dropout)
+        self.dropout3 = Dropout(dropout)
+        self.activation = _activation(activation)
+
+    def forward(
+        self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        def attend(x: Tensor) -> Tensor:
+            found, _ = self.self_attn(
+                x, x, x, attn_mask=tgt_mask, key_padding_mask=tgt_key_padding_mask,
+                need_weights=False,
+            )  # fmt: skip
+            return self.dropout1(found)  # type: ignore[no-any-return]
+
+        def attend_to_memory(x: Tensor) -> Tensor:
+            found, _ = self.multihead_attn(
+                x, memory, memory, attn_mask=memory_mask,
+                key_padding_mask=memory_key_padding_mask, need_weights=False,
+            )  # fmt: skip
+            return self.dropout2(found)  # type: ignore[no-any-return]
+
+        x = self._residual(tgt, self.norm1, attend)
+        x = self._residual(x, self.norm2, attend_to_memory)
+        return self._residual(x, self.norm3, lambda y: self.dropout3(self._feed_forward(y)))
+
+
+def _copies(module: Module, count: int) -> ModuleList:
+    return ModuleList([copy.deepcopy(module) for _ in range(count)])
+
+
+class TransformerEncoder(Module):
+    """Several encoder layers, each a copy of the given one."""
+
+    def __init__(
+        self, encoder_layer: Module, num_layers: int, norm: Module | None = None,
+        enable_nested_tensor: bool = True, mask_check: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.layers = _copies(encoder_layer, num_layers)
+        self.num_layers = num_layers
+        self.norm = norm
+
+    def forward(
+        self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+    ) -> Tensor:  # fmt: skip
+        for layer in self.layers:
+            src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask)
+        return src if self.norm is None else self.norm(src)
+
+
+class TransformerDecoder(Module):
+    """Several decoder layers, each a copy of the given one."""
+
+    def __init__(
+        self, decoder_layer: Module, num_layers: int, norm: Module | None = None
+    ) -> None:
+        super().__init__()
+        self.layers = _copies(decoder_layer, num_layers)
+        self.num_layers = num_layers
+        self.norm = norm
+
+    def forward(
+        self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        for layer in self.layers:
+            tgt = layer(
+                tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
+                tgt_key_padding_mask=tgt_key_padding_mask,
+                memory_key_padding_mask=memory_key_padding_mask,
+            )  # fmt: skip
+        return tgt if self.norm is None else self.norm(tgt)
+
+
+class Transformer(Module):
+    """An encoder and a decoder."""
+
+    def __init__(
+        self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6, dim_feedforward: int = 2048, dropout: float = 0.1,
+        activation: Any = "relu", custom_encoder: Any = None, custom_decoder: Any = None,
+        layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False,
+        bias: bool = True, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        factory = {"device": device, "dtype": dtype}
+        settings = (
+            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first,
+            norm_first, bias,
+        )  # fmt: skip
+        if custom_encoder is not None:
+            self.encoder = custom_encoder
+        else:
+            layer: Module = TransformerEncoderLayer(*settings, **factory)
+            norm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
+            self.encoder = TransformerEncoder(layer, num_encoder_layers, norm)
+        if custom_decoder is not None:
+            self.decoder = custom_decoder
+        else:
+            layer = TransformerDecoderLayer(*settings, **factory)
+            norm = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
+            self.decoder = TransformerDecoder(layer, num_decoder_layers, norm)
+        self._reset_parameters()
+        self.d_model = d_model
+        self.nhead = nhead
+        self.batch_first = batch_first
+
+    def forward(
+        self, src: Tensor, tgt: Tensor, src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None, tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None, src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
+    ) -> Tensor:  # fmt: skip
+        if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
+            raise RuntimeError(
+                "the feature number of src and tgt must be equal to d_model "
+                f"({self.d_model}), got {src.shape[-1]} and {tgt.shape[-1]}"
+            )
+        batch = 0 if self.batch_first else 1
+        if src.ndim == 3 and src.shape[batch] != tgt.shape[batch]:
+            raise RuntimeError("the batch number of src and tgt must be equal")
+        memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask)
+        return self.decoder(  # type: ignore[no-any-return]
+            tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
+            tgt_key_padding_mask=tgt_key_padding_mask,
+            memory_key_padding_mask=memory_key_padding_mask,
+        )  # fmt: skip
+
+    @staticmethod
+    def generate_square_subsequent_mask(
+        sz: int, device: Any = None, dtype: Any = dtypes.float32
+    ) -> Tensor:
+        """A mask that hides what comes later."""
+        return full((sz, sz), float("-inf"), dtype=dtype).triu(1)  # type: ignore[no-any-return]
+
+    def _reset_parameters(self) -> None:
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                init.xavier_uniform_(parameter)
