@@ -15,9 +15,6 @@ import evergrad as eg
 from evergrad.errors import GradientError
 from evergrad.memory.ledger import LEDGER
 
-# PyTorch warns that backward(create_graph=True) makes a cycle; here it makes none.
-torch_warns_of_cycles = pytest.mark.filterwarnings("ignore:Using backward:UserWarning")
-
 # -- backward -----------------------------------------------------------------------------------
 
 
@@ -121,7 +118,6 @@ def test_single_tensor_as_inputs(torch: ModuleType) -> None:
     agree(program, torch)
 
 
-@torch_warns_of_cycles
 def test_create_graph_makes_the_gradient_differentiable(torch: ModuleType) -> None:
     def program(ns: Any) -> Any:
         x = leaf(ns, [1.0, -2.0])
@@ -277,7 +273,6 @@ def test_gradients_add_up_in_one_buffer(torch: ModuleType) -> None:
     agree(program, torch)
 
 
-@torch_warns_of_cycles
 def test_accumulation_with_create_graph_leaves_the_old_gradient_alone(torch: ModuleType) -> None:
     def program(ns: Any) -> Any:
         x = leaf(ns, [1.0, 2.0])

@@ -109,10 +109,14 @@ def named(name: str, *arguments: Any, **options: Any) -> None:
 CORNERS = np.array([-4.0, -3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0, 6.0, 7.0])
 FAR = np.array([-800.0, -30.0, 30.0, 800.0])
 
-WRITING = "relu relu6 hardtanh hardsigmoid hardswish silu mish elu selu celu leaky_relu".split()
-READING = (
-    "hardshrink softshrink tanhshrink softsign gelu softplus logsigmoid rrelu sigmoid tanh"
-).split()
+WRITING = [
+    "relu", "relu6", "hardtanh", "hardsigmoid", "hardswish", "silu", "mish", "elu", "selu", "celu",
+    "leaky_relu",
+]  # fmt: skip
+READING = [
+    "hardshrink", "softshrink", "tanhshrink", "softsign", "gelu", "softplus", "logsigmoid", "rrelu",
+    "sigmoid", "tanh",
+]  # fmt: skip
 for curve in WRITING + READING:
     for points in (A(3, 4), CORNERS, FAR, A(0, 3), np.array(0.3)):
         named(curve, points)
@@ -216,6 +220,47 @@ named("normalize", np.zeros((2, 3)) + [[0.0], [1.0]], eps=0.5)
 named("bilinear", A(3, 2), A(3, 4, seed=1), A(5, 2, 4, seed=2), A(5, seed=3))
 named("bilinear", A(2, 3, 2), A(2, 3, 4, seed=1), A(5, 2, 4, seed=2))
 named("linear", A(2, 3, 4), A(5, 4, seed=1), A(5, seed=2))
+
+# -- products -----------------------------------------------------------------------------------
+
+for equation, *shapes in (
+    ("ij,jk", (2, 3), (3, 2)), ("ij,jk->ki", (2, 3), (3, 2)), ("ii", (3, 3)), ("ii->i", (3, 3)),
+    ("iij->j", (2, 2, 3)), ("ij->ji", (2, 3)), ("ij->", (2, 3)), ("i,j", (2,), (3,)),
+    ("i,i", (3,), (3,)), ("i,i->i", (3,), (3,)), ("bqhd,bkhd->bhqk", (2, 4, 3, 5), (2, 6, 3, 5)),
+    ("...ij,...jk->...ik", (2, 1, 3, 4), (5, 4, 2)), ("...ij,...jk->ik", (5, 2, 3), (5, 3, 4)),
+    ("i...->i", (2, 3, 4)), ("i...->...", (2, 3, 4)), ("...,...", (2, 1, 3), (4, 1)),
+    ("ij,jk", (2, 1), (4, 2)), ("ij,ik->i", (2, 3), (2, 4)), ("ij,kl->", (2, 3), (4, 5)),
+    ("bn,anm,bm->ba", (2, 5), (3, 5, 4), (2, 4)), ("bA,Ac", (2, 3), (3, 4)), ("", ()),
+    (",i->i", (), (2,)), ("ij,jk", (2, 0), (0, 3)), ("iij,jkk->ik", (2, 2, 3), (3, 4, 4)),
+    ("i j , jk -> i k", (2, 3), (3, 4)), ("ab,bc,cd,de->ae", (2, 3), (3, 4), (4, 5), (5, 6)),
+):  # fmt: skip
+    case(
+        "einsum",
+        lambda ns, f, *x, e=equation: ns.einsum(e, *x),
+        *[np.asarray(A(*shape, seed=i)) for i, shape in enumerate(shapes)],
+    )
+case("einsum", lambda ns, f, a, b: ns.einsum(a, [0, 1], b, [1, 30], [30, 0]), A(2, 3), A(3, 4))
+case("einsum", lambda ns, f, a: ns.einsum(a, [0, ...], [..., 0]), A(2, 3, 4))
+for dims in (1, 0, ([1], [0]), ([-1, 0], [0, 1])):
+    case("tensordot", lambda ns, f, a, b, d=dims: ns.tensordot(a, b, d), A(2, 3), A(3, 2, seed=1))
+case("tensordot", lambda ns, f, a, b: ns.tensordot(a, b, ([1], [0])), A(2, 3), A(1, 2, seed=1))
+for name, first, second in (
+    ("mm", (2, 3), (3, 4)), ("bmm", (2, 3, 4), (2, 4, 5)), ("mv", (2, 3), (3,)),
+    ("dot", (3,), (3,)), ("vdot", (3,), (3,)), ("inner", (2, 3), (4, 3)), ("inner", (), (4, 3)),
+    ("outer", (2,), (3,)), ("kron", (2, 3), (4,)), ("kron", (2,), (2, 3, 2)),
+):  # fmt: skip
+    case(name, lambda ns, f, a, b, name=name: getattr(ns, name)(a, b),
+         np.asarray(A(*first)), A(*second, seed=1))  # fmt: skip
+for name, *shapes in (
+    ("addmm", (5,), (2, 3), (3, 5)), ("addmv", (2,), (2, 3), (3,)), ("addr", (3,), (2,), (3,)),
+    ("addbmm", (3, 5), (2, 3, 4), (2, 4, 5)), ("baddbmm", (3, 5), (2, 3, 4), (2, 4, 5)),
+):  # fmt: skip
+    for options in ({}, {"beta": 0.5, "alpha": -2}, {"beta": 0}, {"alpha": 0}):
+        case(name, lambda ns, f, *x, name=name, o=options: getattr(ns, name)(*x, **o),
+             *[A(*shape, seed=i) for i, shape in enumerate(shapes)])  # fmt: skip
+case("cross", lambda ns, f, a, b: ns.cross(a, b, dim=1), A(2, 3), A(1, 3, seed=1))
+case("cross", lambda ns, f, a, b: ns.cross(a, b), A(3, 2), A(3, 2, seed=1))
+case("chain_matmul", lambda ns, f, *x: ns.chain_matmul(*x), A(2, 9), A(9, 1), A(1, 8), A(8, 3))
 
 # -- losses -------------------------------------------------------------------------------------
 
@@ -457,6 +502,31 @@ def test_16_bit_floats_round_once(name: str, dtype: str, torch: ModuleType) -> N
 # -- errors -------------------------------------------------------------------------------------
 
 ERRORS: dict[str, Callable[[Any, Any], Any]] = {
+    "matmul sizes": lambda ns, f: ns.zeros(3, 4) @ ns.zeros(5, 6),
+    "matmul types": lambda ns, f: ns.zeros(2, 2) @ ns.zeros(2, 2, dtype=ns.float64),
+    "matmul of booleans": lambda ns, f: ns.zeros(2, 2).bool() @ ns.zeros(2, 2).bool(),
+    "matmul scalar": lambda ns, f: ns.zeros(()) @ ns.zeros(2),
+    "matmul number": lambda ns, f: ns.zeros(2, 2) @ 2,
+    "bmm stacks": lambda ns, f: ns.bmm(ns.zeros(2, 3, 4), ns.zeros(3, 4, 4)),
+    "mv rank": lambda ns, f: ns.mv(ns.zeros(2), ns.zeros(2)),
+    "dot rank": lambda ns, f: ns.dot(ns.zeros(2, 3), ns.zeros(2)),
+    "addmm addend": lambda ns, f: ns.addmm(ns.zeros(4), ns.zeros(2, 3), ns.zeros(3, 5)),
+    "tensordot sizes": lambda ns, f: ns.tensordot(ns.zeros(2, 3), ns.zeros(3, 2), 2),
+    "cross length": lambda ns, f: ns.cross(ns.zeros(3, 2), ns.zeros(3, 2), dim=1),
+    "linear sizes": lambda ns, f: f.linear(ns.zeros(2, 3), ns.zeros(4, 2)),
+    "einsum operands": lambda ns, f: ns.einsum("ij,jk", ns.zeros(2, 3)),
+    "einsum subscripts": lambda ns, f: ns.einsum("i1", ns.zeros(2, 3)),
+    "einsum sizes": lambda ns, f: ns.einsum("ij,jk", ns.zeros(2, 3), ns.zeros(4, 2)),
+    "einsum output": lambda ns, f: ns.einsum("ij->ik", ns.zeros(2, 3)),
+    "conv channels": lambda ns, f: f.conv2d(ns.zeros(1, 2, 5, 5), ns.zeros(4, 3, 3, 3)),
+    "conv kernel": lambda ns, f: f.conv2d(ns.zeros(1, 3, 2, 2), ns.zeros(4, 3, 3, 3)),
+    "conv rank": lambda ns, f: f.conv2d(ns.zeros(3, 2), ns.zeros(4, 3, 3, 3)),
+    "conv same": lambda ns, f: f.conv1d(
+        ns.zeros(1, 3, 5), ns.zeros(2, 3, 3), padding="same", stride=2
+    ),
+    "max_pool padding": lambda ns, f: f.max_pool2d(ns.zeros(1, 1, 4, 4), 3, padding=2),
+    "max_pool size": lambda ns, f: f.max_pool2d(ns.zeros(1, 1, 2, 2), 3),
+    "fold blocks": lambda ns, f: f.fold(ns.zeros(1, 8, 8), (4, 4), 2),
     "softmax of integers": lambda ns, f: f.softmax(ns.zeros(2, 2, dtype=ns.int64), 1),
     "softmax dim": lambda ns, f: f.softmax(ns.zeros(2), 3),
     "gelu approximate": lambda ns, f: f.gelu(ns.zeros(2), approximate="x"),

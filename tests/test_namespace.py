@@ -11,6 +11,7 @@ import pytest
 import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.ops.public import FUNCTIONS
+from oracle import assert_same
 
 
 def test_all_is_exactly_what_is_public() -> None:
@@ -73,6 +74,23 @@ def test_threads_can_be_set() -> None:
     evergrad.set_num_threads(before)
     with pytest.raises(RuntimeError, match="positive"):
         evergrad.set_num_threads(0)
+
+
+def test_switches_of_other_machines_are_accepted(torch: ModuleType) -> None:
+    assert not evergrad.cuda.is_available() and evergrad.cuda.device_count() == 0
+    assert not evergrad.backends.mps.is_available()
+    evergrad.backends.cudnn.benchmark = True
+    evergrad.cuda.manual_seed_all(1)
+    evergrad.use_deterministic_algorithms(True)
+    assert evergrad.are_deterministic_algorithms_enabled()
+    evergrad.use_deterministic_algorithms(False)
+    evergrad.set_float32_matmul_precision("high")
+    assert evergrad.get_float32_matmul_precision() == "high"
+    evergrad.set_float32_matmul_precision("highest")
+    evergrad.set_default_device("cpu")
+    assert str(evergrad.get_default_device()) == "cpu"
+    for call in (lambda ns: ns.set_num_threads(-1),):
+        assert_same(torch, call)
 
 
 def run(program: str) -> str:

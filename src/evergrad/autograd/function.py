@@ -7,18 +7,35 @@ later ``backward`` all use the user's derivative and not that of the ops inside.
 from __future__ import annotations
 
 import functools
+import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.bind import _owner, _pack, _record_write, cast, trace_value
+from evergrad.core.bind import (
+    _owner,
+    _pack,
+    _record_write,
+    cast,
+    check_writable,
+    in_trace,
+    trace_value,
+)
 from evergrad.core.node import GraphNode, Packed, freed_error, keep, next_sequence, unpack, verify
-from evergrad.core.op import NONDIFFERENTIABLE, Op, Rule
+from evergrad.core.op import Op, Rule
 from evergrad.core.shapes import TensorType
 from evergrad.core.site import Site, user_site
 from evergrad.core.state import STATE, using
-from evergrad.core.tensor import Tensor, current_node, detached, fresh, from_array, on_storage
+from evergrad.core.tensor import (
+    Tensor,
+    View,
+    current_node,
+    detached,
+    fresh,
+    from_array,
+    on_storage,
+)
 from evergrad.core.trace import Trace, Var
 from evergrad.errors import GradientError
 
@@ -30,6 +47,7 @@ class FunctionCtx:
 
     def __init__(self) -> None:
         self._to_save: tuple[Any, ...] = ()
+        self._for_forward: tuple[Any, ...] | None = None
         self._saved: list[Any] | None = []
         self._dirty: tuple[Tensor, ...] = ()
         self._without_grad: tuple[Tensor, ...] = ()
@@ -49,8 +67,7 @@ class FunctionCtx:
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for ``jvp``, which finds them in ``ctx.saved_tensors``."""
-        if not self._to_save:
-            self._to_save = tensors
+        self._for_forward = tensors
 
     def mark_dirty(self, *tensors: Tensor) -> None:
         """Say which inputs were modified in place. They must be returned as outputs."""
@@ -93,7 +110,8 @@ class FunctionNode(GraphNode):
         )
         self.indices = tuple(a._index if isinstance(a, Tensor) else 0 for a in args)
         self.in_types = tuple(a._type if isinstance(a, Tensor) else None for a in args)
-        self.types: tuple[TensorType, ...] = ()
+        # One for each result, None for what is no tensor.
+        self.types: tuple[TensorType | None, ...] = ()
         self.site: Site | None = user_site(2)
 
     def __getattr__(self, name: str) -> Any:
@@ -104,7 +122,7 @@ class FunctionNode(GraphNode):
     def name(self) -> str:
         return f"{self.cls.__name__}Backward"
 
-    def out_types(self) -> tuple[TensorType, ...]:
+    def out_types(self) -> tuple[TensorType | None, ...]:
         return self.types
 
     @property
@@ -118,13 +136,14 @@ class FunctionNode(GraphNode):
         assert self.ctx is not None
         given: list[Any] = []
         for value, type in zip(values, self.types, strict=True):
-            if value is None and self.ctx._materialize:
+            if value is None and type is not None and self.ctx._materialize:
                 given.append(zeros(type.shape, dtype=type.dtype))
             elif value is None or isinstance(value, Tensor):
                 given.append(value)
             else:
                 given.append(from_array(value))
-        found = self.cls.backward(self.ctx, *given)
+        pull = self.cls.backward if self.cls.vjp is Function.vjp else self.cls.vjp
+        found = pull(self.ctx, *given)
         if not keep_graph:
             self.ctx._saved = None
         grads = self._checked(found)
@@ -152,8 +171,8 @@ class FunctionNode(GraphNode):
         type = self.in_types[i]
         assert type is not None
         if not isinstance(grad, Tensor):
-            raise TypeError(
-                f"function {self.name()}: gradient {i} must be a Tensor or None, not "
+            raise RuntimeError(
+                f"function {self.name()}: expected a Tensor or None as gradient {i}, got "
                 f"{builtin_type(grad).__name__}"
             )
         if grad._type.shape != type.shape:
@@ -210,20 +229,21 @@ class Function:
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Call the function and record it as one node."""
         state = STATE.get()
+        args = _all_arguments(cls, args, kwargs)
         ctx = FunctionCtx()
         wanted = tuple(isinstance(a, Tensor) and current_node(a) is not None for a in args)
         ctx.needs_input_grad = wanted
         recording = state.grad and any(wanted)
         node = FunctionNode(cls, ctx, args) if recording else None
         with using(grad=False):
-            result = _forward(cls, ctx, args, kwargs)
+            result = _forward(cls, ctx, args)
         results = result if isinstance(result, tuple) else (result,)
         outputs = [_as_output(ctx, r, args) for r in results]
         trace = None
         if state.trace is not None and not ctx._dirty:
             trace = _owner(state.trace, None, args)
         if trace is not None:
-            outputs = _as_equation(cls, trace, args, kwargs, outputs)
+            outputs = _as_equation(cls, trace, args, outputs)
         if node is not None:
             _connect(node, ctx, args, results, outputs)
         else:
@@ -232,10 +252,30 @@ class Function:
         return tuple(outputs) if isinstance(result, tuple) else outputs[0]
 
 
-def _forward(cls: type[Function], ctx: FunctionCtx, args: Any, kwargs: Any) -> Any:
+def _all_arguments(
+    cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...]:
+    """The arguments by position, with the defaults of a ``forward`` that has no context."""
+    with_context = cls.setup_context is Function.setup_context
+    code = getattr(cls.forward, "__code__", None)
+    if not kwargs and (with_context or (code is not None and code.co_argcount <= len(args))):
+        return args
+    context = (None,) if with_context else ()
+    bound = inspect.signature(cls.forward).bind(*context, *args, **kwargs)
+    if not with_context:
+        bound.apply_defaults()
+    if bound.kwargs:
+        raise TypeError(
+            f"{cls.__name__}.forward() has arguments that can only be given by keyword "
+            f"({', '.join(bound.kwargs)}); each needs a place, for its gradient"
+        )
+    return bound.args[len(context) :]
+
+
+def _forward(cls: type[Function], ctx: FunctionCtx, args: Any) -> Any:
     if cls.setup_context is Function.setup_context:
-        return cls.forward(ctx, *args, **kwargs)
-    output = cls.forward(*args, **kwargs)
+        return cls.forward(ctx, *args)
+    output = cls.forward(*args)
     cls.setup_context(ctx, args, output)
     return output
 
@@ -250,7 +290,13 @@ def _as_output(ctx: FunctionCtx, value: Any, args: Sequence[Any]) -> Any:
     """A result as a handle of its own; an input returned unchanged becomes another view of it."""
     if not isinstance(value, Tensor) or any(value is d for d in ctx._dirty):
         return value
-    return detached(value) if any(value is a for a in args) else value
+    if not any(value is a for a in args):
+        return value
+    output = detached(value)
+    chain = () if output._view is None else output._view.chain
+    # A write to it would go past the function's derivative, so it is refused.
+    output._view = View(None, chain, value._storage.version, from_no_grad=value)
+    return output
 
 
 def _differentiable(ctx: FunctionCtx, value: Any) -> bool:
@@ -266,13 +312,15 @@ def _connect(
 ) -> None:
     """Make the node the history of the results that have a derivative."""
     ctx._node = weakref.ref(node)
-    tensors = [o for o in outputs if isinstance(o, Tensor)]
-    node.types = tuple(t._type for t in tensors)
+    node.types = tuple(o._type if isinstance(o, Tensor) else None for o in outputs)
+    for dirty in ctx._dirty:
+        check_writable(STATE.get(), dirty, None)
+        dirty._storage.version += 1
+        dirty._storage.writer = node.site
     _save(ctx, args, results, outputs)
-    for result, output in zip(results, outputs, strict=True):
+    for place, (result, output) in enumerate(zip(results, outputs, strict=True)):
         if not _differentiable(ctx, result):
             continue
-        place = next(i for i, t in enumerate(tensors) if t is output)
         if any(output is d for d in ctx._dirty):
             value = on_storage(output._value, output._type, output._storage, None)
             value._node, value._index = node, place
@@ -289,13 +337,13 @@ def _save(ctx: FunctionCtx, args: Any, results: Any, outputs: list[Any]) -> None
             entries.append(None)
             continue
         source, index, handle = "own", 0, tensor
-        for i, arg in enumerate(args):
-            if arg is tensor:
-                source, index = "input", i
-        for j, result in enumerate(r for r in results if isinstance(r, Tensor)):
+        if not any(tensor is d for d in ctx._dirty):
+            for i, arg in enumerate(args):
+                if arg is tensor:
+                    source, index = "input", i
+        for j, result in enumerate(results):
             if result is tensor and source == "own":
-                source, index = "output", j
-                handle = [o for o in outputs if isinstance(o, Tensor)][j]
+                source, index, handle = "output", j, outputs[j]
         entries.append(_entry(handle, source, index))
     ctx._saved = entries
     ctx._to_save = ()
@@ -346,7 +394,8 @@ def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
             isinstance(s, Tensor) and s.requires_grad for s in ctx.saved_tensors
         )
         if needs:
-            tied = tuple(_undifferentiable(o) if isinstance(o, Tensor) else o for o in tied)
+            behind = [t for t in (*args, *ctx.saved_tensors) if isinstance(t, Tensor)]
+            tied = tuple(_undifferentiable(o, behind) if isinstance(o, Tensor) else o for o in tied)
         return tied if isinstance(outputs, tuple) else tied[0]
 
     return wrapper
@@ -357,11 +406,11 @@ class _Refusal(GraphNode):
 
     __slots__ = ("indices", "parents", "site", "types")
 
-    def __init__(self, type: TensorType) -> None:
+    def __init__(self, type: TensorType, behind: Sequence[Tensor]) -> None:
         self.seq = next_sequence()
         self.hooks = None
-        self.parents = (None,)  # type: ignore[misc]
-        self.indices = None
+        self.parents = tuple(current_node(t) for t in behind)  # type: ignore[misc]
+        self.indices = tuple(t._index for t in behind)
         self.types = (type,)
         self.site = user_site(3)
 
@@ -377,9 +426,9 @@ class _Refusal(GraphNode):
         )
 
 
-def _undifferentiable(tensor: Tensor) -> Tensor:
+def _undifferentiable(tensor: Tensor, behind: Sequence[Tensor]) -> Tensor:
     handle = detached(tensor)
-    handle._node = _Refusal(handle._type)
+    handle._node = _Refusal(handle._type, behind)
     return handle
 
 
@@ -402,7 +451,7 @@ class CustomOp(Op):
         self.build = build  # the call's arguments from its input tensors
         self.type = lambda *types: tuple(types[count:])
         self.eval = lambda *arrays: arrays[count:]
-        self.vjp = NONDIFFERENTIABLE if cls.backward is Function.backward else "custom"
+        self.vjp = "custom"
         self.jvp = self.forward_mode
         self.batch = self.batched
         self.promote = None
@@ -429,10 +478,10 @@ class CustomOp(Op):
         given = self.build(inputs)
         ctx.needs_input_grad = tuple(False for _ in given)
         with using(grad=False):
-            result = _forward(self.cls, ctx, given, {})
+            result = _forward(self.cls, ctx, given)
         results = result if isinstance(result, tuple) else (result,)
         ctx._node = _unrecorded(self.cls)
-        _save(ctx, given, results, list(results))
+        ctx._saved = _with_history(ctx, results, out)
         found = self.cls.jvp(ctx, *_along(given, inputs, moving))
         return found if isinstance(found, tuple) else (found,)
 
@@ -441,16 +490,24 @@ class CustomOp(Op):
         from evergrad.autograd.engine import grad
         from evergrad.ops.creation import zeros_like
 
-        recording = STATE.get().grad
+        recording = STATE.get().grad and any(
+            t is not None and current_node(t) is not None for t in (*inputs, *tangents)
+        )
         with using(grad=True):
-            watched = [detached(i).requires_grad_() for i in inputs]
+            watched = [_as_place(i) for i in inputs]
             outs = _tensors_of(self.cls.apply(*self.build(watched)))
-            probes = [zeros_like(o).requires_grad_() for o in outs]
-            pairs = [(w, t) for w, t in zip(watched, tangents, strict=True) if t is not None]
-            grads = grad(outs, [w for w, _ in pairs], probes, create_graph=True,
-                         materialize_grads=True)  # fmt: skip
-            return grad(grads, probes, [t for _, t in pairs], create_graph=recording,
-                        materialize_grads=True)  # fmt: skip
+            live = [o for o in outs if current_node(o) is not None]
+            probes = [zeros_like(o).requires_grad_() for o in live]
+            places = [w for w, t in zip(watched, tangents, strict=True) if t is not None]
+            pulled = grad(live, places, probes, create_graph=True, materialize_grads=True)
+            directions = [t for t in tangents if t is not None]
+            pairs = [(g, t) for g, t in zip(pulled, directions, strict=True) if g.requires_grad]
+            moved: Any = [None] * len(probes)
+            if pairs:
+                moved = grad([g for g, _ in pairs], probes, [t for _, t in pairs],
+                             create_graph=recording, allow_unused=True)  # fmt: skip
+        rest = iter(moved)
+        return tuple(next(rest) if current_node(o) is not None else None for o in outs)
 
     def batched(self, op: Op, args: Sequence[Any], dims: Sequence[Any], **attrs: Any) -> Any:
         inputs, at = args[: self.count], dims[: self.count]
@@ -473,6 +530,27 @@ class _VmapInfo:
             t._type.shape[d] for t, d in zip(inputs, dims, strict=True) if d is not None
         )
         self.randomness = "error"
+
+
+def _with_history(
+    ctx: FunctionCtx, results: Sequence[Any], outs: Sequence[Tensor]
+) -> list[Callable[[Any], Any] | None]:
+    """What ``jvp`` finds in ``saved_tensors``: the tensors themselves, results as recorded."""
+    recorded = dict(zip([id(r) for r in results if isinstance(r, Tensor)], outs, strict=True))
+    chosen = ctx._to_save if ctx._for_forward is None else ctx._for_forward
+    given = [None if t is None else recorded.get(id(t), t) for t in chosen]
+    return [None if t is None else (lambda node, t=t: t) for t in given]
+
+
+def _as_place(tensor: Tensor) -> Tensor:
+    """The same tensor as a place of its own in the graph, connected to what came before."""
+    if tensor.dtype.category < dtypes.FLOATING:
+        return tensor
+    if current_node(tensor) is None:
+        return detached(in_trace(tensor)).requires_grad_()
+    from evergrad.ops.movement import view_as_is
+
+    return view_as_is(tensor)
 
 
 def _tensors_of(result: Any) -> tuple[Tensor, ...]:
@@ -504,7 +582,7 @@ def _batched_function(op: CustomOp, dims: Sequence[Any]) -> type[Function]:
 
     def one(*inputs: Tensor) -> Any:
         with using(grad=False):
-            return _tensors_of(_forward(cls, FunctionCtx(), op.build(inputs), {}))
+            return _tensors_of(_forward(cls, FunctionCtx(), op.build(inputs)))
 
     def pull(*values: Tensor) -> Any:
         inputs, cotangents = values[: op.count], values[op.count :]
@@ -516,8 +594,9 @@ def _batched_function(op: CustomOp, dims: Sequence[Any]) -> type[Function]:
                 for i in inputs
             ]
             outs = _tensors_of(cls.apply(*op.build(watched)))
+            live = [(o, c) for o, c in zip(outs, cotangents, strict=True) if o.requires_grad]
             wanted = [w for w in watched if w.requires_grad]
-            return grad(outs, wanted, cotangents, materialize_grads=True)
+            return grad([o for o, _ in live], wanted, [c for _, c in live], materialize_grads=True)
 
     class Batched(Function):
         @staticmethod
@@ -547,7 +626,7 @@ def _batched_function(op: CustomOp, dims: Sequence[Any]) -> type[Function]:
 
 
 def _as_equation(
-    cls: type[Function], trace: Trace, args: Sequence[Any], kwargs: Any, outputs: list[Any]
+    cls: type[Function], trace: Trace, args: Sequence[Any], outputs: list[Any]
 ) -> list[Any]:
     """Stand an equation with the user's derivative in front of the traced results."""
     at = [i for i, a in enumerate(args) if isinstance(a, Tensor)]

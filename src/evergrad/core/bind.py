@@ -359,7 +359,7 @@ def assign(target: Tensor, value: Tensor, fresh: bool = False) -> Tensor:
     says that it was made for this write alone."""
     state = STATE.get()
     storage = target._storage
-    _check_writable(state, target, value)
+    check_writable(state, target, value)
     trace = state.trace
     if trace is not None:
         trace = _owner(trace, None, (target, value))
@@ -385,7 +385,7 @@ def refuse_overlap(array: Any) -> None:
         )
 
 
-def _check_writable(state: State, target: Tensor, value: Tensor | None) -> None:
+def check_writable(state: State, target: Tensor, value: Tensor | None) -> None:
     refuse_overlap(target.layout_array())
     if not state.grad:
         return
@@ -526,7 +526,7 @@ def _weak_integers(rule: Rule) -> bool:
 
 
 def _run_into(state: State, rule: Rule, target: Tensor, args: tuple[Any, ...]) -> Tensor:
-    _check_writable(state, target, None)
+    check_writable(state, target, None)
     token = numpy_errors.set(QUIET)
     try:
         rule.op.eval(
@@ -649,6 +649,15 @@ def trace_value(trace: Trace, tensor: Tensor) -> Var:
     if isinstance(value, Var):  # a tensor of the outside keeps its array
         tensor._value = held
     return held
+
+
+def in_trace(tensor: Tensor) -> Tensor:
+    """A tensor of the outside as one of the running trace, so that what is done to the handle (such
+    as asking for its gradient) stays inside; itself where there is no trace."""
+    trace = STATE.get().trace
+    if trace is None or isinstance(tensor._storage.value, Var):
+        return tensor
+    return fresh(trace.capture(tensor), tensor._type)
 
 
 def _emit(trace: Trace, state: State, rule: Rule, args: tuple[Any, ...]) -> Any:

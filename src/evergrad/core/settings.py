@@ -18,12 +18,12 @@ _matmul_precision = "highest"
 
 
 def get_num_threads() -> int:
-    """How many threads a compiled program may use."""
+    """How many threads large matrix products may use."""
     return _threads
 
 
 def set_num_threads(int: int) -> None:
-    """Set how many threads a compiled program may use; NumPy's BLAS decides for itself."""
+    """Set how many threads large matrix products may use."""
     global _threads
     _threads = _positive("set_num_threads", int)
 

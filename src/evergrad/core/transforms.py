@@ -15,7 +15,7 @@ from evergrad.core.bind import as_operand_tensor, assign, bind, tracing
 from evergrad.core.op import Op
 from evergrad.core.shapes import normalize_dim, tensor_type
 from evergrad.core.state import STATE, using
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Tensor, current_node
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
 
@@ -114,7 +114,9 @@ def _transposed_vjp(
     from evergrad.ops.creation import zeros_like
 
     assert callable(op.vjp)
-    recording = STATE.get().grad
+    recording = STATE.get().grad and any(
+        isinstance(t, Tensor) and current_node(t) is not None for t in (*args, *tangents)
+    )
     outs = (out,) if op.outputs == 1 else out
     with using(grad=True, saved_hooks=None):
         probes = [

@@ -12,7 +12,7 @@ from typing import Any
 
 from evergrad.autograd.engine import grad as graph_grad
 from evergrad.core import dtypes
-from evergrad.core.bind import interpret, tracing
+from evergrad.core.bind import in_trace, interpret, tracing
 from evergrad.core.node import GraphNode, Leaf
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, current_node, detached
@@ -34,7 +34,7 @@ def _watched(tensor: Any) -> Tensor:
             f"cannot differentiate by a tensor of {tensor.dtype}; only floating point and complex"
         )
     if current_node(tensor) is None:
-        return detached(tensor).requires_grad_()
+        return detached(in_trace(tensor)).requires_grad_()
     from evergrad.ops.movement import view_as_is
 
     return view_as_is(tensor)

@@ -15,6 +15,7 @@ from evergrad.errors import ShapeError
 from evergrad.ops.elementwise import where
 from evergrad.ops.movement import movedim, reshape
 from evergrad.ops.public import expose
+from evergrad.ops.reduce import mean
 from evergrad.ops.sliding import Windows
 from evergrad.ops.sliding_rows import (
     ADAPTIVE_MAX_PLACES,
@@ -34,7 +35,7 @@ def _adaptive_size(name: str, rank: int, input: Tensor, output_size: Any) -> Sha
     if len(sizes) != rank:
         raise RuntimeError(f"{name}: output_size must be {rank}")
     for dim in range(len(shape) - rank, len(shape)):
-        if shape[dim] == 0:
+        if shape[dim] == 0 and sizes != (1,) * rank:
             raise ShapeError(
                 f"{name}(): Expected input to have non-zero size for non-batch dimensions, but "
                 f"input has sizes {list(shape)} with dimension {dim} being empty"
@@ -47,6 +48,8 @@ def adaptive_mean(input: Tensor, count: Shape) -> Tensor:
     """The mean of each of ``count`` windows that cover the last dimensions."""
     rank = len(count)
     size = input._type.shape[-rank:]
+    if count == (1,) * rank:
+        return mean(input, tuple(range(input.ndim - rank, input.ndim)), True)
     if all(c and n % c == 0 for n, c in zip(size, count, strict=True)):
         kernel = tuple(n // c for n, c in zip(size, count, strict=True))
         windows = Windows(size, kernel, kernel, ((0, 0),) * rank, (1,) * rank)

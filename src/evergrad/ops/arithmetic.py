@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import bind, write_in_place
+from evergrad.core.bind import bind, cast, write_in_place
 from evergrad.core.dtypes import dtype, finfo
 from evergrad.core.families import elementwise, meet_as_float, result_dtype
 from evergrad.core.op import ArgType
@@ -246,7 +246,8 @@ nextafter = binary(
 @expose(inplace=True)
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """``input * 2**other``"""
-    return mul(input, power(2.0, other))  # type: ignore[no-any-return]
+    target = meet_as_float((input._type, other._type))
+    return mul(input, power(2.0, cast(other, target)))  # type: ignore[no-any-return]
 
 
 HEAVISIDE = elementwise(
@@ -289,9 +290,10 @@ def nan_to_num(
     if input.dtype.category < dtypes.FLOATING:
         return bind(CLONE, input)  # type: ignore[no-any-return]
     if input.dtype.is_complex:
-        from evergrad.ops.movement import view_as_complex, view_as_real
+        from evergrad.ops.assemble import complex
+        from evergrad.ops.movement import imag, real
 
-        return view_as_complex(nan_to_num(view_as_real(input), nan, posinf, neginf))
+        return complex(*(nan_to_num(part(input), nan, posinf, neginf) for part in (real, imag)))
     limits = finfo(input.dtype)
     return bind(  # type: ignore[no-any-return]
         NAN_TO_NUM, input, 0.0 if nan is None else float(nan),

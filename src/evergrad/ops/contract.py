@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core import dtypes
+from evergrad.core import blas, dtypes
 from evergrad.core.bind import bind
 from evergrad.core.families import bilinear
 from evergrad.core.op import Op
-from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
+from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.elementwise import conj
@@ -63,8 +63,14 @@ def _check_dtypes(a: TensorType, b: TensorType) -> None:
         raise DTypeError(
             f"expected m1 and m2 to have the same dtype, but got: {a.dtype.name} != {b.dtype.name}"
         )
-    if a.dtype is dtypes.bool_:
+
+
+def _product_type(shape: Shape, factor: TensorType) -> TensorType:
+    """The type of a product; of booleans there is none, unless it has no elements."""
+    result = tensor_type(shape, factor.dtype)
+    if result.numel and factor.dtype is dtypes.bool_:
         raise NotImplementedError("matrix products are not implemented for 'bool'")
+    return result
 
 
 def _matmul_type(a: TensorType, b: TensorType) -> TensorType:
@@ -79,11 +85,11 @@ def _matmul_type(a: TensorType, b: TensorType) -> TensorType:
             f"Expected size for first two dimensions of batch2 tensor to be: [{count}, {k}] "
             f"but got: [{count}, {found}]."
         )
-    return tensor_type((*batch, m, n), a.dtype)
+    return _product_type((*batch, m, n), a)
 
 
 def _matmul_eval(a: Any, b: Any, **out: Any) -> Any:
-    return np.matmul(blas_ready(a), blas_ready(b), **out)
+    return blas.matmul(blas_ready(a), blas_ready(b), **out)
 
 
 def _matmul_transposes(g: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,8 +113,8 @@ def _right_cotangent(g: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 def _stack_as_columns(x: Tensor) -> Tensor:
     """A stack of matrices side by side, as one wide matrix."""
-    rows = x._type.shape[-2]
-    return reshape(movedim(x, -2, 0), (rows, x._type.numel // rows if rows else 0))
+    *stack, rows, columns = x._type.shape
+    return reshape(movedim(x, -2, 0), (rows, math.prod(stack) * columns))
 
 
 def _batch_matmul(op: Op, args: Sequence[Tensor], dims: Dims) -> Any:
@@ -203,7 +209,7 @@ def _linear_type(x: TensorType, weight: TensorType) -> TensorType:
             f"mat1 and mat2 shapes cannot be multiplied ({rows}x{x.shape[-1]} and "
             f"{inputs}x{outputs})"
         )
-    return tensor_type((*x.shape[:-1], outputs), x.dtype)
+    return _product_type((*x.shape[:-1], outputs), x)
 
 
 def _linear_eval(x: Any, weight: Any, out: Any = None) -> Any:
@@ -211,8 +217,8 @@ def _linear_eval(x: Any, weight: Any, out: Any = None) -> Any:
     rows = blas_ready(x.reshape(math.prod(x.shape[:-1]), x.shape[-1]))
     columns = blas_ready(weight).T
     if out is None:
-        return np.matmul(rows, columns).reshape(shape)
-    np.matmul(rows, columns, out=out.reshape(len(rows), shape[-1]))
+        return blas.matmul(rows, columns).reshape(shape)
+    blas.matmul(rows, columns, out=out.reshape(len(rows), shape[-1]))
     return out
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evergrad.core import blas
 from evergrad.core.bind import bind
 from evergrad.core.families import bilinear
 from evergrad.core.op import Op
@@ -88,15 +89,15 @@ def _conv_eval(x: Any, w: Any, *, windows: Windows, groups: int) -> Any:
     extent = math.prod(windows.counts)
     if windows.is_pointwise:
         by_group = x.reshape(samples, groups, channels // groups, extent)
-        np.matmul(weight, by_group, out=out.reshape(samples, *weight.shape[:2], extent))
+        blas.matmul(weight, by_group, out=out.reshape(samples, *weight.shape[:2], extent))
         return out
     for block in _blocks(samples, channels, windows, x.itemsize):
         columns = _columns(x[block], windows, groups)
         part = out[block]
         if len(part) == 1:
-            np.matmul(weight, columns, out=part.reshape(*weight.shape[:2], extent))
+            blas.matmul(weight, columns, out=part.reshape(*weight.shape[:2], extent))
         else:
-            rows = np.matmul(weight, columns).reshape(w.shape[0], len(part), *windows.counts)
+            rows = blas.matmul(weight, columns).reshape(w.shape[0], len(part), *windows.counts)
             part[...] = rows.swapaxes(0, 1)
     return out
 
@@ -110,7 +111,7 @@ def _input_eval(y: Any, w: Any, *, windows: Windows, groups: int) -> Any:
     weight = _weight_rows(w, groups).swapaxes(1, 2)
     for block in _blocks(samples, channels, windows, y.itemsize):
         part = out[block]
-        columns = np.matmul(weight, _channel_rows(y[block], groups))
+        columns = blas.matmul(weight, _channel_rows(y[block], groups))
         columns = columns.reshape(channels, *windows.kernel, len(part), *windows.counts)
         total: Any = np.zeros((channels, len(part), *windows.padded), y.dtype)
         for offset, place in windows.offsets():
@@ -143,7 +144,7 @@ def _weight_eval(y: Any, x: Any, *, windows: Windows, groups: int) -> Any:
     total: Any = 0
     for block in _blocks(samples, channels, windows, x.itemsize):
         columns = _columns(x[block], windows, groups)
-        total += np.matmul(_channel_rows(y[block], groups), columns.swapaxes(1, 2))
+        total += blas.matmul(_channel_rows(y[block], groups), columns.swapaxes(1, 2))
     shape = (y.shape[1], channels // groups, *windows.kernel)
     return total.reshape(shape) if samples else np.zeros(shape, y.dtype)
 

@@ -183,7 +183,8 @@ def _add_groups(out: Any, source: Any, places: Any) -> None:
     ranked = places[order]
     starts = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1]))).tolist()
     for first, last in zip(starts, [*starts[1:], len(ranked)], strict=True):
-        out[ranked[first]] += np.add.reduce(source[order[first:last]], axis=0)
+        rows = source[order[first:last]]
+        out[ranked[first]] += np.add.reduce(rows, axis=0, dtype=out.dtype)
 
 
 def _index_sum_transpose(

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype
 from evergrad.core.families import opaque
@@ -41,7 +42,6 @@ from evergrad.ops.movement import (
     expand,
     movedim,
     narrow,
-    reshape,
     squeeze,
     stack,
     unsqueeze,
@@ -214,7 +214,7 @@ MATRIX_EXP = opaque(
 @expose("matrix_exp", out=False, method=False, into=LINALG)
 def _linalg_matrix_exp(input: Tensor) -> Tensor:
     """The matrix exponential: ``I + A + A A / 2 + ...``"""
-    check_square("linalg.matrix_exp", input)
+    check_square("linalg.matrix_exp", input, low_precision=True)
     return bind(MATRIX_EXP, input)  # type: ignore[no-any-return]
 
 
@@ -309,6 +309,8 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     count = x._type.shape[-1] if N is None and x.ndim else N
     if count is None or count <= 1:
         raise RuntimeError("N must be greater than 1.")
+    if x.dtype.category < dtypes.FLOATING:
+        x = cast(x, dtypes.int64)
     powers = [ones_like(x)]
     for _ in range(count - 1):
         powers.append(powers[-1] * x)

@@ -28,15 +28,18 @@ LINALG: dict[str, Callable[..., Any]] = {}
 
 
 def check_floating(name: str, x: Tensor, *, low_precision: bool = False) -> None:
-    """Refuse integers, and (unless allowed) the 16-bit floats LAPACK has no routines for."""
+    """Refuse integers, and (unless allowed) the 16-bit floats LAPACK has no routines for.
+
+    As in PyTorch these are noticed only where there is something to compute.
+    """
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}(): expected a Tensor, not {type(x).__name__}")
     if x.dtype.category < dtypes.FLOATING:
         raise RuntimeError(
             f"{name}: Expected a floating point or complex tensor as input. Got {x.dtype.name}"
         )
-    if x.dtype.itemsize == 2 and not low_precision:
-        raise RuntimeError(f"{name}: Low precision dtypes not supported. Got {x.dtype.name}")
+    if x.dtype.itemsize == 2 and x._type.numel and not low_precision:
+        raise NotImplementedError(f"{name}: Low precision dtypes not supported. Got {x.dtype.name}")
 
 
 def check_rank(name: str, x: Tensor, argument: str = "A") -> None:
@@ -60,9 +63,9 @@ def check_square_shape(name: str, x: Tensor, argument: str = "A") -> None:
         )
 
 
-def check_square(name: str, x: Tensor, argument: str = "A") -> None:
+def check_square(name: str, x: Tensor, argument: str = "A", *, low_precision: bool = False) -> None:
     """A floating-point square matrix, or a stack of them."""
-    check_floating(name, x)
+    check_floating(name, x, low_precision=low_precision)
     check_square_shape(name, x, argument)
 
 

@@ -1,7 +1,7 @@
 """What depends on a numerical rank: pseudo-inverses, ranks and least squares.
 
-A singular value counts as zero if it is at most ``max(atol, rtol * largest)``. Derivatives hold
-where the rank does not change; at rank changes there is none.
+A singular value counts as zero if it is at most ``max(atol, rtol * largest)``. Derivatives are
+those at constant rank, and exact if the values that count as zero are.
 """
 
 from __future__ import annotations
@@ -149,6 +149,8 @@ def pinv(
     if hermitian:
         check_square("linalg.pinv", input)
     atol, rtol = _tolerances(input, atol, rtol if rcond is None else rcond)
+    if not input._type.numel:  # then tolerances of any shape will do
+        atol, rtol = 0.0, 0.0
     return bind(PINV, input, atol, rtol, hermitian=bool(hermitian))  # type: ignore[no-any-return]
 
 

@@ -67,6 +67,7 @@ def _layer_norm(
     input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5, cudnn_enable: bool = True,
 ) -> Tensor:  # fmt: skip
+    """``nn.functional.layer_norm`` with the arguments of PyTorch's ``torch.layer_norm``."""
     return layer_norm(input, normalized_shape, weight, bias, eps)
 
 
@@ -120,6 +121,7 @@ def _group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5, cudnn_enabled: bool = True,
 ) -> Tensor:  # fmt: skip
+    """``nn.functional.group_norm`` with the arguments of PyTorch's ``torch.group_norm``."""
     return group_norm(input, num_groups, weight, bias, eps)
 
 
@@ -181,6 +183,7 @@ def _batch_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
     running_var: Tensor | None, training: bool, momentum: float, eps: float, cudnn_enabled: bool,
 ) -> Tensor:  # fmt: skip
+    """``nn.functional.batch_norm`` with the arguments of PyTorch's ``torch.batch_norm``."""
     return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 

@@ -235,7 +235,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
         )
     n = len(lead)
     blocks = reshape(input, (*lead, channels // (r * r), r, r, height, width))
-    spread = permute(blocks, (*range(n), n, n + 3, n + 1, n + 4, n + 2))
+    spread = clone(permute(blocks, (*range(n), n, n + 3, n + 1, n + 4, n + 2)))
     return reshape(spread, (*lead, channels // (r * r), height * r, width * r))
 
 
@@ -253,7 +253,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
             )
     n = len(lead)
     blocks = reshape(input, (*lead, channels, height // r, r, width // r, r))
-    gathered = permute(blocks, (*range(n), n, n + 2, n + 4, n + 1, n + 3))
+    gathered = clone(permute(blocks, (*range(n), n, n + 2, n + 4, n + 1, n + 3)))
     return reshape(gathered, (*lead, channels * r * r, height // r, width // r))
 
 
@@ -275,4 +275,4 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
             f"{groups} groups."
         )
     apart = reshape(input, (shape[0], groups, shape[1] // groups, math.prod(shape[2:])))
-    return reshape(transpose(apart, 1, 2), shape)
+    return reshape(clone(transpose(apart, 1, 2)), shape)

@@ -192,8 +192,9 @@ def _adaptive_max_places_eval(x: Any, *, count: Shape) -> Any:
     for at in itertools.product(*map(range, count)):
         spans = [bounds[dim][i] for dim, i in enumerate(at)]
         window = x[(..., *[slice(*span) for span in spans])]
-        best = window.reshape(*lead, -1).argmax(-1)
-        inside = np.unravel_index(best, window.shape[len(lead) :])
+        extents = window.shape[len(lead) :]
+        best = window.reshape(*lead, math.prod(extents)).argmax(-1)
+        inside = np.unravel_index(best, extents)
         places[(..., *at)] = sum(
             (i + span[0]) * step for i, span, step in zip(inside, spans, steps, strict=True)
         )

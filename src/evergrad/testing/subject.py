@@ -188,4 +188,6 @@ def ensure_all_close(
     """Results of two ways to compute the same, one by one."""
     ensure(len(actual) == len(expected), f"{what}: {len(actual)} results, not {len(expected)}")
     for i, (a, b) in enumerate(zip(actual, expected, strict=True)):
-        ensure_close(f"{what}, result {i}", a, b, tolerance)
+        # Results of fewer bits than float64 carry their own rounding.
+        own = 0.0 if a.dtype.kind in "biu" else 8 * rounding_unit(a.dtype)
+        ensure_close(f"{what}, result {i}", a, b, max(tolerance, own))

@@ -11,9 +11,13 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
+
 from evergrad.autograd.graph import saved_tensors_hooks
+from evergrad.core.node import keep, verify
+from evergrad.core.site import describe, user_site
 from evergrad.core.state import STATE, Hooks, using
-from evergrad.core.tensor import Tensor, detached
+from evergrad.core.tensor import Tensor, current_node, detached
 from evergrad.core.tree import tree_map_only
 
 Contexts = Callable[[], tuple[Any, Any]]
@@ -28,52 +32,67 @@ class CheckpointError(RuntimeError):
 
 
 class _Enough(Exception):
-    """Every value has been found: the rest of the function need not run."""
+    """Every value of a frame has been found: the rest of the function need not run."""
+
+    def __init__(self, frame: _Frame) -> None:
+        self.frame = frame
 
 
 class _Frame:
-    """One checkpointed call."""
+    """One checkpointed call. Stands as the saver of its arguments in messages."""
 
     def __init__(
         self, function: Callable[..., Any], args: Any, kwargs: Any, context: Any,
-        preserve_rng_state: bool, early_stop: bool,
+        preserve_rng_state: bool, early_stop: bool, compare_values: bool,
     ) -> None:  # fmt: skip
         self.function = function
         self.context = context
         self.early_stop = early_stop
-        self.count = 0
+        self.compare_values = compare_values
+        self.site = user_site(2)
+        # What each kept value looked like the first time.
+        self.prints: list[_Print] = []
         self.found: dict[int, Tensor] = {}
         # Inputs are kept like any other value, so an enclosing checkpoint drops them as well.
         outer = STATE.get().saved_hooks
-        self.args = tree_map_only(Tensor, lambda t: _Input(t, outer), args)
-        self.kwargs = tree_map_only(Tensor, lambda t: _Input(t, outer), kwargs)
+        self.args = tree_map_only(Tensor, lambda t: _Input(t, outer, self), args)
+        self.kwargs = tree_map_only(Tensor, lambda t: _Input(t, outer, self), kwargs)
         self.random_state = _random_state() if preserve_rng_state else None
 
+    def name(self) -> str:
+        return "checkpoint"
+
     def pack(self, tensor: Tensor) -> int:
-        self.count += 1
-        return self.count - 1
+        self.prints.append(_Print(tensor, self.compare_values))
+        return len(self.prints) - 1
 
     def unpack(self, number: int) -> Tensor:
         if number not in self.found:
             self.run_again()
         if number not in self.found:
-            raise CheckpointError(
-                "checkpoint: the function kept fewer values when it was run again than the first "
-                "time, so the gradient would be wrong. It must do the same on every call (no "
-                "counters, no global state)."
-            )
+            raise self.differs("kept fewer values")
         return self.found.pop(number)
+
+    def differs(self, what: str) -> CheckpointError:
+        return CheckpointError(
+            f"checkpoint: the function {what} when it was run again for backward than the first "
+            "time, so the gradient would be wrong.\n"
+            f"  first run: {describe(self.site)}\n"
+            "  fix: let it do the same on every call (no counters, no global state, no generator "
+            "of its own), and leave parameters and data as they are until backward has run."
+        )
 
     def run_again(self) -> None:
         taken = 0
 
         def collect(tensor: Tensor) -> Any:
             nonlocal taken
-            if taken < self.count:
+            if taken < len(self.prints):
+                self.prints[taken].check(tensor, self)
                 self.found[taken] = detached(tensor)
             taken += 1
-            if self.early_stop and taken >= self.count:
-                raise _Enough
+            if self.early_stop and taken >= len(self.prints):
+                raise _Enough(self)
             return tensor
 
         args = tree_map_only(_Input, _Input.get, self.args)
@@ -85,26 +104,60 @@ class _Frame:
         try:
             with using(grad=True), self.context, saved_tensors_hooks(collect, lambda t: t):
                 self.function(*args, **kwargs)
-        except _Enough:
-            pass
+        except _Enough as stop:
+            if stop.frame is not self:
+                raise
         finally:
             if former is not None:
                 _set_random_state(former)
 
 
-class _Input:
-    """A tensor argument, packed by the hooks that held outside."""
+class _Print:
+    """The type of a kept value and a few of its elements: enough to tell another value by."""
 
-    def __init__(self, tensor: Tensor, hooks: Hooks | None) -> None:
+    __slots__ = ("elements", "type")
+
+    def __init__(self, tensor: Tensor, with_elements: bool) -> None:
+        self.type = tensor._type
+        self.elements = _few_elements(tensor) if with_elements else None
+
+    def check(self, tensor: Tensor, frame: _Frame) -> None:
+        if not tensor._type.same(self.type):
+            raise frame.differs(f"kept a {tensor._type} in place of a {self.type}")
+        if self.elements is not None and not np.allclose(
+            _few_elements(tensor), self.elements, rtol=_CLOSE, atol=1e-30, equal_nan=True
+        ):
+            raise frame.differs(f"kept another {self.type}")
+
+
+# Sums may come out differently in their last places, depending on where in memory they are made.
+_CLOSE = 1e-2
+
+
+def _few_elements(tensor: Tensor) -> Any:
+    array = tensor.array()
+    step = max(1, array.size // 16)
+    few = array.reshape(-1)[::step] if array.flags.c_contiguous else array.flat[::step]
+    return few.astype(np.complex128 if tensor.dtype.is_complex else np.float64)
+
+
+class _Input:
+    """A tensor argument: watched like a saved value, or packed by the hooks that held outside."""
+
+    def __init__(self, tensor: Tensor, hooks: Hooks | None, frame: _Frame) -> None:
+        self.frame = frame
         self.unpack: Callable[[Any], Tensor] | None = None
         self.value: Any = tensor
-        self.node, self.index = tensor._node, tensor._index
-        if hooks is not None:
+        self.node, self.index = current_node(tensor), tensor._index
+        if hooks is None:
+            self.kept = keep(tensor._value, tensor._storage)
+        else:
             with using(saved_hooks=None):
                 self.value, self.unpack = hooks[0](tensor), hooks[1]
 
     def get(self) -> Tensor:
         if self.unpack is None:
+            verify(self.frame, self.kept)
             return self.value  # type: ignore[no-any-return]
         tensor = detached(self.unpack(self.value))
         tensor._node, tensor._index = self.node, self.index
@@ -137,12 +190,21 @@ def checkpoint(
     """Call ``function`` without keeping what it computes inside; backward runs it again.
 
     ``use_reentrant`` is accepted and makes no difference: there is one implementation, and it is
-    exact in every case.
+    exact in every case. The second run is compared with the first by the types of the values it
+    keeps and a few elements of each; ``determinism_check="none"`` leaves out the elements.
     """
-    if not STATE.get().grad:
+    if determinism_check not in ("default", "none"):
+        raise ValueError(
+            f"determinism_check should be one of ['default', 'none'], but got {determinism_check!r}"
+        )
+    state = STATE.get()
+    if not state.grad or state.trace is not None:  # a traced program has no memory to save yet
         return function(*args, **kwargs)
     forward_context, recompute_context = context_fn()
-    frame = _Frame(function, args, kwargs, recompute_context, preserve_rng_state, early_stop)
+    frame = _Frame(
+        function, args, kwargs, recompute_context, preserve_rng_state, early_stop,
+        compare_values=determinism_check == "default",
+    )  # fmt: skip
     with forward_context, saved_tensors_hooks(frame.pack, frame.unpack):
         return function(*args, **kwargs)
 

@@ -65,7 +65,7 @@ sample("copysign", _named("copysign"), np.array([0.0, -0.0]), np.array([-1.0, 1.
 sample("copysign", _named("copysign"), integers(-3, 3, 4), -1, label="integers")
 sample("nextafter", _named("nextafter"), normal(2, 3), normal(3, seed=1), reference=np.nextafter)
 sample("nextafter", _named("nextafter"), np.array([0.0, 1.0, inf]), np.array([1.0, 1.0, 0.0]),
-       smooth=False, label="edges")  # fmt: skip
+       smooth=False, dtypes=(), label="edges")  # fmt: skip
 sample("mul", lambda ns, x, n: ns.ldexp(x, n), normal(3), integers(-3, 4, 3), label="ldexp")
 sample("heaviside", _named("heaviside"), np.array([-1.5, 0.0, 2.0]), normal(3),
        reference=np.heaviside, smooth=False)  # fmt: skip
@@ -82,7 +82,7 @@ sample("nan_to_num", lambda ns, x: ns.nan_to_num(x, nan=2, posinf=3.5, neginf=-1
        label="values given")  # fmt: skip
 sample("nan_to_num", lambda ns, x: ns.nan_to_num(x), normal(2, 3), reference=lambda x: x)
 sample("nan_to_num", lambda ns, x: ns.nan_to_num(x), np.array([complex(nan, 1), complex(2, inf)]),
-       smooth=False, label="complex")  # fmt: skip
+       torch=False, reference=np.nan_to_num, smooth=False, dtypes=(), label="complex")  # fmt: skip
 sample("threshold", lambda ns, x: ns.threshold(x, 0.2, -3), normal(2, 3),
        reference=lambda x: np.where(x > 0.2, x, -3))  # fmt: skip
 sample("threshold", lambda ns, x: ns.threshold(x, 0, 20), np.array([0.0, nan, 1.0]), smooth=False)

@@ -33,7 +33,7 @@ for _name in ("eq", "ne"):
     sample(_name, _named(_name), complex_normal(3), complex_normal(2, 1), label="complex")
     sample(_name, _named(_name), normal(3), 1j, label="real and complex")
 sample("eq", lambda ns, a: a == 1.0, _TIES, label="operator")
-sample("gt", lambda ns, a: 0.1 < a, normal(2, 3), label="reflected")
+sample("gt", lambda ns, a: 1 > a, normal(2, 3), label="reflected")  # noqa: SIM300
 sample("lt", lambda ns, a, b: a.clone().less_(b), normal(3), normal(3, seed=1), label="in place")
 
 # -- logic --------------------------------------------------------------------------------------
@@ -67,10 +67,11 @@ sample("bitwise_left_shift", lambda ns, a: 1 << a, np.array([0, 3, 8]), label="r
 # -- what kind of number ------------------------------------------------------------------------
 
 _KINDS = np.array([0.0, -0.0, 1.5, -2.0, inf, -inf, nan])
-for _name, _function in {
+_QUESTIONS: dict[str, Callable[..., Any]] = {
     "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite, "isposinf": np.isposinf,
     "isneginf": np.isneginf, "signbit": np.signbit,
-}.items():  # fmt: skip
+}  # fmt: skip
+for _name, _function in _QUESTIONS.items():
     sample(_name, _named(_name), _KINDS, reference=_function)
     sample(_name, _named(_name), integers(-3, 3, 4), reference=_function, label="integers")
     sample(_name, _named(_name), normal(0), reference=_function)

@@ -20,33 +20,39 @@ inf, nan = np.inf, np.nan
 
 
 def _folds(
-    row: str, name: str, reference: Callable[..., Any], make: Callable[..., Array], **options: Any
+    row: str, reference: Callable[..., Any], make: Callable[..., Array], *given: Any
 ) -> None:
     """The ways to name dimensions that all folds share."""
 
     def call(**how: Any) -> Callable[..., Any]:
-        return lambda ns, x: getattr(ns, name)(x, **how)
+        return lambda ns, x: getattr(ns, row)(x, *given, **how)
 
     def same(axis: Any = None, keepdims: bool = False) -> Callable[..., Any]:
         return lambda x: reference(x, axis=axis, keepdims=keepdims)
 
-    sample(row, call(dim=(0, 1, 2)), make(2, 3, 2), reference=same(), label="all", **options)
-    sample(row, call(dim=1), make(2, 3), reference=same(1), label="one", **options)
-    sample(row, call(dim=(0, -1)), make(2, 3, 2), reference=same((0, -1)), label="two", **options)
-    sample(row, call(dim=-1, keepdim=True), make(2, 3), reference=same(-1, True), label="kept",
-           **options)  # fmt: skip
-    sample(row, call(dim=-1), make(), reference=same(), label="scalar", **options)
-    sample(row, call(dim=1), make(0, 3), reference=same(1), label="empty", **options)
+    sample(row, call(dim=(0, 1, 2)), make(2, 3, 2), reference=same(), label="all")
+    sample(row, call(dim=1), make(2, 3), reference=same(1), label="one")
+    sample(row, call(dim=(0, -1)), make(2, 3, 2), reference=same((0, -1)), label="two")
+    sample(row, call(dim=-1, keepdim=True), make(2, 3), reference=same(-1, True), label="kept")
+    sample(row, call(dim=1), make(0, 3), reference=same(1), label="empty")
 
 
-def _complex_norm(x: Array, **how: Any) -> Any:
-    return np.sqrt(np.sum(np.abs(x) ** 2, **how))
+def _integers(*shape: int) -> Array:
+    return integers(0, 2, *shape)
+
+
+def _logsumexp(x: Array, **how: Any) -> Any:
+    return np.log(np.sum(np.exp(x), **how))
+
+
+def _norm(x: Array, **how: Any) -> Any:
+    return np.sqrt(np.sum(x * x, **how))
 
 
 # -- sums and products --------------------------------------------------------------------------
 
-_folds("sum", "sum", np.sum, normal)
-_folds("mean", "mean", np.mean, normal)
+_folds("sum", np.sum, normal)
+_folds("mean", np.mean, normal)
 for _row in ("sum", "mean", "prod"):
     sample(_row, lambda ns, x, row=_row: getattr(ns, row)(x), complex_normal(2, 3), label="complex")
     sample(_row, lambda ns, x, row=_row: getattr(x, row)(), normal(2, 2), label="method")
@@ -70,19 +76,14 @@ sample("prod", lambda ns, x: x.prod(), np.zeros((2, 2)), label="all zero")
 sample("prod", lambda ns, x: x.prod(), normal(), reference=np.prod, label="scalar")
 sample("prod", lambda ns, x: x.prod(0), integers(-3, 4, 2, 3), label="integers")
 
-_folds("any", "any", np.any, integers_of := lambda *shape: integers(0, 2, *shape))
-_folds("all", "all", np.all, integers_of)
+_folds("any", np.any, _integers)
+_folds("all", np.all, _integers)
 for _row in ("any", "all"):
     sample(_row, lambda ns, x, row=_row: getattr(ns, row)(x), np.array([nan, 0.0]), label="floats")
     sample(_row, lambda ns, x, row=_row: getattr(ns, row)(x, 0), np.array([0, 3], np.uint8))
     sample(_row, lambda ns, x, row=_row: getattr(ns, row)(x), booleans(0), label="of none")
 
-
-def _logsumexp(x: Array, **how: Any) -> Any:
-    return np.log(np.sum(np.exp(x), **how))
-
-
-_folds("logsumexp", "logsumexp", _logsumexp, normal)
+_folds("logsumexp", _logsumexp, normal)
 sample("logsumexp", lambda ns, x: ns.logsumexp(x, 0), np.array([1000.0, 1001.0]), dtypes=(),
        label="large")  # fmt: skip
 sample("logsumexp", lambda ns, x: ns.logsumexp(x, 1), np.array([[-inf, 1.0], [inf, 1.0]]),
@@ -93,8 +94,8 @@ sample("logsumexp", lambda ns, x: ns.logsumexp(x, 0), complex_normal(3), label="
 
 # -- variances and norms ------------------------------------------------------------------------
 
-_folds("var", "var", lambda x, **how: np.var(x, ddof=1, **how), lambda *s: normal(*(s or (3, 1))))
-_folds("std", "std", lambda x, **how: np.std(x, ddof=1, **how), lambda *s: normal(*(s or (3, 1))))
+_folds("var", lambda x, **how: np.var(x, ddof=1, **how), normal)
+_folds("std", lambda x, **how: np.std(x, ddof=1, **how), normal)
 for _row in ("var", "std"):
     sample(_row, lambda ns, x, row=_row: getattr(ns, row)(x), normal(2, 3), label="everything")
     sample(_row, lambda ns, x, row=_row: getattr(x, row)(0, False), normal(3, 2), label="biased")
@@ -109,8 +110,7 @@ for _row in ("var", "std"):
 sample("var", lambda ns, x: ns.var(x, 1), complex_normal(2, 3), label="complex")
 sample("std", lambda ns, x: ns.std(x, 1), np.ones((2, 3)), smooth=False, label="of equals")
 
-_folds("norm", "norm", lambda x, axis=None, keepdims=False: np.sqrt(
-    np.sum(x * x, axis=axis, keepdims=keepdims)), normal)  # fmt: skip
+_folds("norm", _norm, normal, 2)
 sample("norm", lambda ns, x: x.norm(), normal(2, 3), label="everything")
 sample("norm", lambda ns, x: x.norm(dim=1), np.array([[0.0, 0.0], [3.0, 4.0]]), smooth=False,
        label="at zero")  # fmt: skip
@@ -129,8 +129,8 @@ sample("sum", lambda ns, x: x.norm(0), np.array([0.0, 2.0, -1.0]), smooth=False,
 
 # -- extremes -----------------------------------------------------------------------------------
 
-_folds("amax", "amax", np.max, distinct)
-_folds("amin", "amin", np.min, distinct)
+_folds("amax", np.max, distinct)
+_folds("amin", np.min, distinct)
 _TIED = np.array([[1.0, 2.0, 2.0], [2.0, 0.0, 0.0]])
 for _row, _short in (("amax", "max"), ("amin", "min")):
     sample(_row, lambda ns, x, row=_short: getattr(ns, row)(x), distinct(2, 3), label="of all")
@@ -142,7 +142,7 @@ for _row, _short in (("amax", "max"), ("amin", "min")):
            smooth=False, label="NaN")  # fmt: skip
     sample(_row, lambda ns, x: ns.aminmax(x, dim=1), distinct(2, 3), label="both")
     sample(_row, lambda ns, x, row=_row: getattr(x, row)(), booleans(5), label="booleans")
-    sample(_row, lambda ns, x, p=inf if _row == "amax" else -inf: x.norm(p, dim=0), distinct(2, 3),
+    sample(_row, lambda ns, x, p=inf if _row == "amax" else -inf: x.norm(p, dim=0), positive(2, 3),
            label="norm")  # fmt: skip
 
 for _row, _short in (("argmax", "max"), ("argmin", "min")):
@@ -162,3 +162,10 @@ for _row, _short in (("argmax", "max"), ("argmin", "min")):
     sample(_row, lambda ns, x, row=_short: getattr(x, row)(1), _TIED, smooth=False, label="ties")
     sample(_row, lambda ns, x, row=_short: getattr(x, row)(-1), positive(), label="scalar values")
     sample(_row, lambda ns, x, row=_short: getattr(x, row)(1), distinct(0, 3), label="empty")
+
+# -- nothing to fold ----------------------------------------------------------------------------
+
+for _row in ("sum", "mean", "prod", "any", "all", "logsumexp", "norm", "amax", "amin"):
+    sample(_row, lambda ns, x, row=_row: getattr(x, row)(dim=-1), normal(), label="scalar")
+    sample(_row, lambda ns, x, row=_row: getattr(x, row)(dim=0, keepdim=True), normal(),
+           label="scalar kept")  # fmt: skip

@@ -1,0 +1,49 @@
+"""Matrix products, with as many threads as they are worth.
+
+NumPy's BLAS wakes all its threads for products that take a tenth of a millisecond, and its threads
+wait by spinning: on a machine that is doing something else as well, such a product can take a
+hundred times as long. Small products therefore run on one thread. Where NumPy's BLAS is not
+OpenBLAS there is nothing to set and its own choice stands.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evergrad.core import settings
+
+# Multiply-adds below which a second thread gains less than it may cost.
+_WORTH_THREADS = 1 << 23
+
+_threads_set = 0
+
+
+def _find_setter() -> Callable[[int], Any] | None:
+    """OpenBLAS's function that sets the number of threads, if NumPy brought an OpenBLAS."""
+    package = Path(np.__file__).parent
+    for folder in (package.parent / "numpy.libs", package / ".libs", package / ".dylibs"):
+        for path in sorted(folder.glob("*openblas*")):
+            library = ctypes.CDLL(str(path))
+            for name in ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads"):
+                if hasattr(library, name):
+                    return getattr(library, name)  # type: ignore[no-any-return]
+    return None
+
+
+_set_threads = _find_setter()
+
+
+def matmul(a: Any, b: Any, **out: Any) -> Any:
+    """``np.matmul`` on one thread or on all that are allowed, by the size of the product."""
+    global _threads_set
+    work = a.size * b.shape[-1] if b.ndim > 1 else a.size
+    wanted = settings.get_num_threads() if work >= _WORTH_THREADS else 1
+    if wanted != _threads_set and _set_threads is not None:
+        _set_threads(wanted)
+        _threads_set = wanted
+    return np.matmul(a, b, **out)

@@ -1,0 +1,211 @@
+"""Layers that learn their input size from the first input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.nn.conv import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
+from evergrad.nn.linear import Linear
+from evergrad.nn.module import Module
+from evergrad.nn.norm import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+)
+from evergrad.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
+
+
+class LazyModuleMixin:
+    """Turns into its ``cls_to_become`` when the first input has told the missing size."""
+
+    cls_to_become: type[Any]
+
+    def has_uninitialized_params(self) -> bool:
+        tables = (*self._parameters.values(), *self._buffers.values())  # type: ignore[attr-defined]
+        return any(is_lazy(value) for value in tables)
+
+    def initialize_parameters(self, input: Any) -> None:
+        raise NotImplementedError
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.has_uninitialized_params():
+            self.initialize_parameters(*args, **kwargs)
+        self.__class__ = self.cls_to_become
+        return self(*args, **kwargs)
+
+    def reset_parameters(self) -> None:
+        if not self.has_uninitialized_params():
+            super().reset_parameters()  # type: ignore[misc]
+
+
+class LazyLinear(LazyModuleMixin, Linear):
+    """A linear layer whose ``in_features`` come from the first input."""
+
+    cls_to_become = Linear
+
+    def __init__(
+        self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        Module.__init__(self)
+        self.in_features = 0
+        self.out_features = out_features
+        self.weight = UninitializedParameter(dtype=dtype)
+        if bias:
+            self.bias = UninitializedParameter(dtype=dtype)
+        else:
+            self.register_parameter("bias", None)
+
+    def initialize_parameters(self, input: Any) -> None:
+        self.in_features = input.shape[-1]
+        self.weight.materialize((self.out_features, self.in_features))
+        if self.bias is not None:
+            self.bias.materialize((self.out_features,))
+        self.reset_parameters()
+
+
+class _LazyConv(LazyModuleMixin):
+    """A convolution whose ``in_channels`` come from the first input."""
+
+    def __init__(
+        self, out_channels: int, kernel_size: Any, *args: Any, bias: bool = True, dtype: Any = None,
+        **kwargs: Any,
+    ) -> None:  # fmt: skip
+        groups = kwargs.get("groups", 1)
+        super().__init__(  # type: ignore[call-arg]
+            groups, groups, kernel_size, *args, bias=False, dtype=dtype, **kwargs
+        )
+        self.in_channels = 0
+        self.out_channels = out_channels
+        self.weight = UninitializedParameter(dtype=dtype)
+        if bias:
+            self.bias = UninitializedParameter(dtype=dtype)
+
+    def initialize_parameters(self, input: Any, *rest: Any) -> None:
+        channels = input.shape[-1 - self.dimensions]  # type: ignore[attr-defined]
+        groups = self.groups  # type: ignore[attr-defined]
+        if channels % groups or self.out_channels % groups:
+            raise ValueError(
+                f"channels {channels} and {self.out_channels} must be divisible by {groups} groups"
+            )
+        self.in_channels = channels
+        shape = (
+            (channels, self.out_channels // groups)
+            if self.transposed  # type: ignore[attr-defined]
+            else (self.out_channels, channels // groups)
+        )
+        self.weight.materialize((*shape, *self.kernel_size))  # type: ignore[attr-defined]
+        if self.bias is not None:
+            self.bias.materialize((self.out_channels,))
+        self.reset_parameters()
+
+
+class LazyConv1d(_LazyConv, Conv1d):
+    """A lazy :class:`Conv1d`."""
+
+    cls_to_become = Conv1d
+
+
+class LazyConv2d(_LazyConv, Conv2d):
+    """A lazy :class:`Conv2d`."""
+
+    cls_to_become = Conv2d
+
+
+class LazyConv3d(_LazyConv, Conv3d):
+    """A lazy :class:`Conv3d`."""
+
+    cls_to_become = Conv3d
+
+
+class LazyConvTranspose1d(_LazyConv, ConvTranspose1d):
+    """A lazy :class:`ConvTranspose1d`."""
+
+    cls_to_become = ConvTranspose1d
+
+
+class LazyConvTranspose2d(_LazyConv, ConvTranspose2d):
+    """A lazy :class:`ConvTranspose2d`."""
+
+    cls_to_become = ConvTranspose2d
+
+
+class LazyConvTranspose3d(_LazyConv, ConvTranspose3d):
+    """A lazy :class:`ConvTranspose3d`."""
+
+    cls_to_become = ConvTranspose3d
+
+
+class _LazyNorm(LazyModuleMixin):
+    """A norm whose ``num_features`` come from the first input."""
+
+    def __init__(
+        self, eps: float = 1e-5, momentum: Any = 0.1, affine: bool | None = None,
+        track_running_stats: bool | None = None, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        settings: dict[str, Any] = {"eps": eps, "momentum": momentum, "dtype": dtype}
+        if affine is not None:
+            settings["affine"] = affine
+        if track_running_stats is not None:
+            settings["track_running_stats"] = track_running_stats
+        super().__init__(0, **settings)  # type: ignore[call-arg]
+        if self.affine:  # type: ignore[has-type]
+            self.weight = UninitializedParameter(dtype=dtype)
+            self.bias = UninitializedParameter(dtype=dtype)
+        if self.track_running_stats:  # type: ignore[has-type]
+            self.running_mean = UninitializedBuffer(dtype=dtype)
+            self.running_var = UninitializedBuffer(dtype=dtype)
+
+    def initialize_parameters(self, input: Any) -> None:
+        self.num_features = input.shape[1]
+        names = ["weight", "bias"] if self.affine else []  # type: ignore[attr-defined]
+        if self.track_running_stats:  # type: ignore[attr-defined]
+            names += ["running_mean", "running_var"]
+        for name in names:
+            getattr(self, name).materialize((self.num_features,))
+        self.reset_parameters()
+
+
+class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
+    """A lazy :class:`BatchNorm1d`."""
+
+    cls_to_become = BatchNorm1d
+
+
+class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
+    """A lazy :class:`BatchNorm2d`."""
+
+    cls_to_become = BatchNorm2d
+
+
+class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
+    """A lazy :class:`BatchNorm3d`."""
+
+    cls_to_become = BatchNorm3d
+
+
+class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
+    """A lazy :class:`InstanceNorm1d`."""
+
+    cls_to_become = InstanceNorm1d
+
+
+class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
+    """A lazy :class:`InstanceNorm2d`."""
+
+    cls_to_become = InstanceNorm2d
+
+
+class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
+    """A lazy :class:`InstanceNorm3d`."""
+
+    cls_to_become = InstanceNorm3d

@@ -1,0 +1,79 @@
+"""Clipping gradients, by their common norm or by value."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+from evergrad.core.state import using
+from evergrad.core.tensor import Tensor
+from evergrad.ops.movement import stack
+
+
+def _gradients(parameters: Any) -> list[Tensor]:
+    given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [p._grad for p in given if p._grad is not None]
+
+
+def get_total_norm(
+    tensors: Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """The norm of all tensors together, as if they were one vector."""
+    from evergrad.linalg import vector_norm
+    from evergrad.ops.creation import scalar_tensor
+
+    parts = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    if not parts:
+        return scalar_tensor(0.0)  # type: ignore[no-any-return]
+    with using(grad=False):
+        norms = [vector_norm(t.detach(), norm_type) for t in parts]
+        total: Tensor = vector_norm(stack(norms), norm_type)
+    if error_if_nonfinite and not math.isfinite(total.item()):
+        raise RuntimeError(
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
+            "so it cannot be clipped. To disable this error and scale the gradients by the "
+            "non-finite norm anyway, set `error_if_nonfinite=False`"
+        )
+    return total
+
+
+def clip_grads_with_norm_(
+    parameters: Any, max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """Scale the gradients down if their norm is above the limit."""
+    with using(grad=False):
+        factor = (float(max_norm) / (total_norm + 1e-6)).clamp(max=1.0)
+        for grad in _gradients(parameters):
+            grad.mul_(factor)
+
+
+def clip_grad_norm_(
+    parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """Scale all gradients so that their common norm is at most ``max_norm``; gives the norm."""
+    given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    total = get_total_norm(_gradients(given), float(norm_type), error_if_nonfinite)
+    clip_grads_with_norm_(given, max_norm, total)
+    return total
+
+
+def clip_grad_norm(parameters: Any, max_norm: float, norm_type: float = 2.0) -> Tensor:
+    """The former spelling of :func:`clip_grad_norm_`."""
+    warnings.warn(
+        "`nn.utils.clip_grad_norm` is now deprecated in favor of `nn.utils.clip_grad_norm_`.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return clip_grad_norm_(parameters, max_norm, norm_type)
+
+
+def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
+    """Hold each element of the gradients between ``-clip_value`` and ``clip_value``."""
+    limit = float(clip_value)
+    with using(grad=False):
+        for grad in _gradients(parameters):
+            grad.clamp_(min=-limit, max=limit)

@@ -1,0 +1,24 @@
+"""All parameters as one vector, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from evergrad.core.tensor import Tensor
+from evergrad.ops.movement import cat, reshape
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """The elements of all parameters, one after the other."""
+    return cat([reshape(p, -1) for p in parameters])
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Make each parameter look at its part of the vector."""
+    if not isinstance(vec, Tensor):
+        raise TypeError(f"expected Tensor, but got: {type(vec)}")
+    start = 0
+    for parameter in parameters:
+        stop = start + parameter.numel()
+        parameter.data = vec[start:stop].view_as(parameter).data
+        start = stop

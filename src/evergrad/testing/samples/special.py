@@ -1,0 +1,67 @@
+"""Samples of special functions. Accuracy is tested elsewhere; here are PyTorch and derivatives."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from evergrad.testing.samples import Array, between, normal, positive, sample
+
+inf, nan = np.inf, np.nan
+
+_EDGES = np.array([0.0, -0.0, 1.0, -1.0, 2.0, 30.0, -30.0, inf, -inf, nan])
+
+
+def _named(name: str) -> Callable[..., Any]:
+    """The function of the library or, where it is not there, of its special functions."""
+    return lambda ns, *x: getattr(ns if hasattr(ns, name) else ns.special, name)(*x)
+
+
+def _function(name: str, x: Array, edges: Array = _EDGES, **options: Any) -> None:
+    options = {"tolerance": 1e-8, "dtypes": ("float32", "bfloat16", "float16"), **options}
+    sample(name, _named(name), x, **options)
+    sample(name, _named(name), np.array(x.flat[0]), **options)
+    sample(name, _named(name), x[:0], **options)
+    sample(name, _named(name), edges, **{**options, "dtypes": ()}, smooth=False, label="edges")
+
+
+for _name in ("erf", "erfc", "erfcx", "ndtr", "log_ndtr", "i0", "i0e", "i1", "i1e", "sinc"):
+    _function(_name, normal(2, 3))
+_function("erfinv", between(-0.95, 0.95, 2, 3))
+_function("ndtri", between(0.05, 0.95, 2, 3), np.array([0.0, 1.0, 0.5, 1e-30, 1.5, -1.0, nan]))
+_function("lgamma", positive(2, 3), np.array([0.0, 1.0, 2.0, -1.0, -2.5, 50.0, inf, nan]))
+_function("digamma", positive(2, 3), np.array([0.0, -0.0, -1.0, -2.5, 50.0, inf, nan]))
+_function("entr", positive(2, 3), np.array([0.0, -1.0, 1.0, nan, inf]))
+_function("logit", between(0.05, 0.95, 2, 3), np.array([0.0, 1.0, 1.5, -0.5, nan]))
+sample("erf", _named("erf"), np.array([3.0, -4.0, 5.5, 1e-8, 1.0]), label="far and near")
+sample("sinc", _named("sinc"), np.array([0.0, 1.0, 2.0]), torch=False, reference=np.sinc, dtypes=(),
+       label="at zero")  # fmt: skip
+sample("i1", _named("i1"), np.array([0.0, 8.0, 12.0, -20.0]), dtypes=(), label="at zero and far")
+sample("lgamma", _named("lgamma"), np.array([-0.3, -1.7, -2.2]), tolerance=1e-8, dtypes=(),
+       label="negative")  # fmt: skip
+sample("logit", lambda ns, x: ns.logit(x, eps=0.2), between(0.02, 0.98, 6), dtypes=(), label="eps")
+
+for _order in (1, 2, 3):
+    sample("polygamma", lambda ns, x, n: ns.polygamma(n, x), positive(2, 3), _order, tolerance=1e-8,
+           label=f"order {_order}")  # fmt: skip
+sample("polygamma", lambda ns, x: x.polygamma(2), np.array([5.5, 20.0]), tolerance=1e-8, dtypes=())
+sample("digamma", lambda ns, x: ns.polygamma(0, x), positive(3), tolerance=1e-8, label="order 0")
+sample("lgamma", lambda ns, x: ns.mvlgamma(x, 3), positive(3, low=2.0), tolerance=1e-8, dtypes=(),
+       label="of dimension 3")  # fmt: skip
+
+sample("zeta", lambda ns, q: ns.special.zeta(2.5, q), positive(2, 3), tolerance=1e-8, dtypes=())
+sample("zeta", lambda ns, s, q: ns.special.zeta(s.detach(), q), positive(2, 1, low=1.5),
+       positive(3), tolerance=1e-8, dtypes=(), label="broadcast")  # fmt: skip
+sample("zeta", lambda ns, s, q: ns.special.zeta(s.detach(), q.detach()),
+       np.array([1.0, 0.5, 2.0, 3.0, 2.5, nan]), np.array([2.0, 2.0, -1.0, -1.5, -1.5, 1.0]),
+       label="edges", dtypes=(), tolerance=1e-8)  # fmt: skip
+for _name in ("igamma", "igammac"):
+    sample(_name, lambda ns, a, x, name=_name: getattr(ns, name)(a.detach(), x), positive(2, 3) * 2,
+           positive(2, 3, seed=1) * 2, tolerance=1e-8, dtypes=())  # fmt: skip
+    sample(_name, lambda ns, a, x, name=_name: getattr(ns, name)(a.detach(), x.detach()),
+           np.array([0.0, 0.0, 1.0, -1.0, inf, 1.0, inf, 50.0]),
+           np.array([0.0, 1.0, 0.0, 1.0, 1.0, inf, inf, 70.0]), label="edges", dtypes=(),
+           tolerance=1e-8)  # fmt: skip
+sample("xlog1py", lambda ns, a, b: ns.special.xlog1py(a, b), normal(2, 3), positive(3))
+sample("xlog1py", lambda ns, a, b: ns.special.xlog1py(a, b), np.zeros(4),
+       np.array([-1.0, -2.0, nan, inf]), smooth=False, label="zero times")  # fmt: skip
