@@ -335,6 +335,17 @@ for reduction in ("none", "mean", "sum"):
             named("cross_entropy", scores, partly, reduction=reduction, label_smoothing=smoothing)
             named("cross_entropy", scores, positive(*scores.shape), fixed(positive(4)),
                   reduction=reduction, label_smoothing=smoothing)  # fmt: skip
+    for together in (True, False):
+        case(
+            "ctc_loss",
+            lambda ns, f, x, t, r=reduction, together=together: f.ctc_loss(
+                f.log_softmax(x, 2), t if together else t.flatten()[:8], ns.tensor([7, 6, 7, 2]),
+                ns.tensor([3, 2, 0, 3]), reduction=r, zero_infinity=True,
+            ),
+            A(7, 4, 5), 1 + classes(4, 4, 3),
+        )  # fmt: skip
+case("ctc_loss", lambda ns, f, x, t: f.ctc_loss(f.log_softmax(x, 1), t, (7,), (3,), blank=2),
+     A(7, 5), np.array([1, 0, 3]))  # fmt: skip
 named("kl_div", X, positive(3, 4), reduction="batchmean")
 named("cosine_embedding_loss", A(4), A(4, seed=1), fixed(np.array(-1.0)), margin=-0.9)
 named("binary_cross_entropy", np.array([0.0, 1.0, 0.0, 1.0]), fixed(np.array([0.0, 0.0, 1.0, 1.0])))

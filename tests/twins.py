@@ -77,8 +77,33 @@ def agree(program: Program, torch: ModuleType, tolerance: float = 1e-9) -> Any:
 
 def refuse(program: Program, torch: ModuleType, match: str | None = None) -> Exception:
     """Check that both raise, evergrad an exception PyTorch's users would catch; gives it."""
-    with pytest.raises(Exception) as theirs:  # noqa: PT011 - any class, compared below
+    with pytest.raises(Exception) as theirs:
         quietly(program, torch)
     with pytest.raises(theirs.type, match=match) as ours:
         program(evergrad)
     return ours.value
+
+
+def derivatives(ns: Any, call: Callable[..., Any], *arrays: Any) -> tuple[Any, Any, Any]:
+    """Values, and gradients of first and second order by all arrays, in fixed random directions."""
+    points = [ns.tensor(array).requires_grad_() for array in arrays]
+    generator = np.random.default_rng(0)
+
+    def gradients(results: Any) -> Any:
+        live = [r for r in results if r.requires_grad]
+        if not live:
+            return ()
+        directions = [_direction(generator, r) for r in live]
+        return ns.autograd.grad(live, points, [ns.tensor(d) for d in directions],
+                                create_graph=True, materialize_grads=True)  # fmt: skip
+
+    result = call(ns, *points)
+    values = result if isinstance(result, tuple) else (result,)
+    first = gradients(values)
+    return tuple(values), first, gradients(first)
+
+
+def _direction(generator: np.random.Generator, tensor: Any) -> Any:
+    shape = tuple(tensor.shape)
+    direction: Any = generator.standard_normal(shape)
+    return direction + 1j * generator.standard_normal(shape) if tensor.is_complex() else direction

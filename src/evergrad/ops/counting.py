@@ -103,10 +103,10 @@ def _searchsorted_type(
 def _searchsorted_eval(sequence: Any, values: Any, *, side: Any, dtype: dtype) -> Any:
     if sequence.ndim == 1:
         return np.searchsorted(sequence, values, side)
-    lanes = sequence.reshape(-1, sequence.shape[-1])
-    wanted = values.reshape(lanes.shape[0], -1)
-    found = [np.searchsorted(s, v, side) for s, v in zip(lanes, wanted, strict=True)]
-    return np.asarray(found).reshape(values.shape)
+    found = np.zeros(values.shape, dtype.np)
+    for lane in np.ndindex(sequence.shape[:-1]):
+        found[lane] = np.searchsorted(sequence[lane], values[lane], side)
+    return found
 
 
 SEARCHSORTED = opaque(

@@ -27,6 +27,8 @@ from evergrad.ops.indexing import is_mask, places_of, require_index_fits, shape_
 from evergrad.ops.movement import EXPAND, PERMUTE, RESHAPE, SLICE, expand, reshape
 from evergrad.ops.public import NUMBERS
 
+_BASIC = (int, slice, bool, type(None), type(Ellipsis))
+
 # A list that is longer than this is always one index, never several.
 _LONGEST_TUPLE = 32
 
@@ -67,6 +69,7 @@ class _Reader:
         self.picks: list[tuple[int, Tensor]] = []
 
     def read(self, items: Sequence[Any]) -> None:
+        items = [item if item.__class__ in _BASIC else _as_index(item) for item in items]
         seen_ellipsis = False
         for item in items:
             kind = item.__class__
@@ -74,14 +77,15 @@ class _Reader:
                 self.number(item)
             elif kind is slice:
                 self.slice(item)
+            elif kind is bool:
+                self.truth(item)
             elif item is None:
                 self.new_dimension()
-            elif item is Ellipsis:
-                if not seen_ellipsis:
-                    self.whole(len(self.shape) - sum(map(_dims_taken, items)))
+            elif item is not Ellipsis:
+                self.tensor(item)
+            elif not seen_ellipsis:
+                self.whole(len(self.shape) - sum(map(_dims_taken, items)))
                 seen_ellipsis = True
-            else:
-                self.other(item)
 
     def next_extent(self) -> int:
         dim = len(self.slices)
@@ -111,18 +115,14 @@ class _Reader:
         self.extents.append(1)
         self.reshaped = True
 
-    def other(self, item: Any) -> None:
-        if item.__class__ is bool:
-            return self.truth(item)
-        index = _as_index(item)
-        if isinstance(index, int):
-            return self.number(index)
+    def tensor(self, index: Tensor) -> None:
         mask = is_mask(index)
         if mask and not index.ndim:
-            return self.truth(bool(index.array()))
+            self.truth(bool(index.array()))
+            return
         require_index_fits(index, self.shape, len(self.slices))
         self.picks.append((len(self.extents), index))
-        return self.whole(index.ndim if mask else 1)
+        self.whole(index.ndim if mask else 1)
 
     def truth(self, value: bool) -> None:
         """A truth value picks all or nothing, from a dimension of its own."""
@@ -140,18 +140,9 @@ class _Reader:
 
 def _dims_taken(item: Any) -> int:
     """How many dimensions of the tensor an item of an index stands for."""
-    if item is None or item is Ellipsis or item.__class__ is bool:
-        return 0
-    if isinstance(item, (Tensor, np.ndarray)) and item.dtype in (
-        dtypes.bool_, dtypes.uint8, np.bool_, np.uint8,
-    ):  # fmt: skip
+    if isinstance(item, Tensor) and is_mask(item):
         return item.ndim
-    return 1 if not isinstance(item, (list, tuple)) else _dims_of_list(item)
-
-
-def _dims_of_list(item: Sequence[Any]) -> int:
-    found = np.asarray(item)
-    return found.ndim if found.dtype == np.bool_ else 1
+    return 0 if item is None or item is Ellipsis or item.__class__ is bool else 1
 
 
 def _as_index(item: Any) -> Tensor | int:
@@ -199,8 +190,8 @@ def _read(x: Tensor, index: Any) -> _Reader:
     shape = x._type.shape
     if not shape and isinstance(index, (int, np.integer)) and not isinstance(index, bool):
         raise IndexError(
-            "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or "
-            "`tensor.item<T>()` in C++ to convert a 0-dim tensor to a number"
+            "invalid index of a 0-dim tensor. Use `tensor.item()` to convert a 0-dim tensor to a "
+            "number"
         )
     reader = _Reader(shape)
     reader.read(_items(index))

@@ -61,7 +61,7 @@ def _recur_eval(a: Any, b: Any, *, dim: int, reverse: bool) -> Any:
         b = np.concatenate((b[..., :step], carried), -1)
         step *= 2
     found = np.moveaxis(b, -1, dim)
-    return np.ascontiguousarray(np.flip(found, dim) if reverse else found)
+    return np.array(np.flip(found, dim) if reverse else found, order="C")
 
 
 def _recur_vjp(g: Tensor, y: Tensor, a: Tensor, b: Tensor, *, dim: int, reverse: bool) -> Any:

@@ -195,8 +195,13 @@ def _sinc_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
 
 
 sinc = _common("sinc", lambda x: np.sinc(x), _sinc_slope, "sin(pi x) / (pi x), and 1 at 0.")
-LOGIT = _row("logit", lambda x: np.log(x / (1 - x)), lambda t, y, x: t / (x * (1 - x)),
-             "log(x / (1 - x))")  # fmt: skip
+
+
+def _logit_slope(t: Tensor, y: Tensor, x: Tensor) -> Any:
+    return where((x < 0) | (x > 1), math.nan, t / (x * (1 - x)))
+
+
+LOGIT = _row("logit", lambda x: np.log(x / (1 - x)), _logit_slope, "log(x / (1 - x))")
 
 
 @expose(inplace=True)

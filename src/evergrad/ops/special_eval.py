@@ -103,7 +103,7 @@ def _erfc(x: Array) -> Any:
 
 def _erfcx(x: Array) -> Any:
     tail = _erfcx_positive(np.abs(x))
-    return np.where(x >= 0, tail, 2 * _exp_of_square(1, np.minimum(x, 0)) - tail)
+    return np.where(x >= 0, tail, 2 * _exp_of_square(1, np.clip(x, -30, 0)) - tail)
 
 
 def _erfcinv_small(q: Array) -> Any:

@@ -71,7 +71,8 @@ def check_value(sample: Sample) -> None:
     assert sample.reference is not None
     subject = Subject(sample)
     found = arrays_of(subject.seeded_call, *subject.tensors())
-    expected = sample.reference(*sample.inputs)
+    with np.errstate(all="ignore"):
+        expected = sample.reference(*sample.inputs)
     expected = expected if isinstance(expected, tuple | list) else (expected,)
     ensure_all_close(f"{sample}", found, expected, sample.tolerance)
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.autograd.graph import saved_tensors_hooks
+from evergrad.core.generators import default_generator
 from evergrad.core.node import keep, verify
 from evergrad.core.site import describe, user_site
 from evergrad.core.state import STATE, Hooks, using
@@ -55,9 +56,17 @@ class _Frame:
         self.found: dict[int, Tensor] = {}
         # Inputs are kept like any other value, so an enclosing checkpoint drops them as well.
         outer = STATE.get().saved_hooks
-        self.args = tree_map_only(Tensor, lambda t: _Input(t, outer, self), args)
-        self.kwargs = tree_map_only(Tensor, lambda t: _Input(t, outer, self), kwargs)
+        self.args = tree_map_only(Tensor, lambda t: _Input(t, outer), args)
+        self.kwargs = tree_map_only(Tensor, lambda t: _Input(t, outer), kwargs)
         self.random_state = _random_state() if preserve_rng_state else None
+
+    def run(self, args: Any, kwargs: Any) -> Any:
+        """The first run."""
+        with saved_tensors_hooks(self.pack, self.unpack):
+            result = self.function(*args, **kwargs)
+        if self.random_state is not None and (self.random_state == _random_state()).all():
+            self.random_state = None  # nothing was drawn
+        return result
 
     def name(self) -> str:
         return "checkpoint"
@@ -95,12 +104,12 @@ class _Frame:
                 raise _Enough(self)
             return tensor
 
-        args = tree_map_only(_Input, _Input.get, self.args)
-        kwargs = tree_map_only(_Input, _Input.get, self.kwargs)
+        args = tree_map_only(_Input, lambda i: i.get(self), self.args)
+        kwargs = tree_map_only(_Input, lambda i: i.get(self), self.kwargs)
         former = None
         if self.random_state is not None:
             former = _random_state()
-            _set_random_state(self.random_state)
+            default_generator().set_state(self.random_state)
         try:
             with using(grad=True), self.context, saved_tensors_hooks(collect, lambda t: t):
                 self.function(*args, **kwargs)
@@ -109,7 +118,7 @@ class _Frame:
                 raise
         finally:
             if former is not None:
-                _set_random_state(former)
+                default_generator().set_state(former)
 
 
 class _Print:
@@ -124,8 +133,11 @@ class _Print:
     def check(self, tensor: Tensor, frame: _Frame) -> None:
         if not tensor._type.same(self.type):
             raise frame.differs(f"kept a {tensor._type} in place of a {self.type}")
-        if self.elements is not None and not np.allclose(
-            _few_elements(tensor), self.elements, rtol=_CLOSE, atol=1e-30, equal_nan=True
+        if self.elements is None:
+            return
+        few = _few_elements(tensor)
+        if not (few == self.elements).all() and not np.allclose(
+            few, self.elements, rtol=_CLOSE, atol=1e-30, equal_nan=True
         ):
             raise frame.differs(f"kept another {self.type}")
 
@@ -144,8 +156,7 @@ def _few_elements(tensor: Tensor) -> Any:
 class _Input:
     """A tensor argument: watched like a saved value, or packed by the hooks that held outside."""
 
-    def __init__(self, tensor: Tensor, hooks: Hooks | None, frame: _Frame) -> None:
-        self.frame = frame
+    def __init__(self, tensor: Tensor, hooks: Hooks | None) -> None:
         self.unpack: Callable[[Any], Tensor] | None = None
         self.value: Any = tensor
         self.node, self.index = current_node(tensor), tensor._index
@@ -155,9 +166,9 @@ class _Input:
             with using(saved_hooks=None):
                 self.value, self.unpack = hooks[0](tensor), hooks[1]
 
-    def get(self) -> Tensor:
+    def get(self, frame: _Frame) -> Tensor:
         if self.unpack is None:
-            verify(self.frame, self.kept)
+            verify(frame, self.kept)
             return self.value  # type: ignore[no-any-return]
         tensor = detached(self.unpack(self.value))
         tensor._node, tensor._index = self.node, self.index
@@ -165,15 +176,7 @@ class _Input:
 
 
 def _random_state() -> Any:
-    from evergrad.core.generators import default_generator
-
-    return default_generator().clone_state()
-
-
-def _set_random_state(state: Any) -> None:
-    from evergrad.core.generators import default_generator
-
-    default_generator().set_state(state.get_state())
+    return default_generator().get_state().array()
 
 
 def checkpoint(
@@ -205,8 +208,8 @@ def checkpoint(
         function, args, kwargs, recompute_context, preserve_rng_state, early_stop,
         compare_values=determinism_check == "default",
     )  # fmt: skip
-    with forward_context, saved_tensors_hooks(frame.pack, frame.unpack):
-        return function(*args, **kwargs)
+    with forward_context:
+        return frame.run(args, kwargs)
 
 
 def checkpoint_sequential(

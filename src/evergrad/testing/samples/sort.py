@@ -1,15 +1,21 @@
-"""Samples of order along a dimension: sorted, the first few, the middle, the commonest, quantiles."""
+"""Samples of order along a dimension: sorted, the first few, the middle, quantiles."""
 
 from typing import Any
 
 import numpy as np
 
-from evergrad.testing.samples import booleans, distinct, integers, normal, sample
+from evergrad.testing.samples import Array, booleans, distinct, integers, sample
 
 inf, nan = np.inf, np.nan
 
 _BROKEN = np.array([[1.0, nan, 0.5, inf], [nan, -inf, nan, 2.0]])
 _TIED = np.array([[2.0, 1.0, 2.0, 1.0], [3.0, 3.0, 3.0, 0.0]])
+
+
+def _apart(*shape: int) -> Array:
+    """Numbers that stay distinct as integers."""
+    return distinct(*shape) * 10
+
 
 # -- sorting ------------------------------------------------------------------------------------
 
@@ -30,19 +36,19 @@ sample("argsort", lambda ns, x: ns.argsort(x, 1, descending=True), distinct(2, 4
 sample("argsort", lambda ns, x: ns.argsort(x), distinct(), label="scalar places")
 sample("argsort", lambda ns, x: ns.msort(x), distinct(3, 2), label="msort")
 
-sample("topk_places", lambda ns, x: ns.topk(x, 2), distinct(2, 5))
-sample("topk_places", lambda ns, x: x.topk(2, 0, largest=False), distinct(4, 2), label="smallest")
-sample("topk_places", lambda ns, x: x.topk(4), distinct(2, 4), label="all")
-sample("topk_places", lambda ns, x: x.topk(0), distinct(2, 4), label="none")
-sample("topk_places", lambda ns, x: x.topk(1), distinct(), label="scalar")
+sample("topk_places", lambda ns, x: ns.topk(x, 2), _apart(2, 5))
+sample("topk_places", lambda ns, x: x.topk(2, 0, largest=False), _apart(4, 2), label="smallest")
+sample("topk_places", lambda ns, x: x.topk(4), _apart(2, 4), label="all")
+sample("topk_places", lambda ns, x: x.topk(0), _apart(2, 4), label="none")
+sample("topk_places", lambda ns, x: x.topk(1), _apart(), label="scalar")
 sample("topk_places", lambda ns, x: x.topk(2), _BROKEN[:1], smooth=False, label="NaN")
 sample("topk_places", lambda ns, x: x.topk(2).values, _TIED, smooth=False, label="ties")
 sample("topk_places", lambda ns, x: x.topk(2).values, integers(0, 9, 6), label="integers")
 
-sample("kthvalue_place", lambda ns, x: ns.kthvalue(x, 2), distinct(2, 4),
+sample("kthvalue_place", lambda ns, x: ns.kthvalue(x, 2), _apart(2, 4),
        reference=lambda x: (np.sort(x)[:, 1], np.argsort(x)[:, 1]))  # fmt: skip
-sample("kthvalue_place", lambda ns, x: x.kthvalue(3, 0, True), distinct(4, 2), label="kept")
-sample("kthvalue_place", lambda ns, x: x.kthvalue(1), distinct(), label="scalar")
+sample("kthvalue_place", lambda ns, x: x.kthvalue(3, 0, True), _apart(4, 2), label="kept")
+sample("kthvalue_place", lambda ns, x: x.kthvalue(1), _apart(), label="scalar")
 sample("kthvalue_place", lambda ns, x: x.kthvalue(4), _BROKEN[:1], smooth=False, label="NaN")
 
 # -- the middle and the commonest ---------------------------------------------------------------
@@ -92,4 +98,5 @@ sample("lerp", lambda ns, x: ns.quantile(x, 0.4, dim=0), np.array([1.0, nan, 3.0
 sample("lerp", lambda ns, x: ns.quantile(x, 0.4), distinct(), dtypes=(), label="quantile of one")
 for _interpolation in ("lower", "higher", "nearest"):
     sample("argsort", lambda ns, x, how: ns.quantile(x, 0.4, dim=1, interpolation=how),
-           distinct(2, 4), _interpolation, dtypes=(), label=f"quantile, {_interpolation}")  # fmt: skip
+           distinct(2, 4), _interpolation, dtypes=(),
+           label=f"quantile, {_interpolation}")  # fmt: skip
