@@ -386,7 +386,7 @@ def test_singular_matrices(torch: ModuleType) -> None:
         (lambda ns: ns.linalg.cholesky(ns.full((2, 2), math.nan)), "minor of order 1"),
         (lambda ns: ns.linalg.svd(ns.full((2, 2), math.nan)), "failed to converge"),
     ):
-        with pytest.raises(torch.linalg.LinAlgError if "lu" not in text else RuntimeError):
+        with pytest.raises(RuntimeError):
             program(torch)
         with pytest.raises(evergrad.linalg.LinAlgError, match=text):
             program(evergrad)

@@ -91,11 +91,12 @@ def derivatives(ns: Any, call: Callable[..., Any], *arrays: Any) -> tuple[Any, A
 
     def gradients(results: Any) -> Any:
         live = [r for r in results if r.requires_grad]
+        zeros = tuple(ns.zeros_like(point) for point in points)
         if not live:
-            return ()
-        directions = [_direction(generator, r) for r in live]
-        return ns.autograd.grad(live, points, [ns.tensor(d) for d in directions],
-                                create_graph=True, materialize_grads=True)  # fmt: skip
+            return zeros
+        directions = [ns.tensor(_direction(generator, r)) for r in live]
+        found = ns.autograd.grad(live, points, directions, create_graph=True, allow_unused=True)
+        return tuple(z if g is None else z + g for z, g in zip(zeros, found, strict=True))
 
     result = call(ns, *points)
     values = result if isinstance(result, tuple) else (result,)

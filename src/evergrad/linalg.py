@@ -3,6 +3,7 @@
 This module only gathers what the linear-algebra modules of ``evergrad.ops`` have entered.
 """
 
+from evergrad.errors import LinAlgError as LinAlgError
 from evergrad.ops.linalg_base import LINALG as _LINALG
 
 globals().update(_LINALG)

@@ -31,8 +31,7 @@ from evergrad.core.tensor import (
     fresh,
     on_storage,
 )
-from evergrad.core.trace import Graph, Trace, Var
-from evergrad.errors import TraceError
+from evergrad.core.trace import Graph, Trace, Var, leaked
 
 Scalar = (bool, int, float, complex)
 
@@ -94,10 +93,15 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
         out._view = None
         out._leaf = None
         out._grad = None
+        if state.trace is not None:
+            state.trace.adopt(out._storage)
         if state.grad and rule.differentiable:
             _record(state, rule, args, (out,))
         return out
     outs = tuple([fresh(v, t) for v, t in zip(value, rule.out_types, strict=True)])
+    if state.trace is not None:
+        for out in outs:
+            state.trace.adopt(out._storage)
     if state.grad and rule.differentiable:
         _record(state, rule, args, outs)
     return outs
@@ -387,6 +391,8 @@ def refuse_overlap(array: Any) -> None:
 
 def check_writable(state: State, target: Tensor, value: Tensor | None) -> None:
     refuse_overlap(target.layout_array())
+    if isinstance(target._value, Var) and not target._value.trace.encloses(state.trace):
+        raise leaked()
     if not state.grad:
         return
     node = current_node(target)
@@ -609,20 +615,9 @@ def _owner(innermost: Trace, op: Op | None, args: tuple[Any, ...]) -> Trace | No
                 found = held.trace
     if op is not None and (op.random or not tensors):
         return innermost  # what is made inside a trace belongs to it
-    if found is not None and not _active(found, innermost):
-        raise TraceError(
-            "a traced tensor was used after its trace had ended. It was kept (in a list, an "
-            "attribute or a .grad) beyond the function given to the transform; return it instead."
-        )
+    if found is not None and not found.encloses(innermost):
+        raise leaked()
     return found
-
-
-def _active(trace: Trace, innermost: Trace | None) -> bool:
-    while innermost is not None:
-        if innermost is trace:
-            return True
-        innermost = innermost.parent
-    return False
 
 
 def trace_value(trace: Trace, tensor: Tensor) -> Var:

@@ -14,6 +14,7 @@ import numpy as np
 from evergrad.core.shapes import TensorType, contiguous_strides
 from evergrad.core.site import Site
 from evergrad.core.state import using
+from evergrad.errors import TraceError
 
 if TYPE_CHECKING:
     from evergrad.core.op import Op, Rule
@@ -62,6 +63,23 @@ class Var:
 
     def __repr__(self) -> str:
         return f"<{self.type}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise leaked()  # an op takes it for an array, so no trace has taken care of it
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise leaked()
+
+
+def leaked() -> TraceError:
+    """Said of a symbolic value that is met where its trace is not running."""
+    return TraceError(
+        "a traced tensor was used after its trace had ended. It was kept (in a list, an attribute "
+        "or a .grad) beyond the function given to the transform.\n"
+        "  fix: return it from that function instead."
+    )
 
 
 class Equation:
@@ -190,8 +208,17 @@ class Trace:
         self.inputs: list[Var] = []
         self.captures: list[tuple[Var, Tensor]] = []
         self.written: dict[int, tuple[Storage, Any, Tensor]] = {}
+        self.local: dict[int, Storage] = {}
         self._captured: dict[tuple[int, int], Var] = {}
         self._known: dict[tuple[Any, ...], tuple[Var, ...]] = {}
+
+    def encloses(self, other: Trace | None) -> bool:
+        """Whether this is the other trace or one around it."""
+        while other is not None:
+            if other is self:
+                return True
+            other = other.parent
+        return False
 
     def add_input(self, type: TensorType) -> Var:
         var = Var(type, self)
@@ -204,6 +231,8 @@ class Trace:
         var = self._captured.get(key)
         if var is None:
             value = tensor._value
+            if isinstance(value, Var) and not value.trace.encloses(self):
+                raise leaked()
             layout = value.layout if isinstance(value, Var) else value
             var = self._captured[key] = Var(tensor._type, self, layout)
             self.captures.append((var, tensor))
@@ -233,11 +262,20 @@ class Trace:
         if id(storage) not in self.written:
             self.written[id(storage)] = (storage, storage.value, handle)
 
+    def adopt(self, storage: Storage) -> None:
+        """Note a storage that was made while this trace ran: what it ends at is nobody's business
+        outside, though its first value was known at once."""
+        trace: Trace | None = self
+        while trace is not None:
+            trace.local[id(storage)] = storage
+            trace = trace.parent
+
     def finish(self, outputs: Sequence[Any]) -> Graph:
         writes = []
-        for storage, original, handle in self.written.values():
+        for storage, _, handle in self.written.values():
             assert isinstance(storage.value, Var)
-            writes.append((handle, storage.value))
+            if id(storage) not in self.local:
+                writes.append((handle, storage.value))
         graph = Graph(self.inputs, self.captures, self.equations, outputs, writes)
         self.abandon()
         return graph
@@ -251,5 +289,5 @@ class Trace:
             storage.value = original
         for held in (self.equations, self.inputs, self.captures):
             held.clear()
-        for known in (self.written, self._captured, self._known):
+        for known in (self.written, self.local, self._captured, self._known):
             known.clear()

@@ -91,6 +91,8 @@ def _conv_eval(x: Any, w: Any, *, windows: Windows, groups: int) -> Any:
         by_group = x.reshape(samples, groups, channels // groups, extent)
         blas.matmul(weight, by_group, out=out.reshape(samples, *weight.shape[:2], extent))
         return out
+    if groups == channels > 1:
+        return _depthwise(x, w, windows, out)
     for block in _blocks(samples, channels, windows, x.itemsize):
         columns = _columns(x[block], windows, groups)
         part = out[block]
@@ -99,6 +101,22 @@ def _conv_eval(x: Any, w: Any, *, windows: Windows, groups: int) -> Any:
         else:
             rows = blas.matmul(weight, columns).reshape(w.shape[0], len(part), *windows.counts)
             part[...] = rows.swapaxes(0, 1)
+    return out
+
+
+def _depthwise(x: Any, w: Any, windows: Windows, out: Any) -> Any:
+    """Every channel by itself: there is nothing to sum but the window, so it is summed directly."""
+    samples, channels = x.shape[:2]
+    rank = len(windows.size)
+    factors = w.reshape(channels, w.shape[0] // channels, *windows.kernel, *(1,) * rank)
+    for block in _blocks(samples, channels, windows, x.itemsize):
+        padded = windows.pad(x[block])[:, :, None]
+        part = out[block].reshape(-1, *factors.shape[:2], *windows.counts)
+        product = np.empty_like(part)
+        part[...] = 0
+        for offset, place in windows.offsets():
+            factor = factors[(slice(None), slice(None), *offset)]
+            part += np.multiply(padded[(..., *place)], factor, out=product)
     return out
 
 

@@ -146,13 +146,14 @@ def matrix_exp(a: Array) -> Array:
 
 def _pade(a: Array, coefficients: tuple[float, ...]) -> Array:
     """``q(-a)^-1 q(a)`` with the polynomial ``q``, split into its even and odd part."""
+    first = coefficients[0]  # divided by, so that the exponential of 0 is exactly 1
     identity = np.eye(a.shape[-1], dtype=a.dtype)
     square = a @ a
     power = identity
-    even, odd = coefficients[0] * identity, coefficients[1] * identity
+    even, odd = identity, coefficients[1] / first * identity
     for lower, higher in zip(coefficients[2::2], coefficients[3::2], strict=True):
         power = power @ square
-        even = even + lower * power
-        odd = odd + higher * power
+        even = even + lower / first * power
+        odd = odd + higher / first * power
     odd = a @ odd
     return np.asarray(np.linalg.solve(even - odd, even + odd))

@@ -13,8 +13,9 @@ _TIED = np.array([[2.0, 1.0, 2.0, 1.0], [3.0, 3.0, 3.0, 0.0]])
 
 
 def _apart(*shape: int) -> Array:
-    """Numbers that stay distinct as integers."""
-    return distinct(*shape) * 10
+    """Positive numbers that stay distinct as integers."""
+    x = distinct(*shape)
+    return np.asarray((x - x.min()) * 10 + 1)
 
 
 # -- sorting ------------------------------------------------------------------------------------
