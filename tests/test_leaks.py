@@ -12,6 +12,7 @@ import evergrad as eg
 from evergrad import memory
 from evergrad.autograd import Function
 from evergrad.autograd.graph import saved_tensors_hooks
+from evergrad.core.op import forget_rules
 from evergrad.memory.ledger import LEDGER
 from evergrad.utils.checkpoint import checkpoint
 
@@ -207,6 +208,17 @@ def test_no_cycle_is_left(situation: Callable[[Any], None]) -> None:
     w.grad = None
     assert (LEDGER.live, LEDGER.count) == before
     assert not _ours(_unreachable())
+
+
+def test_forgotten_rules_leave_no_cycle() -> None:
+    """The caches are bounded by forgetting, which must not need the collector either."""
+    w = leaf(W, W)
+    for situation in (plain, second_derivative, writes, function_transforms):
+        situation(w)
+    gc.collect()
+    forget_rules()
+    assert not _ours(_unreachable())
+    plain(w)
 
 
 def _unreachable() -> list[Any]:

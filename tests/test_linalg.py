@@ -13,53 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.linalg
 
 import evergrad
 from evergrad.autograd import gradcheck, gradgradcheck
-from evergrad.ops import linalg_kernels as kernels
-from twins import agree, derivatives, refuse
-
-Array = np.ndarray[Any, Any]
-
-# PyTorch's LAPACK and NumPy's round differently; second derivatives divide by differences twice.
-TOLERANCE = 1e-7
-
-SQUARE = [(3, 3), (2, 3, 3), (2, 1, 2, 2), (1, 1), (0, 3, 3), (2, 0, 0)]
-RECTANGULAR = [(4, 2), (2, 4), (2, 4, 3), (3, 2, 3), (1, 4), (0, 3, 2), (3, 0), (0, 3)]
-
-
-def numbers(*shape: int, complex: bool = False, seed: int = 0) -> Array:
-    """Numbers around zero, with a larger diagonal, so that matrices are well conditioned."""
-    generator = np.random.default_rng([seed, *shape])
-    found: Any = generator.standard_normal(shape)
-    if complex:
-        found = found + 1j * generator.standard_normal(shape)
-    if len(shape) > 1:
-        found = found + 2 * np.eye(*shape[-2:])
-    return np.asarray(found)
-
-
-def compare(torch: ModuleType, call: Callable[..., Any], *arrays: Array) -> None:
-    agree(lambda ns: derivatives(ns, call, *arrays), torch, TOLERANCE)
-
-
-def hermitian(a: Any) -> Any:
-    return a + a.mH
-
-
-def positive(ns: Any, a: Any) -> Any:
-    return a @ a.mH + ns.eye(a.shape[-1], dtype=a.dtype)
-
-
-def matrices(shapes: list[tuple[int, ...]]) -> Any:
-    """Run a test on real and complex matrices of these shapes."""
-    return pytest.mark.parametrize(
-        "a",
-        [numbers(*shape, complex=c) for shape in shapes for c in (False, True)],
-        ids=lambda a: f"{a.dtype}{list(a.shape)}",
-    )
-
+from linalg_twins import RECTANGULAR, SQUARE, Array, compare, hermitian, matrices, numbers, positive
+from twins import agree
 
 # -- systems ------------------------------------------------------------------------------------
 
@@ -266,110 +224,7 @@ def test_vectors_of_equal_values_have_none() -> None:
         assert not np.isfinite(found.numpy()).all()
 
 
-# -- ranks, norms, products ---------------------------------------------------------------------
-
-
-@matrices([(3, 3), *RECTANGULAR])
-def test_pseudo_inverse_and_rank(torch: ModuleType, a: Array) -> None:
-    compare(torch, lambda ns, a: ns.linalg.pinv(a), a)
-    compare(torch, lambda ns, a: ns.pinverse(a, 0.1), a)
-    compare(torch, lambda ns, a: ns.linalg.pinv(a, atol=0.5, rtol=0.1), a)
-    compare(torch, lambda ns, a: ns.linalg.pinv(a @ a.mH, hermitian=True, rtol=1e-3), a)
-    for options in ({}, {"tol": 1.0}, {"atol": 1.5}, {"atol": 0.1, "rtol": 0.5}):
-        compare(torch, lambda ns, a, o=options: ns.linalg.matrix_rank(a, **o), a)
-    compare(torch, lambda ns, a: ns.linalg.matrix_rank(a @ a.mH, hermitian=True), a)
-
-
-@pytest.mark.parametrize("complex", [False, True])
-@pytest.mark.parametrize("driver", [None, "gels", "gelsy", "gelsd", "gelss"])
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [((4, 2), (4, 3)), ((4, 2), (4,)), ((2, 4, 2), (2, 4)), ((2, 4), (2, 3)), ((3, 3), (3, 1))],
-    ids=str,
-)
-def test_lstsq(torch: ModuleType, left: Any, right: Any, driver: Any, complex: bool) -> None:
-    a, b = numbers(*left, complex=complex), numbers(*right, complex=complex, seed=1)
-    compare(torch, lambda ns, a, b: ns.linalg.lstsq(a, b, driver=driver).solution, a, b)
-    agree(lambda ns: ns.linalg.lstsq(ns.tensor(a), ns.tensor(b), driver=driver), torch)
-    if driver == "gelsd" and left == (4, 2):
-        compare(torch, lambda ns, a, b: ns.linalg.lstsq(a, b, driver=driver).residuals, a, b)
-
-
-ORDERS = ["fro", "nuc", math.inf, -math.inf, 1, -1, 2, -2]
-
-
-@pytest.mark.parametrize("complex", [False, True])
-@pytest.mark.parametrize("order", ORDERS)
-def test_matrix_norms(torch: ModuleType, order: Any, complex: bool) -> None:
-    a = numbers(2, 3, 3, complex=complex)
-    for dim in ((-2, -1), (1, 0), (2, 0)):
-        for keepdim in (False, True):
-            compare(torch, lambda ns, a, d=dim, k=keepdim: ns.linalg.matrix_norm(a, order, d, k), a)
-    compare(torch, lambda ns, a: ns.linalg.norm(a, order, dim=(0, 2)), a)
-    compare(torch, lambda ns, a: ns.linalg.norm(a[0], order), a)
-    # PyTorch's gradient of the others fails: it overwrites the inverse it has saved.
-    differentiable = order in (2, -2, "nuc")
-    run = compare if differentiable else lambda torch, call, a: agree(
-        lambda ns: call(ns, ns.tensor(a)), torch)  # fmt: skip
-    run(torch, lambda ns, a: ns.linalg.cond(a, order), a)
-
-
-def test_gradient_of_the_condition_number() -> None:
-    a = evergrad.tensor(numbers(3, 3)).requires_grad_()
-    for order in ORDERS:
-        assert gradcheck(lambda a, p=order: evergrad.linalg.cond(a, p), (a,))
-
-
-@pytest.mark.parametrize("complex", [False, True])
-@pytest.mark.parametrize("order", [0, 0.5, 1, 2, 3, -1, math.inf, -math.inf])
-def test_vector_norms(torch: ModuleType, order: Any, complex: bool) -> None:
-    a = numbers(2, 3, 2, complex=complex)
-    for dim in (None, 1, (0, -1), (2,)):
-        for keepdim in (False, True):
-            compare(torch, lambda ns, a, d=dim, k=keepdim: ns.linalg.vector_norm(a, order, d, k), a)
-    compare(torch, lambda ns, a: ns.linalg.norm(a, order, dim=1), a)
-
-
-@pytest.mark.parametrize("complex", [False, True])
-def test_products_and_patterns(torch: ModuleType, complex: bool) -> None:
-    def n(*shape: int) -> Array:
-        return numbers(*shape, complex=complex)
-
-    def chain(ns: Any, *factors: Any) -> Any:
-        return ns.linalg.multi_dot(factors)
-
-    for shapes in (
-        ((2, 3), (3, 4), (4, 2)),
-        ((3,), (3, 4), (4,)),
-        ((3,), (3,)),
-        ((3,), (3, 4), (4, 2)),
-    ):
-        compare(torch, chain, *(n(*shape) for shape in shapes))
-    compare(torch, lambda ns, a, b: ns.linalg.cross(a, b), n(2, 3), n(1, 3))
-    compare(torch, lambda ns, a, b: ns.linalg.cross(a, b, dim=0), n(3, 2), n(3, 2))
-    compare(torch, lambda ns, x, y: ns.linalg.vecdot(x, y), n(2, 3), n(3))
-    compare(torch, lambda ns, x, y: ns.linalg.vecdot(x, y, dim=0), n(2, 3), n(2, 3))
-    compare(torch, lambda ns, a: ns.linalg.diagonal(a, offset=1), n(2, 3, 4))
-    compare(torch, lambda ns, a: ns.trace(a), n(3, 4))
-    compare(torch, lambda ns, x: ns.linalg.vander(x, N=4), n(2, 3))
-    compare(torch, lambda ns, a, b: ns.linalg.matmul(a, b), n(2, 3), n(3, 2))
-
-
 # -- edges --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("shape", [(2, 0), (0, 2), (3, 0, 0)])
-def test_norms_of_nothing(torch: ModuleType, order: Any, shape: Any) -> None:
-    def program(ns: Any) -> Any:
-        return ns.linalg.matrix_norm(ns.zeros(shape), order)
-
-    try:
-        program(torch)
-    except IndexError:
-        refuse(program, torch)
-    else:
-        agree(program, torch)
 
 
 def test_singular_matrices(torch: ModuleType) -> None:
@@ -483,49 +338,3 @@ def test_single_precision_stays(torch: ModuleType, low: str) -> None:
             return [str(part.dtype).partition(".")[2] for part in parts]
 
         agree(program, torch)
-
-
-# -- algorithms NumPy lacks ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("shape", [(40, 40), (70, 50), (20, 45), (3, 17, 17)])
-def test_lu_of_larger_matrices(shape: tuple[int, ...]) -> None:
-    a = np.random.default_rng(0).standard_normal(shape)
-    packed, swaps = kernels.lu_factor(a)
-    rows, columns = shape[-2:]
-    count = min(rows, columns)
-    lower = np.tril(packed[..., :count], -1) + np.eye(rows, count)
-    order = kernels.permutation_of(swaps, rows)
-    exchanged = np.take_along_axis(a, order[..., None], axis=-2)
-    np.testing.assert_allclose(lower @ np.triu(packed[..., :count, :]), exchanged, atol=1e-12)
-    assert np.abs(lower).max() <= 1
-
-
-@pytest.mark.parametrize("upper", [False, True])
-def test_substitution_in_larger_matrices(upper: bool) -> None:
-    generator = np.random.default_rng(0)
-    a = generator.standard_normal((2, 90, 90)) / 10 + 3 * np.eye(90)
-    b = generator.standard_normal((90, 4))
-    x = kernels.substitute(a, b, upper=upper, unit=False)
-    np.testing.assert_allclose(
-        (np.triu(a) if upper else np.tril(a)) @ x, np.stack([b, b]), atol=1e-12
-    )
-
-
-@pytest.mark.parametrize("scale", [0.0, 1e-3, 1.0, 10.0, 100.0])
-@pytest.mark.parametrize(("kind", "tolerance"), [("float32", 1e-4), ("complex128", 1e-11)])
-def test_matrix_exponential(scale: float, kind: str, tolerance: float) -> None:
-    a = (scale * numbers(3, 4, 4, complex=kind == "complex128") / 4 - scale * np.eye(4)).astype(
-        kind
-    )
-    found = kernels.matrix_exp(a)
-    assert found.dtype == a.dtype
-    for one, expected in zip(found, map(scipy.linalg.expm, a.astype("complex128")), strict=True):
-        np.testing.assert_allclose(one, expected, atol=tolerance * np.abs(expected).max())
-
-
-def test_matrix_exponential_of_infinities_is_nan() -> None:
-    a = np.stack([np.full((2, 2), np.inf), np.zeros((2, 2))])
-    found = kernels.matrix_exp(a)
-    assert np.isnan(found[0]).all()
-    np.testing.assert_array_equal(found[1], np.eye(2))

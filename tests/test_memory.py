@@ -433,7 +433,7 @@ def test_rows_that_are_no_views_give_memory_of_their_own(monkeypatch: pytest.Mon
 
         return run if op.alias else checked
 
-    _forget_rules()
+    op_module.forget_rules()
     monkeypatch.setattr(op_module, "_evaluator", checking)
     for sample in (s for listed in all_samples().values() for s in listed):
         subject = Subject(sample)
@@ -441,14 +441,9 @@ def test_rows_that_are_no_views_give_memory_of_their_own(monkeypatch: pytest.Mon
         outs = [out for out in subject.function(*points) if out.requires_grad]
         if outs:
             eg.autograd.backward([out.abs().sum() for out in outs])
-    _forget_rules()
+    op_module.forget_rules()
     assert len(called) > 50
     assert not shared
-
-
-def _forget_rules() -> None:
-    for row in op_module.TABLE.values():
-        row.rules.clear()
 
 
 # -- stats and tracking ---------------------------------------------------------------------------

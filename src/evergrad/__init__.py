@@ -8,7 +8,7 @@ This module only gathers what others define: the functions exposed by the module
 import importlib as _importlib
 import importlib.util as _importlib_util
 import math as _math
-import pkgutil as _pkgutil
+import os as _os
 from typing import Any as _Any
 
 import evergrad.ops as _ops
@@ -134,8 +134,9 @@ def __getattr__(name: str) -> _Any:
 
 
 # Every module of ops enters its rows and functions when it is imported.
-for _module in _pkgutil.iter_modules(_ops.__path__):
-    _importlib.import_module(f"evergrad.ops.{_module.name}")
+for _name in sorted(_os.listdir(_ops.__path__[0])):
+    if _name.endswith(".py") and _name != "__init__.py":
+        _importlib.import_module(f"evergrad.ops.{_name[:-3]}")
 
 for _names in (_dtypes.BY_NAME, _dtypes.ALIASES, _FUNCTIONS):
     globals().update(_names)

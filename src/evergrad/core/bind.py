@@ -488,11 +488,15 @@ class Steps:
 def _assign_traced(trace: Trace, target: Tensor, value: Tensor) -> None:
     storage = target._storage
     held = storage.value
+    view = target._view
     if not (isinstance(held, Var) and held.trace is trace):
         handle = on_storage(held, storage.type, storage, None)
-        trace.begin_write(storage, handle)
+        trace.note_write(storage, handle, None)
         held = trace.capture(handle)
-    view = target._view
+    if STATE.get().grad and id(storage) in trace.written:
+        base = target if view is None else _base_of(view)
+        if base is not None and base._view is None:
+            trace.note_write(storage, base, base)
     written = trace_value(trace, value)
     if view is not None:
         attrs = {"steps": Steps(view.chain)}
@@ -502,7 +506,7 @@ def _assign_traced(trace: Trace, target: Tensor, value: Tensor) -> None:
         rule = update.rules.get(key) or update.resolve(key, types, attrs)
         (written,) = trace.emit(rule, (held, written), user_site(2), held.layout)
     storage.value = written
-    if view is None and isinstance(target._value, Var):
+    if view is None and isinstance(target._value, Var) and target._value.trace is trace:
         target._value = written
 
 
@@ -703,6 +707,7 @@ def tracing(grad: bool = False) -> Iterator[Tracer]:
 
 def interpret(graph: Graph, *args: Any) -> tuple[Any, ...]:
     """Run a graph row by row through :func:`bind`."""
+    since = next_sequence()
     env: dict[Var, Any] = dict(zip(graph.inputs, args, strict=True))
     env.update(graph.captures)
     for eqn in graph.equations:
@@ -712,5 +717,13 @@ def interpret(graph: Graph, *args: Any) -> tuple[Any, ...]:
         else:
             env.update(zip(eqn.outs, out, strict=True))
     for handle, var in graph.writes:
-        assign(handle, env[var])
+        write_back(handle, env[var], since)
     return tuple(env[o] if isinstance(o, Var) else o for o in graph.outputs)
+
+
+def write_back(handle: Tensor, value: Tensor, since: int) -> None:
+    """Give a tensor of the outside the value it has at the end of a graph. What the graph's nodes
+    saved of its memory, they keep as copies."""
+    if value._node is not None:
+        _keep_copies(value._node, handle._storage, since)
+    assign(handle, value)

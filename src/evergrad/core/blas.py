@@ -9,8 +9,8 @@ OpenBLAS there is nothing to set and its own choice stands.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,14 @@ _threads_set = 0
 
 def _find_setter() -> Callable[[int], Any] | None:
     """OpenBLAS's function that sets the number of threads, if NumPy brought an OpenBLAS."""
-    package = Path(np.__file__).parent
-    for folder in (package.parent / "numpy.libs", package / ".libs", package / ".dylibs"):
-        for path in sorted(folder.glob("*openblas*")):
-            library = ctypes.CDLL(str(path))
-            for name in ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads"):
-                if hasattr(library, name):
-                    return getattr(library, name)  # type: ignore[no-any-return]
+    package = os.path.dirname(np.__file__)
+    for folder in (package + ".libs", package + "/.libs", package + "/.dylibs"):
+        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        for name in (n for n in names if "openblas" in n):
+            library = ctypes.CDLL(os.path.join(folder, name))
+            for symbol in ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads"):
+                if hasattr(library, symbol):
+                    return getattr(library, symbol)  # type: ignore[no-any-return]
     return None
 
 

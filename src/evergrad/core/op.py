@@ -118,9 +118,7 @@ class Op:
         rule = self._rule_for(types, attrs)
         _rules_kept += 1
         if _rules_kept > _RULE_LIMIT:
-            _rules_kept = 1
-            for op in TABLE.values():
-                op.rules.clear()
+            forget_rules()
         self.rules[key] = rule
         return rule
 
@@ -148,6 +146,19 @@ class Op:
         result = self.type(*operands, **attrs)
         out_types = result if isinstance(result, tuple) else (result,)
         return Rule(self, attrs, types, operands, out_types, casts)
+
+
+def forget_rules() -> None:
+    """Empty the caches of all ops; what is still in use is worked out again.
+
+    A rule and its plans know each other: they are taken apart, so that no cycle is left.
+    """
+    global _rules_kept
+    _rules_kept = 0
+    for op in TABLE.values():
+        forgotten, op.rules = op.rules, {}
+        for rule in forgotten.values():
+            rule.plans = {}
 
 
 class Rule:

@@ -72,6 +72,9 @@ class Var:
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         raise leaked()
 
+    def __getitem__(self, index: Any) -> Any:
+        raise leaked()
+
 
 def leaked() -> TraceError:
     """Said of a symbolic value that is met where its trace is not running."""
@@ -193,6 +196,36 @@ class Graph:
         return "\n".join([*lines, "}"])
 
 
+class Write:
+    """A storage of the outside that a trace writes to: what it held, and whose history it enters.
+
+    The final value is written through the one tensor whose history the writes entered, if there is
+    one, or else through a handle that has none.
+    """
+
+    __slots__ = ("bases", "handle", "storage", "value")
+
+    def __init__(self, storage: Storage, handle: Tensor) -> None:
+        self.storage = storage
+        self.value = storage.value
+        self.handle = handle
+        self.bases: list[tuple[Tensor, Any, int]] = []
+
+    def enter(self, base: Tensor) -> None:
+        if not any(base is other for other, _, _ in self.bases):
+            self.bases.append((base, base._node, base._index))
+
+    def target(self) -> Tensor:
+        return self.bases[0][0] if len(self.bases) == 1 else self.handle
+
+    def undo(self) -> None:
+        """Give the storage its value and the tensors their history back."""
+        self.storage.value = self.value
+        self.storage.version += 1  # views look for their history again
+        for base, node, index in self.bases:
+            base._node, base._index = node, index
+
+
 class Trace:
     """Collects the equations of one function while it runs on symbolic values.
 
@@ -207,7 +240,7 @@ class Trace:
         self.equations: list[Equation] = []
         self.inputs: list[Var] = []
         self.captures: list[tuple[Var, Tensor]] = []
-        self.written: dict[int, tuple[Storage, Any, Tensor]] = {}
+        self.written: dict[int, Write] = {}
         self.local: dict[int, Storage] = {}
         self._captured: dict[tuple[int, int], Var] = {}
         self._known: dict[tuple[Any, ...], tuple[Var, ...]] = {}
@@ -257,10 +290,14 @@ class Trace:
             self._known[key] = outs
         return outs
 
-    def begin_write(self, storage: Storage, handle: Tensor) -> None:
-        """Remember what an outside storage held before this trace first writes to it."""
-        if id(storage) not in self.written:
-            self.written[id(storage)] = (storage, storage.value, handle)
+    def note_write(self, storage: Storage, handle: Tensor, base: Tensor | None) -> None:
+        """Remember what an outside storage held before this trace first writes to it, and the
+        tensor ``base`` whose history the write enters."""
+        write = self.written.get(id(storage))
+        if write is None:
+            write = self.written[id(storage)] = Write(storage, handle)
+        if base is not None:
+            write.enter(base)
 
     def adopt(self, storage: Storage) -> None:
         """Note a storage that was made while this trace ran: what it ends at is nobody's business
@@ -272,10 +309,10 @@ class Trace:
 
     def finish(self, outputs: Sequence[Any]) -> Graph:
         writes = []
-        for storage, _, handle in self.written.values():
-            assert isinstance(storage.value, Var)
-            if id(storage) not in self.local:
-                writes.append((handle, storage.value))
+        for number, write in self.written.items():
+            assert isinstance(write.storage.value, Var)
+            if number not in self.local:
+                writes.append((write.target(), write.storage.value))
         graph = Graph(self.inputs, self.captures, self.equations, outputs, writes)
         self.abandon()
         return graph
@@ -285,8 +322,8 @@ class Trace:
 
         Values know their trace; a trace that still knew them would close a cycle.
         """
-        for storage, original, _ in self.written.values():
-            storage.value = original
+        for write in self.written.values():
+            write.undo()
         for held in (self.equations, self.inputs, self.captures):
             held.clear()
         for known in (self.written, self.local, self._captured, self._known):

@@ -11,7 +11,8 @@ from contextlib import nullcontext
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.bind import as_operand_tensor, assign, bind, tracing
+from evergrad.core.bind import as_operand_tensor, bind, tracing, write_back
+from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
 from evergrad.core.shapes import normalize_dim, tensor_type
 from evergrad.core.state import STATE, using
@@ -72,6 +73,7 @@ def jvp_graph(
     graph: Graph, primals: Sequence[Tensor], tangents: Sequence[Tangent]
 ) -> tuple[list[Any], list[Tangent]]:
     """Run a graph together with its derivative in the direction of the tangents."""
+    since = next_sequence()
     env: dict[Var, Any] = dict(zip(graph.inputs, primals, strict=True))
     env.update(graph.captures)
     moving: dict[Var, Tensor] = {
@@ -92,7 +94,7 @@ def jvp_graph(
             if t is not None:
                 moving[var] = t
     for handle, var in graph.writes:
-        assign(handle, env[var])
+        write_back(handle, env[var], since)
     outs = [env[o] if isinstance(o, Var) else o for o in graph.outputs]
     return outs, [moving.get(o) if isinstance(o, Var) else None for o in graph.outputs]
 
@@ -153,6 +155,7 @@ def batch_graph(
     graph: Graph, args: Sequence[Tensor], dims: Sequence[int | None], size: int, randomness: str
 ) -> list[Batched]:
     """Run a graph on many examples at once; gives each result with its batch dimension."""
+    since = next_sequence()
     env: dict[Var, Batched] = {
         var: (arg, dim) for var, arg, dim in zip(graph.inputs, args, dims, strict=True)
     }
@@ -171,7 +174,7 @@ def batch_graph(
                 "because a batched value would be written into an unbatched tensor. Return the "
                 "new value instead of writing it."
             )
-        assign(handle, value)
+        write_back(handle, value, since)
     return [env[o] if isinstance(o, Var) else (o, None) for o in graph.outputs]
 
 

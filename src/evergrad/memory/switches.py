@@ -96,9 +96,8 @@ class poison:  # noqa: N801 - used like a function
         self._set(self._former)
 
     def _set(self, mode: bool) -> None:
-        from evergrad.core.op import TABLE
+        from evergrad.core.op import forget_rules
 
         if mode != config.POISON:
             config.POISON = mode
-            for op in TABLE.values():
-                op.rules.clear()  # they have decided where results come from
+            forget_rules()  # they have decided where results come from

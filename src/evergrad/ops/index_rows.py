@@ -33,6 +33,9 @@ Dims = Sequence[int | None]
 # Adding up whole groups of rows costs this many times more per group than per element added.
 _GROUP_COST = 2048
 
+# Elements added at a time: their numbers take eight bytes each.
+_PIECE = 65536
+
 
 # -- places -------------------------------------------------------------------------------------
 
@@ -157,16 +160,25 @@ def _add_at(out: Any, source: Any, indices: Sequence[Any], start: int, wrap: boo
         return
     lead, extent = math.prod(out.shape[:start]), math.prod(extents)
     width = math.prod(out.shape[start + len(indices) :])
-    places = _merged(indices, extents).reshape(-1)
-    source = source.reshape(lead, places.size, width)
-    if lead == 1 and source.size > _GROUP_COST * min(extent, places.size):
-        _add_groups(out.reshape(extent, width), source[0], places)
-        return
-    # Single elements are added fastest: NumPy has a loop for one flat index.
-    flat = places if width == 1 else places[:, None] * width + np.arange(width)
+    rows = _merged(indices, extents).reshape(-1)
     if lead > 1:
-        flat = flat + (np.arange(lead) * (extent * width)).reshape((-1,) + (1,) * flat.ndim)
-    np.add.at(out.reshape(-1), flat.reshape(-1), source.reshape(-1))
+        rows = (np.arange(lead)[:, None] * extent + rows).reshape(-1)
+    target, source = out.reshape(lead * extent, width), source.reshape(rows.size, width)
+    if source.size > _GROUP_COST * min(len(target), rows.size):
+        _add_groups(target, source, rows)
+    else:
+        _add_elements(target, source, rows)
+
+
+def _add_elements(target: Any, source: Any, rows: Any) -> None:
+    """Add single elements, which NumPy has a fast loop for; in pieces, as each needs a number."""
+    width = target.shape[1]
+    within = np.arange(width)
+    count = max(1, _PIECE // width)
+    for first in range(0, rows.size, count):
+        piece = slice(first, first + count)
+        places = rows[piece, None] * width + within
+        np.add.at(target.reshape(-1), places.reshape(-1), source[piece].reshape(-1))
 
 
 def _merged(indices: Sequence[Any], extents: Shape) -> Any:
@@ -177,14 +189,14 @@ def _merged(indices: Sequence[Any], extents: Shape) -> Any:
     return merged
 
 
-def _add_groups(out: Any, source: Any, places: Any) -> None:
-    """Add rows, those that go to one place together: for few places and many rows."""
-    order = np.argsort(places, kind="stable")
-    ranked = places[order]
+def _add_groups(target: Any, source: Any, rows: Any) -> None:
+    """Add whole rows, all that go to one place together: for few places and many elements."""
+    order = np.argsort(rows, kind="stable")
+    ranked = rows[order]
     starts = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1]))).tolist()
     for first, last in zip(starts, [*starts[1:], len(ranked)], strict=True):
-        rows = source[order[first:last]]
-        out[ranked[first]] += np.add.reduce(rows, axis=0, dtype=out.dtype)
+        together = source[order[first:last]]
+        target[ranked[first]] += np.add.reduce(together, axis=0, dtype=target.dtype)
 
 
 def _index_sum_transpose(

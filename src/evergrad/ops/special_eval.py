@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.polynomial.chebyshev import chebval
 
 from evergrad.memory import pool
 from evergrad.ops import special_tables as tables
@@ -54,6 +53,14 @@ def _polynomial(coefficients: Sequence[float], x: Array) -> Any:
         total *= x
         total += c
     return total
+
+
+def _chebyshev(x: Array, coefficients: Sequence[float]) -> Any:
+    """By Chebyshev polynomials, lowest first (Clenshaw's recurrence)."""
+    ahead, current = np.zeros_like(x), np.zeros_like(x)
+    for c in coefficients[:0:-1]:
+        ahead, current = current, c + 2 * x * current - ahead
+    return coefficients[0] + x * current - ahead
 
 
 # -- error functions ----------------------------------------------------------------------------
@@ -136,10 +143,9 @@ def _ndtr(x: Array) -> Any:
 
 
 def _log_ndtr(x: Array) -> Any:
-    z = x / _SQRT2
-    low = np.minimum(z, 0)
-    left = np.log(_erfcx_positive(-low) / 2) - low * low
-    return np.where(x < -1, left, np.log1p(-_erfc(z) / 2))
+    low = np.minimum(x, 0)
+    left = np.log(_erfcx_positive(low / -_SQRT2) / 2) - low * low / 2
+    return np.where(x < -1, left, np.log1p(-_ndtr(-x)))
 
 
 def _ndtri(p: Array) -> Any:
@@ -334,8 +340,8 @@ def _bessel(order: int, scaled: bool) -> Callable[[Array], Any]:
         size = np.abs(x)
         small = np.minimum(size, 8)
         large = np.maximum(size, 8)
-        inner = chebval(small / 4 - 1, near) * small**order
-        out = np.where(size <= 8, inner, chebval(16 / large - 1, far) / np.sqrt(large))
+        inner = _chebyshev(small / 4 - 1, near) * small**order
+        out = np.where(size <= 8, inner, _chebyshev(16 / large - 1, far) / np.sqrt(large))
         if not scaled:
             out = out * np.exp(size)
         return np.copysign(out, x) if order else out

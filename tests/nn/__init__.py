@@ -1,0 +1,1 @@
+"""Modules and layers, compared with PyTorch's."""
