@@ -59,6 +59,15 @@ def test_solve_triangular(
     compare(torch, call, b, a)
 
 
+@pytest.mark.filterwarnings("ignore:.*triangular_solve is deprecated")
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("upper", [False, True])
+def test_triangular_solve(torch: ModuleType, upper: bool, transpose: bool) -> None:
+    for complex in (False, True):
+        a, b = numbers(2, 3, 3, complex=complex), numbers(2, 3, 1, complex=complex)
+        compare(torch, lambda ns, a, b: ns.triangular_solve(b, a, upper, transpose).solution, a, b)
+
+
 @matrices(SQUARE)
 def test_inverses_and_determinants(torch: ModuleType, a: Array) -> None:
     for call in (
@@ -149,6 +158,10 @@ def test_householder_product(torch: ModuleType, complex: bool) -> None:
         tau = numbers(2, count, complex=complex)
         compare(torch, lambda ns, a, tau: ns.linalg.householder_product(a, tau), a, tau)
     agree(lambda ns: ns.orgqr(*ns.geqrf(ns.tensor(a))), torch)
+    for left in (False, True):
+        for transpose in (False, True):
+            compare(torch, lambda ns, a, tau, c, o=(left, transpose): ns.ormqr(a, tau, c, *o),
+                    a, tau, numbers(2, 4, 4, complex=complex))  # fmt: skip
 
 
 # -- spectra ------------------------------------------------------------------------------------

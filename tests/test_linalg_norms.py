@@ -52,6 +52,10 @@ def test_matrix_norms(torch: ModuleType, order: Any, complex: bool) -> None:
             compare(torch, lambda ns, a, d=dim, k=keepdim: ns.linalg.matrix_norm(a, order, d, k), a)
     compare(torch, lambda ns, a: ns.linalg.norm(a, order, dim=(0, 2)), a)
     compare(torch, lambda ns, a: ns.linalg.norm(a[0], order), a)
+    if order == "fro":
+        compare(torch, lambda ns, a: ns.frobenius_norm(a, (0, 1), keepdim=True), a)
+    if order == "nuc":
+        compare(torch, lambda ns, a: ns.nuclear_norm(a, (0, 1)), a)
     # PyTorch's gradient of the others fails: it overwrites the inverse it has saved.
     differentiable = order in (2, -2, "nuc")
     run = compare if differentiable else lambda torch, call, a: agree(

@@ -462,6 +462,7 @@ class CustomOp(Op):
         self.upcast = False
         self.formula = ""
         self.doc = cls.__doc__ or ""
+        self.lays = None
         self.rules = {}
 
     def apply(self, *args: Any, **attrs: Any) -> Any:

@@ -127,7 +127,7 @@ class Walk:
         if self.useful is not None and not self.useful.get(seq, False):
             return
         if node.__class__ is Leaf:
-            if node.hooks is None and node.accumulated is None and self.targets is None:  # type: ignore[attr-defined]
+            if self.deposits_at_once(node):
                 self.deposit(node, value, owned)  # type: ignore[arg-type]
                 return
             count = 1
@@ -146,6 +146,38 @@ class Walk:
                 self.count(value.nbytes)
         else:
             self.add(sums, index, value, owned)
+
+    def arrive_part(self, node: Any, part: tuple[Any, TensorType], value: Any) -> None:
+        """Add a cotangent to a part of what the node's argument has got so far."""
+        where, whole = part
+        parent = node.parents[0]
+        index = 0 if node.indices is None else node.indices[0]
+        held = self.held_by(parent, index)
+        if held is not None:
+            held[where] += value
+            return
+        laid = pool.empty(whole.shape, whole.dtype.np)
+        laid.fill(0)
+        laid[where] = value
+        self.arrive(parent, index, laid, True)
+
+    def held_by(self, node: GraphNode, index: int) -> Any:
+        """The sum that has arrived at a node, if it may be added to in place."""
+        if node.__class__ is Leaf and self.deposits_at_once(node):
+            tensor = node.owner()  # type: ignore[attr-defined]
+            grad = None if tensor is None else tensor._grad
+            if grad is None or grad._view is not None or not isinstance(grad._value, np.ndarray):
+                return None
+            grad._storage.version += 1
+            return grad._value
+        sums = self.waiting.get(node.seq)
+        if sums is None or not sums.owned[index]:
+            return None
+        return sums.values[index]
+
+    def deposits_at_once(self, node: Any) -> bool:
+        """Whether a leaf takes each cotangent as it comes, instead of waiting for the sum."""
+        return node.hooks is None and node.accumulated is None and self.targets is None
 
     def count(self, nbytes: int) -> None:
         """Enter memory that waits in the ledger (or, negative, take it out)."""
@@ -209,6 +241,11 @@ class Walk:
                 self.run_with_care(sums)
                 continue
             plan = node.plan  # type: ignore[attr-defined]
+            if plan.lays is not None:
+                self.arrive_part(node, plan.lays, values[0])
+                if owned[0]:
+                    self.count(-values[0].nbytes)
+                continue
             if not plan.single:
                 self.fill_missing(node, values)
             saved = node.saved  # type: ignore[attr-defined]

@@ -20,6 +20,7 @@ from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.errors import GradientError
 from evergrad.memory import pool
 from evergrad.memory.ledger import LEDGER, WORTH_COUNTING
 
@@ -53,8 +54,8 @@ class Op:
     """
 
     __slots__ = (
-        "alias", "batch", "doc", "eval", "family", "formula", "jvp", "name", "outputs", "promote",
-        "random", "rules", "takes_out", "type", "upcast", "vjp",
+        "alias", "batch", "doc", "eval", "family", "formula", "jvp", "lays", "name", "outputs",
+        "promote", "random", "rules", "takes_out", "type", "upcast", "vjp",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +97,8 @@ class Op:
         self.upcast = upcast
         self.formula = formula
         self.doc = doc
+        # For a row that lays its argument into zeros: where, as a NumPy index, from the attributes.
+        self.lays: Callable[..., Any] | None = None
         self.rules: dict[Any, Rule] = {}
         TABLE[name] = self
 
@@ -165,7 +168,15 @@ class Rule:
     """An op on given types: what comes out, and how to get there."""
 
     __slots__ = (
-        "attrs", "casts", "differentiable", "operands", "op", "out_types", "plans", "run", "single",
+        "attrs",
+        "casts",
+        "differentiable",
+        "op",
+        "operands",
+        "out_types",
+        "plans",
+        "run",
+        "single",
         "types",
     )  # fmt: skip
 
@@ -330,11 +341,13 @@ class Plan:
     ``j`` of an op with ``n`` arguments. ``graph`` takes those values and then the cotangents.
     ``edges`` lists for each argument with a cotangent: its number, where :meth:`run` leaves the
     cotangent, and whether its memory is fresh, borrowed, or that of incoming cotangent ``k``, whose
-    owner it then inherits.
+    owner it then inherits. ``lays`` is set where the only cotangent is the incoming one laid into
+    zeros: the walk then adds it to that part of what has arrived, without making the zeros.
     """
 
     __slots__ = (
-        "_constants", "_program", "edges", "graph", "needs", "rule", "saves", "scratch", "single",
+        "_constants", "_program", "edges", "graph", "lays", "needs", "rule", "saves", "scratch",
+        "single",
     )  # fmt: skip
 
     def __init__(self, rule: Rule, needs: int) -> None:
@@ -349,6 +362,7 @@ class Plan:
         self.graph = Graph(
             [*(values[i] for i in self.saves), *cotangents], (), graph.equations, graph.outputs
         )
+        self.lays = _laid_part(self.graph)
         places = self._build_program()
         self.edges = tuple(
             (i, place, source)
@@ -425,6 +439,17 @@ class Plan:
             LEDGER.transient(self.scratch)
 
 
+def _laid_part(graph: Graph) -> tuple[Any, TensorType] | None:
+    """Where a graph lays its one argument into zeros, and the type of the whole, if that is all it
+    does."""
+    if len(graph.equations) != 1 or len(graph.inputs) != 1:
+        return None
+    (eqn,) = graph.equations
+    if eqn.op.lays is None or graph.outputs != eqn.outs:
+        return None
+    return eqn.op.lays(**eqn.attrs), eqn.outs[0].type
+
+
 def _call(
     rule: Rule, args: list[int], into: int | None
 ) -> tuple[Callable[..., Any], Any, int]:
@@ -497,6 +522,11 @@ def _trace_vjp(rule: Rule, needs: int) -> tuple[Graph, list[Var]]:
         wanted: list[Tensor | None] = []
         for i, (grad, type) in enumerate(zip(grads, rule.operands, strict=True)):
             wanted.append(grad if needs >> i & 1 else None)
+            if grad is None and needs >> i & 1:
+                raise GradientError(
+                    f"the derivative of {op.name} by argument {i} is not known; detach() that "
+                    "argument if it is to count as constant"
+                )
             if wanted[-1] is not None and not wanted[-1]._type.same(type):
                 raise AssertionError(
                     f"{op.name}: the cotangent of argument {i} is {wanted[-1]._type}, not {type}"

@@ -23,7 +23,7 @@ from evergrad.core import blas
 from evergrad.core.bind import bind
 from evergrad.core.families import bilinear
 from evergrad.core.op import Op
-from evergrad.core.shapes import Shape, TensorType, contiguous_strides, tensor_type
+from evergrad.core.shapes import Shape, TensorType, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.memory import pool
@@ -91,8 +91,6 @@ def _conv_eval(x: Any, w: Any, *, windows: Windows, groups: int) -> Any:
         by_group = x.reshape(samples, groups, channels // groups, extent)
         blas.matmul(weight, by_group, out=out.reshape(samples, *weight.shape[:2], extent))
         return out
-    if groups == channels > 1:
-        return _depthwise(x, w, windows, out)
     for block in _blocks(samples, channels, windows, x.itemsize):
         columns = _columns(x[block], windows, groups)
         part = out[block]
@@ -101,34 +99,6 @@ def _conv_eval(x: Any, w: Any, *, windows: Windows, groups: int) -> Any:
         else:
             rows = blas.matmul(weight, columns).reshape(w.shape[0], len(part), *windows.counts)
             part[...] = rows.swapaxes(0, 1)
-    return out
-
-
-def _depthwise(x: Any, w: Any, windows: Windows, out: Any) -> Any:
-    """Every channel by itself: its plane times each element of the window, shifted and added.
-
-    Planes are shifted as one long row. What wraps around stands where no window begins, and is
-    left out at the end.
-    """
-    channels = x.shape[1]
-    factors = w.reshape(channels, w.shape[0] // channels, *windows.kernel)
-    steps = contiguous_strides(windows.padded)
-    within = [d * step for d, step in zip(windows.dilation, steps, strict=True)]
-    length = math.prod(windows.padded) - sum(
-        (k - 1) * step for k, step in zip(windows.kernel, within, strict=True)
-    )
-    between = tuple(n * step * x.itemsize for n, step in zip(windows.stride, steps, strict=True))
-    for block in _blocks(len(x), channels, windows, x.itemsize):
-        planes = windows.pad(x[block]).reshape(-1, channels, 1, math.prod(windows.padded))
-        total = np.zeros((len(planes), *factors.shape[:2], length), x.dtype)
-        product = np.empty_like(total)
-        for offset in np.ndindex(windows.kernel):
-            shift = sum(k * step for k, step in zip(offset, within, strict=True))
-            factor = factors[(slice(None), slice(None), *offset, None)]
-            total += np.multiply(planes[..., shift : shift + length], factor, out=product)
-        shape = (*total.shape[:3], *windows.counts)
-        begins = np.lib.stride_tricks.as_strided(total, shape, (*total.strides[:3], *between))
-        out[block] = begins.reshape(out[block].shape)
     return out
 
 

@@ -140,6 +140,18 @@ def norm(
     return vector_norm(input, 2 if ord is None else ord, dims, keepdim, dtype=dtype)
 
 
+@expose(method=False, numpy_names=True)
+def frobenius_norm(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    """The Euclidean norm over one or two dimensions."""
+    return norm(input, None, dim, keepdim)
+
+
+@expose(method=False, numpy_names=True)
+def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:
+    """The sum of the singular values of the matrices in two dimensions."""
+    return matrix_norm(input, "nuc", dim, keepdim)
+
+
 @expose(method=False, into=LINALG)
 def cond(input: Tensor, p: Any = None) -> Tensor:
     """How much an error may grow when a system is solved: ``norm(A) * norm(A^-1)``."""

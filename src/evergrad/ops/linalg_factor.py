@@ -291,3 +291,15 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:
 def orgqr(input: Tensor, input2: Tensor) -> Tensor:
     """``linalg.householder_product`` under LAPACK's name."""
     return householder_product(input, input2)
+
+
+@expose()
+def ormqr(
+    input: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False
+) -> Tensor:
+    """``input3`` times the whole Q of a QR factorization in the form ``geqrf`` leaves it."""
+    rows, columns = input._type.shape[-2:]
+    filler = zeros((*input._type.shape[:-1], rows - columns), dtype=input.dtype)
+    q = householder_product(cat([input, filler], -1), input2)
+    q = adjoint(q) if transpose else q
+    return matmul(q, input3) if left else matmul(input3, q)

@@ -1,21 +1,19 @@
-"""Linear systems, inverses and determinants.
+"""Linear systems and inverses.
 
 At the edges: a singular matrix is an error for ``solve`` and ``inv``, and gives NaN in their forms
-with ``_ex`` and in the gradient of ``slogdet``; ``solve_triangular`` divides by the zero it finds.
-The gradient of ``det`` is exact for singular matrices too, its second derivatives are for others.
+with ``_ex``; ``solve_triangular`` divides by the zero it finds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from evergrad import return_types
 from evergrad.core import dtypes
-from evergrad.core.bind import bind, cast
+from evergrad.core.bind import bind
 from evergrad.core.families import batch_elementwise, opaque
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
@@ -23,7 +21,6 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops import linalg_kernels as kernels
 from evergrad.ops.contract import matmul
 from evergrad.ops.diagonals import tril, triu
-from evergrad.ops.elementwise import conj, log, where
 from evergrad.ops.linalg_base import (
     LINALG,
     adjoint,
@@ -34,9 +31,8 @@ from evergrad.ops.linalg_base import (
     complain,
     one_by_one,
 )
-from evergrad.ops.movement import expand, imag, movedim, reshape, sum_to_type, transpose
+from evergrad.ops.movement import clone, expand, movedim, reshape, sum_to_type, transpose
 from evergrad.ops.public import expose
-from evergrad.ops.reduce import sum as total
 
 # A batching rule for rows on stacks of matrices: one more leading dimension, which broadcasts.
 batch_stack = batch_elementwise
@@ -220,6 +216,17 @@ def solve_triangular(
     return substitute_right(B, input, is_upper=bool(upper), unit=bool(unitriangular))
 
 
+@expose(out=False)
+def triangular_solve(
+    input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False,
+    unitriangular: bool = False,
+) -> Any:  # fmt: skip
+    """``linalg.solve_triangular`` under its first name, and a copy of ``A``."""
+    turned, is_upper = (A.mT, not upper) if transpose else (A, upper)
+    x = solve_triangular(turned, input, upper=is_upper, unitriangular=unitriangular)
+    return return_types.triangular_solve(x, clone(A))
+
+
 # -- inverses -----------------------------------------------------------------------------------
 
 
@@ -299,136 +306,3 @@ def tensorsolve(input: Tensor, other: Tensor, dims: Any = None) -> Tensor:
     size = _tensor_halves("other.ndim", shape, other.ndim)
     x = solve(reshape(input, (size, size)), reshape(other, (size,)))
     return reshape(x, shape[other.ndim :])
-
-
-# -- determinants -------------------------------------------------------------------------------
-
-
-def _scalar_type(a: TensorType) -> TensorType:
-    return tensor_type(a.shape[:-2], a.dtype)
-
-
-def _spread_over_matrix(x: Tensor) -> Tensor:
-    return reshape(x, (*x._type.shape, 1, 1))
-
-
-def _det_vjp(g: Tensor, y: Tensor, a: Tensor) -> Tensor:
-    return _spread_over_matrix(g) * conj(cofactor(a))
-
-
-def _det_jvp(tangents: Any, y: Tensor, a: Tensor) -> Tensor:
-    return total(cofactor(a) * tangents[0], (-2, -1))
-
-
-DET = opaque("det", np.linalg.det, _scalar_type, _det_vjp, jvp=_det_jvp, batch=batch_stack,
-             doc="The determinant of each matrix.")  # fmt: skip
-
-
-def _products_of_others(s: Any) -> Any:
-    """For each number the product of all others along the last dimension."""
-    ones = np.ones_like(s[..., :1])
-    before = np.cumprod(np.concatenate([ones, s[..., :-1]], -1), -1)
-    after = np.cumprod(np.concatenate([ones, s[..., :0:-1]], -1), -1)[..., ::-1]
-    return before * after
-
-
-def _cofactor_eval(a: Any) -> Any:
-    if not np.isfinite(a).all():
-        return np.full(a.shape, np.nan, a.dtype)
-    if not a.shape[-1]:
-        return np.zeros_like(a)
-    u, s, vh = np.linalg.svd(a)
-    phase = np.linalg.det(u) * np.linalg.det(vh)
-    weights = _products_of_others(s) * phase[..., None]
-    return (np.conj(u) * weights[..., None, :]) @ np.conj(vh)
-
-
-def _cofactor_linear(g: Tensor, c: Tensor, a: Tensor) -> Tensor:
-    """The change of the cofactors for a change ``g`` of the matrix; symmetric in both."""
-    along = _spread_over_matrix(total(g * c, (-2, -1))) * c
-    across = matmul(c, matmul(transpose(g, -2, -1), c))
-    return (along - across) / _spread_over_matrix(bind(DET, a))
-
-
-COFACTOR = opaque(
-    "cofactor", _cofactor_eval, lambda a: a,
-    lambda g, c, a: conj(_cofactor_linear(conj(g), c, a)),
-    jvp=lambda tangents, c, a: _cofactor_linear(tangents[0], c, a),
-    batch=batch_stack, doc="The slope of the determinant by each element.",
-)  # fmt: skip
-
-
-def cofactor(A: Tensor) -> Tensor:
-    """The slope of the determinant by each element."""
-    return bind(COFACTOR, A)  # type: ignore[no-any-return]
-
-
-def _slogdet_type(a: TensorType) -> tuple[TensorType, TensorType]:
-    batch = a.shape[:-2]
-    return tensor_type(batch, a.dtype), tensor_type(batch, a.dtype.to_real())
-
-
-def _slogdet_eval(a: Any) -> tuple[Any, Any]:
-    sign, size = np.linalg.slogdet(a)
-    return np.asarray(sign), np.asarray(size)
-
-
-def _slogdet_vjp(g: Sequence[Tensor], out: Sequence[Tensor], a: Tensor) -> Tensor:
-    (for_sign, for_size), (sign, _) = g, out
-    weight = for_size
-    if a.dtype.is_complex:
-        turning = imag(conj(for_sign) * sign)
-        weight = cast(for_size, a.dtype) - cast(turning, a.dtype) * 1j
-    return _spread_over_matrix(weight) * adjoint(bind(INV, a, check=False))
-
-
-def _slogdet_jvp(tangents: Any, out: Sequence[Tensor], a: Tensor) -> Any:
-    from evergrad.ops.creation import zeros_like
-    from evergrad.ops.movement import real
-
-    inverse_turned = transpose(bind(INV, a, check=False), -2, -1)
-    change = total(inverse_turned * tangents[0], (-2, -1))
-    if not a.dtype.is_complex:
-        return zeros_like(out[0]), change
-    return out[0] * (cast(imag(change), a.dtype) * 1j), real(change)
-
-
-SLOGDET = opaque("slogdet", _slogdet_eval, _slogdet_type, _slogdet_vjp, jvp=_slogdet_jvp,
-                 batch=batch_stack, outputs=2,
-                 doc="Sign and logarithm of the size of each determinant.")  # fmt: skip
-
-
-@expose("det", method=False, into=LINALG)
-def _linalg_det(A: Tensor) -> Tensor:
-    """The determinant of each matrix."""
-    check_square("linalg.det", A)
-    return bind(DET, A)  # type: ignore[no-any-return]
-
-
-@expose()
-def det(input: Tensor) -> Tensor:
-    """The determinant of each matrix."""
-    return _linalg_det(input)
-
-
-@expose("slogdet", method=False, into=LINALG)
-def _linalg_slogdet(A: Tensor) -> Any:
-    """The sign of each determinant (a complex number of size 1) and the logarithm of its size."""
-    check_square("linalg.slogdet", A)
-    return return_types.linalg_slogdet(*bind(SLOGDET, A))
-
-
-@expose()
-def slogdet(input: Tensor) -> Any:
-    """The sign of each determinant (a complex number of size 1) and the logarithm of its size."""
-    return return_types.slogdet(*_linalg_slogdet(input))
-
-
-@expose(out=False)
-def logdet(input: Tensor) -> Tensor:
-    """The logarithm of each determinant; NaN where a real one is negative."""
-    check_square("logdet", input)
-    sign, size = bind(SLOGDET, input)
-    if input.dtype.is_complex:
-        return log(sign) + size  # type: ignore[no-any-return]
-    return where(sign == -1, math.nan, size)  # type: ignore[no-any-return]

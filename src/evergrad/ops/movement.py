@@ -393,6 +393,7 @@ PAD_SLICE = linear(
     lambda g, x, *, slices, shape: bind(SLICE, g, slices=slices),
     batch=_batch_pad_slice, doc="Zeros with the argument laid into a regular part: slice's transpose.",
 )  # fmt: skip
+PAD_SLICE.lays = lambda *, slices, shape: numpy_index(slices)
 
 
 def slice_dim(x: Tensor, dim: int, start: int, stop: int, step: int = 1) -> Tensor:

@@ -33,7 +33,7 @@ for _name in ("eq", "ne"):
     sample(_name, _named(_name), complex_normal(3), complex_normal(2, 1), label="complex")
     sample(_name, _named(_name), normal(3), 1j, label="real and complex")
 sample("eq", lambda ns, a: a == 1.0, _TIES, label="operator")
-sample("gt", lambda ns, a: 1 > a, normal(2, 3), label="reflected")  # noqa: SIM300
+sample("lt", lambda ns, a: 1 > a, normal(2, 3), label="reflected")  # noqa: SIM300
 sample("lt", lambda ns, a, b: a.clone().less_(b), normal(3), normal(3, seed=1), label="in place")
 
 # -- logic --------------------------------------------------------------------------------------

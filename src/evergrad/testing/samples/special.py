@@ -20,8 +20,8 @@ def _named(name: str) -> Callable[..., Any]:
 def _function(name: str, x: Array, edges: Array = _EDGES) -> None:
     call = _named(name)
     for inputs in (x, np.array(x.flat[0]), x[:0]):
-        sample(name, call, inputs, tolerance=1e-8)
-    sample(name, lambda ns, x: call(ns, x.detach()), edges, tolerance=1e-8, dtypes=(), smooth=False,
+        sample(name, call, inputs)
+    sample(name, lambda ns, x: call(ns, x.detach()), edges, dtypes=(), smooth=False,
            label="edges")  # fmt: skip
 
 
@@ -37,31 +37,32 @@ sample("erf", _named("erf"), np.array([3.0, -4.0, 5.5, 1e-8, 1.0]), label="far a
 sample("sinc", _named("sinc"), np.array([0.0, 1.0, 2.0]), torch=False, reference=np.sinc, dtypes=(),
        label="at zero")  # fmt: skip
 sample("i1", _named("i1"), np.array([0.0, 8.0, 12.0, -20.0]), dtypes=(), label="at zero and far")
-sample("lgamma", _named("lgamma"), np.array([-0.3, -1.7, -2.2]), tolerance=1e-8, dtypes=(),
+sample("lgamma", _named("lgamma"), np.array([-0.3, -1.7, -2.2]), dtypes=(),
        label="negative")  # fmt: skip
 sample("logit", lambda ns, x: ns.logit(x, eps=0.2), between(0.02, 0.98, 6), dtypes=(), label="eps")
 
 for _order in (1, 2, 3):
-    sample("polygamma", lambda ns, x, n: ns.polygamma(n, x), positive(2, 3), _order, tolerance=1e-8,
+    # PyTorch has nine digits of the first order, from an asymptotic series that it begins early.
+    sample("polygamma", lambda ns, x, n: ns.polygamma(n, x), positive(2, 3), _order, tolerance=1e-9,
            label=f"order {_order}")  # fmt: skip
-sample("polygamma", lambda ns, x: x.polygamma(2), np.array([5.5, 20.0]), tolerance=1e-8, dtypes=())
-sample("digamma", lambda ns, x: ns.polygamma(0, x), positive(3), tolerance=1e-8, label="order 0")
-sample("lgamma", lambda ns, x: ns.mvlgamma(x, 3), positive(3, low=2.0), tolerance=1e-8, dtypes=(),
+sample("polygamma", lambda ns, x: x.polygamma(2), np.array([5.5, 20.0]), dtypes=())
+sample("digamma", lambda ns, x: ns.polygamma(0, x), positive(3), label="order 0")
+sample("lgamma", lambda ns, x: ns.mvlgamma(x, 3), positive(3, low=2.0), dtypes=(),
        label="of dimension 3")  # fmt: skip
 
-sample("zeta", lambda ns, q: ns.special.zeta(2.5, q), positive(2, 3), tolerance=1e-8, dtypes=())
+sample("zeta", lambda ns, q: ns.special.zeta(2.5, q), positive(2, 3), dtypes=())
 sample("zeta", lambda ns, q: ns.special.zeta(ns.tensor([[1.5], [3.0]], dtype=q.dtype), q),
-       positive(3), tolerance=1e-8, dtypes=(), label="broadcast")  # fmt: skip
+       positive(3), dtypes=(), label="broadcast")  # fmt: skip
 sample("zeta", lambda ns, s, q: ns.special.zeta(s.detach(), q.detach()),
        np.array([1.0, 0.5, 2.0, 3.0, 2.5, nan]), np.array([2.0, 2.0, -1.0, -1.5, -1.5, 1.0]),
-       label="edges", dtypes=(), smooth=False, tolerance=1e-8)  # fmt: skip
+       label="edges", dtypes=(), smooth=False)  # fmt: skip
 for _name in ("igamma", "igammac"):
     sample(_name, lambda ns, x, name=_name: getattr(ns, name)(ns.tensor(1.7, dtype=x.dtype), x),
-           positive(2, 3) * 2, tolerance=1e-8, dtypes=())  # fmt: skip
+           positive(2, 3) * 2, dtypes=())  # fmt: skip
     sample(_name, lambda ns, a, x, name=_name: getattr(ns, name)(a.detach(), x.detach()),
            np.array([0.0, 0.0, 1.0, -1.0, inf, 1.0, inf, 50.0]),
            np.array([0.0, 1.0, 0.0, 1.0, 1.0, inf, inf, 70.0]), smooth=False, label="edges",
-           dtypes=(), tolerance=1e-8)  # fmt: skip
+           dtypes=())  # fmt: skip
 sample("xlog1py", lambda ns, a, b: ns.special.xlog1py(a, b), normal(2, 3), positive(3))
 sample("xlog1py", lambda ns, a, b: ns.special.xlog1py(a, b), np.zeros(4),
        np.array([-1.0, -2.0, nan, inf]), smooth=False, label="zero times")  # fmt: skip

@@ -1,0 +1,627 @@
+"""Function transforms, alone and in every pair, against PyTorch's."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from twins import agree, assert_same, fixed, leaf, plain, refuse
+
+import evergrad as eg
+from evergrad.core.tree import tree_leaves
+from evergrad.utils.checkpoint import checkpoint
+
+V = [0.3, -0.8, 1.2]
+M = [[0.5, -1.0, 0.2], [1.5, 0.3, -0.7], [0.1, 0.9, 0.4]]
+
+
+def vector(ns: Any) -> Any:
+    return fixed(ns, V)
+
+
+def matrix(ns: Any) -> Any:
+    return fixed(ns, M)
+
+
+# -- pairs --------------------------------------------------------------------------------------
+# Each transform makes a function of one vector, giving one vector, of another such function.
+
+Function = Callable[[Any], Any]
+TRANSFORMS: dict[str, Callable[[Any, Function], Function]] = {
+    "grad": lambda ns, f: ns.func.grad(lambda x: (f(x) * ns.arange(1.0, 4.0).to(x)).sum()),
+    "value_and_grad": lambda ns, f: lambda x: (lambda gv: gv[0] * gv[1])(
+        ns.func.grad_and_value(lambda x: f(x).sum())(x)
+    ),
+    "vjp": lambda ns, f: lambda x: ns.func.vjp(f, x)[1](x.cos())[0],
+    "jvp": lambda ns, f: lambda x: ns.func.jvp(f, (x,), (x.cos(),))[1],
+    "linearize": lambda ns, f: lambda x: ns.func.linearize(f, x)[1](x.sin()),
+    "vmap": lambda ns, f: lambda x: ns.func.vmap(lambda s: f(x * s).sum())(x),
+    "jacrev": lambda ns, f: lambda x: ns.func.jacrev(f)(x) @ x,
+    "jacfwd": lambda ns, f: lambda x: x @ ns.func.jacfwd(f)(x),
+    "hessian": lambda ns, f: lambda x: ns.func.hessian(lambda x: f(x).sum())(x).sum(0),
+}
+
+
+def base(x: Any) -> Any:
+    """Smooth, and no derivative of it vanishes."""
+    return (x * x.flip(0)).sin() + x.exp() * x[1]
+
+
+@pytest.mark.parametrize(
+    "outer,inner",
+    [p for p in itertools.product(TRANSFORMS, TRANSFORMS) if p != ("hessian", "hessian")],
+)
+def test_every_pair(outer: str, inner: str, torch: ModuleType) -> None:
+    def program(ns: Any) -> Any:
+        return TRANSFORMS[outer](ns, TRANSFORMS[inner](ns, base))(vector(ns))
+
+    out = agree(program, torch, tolerance=1e-7)
+    assert not out.requires_grad, "the graph inside stays inside"
+
+
+TRIPLES = [
+    ("grad", "vmap", "jvp"), ("vmap", "jvp", "grad"), ("jvp", "grad", "vmap"),
+    ("jacfwd", "vmap", "grad"), ("jacrev", "jacfwd", "jacrev"), ("vmap", "vmap", "grad"),
+    ("grad", "grad", "grad"), ("jvp", "jvp", "jvp"), ("vjp", "jvp", "vmap"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("names", TRIPLES, ids="-".join)
+def test_some_triples(names: tuple[str, ...], torch: ModuleType) -> None:
+    def program(ns: Any) -> Any:
+        function = base
+        for name in reversed(names):
+            function = TRANSFORMS[name](ns, function)
+        return function(vector(ns))
+
+    agree(program, torch, tolerance=1e-7)
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_backward_through_a_transform(name: str, torch: ModuleType) -> None:
+    """The result depends on a leaf of the outside, through its argument and a closure."""
+
+    def program(ns: Any) -> Any:
+        x, w = leaf(ns, V), leaf(ns, [1.5, 0.5, -1.0])
+        out = TRANSFORMS[name](ns, lambda x: base(x) * w)(x)
+        return out, ns.autograd.grad((out * out).sum(), [x, w])
+
+    agree(program, torch, tolerance=1e-8)
+
+
+def test_forward_over_reverse_is_reverse_over_reverse() -> None:
+    def value(x: Any) -> Any:
+        return (base(x) ** 2).sum()
+
+    x, direction = vector(eg), fixed(eg, [1.0, -2.0, 0.5])
+    _, forward = eg.func.jvp(eg.func.grad(value), (x,), (direction,))
+    reverse = eg.func.grad(lambda x: (eg.func.grad(value)(x) * direction).sum())(x)
+    backward = eg.func.grad(lambda x: eg.func.jvp(value, (x,), (direction,))[1])(x)
+    (whole,) = eg.func.vjp(eg.func.grad(value), x)[1](direction)
+    for found in (reverse, backward, whole, eg.func.hessian(value)(x) @ direction):
+        assert_same(plain(found), plain(forward))
+
+
+def test_jacobians_agree_with_finite_differences() -> None:
+    x = np.array(V)
+    step = 1e-6
+    columns = [
+        (base(fixed(eg, x + d)) - base(fixed(eg, x - d))).numpy() / (2 * step)
+        for d in np.eye(3) * step
+    ]
+    expected = np.stack(columns, axis=1)
+    for transform in (eg.func.jacrev, eg.func.jacfwd):
+        np.testing.assert_allclose(transform(base)(vector(eg)).numpy(), expected, atol=1e-7)
+
+
+# -- grad, vjp ----------------------------------------------------------------------------------
+
+GRAD = {
+    "one argument": lambda ns: ns.func.grad(lambda x, y: (x * y).sum())(vector(ns), vector(ns) * 2),
+    "another": lambda ns: ns.func.grad(lambda x, y: (x * y).sum(), 1)(vector(ns), vector(ns) * 2),
+    "from the back": lambda ns: ns.func.grad(lambda x, y: (x * y).sum(), -1)(
+        vector(ns), vector(ns) * 2
+    ),
+    "several": lambda ns: ns.func.grad(lambda x, y: (x * y).sum(), (1, 0))(
+        vector(ns), vector(ns) * 2
+    ),
+    "a tuple of one": lambda ns: ns.func.grad(lambda x: (x * x).sum(), (0,))(vector(ns)),
+    "a dict": lambda ns: ns.func.grad(lambda p: (p["w"] * p["b"][0]).sum())(
+        {"w": vector(ns), "b": [matrix(ns), vector(ns)]}
+    ),
+    "with aux": lambda ns: ns.func.grad(lambda x: ((x * x).sum(), {"out": x * 3}), has_aux=True)(
+        vector(ns)
+    ),
+    "value too": lambda ns: ns.func.grad_and_value(lambda x: (x * x).sum())(vector(ns)),
+    "value and aux": lambda ns: ns.func.grad_and_value(
+        lambda x: ((x * x).sum(), x.exp()), has_aux=True
+    )(vector(ns)),
+    "keywords": lambda ns: ns.func.grad(lambda x, *, scale: (x * scale).sum())(
+        vector(ns), scale=4.0
+    ),
+    "unused argument": lambda ns: ns.func.grad(lambda x, y: (x * x).sum(), (0, 1))(
+        vector(ns), matrix(ns)
+    ),
+    "constant function": lambda ns: ns.func.grad(lambda x: vector(ns).sum())(vector(ns)),
+    "identity": lambda ns: ns.func.grad(lambda x: x)(fixed(ns, 3.0)),
+    "vjp": lambda ns: (lambda out, pull: (out, pull(out)))(*ns.func.vjp(base, vector(ns))),
+    "vjp of several": lambda ns: (
+        lambda out, pull: (out, pull((vector(ns), fixed(ns, 2.0))))
+    )(*ns.func.vjp(lambda x, y: (x * y, (x + y).sum()), vector(ns), vector(ns) * 2)),
+    "vjp of a dict": lambda ns: (
+        lambda out, pull: (out, pull({"a": vector(ns), "b": vector(ns)}))
+    )(*ns.func.vjp(lambda x: {"a": x * x, "b": x.sin()}, vector(ns))),
+    "vjp with aux": lambda ns: (lambda out, pull, aux: (out, pull(out), aux))(
+        *ns.func.vjp(lambda x: (x * x, x.exp()), vector(ns), has_aux=True)
+    ),
+    "vjp twice": lambda ns: (lambda out, pull: (pull(out), pull(out * 2)))(
+        *ns.func.vjp(base, vector(ns))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GRAD)
+def test_reverse_mode(name: str, torch: ModuleType) -> None:
+    agree(GRAD[name], torch)
+
+
+def test_value_and_grad() -> None:
+    x = vector(eg)
+    value, grads = eg.func.value_and_grad(lambda x, y: (x * y).sum(), argnums=(0, 1))(x, x * 2)
+    assert_same(plain((value, grads)), plain(((x * x * 2).sum(), (x * 2, x))))
+    (value, aux), grad = eg.func.value_and_grad(lambda x: ((x * x).sum(), "aux"), has_aux=True)(x)
+    assert aux == "aux"
+    assert_same(plain(grad), plain(x * 2))
+
+
+WRONG = {
+    "several numbers": lambda ns: ns.func.grad(lambda x: x * 2)(vector(ns)),
+    "no tensor": lambda ns: ns.func.grad(lambda x: 3.0)(vector(ns)),
+    "no such argument": lambda ns: ns.func.grad(lambda x: x.sum(), 1)(vector(ns)),
+    "integers": lambda ns: ns.func.grad(lambda x: x.sum() * 1.0)(ns.tensor([1, 2])),
+    "aux missing": lambda ns: ns.func.grad(lambda x: x.sum(), has_aux=True)(vector(ns)),
+    "cotangents of another form": lambda ns: ns.func.vjp(lambda x: (x, x), vector(ns))[1](
+        vector(ns)
+    ),
+    "a leaf written in place": lambda ns: ns.func.grad(lambda x: x.mul_(2).sum())(vector(ns)),
+    "tangents of another shape": lambda ns: ns.func.jvp(base, (vector(ns),), (matrix(ns),)),
+    "tangents of another form": lambda ns: ns.func.jvp(base, (vector(ns),), ()),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_pytorch_refuses_is_refused(name: str, torch: ModuleType) -> None:
+    if name == "a leaf written in place":  # PyTorch lets it write past the transform
+        with pytest.raises(RuntimeError, match="leaf"):
+            WRONG[name](eg)
+    else:
+        refuse(WRONG[name], torch)
+
+
+def test_gradients_do_not_accumulate_anywhere() -> None:
+    x = leaf(eg, V)
+    eg.func.grad(lambda x: (x * x).sum())(x)
+    eg.func.jacrev(base)(x)
+    assert x.grad is None
+
+
+# -- forward mode -------------------------------------------------------------------------------
+
+FORWARD = {
+    "one": lambda ns: ns.func.jvp(base, (vector(ns),), (vector(ns) * 2,)),
+    "several": lambda ns: ns.func.jvp(
+        lambda x, y: (x * y, x.sum() + y.sum()), (vector(ns), vector(ns) * 2),
+        (vector(ns), vector(ns) * 3),
+    ),
+    "trees": lambda ns: ns.func.jvp(
+        lambda p: {"out": p[0] * p[1]["w"]}, ([vector(ns), {"w": vector(ns) * 2}],),
+        ([vector(ns), {"w": vector(ns)}],),
+    ),
+    "with aux": lambda ns: ns.func.jvp(
+        lambda x: (x * x, x.exp()), (vector(ns),), (vector(ns),), has_aux=True
+    ),
+    "constant": lambda ns: ns.func.jvp(lambda x: vector(ns) * 2, (vector(ns),), (vector(ns),)),
+    "identity": lambda ns: ns.func.jvp(lambda x: x, (vector(ns),), (vector(ns) * 2,)),
+    "detached part": lambda ns: ns.func.jvp(
+        lambda x: x * x.detach(), (vector(ns),), (vector(ns) * 2,)
+    ),
+    "integer part": lambda ns: ns.func.jvp(
+        lambda x: x * x.argmax(), (vector(ns),), (vector(ns) * 2,)
+    ),
+    "views and writes": lambda ns: ns.func.jvp(
+        lambda x: (lambda y: (y[1:].mul_(x[0]), y * y)[1])(x * 3), (vector(ns),), (vector(ns),)
+    ),
+    "linearize": lambda ns: (lambda out, push: (out, push(vector(ns) * 2), push(vector(ns) * 3)))(
+        *ns.func.linearize(base, vector(ns))
+    ),
+    "linearize several": lambda ns: (
+        lambda out, push: (out, push(vector(ns) * 2, vector(ns) * 3))
+    )(*ns.func.linearize(lambda x, y: (x * y, x.sin()), vector(ns), vector(ns) * 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_forward_mode(name: str, torch: ModuleType) -> None:
+    agree(FORWARD[name], torch)
+
+
+def test_linearize_computes_what_it_can_once() -> None:
+    calls: list[int] = []
+
+    def function(x: Any) -> Any:
+        calls.append(1)
+        return x.exp() * x
+
+    _, push = eg.func.linearize(function, vector(eg))
+    push(vector(eg))
+    push(vector(eg))
+    assert len(calls) == 1
+
+
+# -- jacobians ----------------------------------------------------------------------------------
+
+
+def several(x: Any, y: Any) -> Any:
+    return {"a": x.reshape(-1, 1) * y[:2], "b": (x.sum() * y).sin()}
+
+
+@pytest.mark.parametrize("transform", ["jacrev", "jacfwd"])
+@pytest.mark.parametrize("argnums", [0, 1, (0,), (1, 0)])
+def test_jacobians_of_trees(transform: str, argnums: Any, torch: ModuleType) -> None:
+    def program(ns: Any) -> Any:
+        return getattr(ns.func, transform)(several, argnums)(vector(ns), matrix(ns)[0])
+
+    agree(program, torch)
+
+
+JACOBIANS = {
+    "of a number": lambda ns, jac: jac(lambda x: (x * x).sum())(vector(ns)),
+    "by a number": lambda ns, jac: jac(lambda x: x * vector(ns))(fixed(ns, 2.0)),
+    "of a matrix": lambda ns, jac: jac(lambda x: x @ x)(matrix(ns)),
+    "by a dict": lambda ns, jac: jac(lambda p: p["x"] * p["y"])(
+        {"x": vector(ns), "y": vector(ns) * 2}
+    ),
+    "with aux": lambda ns, jac: jac(lambda x: (x * x, x.exp()), has_aux=True)(vector(ns)),
+    "constant": lambda ns, jac: jac(lambda x: vector(ns))(vector(ns)),
+    "tuple results": lambda ns, jac: jac(lambda x: (x, (x.sin(), x[0])))(vector(ns)),
+}
+
+
+@pytest.mark.parametrize("transform", ["jacrev", "jacfwd"])
+@pytest.mark.parametrize("name", JACOBIANS)
+def test_jacobians(transform: str, name: str, torch: ModuleType) -> None:
+    agree(lambda ns: JACOBIANS[name](ns, getattr(ns.func, transform)), torch)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2, 3, 100])
+def test_jacrev_in_chunks(chunk_size: int, torch: ModuleType) -> None:
+    agree(lambda ns: ns.func.jacrev(base, chunk_size=chunk_size)(vector(ns)), torch)
+
+
+def test_hessian_of_several_arguments(torch: ModuleType) -> None:
+    agree(
+        lambda ns: ns.func.hessian(lambda x, y: (x * y).sin().sum() * x[0], argnums=(0, 1))(
+            vector(ns), vector(ns) * 2
+        ),
+        torch,
+    )
+
+
+# -- vmap ---------------------------------------------------------------------------------------
+
+
+def batch(ns: Any) -> Any:
+    return ns.arange(24.0, dtype=ns.float64).reshape(2, 3, 4) / 7
+
+
+VMAP = {
+    "first dimension": lambda ns: ns.vmap(lambda x: x.sin().sum(0))(batch(ns)),
+    "last dimension": lambda ns: ns.vmap(lambda x: x.cumsum(0), in_dims=-1)(batch(ns)),
+    "out at the end": lambda ns: ns.vmap(lambda x: x * 2, in_dims=1, out_dims=-1)(batch(ns)),
+    "two batched": lambda ns: ns.vmap(lambda x, y: x @ y, in_dims=(0, 2))(
+        batch(ns), batch(ns).permute(2, 1, 0)
+    ),
+    "one batched": lambda ns: ns.vmap(lambda x, y: x * y, in_dims=(0, None))(
+        batch(ns), batch(ns)[0, 0]
+    ),
+    "captured": lambda ns: (lambda w: ns.vmap(lambda x: x @ w)(batch(ns)))(batch(ns)[0].t()),
+    "containers": lambda ns: ns.vmap(
+        lambda d, t: {"s": d["a"] + t[0], "p": (t[1] * d["b"], d["a"])},
+        in_dims=({"a": 0, "b": None}, (1, 0)), out_dims=0,
+    )({"a": batch(ns)[0], "b": fixed(ns, 3.0)}, (batch(ns)[0].t(), batch(ns)[0])),
+    "several out dims": lambda ns: ns.vmap(
+        lambda x: (x, x.sum(), x * 2), out_dims=(1, 0, 2)
+    )(batch(ns)),
+    "nothing batched comes out": lambda ns: ns.vmap(
+        lambda x: (x, fixed(ns, [1.0, 2.0])), out_dims=(0, None)
+    )(batch(ns)[0]),
+    "constant repeated": lambda ns: ns.vmap(lambda x: fixed(ns, [1.0, 2.0]))(batch(ns)[0]),
+    "nested": lambda ns: ns.vmap(ns.vmap(lambda x, y: x * y, in_dims=(0, None)), in_dims=(0, 0))(
+        batch(ns), batch(ns)[:, 0, 0]
+    ),
+    "nested over different dims": lambda ns: ns.vmap(
+        ns.vmap(lambda x, y: (x * y).sum(), in_dims=(None, 0)), in_dims=(0, None)
+    )(batch(ns)[0], batch(ns)[1]),
+    "reductions": lambda ns: ns.vmap(
+        lambda x: (x.sum(), x.mean(0), x.prod(1), x.amax(-1), x.logsumexp(0), x.var())
+    )(batch(ns)),
+    "choosing": lambda ns: ns.vmap(lambda x: ns.where(x > 1, x, -x).clamp(-2, 2))(batch(ns)),
+    "shapes": lambda ns: ns.vmap(
+        lambda x: (x.reshape(-1), x.t(), x.unsqueeze(0), x[1:, ::2], x.expand(2, 3, 4), x.flip(0))
+    )(batch(ns)),
+    "indexing": lambda ns: ns.vmap(lambda x, i: x[i], in_dims=(0, 0))(
+        batch(ns), ns.tensor([2, 0])
+    ),
+    "gathering": lambda ns: ns.vmap(lambda x, i: x.gather(0, i))(
+        batch(ns)[0], ns.tensor([[0, 1, 1, 3], [1, 0, 2, 0], [3, 3, 3, 3]])
+    ),
+    "joining": lambda ns: ns.vmap(lambda x: ns.cat([x, x * 2]).sum(0))(batch(ns)),
+    "sorting": lambda ns: ns.vmap(lambda x: x.cos().sort(0)[0])(batch(ns)),
+    "dtypes": lambda ns: ns.vmap(lambda x: (x > 1).long() + x.int())(batch(ns)),
+    "writes inside": lambda ns: ns.vmap(
+        lambda x: (lambda y: (y[0].add_(x[1]), y.mul_(2))[1])(x * 1)
+    )(batch(ns)),
+    "writes to a fresh buffer": lambda ns: ns.vmap(
+        lambda x: ns.zeros_like(x).copy_(x * 3)
+    )(batch(ns)),
+    "a write to the argument": lambda ns: (
+        lambda x: (ns.vmap(lambda x: x.add_(1))(x), x)
+    )(batch(ns)),
+    "no examples": lambda ns: ns.vmap(lambda x: (x * 2).sum(0))(batch(ns)[:0]),
+    "0-d examples": lambda ns: ns.vmap(lambda x: x * x)(batch(ns)[0, 0]),
+    "keywords": lambda ns: ns.vmap(lambda x, *, scale: x * scale)(batch(ns), scale=3.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VMAP)
+def test_vmap(name: str, torch: ModuleType) -> None:
+    agree(VMAP[name], torch)
+
+
+@pytest.mark.parametrize("name", [n for n in VMAP if n not in ("no examples",)])
+def test_vmap_in_chunks(name: str, torch: ModuleType) -> None:
+    if name in ("a write to the argument", "nothing batched comes out"):
+        pytest.skip("the chunks are copies")
+
+    def in_chunks(ns: Any) -> Any:
+        class Chunked:
+            """A namespace whose vmap goes two examples at a time."""
+
+            def __getattr__(self, attribute: str) -> Any:
+                return getattr(ns, attribute)
+
+            def vmap(self, *args: Any, **kwargs: Any) -> Any:
+                return ns.vmap(*args, **kwargs, chunk_size=2)
+
+        return VMAP[name](Chunked())
+
+    assert_same(plain(in_chunks(eg)), plain(VMAP[name](eg)))
+
+
+VMAP_WRONG = {
+    "sizes": lambda ns: ns.vmap(lambda x, y: x)(batch(ns), batch(ns)[0]),
+    "nothing to map over": lambda ns: ns.vmap(lambda x: x, in_dims=None)(batch(ns)),
+    "no such dimension": lambda ns: ns.vmap(lambda x: x, in_dims=5)(batch(ns)),
+    "a number": lambda ns: ns.vmap(lambda x, y: x)(batch(ns), 3),
+    "in_dims of another form": lambda ns: ns.vmap(lambda x: x, in_dims=(0, 0))(batch(ns)),
+    "out_dims of another form": lambda ns: ns.vmap(lambda x: x, out_dims=(0, 0))(batch(ns)),
+    "result is no tensor": lambda ns: ns.vmap(lambda x: 3)(batch(ns)),
+    "batched where none is wanted": lambda ns: ns.vmap(lambda x: x, out_dims=None)(batch(ns)),
+    "a number asked for": lambda ns: ns.vmap(lambda x: x * x.sum().item())(batch(ns)),
+    "control flow": lambda ns: ns.vmap(lambda x: x if x.sum() > 0 else -x)(batch(ns)),
+    "chunks of nothing": lambda ns: ns.vmap(lambda x: x, chunk_size=0)(batch(ns)),
+    "randomness": lambda ns: ns.vmap(lambda x: x, randomness="sometimes")(batch(ns)),
+    "random by default": lambda ns: ns.vmap(lambda x: x + ns.rand(4))(batch(ns)),
+    "batched into unbatched": lambda ns: (lambda y: ns.vmap(lambda x: y.add_(x.sum()))(batch(ns)))(
+        fixed(ns, 0.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VMAP_WRONG)
+def test_what_vmap_refuses(name: str, torch: ModuleType) -> None:
+    refuse(VMAP_WRONG[name], torch)
+
+
+def test_randomness_different() -> None:
+    out = eg.vmap(lambda x: x * 0 + eg.rand(4), randomness="different")(eg.zeros(3, 4))
+    assert len({tuple(row) for row in out.tolist()}) == 3
+
+
+def test_randomness_same() -> None:
+    out = eg.vmap(lambda x: x * 0 + eg.rand(4), randomness="same")(eg.zeros(3, 4))
+    assert len({tuple(row) for row in out.tolist()}) == 1
+    assert len(set(out[0].tolist())) == 4
+
+
+def test_randomness_same_of_batched_arguments(torch: ModuleType) -> None:
+    """One draw cannot serve examples that have their own probabilities."""
+    probabilities = [[0.1, 0.9], [0.5, 0.5]]
+    refuse(
+        lambda ns: ns.vmap(ns.bernoulli, randomness="same")(ns.tensor(probabilities)), torch
+    )
+    out = eg.vmap(eg.bernoulli, randomness="different")(eg.tensor([[0.0, 1.0]] * 3))
+    assert out.tolist() == [[0.0, 1.0]] * 3
+
+
+def test_randomness_inside_transforms(torch: ModuleType) -> None:
+    x = eg.ones(3, 2)
+
+    def noisy(x: Any) -> Any:
+        return (x * eg.rand(2)).sum()
+
+    grads = eg.vmap(eg.func.grad(noisy), randomness="different")(x)
+    assert len({tuple(row) for row in grads.tolist()}) == 3
+    grads = eg.vmap(eg.func.grad(noisy), randomness="same")(x)
+    assert len({tuple(row) for row in grads.tolist()}) == 1
+
+
+# -- with the rest of the engine ----------------------------------------------------------------
+
+INSIDE: dict[str, Callable[[Any, Any], Any]] = {}
+
+
+def inside(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    INSIDE[function.__name__] = function
+    return function
+
+
+@inside
+def part_without_gradients(ns: Any, x: Any) -> Any:
+    with ns.no_grad():
+        scale = x.exp()
+    return x * scale
+
+
+@inside
+def detached_part(ns: Any, x: Any) -> Any:
+    return x * x.detach().exp()
+
+
+@inside
+def gradients_on_again(ns: Any, x: Any) -> Any:
+    with ns.no_grad(), ns.enable_grad():
+        return x.exp() * x
+
+
+@inside
+def gradient_of_a_closure(ns: Any, x: Any) -> Any:
+    return x * ns.func.grad(lambda y: (y**3 * x).sum())(x)
+
+
+REVERSE = ["grad", "vjp", "vmap", "jacrev"]
+
+
+@pytest.mark.parametrize("name", REVERSE)
+@pytest.mark.parametrize("function", INSIDE)
+def test_modes_inside(function: str, name: str, torch: ModuleType) -> None:
+    def program(ns: Any) -> Any:
+        x = leaf(ns, V)
+        out = TRANSFORMS[name](ns, lambda x: INSIDE[function](ns, x))(x)
+        return out, ns.autograd.grad(out.sum(), x)
+
+    agree(program, torch)
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_modes_outside(name: str, torch: ModuleType) -> None:
+    def program(ns: Any) -> Any:
+        with ns.no_grad():
+            out = TRANSFORMS[name](ns, base)(leaf(ns, V))
+        return out, out.requires_grad
+
+    agree(program, torch)
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_hooks_inside(name: str) -> None:
+    seen: list[Any] = []
+
+    def hooked(x: Any) -> Any:
+        y = x * x
+        if y.requires_grad:
+            y.register_hook(lambda g: seen.append(tuple(g.shape)) or g * 1)
+        return y.sin()
+
+    expected = TRANSFORMS[name](eg, lambda x: (x * x).sin())(vector(eg))
+    assert_same(plain(TRANSFORMS[name](eg, hooked)(vector(eg))), plain(expected))
+    if name in ("grad", "vjp", "jacrev"):
+        assert seen
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_checkpoints_inside(name: str) -> None:
+    def parts(x: Any) -> Any:
+        return checkpoint(base, checkpoint(base, x))
+
+    expected = TRANSFORMS[name](eg, lambda x: base(base(x)))(vector(eg))
+    assert_same(plain(TRANSFORMS[name](eg, parts)(vector(eg))), plain(expected), 1e-8)
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_backward_inside(name: str) -> None:
+    """``.backward()`` of a private leaf, in a function that is transformed."""
+
+    def penalised(x: Any) -> Any:
+        y = x.detach().requires_grad_()
+        (y**3).sum().backward()
+        return x * y.grad
+
+    x = vector(eg)
+    expected = TRANSFORMS[name](eg, lambda x: x * 3 * x.detach() ** 2)(x)
+    if name in ("jvp", "linearize", "jacfwd", "hessian"):
+        pytest.skip("forward mode passes through the detached copy: PyTorch says the same")
+    assert_same(plain(TRANSFORMS[name](eg, penalised)(x)), plain(expected))
+
+
+def test_private_leaves_stay_private() -> None:
+    c = vector(eg)
+    out = eg.vmap(lambda t: eg.func.grad(lambda c: (c * c * t).sum())(c))(eg.ones(2, 3))
+    assert not out.requires_grad
+    assert_same(plain(out[0]), plain((2 * c)))
+
+
+# -- modules ------------------------------------------------------------------------------------
+
+
+class Affine:
+    """The least a module needs to be called with other parameters."""
+
+    def __init__(self, w: Any, b: Any) -> None:
+        self._parameters = {"w": w, "b": b}
+        self._buffers: dict[str, Any] = {}
+
+    def named_parameters(self, remove_duplicate: bool = True) -> Any:
+        return list(self._parameters.items())
+
+    def named_buffers(self, remove_duplicate: bool = True) -> Any:
+        return list(self._buffers.items())
+
+    def __call__(self, x: Any, scale: float = 1.0) -> Any:
+        return (x @ self._parameters["w"] + self._parameters["b"]) * scale
+
+
+def test_functional_call_leaves_the_module_alone() -> None:
+    w, b = leaf(eg, M), leaf(eg, V)
+    module = Affine(w, b)
+    x = vector(eg)
+    out = eg.func.functional_call(module, {"w": w.detach() * 2}, (x,), {"scale": 3.0})
+    assert_same(plain(out), plain((x @ (w * 2) + b) * 3))
+    assert module._parameters == {"w": w, "b": b}
+    with pytest.raises(KeyError, match="nothing"):
+        eg.func.functional_call(module, {"w": w * 2, "nothing": w}, (x,))
+    assert module._parameters == {"w": w, "b": b}
+    with pytest.raises(RuntimeError, match="Missing keys"):
+        eg.func.functional_call(module, {"w": w}, (x,), strict=True)
+
+
+def test_gradients_and_ensembles_of_modules() -> None:
+    models = [Affine(leaf(eg, M) * k, leaf(eg, V) * k) for k in (1, 2)]
+    params, buffers = eg.func.stack_module_state(models)
+    assert buffers == {}
+    x = vector(eg)
+
+    def call(params: Any, x: Any) -> Any:
+        return eg.func.functional_call(models[0], params, (x,))
+
+    out = eg.vmap(call, in_dims=(0, None))(params, x)
+    assert_same(plain(out), plain(eg.stack([m(x) for m in models])))
+    grads = eg.vmap(eg.func.grad(lambda p, x: call(p, x).sum()), in_dims=(0, None))(params, x)
+    assert {name: tuple(g.shape) for name, g in grads.items()} == {"w": (2, 3, 3), "b": (2, 3)}
+    assert all(isinstance(g, eg.Tensor) for g in tree_leaves(grads))
+
+
+def test_per_example_gradients(torch: ModuleType) -> None:
+    def program(ns: Any) -> Any:
+        w, xs, ys = matrix(ns), batch(ns)[:, :, 0], batch(ns)[:, :, 1]
+
+        def loss(w: Any, x: Any, y: Any) -> Any:
+            return (((x @ w).tanh() - y) ** 2).sum()
+
+        return ns.vmap(ns.func.grad(loss), in_dims=(None, 0, 0))(w, xs, ys)
+
+    agree(program, torch)
