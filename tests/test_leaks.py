@@ -321,6 +321,7 @@ def test_a_growing_sequence_of_shapes_returns_to_the_same_byte() -> None:
 
 def test_large_buffers_do_not_multiply_in_the_pool() -> None:
     """Every step wants the same sizes, so the pool is full after the first."""
+    memory.trim()
     w = leaf(300, 300)
     x = eg.randn(400, 300)
 
@@ -334,7 +335,7 @@ def test_large_buffers_do_not_multiply_in_the_pool() -> None:
     for _ in range(30):
         step()
         assert LEDGER.pooled == pooled
-    assert pooled <= 12 * x.nbytes
+    assert pooled <= 16 * x.nbytes
 
 
 def test_steady_agrees() -> None:

@@ -30,11 +30,14 @@ def ops(graph: Graph) -> list[str]:
 
 def same_as_eager(function: Callable[..., Any], *tensors: Any) -> Graph:
     """Trace, check, run, and compare with running the function itself."""
-    graph = traced(function, *tensors)
-    found = interpret(graph, *[t.clone() for t in tensors])
-    expected = function(*[t.clone() for t in tensors])
-    assert_same(plain(found), plain(expected if isinstance(expected, tuple) else (expected,)))
-    return graph
+    form = trace(function, [t._type for t in tensors])
+    form.graph.check()
+    found = interpret(form.graph, *[t.clone() for t in tensors])
+    given = [t.clone() for t in tensors]
+    assert_same(plain(form.rebuild(found)), plain(function(*given)))
+    for number, value in form.writes(found):
+        assert_same(plain(value), plain(given[number]))
+    return form.graph
 
 
 A = fixed(eg, [[1.0, 2.0], [3.0, 4.0]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -101,7 +102,7 @@ def gradients_of(
     """
     shapes = [np.empty(tuple(r.shape), _numpy_type(r)) for r in results]
     directions = random_like(shapes, seed)
-    make = from_array if library is evergrad else library.from_numpy
+    make = from_array if library is evergrad else partial(to_torch, library)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = library.autograd.grad(
@@ -114,13 +115,9 @@ def gradients_of(
 def torch_gradients(
     torch: ModuleType, results: Sequence[Any], points: Sequence[Any], seed: int
 ) -> list[Any] | None:
-    """PyTorch's gradients, or ``None`` where it has none (or stumbles over its own)."""
+    """PyTorch's gradients, or ``None`` where it has none."""
     try:
         return gradients_of(torch, results, points, seed)
-    except NotImplementedError:
-        return None
-    except IndexError:  # the second derivative of index_fill indexes with positions of the first
-        return None
     except RuntimeError as error:
         if "not implemented" in str(error) or "not supported" in str(error):
             return None

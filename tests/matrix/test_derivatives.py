@@ -21,8 +21,7 @@ from .checks import (
     torch_gradients,
 )
 
-# Derivatives are longer sums and products than values: three digits less than values are given to
-# each order.
+# Derivatives are longer sums and products than values: each order is given one digit.
 _FIRST, _SECOND = 1e-9, 1e-8
 
 

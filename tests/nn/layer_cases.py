@@ -35,6 +35,10 @@ class Case:
     kwargs: dict[str, Any] = field(default_factory=dict)
     # How the layer is called, where that is not simply ``layer(*args, **kwargs)``.
     call: Callable[..., Any] | None = None
+    # How far PyTorch itself is off in float64.
+    error: float = 0.0
+    # Whether training draws other random numbers than PyTorch's.
+    draws: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -67,18 +71,15 @@ CASES: list[Case] = []
 
 def case(layer: str, *given: Any, args: tuple[Any, ...], note: str = "", **options: Any) -> None:
     """Add a layer of ``nn`` made with the given arguments; ``args`` are what it is called with."""
-    call, kwargs = options.pop("call", None), options.pop("kwargs", {})
+    about = {k: options.pop(k) for k in ("call", "kwargs", "error", "draws") if k in options}
     words = [str(g) for g in given] + [f"{k}={v}" for k, v in options.items()] + [note]
     name = f"{layer}({', '.join(w for w in words if w)})"
-    add(name, lambda ns: getattr(ns.nn, layer)(*given, **options), args, kwargs, call)
+    add(name, lambda ns: getattr(ns.nn, layer)(*given, **options), args, **about)
 
 
-def add(
-    name: str, build: Callable[[Any], Any], args: tuple[Any, ...],
-    kwargs: dict[str, Any] | None = None, call: Callable[..., Any] | None = None,
-) -> None:  # fmt: skip
+def add(name: str, build: Callable[[Any], Any], args: tuple[Any, ...], **about: Any) -> None:
     """Add a layer that is made by a function of the namespace."""
-    CASES.append(Case(name, build, args, kwargs or {}, call))
+    CASES.append(Case(name, build, args, **about))
 
 
 # -- matrices -----------------------------------------------------------------------------------
@@ -93,11 +94,16 @@ case("Bilinear", 3, 2, 4, bias=False, args=(normal(2, 5, 3), normal(2, 5, 2)))
 # -- activations --------------------------------------------------------------------------------
 
 for _layer in (
-    "CELU", "ELU", "GELU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU",
-    "LogSigmoid", "Mish", "PReLU", "ReLU", "ReLU6", "RReLU", "SELU", "Sigmoid", "SiLU", "Softplus",
-    "Softshrink", "Softsign", "Tanh", "Tanhshrink",
+    "CELU", "ELU", "GELU", "Hardshrink", "Hardswish", "Hardtanh", "LeakyReLU", "LogSigmoid",
+    "Mish", "PReLU", "ReLU", "ReLU6", "SELU", "Sigmoid", "SiLU", "Softplus", "Softshrink",
+    "Softsign", "Tanh", "Tanhshrink",
 ):  # fmt: skip
     case(_layer, args=(3 * normal(3, 4),))
+for _inplace in (False, True):
+    case("Hardsigmoid", inplace=_inplace, args=(normal(3, 4),), error=1e-7,
+         call=lambda ns, m, x: m(x + 1))  # fmt: skip
+    case("RReLU", 0.1, 0.9, inplace=_inplace, args=(normal(3, 4),), draws=True,
+         call=lambda ns, m, x: m(x + 1))  # fmt: skip
 case("CELU", 0.5, args=(normal(3, 4),))
 case("ELU", 2.0, args=(normal(3, 4),))
 case("GELU", "tanh", args=(normal(3, 4),))
@@ -108,7 +114,6 @@ case("Hardtanh", -2.0, 0.5, args=(normal(3, 4),))
 case("LeakyReLU", 0.2, args=(normal(3, 4),))
 case("PReLU", 4, args=(normal(3, 4, 2),))
 case("PReLU", 4, init=0.1, args=(normal(3, 4),))
-case("RReLU", 0.1, 0.9, args=(normal(3, 4),))
 case("Softmax", 1, args=(normal(3, 4),))
 case("Softmax", dim=-1, args=(normal(2, 3, 4),))
 case("Softmax2d", args=(normal(2, 3, 2, 2),))
@@ -120,8 +125,7 @@ case("Threshold", 0.1, 20.0, args=(normal(3, 4),))
 
 # With inplace=True a leaf cannot be the input; the sum in between is written to.
 for _layer in (
-    "CELU", "ELU", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "Mish", "ReLU", "ReLU6",
-    "RReLU", "SELU", "SiLU",
+    "CELU", "ELU", "Hardswish", "Hardtanh", "LeakyReLU", "Mish", "ReLU", "ReLU6", "SELU", "SiLU",
 ):  # fmt: skip
     case(_layer, inplace=True, args=(normal(3, 4),), call=lambda ns, m, x: m(x + 1))
 case("Dropout", inplace=True, args=(normal(3, 4),), call=lambda ns, m, x: m(x + 1))
@@ -160,10 +164,13 @@ _SIZES = {1: (5,), 2: (4, 3), 3: (2, 3, 2)}
 for _n, _size in _SIZES.items():
     for _options in (
         {}, {"affine": False}, {"track_running_stats": False}, {"momentum": None}, {"eps": 0.1},
-        {"momentum": 0.3, "affine": False},
+        {"momentum": 0.3, "affine": False}, {"bias": False},
     ):  # fmt: skip
         case(f"BatchNorm{_n}d", 3, args=(normal(4, 3, *_size),), **_options)
-    for _options in ({}, {"affine": True}, {"track_running_stats": True, "affine": True}):
+    for _options in (
+        {}, {"affine": True}, {"track_running_stats": True, "affine": True},
+        {"affine": True, "bias": False},
+    ):  # fmt: skip
         case(f"InstanceNorm{_n}d", 3, args=(normal(4, 3, *_size),), **_options)
     case(f"InstanceNorm{_n}d", 3, args=(normal(3, *_size),), note="no batch")
 case("BatchNorm1d", 3, args=(normal(5, 3),), note="matrix")
@@ -176,9 +183,12 @@ case("RMSNorm", (3, 4), eps=0.1, elementwise_affine=False, args=(normal(2, 3, 4)
 case("GroupNorm", 2, 4, args=(normal(3, 4, 5),))
 case("GroupNorm", 4, 4, affine=False, eps=0.1, args=(normal(3, 4, 2, 2),))
 case("GroupNorm", 1, 4, args=(normal(3, 4),))
+case("GroupNorm", 2, 4, bias=False, args=(normal(3, 4),))
+case("SyncBatchNorm", 3, args=(normal(4, 3, 2),))
 case("LocalResponseNorm", 2, args=(normal(2, 5, 4),))
 case("LocalResponseNorm", 3, alpha=0.1, beta=0.5, k=2.0, args=(normal(2, 5, 4, 3),))
-case("CrossMapLRN2d", 3, alpha=0.1, args=(normal(2, 5, 4, 3),))
+# With more channels PyTorch's sums over the window never lose the first one, in gradients sooner.
+case("CrossMapLRN2d", 3, alpha=0.1, args=(Fixed(normal(2, 2, 4, 3)),))
 
 # -- pooling ------------------------------------------------------------------------------------
 
@@ -263,7 +273,10 @@ case("EmbeddingBag", 7, 3, mode="sum", include_last_offset=True,
      args=(whole(7, 9), np.array([0, 2, 5, 9])))  # fmt: skip
 case("EmbeddingBag", 7, 3, mode="sum", args=(whole(7, 2, 4),),
      kwargs={"per_sample_weights": normal(2, 4)}, note="weights")  # fmt: skip
-case("EmbeddingBag", 7, 3, max_norm=1.0, scale_grad_by_freq=True, args=(whole(7, 2, 4),))
+case("EmbeddingBag", 7, 3, max_norm=1.0, args=(whole(7, 2, 4),))
+# PyTorch divides by the counts of other indices if these are not all equal.
+case("EmbeddingBag", 7, 3, mode="sum", scale_grad_by_freq=True,
+     args=(np.array([[1, 5, 2], [5, 1, 2]]),))  # fmt: skip
 case("AdaptiveLogSoftmaxWithLoss", 8, 12, [4, 8], div_value=2.0,
      args=(normal(6, 8), np.array([0, 3, 5, 9, 11, 4])))  # fmt: skip
 case("AdaptiveLogSoftmaxWithLoss", 8, 12, [4], head_bias=True,
@@ -431,13 +444,13 @@ add(
         norm=ns.nn.LayerNorm(6), enable_nested_tensor=False,
     ),
     (normal(2, 4, 6),),
-    {"mask": np.triu(np.ones((4, 4), bool), 1)},
+    kwargs={"mask": np.triu(np.ones((4, 4), bool), 1)},
 )  # fmt: skip
 add(
     "TransformerDecoder",
     lambda ns: ns.nn.TransformerDecoder(ns.nn.TransformerDecoderLayer(6, 2, **_small), 2),
     (normal(4, 2, 6), normal(5, 2, 6)),
-    {"tgt_mask": np.triu(np.ones((4, 4), bool), 1)},
+    kwargs={"tgt_mask": np.triu(np.ones((4, 4), bool), 1)},
 )
 case("Transformer", 6, 2, 1, 1, args=(normal(5, 2, 6), normal(4, 2, 6)), **_small)
 case("Transformer", 6, 2, 2, 1, batch_first=True, norm_first=True, activation="gelu", **_small,

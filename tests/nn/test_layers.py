@@ -24,7 +24,9 @@ every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 def built(ns: Any, case: Case) -> Any:
     ns.manual_seed(SEED)
-    return case.build(ns)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's transformer tells why it is not faster
+        return case.build(ns)
 
 
 def as_argument(ns: Any, value: Any, kind: str, leaves: list[Any]) -> Any:
@@ -56,6 +58,12 @@ def call(ns: Any, layer: Any, case: Case, kind: str) -> tuple[list[Any], list[An
     ns.manual_seed(SEED + 1)
     result = layer(*args, **kwargs) if case.call is None else case.call(ns, layer, *args, **kwargs)
     return tensors_of(result), leaves
+
+
+def called_quietly(layer: Any, case: Case) -> list[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return call(evergrad, layer, case, "float32")[0]
 
 
 def step(ns: Any, case: Case, kind: str, training: bool) -> dict[str, Array]:
@@ -110,22 +118,25 @@ def test_starts_like_pytorch(case: Case, torch: ModuleType) -> None:
 def test_computes_like_pytorch(
     case: Case, kind: str, tolerance: float, training: bool, torch: ModuleType
 ) -> None:
+    if case.draws and training:
+        pytest.skip("draws other random numbers")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = step(torch, case, kind, training)
-    assert_all_close(step(evergrad, case, kind, training), expected, tolerance)
+        found = step(evergrad, case, kind, training)
+    assert_all_close(found, expected, max(tolerance, case.error))
 
 
 @every_case
 def test_copies_compute_the_same(case: Case) -> None:
     layer = built(evergrad, case).eval()
     before = {name: value.clone() for name, value in layer.state_dict().items()}
-    expected, _ = call(evergrad, layer, case, "float32")
+    expected = called_quietly(layer, case)
     layer.load_state_dict(before)
     for copied in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
         assert repr(copied) == repr(layer)
         assert list(copied.state_dict()) == list(layer.state_dict())
-        found, _ = call(evergrad, copied, case, "float32")
+        found = called_quietly(copied, case)
         for a, b in zip(found, expected, strict=True):
             np.testing.assert_array_equal(a.detach().numpy(), b.detach().numpy())
         for mine, theirs in zip(copied.parameters(), layer.parameters(), strict=True):

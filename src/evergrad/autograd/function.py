@@ -463,6 +463,8 @@ class CustomOp(Op):
         self.formula = ""
         self.doc = cls.__doc__ or ""
         self.lays = None
+        self.chooses = False
+        self.settled_vjp = None
         self.rules = {}
 
     def apply(self, *args: Any, **attrs: Any) -> Any:

@@ -189,6 +189,8 @@ def _record(
     node.indices = None if indices is None else tuple(indices)
     node.saved = saved
     node.site = user_site(2)
+    if rule.chooses:
+        _settle_behind(node)
     if len(outs) == 1:
         out = outs[0]
         out._node = node
@@ -198,6 +200,24 @@ def _record(
             out._node = node
             out._index = j
     return node
+
+
+def _settle_behind(node: Node) -> None:
+    """Tell what was computed elementwise before a choice that some of it may not have been chosen.
+
+    Goes back through elementwise rows, reductions and rows that only move elements.
+    """
+    waiting = list(node.parents)
+    while waiting:
+        found = waiting.pop()
+        if found.__class__ is not Node:
+            continue
+        plan = found.plan  # type: ignore[union-attr]
+        rule = plan.rule
+        if plan.is_settled or rule.op.family in ("bilinear", "opaque"):
+            continue
+        found.plan = rule.settled_plan(plan)  # type: ignore[union-attr]
+        waiting += found.parents  # type: ignore[union-attr]
 
 
 def _keep(

@@ -17,6 +17,7 @@ A formula is written in ops, so it can be differentiated again, traced, batched 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from evergrad.core import dtypes
@@ -107,7 +108,7 @@ def elementwise(
                 break
         return tensor_type(shape, found if result is None else result(found))
 
-    def vjp(g: Tensor, out: Tensor, *args: Tensor, **attrs: Any) -> tuple[Tensor | None, ...]:
+    def pull(finish: Formula, g: Tensor, out: Tensor, *args: Tensor, **attrs: Any) -> Any:
         from evergrad.ops.movement import sum_to_type
 
         conj = _conj if holomorphic and args[0].dtype.is_complex else _same
@@ -116,7 +117,8 @@ def elementwise(
             if formula is None or arg.dtype.category < dtypes.FLOATING:
                 grads.append(None)
             else:
-                grads.append(sum_to_type(conj(formula(conj(g), out, *args, **attrs)), arg._type))
+                grad = finish(conj(formula(conj(g), out, *args, **attrs)), g)
+                grads.append(sum_to_type(grad, arg._type))
         return tuple(grads)
 
     def jvp(
@@ -135,12 +137,12 @@ def elementwise(
         return total
 
     nothing = isinstance(formulas, str)
-    return Op(
+    op = Op(
         name,
         family="elementwise",
         type=type_rule,
         eval=function,
-        vjp=NONDIFFERENTIABLE if nothing else vjp,
+        vjp=NONDIFFERENTIABLE if nothing else partial(pull, _same),
         jvp=None if nothing else jvp,
         batch=batch_elementwise,
         promote=promote,
@@ -148,6 +150,17 @@ def elementwise(
         upcast=upcast,
         doc=doc,
     )
+    if not nothing:
+        op.settled_vjp = partial(pull, _settled)
+    return op
+
+
+def _settled(grad: Tensor, g: Tensor) -> Tensor:
+    """No gradient where none came in, though the slope may be infinite or undefined there."""
+    from evergrad.ops.elementwise import where
+    from evergrad.ops.logic import isnan
+
+    return where((g == 0) & isnan(grad), 0, grad)  # type: ignore[no-any-return]
 
 
 def _conj(t: Any) -> Any:
@@ -156,7 +169,7 @@ def _conj(t: Any) -> Any:
     return conj(t) if isinstance(t, Tensor) else t
 
 
-def _same(t: Any) -> Any:
+def _same(t: Any, g: Any = None) -> Any:
     return t
 
 
@@ -259,10 +272,13 @@ def reduction(
             return value
         return reshape(value, tuple(1 if i in dims else n for i, n in enumerate(x._type.shape)))
 
-    def vjp(g: Tensor, out: Tensor, x: Tensor, *, dims: Shape, keepdim: bool) -> Any:
+    def pull(
+        finish: Formula, g: Tensor, out: Tensor, x: Tensor, *, dims: Shape, keepdim: bool
+    ) -> Any:
         assert callable(d)
         conj = _conj if x.dtype.is_complex else _same
-        grad = conj(d(conj(kept(g, x, dims, keepdim)), kept(out, x, dims, keepdim), x, dims))
+        g = kept(g, x, dims, keepdim)
+        grad = finish(conj(d(conj(g), kept(out, x, dims, keepdim), x, dims)), g)
         from evergrad.ops.movement import expand
 
         return grad if grad._type.shape == x._type.shape else expand(grad, x._type.shape)
@@ -275,11 +291,14 @@ def reduction(
         return total(weighed, dims, keepdim) if dims else weighed
 
     nothing = isinstance(d, str)
-    return Op(
+    op = Op(
         name, family="reduction", type=type, eval=function,
-        vjp=NONDIFFERENTIABLE if nothing else vjp, jvp=None if nothing else jvp,
+        vjp=NONDIFFERENTIABLE if nothing else partial(pull, _same), jvp=None if nothing else jvp,
         batch=batch, takes_out=takes_out, doc=doc,
     )  # fmt: skip
+    if not nothing:
+        op.settled_vjp = partial(pull, _settled)
+    return op
 
 
 def opaque(

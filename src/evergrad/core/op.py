@@ -11,6 +11,7 @@ How rows are written is the business of :mod:`evergrad.core.families`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -54,8 +55,9 @@ class Op:
     """
 
     __slots__ = (
-        "alias", "batch", "doc", "eval", "family", "formula", "jvp", "lays", "name", "outputs",
-        "promote", "random", "rules", "takes_out", "type", "upcast", "vjp",
+        "alias", "batch", "chooses", "doc", "eval", "family", "formula", "jvp", "lays", "name",
+        "outputs", "promote", "random", "rules", "settled_vjp", "takes_out", "type", "upcast",
+        "vjp",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +101,11 @@ class Op:
         self.doc = doc
         # For a row that lays its argument into zeros: where, as a NumPy index, from the attributes.
         self.lays: Callable[..., Any] | None = None
+        # For a row that leaves elements of its arguments out: what was computed only for those has
+        # a gradient of zero, even where its slope is infinite or undefined. Rows whose slope may be
+        # so have a vjp in which such a zero stays zero.
+        self.chooses = False
+        self.settled_vjp: Callable[..., Any] | None = None
         self.rules: dict[Any, Rule] = {}
         TABLE[name] = self
 
@@ -170,6 +177,7 @@ class Rule:
     __slots__ = (
         "attrs",
         "casts",
+        "chooses",
         "differentiable",
         "op",
         "operands",
@@ -196,6 +204,7 @@ class Rule:
         self.out_types = out_types
         self.casts = casts
         self.single = op.outputs == 1
+        self.chooses = op.chooses
         self.differentiable = op.differentiable and any(
             t.dtype.category >= dtypes.FLOATING for t in out_types
         )
@@ -208,6 +217,19 @@ class Rule:
         if plan is None:
             plan = self.plans[needs] = Plan(self, needs)
         return plan
+
+    def settled_plan(self, plan: Plan) -> Plan:
+        """The same derivative for a value that may not have been chosen: cotangents of zero stay
+        zero."""
+        found = self.plans.get(~plan.needs)
+        if found is None:
+            if self.op.settled_vjp is None or not plan.saves:
+                found = copy(plan)
+                found.is_settled = True
+            else:
+                found = Plan(self, plan.needs, settled=True)
+            self.plans[~plan.needs] = found
+        return found
 
 
 def _evaluator(
@@ -346,15 +368,16 @@ class Plan:
     """
 
     __slots__ = (
-        "_constants", "_program", "edges", "graph", "lays", "needs", "rule", "saves", "scratch",
-        "single",
+        "_constants", "_program", "edges", "graph", "is_settled", "lays", "needs", "rule", "saves",
+        "scratch", "single",
     )  # fmt: skip
 
-    def __init__(self, rule: Rule, needs: int) -> None:
+    def __init__(self, rule: Rule, needs: int, settled: bool = False) -> None:
         self.rule = rule
         self.needs = needs
         self.single = rule.single
-        graph, values = _trace_vjp(rule, needs)
+        self.is_settled = settled
+        graph, values = _trace_vjp(rule, needs, rule.op.settled_vjp if settled else rule.op.vjp)
         used = {arg for eqn in graph.equations for arg in eqn.args if isinstance(arg, Var)}
         used |= {out for out in graph.outputs if isinstance(out, Var)}
         cotangents = graph.inputs[len(values) :]
@@ -501,19 +524,19 @@ def _over_argument(ufunc: Callable[..., Any], into: int, count: int) -> Callable
     return (lambda a, b: ufunc(a, b, a)) if into == 0 else (lambda a, b: ufunc(a, b, b))
 
 
-def _trace_vjp(rule: Rule, needs: int) -> tuple[Graph, list[Var]]:
+def _trace_vjp(rule: Rule, needs: int, vjp: Any) -> tuple[Graph, list[Var]]:
     """Trace the derivative formula; gives the graph and the variables of arguments and results."""
     from evergrad.core.bind import tracing
 
     op = rule.op
-    assert callable(op.vjp)
+    assert callable(vjp)
     with tracing() as trace:
         args = [trace.input(t) for t in rule.operands]
         outs = [trace.input(t) for t in rule.out_types]
         cotangents = [trace.input(t) for t in rule.out_types]
         g: Any = cotangents[0] if op.outputs == 1 else tuple(cotangents)
         out: Any = outs[0] if op.outputs == 1 else tuple(outs)
-        found = op.vjp(g, out, *args, **rule.attrs)
+        found = vjp(g, out, *args, **rule.attrs)
         grads = found if isinstance(found, tuple) else (found,)
         if len(grads) != len(args):
             raise AssertionError(

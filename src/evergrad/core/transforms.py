@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.bind import as_operand_tensor, bind, tracing, write_back
+from evergrad.core.bind import as_operand_tensor, assign, bind, tracing, write_back
 from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
 from evergrad.core.shapes import normalize_dim, tensor_type
@@ -26,20 +26,28 @@ Tangent = Tensor | None
 class Traced:
     """A function as a graph, with the form of its results.
 
-    ``constants`` holds results that are no tensors, or tensors that no input reached.
+    The last outputs of the graph are what the function wrote into its arguments ``overwritten``.
     """
 
-    __slots__ = ("graph", "leaves", "spec")
+    __slots__ = ("graph", "leaves", "overwritten", "spec")
 
-    def __init__(self, graph: Graph, leaves: list[Any], spec: TreeSpec) -> None:
+    def __init__(
+        self, graph: Graph, leaves: list[Any], spec: TreeSpec, overwritten: list[int]
+    ) -> None:
         self.graph = graph
-        self.leaves = leaves  # a number: which output of the graph; else the result itself
+        self.leaves = leaves  # which output of the graph, or a result that is no tensor
         self.spec = spec
+        self.overwritten = overwritten
 
     def rebuild(self, results: Sequence[Any]) -> Any:
         """The function's result from the graph's outputs."""
         filled = [results[leaf.place] if isinstance(leaf, _Output) else leaf for leaf in self.leaves]
         return tree_unflatten(filled, self.spec)
+
+    def writes(self, results: Sequence[Any]) -> list[tuple[int, Any]]:
+        """The arguments the function wrote to, with what they hold afterwards."""
+        count = len(self.overwritten)
+        return list(zip(self.overwritten, results[len(results) - count :], strict=True))
 
 
 class _Output:
@@ -52,7 +60,9 @@ class _Output:
 def trace(function: Callable[..., Any], types: Sequence[Any]) -> Traced:
     """Run a function of tensors on symbolic values of these types."""
     with tracing(grad=STATE.get().grad) as tracer:
-        result = function(*[tracer.input(t) for t in types])
+        inputs = [tracer.input(t) for t in types]
+        before = [t._storage.value for t in inputs]
+        result = function(*inputs)
         leaves, spec = tree_flatten(result)
         tensors: list[Tensor] = []
         places: list[Any] = []
@@ -62,8 +72,11 @@ def trace(function: Callable[..., Any], types: Sequence[Any]) -> Traced:
                 tensors.append(leaf)
             else:
                 places.append(leaf)
-        graph = tracer.finish(tensors)
-    return Traced(graph, places, spec)
+        overwritten = [
+            i for i, (t, v) in enumerate(zip(inputs, before, strict=True)) if t._storage.value is not v
+        ]
+        graph = tracer.finish([*tensors, *(inputs[i] for i in overwritten)])
+    return Traced(graph, places, spec, overwritten)
 
 
 # -- forward derivatives ------------------------------------------------------------------------
@@ -169,11 +182,7 @@ def batch_graph(
     for handle, var in graph.writes:
         value, dim = env[var]
         if dim is not None:
-            raise RuntimeError(
-                "vmap: inplace arithmetic on a tensor from outside the function is not possible "
-                "because a batched value would be written into an unbatched tensor. Return the "
-                "new value instead of writing it."
-            )
+            raise _batched_into_unbatched()
         write_back(handle, value, since)
     return [env[o] if isinstance(o, Var) else (o, None) for o in graph.outputs]
 
@@ -192,8 +201,14 @@ def _batch_equation(
                 "the 'same' or 'different' randomness flags on vmap or perform the randomness "
                 "operation out of vmap"
             )
-        if randomness == "different" or not plain:
+        if randomness == "different":
             return _batch_by_loop(op, args, dims, attrs, size)
+        if not plain:
+            raise RuntimeError(
+                "vmap: called a random operation with batched arguments in randomness 'same' mode, "
+                "but one draw cannot serve examples with arguments of their own. Use randomness="
+                "'different', or draw outside of vmap"
+            )
     if plain:
         out = op.apply(*args, **attrs)
         return [(o, None) for o in ((out,) if op.outputs == 1 else out)]
@@ -313,6 +328,8 @@ def _vmap_once(
                 f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type "
                 f"{type(leaf)}. Did you mean to set out_dims= to None for output?"
             )
+    for number, written in traced.writes(results):
+        _overwrite_batched(leaves[at[number]], dims[at[number]], written)
     tree = traced.rebuild(list(range(len(results))))
     order, out_spec = tree_flatten(tree)
     targets = _spread(out_dims, tree, out_spec)
@@ -320,6 +337,29 @@ def _vmap_once(
         _place(results[i], dim, size, _name(func)) for i, dim in zip(order, targets, strict=True)
     ]
     return tree_unflatten(placed, out_spec)
+
+
+def _overwrite_batched(target: Tensor, dim: int | None, written: Batched) -> None:
+    """Write to an argument of a batched function what its examples were given."""
+    from evergrad.ops.movement import expand, movedim
+
+    value, at = written
+    if dim is None:
+        if at is not None:
+            raise _batched_into_unbatched()
+    elif at is not None:
+        value = movedim(value, at, dim)
+    else:
+        value = movedim(expand(value, (target._type.shape[dim], *value._type.shape)), 0, dim)
+    assign(target, value)
+
+
+def _batched_into_unbatched() -> RuntimeError:
+    return RuntimeError(
+        "vmap: inplace arithmetic is not possible because a batched value would be written into an "
+        "unbatched tensor (one from outside the function, or given with in_dims=None). Return the "
+        "new value instead of writing it."
+    )
 
 
 def _place(result: Batched, dim: int | None, size: int, name: str) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 
 from evergrad.autograd.engine import grad as graph_grad
 from evergrad.core import dtypes
-from evergrad.core.bind import in_trace, interpret, tracing
+from evergrad.core.bind import assign, in_trace, interpret, tracing
 from evergrad.core.node import GraphNode, Leaf
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, current_node, detached
@@ -211,6 +211,8 @@ def jvp(
 
     traced = trace(on_leaves, [p._type for p in points])
     outs, moved = jvp_graph(traced.graph, points, directions)
+    for number, value in traced.writes(outs):
+        assign(points[number], value)
     filled = [
         (zeros_like(o) if isinstance(o, Tensor) else None) if t is None else t
         for o, t in zip(outs, moved, strict=True)
@@ -241,6 +243,8 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     with tracing(grad=STATE.get().grad) as tracer:
         inputs = [tracer.input(p._type) for p in points]
         outs, moved = jvp_graph(traced.graph, points, inputs)
+        for number, value in traced.writes(outs):
+            assign(points[number], value)
         from evergrad.ops.creation import zeros_like
 
         directions = [zeros_like(o) if t is None else t for o, t in zip(outs, moved, strict=True)]

@@ -6,6 +6,7 @@ numbers in the order in which they are given and shown.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from evergrad.core.tensor import Tensor
@@ -61,11 +62,28 @@ class Hardtanh(_Activation):
 
     _fields = ("min_val", "max_val", "inplace")
 
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
+    def __init__(
+        self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False,
+        min_value: float | None = None, max_value: float | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
+        min_val = self._former("min_value", "min_val", min_value, min_val)
+        max_val = self._former("max_value", "max_val", max_value, max_val)
         if max_val <= min_val:
             raise AssertionError(f"max_val must be larger than min_val: {max_val} <= {min_val}")
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
+
+    @staticmethod
+    def _former(name: str, present: str, value: float | None, otherwise: float) -> float:
+        """A setting given under its former name."""
+        if value is None:
+            return otherwise
+        warnings.warn(
+            f"keyword argument `{name}` is deprecated and rename to `{present}`",
+            FutureWarning,
+            stacklevel=3,
+        )
+        return value
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardtanh(input, self.min_val, self.max_val, self.inplace)
@@ -89,9 +107,6 @@ class Sigmoid(_Activation):
 
 class Hardsigmoid(_Activation):
     """A piecewise linear sigmoid."""
-
-    _fields = ("inplace",)
-    _shown = ()
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
@@ -136,9 +151,6 @@ class Mish(_Activation):
 
 class Hardswish(_Activation):
     """A piecewise version of SiLU."""
-
-    _fields = ("inplace",)
-    _shown = ()
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()

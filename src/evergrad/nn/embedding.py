@@ -201,7 +201,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             parts.append(F.log_softmax(cluster(input), 1) + column)
         return cat(parts, 1)
 
-    def forward(self, input: Tensor, target: Tensor) -> _ASMoutput:
+    def forward(self, input_: Tensor, target_: Tensor) -> _ASMoutput:
+        input, target = input_, target_
         single = target.ndim == 0
         if single:
             input, target = input.unsqueeze(0), target.unsqueeze(0)

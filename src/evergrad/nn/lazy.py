@@ -76,14 +76,7 @@ class LazyLinear(LazyModuleMixin, Linear):
 class _LazyConv(LazyModuleMixin):
     """A convolution whose ``in_channels`` come from the first input."""
 
-    def __init__(
-        self, out_channels: int, kernel_size: Any, *args: Any, bias: bool = True, dtype: Any = None,
-        **kwargs: Any,
-    ) -> None:  # fmt: skip
-        groups = kwargs.get("groups", 1)
-        super().__init__(  # type: ignore[call-arg]
-            groups, groups, kernel_size, *args, bias=False, dtype=dtype, **kwargs
-        )
+    def _make_lazily(self, out_channels: int, bias: bool, dtype: Any) -> None:
         self.in_channels = 0
         self.out_channels = out_channels
         self.weight = UninitializedParameter(dtype=dtype)
@@ -109,37 +102,63 @@ class _LazyConv(LazyModuleMixin):
         self.reset_parameters()
 
 
-class LazyConv1d(_LazyConv, Conv1d):
+class _LazyConvolution(_LazyConv):
+    def __init__(
+        self, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+        dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
+        device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(  # type: ignore[call-arg]
+            groups, groups, kernel_size, stride, padding, dilation, groups, False, padding_mode,
+            device, dtype,
+        )  # fmt: skip
+        self._make_lazily(out_channels, bias, dtype)
+
+
+class _LazyConvTranspose(_LazyConv):
+    def __init__(
+        self, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+        output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
+        padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(  # type: ignore[call-arg]
+            groups, groups, kernel_size, stride, padding, output_padding, groups, False, dilation,
+            padding_mode, device, dtype,
+        )  # fmt: skip
+        self._make_lazily(out_channels, bias, dtype)
+
+
+class LazyConv1d(_LazyConvolution, Conv1d):
     """A lazy :class:`Conv1d`."""
 
     cls_to_become = Conv1d
 
 
-class LazyConv2d(_LazyConv, Conv2d):
+class LazyConv2d(_LazyConvolution, Conv2d):
     """A lazy :class:`Conv2d`."""
 
     cls_to_become = Conv2d
 
 
-class LazyConv3d(_LazyConv, Conv3d):
+class LazyConv3d(_LazyConvolution, Conv3d):
     """A lazy :class:`Conv3d`."""
 
     cls_to_become = Conv3d
 
 
-class LazyConvTranspose1d(_LazyConv, ConvTranspose1d):
+class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
     """A lazy :class:`ConvTranspose1d`."""
 
     cls_to_become = ConvTranspose1d
 
 
-class LazyConvTranspose2d(_LazyConv, ConvTranspose2d):
+class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
     """A lazy :class:`ConvTranspose2d`."""
 
     cls_to_become = ConvTranspose2d
 
 
-class LazyConvTranspose3d(_LazyConv, ConvTranspose3d):
+class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
     """A lazy :class:`ConvTranspose3d`."""
 
     cls_to_become = ConvTranspose3d
@@ -149,29 +168,27 @@ class _LazyNorm(LazyModuleMixin):
     """A norm whose ``num_features`` come from the first input."""
 
     def __init__(
-        self, eps: float = 1e-5, momentum: Any = 0.1, affine: bool | None = None,
-        track_running_stats: bool | None = None, device: Any = None, dtype: Any = None,
+        self, eps: float = 1e-5, momentum: Any = 0.1, affine: bool = True,
+        track_running_stats: bool = True, device: Any = None, dtype: Any = None, *,
+        bias: bool = True,
     ) -> None:  # fmt: skip
-        settings: dict[str, Any] = {"eps": eps, "momentum": momentum, "dtype": dtype}
-        if affine is not None:
-            settings["affine"] = affine
-        if track_running_stats is not None:
-            settings["track_running_stats"] = track_running_stats
-        super().__init__(0, **settings)  # type: ignore[call-arg]
-        if self.affine:  # type: ignore[has-type]
+        super().__init__(  # type: ignore[call-arg]
+            0, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
+        )
+        if affine:
             self.weight = UninitializedParameter(dtype=dtype)
-            self.bias = UninitializedParameter(dtype=dtype)
-        if self.track_running_stats:  # type: ignore[has-type]
+            if bias:
+                self.bias = UninitializedParameter(dtype=dtype)
+        if track_running_stats:
             self.running_mean = UninitializedBuffer(dtype=dtype)
             self.running_var = UninitializedBuffer(dtype=dtype)
 
     def initialize_parameters(self, input: Any) -> None:
         self.num_features = input.shape[1]
-        names = ["weight", "bias"] if self.affine else []  # type: ignore[attr-defined]
-        if self.track_running_stats:  # type: ignore[attr-defined]
-            names += ["running_mean", "running_var"]
-        for name in names:
-            getattr(self, name).materialize((self.num_features,))
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            tensor = getattr(self, name)
+            if is_lazy(tensor):
+                tensor.materialize((self.num_features,))
         self.reset_parameters()
 
 

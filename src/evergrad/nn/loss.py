@@ -264,6 +264,11 @@ class MultiMarginLoss(_WeightedLoss):
         size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
     ) -> None:  # fmt: skip
         super().__init__(weight, size_average, reduce, reduction)
+        if p not in (1, 2):
+            raise ValueError("only p == 1 and p == 2 supported")
+        if weight is not None and weight.ndim != 1:
+            raise ValueError(f"MultiMarginLoss: expected weight to be None or 1D tensor, got "
+                             f"{weight.ndim}D instead")
         self.p, self.margin = p, margin
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -271,6 +276,13 @@ class MultiMarginLoss(_WeightedLoss):
             input, target, p=self.p, margin=self.margin, weight=self.weight,
             reduction=self.reduction,
         )  # fmt: skip
+
+
+def _require_margin(loss: _Loss, margin: float) -> None:
+    if margin <= 0:
+        raise ValueError(
+            f"{type(loss).__name__}: expected margin to be greater than 0, got {margin} instead"
+        )
 
 
 class TripletMarginLoss(_Loss):
@@ -281,6 +293,7 @@ class TripletMarginLoss(_Loss):
         size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
     ) -> None:  # fmt: skip
         super().__init__(size_average, reduce, reduction)
+        _require_margin(self, margin)
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
@@ -298,7 +311,10 @@ class TripletMarginWithDistanceLoss(_Loss):
         margin: float = 1.0, swap: bool = False, reduction: str = "mean",
     ) -> None:  # fmt: skip
         super().__init__(reduction=reduction)
-        self.distance_function = distance_function
+        _require_margin(self, margin)
+        self.distance_function = (
+            PairwiseDistance() if distance_function is None else distance_function
+        )
         self.margin, self.swap = margin, swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
+from evergrad.nn.conv import spread
 from evergrad.nn.module import Module
 
 
@@ -65,9 +66,9 @@ class _MaxUnpool(Module):
 
     def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
         super().__init__()
-        self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
-        self.padding = padding
+        self.kernel_size = spread(kernel_size, self.dimensions)
+        self.stride = spread(kernel_size if stride is None else stride, self.dimensions)
+        self.padding = spread(padding, self.dimensions)
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
         return _per_dimension("max_unpool", self.dimensions)(  # type: ignore[no-any-return]

@@ -13,7 +13,7 @@ from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
 from evergrad.ops.activations import SELU_ALPHA, SELU_SCALE
 from evergrad.ops.creation import zeros
-from evergrad.ops.movement import reshape
+from evergrad.ops.movement import permute, reshape
 from evergrad.ops.public import expose
 
 
@@ -31,7 +31,7 @@ def _dropped(
     if p == 1:
         result = input * zeros((), dtype=input.dtype)
         return write_result(name, input, result) if inplace else result
-    kept = zeros(shape, dtype=input.dtype).bernoulli_(1 - p)
+    kept = _mask(input, shape).bernoulli_(1 - p)
     if alpha:
         limit = SELU_ALPHA * SELU_SCALE
         scale = 1 / math.sqrt((limit * limit * p + 1) * (1 - p))
@@ -40,6 +40,18 @@ def _dropped(
     else:
         result = input * (kept / (1 - p))
     return write_result(name, input, result) if inplace else result
+
+
+def _mask(input: Tensor, shape: Shape) -> Tensor:
+    """Room for a mask, laid out like the input: masks are drawn in the order of memory."""
+    made = zeros(shape, dtype=input.dtype)
+    if shape != input._type.shape or input.is_contiguous():
+        return made
+    order = sorted(range(input.ndim), key=lambda dim: -input.stride(dim))
+    if not permute(input, order).is_contiguous():
+        return made
+    places = [order.index(dim) for dim in range(input.ndim)]
+    return permute(reshape(made, [shape[dim] for dim in order]), places)
 
 
 def _channels(input: Tensor) -> Shape:

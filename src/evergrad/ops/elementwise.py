@@ -550,6 +550,7 @@ def _where_meet(types: Sequence[Any]) -> tuple[dtype, ...]:
 WHERE = linear("where", lambda c, a, b: np.where(c, a, b), _where_type, _where_transpose,
                batch=_batch_where, arguments=(1, 2), promote=_where_meet,
                doc="a where the condition holds, else b.")  # fmt: skip
+WHERE.chooses = True
 
 
 @expose(method=False)

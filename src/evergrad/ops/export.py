@@ -12,7 +12,7 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.printing import format_tensor
-from evergrad.core.tensor import Array, Tensor, current_node
+from evergrad.core.tensor import Array, Device, Tensor, current_node
 from evergrad.core.trace import Var
 from evergrad.ops.public import expose
 
@@ -163,6 +163,30 @@ def _device(self: Tensor) -> tuple[int, int]:
     from evergrad.interop.dlpack import CPU_DEVICE
 
     return CPU_DEVICE
+
+
+# -- the array API standard ---------------------------------------------------------------------
+
+_API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
+
+
+@expose("__array_namespace__", function=False)
+def _namespace(self: Tensor, *, api_version: str | None = None) -> Any:
+    """The functions of the array API standard, for tensors."""
+    if api_version not in (None, *_API_VERSIONS):
+        raise ValueError(
+            f"the array API standard is supported up to {_API_VERSIONS[-1]}, not {api_version!r}"
+        )
+    import evergrad.array_api
+
+    return evergrad.array_api
+
+
+@expose(function=False)
+def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
+    """The tensor itself, as there is one device: the standard's spelling of ``to``."""
+    Device(device)
+    return self
 
 
 # -- text ---------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.testing.samples import complex_normal, integers, normal, sample
+from evergrad.testing.samples import complex_normal, integers, normal, positive, sample
 
 # NumPy transforms no 16-bit floats, and PyTorch none on the CPU.
 _DTYPES = ("float32",)
@@ -61,3 +61,8 @@ for name in ("fftfreq", "rfftfreq"):
         sample("arange", lambda ns, name=name, n=n: getattr(ns.fft, name)(n, 0.25),
                reference=lambda name=name, n=n: getattr(np.fft, name)(n, 0.25),
                label=f"{name} {n}")  # fmt: skip
+
+sample("fft_to_half", lambda ns, x, w: ns.stft(x, 4, 2, window=w, return_complex=True),
+       normal(2, 6), positive(4), dtypes=_DTYPES, label="stft")  # fmt: skip
+sample("fold_dim", lambda ns, x, w: ns.istft(x, 4, 2, window=w), complex_normal(3, 4), positive(4),
+       dtypes=_DTYPES, label="istft")  # fmt: skip

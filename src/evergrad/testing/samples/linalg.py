@@ -215,7 +215,7 @@ _enter("pinv", lambda ns, a, atol: ns.linalg.pinv(a, atol=atol),
        label="tolerances")  # fmt: skip
 _enter("pinv", lambda ns, a: a.pinverse(), normal(0, 3), label="empty")
 _enter("matrix_exp", lambda ns, a: a.matrix_exp(), normal(0, 0), label="empty")
-_enter("matrix_exp", lambda ns, a: ns.matrix_exp(a * 4), regular(2, 2), label="squared")  # fmt: skip
+_enter("matrix_exp", lambda ns, a: ns.matrix_exp(a * 4), regular(2, 2), label="squared")
 
 # -- functions without a row of their own -------------------------------------------------------
 

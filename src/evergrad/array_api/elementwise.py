@@ -1,0 +1,57 @@
+"""Functions that compute each element by itself."""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from typing import Any
+
+import evergrad as eg
+from evergrad.array_api.adapt import binary, standard, unary
+from evergrad.core import dtypes
+from evergrad.core.bind import cast
+from evergrad.core.dtypes import dtype
+from evergrad.core.tensor import Tensor
+
+unary("""
+    abs acos acosh asin asinh atan atanh ceil conj cos cosh exp expm1 floor imag isfinite isinf
+    isnan log log1p log2 log10 logical_not negative positive real reciprocal round signbit sin sinh
+    sqrt square tan tanh trunc
+""")
+
+binary("""
+    add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign
+    divide floor_divide greater greater_equal hypot less less_equal logaddexp logical_and
+    logical_or logical_xor maximum minimum multiply nextafter not_equal pow remainder subtract
+""")
+
+# The engine's names for these are PyTorch's; its own `equal` compares whole tensors.
+unary("bitwise_invert", {"bitwise_invert": eg.bitwise_not})
+binary("equal", {"equal": eg.eq})
+
+
+@standard()
+def sign(x: Tensor, /) -> Tensor:
+    """-1, 0 or 1; on the unit circle for complex numbers. The sign of NaN is NaN."""
+    found = eg.sgn(x)
+    if x.dtype.category < dtypes.FLOATING:
+        return found
+    return eg.where(eg.isnan(x), x, found)
+
+
+@standard()
+def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
+    """Elements held between bounds, in the element type of ``x``."""
+    if min is None and max is None:
+        return eg.clone(x)
+    return cast(eg.clamp(x, _as_bound(min, x.dtype), _as_bound(max, x.dtype)), x.dtype)
+
+
+def _as_bound(value: Any, target: dtype) -> Any:
+    """A bound that an element type can hold."""
+    if isinstance(value, Tensor):
+        return cast(value, target)
+    if isinstance(value, int) and target.category == dtypes.INTEGRAL:
+        limits = dtypes.iinfo(target)
+        return sorted((limits.min, value, limits.max))[1]
+    return value

@@ -1,0 +1,57 @@
+"""What a program may ask about the namespace itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.array_api.data_types import isdtype
+from evergrad.core import dtypes
+from evergrad.core.dtypes import dtype
+from evergrad.core.tensor import CPU, Device
+from evergrad.ops.creation import check_place
+
+# The standard's element types that the engine has: of the unsigned integers only the smallest.
+STANDARD_DTYPES = {
+    name: found for name, found in dtypes.BY_NAME.items() if name not in ("float16", "bfloat16")
+}
+_MOST_DIMENSIONS = 64  # NumPy's
+
+
+class NamespaceInfo:
+    """Devices, element types and abilities."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """Which of the standard's optional abilities there are."""
+        return {
+            "boolean indexing": True,
+            "data-dependent shapes": True,
+            "max dimensions": _MOST_DIMENSIONS,
+        }
+
+    def default_device(self) -> Device:
+        """Where arrays are made."""
+        return CPU
+
+    def devices(self) -> list[Device]:
+        """Where arrays can be made."""
+        return [CPU]
+
+    def default_dtypes(self, *, device: Any = None) -> dict[str, dtype]:
+        """The element types that creation functions choose."""
+        check_place(device)
+        real = dtypes.get_default_dtype()
+        return {
+            "real floating": real,
+            "complex floating": real.to_complex(),
+            "integral": dtypes.int64,
+            "indexing": dtypes.int64,
+        }
+
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, dtype]:
+        """The standard's element types, all of them or those of a kind."""
+        check_place(device)
+        return {
+            name: found
+            for name, found in STANDARD_DTYPES.items()
+            if kind is None or isdtype(found, kind)
+        }
