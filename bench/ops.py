@@ -2,8 +2,9 @@
 
     python bench/ops.py [--only WORD] [--rounds N] [--json FILE]
 
-Both libraries get the same shapes and one thread. Rounds alternate; medians are compared. Prints
-the ratio evergrad / PyTorch for every op, the median over all, and the ten worst.
+Both libraries get the same shapes and one thread; what is compared is processor time, which a busy
+machine disturbs least. Rounds alternate; medians are compared. Prints the ratio evergrad / PyTorch
+for every op, the median over all, and the ten worst.
 """
 
 from __future__ import annotations
@@ -239,10 +240,10 @@ def _step(lib: Any, call: Call, arrays: list[Any]) -> Callable[[], None]:
 
 
 def _time(step: Callable[[], None], repeats: int) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(repeats):
         step()
-    return (time.perf_counter() - start) / repeats
+    return (time.process_time() - start) / repeats
 
 
 def measure(call: Call, arrays: list[Any], rounds: int) -> tuple[float, float]:

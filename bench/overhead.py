@@ -4,7 +4,8 @@
 
 Prints, for evergrad and PyTorch: ``smallop`` (1,000 ops in a row on 4 elements, forward and
 backward), single small ops forward and forward+backward, the import time, and the bytes a small
-tensor takes. Measurements alternate between the two libraries; medians of rounds are compared.
+tensor takes. Measurements alternate between the two libraries, one thread each, and count processor
+time, which a busy machine disturbs least; medians of rounds are compared.
 """
 
 from __future__ import annotations
@@ -93,9 +94,9 @@ SINGLE: dict[str, Callable[[Any], Callable[[], Any]]] = {
 
 
 def timed(step: Callable[[], None]) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     step()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def compare(build: Callable[[Any], Callable[[], None]], rounds: int) -> tuple[float, float]:
@@ -111,7 +112,7 @@ def compare(build: Callable[[Any], Callable[[], None]], rounds: int) -> tuple[fl
 
 
 def import_seconds(name: str, rounds: int) -> float:
-    code = f"import time; t = time.perf_counter(); import {name}; print(time.perf_counter() - t)"
+    code = f"import time; t = time.process_time(); import {name}; print(time.process_time() - t)"
     runs = [
         float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
         for _ in range(rounds)

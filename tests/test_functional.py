@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from twins import agree, fixed, leaf, refuse
 
+import evergrad as eg
+
 X = [0.3, -0.8]
 Y = [1.2, 0.4, -0.5]
 
@@ -151,10 +153,33 @@ WRONG = {
     "strict hvp": lambda ns, f: f.hvp(
         lambda x: (x * 2).sum(), fixed(ns, X), fixed(ns, [1.0, 1.0]), strict=True
     ),
-    "unknown strategy": lambda ns, f: f.jacobian(one_of_one, fixed(ns, X), strategy="sideways"),
+    "strict vhp": lambda ns, f: f.vhp(
+        lambda x, y: (x * x).sum(), pair(ns), pair(ns), strict=True
+    ),
+    "strict jvp": lambda ns, f: f.jvp(
+        lambda x: fixed(ns, Y), fixed(ns, X), fixed(ns, X), strict=True
+    ),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_pytorch_refuses_is_refused(name: str, torch: ModuleType) -> None:
     refuse(lambda ns: WRONG[name](ns, ns.autograd.functional), torch)
+
+
+def test_strict_allows_what_depends(torch: ModuleType) -> None:
+    def program(ns: Any) -> Any:
+        functional = ns.autograd.functional
+        return (
+            functional.jacobian(two_of_two, pair(ns), strict=True),
+            functional.hessian(number, fixed(ns, X), strict=True),
+            functional.hvp(number_of_two, pair(ns), pair(ns), strict=True),
+            functional.vjp(one_of_one, fixed(ns, X), fixed(ns, X), strict=True),
+        )
+
+    agree(program, torch)
+
+
+def test_an_unknown_strategy_is_refused() -> None:
+    with pytest.raises(ValueError, match="sideways"):
+        eg.autograd.functional.jacobian(one_of_one, fixed(eg, X), strategy="sideways")

@@ -7,11 +7,12 @@ only adapts: each function is one of the engine's under the standard's name and 
 import importlib as _importlib
 import math as _math
 
+import evergrad.array_api.inspection as _inspection
 from evergrad.array_api.adapt import NAMESPACE as _NAMESPACE
-from evergrad.array_api.inspection import NamespaceInfo as __array_namespace_info__
 from evergrad.core import dtypes as _dtypes
 
 __array_api_version__ = "2024.12"
+__array_namespace_info__ = _inspection.NamespaceInfo
 
 e = _math.e
 inf = _math.inf

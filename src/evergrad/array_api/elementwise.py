@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import evergrad as eg
@@ -15,7 +16,7 @@ from evergrad.core.tensor import Tensor
 
 unary("""
     abs acos acosh asin asinh atan atanh ceil conj cos cosh exp expm1 floor imag isfinite isinf
-    isnan log log1p log2 log10 logical_not negative positive real reciprocal round signbit sin sinh
+    isnan log log1p log2 log10 logical_not negative positive real reciprocal signbit sin sinh
     sqrt square tan tanh trunc
 """)
 
@@ -33,10 +34,18 @@ binary("equal", {"equal": eg.eq})
 @standard()
 def sign(x: Tensor, /) -> Tensor:
     """-1, 0 or 1; on the unit circle for complex numbers. The sign of NaN is NaN."""
-    found = eg.sgn(x)
     if x.dtype.category < dtypes.FLOATING:
-        return found
-    return eg.where(eg.isnan(x), x, found)
+        return eg.sgn(x)
+    missing = complex(math.nan, math.nan) if x.dtype.is_complex else math.nan
+    return eg.where(eg.isnan(x), missing, eg.sgn(x))
+
+
+@standard("round")
+def _round(x: Tensor, /) -> Tensor:
+    """The nearest whole number, or the nearest even one; of each part of a complex number."""
+    if x.dtype.is_complex:
+        return eg.complex(eg.round(eg.real(x)), eg.round(eg.imag(x)))
+    return eg.round(x)
 
 
 @standard()

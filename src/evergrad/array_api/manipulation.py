@@ -11,6 +11,7 @@ import evergrad as eg
 from evergrad.array_api.adapt import as_axes, meeting, standard
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
+from evergrad.core.shapes import normalize_dim
 from evergrad.core.tensor import Tensor
 
 # -- shapes -------------------------------------------------------------------------------------
@@ -134,7 +135,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
         if x.ndim != 1:
             raise ValueError(f"take from a {x.ndim}-dimensional array needs an axis")
         axis = 0
-    return eg.movedim(x, axis, 0)[indices]
+    return x[(slice(None),) * normalize_dim(axis, x.ndim) + (indices,)]
 
 
 @standard()

@@ -7,8 +7,7 @@ first ``backward``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,8 +15,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.errors import GradientError
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One parameter and what is wrong with its gradient: ``missing``, ``zero`` or ``non-finite``."""
 
     name: str
@@ -26,8 +24,7 @@ class Finding:
     detail: str
 
 
-@dataclass(frozen=True)
-class Audit:
+class Audit(NamedTuple):
     """What :func:`audit` found; true if all gradients are there and sound."""
 
     findings: tuple[Finding, ...]

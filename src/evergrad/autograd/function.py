@@ -98,9 +98,7 @@ class FunctionNode(GraphNode):
 
     __slots__ = ("ctx", "cls", "in_types", "indices", "parents", "site", "types")
 
-    def __init__(
-        self, cls: type[Function], ctx: FunctionCtx | None, args: Sequence[Any]
-    ) -> None:
+    def __init__(self, cls: type[Function], ctx: FunctionCtx | None, args: Sequence[Any]) -> None:
         self.seq = next_sequence()
         self.hooks = None
         self.cls = cls

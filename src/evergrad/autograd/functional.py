@@ -30,12 +30,37 @@ def _finished(value: Any, create_graph: bool) -> Any:
     return value.detach()
 
 
+def _require_dependence(
+    func: Callable[..., Any], inputs: tuple[Tensor, ...], *, pairwise: bool = False, order: int = 1
+) -> None:
+    """Raise if some input has no influence: on any output, on each output (``pairwise``), or on the
+    first derivative (``order`` 2)."""
+    leaves = tuple(i.detach().requires_grad_() for i in inputs)
+    outputs, subject = _tuple(func(*leaves)), "function"
+    if order == 2:
+        (value,) = outputs
+        first = graph_grad(value, leaves, create_graph=True, materialize_grads=True)
+        outputs, subject = (sum((g * g).sum() for g in first),), "function's derivative"  # type: ignore[assignment]
+    for group in [(o,) for o in outputs] if pairwise else [outputs]:
+        live = [o for o in group if o.requires_grad]
+        found: Any = (None,) * len(leaves)
+        if live:
+            found = graph_grad(live, leaves, live, retain_graph=True, allow_unused=True)
+        if any(g is None for g in found):
+            raise RuntimeError(
+                f"The output of the user-provided {subject} is independent of input "
+                f"{list(found).index(None)}. This is not allowed in strict mode."
+            )
+
+
 def vjp(
     func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Any, Any]:  # fmt: skip
     """``(func(*inputs), vector-Jacobian product)``"""
     points = _prepared(inputs, create_graph)
+    if strict:
+        _require_dependence(func, points)
     output, pull = derivatives.vjp(func, *points)
     if v is None:
         from evergrad.ops.creation import ones_like
@@ -69,6 +94,8 @@ def jacobian(
 ) -> Any:  # fmt: skip
     """The Jacobian of every output by every input."""
     points = _prepared(inputs, create_graph)
+    if strict:
+        _require_dependence(func, points, pairwise=True)
     numbers = tuple(range(len(points)))
     if strategy not in ("reverse-mode", "forward-mode"):
         raise ValueError(f"Expected strategy to be 'reverse-mode' or 'forward-mode', got {strategy!r}")
@@ -95,6 +122,8 @@ def hessian(
             raise RuntimeError("The Tensor returned by the function given to hessian should contain a single element")
         return out.reshape(())
 
+    if strict:
+        _require_dependence(scalar, points, order=2)
     found = derivatives.hessian(scalar, numbers)(*points)
     if isinstance(inputs, Tensor):
         found = found[0][0]
@@ -107,6 +136,8 @@ def vhp(
 ) -> tuple[Any, Any]:  # fmt: skip
     """``(func(*inputs), vector-Hessian product)``"""
     points = tuple(i.detach().requires_grad_() if not create_graph else i for i in _tuple(inputs))
+    if strict:
+        _require_dependence(func, points, order=2)
     output = func(*points)
     vectors = _tuple(v) if v is not None else None
     first = graph_grad(output, points, create_graph=True, materialize_grads=True)

@@ -75,6 +75,10 @@ def run_backward(
         token = numpy_errors.set(QUIET)
         try:
             walk.run()
+        except MemoryError as error:
+            from evergrad.memory.reports import described
+
+            raise described(error) from None
         finally:
             numpy_errors.reset(token)
             LEDGER.hold(-walk.pending_bytes)

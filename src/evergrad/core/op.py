@@ -473,9 +473,7 @@ def _laid_part(graph: Graph) -> tuple[Any, TensorType] | None:
     return eqn.op.lays(**eqn.attrs), eqn.outs[0].type
 
 
-def _call(
-    rule: Rule, args: list[int], into: int | None
-) -> tuple[Callable[..., Any], Any, int]:
+def _call(rule: Rule, args: list[int], into: int | None) -> tuple[Callable[..., Any], Any, int]:
     """A call as (function, first position(s), second position or how to read the first)."""
     run = rule.run if into is None else _over_argument(rule.op.eval, into, len(args))
     if not rule.single:
@@ -490,18 +488,18 @@ def _call(
 def _spent_after(graph: Graph) -> list[set[Var]]:
     """For each equation, the results of others that nothing looks at any more once it has run."""
     last: dict[Any, int] = {}
-    seen_twice: set[Any] = {out for out in graph.outputs if isinstance(out, Var)}
+    still_seen: set[Any] = {out for out in graph.outputs if isinstance(out, Var)}
     made: set[Var] = set()
     for number, eqn in enumerate(graph.equations):
         for arg in eqn.args:
             if isinstance(arg, Var):
                 last[arg] = number
         if eqn.op.alias:
-            seen_twice.update((*eqn.args, *eqn.outs))
+            still_seen.update((*eqn.args, *eqn.outs))
         made.update(eqn.outs)
     spent: list[set[Var]] = [set() for _ in graph.equations]
     for var, number in last.items():
-        if var in made and var not in seen_twice:
+        if var in made and var not in still_seen:
             spent[number].add(var)
     return spent
 
@@ -520,8 +518,8 @@ def _overwritten(eqn: Equation, spent: set[Var]) -> int | None:
 
 def _over_argument(ufunc: Callable[..., Any], into: int, count: int) -> Callable[..., Any]:
     if count == 1:
-        return lambda a: ufunc(a, a)
-    return (lambda a, b: ufunc(a, b, a)) if into == 0 else (lambda a, b: ufunc(a, b, b))
+        return lambda a: ufunc(a, out=a)
+    return (lambda a, b: ufunc(a, b, out=a)) if into == 0 else (lambda a, b: ufunc(a, b, out=b))
 
 
 def _trace_vjp(rule: Rule, needs: int, vjp: Any) -> tuple[Graph, list[Var]]:

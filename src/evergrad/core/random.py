@@ -848,11 +848,10 @@ class Generator:
         shape = _shape(shape)
         n = math.prod(shape)
         if isinstance(p, np.ndarray):
-            uniforms = self._unit_uniforms(n, p.dtype).reshape(shape)
-            threshold = p.astype(uniforms.dtype, copy=False)
-            if not np.all((threshold >= 0) & (threshold <= 1)):
+            if not np.all((p >= 0) & (p <= 1)):
                 raise RuntimeError("bernoulli expects every probability to be in [0, 1]")
-            return (uniforms < threshold).astype(dtype)
+            uniforms = self._unit_uniforms(n, p.dtype).reshape(shape)
+            return (uniforms < p.astype(uniforms.dtype, copy=False)).astype(dtype)
         if not 0.0 <= p <= 1.0:
             raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
         return (_unit64(self._source.words64(n)) < p).astype(dtype).reshape(shape)

@@ -12,11 +12,27 @@
 =====================  =========================================================================
 """
 
-from evergrad.memory.pool import trim
-from evergrad.memory.reports import report, reset_peak, stats
-from evergrad.memory.steady import Steady, steady
-from evergrad.memory.switches import limit, poison
-from evergrad.memory.tracking import Allocation, Event, Tracker, Usage, track
+from typing import TYPE_CHECKING
+
+from evergrad.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from evergrad.memory.pool import trim
+    from evergrad.memory.reports import report, reset_peak, stats
+    from evergrad.memory.steady_state import Steady, steady
+    from evergrad.memory.switches import limit, poison
+    from evergrad.memory.tracking import Allocation, Event, Tracker, Usage, track
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "pool": ("trim",),
+        "reports": ("report", "reset_peak", "stats"),
+        "steady_state": ("Steady", "steady"),
+        "switches": ("limit", "poison"),
+        "tracking": ("Allocation", "Event", "Tracker", "Usage", "track"),
+    },
+)
 
 __all__ = [
     "Allocation",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import json
+import traceback
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from evergrad.memory.ledger import CATEGORIES, LEDGER
-from evergrad.memory.tracking import Allocation, Tracker, Usage, active_tracker
+from evergrad.memory.tracking import Allocation, Tracker, Usage, active_tracker, is_ours, origin
 
 _ROWS = 12
 
@@ -169,6 +170,10 @@ def size(nbytes: int) -> str:
 # -- errors -------------------------------------------------------------------------------------
 
 
+class OutOfMemoryError(MemoryError):
+    """A memory error that says what holds the memory."""
+
+
 def out_of_memory(message: str) -> MemoryError:
     """An error that says what could not be had, and what holds the memory instead."""
     tracker = active_tracker()
@@ -181,4 +186,13 @@ def out_of_memory(message: str) -> MemoryError:
             lines += ["alive, allocated while tracking", *_entry_lines(entries, 5)]
     except MemoryError:
         lines.append("there is not even room to list what is alive")
-    return MemoryError("\n".join(lines))
+    return OutOfMemoryError("\n".join(lines))
+
+
+def described(error: MemoryError) -> MemoryError:
+    """The same, if it says what holds the memory; else one that does, with the op that failed."""
+    if isinstance(error, OutOfMemoryError):
+        return error
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_ours(frame)]
+    op = origin(frames[-1] if frames else None).op
+    return out_of_memory(f"{op} could not get memory: {error}")

@@ -15,10 +15,12 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evergrad.core.site import Site, describe
 from evergrad.memory.ledger import CATEGORIES, LEDGER, OTHER, Observer
+
+if TYPE_CHECKING:
+    from evergrad.core.site import Site
 
 # -- hanging on the ledger ----------------------------------------------------------------------
 
@@ -88,6 +90,8 @@ class Origin(NamedTuple):
     @property
     def place(self) -> str:
         """``file.py:12, in f: y = x.exp()``; the op, where there is no such line."""
+        from evergrad.core.site import describe
+
         return self.op if self.site is None else describe(self.site)
 
 
@@ -104,6 +108,11 @@ def _namers() -> dict[CodeType, tuple[str, Callable[[Any], str]]]:
     }
 
 
+def is_ours(frame: FrameType) -> bool:
+    """Whether a function of this package is running in the frame."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "evergrad"
+
+
 def origin(frame: FrameType | None) -> Origin:
     """Look up the stack: what the engine was doing, for which line outside of it."""
     words: list[str] = []
@@ -111,7 +120,7 @@ def origin(frame: FrameType | None) -> Origin:
     namers = _namers()
     while frame is not None:
         code = frame.f_code
-        if frame.f_globals.get("__name__", "").partition(".")[0] != "evergrad":
+        if not is_ours(frame):
             return Origin(" > ".join(reversed(words)) or function, (code, frame.f_lasti))
         namer = namers.get(code)
         if namer is not None:

@@ -49,7 +49,9 @@ class RReLU(_Activation):
 
     _fields = ("lower", "upper", "inplace")
 
-    def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
+    def __init__(
+        self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False
+    ) -> None:
         super().__init__()
         self.lower, self.upper, self.inplace = lower, upper, inplace
 

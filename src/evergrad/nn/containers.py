@@ -21,6 +21,22 @@ def _place(length: int, index: Any) -> int:
     return index % length
 
 
+def _required_sequential(other: Any) -> Sequential:
+    if not isinstance(other, Sequential):
+        raise ValueError(
+            f"add operator supports only objects of Sequential class, but {type(other)} is given."
+        )
+    return other
+
+
+def _required_count(module: Module, count: Any) -> int:
+    if not isinstance(count, int):
+        raise TypeError(f"unsupported operand type(s) for *: {type(module)} and {type(count)}")
+    if count <= 0:
+        raise ValueError(f"Non-positive multiplication factor {count} for {type(module)}")
+    return count
+
+
 class Sequential(Module):
     """Modules called one after the other."""
 
@@ -60,21 +76,28 @@ class Sequential(Module):
         return iter(self._modules.values())
 
     def __add__(self, other: Sequential) -> Sequential:
-        return type(self)(*self, *other)
+        return Sequential(*self, *_required_sequential(other))
 
     def __iadd__(self, other: Sequential) -> Sequential:
-        return self.extend(other)
+        return self.extend(_required_sequential(other))
 
     def __mul__(self, count: int) -> Sequential:
-        return type(self)(*list(self) * count)
+        return Sequential(*list(self) * _required_count(self, count))
 
     __rmul__ = __mul__
+
+    def __imul__(self, count: int) -> Sequential:
+        return self.extend(list(self) * (_required_count(self, count) - 1))
 
     def append(self, module: Module) -> Sequential:
         self.add_module(str(len(self)), module)
         return self
 
     def insert(self, index: int, module: Module) -> Sequential:
+        if not isinstance(module, Module):
+            raise AssertionError(f"module should be of type: {Module}")
+        if not -len(self) <= index <= len(self):
+            raise IndexError(f"Index out of range: {index}")
         modules = list(self)
         modules.insert(index, module)
         self._renumber(modules)
@@ -263,9 +286,7 @@ class ParameterList(Module):
         return self
 
     def extra_repr(self) -> str:
-        return "\n".join(
-            f"({i}): {_description(value)}" for i, value in enumerate(self)
-        )
+        return "\n".join(f"  ({i}): {_description(value, 'dtype')}" for i, value in enumerate(self))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("ParameterList should not be called.")
@@ -281,8 +302,6 @@ class ParameterDict(Module):
             self.update(parameters)
 
     def __getitem__(self, key: str) -> Any:
-        if key not in self._names:
-            raise KeyError(key)
         return getattr(self, key)
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -312,7 +331,7 @@ class ParameterDict(Module):
         return [(key, self[key]) for key in self._names]
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self[key] if key in self else default
+        return getattr(self, key) if key in self._names else default
 
     def setdefault(self, key: str, default: Any = None) -> Any:
         if key not in self:
@@ -324,29 +343,56 @@ class ParameterDict(Module):
         del self[key]
         return value
 
+    def popitem(self) -> tuple[str, Any]:
+        key = next(reversed(self._names))
+        return key, self.pop(key)
+
     def clear(self) -> None:
         for key in list(self._names):
             del self[key]
 
+    def copy(self) -> ParameterDict:
+        return ParameterDict(dict(self.items()))
+
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
+        return ParameterDict((key, default) for key in keys)
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._names)
+
+    def __or__(self, other: Any) -> ParameterDict:
+        made = self.copy()
+        made.update(other)
+        return made
+
+    def __ror__(self, other: Any) -> ParameterDict:
+        made = ParameterDict(other)
+        made.update(self)
+        return made
+
+    def __ior__(self, other: Any) -> ParameterDict:
+        self.update(other)
+        return self
+
     def update(self, parameters: Any) -> None:
         pairs = (
-            parameters.items()
-            if isinstance(parameters, (Mapping, ParameterDict))
-            else parameters
+            parameters.items() if isinstance(parameters, (Mapping, ParameterDict)) else parameters
         )
         for key, value in pairs:
             self[key] = value
 
     def extra_repr(self) -> str:
-        return "\n".join(f"({key}): {_description(value)}" for key, value in self.items())
+        return "\n".join(f"  ({key}): {_description(value, 'type')}" for key, value in self.items())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("ParameterDict should not be called.")
 
 
-def _description(value: Any) -> str:
+def _description(value: Any, elements: str) -> str:
+    """What a list or dictionary shows of an entry; PyTorch's name the element type differently."""
     if not isinstance(value, Tensor):
         return f"Object of type: {type(value).__name__}"
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
     size = "x".join(map(str, value.shape))
-    return f"{kind} containing: [{value.dtype} of size {size}]"
+    shown = value.dtype if elements == "dtype" else value.type()
+    return f"{kind} containing: [{shown} of size {size}]"

@@ -41,9 +41,13 @@ class _ConvNd(Module):
         if out_channels % groups:
             raise ValueError("out_channels must be divisible by groups")
         if isinstance(padding, str) and padding not in ("same", "valid"):
-            raise ValueError(f"Invalid padding string {padding!r}, should be one of ('same', 'valid')")
+            raise ValueError(
+                f"Invalid padding string {padding!r}, should be one of ('same', 'valid')"
+            )
         if padding_mode not in _PADDING_MODES:
-            raise ValueError(f"padding_mode must be one of {_PADDING_MODES}, but got {padding_mode!r}")
+            raise ValueError(
+                f"padding_mode must be one of {_PADDING_MODES}, but got {padding_mode!r}"
+            )
         count = self.dimensions
         self.in_channels = in_channels
         self.out_channels = out_channels

@@ -33,13 +33,13 @@ class _Table(Module):
             padding_idx %= num_embeddings
         self.padding_idx = padding_idx
         if given is None:
-            self.weight = Parameter(empty(num_embeddings, embedding_dim, device=device, dtype=dtype))
+            self.weight = Parameter(
+                empty(num_embeddings, embedding_dim, device=device, dtype=dtype)
+            )
             self.reset_parameters()
             return
         if list(given.shape) != [num_embeddings, embedding_dim]:
-            raise AssertionError(
-                "Shape of weight does not match num_embeddings and embedding_dim"
-            )
+            raise AssertionError("Shape of weight does not match num_embeddings and embedding_dim")
         self.weight = Parameter(given)
 
     def reset_parameters(self) -> None:
@@ -158,8 +158,11 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         bounds = list(cutoffs)
-        if not bounds or bounds != sorted(set(bounds)) or bounds[0] <= 0 or (
-            bounds[-1] > n_classes - 1
+        if (
+            not bounds
+            or bounds != sorted(set(bounds))
+            or bounds[0] <= 0
+            or (bounds[-1] > n_classes - 1)
         ):
             raise ValueError(
                 "cutoffs should be a sequence of unique, positive integers sorted in an increasing "

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from evergrad.autograd.function import Function
 from evergrad.core.node import RemovableHandle
+from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
-from evergrad.core.tree import tree_flatten, tree_unflatten
 
 Hook = Callable[..., Any]
 
@@ -31,7 +32,7 @@ class HookTables:
         self.backward: dict[int, Hook] = {}
         self.state_pre: dict[int, Hook] = {}
         self.state: dict[int, Hook] = {}
-        self.load_pre: dict[int, Hook] = {}
+        self.load_pre: dict[int, tuple[Hook, bool]] = {}
         self.load_post: dict[int, Hook] = {}
 
 
@@ -76,9 +77,7 @@ class ModuleHooks:
             _first(table, handle)
         return handle
 
-    def register_full_backward_pre_hook(
-        self, hook: Hook, prepend: bool = False
-    ) -> RemovableHandle:
+    def register_full_backward_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call ``hook(module, grad_output)`` before the gradient passes through the module."""
         table = self._tables().backward_pre
         handle = RemovableHandle(table, hook)
@@ -109,19 +108,12 @@ class ModuleHooks:
     def register_load_state_dict_pre_hook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(module, state_dict, prefix, metadata, strict, missing, unexpected, errors)``
         before a module loads its part."""
-        bound = self
-
-        def with_module(*args: Any) -> Any:
-            return hook(bound, *args)
-
-        return RemovableHandle(self._tables().load_pre, with_module)
+        return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
     def _register_load_state_dict_pre_hook(
         self, hook: Hook, with_module: bool = False
     ) -> RemovableHandle:
-        if with_module:
-            return self.register_load_state_dict_pre_hook(hook)
-        return RemovableHandle(self._tables().load_pre, hook)
+        return RemovableHandle(self._tables().load_pre, (hook, with_module))
 
     def register_load_state_dict_post_hook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(module, incompatible_keys)`` after ``load_state_dict``."""
@@ -136,27 +128,33 @@ class ModuleHooks:
                 args, kwargs = _changed_input(hook, with_kwargs, self, args, kwargs)
         watch = _BackwardWatch(self, tables)
         args = watch.on_inputs(args)
-        done = []
+        waiting = {key: entry for table in tables for key, entry in table.forward.items()}
+        result = None
         try:
             result = self.forward(*args, **kwargs)  # type: ignore[attr-defined]
-            for table in tables:
-                for key, (hook, with_kwargs, _) in list(table.forward.items()):
-                    done.append(key)
-                    given = (args, kwargs, result) if with_kwargs else (args, result)
-                    changed = hook(self, *given)
-                    result = result if changed is None else changed
+            for key in list(waiting):
+                hook, with_kwargs, _ = waiting.pop(key)
+                given = (args, kwargs, result) if with_kwargs else (args, result)
+                changed = hook(self, *given)
+                result = result if changed is None else changed
         except Exception:
-            self._call_despite_failure(tables, done, args, kwargs)
+            for hook, with_kwargs, always in waiting.values():
+                if always:
+                    given = (args, kwargs, result) if with_kwargs else (args, result)
+                    _call_despite_failure(hook, self, *given)
             raise
         return watch.on_outputs(result)
 
-    def _call_despite_failure(
-        self, tables: list[HookTables], done: list[int], args: Any, kwargs: Any
-    ) -> None:
-        for table in tables:
-            for key, (hook, with_kwargs, always) in list(table.forward.items()):
-                if always and key not in done:
-                    hook(self, *((args, kwargs, None) if with_kwargs else (args, None)))
+
+def _call_despite_failure(hook: Hook, *given: Any) -> None:
+    try:
+        hook(*given)
+    except Exception as error:
+        warnings.warn(
+            "module forward hook with ``always_call=True`` raised an exception that was silenced "
+            f"as another error was raised in forward: {error}",
+            stacklevel=4,
+        )
 
 
 def _changed_input(
@@ -184,66 +182,118 @@ class _Pass(Function):
     @staticmethod
     def forward(ctx: Any, on_grads: Callable[..., Any], *tensors: Tensor) -> Any:
         ctx.on_grads = on_grads
-        ctx.set_materialize_grads(False)
-        return tuple(t.view_as(t) for t in tensors)
+        passed = tuple(t.view_as(t) for t in tensors)
+        ctx.mark_non_differentiable(
+            *[p for p, t in zip(passed, tensors, strict=True) if not t.requires_grad]
+        )
+        return passed
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         return (None, *ctx.on_grads(grads))
 
 
+def _through(values: tuple[Any, ...], on_grads: Callable[..., Any]) -> tuple[Any, list[int]]:
+    """The values with their tensors passed through one node, and where those tensors are."""
+    at = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
+    if not STATE.get().grad or not any(values[i].requires_grad for i in at):
+        return values, []
+    found = list(values)
+    for i, passed in zip(at, _Pass.apply(on_grads, *[values[i] for i in at]), strict=True):
+        found[i] = passed
+    make = getattr(values, "_make", tuple)  # named tuples stay what they are
+    return make(found), at
+
+
 class _BackwardWatch:
-    """Calls the backward hooks of one call of a module."""
+    """Calls the backward hooks of one call of a module.
+
+    Hooks see one entry per argument and per result, ``None`` where there is no gradient.
+    """
 
     def __init__(self, module: Any, tables: list[HookTables]) -> None:
         self.module = module
         self.before = [hook for table in tables for hook in table.backward_pre.values()]
         self.after = [hook for table in tables for hook in table.backward.values()]
-        self.grad_output: tuple[Any, ...] = ()
-        self.has_inputs = False
+        self.grad_output: tuple[Any, ...] | None = None
+        self.inputs = self.outputs = 0
+        self.input_places: list[int] = []
+        self.output_places: list[int] = []
 
     def on_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        if not self.after:
+        if not self.before and not self.after:
             return args
-        leaves, spec = tree_flatten(args)
-        at = [i for i, a in enumerate(leaves) if isinstance(a, Tensor) and a.requires_grad]
-        if not at:
-            return args
-        self.has_inputs = True
-        passed = _Pass.apply(self.grads_in, *[leaves[i] for i in at])
-        for i, tensor in zip(at, passed, strict=True):
-            leaves[i] = tensor
-        return tuple(tree_unflatten(leaves, spec))
+        self.inputs = len(args)
+        args, self.input_places = _through(args, self.grads_in)
+        return args
 
     def on_outputs(self, result: Any) -> Any:
         if not self.before and not self.after:
             return result
-        leaves, spec = tree_flatten(result)
-        at = [i for i, a in enumerate(leaves) if isinstance(a, Tensor) and a.requires_grad]
-        if not at:
-            return result
-        passed = _Pass.apply(self.grads_out, *[leaves[i] for i in at])
-        for i, tensor in zip(at, passed, strict=True):
-            leaves[i] = tensor
-        return tree_unflatten(leaves, spec)
+        if not isinstance(result, (Tensor, tuple)):
+            warnings.warn(
+                "For backward hooks to be called, module output should be a Tensor or a tuple of "
+                f"Tensors but received {type(result)}",
+                stacklevel=4,
+            )
+        values = result if isinstance(result, tuple) else (result,)
+        self.outputs = len(values)
+        passed, self.output_places = _through(values, self.grads_out)
+        return passed if isinstance(result, tuple) else passed[0]
 
     def grads_out(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        packed = _spread(grads, self.output_places, self.outputs)
         for hook in self.before:
-            changed = hook(self.module, grads)
-            if changed is not None:
-                grads = changed if isinstance(changed, tuple) else (changed,)
-        self.grad_output = grads
-        if not self.has_inputs:
-            for hook in self.after:
-                hook(self.module, (), grads)
-        return grads
+            packed = _replaced(hook(self.module, packed), packed, "pre hook", "grad_output")
+        self.grad_output = packed
+        if not self.input_places:
+            self._call_without_inputs(packed)
+        return tuple(packed[i] for i in self.output_places)
+
+    def _call_without_inputs(self, grad_output: tuple[Any, ...]) -> None:
+        self.grad_output = None
+        if self.after:
+            warnings.warn(
+                "Full backward hook is firing when gradients are computed with respect to module "
+                "outputs since no inputs require gradients.",
+                stacklevel=2,
+            )
+        for hook in self.after:
+            found = hook(self.module, (None,) * self.inputs, grad_output)
+            if found is not None and any(grad is not None for grad in found):
+                raise RuntimeError(
+                    "Backward hook for Modules where no input requires gradient should always "
+                    "return None or None for all gradients."
+                )
 
     def grads_in(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        if self.grad_output is None:  # a gradient that did not come through the outputs
+            return grads
+        packed = _spread(grads, self.input_places, self.inputs)
         for hook in self.after:
-            changed = hook(self.module, grads, self.grad_output)
-            if changed is not None:
-                grads = changed if isinstance(changed, tuple) else (changed,)
-        return grads
+            found = hook(self.module, packed, self.grad_output)
+            packed = _replaced(found, packed, "hook", "grad_input")
+        self.grad_output = None
+        return tuple(packed[i] for i in self.input_places)
+
+
+def _spread(values: tuple[Any, ...], places: list[int], size: int) -> tuple[Any, ...]:
+    found: list[Any] = [None] * size
+    for place, value in zip(places, values, strict=True):
+        found[place] = value
+    return tuple(found)
+
+
+def _replaced(found: Any, former: tuple[Any, ...], hook: str, what: str) -> tuple[Any, ...]:
+    """The gradients a hook returned, or the former ones if it returned none."""
+    if found is None:
+        return former
+    if len(found) != len(former):
+        raise RuntimeError(
+            f"Backward {hook} returned an invalid number of {what}, got {len(found)}, but "
+            f"expected {len(former)}"
+        )
+    return tuple(found)
 
 
 def _everywhere() -> HookTables:

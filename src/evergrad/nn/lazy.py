@@ -35,11 +35,20 @@ class LazyModuleMixin:
         return any(is_lazy(value) for value in tables)
 
     def initialize_parameters(self, input: Any) -> None:
+        """Note the missing size and, unless a state was loaded, make the parameters."""
         raise NotImplementedError
 
+    def _materialize(self, **shapes: Any) -> None:
+        if not self.has_uninitialized_params():
+            return
+        for name, shape in shapes.items():
+            tensor = getattr(self, name)
+            if is_lazy(tensor):
+                tensor.materialize(shape)
+        self.reset_parameters()
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.has_uninitialized_params():
-            self.initialize_parameters(*args, **kwargs)
+        self.initialize_parameters(*args, **kwargs)
         self.__class__ = self.cls_to_become
         return self(*args, **kwargs)
 
@@ -67,10 +76,8 @@ class LazyLinear(LazyModuleMixin, Linear):
 
     def initialize_parameters(self, input: Any) -> None:
         self.in_features = input.shape[-1]
-        self.weight.materialize((self.out_features, self.in_features))
-        if self.bias is not None:
-            self.bias.materialize((self.out_features,))
-        self.reset_parameters()
+        shape = (self.out_features, self.in_features)
+        self._materialize(weight=shape, bias=shape[:1])
 
 
 class _LazyConv(LazyModuleMixin):
@@ -96,10 +103,8 @@ class _LazyConv(LazyModuleMixin):
             if self.transposed  # type: ignore[attr-defined]
             else (self.out_channels, channels // groups)
         )
-        self.weight.materialize((*shape, *self.kernel_size))  # type: ignore[attr-defined]
-        if self.bias is not None:
-            self.bias.materialize((self.out_channels,))
-        self.reset_parameters()
+        kernel = self.kernel_size  # type: ignore[attr-defined]
+        self._materialize(weight=(*shape, *kernel), bias=(self.out_channels,))
 
 
 class _LazyConvolution(_LazyConv):
@@ -109,7 +114,7 @@ class _LazyConvolution(_LazyConv):
         device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
         super().__init__(  # type: ignore[call-arg]
-            groups, groups, kernel_size, stride, padding, dilation, groups, False, padding_mode,
+            0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode,
             device, dtype,
         )  # fmt: skip
         self._make_lazily(out_channels, bias, dtype)
@@ -122,7 +127,7 @@ class _LazyConvTranspose(_LazyConv):
         padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
         super().__init__(  # type: ignore[call-arg]
-            groups, groups, kernel_size, stride, padding, output_padding, groups, False, dilation,
+            0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation,
             padding_mode, device, dtype,
         )  # fmt: skip
         self._make_lazily(out_channels, bias, dtype)
@@ -185,11 +190,8 @@ class _LazyNorm(LazyModuleMixin):
 
     def initialize_parameters(self, input: Any) -> None:
         self.num_features = input.shape[1]
-        for name in ("weight", "bias", "running_mean", "running_var"):
-            tensor = getattr(self, name)
-            if is_lazy(tensor):
-                tensor.materialize((self.num_features,))
-        self.reset_parameters()
+        names = ("weight", "bias", "running_mean", "running_var")
+        self._materialize(**dict.fromkeys(names, (self.num_features,)))
 
 
 class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):

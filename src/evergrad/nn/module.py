@@ -47,15 +47,8 @@ class Module(ModuleState, ModuleHooks):
     def __setattr__(self, name: str, value: Any) -> None:
         fields = self.__dict__
         if isinstance(value, Parameter):
-            self._forget(name)
+            self._forget(name, keep="_parameters")
             self.register_parameter(name, value)
-        elif isinstance(value, Module):
-            self._require_init()
-            self._forget(name, keep="_modules")
-            fields["_modules"][name] = value
-        elif isinstance(value, Buffer):
-            self._forget(name)
-            self.register_buffer(name, value, value.__dict__.get("persistent", True))
         elif "_parameters" in fields and name in fields["_parameters"]:
             if value is not None:
                 raise TypeError(
@@ -63,6 +56,9 @@ class Module(ModuleState, ModuleHooks):
                     "(evergrad.nn.Parameter or None expected)"
                 )
             fields["_parameters"][name] = None
+        elif isinstance(value, Module):
+            self._forget(name, keep="_modules")
+            fields["_modules"][name] = value
         elif "_modules" in fields and name in fields["_modules"]:
             if value is not None:
                 raise TypeError(
@@ -70,6 +66,9 @@ class Module(ModuleState, ModuleHooks):
                     "(evergrad.nn.Module or None expected)"
                 )
             fields["_modules"][name] = None
+        elif isinstance(value, Buffer):
+            self._forget(name, keep="_buffers")
+            self.register_buffer(name, value, value.__dict__.get("persistent", True))
         elif "_buffers" in fields and name in fields["_buffers"]:
             if value is not None and not isinstance(value, Tensor):
                 raise TypeError(
@@ -95,7 +94,8 @@ class Module(ModuleState, ModuleHooks):
                 "super().__init__(); make that the first line of its __init__"
             )
 
-    def _forget(self, name: str, keep: str = "") -> None:
+    def _forget(self, name: str, keep: str) -> None:
+        """Make way for a new meaning of a name; in the table that stays it keeps its place."""
         self._require_init()
         self.__dict__.pop(name, None)
         for table in ("_parameters", "_buffers", "_modules"):
@@ -286,14 +286,16 @@ class Module(ModuleState, ModuleHooks):
             for module in self.children():
                 module._apply(fn)
         for parameter in self._parameters.values():
-            if parameter is None or is_lazy(parameter):
+            if parameter is None:
                 continue
             with using(grad=False):
                 parameter.data = fn(parameter.data)
                 if parameter._grad is not None:
                     parameter._grad = fn(parameter._grad)
         for name, buffer in self._buffers.items():
-            if buffer is not None and not is_lazy(buffer):
+            if is_lazy(buffer):
+                buffer.data = fn(buffer.data)
+            elif buffer is not None:
                 self._buffers[name] = fn(buffer)
         return self
 

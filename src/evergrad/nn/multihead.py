@@ -125,13 +125,10 @@ class MultiheadAttention(Module):
         else:
             weights = self.in_proj_weight.chunk(3)
         return [
-            F.linear(x, w, b)
-            for x, w, b in zip((query, key, value), weights, biases, strict=True)
+            F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True)
         ]
 
-    def _joined_mask(
-        self, padding: Tensor | None, mask: Tensor | None, q: Tensor
-    ) -> Tensor | None:
+    def _joined_mask(self, padding: Tensor | None, mask: Tensor | None, q: Tensor) -> Tensor | None:
         """Both masks as one to add to the scores, (B, heads or 1, T or 1, S)."""
         parts = []
         batch = q.shape[1]

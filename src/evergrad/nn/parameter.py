@@ -100,6 +100,9 @@ class UninitializedParameter(Parameter):
             memo[id(self)] = type(self)(self.requires_grad, dtype=self.dtype)
         return memo[id(self)]
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return type(self), (self.requires_grad, None, self.dtype)
+
 
 class UninitializedBuffer(Tensor):
     """A buffer of a lazy module before its first input has told the shape."""
@@ -119,6 +122,17 @@ class UninitializedBuffer(Tensor):
         """Become an ordinary buffer of this shape."""
         _materialize(self, shape, dtype)
         self.__class__ = Tensor  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return "<UninitializedBuffer>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) not in memo:
+            memo[id(self)] = type(self)(dtype=self.dtype)
+        return memo[id(self)]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return type(self), (False, None, self.dtype)
 
 
 def _materialize(tensor: Tensor, shape: Any, dtype: Any) -> None:

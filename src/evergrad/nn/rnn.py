@@ -108,9 +108,7 @@ def _run_packed_backwards(
     outputs = []
     for piece, size in zip(reversed(pieces), reversed(sizes), strict=True):
         if size > running:
-            state = tuple(
-                cat([s, f[running:size]]) for s, f in zip(state, first, strict=True)
-            )
+            state = tuple(cat([s, f[running:size]]) for s, f in zip(state, first, strict=True))
             running = size
         state = step(piece, state)
         outputs.append(state[0])
@@ -168,7 +166,7 @@ class RNNBase(Module):
         kinds = ["weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr"]
         suffixes = ("", "_reverse")[: 2 if self.bidirectional else 1]
         return [
-            [self._parameters[f"{k}_l{layer}{s}"] for k in kinds if f"{k}_l{layer}{s}" in self._parameters]
+            [getattr(self, name) for kind in kinds if hasattr(self, name := f"{kind}_l{layer}{s}")]
             for layer in range(self.num_layers)
             for s in suffixes
         ]  # fmt: skip
@@ -201,9 +199,7 @@ class RNNBase(Module):
             lasts.append(last)
         return (outputs[0] if len(outputs) == 1 else cat(outputs, -1)), lasts
 
-    def _all_layers(
-        self, x: Tensor, sizes: list[int] | None, first: State
-    ) -> tuple[Tensor, State]:
+    def _all_layers(self, x: Tensor, sizes: list[int] | None, first: State) -> tuple[Tensor, State]:
         directions = 2 if self.bidirectional else 1
         lasts: list[State] = []
         for layer in range(self.num_layers):

@@ -13,6 +13,9 @@ from evergrad.nn.parameter import Parameter, is_lazy
 
 _EXTRA_STATE = "_extra_state"
 
+# Under this key a module's local metadata carry the list of what is going to be written.
+_PLAN = "_plan"
+
 
 class _Keys(NamedTuple):
     missing_keys: list[str]
@@ -31,14 +34,37 @@ class _IncompatibleKeys(_Keys):
 
 
 class _Loading:
-    """What one ``load_state_dict`` has found wrong so far."""
+    """What one ``load_state_dict`` is going to do and has found wrong so far."""
 
-    def __init__(self, strict: bool, assign: bool) -> None:
-        self.strict = strict
+    def __init__(self, metadata: Any, assign: bool) -> None:
+        self.metadata = {} if metadata is None else metadata
         self.assign = assign
+        self.plan: list[tuple[Any, str, Any]] = []
         self.missing: list[str] = []
         self.unexpected: list[str] = []
         self.errors: list[str] = []
+
+    def local_metadata(self, prefix: str) -> dict[str, Any]:
+        local = dict(self.metadata.get(prefix[:-1], {}))
+        if self.assign:
+            local["assign_to_params_buffers"] = True
+        local[_PLAN] = self.plan
+        return local
+
+    def require_fit(self, module: Any, strict: bool) -> None:
+        """Raise if anything does not fit."""
+        problems = list(self.errors)
+        for words, keys in (
+            ("Unexpected key(s) in state_dict: ", self.unexpected),
+            ("Missing key(s) in state_dict: ", self.missing),
+        ):
+            if keys and strict:
+                problems.insert(0, words + ", ".join(f'"{k}"' for k in keys) + ". ")
+        if problems:
+            raise RuntimeError(
+                f"Error(s) in loading state_dict for {type(module).__name__}:\n\t"
+                + "\n\t".join(problems)
+            )
 
 
 class ModuleState:
@@ -54,10 +80,14 @@ class ModuleState:
     # -- saving -----------------------------------------------------------------------------
 
     def get_extra_state(self) -> Any:
-        raise RuntimeError("Reached a code path in Module.get_extra_state() that should never be called.")
+        raise RuntimeError(
+            "Reached a code path in Module.get_extra_state() that should never be called."
+        )
 
     def set_extra_state(self, state: Any) -> None:
-        raise RuntimeError("Reached a code path in Module.set_extra_state() that should never be called.")
+        raise RuntimeError(
+            "Reached a code path in Module.set_extra_state() that should never be called."
+        )
 
     def _has_extra_state(self) -> bool:
         return type(self).get_extra_state is not ModuleState.get_extra_state
@@ -65,10 +95,10 @@ class ModuleState:
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         for name, parameter in self._parameters.items():
             if parameter is not None:
-                destination[prefix + name] = parameter if keep_vars else parameter.detach()
+                destination[prefix + name] = _saved(parameter, keep_vars)
         for name, buffer in self._buffers.items():
             if buffer is not None and name not in self._non_persistent_buffers_set:
-                destination[prefix + name] = buffer if keep_vars else buffer.detach()
+                destination[prefix + name] = _saved(buffer, keep_vars)
         if self._has_extra_state():
             destination[prefix + _EXTRA_STATE] = self.get_extra_state()
 
@@ -104,69 +134,65 @@ class ModuleState:
     ) -> _IncompatibleKeys:
         """Copy values into the parameters and buffers (or, with ``assign``, take them over).
 
-        If anything does not fit nothing is changed.
+        If anything does not fit nothing is changed, unless there are hooks to be called after
+        loading: these may still take keys from the lists of missing and unexpected ones.
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-        metadata = getattr(state_dict, "_metadata", None)
-        given = OrderedDict(state_dict)
-        loading = _Loading(strict, assign)
-        plan: list[tuple[Any, str, Any]] = []
-        self._collect(given, "", metadata, loading, plan)
-        problems = list(loading.errors)
-        if strict:
-            for words, keys in (
-                ("Unexpected key(s) in state_dict: ", loading.unexpected),
-                ("Missing key(s) in state_dict: ", loading.missing),
-            ):
-                if keys:
-                    problems.insert(0, words + ", ".join(f'"{k}"' for k in keys) + ". ")
-        if problems:
-            raise RuntimeError(
-                f"Error(s) in loading state_dict for {type(self).__name__}:\n\t"
-                + "\n\t".join(problems)
-            )
-        for owner, name, value in plan:
+        loading = _Loading(getattr(state_dict, "_metadata", None), assign)
+        self._collect(OrderedDict(state_dict), "", loading)
+        hooks = self._load_post_hooks()
+        if loading.errors or not hooks:
+            loading.require_fit(self, strict)
+        for owner, name, value in loading.plan:
             owner._load_value(name, value, assign)
         result = _IncompatibleKeys(loading.missing, loading.unexpected)
-        self._after_loading(result)
+        for module, hook in hooks:
+            if hook(module, result) is not None:
+                raise AssertionError(
+                    "Hooks registered with ``register_load_state_dict_post_hook`` are not expected "
+                    "to return new values, if incompatible_keys need to be modified, it should be "
+                    "done inplace."
+                )
+        loading.require_fit(self, strict)
         return result
 
-    def _after_loading(self, result: _IncompatibleKeys) -> None:
+    def _load_post_hooks(self) -> list[tuple[Any, Any]]:
+        """The hooks to call after loading with their modules, children first."""
+        found: list[tuple[Any, Any]] = []
         for module in self._modules.values():
             if module is not None:
-                module._after_loading(result)
+                found += module._load_post_hooks()
         if self._hooks is not None:
-            for hook in list(self._hooks.load_post.values()):
-                hook(self, result)
+            found += [(self, hook) for hook in self._hooks.load_post.values()]
+        return found
 
-    def _collect(
-        self, given: dict[str, Any], prefix: str, metadata: Any, loading: _Loading, plan: list[Any]
-    ) -> None:
+    def _collect(self, given: dict[str, Any], prefix: str, loading: _Loading) -> None:
         """Find what this module and those below take, without changing anything yet."""
-        local = {} if metadata is None else metadata.get(prefix[:-1], {})
         self._load_from_state_dict(
-            given, prefix, local, loading.strict, loading.missing, loading.unexpected,
-            loading.errors, plan,
+            given, prefix, loading.local_metadata(prefix), True, loading.missing,
+            loading.unexpected, loading.errors,
         )  # fmt: skip
         for name, module in self._modules.items():
             if module is not None:
-                module._collect(given, prefix + name + ".", metadata, loading, plan)
+                below = prefix + name + "."
+                own = {key: value for key, value in given.items() if key.startswith(below)}
+                module._collect(own, below, loading)
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, strict: bool,
         missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
-        plan: list[Any] | None = None,
     ) -> None:  # fmt: skip
         """Match this module's own tensors with the entries under its prefix.
 
-        Subclasses that rename old entries do so here and then call this one.
+        Subclasses that rename old entries do so here and then call this one. What fits is written
+        when all modules have been matched; at once if it is called from elsewhere.
         """
         if self._hooks is not None:
-            for hook in list(self._hooks.load_pre.values()):
-                hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
-                     error_msgs)  # fmt: skip
-        plan = [] if plan is None else plan
+            for hook, with_module in list(self._hooks.load_pre.values()):
+                hook(*((self,) if with_module else ()), state_dict, prefix, local_metadata, strict,
+                     missing_keys, unexpected_keys, error_msgs)  # fmt: skip
+        plan: list[Any] = []
         own = {**self._parameters, **{
             name: b for name, b in self._buffers.items()
             if name not in self._non_persistent_buffers_set
@@ -181,14 +207,20 @@ class ModuleState:
             problem = _misfit(key, tensor, value)
             if problem:
                 error_msgs.append(problem)
-            else:
+            elif not is_lazy(value):
                 plan.append((self, name, value))
         if self._has_extra_state():
             if prefix + _EXTRA_STATE in state_dict:
                 plan.append((self, _EXTRA_STATE, state_dict[prefix + _EXTRA_STATE]))
             else:
                 missing_keys.append(prefix + _EXTRA_STATE)
-        self._find_unexpected(state_dict, prefix, own, unexpected_keys)
+        if strict:
+            self._find_unexpected(state_dict, prefix, own, unexpected_keys)
+        if _PLAN in local_metadata:
+            local_metadata[_PLAN].extend(plan)
+            return
+        for owner, name, value in plan:
+            owner._load_value(name, value, local_metadata.get("assign_to_params_buffers", False))
 
     def _find_unexpected(
         self, state_dict: dict[str, Any], prefix: str, own: Any, unexpected: list[str]
@@ -200,9 +232,12 @@ class ModuleState:
             if dot:
                 if name not in self._modules:
                     unexpected.append(key)
-            elif name not in own and not (name == _EXTRA_STATE and self._has_extra_state()):
-                if name not in self._modules:
-                    unexpected.append(key)
+            elif (
+                name not in own
+                and name not in self._modules
+                and not (name == _EXTRA_STATE and self._has_extra_state())
+            ):
+                unexpected.append(key)
 
     def _load_value(self, name: str, value: Any, assign: bool) -> None:
         if name == _EXTRA_STATE and self._has_extra_state():
@@ -210,15 +245,23 @@ class ModuleState:
             return
         table: dict[str, Any] = self._parameters if name in self._parameters else self._buffers
         current = table[name]
-        if is_lazy(current):
-            current.materialize(value.shape, dtype=value.dtype)
+        if is_lazy(current) and not assign:
+            current.materialize(value.shape)
+        if not current._type.shape and value._type.shape == (1,):
+            value = value[0]
         if assign:
-            if isinstance(current, Parameter) and not isinstance(value, Parameter):
-                value = Parameter(value, current.requires_grad)
+            if isinstance(current, Parameter):
+                if not isinstance(value, Parameter):
+                    value = Parameter(value, current.requires_grad)
+                value.requires_grad_(current.requires_grad)
             table[name] = value
             return
         with using(grad=False):
             current.copy_(value)
+
+
+def _saved(tensor: Tensor, keep_vars: bool) -> Tensor:
+    return tensor if keep_vars or is_lazy(tensor) else tensor.detach()  # type: ignore[no-any-return]
 
 
 def _misfit(key: str, tensor: Any, value: Any) -> str:

@@ -162,9 +162,7 @@ class TransformerEncoder(Module):
 class TransformerDecoder(Module):
     """Several decoder layers, each a copy of the given one."""
 
-    def __init__(
-        self, decoder_layer: Module, num_layers: int, norm: Module | None = None
-    ) -> None:
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
         self.layers = _copies(decoder_layer, num_layers)
         self.num_layers = num_layers

@@ -184,7 +184,7 @@ def addcdiv_(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) 
 
 
 def _logaddexp_eval(a: Any, b: Any, **out: Any) -> Any:
-    if a.dtype.kind != "c":
+    if not (np.iscomplexobj(a) or np.iscomplexobj(b)):
         return np.logaddexp(a, b, **out)
     top = np.where(a.real > b.real, a, b)
     return np.add(np.log(np.exp(a - top) + np.exp(b - top)), top, **out)

@@ -44,7 +44,7 @@ def _cast_type(x: TensorType, *, dtype: dtype) -> TensorType:
 
 
 def _cast_eval(x: Any, *, dtype: dtype) -> Any:
-    if x.dtype.kind == "c" and not dtype.is_complex:
+    if x.dtype.kind == "c" and dtypes.BOOL < dtype.category < dtypes.COMPLEX:
         x = x.real
     if dtype.category <= dtypes.INTEGRAL and x.dtype.kind in "fV" and dtype is not dtypes.bool_:
         # As C casts do: through int64, wrapping around.

@@ -16,7 +16,7 @@ from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
 from evergrad.errors import LinAlgError
 from evergrad.ops.elementwise import conj
-from evergrad.ops.movement import DIAGONAL, transpose
+from evergrad.ops.movement import DIAGONAL, narrow, transpose
 
 Array = np.ndarray[Any, Any]
 
@@ -97,6 +97,13 @@ def complain(name: str, info: Array, text: str) -> LinAlgError:
     return LinAlgError(f"{name}: {where_failed}{text.format(info.flat[failed])}")
 
 
+def not_converged(name: str) -> LinAlgError:
+    return LinAlgError(
+        f"{name}: The algorithm failed to converge because the input matrix contained non-finite "
+        "values."
+    )
+
+
 def one_by_one(function: Callable[..., Any], shape: Shape, *stacks: Any) -> Array:
     """A function of matrices on each element of a stack; NaN for the ones it refuses."""
     out = np.full(shape, np.nan, stacks[0].dtype)
@@ -123,3 +130,8 @@ def diagonal_of(x: Tensor) -> Tensor:
     return bind(  # type: ignore[no-any-return]
         DIAGONAL, x, offset=0, dim1=x.ndim - 2, dim2=x.ndim - 1
     )
+
+
+def split_at(x: Tensor, dim: int, count: int) -> tuple[Tensor, Tensor]:
+    """The first ``count`` elements of a dimension, and the others."""
+    return narrow(x, dim, 0, count), narrow(x, dim, count, x._type.shape[dim] - count)

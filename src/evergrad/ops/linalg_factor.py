@@ -32,6 +32,7 @@ from evergrad.ops.linalg_base import (
     complain,
     diagonal_of,
     one_by_one,
+    split_at,
 )
 from evergrad.ops.linalg_solve import (
     FACTOR_INFO,
@@ -163,11 +164,6 @@ def _qr_eval(a: Any, *, complete: bool) -> Any:
     return np.linalg.qr(a, mode="complete" if complete else "reduced")
 
 
-def _split_basis(q: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-    """The basis of the columns' span, and what completes it."""
-    return narrow(q, -1, 0, columns), narrow(q, -1, columns, q._type.shape[-1] - columns)
-
-
 def pulled_from_complement(g: Tensor, basis: Tensor, complement: Tensor) -> Tensor:
     """The cotangent of an orthogonal basis from that of the basis of its complement.
 
@@ -180,8 +176,8 @@ def _qr_vjp(g: Any, out: Any, a: Tensor, *, complete: bool) -> Tensor:
     (gq, gr), (q, r) = g, out
     if complete:
         columns = a._type.shape[-1]
-        q, complement = _split_basis(q, columns)
-        gq, g_complement = _split_basis(gq, columns)
+        q, complement = split_at(q, -1, columns)
+        gq, g_complement = split_at(gq, -1, columns)
         gq = gq + pulled_from_complement(g_complement, q, complement)
         gr, r = narrow(gr, -2, 0, columns), narrow(r, -2, 0, columns)
     inner = matmul(r, adjoint(gr)) - matmul(adjoint(gq), q)
@@ -192,7 +188,7 @@ def _qr_jvp(tangents: Any, out: Any, a: Tensor, *, complete: bool) -> tuple[Tens
     q, r = out
     *batch, rows, columns = a._type.shape
     if complete:
-        q, complement = _split_basis(q, columns)
+        q, complement = split_at(q, -1, columns)
         r = narrow(r, -2, 0, columns)
     scaled = substitute_right(tangents[0], r, is_upper=True)
     inner = matmul(adjoint(q), scaled)

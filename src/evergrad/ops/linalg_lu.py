@@ -27,6 +27,7 @@ from evergrad.ops.linalg_base import (
     check_matrix,
     check_same_dtype,
     complain,
+    split_at,
 )
 from evergrad.ops.linalg_solve import batch_stack, substitute, substitute_right
 from evergrad.ops.movement import cat, narrow, reshape, transpose, unsqueeze
@@ -62,10 +63,10 @@ def _lu_vjp(g: Any, out: Any, a: Tensor, *, check: bool) -> Tensor:
     count = min(rows, columns)
     l_factor, u_factor = _unpack_factors(packed)
     for_l, for_u = tril(narrow(g[0], -1, 0, count), -1), triu(narrow(g[0], -2, 0, count))
-    square_l, rest_l = _split(l_factor, -2, count)
-    square_u, rest_u = _split(u_factor, -1, count)
-    for_l, for_rest_l = _split(for_l, -2, count)
-    for_u, for_rest_u = _split(for_u, -1, count)
+    square_l, rest_l = split_at(l_factor, -2, count)
+    square_u, rest_u = split_at(u_factor, -1, count)
+    for_l, for_rest_l = split_at(for_l, -2, count)
+    for_u, for_rest_u = split_at(for_u, -1, count)
     below = substitute_right(for_rest_l, adjoint(square_u), is_upper=False)
     beside = substitute(adjoint(square_l), for_rest_u, is_upper=True, unit=True)
     for_u = for_u - matmul(adjoint(rest_l), below)
@@ -73,16 +74,9 @@ def _lu_vjp(g: Any, out: Any, a: Tensor, *, check: bool) -> Tensor:
     inner = tril(matmul(adjoint(square_l), for_l), -1) + triu(matmul(for_u, adjoint(square_u)))
     inner = substitute(adjoint(square_l), inner, is_upper=True, unit=True)
     square = substitute_right(inner, adjoint(square_u), is_upper=False)
-    together = (
-        cat([cat([square, beside], -1), below], -2)
-        if rows > columns
-        else (cat([square, beside], -1))
-    )
-    return matmul(_permutation(pivots, rows, a.dtype), together)
-
-
-def _split(x: Tensor, dim: int, at: int) -> tuple[Tensor, Tensor]:
-    return narrow(x, dim, 0, at), narrow(x, dim, at, x._type.shape[dim] - at)
+    top = cat([square, beside], -1)
+    ordered = cat([top, below], -2) if rows > columns else top
+    return matmul(_permutation(pivots, rows, a.dtype), ordered)
 
 
 LU_FACTOR = opaque(
@@ -152,10 +146,7 @@ def lu_solve(
         raise RuntimeError("linalg.lu_solve: pivots should be a Tensor of scalar type int32")
     if left:
         return _solve_left(LU, pivots, B, adjoint)
-    return _adjoint(_solve_left(LU, pivots, _adjoint(B), not adjoint))
-
-
-_adjoint = adjoint
+    return _solve_left(LU, pivots, B.mH, not adjoint).mH  # type: ignore[no-any-return]
 
 
 def _solve_left(packed: Tensor, pivots: Tensor, B: Tensor, of_adjoint: bool) -> Tensor:
@@ -164,7 +155,7 @@ def _solve_left(packed: Tensor, pivots: Tensor, B: Tensor, of_adjoint: bool) -> 
         inner = matmul(transpose(p, -2, -1), B)
         inner = substitute(packed, inner, is_upper=False, unit=True)
         return substitute(packed, inner, is_upper=True)
-    turned = _adjoint(packed)
+    turned = adjoint(packed)
     inner = substitute(turned, B, is_upper=False)
     return matmul(p, substitute(turned, inner, is_upper=True, unit=True))
 

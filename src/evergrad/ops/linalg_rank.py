@@ -19,12 +19,18 @@ from evergrad.core.families import opaque
 from evergrad.core.op import ArgType, Op
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
-from evergrad.errors import LinAlgError
 from evergrad.ops.contract import matmul
 from evergrad.ops.creation import zeros
 from evergrad.ops.elementwise import abs as absolute
 from evergrad.ops.elementwise import maximum, square, where
-from evergrad.ops.linalg_base import LINALG, adjoint, check_matrix, check_same_dtype, check_square
+from evergrad.ops.linalg_base import (
+    LINALG,
+    adjoint,
+    check_matrix,
+    check_same_dtype,
+    check_square,
+    not_converged,
+)
 from evergrad.ops.linalg_spectra import eigvalsh, svdvals
 from evergrad.ops.movement import narrow, reshape, sum_to_type, to_front, unsqueeze
 from evergrad.ops.public import expose
@@ -70,10 +76,7 @@ def _pinv_eval(a: Any, atol: Any, rtol: Any, *, hermitian: bool) -> Any:
         else:
             u, s, vh = np.linalg.svd(a, full_matrices=False)
     except np.linalg.LinAlgError:
-        raise LinAlgError(
-            "linalg.svd: The algorithm failed to converge because the input matrix contained "
-            "non-finite values."
-        ) from None
+        raise not_converged("linalg.svd") from None
     largest = np.max(np.abs(s), axis=-1, initial=0)
     cutoff = np.maximum(atol, rtol * largest)[..., None]
     inverse = np.where(np.abs(s) > cutoff, 1 / s, 0)

@@ -19,7 +19,6 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.families import opaque
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor
-from evergrad.errors import LinAlgError
 from evergrad.ops.contract import matmul
 from evergrad.ops.creation import eye, zeros
 from evergrad.ops.diagonals import diag_embed
@@ -30,6 +29,8 @@ from evergrad.ops.linalg_base import (
     check_matrix,
     check_square,
     diagonal_of,
+    not_converged,
+    split_at,
 )
 from evergrad.ops.linalg_factor import pulled_from_complement
 from evergrad.ops.linalg_solve import SOLVE, batch_stack
@@ -59,13 +60,6 @@ def _in_type_of(x: Tensor, like: Tensor) -> Tensor:
     return cast(x, like.dtype)
 
 
-def _failed_to_converge(name: str) -> LinAlgError:
-    return LinAlgError(
-        f"{name}: The algorithm failed to converge because the input matrix contained non-finite "
-        "values or is ill-conditioned."
-    )
-
-
 # -- Hermitian matrices -------------------------------------------------------------------------
 
 
@@ -77,7 +71,7 @@ def _eigh_eval(a: Any, *, uplo: Any) -> Any:
     try:
         return np.linalg.eigh(a, uplo)
     except np.linalg.LinAlgError:
-        raise _failed_to_converge("linalg.eigh") from None
+        raise not_converged("linalg.eigh") from None
 
 
 def _eigh_vjp(g: Any, out: Any, a: Tensor, *, uplo: str) -> Tensor:
@@ -104,7 +98,7 @@ def _eigvalsh_eval(a: Any, *, uplo: Any) -> Any:
     try:
         return np.linalg.eigvalsh(a, uplo)
     except np.linalg.LinAlgError:
-        raise _failed_to_converge("linalg.eigvalsh") from None
+        raise not_converged("linalg.eigvalsh") from None
 
 
 def _eigvalsh_vjp(g: Tensor, out: Tensor, a: Tensor, *, uplo: str) -> Tensor:
@@ -157,7 +151,7 @@ def _eig_eval(a: Any) -> tuple[Any, Any]:
     try:
         values, vectors = np.linalg.eig(a)
     except np.linalg.LinAlgError:
-        raise _failed_to_converge("linalg.eig") from None
+        raise not_converged("linalg.eig") from None
     kind = np.result_type(a.dtype, np.complex64)
     return values.astype(kind, copy=False), vectors.astype(kind, copy=False)
 
@@ -218,7 +212,7 @@ def _svd_eval(a: Any, *, full: bool) -> Any:
     try:
         return np.linalg.svd(a, full_matrices=full)
     except np.linalg.LinAlgError:
-        raise _failed_to_converge("linalg.svd") from None
+        raise not_converged("linalg.svd") from None
 
 
 def _squared_differences(s: Tensor) -> Tensor:
@@ -228,13 +222,9 @@ def _squared_differences(s: Tensor) -> Tensor:
     return (columns - rows) * (columns + rows) + eye(size, dtype=s.dtype)
 
 
-def _halves(x: Tensor, dim: int, count: int) -> tuple[Tensor, Tensor]:
-    return narrow(x, dim, 0, count), narrow(x, dim, count, x._type.shape[dim] - count)
-
-
 def _reduced(g: Tensor, basis: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """A cotangent on a full basis as one on its first columns, and those columns."""
-    (own, rest), (g_own, g_rest) = (_halves(x, -1, count) for x in (basis, g))
+    (own, rest), (g_own, g_rest) = (split_at(x, -1, count) for x in (basis, g))
     return g_own + pulled_from_complement(g_rest, own, rest), own
 
 
@@ -269,7 +259,7 @@ def _svd_vjp(g: Sequence[Tensor], out: Sequence[Tensor], a: Tensor, *, full: boo
 
 def _turned_complement(moved: Tensor, basis: Tensor, count: int) -> Tensor:
     """The change of a full basis from that of its first columns."""
-    own, rest = _halves(basis, -1, count)
+    own, rest = split_at(basis, -1, count)
     return cat([moved, -matmul(own, matmul(adjoint(moved), rest))], -1)
 
 
@@ -307,7 +297,7 @@ def _svdvals_eval(a: Any) -> Any:
     try:
         return np.linalg.svd(a, compute_uv=False)
     except np.linalg.LinAlgError:
-        raise _failed_to_converge("linalg.svd") from None
+        raise not_converged("linalg.svd") from None
 
 
 def _svdvals_vjp(g: Tensor, out: Tensor, a: Tensor) -> Tensor:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.bind import assign, bind
+from evergrad.core.bind import assign, bind, check_writable
 from evergrad.core.dtypes import dtype
 from evergrad.core.op import Op
+from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.ops.movement import expand, permute
 from evergrad.ops.public import expose
@@ -33,6 +34,7 @@ from evergrad.ops.random import (
 
 def _draw_into(self: Tensor, op: Op, generator: Any, *numbers: Any) -> Tensor:
     """Draw in the order in which the elements lie in memory, as PyTorch does."""
+    check_writable(STATE.get(), self, None)  # a refused call draws nothing
     shape, strides = self._type.shape, self.layout_array().strides
     order = sorted(range(self.ndim), key=lambda dim: -strides[dim])
     drawn = draw(op, tuple(shape[dim] for dim in order), self.dtype, generator, *numbers)
@@ -115,4 +117,5 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
         return _draw_into(self, CHANCE, generator, float(p))
     check_floating("bernoulli_tensor_cpu_p_", p.dtype)
     p = expand(p, self._type.shape)
+    check_writable(STATE.get(), self, None)
     return assign(self, bind(BERNOULLI, p, dtype=self.dtype, generator=generator))

@@ -224,7 +224,8 @@ class LinearLR(LRScheduler):
     ) -> None:  # fmt: skip
         if not 0 < start_factor <= 1.0:
             raise ValueError(
-                "Starting multiplicative factor expected to be greater than 0 and less or equal to 1."
+                "Starting multiplicative factor expected to be greater than 0 and less or equal "
+                "to 1."
             )
         if not 0 <= end_factor <= 1.0:
             raise ValueError("Ending multiplicative factor expected to be between 0 and 1.")
@@ -399,9 +400,7 @@ class ChainedScheduler(LRScheduler):
 
 
 def _state_with_parts(schedule: Any) -> dict[str, Any]:
-    state = {
-        k: v for k, v in schedule.__dict__.items() if k not in ("optimizer", "_schedulers")
-    }
+    state = {k: v for k, v in schedule.__dict__.items() if k not in ("optimizer", "_schedulers")}
     state["_schedulers"] = [part.state_dict() for part in schedule._schedulers]
     return state
 
@@ -561,7 +560,9 @@ class CyclicLR(LRScheduler):
         self.mode = mode
         self.gamma = gamma
         self._scale_fn = scale_fn
-        self.scale_mode = scale_mode if scale_fn is not None or mode != "exp_range" else "iterations"
+        self.scale_mode = (
+            scale_mode if scale_fn is not None or mode != "exp_range" else "iterations"
+        )
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
             if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
@@ -723,9 +724,7 @@ def _total_steps(total: int | None, epochs: int | None, per_epoch: int | None) -
             raise ValueError(f"Expected positive integer total_steps, but got {total}")
         return total
     if epochs is None or per_epoch is None:
-        raise ValueError(
-            "You must define either total_steps OR (epochs AND steps_per_epoch)"
-        )
+        raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
     if epochs <= 0 or per_epoch <= 0:
         raise ValueError(
             f"Expected positive integer epochs and steps_per_epoch, got {epochs} and {per_epoch}"

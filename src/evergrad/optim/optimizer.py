@@ -76,8 +76,8 @@ class Optimizer:
             params = [params]
         elif isinstance(params, set):
             raise TypeError(
-                "optimizer parameters need to be organized in ordered collections, but the ordering "
-                "of tensors in sets will change between runs. Please use a list instead."
+                "optimizer parameters need to be organized in ordered collections, but the "
+                "ordering of tensors in sets will change between runs. Please use a list instead."
             )
         entries = list(params)
         named = [e for e in entries if isinstance(e, tuple)]
@@ -86,14 +86,18 @@ class Optimizer:
             entries = [tensor for _, tensor in entries]
         for tensor in entries:
             if not isinstance(tensor, Tensor):
-                raise TypeError(f"optimizer can only optimize Tensors, but one of the params is {type(tensor).__name__}")
+                raise TypeError(
+                    "optimizer can only optimize Tensors, but one of the params is "
+                    f"{type(tensor).__name__}"
+                )
             if not tensor.is_leaf and not self.defaults.get("differentiable"):
                 raise ValueError("can't optimize a non-leaf Tensor")
         group["params"] = entries
         for name, default in self.defaults.items():
             if default is required and name not in group:
                 raise ValueError(
-                    f"parameter group didn't specify a value of required optimization parameter {name}"
+                    "parameter group didn't specify a value of required optimization parameter "
+                    f"{name}"
                 )
             group.setdefault(name, default)
         known = {id(p) for g in self.param_groups for p in g["params"]}
@@ -246,7 +250,11 @@ def _fitted(value: Any, parameter: Tensor | None) -> Any:
         return _own_copy(value, parameter)
     if isinstance(value, dict):
         return {
-            k: (v.detach().clone() if k == "step" and isinstance(v, Tensor) else _fitted(v, parameter))
+            k: (
+                v.detach().clone()
+                if k == "step" and isinstance(v, Tensor)
+                else _fitted(v, parameter)
+            )
             for k, v in value.items()
         }
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -93,7 +94,7 @@ def pack_padded_sequence(
         )
     sorted_indices = None
     if enforce_sorted:
-        if any(a < b for a, b in zip(counts, counts[1:], strict=False)):
+        if any(a < b for a, b in itertools.pairwise(counts)):
             raise RuntimeError(
                 "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. "
                 "You can pass `enforce_sorted=False` to pack_padded_sequence and/or pack_sequence "
