@@ -42,7 +42,8 @@ _set_threads = _find_setter()
 def matmul(a: Any, b: Any, **out: Any) -> Any:
     """``np.matmul`` on one thread or on all that are allowed, by the size of the product."""
     global _threads_set
-    work = a.size * b.shape[-1] if b.ndim > 1 else a.size
+    # Of a stack each matrix is a product of its own.
+    work = a.shape[-2] * b.shape[-2] * b.shape[-1] if a.ndim > 1 and b.ndim > 1 else 0
     wanted = settings.get_num_threads() if work >= _WORTH_THREADS else 1
     if wanted != _threads_set and _set_threads is not None:
         _set_threads(wanted)

@@ -69,10 +69,14 @@ class RemovableHandle:
 
     __slots__ = ("_hooks", "id")
 
-    def __init__(self, hooks: dict[int, Any], hook: Any) -> None:
+    def __init__(self, hooks: dict[int, Any], hook: Any, first: bool = False) -> None:
         self.id = next_sequence()
         self._hooks = hooks
+        others = dict(hooks) if first else {}
+        if first:
+            hooks.clear()
         hooks[self.id] = hook
+        hooks.update(others)
 
     def remove(self) -> None:
         self._hooks.pop(self.id, None)

@@ -36,15 +36,6 @@ class HookTables:
         self.load_post: dict[int, Hook] = {}
 
 
-def _first(table: dict[int, Any], handle: RemovableHandle) -> None:
-    """Move the newest entry to the front."""
-    entry = table.pop(handle.id)
-    rest = dict(table)
-    table.clear()
-    table[handle.id] = entry
-    table.update(rest)
-
-
 class ModuleHooks:
     """The part of a module that registers and calls hooks."""
 
@@ -60,38 +51,24 @@ class ModuleHooks:
         self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
         """Call ``hook(module, args)`` before ``forward``; it may return other arguments."""
-        table = self._tables().forward_pre
-        handle = RemovableHandle(table, (hook, with_kwargs))
-        if prepend:
-            _first(table, handle)
-        return handle
+        return RemovableHandle(self._tables().forward_pre, (hook, with_kwargs), first=prepend)
 
     def register_forward_hook(
         self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False,
         always_call: bool = False,
     ) -> RemovableHandle:  # fmt: skip
         """Call ``hook(module, args, output)`` after ``forward``; it may return another output."""
-        table = self._tables().forward
-        handle = RemovableHandle(table, (hook, with_kwargs, always_call))
-        if prepend:
-            _first(table, handle)
-        return handle
+        return RemovableHandle(
+            self._tables().forward, (hook, with_kwargs, always_call), first=prepend
+        )
 
     def register_full_backward_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call ``hook(module, grad_output)`` before the gradient passes through the module."""
-        table = self._tables().backward_pre
-        handle = RemovableHandle(table, hook)
-        if prepend:
-            _first(table, handle)
-        return handle
+        return RemovableHandle(self._tables().backward_pre, hook, first=prepend)
 
     def register_full_backward_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Call ``hook(module, grad_input, grad_output)`` when the gradient has passed through."""
-        table = self._tables().backward
-        handle = RemovableHandle(table, hook)
-        if prepend:
-            _first(table, handle)
-        return handle
+        return RemovableHandle(self._tables().backward, hook, first=prepend)
 
     register_backward_hook = register_full_backward_hook
 

@@ -72,11 +72,12 @@ class Adam(Optimizer):
         """Update the parameters once."""
         loss = evaluate(closure)
         for group in self.param_groups:
-            for parameter, grad, state in self.with_grad(group):
-                self._update_one(parameter, grad, state, group)
+            for parameter, grad in self.with_grad(group):
+                self._update_one(parameter, grad, group)
         return loss
 
-    def _update_one(self, p: Tensor, grad: Tensor, state: Any, group: dict[str, Any]) -> None:
+    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[p]
         if not state:
             state["step"] = step_counter()
             state["exp_avg"] = state_like(p)

@@ -565,10 +565,7 @@ class CyclicLR(LRScheduler):
         )
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
-            if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
-                raise ValueError(
-                    "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
-                )
+            self.use_beta1 = _uses_beta1(optimizer)
             self.base_momentums = _for_each_group("base_momentum", optimizer, base_momentum)
             self.max_momentums = _for_each_group("max_momentum", optimizer, max_momentum)
             for momentum, group in zip(self.max_momentums, optimizer.param_groups, strict=True):
@@ -622,6 +619,15 @@ def _for_each_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
     return list(value)
 
 
+def _uses_beta1(optimizer: Optimizer) -> bool:
+    """Whether the momentum of an optimizer is the first of its betas."""
+    if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
+        raise ValueError(
+            "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
+        )
+    return "betas" in optimizer.defaults
+
+
 def _write_momentum(group: dict[str, Any], momentum: float) -> None:
     if "betas" in group:
         group["betas"] = (momentum, *group["betas"][1:])
@@ -648,19 +654,19 @@ class OneCycleLR(LRScheduler):
             )
         rise = float(pct_start * self.total_steps) - 1
         last = self.total_steps - 1
-        # Each phase: where it ends, the rate and momentum at its start and at its end.
-        self._schedule_phases: list[tuple[float, str, str, str, str]]
+        low, high = ("max_momentum", "base_momentum"), ("base_momentum", "max_momentum")
+        self._schedule_phases: list[dict[str, Any]]
         if three_phase:
             fall = float(2 * pct_start * self.total_steps) - 2
             self._schedule_phases = [
-                (rise, "initial_lr", "max_lr", "max_momentum", "base_momentum"),
-                (fall, "max_lr", "initial_lr", "base_momentum", "max_momentum"),
-                (last, "initial_lr", "min_lr", "max_momentum", "max_momentum"),
+                _phase(rise, "initial_lr", "max_lr", *low),
+                _phase(fall, "max_lr", "initial_lr", *high),
+                _phase(last, "initial_lr", "min_lr", "max_momentum", "max_momentum"),
             ]
         else:
             self._schedule_phases = [
-                (rise, "initial_lr", "max_lr", "max_momentum", "base_momentum"),
-                (last, "max_lr", "min_lr", "base_momentum", "max_momentum"),
+                _phase(rise, "initial_lr", "max_lr", *low),
+                _phase(last, "max_lr", "min_lr", *high),
             ]
         self._anneal_func_type = anneal_strategy
         self.cycle_momentum = cycle_momentum
@@ -675,10 +681,7 @@ class OneCycleLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _start_momentum(self, optimizer: Optimizer, high: Any, low: Any, last_epoch: int) -> None:
-        if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
-            raise ValueError(
-                "optimizer must support momentum or beta1 with `cycle_momentum` option enabled"
-            )
+        self.use_beta1 = _uses_beta1(optimizer)
         if last_epoch != -1:
             return
         for group, top, bottom in zip(
@@ -706,16 +709,26 @@ class OneCycleLR(LRScheduler):
         rates = []
         for group in self.optimizer.param_groups:
             begin = 0.0
-            for i, (end, lr0, lr1, momentum0, momentum1) in enumerate(self._schedule_phases):
-                if step <= end or i == len(self._schedule_phases) - 1:
-                    part = (step - begin) / (end - begin)
-                    rates.append(self._between(group[lr0], group[lr1], part))
-                    if self.cycle_momentum:
-                        momentum = self._between(group[momentum0], group[momentum1], part)
-                        _write_momentum(group, momentum)
+            for phase in self._schedule_phases:
+                end = phase["end_step"]
+                if step <= end or phase is self._schedule_phases[-1]:
                     break
                 begin = end
+            part = (step - begin) / (end - begin)
+            start, stop = group[phase["start_lr"]], group[phase["end_lr"]]
+            rates.append(self._between(start, stop, part))
+            if self.cycle_momentum:
+                start, stop = group[phase["start_momentum"]], group[phase["end_momentum"]]
+                _write_momentum(group, self._between(start, stop, part))
         return rates
+
+
+def _phase(end: float, lr: str, end_lr: str, momentum: str, end_momentum: str) -> dict[str, Any]:
+    """Where a phase ends, and the options of a group that it begins and ends with."""
+    return {
+        "end_step": end, "start_lr": lr, "end_lr": end_lr, "start_momentum": momentum,
+        "end_momentum": end_momentum,
+    }  # fmt: skip
 
 
 def _total_steps(total: int | None, epochs: int | None, per_epoch: int | None) -> int:

@@ -23,6 +23,11 @@ Closure = Callable[[], Any]
 IMPLEMENTATION_FLAGS = ("foreach", "maximize", "capturable", "differentiable", "fused")
 
 
+# Hooks around the steps of all optimizers.
+_STEP_PRE: dict[int, Callable[..., Any]] = {}
+_STEP_POST: dict[int, Callable[..., Any]] = {}
+
+
 class _Required:
     def __repr__(self) -> str:
         return "<required parameter>"
@@ -120,11 +125,11 @@ class Optimizer:
         """Update the parameters once."""
         raise NotImplementedError
 
-    def with_grad(self, group: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor, dict[str, Any]]]:
-        """Each parameter of a group that has a gradient, with the gradient and its state."""
+    def with_grad(self, group: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Each parameter of a group that has a gradient, with the gradient."""
         for parameter in group["params"]:
             if parameter._grad is not None:
-                yield parameter, parameter._grad, self.state[parameter]
+                yield parameter, parameter._grad
 
     # -- saving and loading -----------------------------------------------------------------
 
@@ -192,11 +197,11 @@ class Optimizer:
                 group.setdefault(name, default)
 
     def __repr__(self) -> str:
-        lines = [f"{type(self).__name__} ("]
+        groups = []
         for i, group in enumerate(self.param_groups):
-            lines.append(f"Parameter Group {i}")
-            lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
-        return "\n".join([*lines, ")"])
+            lines = [f"    {key}: {group[key]}\n" for key in sorted(group) if key != "params"]
+            groups.append(f"Parameter Group {i}\n" + "".join(lines))
+        return f"{type(self).__name__} (\n" + "\n".join(groups) + ")"
 
     # -- hooks ------------------------------------------------------------------------------
 
@@ -211,37 +216,54 @@ class Optimizer:
     def register_state_dict_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
-        return RemovableHandle(self._state_hooks["save_pre"], hook)
+        return RemovableHandle(self._state_hooks["save_pre"], hook, first=prepend)
 
     def register_state_dict_post_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
-        return RemovableHandle(self._state_hooks["save_post"], hook)
+        return RemovableHandle(self._state_hooks["save_post"], hook, first=prepend)
 
     def register_load_state_dict_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
-        return RemovableHandle(self._state_hooks["load_pre"], hook)
+        return RemovableHandle(self._state_hooks["load_pre"], hook, first=prepend)
 
     def register_load_state_dict_post_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
-        return RemovableHandle(self._state_hooks["load_post"], hook)
+        return RemovableHandle(self._state_hooks["load_post"], hook, first=prepend)
 
 
 def _with_step_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(step)
     def wrapper(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        for hook in list(self._step_pre.values()):
-            changed = hook(self, args, kwargs)
-            if changed is not None:
-                args, kwargs = changed
-        result = step(self, *args, **kwargs)
-        for hook in list(self._step_post.values()):
-            hook(self, args, kwargs)
+        given: tuple[Any, ...] = (self, *args)
+        for hook in (*_STEP_PRE.values(), *self._step_pre.values()):
+            changed = hook(self, given, kwargs)
+            if changed is None:
+                continue
+            if not (isinstance(changed, tuple) and len(changed) == 2):
+                raise RuntimeError(
+                    f"{step} must return None or a tuple of (new_args, new_kwargs), but got "
+                    f"{changed}."
+                )
+            given, kwargs = changed
+        result = step(*given, **kwargs)
+        for hook in (*self._step_post.values(), *_STEP_POST.values()):
+            hook(self, given, kwargs)
         return result
 
     return wrapper
+
+
+def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(optimizer, args, kwargs)`` before each step of every optimizer."""
+    return RemovableHandle(_STEP_PRE, hook)
+
+
+def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(optimizer, args, kwargs)`` after each step of every optimizer."""
+    return RemovableHandle(_STEP_POST, hook)
 
 
 def _fitted(value: Any, parameter: Tensor | None) -> Any:

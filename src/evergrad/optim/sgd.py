@@ -61,15 +61,16 @@ class SGD(Optimizer):
         """Update the parameters once."""
         loss = evaluate(closure)
         for group in self.param_groups:
-            for parameter, grad, state in self.with_grad(group):
-                self._update_one(parameter, grad, state, group)
+            for parameter, grad in self.with_grad(group):
+                self._update_one(parameter, grad, group)
         return loss
 
-    def _update_one(self, p: Tensor, grad: Tensor, state: Any, group: dict[str, Any]) -> None:
+    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         maximize, lr, decay = group["maximize"], group["lr"], group["weight_decay"]
         if group["momentum"] == 0:
             _update(_plain, 1, maximize=maximize)((p, grad), lr, decay)
             return
+        state = self.state[p]
         buffer = state.get("momentum_buffer")
         taken = 1 - group["dampening"]
         if buffer is None:
