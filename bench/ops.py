@@ -96,23 +96,26 @@ def heads(n: int) -> list[Any]:
 
 
 UNARY = (
-    "abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc erfinv exp exp2 expm1 "
-    "floor lgamma log log10 log1p log2 neg reciprocal relu round rsqrt sigmoid sign sin sinc sinh "
-    "sqrt square tan tanh trunc i0 logit frac"
-).split()
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "digamma",
+    "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "floor", "lgamma", "log", "log10", "log1p",
+    "log2", "neg", "reciprocal", "relu", "round", "rsqrt", "sigmoid", "sign", "sin", "sinc", "sinh",
+    "sqrt", "square", "tan", "tanh", "trunc", "i0", "logit", "frac",
+)  # fmt: skip
 BINARY = (
-    "add sub mul div maximum minimum fmax fmin pow atan2 hypot fmod remainder logaddexp xlogy "
-    "copysign"
-).split()
-COMPARE = "eq ne lt le gt ge logical_and logical_or isnan isfinite isclose".split()
+    "add", "sub", "mul", "div", "maximum", "minimum", "fmax", "fmin", "pow", "atan2", "hypot",
+    "fmod", "remainder", "logaddexp", "xlogy", "copysign",
+)  # fmt: skip
+COMPARE = (
+    "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "isnan", "isfinite", "isclose",
+)  # fmt: skip
 ALONG_DIM = (
-    "sum mean prod amax amin var std logsumexp cumsum cumprod softmax log_softmax argmax argmin "
-    "norm"
-).split()
+    "sum", "mean", "prod", "amax", "amin", "var", "std", "logsumexp", "cumsum", "cumprod",
+    "softmax", "log_softmax", "argmax", "argmin", "norm",
+)  # fmt: skip
 ACTIVATIONS = (
-    "gelu silu mish softplus elu selu celu leaky_relu relu6 hardtanh hardswish hardsigmoid "
-    "softsign tanhshrink logsigmoid softshrink hardshrink"
-).split()
+    "gelu", "silu", "mish", "softplus", "elu", "selu", "celu", "leaky_relu", "relu6", "hardtanh",
+    "hardswish", "hardsigmoid", "softsign", "tanhshrink", "logsigmoid", "softshrink", "hardshrink",
+)  # fmt: skip
 
 
 def cases() -> dict[str, Case]:

@@ -132,13 +132,17 @@ before = resident()
 keep += [lib.ones(4) for _ in range(200_000)]
 print((resident() - before) / 200_000)
 """
-    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+    return float(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results/overhead.json")
+    parser.add_argument(
+        "--json", type=Path, default=Path(__file__).parent / "results/overhead.json"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     gc.collect()
@@ -154,7 +158,9 @@ def main() -> None:
         rows.append((f"{name} .sum().backward()", mine / 200 * 1e6, theirs / 200 * 1e6, "us"))
     imports = [import_seconds(name, 7) for name in ("evergrad", "torch")]
     rows.append(("import", imports[0], imports[1], "s"))
-    rows.append(("bytes per tensor of 4 floats", *map(bytes_per_tensor, ("evergrad", "torch")), "B"))
+    rows.append(
+        ("bytes per tensor of 4 floats", *map(bytes_per_tensor, ("evergrad", "torch")), "B")
+    )
 
     print(f"{'':42}{'evergrad':>12}{'PyTorch':>12}{'ratio':>9}")
     for label, mine, theirs, unit in rows:

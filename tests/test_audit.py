@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from twins import fixed, leaf
 
 import evergrad as eg
 from evergrad.autograd import audit
 from evergrad.errors import GradientError
+from twins import fixed, leaf
 
 
 def parameters() -> dict[str, Any]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from twins import agree, fixed, leaf, refuse
 
 import evergrad as eg
 from evergrad.errors import GradientError
 from evergrad.memory.ledger import LEDGER
+from twins import agree, fixed, leaf, refuse
 
 # -- backward -----------------------------------------------------------------------------------
 
@@ -157,9 +157,7 @@ def test_grad_by_something_between(torch: ModuleType) -> None:
 def test_grad_of_several_outputs(torch: ModuleType) -> None:
     def program(ns: Any) -> Any:
         x = leaf(ns, [1.0, 2.0])
-        return ns.autograd.grad(
-            [x * x, x.sum()], [x], grad_outputs=[fixed(ns, [1.0, 5.0]), None]
-        )
+        return ns.autograd.grad([x * x, x.sum()], [x], grad_outputs=[fixed(ns, [1.0, 5.0]), None])
 
     agree(program, torch)
 
@@ -475,9 +473,7 @@ REFUSED = {
         ns.tensor(1j, requires_grad=True, dtype=ns.complex128) * 2
     ).backward(),
     "gradient of another shape": lambda ns: (leaf(ns, [1.0, 2.0]) * 2).backward(ns.ones(3)),
-    "complex gradient of a real result": lambda ns: (leaf(ns, [1.0]) * 2).backward(
-        ns.tensor([1j])
-    ),
+    "complex gradient of a real result": lambda ns: (leaf(ns, [1.0]) * 2).backward(ns.tensor([1j])),
     "grad by what asks for none": lambda ns: ns.autograd.grad(
         leaf(ns, [1.0]).sum(), fixed(ns, [1.0])
     ),

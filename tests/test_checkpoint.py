@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from twins import assert_same, fixed, leaf, plain
 
 import evergrad as eg
 from evergrad.errors import SavedValueError
 from evergrad.memory.ledger import LEDGER
 from evergrad.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential
+from twins import assert_same, fixed, leaf, plain
 
 X = [[0.1, -0.4], [0.7, 0.2]]
 W = [[1.0, 0.5], [-0.3, 0.8]]

@@ -6,9 +6,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from twins import agree, fixed, leaf, refuse
 
 import evergrad as eg
+from twins import agree, fixed, leaf, refuse
 
 X = [0.3, -0.8]
 Y = [1.2, 0.4, -0.5]
@@ -95,9 +95,7 @@ PRODUCTS = {
     "hvp of a linear function": lambda ns, f: f.hvp(
         lambda x: (x * 2).sum(), fixed(ns, X), fixed(ns, [2.0, 3.0])
     ),
-    "independent": lambda ns, f: f.vjp(
-        lambda x, y: x * 2, pair(ns), fixed(ns, [2.0, 3.0])
-    ),
+    "independent": lambda ns, f: f.vjp(lambda x, y: x * 2, pair(ns), fixed(ns, [2.0, 3.0])),
 }
 
 
@@ -143,9 +141,7 @@ WRONG = {
     "vhp needs a number": lambda ns, f: f.vhp(one_of_one, fixed(ns, X), fixed(ns, X)),
     "vector of another shape": lambda ns, f: f.vjp(one_of_one, fixed(ns, X), fixed(ns, Y)),
     "tangent of another shape": lambda ns, f: f.jvp(one_of_one, fixed(ns, X), fixed(ns, Y)),
-    "strict jacobian": lambda ns, f: f.jacobian(
-        lambda x, y: x * 2, pair(ns), strict=True
-    ),
+    "strict jacobian": lambda ns, f: f.jacobian(lambda x, y: x * 2, pair(ns), strict=True),
     "strict vjp": lambda ns, f: f.vjp(
         lambda x, y: x * 2, pair(ns), fixed(ns, [1.0, 1.0]), strict=True
     ),
@@ -153,9 +149,7 @@ WRONG = {
     "strict hvp": lambda ns, f: f.hvp(
         lambda x: (x * 2).sum(), fixed(ns, X), fixed(ns, [1.0, 1.0]), strict=True
     ),
-    "strict vhp": lambda ns, f: f.vhp(
-        lambda x, y: (x * x).sum(), pair(ns), pair(ns), strict=True
-    ),
+    "strict vhp": lambda ns, f: f.vhp(lambda x, y: (x * x).sum(), pair(ns), pair(ns), strict=True),
     "strict jvp": lambda ns, f: f.jvp(
         lambda x: fixed(ns, Y), fixed(ns, X), fixed(ns, X), strict=True
     ),

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from twins import fixed, leaf
 
 import evergrad as eg
 from evergrad.autograd import GradcheckError, gradcheck, gradgradcheck
+from twins import fixed, leaf
 
 X = [0.3, -0.8, 1.4]
 
@@ -83,7 +83,7 @@ def test_complex_derivatives() -> None:
 
 def test_wrong_derivatives_are_found() -> None:
     x = leaf(eg, X)
-    with pytest.raises(GradcheckError, match="gradient of output 0.*finite differences"):
+    with pytest.raises(GradcheckError, match=r"gradient of output 0.*finite differences"):
         gradcheck(wrong(3.0), (x,))
     assert gradcheck(wrong(2.0), (x,))
     assert not gradcheck(wrong(3.0), (x,), raise_exception=False)

@@ -7,9 +7,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from twins import agree, fixed, leaf
 
 import evergrad as eg
+from twins import agree, fixed, leaf
 
 MODES = {
     "no_grad": lambda ns: ns.no_grad(),
@@ -249,6 +249,6 @@ def test_anomaly_in_a_custom_function() -> None:
     x = leaf(eg, [1.0])
     with eg.autograd.detect_anomaly():
         y = Broken.apply(x)
-        with pytest.raises(RuntimeError, match="BrokenBackward.*returned nan") as error:
+        with pytest.raises(RuntimeError, match=r"BrokenBackward.*returned nan") as error:
             y.sum().backward()
     assert "y = Broken.apply(x)" in str(error.value)

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from twins import agree, fixed, leaf
 
 import evergrad as eg
+from twins import agree, fixed, leaf
 
 INF, NAN = float("inf"), float("nan")
 
@@ -55,7 +55,8 @@ KINKS: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {
     "clamp": (lambda ns, x: x.clamp(-1, 1), [-1.0, 1.0, 0.0, 2.0, -3.0]),
     "clamp from below": (lambda ns, x: x.clamp(min=1), [1.0, 0.0, 2.0]),
     "clamp by tensors": (
-        lambda ns, x: x.clamp(fixed(ns, [0.0, 1.0, 2.0]), fixed(ns, [1.0, 1.0, 1.0])), [0.0, 1.0, 5.0],
+        lambda ns, x: x.clamp(fixed(ns, [0.0, 1.0, 2.0]), fixed(ns, [1.0, 1.0, 1.0])),
+        [0.0, 1.0, 5.0],
     ),
     "sign": (lambda ns, x: x.sign(), [0.0, -1.0, 2.0]),
     "floor": (lambda ns, x: x.floor(), [0.0, 1.5]),
@@ -118,7 +119,7 @@ def test_poles(name: str, torch: ModuleType) -> None:
 
 
 def test_no_gradient_where_pytorch_has_none_that_is_a_number(torch: ModuleType) -> None:
-    """At the corner of a cone, and for a sum of nothing, zero is a subgradient; PyTorch says NaN."""
+    """At the corner of a cone and for a sum of nothing zero is a subgradient; PyTorch says NaN."""
     for function, values in (
         (lambda ns, x: ns.hypot(x, x * 0), [0.0]),
         (lambda ns, x: x.logsumexp(0), [-INF, -INF]),

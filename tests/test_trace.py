@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from twins import assert_same, fixed, leaf, plain
 
 import evergrad as eg
 from evergrad.core.bind import interpret
@@ -16,6 +15,7 @@ from evergrad.core.trace import Equation, Graph, Var
 from evergrad.core.transforms import trace
 from evergrad.errors import TraceError
 from evergrad.memory.ledger import LEDGER
+from twins import assert_same, fixed, leaf, plain
 
 
 def traced(function: Callable[..., Any], *tensors: Any) -> Graph:
@@ -492,7 +492,7 @@ def test_a_trace_leaves_nothing_behind() -> None:
     try:
         before = LEDGER.live, LEDGER.count
         w = leaf(eg, [[1.0, 2.0], [3.0, 4.0]])
-        graph = traced(lambda x: (x @ w).tanh().sum(), A)
+        graph = traced(lambda x, w=w: (x @ w).tanh().sum(), A)
         interpret(graph, A)
         del graph, w
         assert (LEDGER.live, LEDGER.count) == before

@@ -16,7 +16,9 @@ def _bytes_from_environment(name: str, default: int) -> int:
     try:
         value = int(text)
     except ValueError:
-        raise ValueError(f"{name}={text!r} is not a number of bytes, as in {name}=1073741824") from None
+        raise ValueError(
+            f"{name}={text!r} is not a number of bytes, as in {name}=1073741824"
+        ) from None
     if value < 0:
         raise ValueError(f"{name}={text!r} is negative; 0 turns the pool off")
     return value

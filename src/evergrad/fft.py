@@ -3,7 +3,15 @@
 This module only gathers what :mod:`evergrad.ops.fft` defines.
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 from evergrad.ops.fft import FFT as _FFT
+
+if _TYPE_CHECKING:
+
+    def __getattr__(name: str) -> _Any: ...
+
 
 globals().update(_FFT)
 

@@ -3,8 +3,16 @@
 This module only gathers what modules of ``evergrad.ops`` define.
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 from evergrad.ops.public import FUNCTIONS as _FUNCTIONS
 from evergrad.ops.special import SPECIAL as _SPECIAL
+
+if _TYPE_CHECKING:
+
+    def __getattr__(name: str) -> _Any: ...
+
 
 _SAME_NAME = (
     "digamma", "erf", "erfc", "erfinv", "exp2", "expm1", "i0", "log1p", "log_softmax", "logit",

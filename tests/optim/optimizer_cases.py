@@ -22,10 +22,43 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("AdamW", {"lr": 0.1}),
     ("AdamW", {"lr": 0.1, "weight_decay": 0.0, "betas": (0.0, 0.99)}),
     ("AdamW", {"lr": 0.1, "amsgrad": True, "maximize": True, "weight_decay": 0.3}),
+    ("Adamax", {"lr": 0.1}),
+    ("Adamax", {"lr": 0.1, "betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.1}),
+    ("Adamax", {"lr": 0.1, "maximize": True}),
+    ("NAdam", {"lr": 0.1}),
+    ("NAdam", {"lr": 0.1, "momentum_decay": 0.1, "weight_decay": 0.1, "maximize": True}),
+    ("NAdam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {"lr": 0.1}),
+    ("RAdam", {"lr": 0.1, "betas": (0.8, 0.95), "weight_decay": 0.1, "maximize": True}),
+    ("RAdam", {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True, "eps": 1e-3}),
+    ("Adagrad", {"lr": 0.1}),
+    ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "maximize": True}),
+    ("Adagrad", {"lr": 0.1, "initial_accumulator_value": 2.0, "eps": 1e-2}),
+    ("Adadelta", {"lr": 0.5}),
+    ("Adadelta", {"lr": 0.5, "rho": 0.7, "eps": 1e-3, "weight_decay": 0.1, "maximize": True}),
+    ("RMSprop", {"lr": 0.01}),
+    ("RMSprop", {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.1}),
+    ("RMSprop", {"lr": 0.01, "centered": True, "alpha": 0.9, "maximize": True, "eps": 1e-3}),
+    ("RMSprop", {"lr": 0.01, "centered": True, "momentum": 0.5, "eps": 1e-3}),
+    ("Rprop", {"lr": 0.01}),
+    ("Rprop", {"lr": 0.01, "etas": (0.4, 1.5), "step_sizes": (1e-3, 0.1), "maximize": True}),
+    ("ASGD", {"lr": 0.1}),
+    ("ASGD", {"lr": 0.1, "lambd": 0.1, "alpha": 0.5, "t0": 5, "weight_decay": 0.1}),
+    ("ASGD", {"lr": 0.1, "t0": 0, "maximize": True}),
+    ("Adafactor", {"lr": 0.1}),
+    ("Adafactor", {"lr": 0.1, "beta2_decay": -0.5, "eps": (1e-5, 1e-2), "d": 2.0}),
+    ("Adafactor", {"lr": 0.1, "weight_decay": 0.1, "maximize": True}),
 ]
 
+# These make matrices or norms on the way.
+NOT_ELEMENTWISE = ("Adafactor",)
+
 # Options without which an optimizer cannot be made or would not do much.
-DEFAULTS = {"SGD": {"lr": 0.1, "momentum": 0.9}, "Adam": {}, "AdamW": {}}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "SGD": {"lr": 0.1, "momentum": 0.9}, "Adam": {}, "AdamW": {}, "Adamax": {}, "NAdam": {},
+    "RAdam": {}, "Adagrad": {}, "Adadelta": {}, "RMSprop": {}, "Rprop": {}, "ASGD": {},
+    "Adafactor": {},
+}  # fmt: skip
 
 NAMES = tuple(DEFAULTS)
 

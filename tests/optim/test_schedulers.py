@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import evergrad
@@ -131,6 +132,25 @@ def test_state_resumes(name: str, torch: ModuleType) -> None:
         return expected
 
     agree(program, torch, 1e-12)
+
+
+@every_schedule
+def test_state_passes_between_libraries(name: str, torch: ModuleType) -> None:
+    def start(ns: Any) -> Any:
+        optimizer = optimizer_of(ns)
+        return optimizer, SCHEDULES[name](ns.optim.lr_scheduler, optimizer)
+
+    optimizer, schedule = start(torch)
+    whole = advance(optimizer, schedule, 12)
+    saved: Any = None
+    for ns in (evergrad, torch, evergrad):
+        optimizer, schedule = start(ns)
+        if saved is not None:
+            optimizer.load_state_dict(saved[0])
+            schedule.load_state_dict(saved[1])
+        seen = advance(optimizer, schedule, 4)
+        saved = copy.deepcopy((optimizer.state_dict(), schedule.state_dict()))
+    np.testing.assert_allclose([lrs for _, lrs in seen], [lrs for _, lrs in whole[8:]], rtol=1e-12)
 
 
 @every_schedule
@@ -269,7 +289,7 @@ def test_rates_that_are_tensors(torch: ModuleType) -> None:
         lambda s, o: s.OneCycleLR(o, 0.1, epochs=0, steps_per_epoch=3),
         lambda s, o: s.OneCycleLR(o, 0.1, total_steps=3, pct_start=3.0),
         lambda s, o: s.OneCycleLR(o, 0.1, total_steps=3, anneal_strategy="other"),
-        lambda s, o: [s.OneCycleLR(o, 0.1, total_steps=1).step() for _ in range(3)],
+        lambda s, o: advance(o, s.OneCycleLR(o, 0.1, total_steps=2), 4),
         lambda s, o: s.ChainedScheduler([]),
         lambda s, o: s.SequentialLR(o, [], []),
         lambda s, o: s.SequentialLR(o, [s.StepLR(o, 1)], [3]),

@@ -16,7 +16,7 @@ from evergrad.errors import GradientError
 
 
 class Finding(NamedTuple):
-    """One parameter and what is wrong with its gradient: ``missing``, ``zero`` or ``non-finite``."""
+    """One parameter and what its gradient is: ``missing``, ``zero`` or ``non-finite``."""
 
     name: str
     problem: str
@@ -35,7 +35,9 @@ class Audit(NamedTuple):
         return not self.findings
 
     def __str__(self) -> str:
-        lines = [f"gradient audit: {self.checked} parameters checked, {len(self.findings)} at fault"]
+        lines = [
+            f"gradient audit: {self.checked} parameters checked, {len(self.findings)} at fault"
+        ]
         lines += [f"  {f.name} {list(f.shape)}: {f.problem} ({f.detail})" for f in self.findings]
         if self.frozen:
             lines.append(f"  not asked for (requires_grad=False): {', '.join(self.frozen)}")

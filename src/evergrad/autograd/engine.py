@@ -165,7 +165,8 @@ def _batched_grad(
     def once(*cotangents: Tensor) -> Any:
         found = grad(
             outs, ins, cotangents, retain_graph=True, create_graph=create_graph,
-            allow_unused=True if allow_unused else allow_unused, materialize_grads=materialize_grads,
+            allow_unused=True if allow_unused else allow_unused,
+            materialize_grads=materialize_grads,
         )  # fmt: skip
         unused[:] = [g is None for g in found]
         return tuple(g for g in found if g is not None)
@@ -211,9 +212,8 @@ def register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> RemovableHand
     return RemovableHandle(node.accumulated, hook)
 
 
-Tensor.backward = _tensor_backward  # type: ignore[method-assign, attr-defined]
-Tensor.register_hook = register_hook  # type: ignore[method-assign, attr-defined]
-Tensor.register_post_accumulate_grad_hook = (  # type: ignore[method-assign, attr-defined]
+Tensor.backward = _tensor_backward  # type: ignore[attr-defined]
+Tensor.register_hook = register_hook  # type: ignore[attr-defined]
+Tensor.register_post_accumulate_grad_hook = (  # type: ignore[attr-defined]
     register_post_accumulate_grad_hook
 )
-

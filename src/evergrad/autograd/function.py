@@ -96,16 +96,14 @@ class FunctionCtx:
 class FunctionNode(GraphNode):
     """The node of one call of a custom function."""
 
-    __slots__ = ("ctx", "cls", "in_types", "indices", "parents", "site", "types")
+    __slots__ = ("cls", "ctx", "in_types", "indices", "parents", "site", "types")
 
     def __init__(self, cls: type[Function], ctx: FunctionCtx | None, args: Sequence[Any]) -> None:
         self.seq = next_sequence()
         self.hooks = None
         self.cls = cls
         self.ctx = ctx
-        self.parents = tuple(  # type: ignore[misc]
-            current_node(a) if isinstance(a, Tensor) else None for a in args
-        )
+        self.parents = tuple(current_node(a) if isinstance(a, Tensor) else None for a in args)
         self.indices = tuple(a._index if isinstance(a, Tensor) else 0 for a in args)
         self.in_types = tuple(a._type if isinstance(a, Tensor) else None for a in args)
         # One for each result, None for what is no tensor.
@@ -291,9 +289,10 @@ def _as_output(ctx: FunctionCtx, value: Any, args: Sequence[Any]) -> Any:
     if not any(value is a for a in args):
         return value
     output = detached(value)
-    chain = () if output._view is None else output._view.chain
+    if output._view is None:
+        output._view = View(None, (), value._storage.version)
     # A write to it would go past the function's derivative, so it is refused.
-    output._view = View(None, chain, value._storage.version, from_no_grad=value)
+    output._view.from_no_grad = value
     return output
 
 
@@ -366,9 +365,10 @@ def _entry(tensor: Tensor, source: str, index: int) -> Callable[[Any], Tensor]:
         else:
             verify(node, saved)
             value, storage = saved[0], saved[1]
-            handle = fresh(value, type) if isinstance(value, Var) else (
-                on_storage(value, type, storage, None)
-            )
+            if isinstance(value, Var):
+                handle = fresh(value, type)
+            else:
+                handle = on_storage(value, type, storage, None)
         if source == "input" and node.parents:
             handle._node, handle._index = node.parents[index], node.indices[index]
         elif source == "output" and node.types:
@@ -407,7 +407,7 @@ class _Refusal(GraphNode):
     def __init__(self, type: TensorType, behind: Sequence[Tensor]) -> None:
         self.seq = next_sequence()
         self.hooks = None
-        self.parents = tuple(current_node(t) for t in behind)  # type: ignore[misc]
+        self.parents = tuple(current_node(t) for t in behind)
         self.indices = tuple(t._index for t in behind)
         self.types = (type,)
         self.site = user_site(3)
@@ -540,7 +540,11 @@ def _with_history(
     recorded = dict(zip([id(r) for r in results if isinstance(r, Tensor)], outs, strict=True))
     chosen = ctx._to_save if ctx._for_forward is None else ctx._for_forward
     given = [None if t is None else recorded.get(id(t), t) for t in chosen]
-    return [None if t is None else (lambda node, t=t: t) for t in given]
+    return [None if t is None else _always(t) for t in given]
+
+
+def _always(tensor: Tensor) -> Callable[[Any], Tensor]:
+    return lambda node: tensor
 
 
 def _as_place(tensor: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 from evergrad.autograd.engine import grad as graph_grad
 from evergrad.core.tensor import Tensor
 from evergrad.func import derivatives
+from evergrad.ops.movement import reshape
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
@@ -40,7 +41,7 @@ def _require_dependence(
     if order == 2:
         (value,) = outputs
         first = graph_grad(value, leaves, create_graph=True, materialize_grads=True)
-        outputs, subject = (sum((g * g).sum() for g in first),), "function's derivative"  # type: ignore[assignment]
+        outputs, subject = (sum((g * g).sum() for g in first),), "function's derivative"
     for group in [(o,) for o in outputs] if pairwise else [outputs]:
         live = [o for o in group if o.requires_grad]
         found: Any = (None,) * len(leaves)
@@ -66,7 +67,10 @@ def vjp(
         from evergrad.ops.creation import ones_like
 
         if not isinstance(output, Tensor) or output.numel() != 1:
-            raise RuntimeError("The vector v can only be None if the user-provided function returns a single Tensor with a single element.")
+            raise RuntimeError(
+                "The vector v can only be None if the user-provided function returns a single "
+                "Tensor with a single element."
+            )
         v = ones_like(output)
     found = pull(v if isinstance(output, Tensor) else tuple(v))
     return _finished(output, create_graph), _finished(_same_form(found, inputs), create_graph)
@@ -82,7 +86,10 @@ def jvp(
         from evergrad.ops.creation import ones_like
 
         if len(points) != 1 or points[0].numel() != 1:
-            raise RuntimeError("The vector v can only be None if the input to the user-provided function is a single Tensor with a single element.")
+            raise RuntimeError(
+                "The vector v can only be None if the input to the user-provided function is a "
+                "single Tensor with a single element."
+            )
         v = ones_like(points[0])
     output, moved = derivatives.jvp(func, points, _tuple(v), strict=strict)
     return _finished(output, create_graph), _finished(moved, create_graph)
@@ -98,7 +105,9 @@ def jacobian(
         _require_dependence(func, points, pairwise=True)
     numbers = tuple(range(len(points)))
     if strategy not in ("reverse-mode", "forward-mode"):
-        raise ValueError(f"Expected strategy to be 'reverse-mode' or 'forward-mode', got {strategy!r}")
+        raise ValueError(
+            f"Expected strategy to be 'reverse-mode' or 'forward-mode', got {strategy!r}"
+        )
     transform = derivatives.jacrev if strategy == "reverse-mode" else derivatives.jacfwd
     found = transform(func, numbers)(*points)
     single_input = isinstance(inputs, Tensor)
@@ -119,8 +128,11 @@ def hessian(
     def scalar(*args: Tensor) -> Tensor:
         out = func(*args)
         if not isinstance(out, Tensor) or out.numel() != 1:
-            raise RuntimeError("The Tensor returned by the function given to hessian should contain a single element")
-        return out.reshape(())
+            raise RuntimeError(
+                "The Tensor returned by the function given to hessian should contain a single "
+                "element"
+            )
+        return reshape(out, ())
 
     if strict:
         _require_dependence(scalar, points, order=2)

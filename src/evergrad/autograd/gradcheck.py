@@ -29,9 +29,7 @@ def _as_inputs(inputs: Any) -> tuple[Any, ...]:
 def _call(func: Callable[..., Any], inputs: Sequence[Any]) -> list[Tensor]:
     result = func(*inputs)
     results = result if isinstance(result, (tuple, list)) else (result,)
-    return [
-        r for r in results if isinstance(r, Tensor) and r.dtype.category >= dtypes.FLOATING
-    ]
+    return [r for r in results if isinstance(r, Tensor) and r.dtype.category >= dtypes.FLOATING]
 
 
 def _slopes(
@@ -103,11 +101,11 @@ def _check_reverse(
 
 def _pull(output: Tensor, target: Tensor, cotangents: list[Tensor], batched: bool) -> list[Array]:
     if batched:
-        from evergrad.ops.movement import stack
+        from evergrad.ops.joining import stack
 
         (found,) = grad(output, (target,), (stack(cotangents),), retain_graph=True,
                         is_grads_batched=True, materialize_grads=True)  # fmt: skip
-        return [row for row in found.array()]
+        return list(found.array())
     return [
         grad(output, (target,), (c,), retain_graph=True, materialize_grads=True)[0].array()
         for c in cotangents

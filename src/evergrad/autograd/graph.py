@@ -27,12 +27,15 @@ class GradientEdge(NamedTuple):
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     node = current_node(tensor)
     if node is None:
-        raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
+        raise RuntimeError(
+            "It is not possible to get the gradient edge for a Tensor that does not require "
+            "gradients"
+        )
     return GradientEdge(node, tensor._index)
 
 
 class saved_tensors_hooks:  # noqa: N801 - PyTorch's spelling
-    """Within it, ``pack_hook`` takes each value kept for backward and ``unpack_hook`` gives it back.
+    """Within it, ``pack_hook`` takes what is kept for backward and ``unpack_hook`` gives it back.
 
     The innermost pair wins. Values are packed in the order in which ops keep them: arguments in
     their order, then results.

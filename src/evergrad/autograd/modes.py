@@ -75,10 +75,14 @@ def _usable_bare(mode: _Mode, function: Any) -> Any:
     return mode if function is None else mode(function)
 
 
+_RECORDING = {"grad": True, "muted": False}
+_RECORDING_NOTHING = {"grad": False, "muted": True}
+
+
 class no_grad(_Mode):  # noqa: N801 - PyTorch's spelling
     """Record nothing inside. ``with no_grad():`` or ``@no_grad()`` (also ``@no_grad``)."""
 
-    _changes = {"grad": False, "muted": True}
+    _changes = _RECORDING_NOTHING
 
     def __new__(cls, function: Any = None) -> Any:
         return _usable_bare(super().__new__(cls), function)
@@ -87,7 +91,7 @@ class no_grad(_Mode):  # noqa: N801 - PyTorch's spelling
 class enable_grad(_Mode):  # noqa: N801 - PyTorch's spelling
     """Record inside, also within :class:`no_grad`."""
 
-    _changes = {"grad": True, "muted": False}
+    _changes = _RECORDING
 
     def __new__(cls, function: Any = None) -> Any:
         return _usable_bare(super().__new__(cls), function)

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core import dtypes
 from evergrad.core.bind import (
     as_operand_tensor,
     bind,
@@ -32,12 +31,12 @@ from evergrad.core.node import (
     unpack,
     verify,
 )
-from evergrad.core.op import BORROWED, FRESH, TABLE, Plan
+from evergrad.core.op import BORROWED, FRESH, TABLE
 from evergrad.core.quiet import QUIET, numpy_errors
-from evergrad.core.shapes import TensorType, tensor_type
+from evergrad.core.shapes import TensorType
 from evergrad.core.site import describe
 from evergrad.core.state import STATE, using
-from evergrad.core.tensor import Tensor, current_node, detached, fresh, from_array, on_storage
+from evergrad.core.tensor import Tensor, fresh, from_array, on_storage
 from evergrad.core.trace import Var
 from evergrad.errors import GradientError
 from evergrad.memory import pool
@@ -132,7 +131,7 @@ class Walk:
             return
         if node.__class__ is Leaf:
             if self.deposits_at_once(node):
-                self.deposit(node, value, owned)  # type: ignore[arg-type]
+                self.deposit(node, value, owned)
                 return
             count = 1
         else:
@@ -168,7 +167,7 @@ class Walk:
     def held_by(self, node: GraphNode, index: int) -> Any:
         """The sum that has arrived at a node, if it may be added to in place."""
         if node.__class__ is Leaf and self.deposits_at_once(node):
-            tensor = node.owner()  # type: ignore[attr-defined]
+            tensor = node.owner()
             grad = None if tensor is None else tensor._grad
             if grad is None or grad._view is not None or not isinstance(grad._value, np.ndarray):
                 return None
@@ -244,7 +243,7 @@ class Walk:
             if not plain or node.__class__ is not Node or node.hooks is not None:
                 self.run_with_care(sums)
                 continue
-            plan = node.plan  # type: ignore[attr-defined]
+            plan = node.plan
             if plan.lays is not None:
                 self.arrive_part(node, plan.lays, values[0])
                 if owned[0]:
@@ -252,7 +251,7 @@ class Walk:
                 continue
             if not plan.single:
                 self.fill_missing(node, values)
-            saved = node.saved  # type: ignore[attr-defined]
+            saved = node.saved
             if saved.__class__ is tuple:
                 arrays = []
                 for entry in saved:
@@ -261,7 +260,7 @@ class Walk:
                         verify(node, entry)
                     arrays.append(entry[0])
             else:
-                arrays = node.saved_arrays()  # type: ignore[attr-defined]
+                arrays = node.saved_arrays()
             arrays += values
             plan.run(arrays)
             if owned[0]:
@@ -270,8 +269,9 @@ class Walk:
                 self.uncount(values[1:], owned[1:])
             if not self.keep_graph and saved:
                 # Also the names used here let go, or the last kept value would outlive its node.
-                node.saved = saved = entry = storage = None  # type: ignore[attr-defined]
-            parents, indices = node.parents, node.indices  # type: ignore[attr-defined]
+                node.saved = saved = entry = storage = None
+            parents: Any = node.parents  # edges lead to those that are there
+            indices = node.indices
             for i, place, source in plan.edges:
                 own = source == FRESH or (source >= 0 and owned[source])
                 arrive(parents[i], 0 if indices is None else indices[i], arrays[place], own)
@@ -292,14 +292,14 @@ class Walk:
         if node.hooks is not None and node.hooks.before:
             self.call_node_prehooks(node, values, owned)
         if node.__class__ is Leaf:
-            self.finish_leaf(node, values[0], owned[0])  # type: ignore[arg-type]
+            self.finish_leaf(node, values[0], owned[0])
             return
         if self.useful is not None and not self.parents_useful(node):
             return
         count = len(node.parents)
         sources = [BORROWED] * count
         if node.__class__ is Node:
-            grads = self.run_node(node, values, sources)  # type: ignore[arg-type]
+            grads = self.run_node(node, values, sources)
         else:
             grads = node.run(values, self.on_tensors, self.keep_graph)  # type: ignore[attr-defined]
         if self.anomaly:

@@ -33,7 +33,7 @@ from evergrad.core.tensor import (
 )
 from evergrad.core.trace import Graph, Trace, Var, leaked
 
-Scalar = (bool, int, float, complex)
+Scalar: tuple[type, ...] = (bool, int, float, complex)
 
 _new_node = Node.__new__
 
@@ -185,7 +185,7 @@ def _record(
     node.seq = next_sequence()
     node.hooks = None
     node.plan = plan
-    node.parents = tuple(parents)  # type: ignore[misc]
+    node.parents = tuple(parents)
     node.indices = None if indices is None else tuple(indices)
     node.saved = saved
     node.site = user_site(2)
@@ -212,12 +212,12 @@ def _settle_behind(node: Node) -> None:
         found = waiting.pop()
         if found.__class__ is not Node:
             continue
-        plan = found.plan  # type: ignore[union-attr]
+        plan = found.plan
         rule = plan.rule
         if plan.is_settled or rule.op.family in ("bilinear", "opaque"):
             continue
-        found.plan = rule.settled_plan(plan)  # type: ignore[union-attr]
-        waiting += found.parents  # type: ignore[union-attr]
+        found.plan = rule.settled_plan(plan)
+        waiting += found.parents
 
 
 def _keep(
@@ -386,7 +386,7 @@ def assign(target: Tensor, value: Tensor, fresh: bool = False) -> Tensor:
     check_writable(state, target, value)
     trace = state.trace
     if trace is not None:
-        trace = _owner(trace, None, (target, value))
+        trace = _owner(trace, None, (target, value)) or trace.reader(storage)
     if trace is None:
         np.copyto(target._value, value._value)
     else:
@@ -400,8 +400,10 @@ def assign(target: Tensor, value: Tensor, fresh: bool = False) -> Tensor:
 
 def refuse_overlap(array: Any) -> None:
     """Raise if one element of memory stands for several of the array (``expand``)."""
-    if array.size and 0 in array.strides and any(
-        s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True)
+    if (
+        array.size
+        and 0 in array.strides
+        and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True))
     ):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a "
@@ -518,8 +520,8 @@ def _assign_traced(trace: Trace, target: Tensor, value: Tensor) -> None:
         if base is not None and base._view is None:
             trace.note_write(storage, base, base)
     written = trace_value(trace, value)
-    if view is not None:
-        attrs = {"steps": Steps(view.chain)}
+    if view is not None or written.layout.strides != held.layout.strides:
+        attrs = {"steps": Steps(() if view is None else view.chain)}
         types = (storage.type, value._type)
         key = (types, tuple(attrs.items()))
         update = TABLE["update"]
@@ -654,19 +656,16 @@ def trace_value(trace: Trace, tensor: Tensor) -> Var:
     if view is None:
         return held
     value = tensor._value
-    if isinstance(value, Var) and value.trace is trace and view.seen == storage.version:
+    if isinstance(value, Var) and value.trace is trace and view.traced == storage.version:
         return value
     for op, attrs in view.chain:
         types = (held.type,)
         key = (types, tuple(attrs.items())) if attrs else types
         rule = op.rules.get(key) or op.resolve(key, types, attrs)
         (held,) = trace.emit(rule, (held,), user_site(3), op.eval(held.layout, **attrs))
-    if view.base is None:
-        view.seen = storage.version
-    elif view.seen != storage.version:
-        refresh(tensor)
     if isinstance(value, Var):  # a tensor of the outside keeps its array
         tensor._value = held
+        view.traced = storage.version
     return held
 
 
@@ -681,6 +680,7 @@ def in_trace(tensor: Tensor) -> Tensor:
 
 def _emit(trace: Trace, state: State, rule: Rule, args: tuple[Any, ...]) -> Any:
     values = tuple([trace_value(trace, a) if isinstance(a, Tensor) else a for a in args])
+    outs: tuple[Tensor, ...]
     if rule.op.alias:
         source: Tensor = args[0]
         if rule.op.alias == "reshape" and not viewable(values[0].layout, rule.out_types[0].shape):
@@ -708,9 +708,7 @@ class Tracer:
         return fresh(self.trace.add_input(type), type)
 
     def finish(self, outputs: Sequence[Tensor | None]) -> Graph:
-        values = [
-            trace_value(self.trace, o) if isinstance(o, Tensor) else o for o in outputs
-        ]
+        values = [trace_value(self.trace, o) if isinstance(o, Tensor) else o for o in outputs]
         return self.trace.finish(values)
 
 

@@ -63,7 +63,7 @@ def _dtype_named(name: str) -> dtype:
     return BY_NAME[name]
 
 
-copyreg.pickle(dtype, dtype.__reduce__)  # type: ignore[arg-type]
+copyreg.pickle(dtype, dtype.__reduce__)
 
 bool_ = dtype("bool", np.bool_, BOOL, 0)
 uint8 = dtype("uint8", np.uint8, INTEGRAL, 1)
@@ -95,7 +95,9 @@ ALIASES = {
 }
 _BY_NUMPY = {t.np: t for t in ALL}
 _TO_REAL = {complex64: float32, complex128: float64}
-_TO_COMPLEX = {float32: complex64, float64: complex128, complex64: complex64, complex128: complex128}
+_TO_COMPLEX = {
+    float32: complex64, float64: complex128, complex64: complex64, complex128: complex128,
+}  # fmt: skip
 _OF_PYTHON: dict[Any, dtype] = {bool: bool_, int: int64}
 
 _default_float = float32
@@ -116,7 +118,7 @@ def from_numpy_dtype(numpy_type: Any) -> dtype:
 
 
 def as_dtype(value: Any) -> dtype:
-    """Accept what programs pass as ``dtype=``: ours, Python's ``float``/``int``/``bool``, NumPy's."""
+    """What programs pass as ``dtype=``: ours, Python's ``float``, ``int``, ``bool``, or NumPy's."""
     if isinstance(value, dtype):
         return value
     if value is float:
@@ -204,7 +206,7 @@ class finfo:  # noqa: N801 - PyTorch's spelling
                 f"'{dtype_}'".replace("torch.", "evergrad.")
             )
         real = dtype_.to_real()
-        info = ml_dtypes.finfo(real.np)
+        info = ml_dtypes.finfo(real.np)  # type: ignore[no-untyped-call]
         self.dtype = real.name
         self.bits = int(info.bits)
         self.eps = float(info.eps)

@@ -94,13 +94,13 @@ def elementwise(
     ``function`` is a ufunc or accepts ``out=`` like one. ``holomorphic`` is false where the
     formula of a complex argument already is the vjp and jvp for real directions.
     """
-    formulas: Sequence[Formula | None] | str
-    formulas = d if isinstance(d, str) else ((d,) if callable(d) else tuple(d))
+    formulas: tuple[Formula | None, ...]
+    formulas = () if isinstance(d, str) else (d,) if callable(d) else tuple(d)
 
     def type_rule(*types: TensorType, **attrs: Any) -> TensorType:
         found = types[0].dtype
         if accepts is not None and not accepts(found):
-            raise NotImplementedError(f'"{name}" not implemented for \'{found.name}\'')
+            raise NotImplementedError(f"\"{name}\" not implemented for '{found.name}'")
         shape = types[0].shape
         for t in types[1:]:
             if t.shape != shape:
@@ -136,7 +136,7 @@ def elementwise(
             total = expand(total, out._type.shape)
         return total
 
-    nothing = isinstance(formulas, str)
+    nothing = isinstance(d, str)
     op = Op(
         name,
         family="elementwise",
@@ -160,7 +160,7 @@ def _settled(grad: Tensor, g: Tensor) -> Tensor:
     from evergrad.ops.elementwise import where
     from evergrad.ops.logic import isnan
 
-    return where((g == 0) & isnan(grad), 0, grad)  # type: ignore[no-any-return]
+    return where((g == 0) & isnan(grad), 0, grad)
 
 
 def _conj(t: Any) -> Any:

@@ -62,7 +62,7 @@ class _Program:
             place[out] = target
             direct = eqn.op.takes_out and not eqn.attrs
             self.calls.append((eqn.op.eval if direct else eqn.rule.run, args, target, direct))
-            for arg in set(a for a in eqn.args if isinstance(a, Var)):
+            for arg in {a for a in eqn.args if isinstance(a, Var)}:
                 if last_use.get(arg) == number and place[arg] in self.scratch:
                     free[arg.type.dtype.np].append(place[arg])
         self.outputs = [place[out] for out in graph.outputs]

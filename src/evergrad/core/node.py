@@ -160,7 +160,7 @@ class Node(GraphNode):
         self.seq = next_sequence()
         self.hooks = None
         self.plan = plan
-        self.parents = parents  # type: ignore[misc]
+        self.parents = parents
         # Which result of each parent was used; None where it is the only one everywhere.
         self.indices = indices
         # A tuple of Saved; a list if some went through hooks; None once released.
@@ -193,7 +193,7 @@ class Node(GraphNode):
             if entry.__class__ is Packed:
                 values.append(unpack(entry, self)._value)
                 continue
-            value, storage, version, seal = entry
+            value, storage, version, _ = entry
             if storage is not None and (storage.version != version or storage.shared):
                 verify(self, entry)
             values.append(value)

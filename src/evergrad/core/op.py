@@ -308,9 +308,7 @@ def _through_float32(
     targets = [t.dtype.np for t in out_types]
 
     def run(*arrays: Any) -> Any:
-        values = [
-            a.astype(np.float32) if getattr(a, "dtype", None) in low else a for a in arrays
-        ]
+        values = [a.astype(np.float32) if getattr(a, "dtype", None) in low else a for a in arrays]
         result = function(*values)
         if isinstance(result, tuple):
             return tuple(
@@ -389,9 +387,7 @@ class Plan:
         places = self._build_program()
         self.edges = tuple(
             (i, place, source)
-            for i, (place, source) in enumerate(
-                zip(places, self._sources(cotangents), strict=True)
-            )
+            for i, (place, source) in enumerate(zip(places, self._sources(cotangents), strict=True))
             if place is not None
         )
 

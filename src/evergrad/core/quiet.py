@@ -15,7 +15,7 @@ numpy_errors: Any
 QUIET: Any
 
 try:
-    from numpy._core.umath import _extobj_contextvar as numpy_errors  # type: ignore
+    from numpy._core.umath import _extobj_contextvar as numpy_errors
     from numpy._core.umath import _make_extobj
 
     QUIET = _make_extobj(all="ignore")

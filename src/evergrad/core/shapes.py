@@ -146,8 +146,8 @@ def infer_reshape(shape: Sequence[int], numel: int) -> Shape:
 def as_shape(args: tuple[Any, ...]) -> Shape:
     """Sizes given either as ``f(2, 3)`` or as ``f((2, 3))``."""
     if len(args) == 1 and not isinstance(args[0], int) and isinstance(args[0], Iterable):
-        if getattr(args[0], "ndim", 1):  # a 0-d tensor is one size
-            args = tuple(args[0])
+        is_one_size = not getattr(args[0], "ndim", 1)  # a 0-d tensor
+        args = args if is_one_size else tuple(args[0])
     try:
         return tuple(n if type(n) is int else n.__index__() for n in args)
     except (AttributeError, TypeError):

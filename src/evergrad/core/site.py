@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 import sys
-from types import CodeType
+from types import CodeType, FrameType
 
 Site = tuple[CodeType, int]
 
@@ -17,11 +17,11 @@ _INSIDE = ("evergrad", "evergrad.")
 
 def user_site(depth: int = 1) -> Site | None:
     """The innermost frame outside this package, ``depth`` frames above the caller at least."""
-    frame = sys._getframe(depth + 1)
+    frame: FrameType | None = sys._getframe(depth + 1)
     while frame is not None:
         if frame.f_globals.get("__name__", "")[:9] not in _INSIDE:
             return frame.f_code, frame.f_lasti
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None
 
 

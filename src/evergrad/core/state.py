@@ -20,8 +20,8 @@ Hooks = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 class State:
     """One immutable setting of the modes; changing a mode makes a new one.
 
-    ``grad`` says whether nodes are made; ``muted`` that the user wants none (``no_grad``), also when
-    what is traced now runs later. ``walk`` is the backward pass that is running.
+    ``grad`` says whether nodes are made; ``muted`` that the user wants none (``no_grad``), also
+    when what is traced now runs later. ``walk`` is the backward pass that is running.
     """
 
     __slots__ = ("anomaly", "grad", "inference", "muted", "saved_hooks", "trace", "walk")

@@ -112,4 +112,4 @@ def checksum(array: Any) -> int:
     """A fingerprint of the elements, whatever the strides."""
     if array.size == 0:
         return 0
-    return zlib.crc32(np.ascontiguousarray(array).view(np.uint8).reshape(-1))
+    return zlib.crc32(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)

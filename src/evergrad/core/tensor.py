@@ -15,7 +15,6 @@ from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 from evergrad.core.node import GraphNode, Leaf
 from evergrad.core.shapes import Size, TensorType, tensor_type
-from evergrad.core.state import STATE
 from evergrad.core.storage import Storage
 from evergrad.core.trace import Var
 from evergrad.errors import TraceError
@@ -31,12 +30,12 @@ class View:
     """How a tensor looks at its storage: the ops that lead there from the canonical array.
 
     ``base`` is the tensor whose graph history this one follows (``None`` for a detached view);
-    ``seen`` is the storage version for which the tensor's own node (and symbolic value) hold.
-    ``from_no_grad`` is the base of a view made without gradients, which must not be written with
-    gradients on.
+    ``seen`` is the storage version for which the tensor's own node holds, ``traced`` the one for
+    which its symbolic value does. ``from_no_grad`` is the base of a view made without gradients,
+    which must not be written with gradients on.
     """
 
-    __slots__ = ("base", "chain", "from_no_grad", "seen")
+    __slots__ = ("base", "chain", "from_no_grad", "seen", "traced")
 
     def __init__(
         self,
@@ -48,7 +47,14 @@ class View:
         self.base = base
         self.chain = chain
         self.seen = seen
+        self.traced = seen
         self.from_no_grad = from_no_grad
+
+    def detached(self) -> View:
+        """The same look without a history to follow."""
+        made = View(None, self.chain, self.seen)
+        made.traced = self.traced
+        return made
 
 
 class Device:
@@ -104,6 +110,7 @@ class Tensor:
     _grad: Tensor | None
 
     if TYPE_CHECKING:  # attached by the op modules
+
         def __add__(self, other: Any) -> Tensor: ...
         def __radd__(self, other: Any) -> Tensor: ...
         def __sub__(self, other: Any) -> Tensor: ...
@@ -132,6 +139,8 @@ class Tensor:
         def __getitem__(self, index: Any) -> Tensor: ...
         def __setitem__(self, index: Any, value: Any) -> None: ...
         def __getattr__(self, name: str) -> Any: ...
+
+        data: Tensor
 
     # -- what it is -------------------------------------------------------------------------
 
@@ -265,13 +274,15 @@ class Tensor:
             self._node = None
             return self
         if self._type.dtype.category < dtypes.FLOATING:
-            raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
+            raise RuntimeError(
+                "only Tensors of floating point and complex dtype can require gradients"
+            )
         if self._leaf is None:
             self._leaf = Leaf(self)
         self._node = self._leaf
         self._index = 0
         if self._view is not None:  # a leaf follows no other tensor's history
-            self._view = View(None, self._view.chain, self._storage.version)
+            self._view = self._view.detached()
         return self
 
     @property
@@ -395,9 +406,7 @@ def on_storage(
 
 def detached(tensor: Tensor) -> Tensor:
     """The same elements without a history."""
-    view = tensor._view
-    if view is not None:
-        view = View(None, view.chain, tensor._storage.version)
+    view = None if tensor._view is None else tensor._view.detached()
     return on_storage(tensor._value, tensor._type, tensor._storage, view)
 
 

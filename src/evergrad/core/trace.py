@@ -188,9 +188,7 @@ class Graph:
         for eqn in self.equations:
             words = [name(arg) for arg in eqn.args]
             words += [f"{key}={value!r}" for key, value in eqn.attrs.items()]
-            lines.append(
-                f"  {', '.join(map(typed, eqn.outs))} = {eqn.op.name}({', '.join(words)})"
-            )
+            lines.append(f"  {', '.join(map(typed, eqn.outs))} = {eqn.op.name}({', '.join(words)})")
         lines += [f"  write {name(var)}" for _, var in self.writes]
         lines.append(f"  return {', '.join(map(name, self.outputs))}")
         return "\n".join([*lines, "}"])
@@ -243,6 +241,7 @@ class Trace:
         self.written: dict[int, Write] = {}
         self.local: dict[int, Storage] = {}
         self._captured: dict[tuple[int, int], Var] = {}
+        self._read: dict[int, Storage] = {}
         self._known: dict[tuple[Any, ...], tuple[Var, ...]] = {}
 
     def encloses(self, other: Trace | None) -> bool:
@@ -269,7 +268,16 @@ class Trace:
             layout = value.layout if isinstance(value, Var) else value
             var = self._captured[key] = Var(tensor._type, self, layout)
             self.captures.append((var, tensor))
+            self._read[id(tensor._storage)] = tensor._storage
         return var
+
+    def reader(self, storage: Storage) -> Trace | None:
+        """The innermost trace, this or one around it, that has captured a storage: a write to it
+        must wait until what was captured has been read."""
+        trace: Trace | None = self
+        while trace is not None and id(storage) not in trace._read:
+            trace = trace.parent
+        return trace
 
     def emit(
         self, rule: Rule, args: tuple[Any, ...], site: Site | None, layout: Array | None = None,
@@ -326,5 +334,5 @@ class Trace:
             write.undo()
         for held in (self.equations, self.inputs, self.captures):
             held.clear()
-        for known in (self.written, self.local, self._captured, self._known):
+        for known in (self.written, self.local, self._captured, self._read, self._known):
             known.clear()

@@ -41,7 +41,9 @@ class Traced:
 
     def rebuild(self, results: Sequence[Any]) -> Any:
         """The function's result from the graph's outputs."""
-        filled = [results[leaf.place] if isinstance(leaf, _Output) else leaf for leaf in self.leaves]
+        filled = [
+            results[leaf.place] if isinstance(leaf, _Output) else leaf for leaf in self.leaves
+        ]
         return tree_unflatten(filled, self.spec)
 
     def writes(self, results: Sequence[Any]) -> list[tuple[int, Any]]:
@@ -73,7 +75,9 @@ def trace(function: Callable[..., Any], types: Sequence[Any]) -> Traced:
             else:
                 places.append(leaf)
         overwritten = [
-            i for i, (t, v) in enumerate(zip(inputs, before, strict=True)) if t._storage.value is not v
+            i
+            for i, (t, v) in enumerate(zip(inputs, before, strict=True))
+            if t._storage.value is not v
         ]
         graph = tracer.finish([*tensors, *(inputs[i] for i in overwritten)])
     return Traced(graph, places, spec, overwritten)
@@ -224,11 +228,15 @@ def _batch_by_loop(
     op: Op, args: Sequence[Any], dims: Sequence[int | None], attrs: dict[str, Any], size: int
 ) -> list[Batched]:
     """Any row can be batched one example at a time."""
-    from evergrad.ops.movement import clone, select, stack
+    from evergrad.ops.joining import stack
+    from evergrad.ops.movement import clone
+    from evergrad.ops.slices import select
 
     rounds = []
     for i in range(size):
-        given = [a if d is None else clone(select(a, d, i)) for a, d in zip(args, dims, strict=True)]
+        given = [
+            a if d is None else clone(select(a, d, i)) for a, d in zip(args, dims, strict=True)
+        ]
         out = bind(op, *given, **attrs)
         rounds.append((out,) if op.outputs == 1 else out)
     if not rounds:
@@ -250,7 +258,7 @@ def _types_without_examples(
 def _no_examples(type: Any) -> Tensor:
     from evergrad.ops.creation import zeros
 
-    return zeros((0, *type.shape), dtype=type.dtype)  # type: ignore[no-any-return]
+    return zeros((0, *type.shape), dtype=type.dtype)
 
 
 def _without(type: Any, dim: int | None) -> Any:
@@ -383,7 +391,8 @@ def _vmap_in_chunks(
     func: Callable[..., Any], leaves: list[Any], dims: list[int | None], spec: TreeSpec,
     kwargs: dict[str, Any], size: int, out_dims: Any, randomness: str, chunk: int,
 ) -> Any:  # fmt: skip
-    from evergrad.ops.movement import cat, narrow
+    from evergrad.ops.joining import cat
+    from evergrad.ops.slices import narrow
 
     parts = []
     for start in range(0, size, chunk):
@@ -435,9 +444,9 @@ def _checked_dim(func: Any, leaf: Any, dim: Any) -> int | None:
         return None
     if not leaf.ndim or not -leaf.ndim <= dim < leaf.ndim:
         raise ValueError(
-            f"vmap({_name(func)}, ...): Got in_dim={dim} for some input, but that input is a Tensor "
-            f"of dimensionality {leaf.ndim} so expected in_dim to satisfy -{leaf.ndim} <= in_dim < "
-            f"{leaf.ndim}."
+            f"vmap({_name(func)}, ...): Got in_dim={dim} for some input, but that input is a "
+            f"Tensor of dimensionality {leaf.ndim} so expected in_dim to satisfy "
+            f"-{leaf.ndim} <= in_dim < {leaf.ndim}."
         )
     return int(dim) % leaf.ndim
 

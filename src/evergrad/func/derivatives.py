@@ -123,7 +123,7 @@ class _Recorded:
 def value_and_grad(
     func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives ``(value, gradient)``; with ``has_aux`` ``((value, aux), gradient)``."""
+    """A function that gives ``(value, gradient)``, or ``((value, aux), gradient)``."""
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         grads, value = grad_and_value(func, argnums, has_aux)(*args, **kwargs)
@@ -135,7 +135,7 @@ def value_and_grad(
 def grad_and_value(
     func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives ``(gradient, value)``; with ``has_aux`` ``(gradient, (value, aux))``."""
+    """A function that gives ``(gradient, value)``, or ``(gradient, (value, aux))``."""
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         call = _Recorded(func, argnums, has_aux, args, kwargs)
@@ -173,7 +173,9 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     call = _Recorded(func, tuple(range(len(primals))), has_aux, primals, {})
     output = call.released(tree_unflatten(call.outputs, call.out_spec))
 
-    def vjp_fn(*cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
+    def vjp_fn(
+        *cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None
+    ) -> Any:
         given = cotangents[0] if len(cotangents) == 1 else cotangents
         leaves, spec = tree_flatten(given)
         if spec != call.out_spec and len(leaves) != len(call.outputs):
@@ -265,7 +267,8 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
 def _basis(tensors: list[Tensor]) -> list[Tensor]:
     """The unit vectors of all tensors together, one tensor of them for each."""
     from evergrad.ops.creation import eye
-    from evergrad.ops.movement import reshape, slice_dim
+    from evergrad.ops.movement import reshape
+    from evergrad.ops.slices import slice_dim
 
     total = sum(t._type.numel for t in tensors)
     found, start = [], 0
@@ -279,7 +282,8 @@ def _basis(tensors: list[Tensor]) -> list[Tensor]:
 
 def _split_rows(stacked: Tensor, tensors: list[Tensor]) -> list[Tensor]:
     """Rows of a stacked result, back to the shapes of the tensors they belong to."""
-    from evergrad.ops.movement import reshape, slice_dim
+    from evergrad.ops.movement import reshape
+    from evergrad.ops.slices import slice_dim
 
     found, start = [], 0
     for t in tensors:

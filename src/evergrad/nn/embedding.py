@@ -15,7 +15,7 @@ from evergrad.nn.linear import Linear
 from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter
 from evergrad.ops.creation import empty, zeros
-from evergrad.ops.movement import cat
+from evergrad.ops.joining import cat
 
 
 class _Table(Module):

@@ -14,7 +14,8 @@ from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter
 from evergrad.ops.creation import empty, zeros
 from evergrad.ops.elementwise import where
-from evergrad.ops.movement import cat, expand
+from evergrad.ops.joining import cat
+from evergrad.ops.movement import expand
 
 
 class MultiheadAttention(Module):

@@ -18,7 +18,7 @@ from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter
 from evergrad.nn.utils.rnn import PackedSequence
 from evergrad.ops.creation import empty, zeros
-from evergrad.ops.movement import cat, stack
+from evergrad.ops.joining import cat, stack
 
 State = tuple[Tensor, ...]
 Step = Callable[[Tensor, State], State]

@@ -12,23 +12,21 @@ from collections.abc import Callable
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.bind import cast, write_result
+from evergrad.core.bind import bind, cast, write_result
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
-from evergrad.ops.arithmetic import logaddexp
 from evergrad.ops.arithmetic import threshold as _threshold
+from evergrad.ops.curves import ELU, HARDSWISH, LOGSIGMOID, SOFTPLUS, SOFTSHRINK
 from evergrad.ops.elementwise import (
     abs as absolute,
 )
 from evergrad.ops.elementwise import (
     clamp,
     exp,
-    expm1,
     log,
-    log1p,
     reciprocal,
     sigmoid,
     tanh,
@@ -36,9 +34,10 @@ from evergrad.ops.elementwise import (
 )
 from evergrad.ops.elementwise import relu as _relu
 from evergrad.ops.handles import detach
-from evergrad.ops.movement import clone, narrow, reshape
+from evergrad.ops.movement import clone, reshape
 from evergrad.ops.public import expose
 from evergrad.ops.reduce import sum as total
+from evergrad.ops.slices import narrow
 
 Curve = Callable[[Tensor], Tensor]
 
@@ -168,7 +167,7 @@ def gumbel_softmax(
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """``max(x, 0)``"""
-    return input.relu_() if inplace else _relu(input)  # type: ignore[no-any-return]
+    return input.relu_() if inplace else _relu(input)
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
@@ -200,7 +199,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
         weight = reshape(weight, (channels,) + (1,) * (input.ndim - 2))
     elif weight.ndim and not input.ndim:
         weight = reshape(weight, ())
-    return where(input > 0, input, input * weight)  # type: ignore[no-any-return]
+    return where(input > 0, input, input * weight)
 
 
 @expose(method=False, out=False)
@@ -228,7 +227,7 @@ def hardtanh(
 
     def curve(x: Tensor) -> Tensor:
         beyond = (x <= min_val) | (x >= max_val)
-        return where(beyond, clamp(detach(x), min_val, max_val), x)  # type: ignore[no-any-return]
+        return where(beyond, clamp(detach(x), min_val, max_val), x)
 
     return applied("hardtanh", curve, input, inplace)
 
@@ -247,7 +246,7 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """``x * relu6(x + 3) / 6``"""
     require_floating("hardswish", input)
-    return applied("hardswish", lambda x: x * relu6(x + 3) / 6, input, inplace)
+    return applied("hardswish", lambda x: bind(HARDSWISH, x), input, inplace)
 
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
@@ -258,7 +257,7 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
 @expose(out=False)
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """0 where ``|x| <= lambd``, else ``x``."""
-    return where((input >= -lambd) & (input <= lambd), 0, input)  # type: ignore[no-any-return]
+    return where((input >= -lambd) & (input <= lambd), 0, input)
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
@@ -266,12 +265,12 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     require_floating("softshrink", input)
     if lambd < 0:
         raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
-    return input - clamp(input, -lambd, lambd)
+    return bind(SOFTSHRINK, input, lambd)  # type: ignore[no-any-return]
 
 
 def tanhshrink(input: Tensor) -> Tensor:
     """``x - tanh(x)``"""
-    return input - tanh(input)  # type: ignore[no-any-return]
+    return input - tanh(input)
 
 
 # -- exponential curves -------------------------------------------------------------------------
@@ -280,13 +279,7 @@ def tanhshrink(input: Tensor) -> Tensor:
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """``x`` where it is positive, else ``alpha * (exp(x) - 1)``."""
     require_floating("elu", input)
-    return applied("elu", lambda x: _elu(x, alpha, 1.0), input, inplace)
-
-
-def _elu(x: Tensor, alpha: float, reach: float) -> Tensor:
-    """``alpha * (exp(x / reach) - 1)`` below 0; clamped so that the side not taken is finite."""
-    below = expm1(clamp(x, max=0) / reach) * alpha
-    return where(x <= 0, below, x)  # type: ignore[no-any-return]
+    return applied("elu", lambda x: bind(ELU, x, alpha, 1.0), input, inplace)
 
 
 @expose(method=False, out=False)
@@ -295,29 +288,26 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     require_floating("celu", input)
-    return applied("celu", lambda x: _elu(x, alpha, alpha), input, inplace)
+    return applied("celu", lambda x: bind(ELU, x, alpha, alpha), input, inplace)
 
 
 @expose(method=False, out=False)
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """``elu`` scaled so that deep networks keep mean and variance."""
     require_floating("selu", input)
-    return applied("selu", lambda x: _elu(x, SELU_ALPHA, 1.0) * SELU_SCALE, input, inplace)
+    return applied("selu", lambda x: bind(ELU, x, SELU_ALPHA, 1.0) * SELU_SCALE, input, inplace)
 
 
 def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
     """``log(1 + exp(beta * x)) / beta``, and ``x`` where ``beta * x`` exceeds ``threshold``."""
     require_floating("softplus", input)
-    scaled = input * beta
-    linear = scaled > threshold
-    curve = log1p(exp(where(linear, 0, scaled))) / beta
-    return where(linear, input, curve)  # type: ignore[no-any-return]
+    return bind(SOFTPLUS, input, beta, threshold)  # type: ignore[no-any-return]
 
 
 def logsigmoid(input: Tensor) -> Tensor:
     """``log(sigmoid(x))`` without overflow."""
     require_floating("logsigmoid", input)
-    return -logaddexp(-input, 0.0)  # type: ignore[no-any-return]
+    return bind(LOGSIGMOID, input)  # type: ignore[no-any-return]
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -337,7 +327,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     require_floating("gelu", input)
     if approximate == "tanh":
         inner = (input + input * input * input * 0.044715) * math.sqrt(2 / math.pi)
-        return input * ((tanh(inner) + 1) * 0.5)  # type: ignore[no-any-return]
+        return input * ((tanh(inner) + 1) * 0.5)
     if approximate != "none":
         raise RuntimeError("approximate argument must be either none or tanh.")
     from evergrad.ops.special import erf
@@ -360,7 +350,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         raise ShapeError(f"Halving dimension must be even, but dimension {dim} is size {extent}")
     half = extent // 2
     gate = sigmoid(narrow(input, dim, half, half))
-    return narrow(input, dim, 0, half) * gate  # type: ignore[no-any-return]
+    return narrow(input, dim, 0, half) * gate
 
 
 # -- forms that write to their argument ---------------------------------------------------------

@@ -39,7 +39,8 @@ def _complex_eval(real: Array, imag: Array) -> Array:
 
 
 def _complex_transpose(g: Tensor, re: Tensor, im: Tensor) -> Any:
-    from evergrad.ops.movement import imag, real, sum_to_type
+    from evergrad.ops.complex_parts import imag, real
+    from evergrad.ops.movement import sum_to_type
 
     return sum_to_type(real(g), re._type), sum_to_type(imag(g), im._type)
 
@@ -66,7 +67,8 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
 @expose(method=False, out=False)
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """The powers of a vector as columns, from the highest to the zeroth."""
-    from evergrad.ops.movement import cat, expand, unsqueeze
+    from evergrad.ops.joining import cat
+    from evergrad.ops.movement import expand, unsqueeze
     from evergrad.ops.rearrange import flip
     from evergrad.ops.scan import cumprod
 
@@ -78,7 +80,7 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     target = x.dtype if x.dtype.category >= dtypes.FLOATING else dtypes.int64
     column = unsqueeze(cast(x, target), 1)
     if count < 2:
-        return ones((x._type.shape[0], count), dtype=target)  # type: ignore[no-any-return]
+        return ones((x._type.shape[0], count), dtype=target)
     repeated = expand(column, (-1, count - 1))
     powers = cat([ones_like(column), cumprod(repeated, 1)], 1)
     return powers if increasing else flip(powers, (1,))

@@ -101,7 +101,7 @@ def _by_query_head(x: Tensor, query: Tensor) -> Tensor:
 
 def _masked(scores: Tensor, mask: Tensor) -> Tensor:
     if mask.dtype is dtypes.bool_:
-        return where(mask, scores, -math.inf)  # type: ignore[no-any-return]
+        return where(mask, scores, -math.inf)
     return scores + mask
 
 
@@ -112,4 +112,4 @@ def _softmax_or_zero(scores: Tensor) -> Tensor:
     largest = amax(detach(scores), -1, True)
     powers = exp(scores - where(largest == -math.inf, 0, largest))
     sums = total(powers, -1, True)
-    return powers * reciprocal(where(sums == 0, 1, sums))  # type: ignore[no-any-return]
+    return powers * reciprocal(where(sums == 0, 1, sums))

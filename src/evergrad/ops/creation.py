@@ -22,7 +22,7 @@ from evergrad.core.random import fma64
 from evergrad.core.shapes import Shape, as_shape, tensor_type
 from evergrad.core.tensor import Array, Device, Tensor
 from evergrad.memory import pool
-from evergrad.ops.public import expose, write_out
+from evergrad.ops.public import TensorFunction, expose, write_out
 
 # PyTorch's range kernel fills vectors of this size, each from its own first element.
 _VECTOR_BYTES = 32
@@ -130,7 +130,7 @@ def constant(size: Shape, value: Any, dtype: dtype) -> Tensor:
     return bind(FULL, value, size=size, dtype=dtype)  # type: ignore[no-any-return]
 
 
-def _constant_function(name: str, value: float, doc: str) -> Any:
+def _constant_function(name: str, value: float, doc: str) -> TensorFunction:
     def function(
         *size: Any, out: Tensor | None = None, dtype: Any = None, device: Any = None,
         layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
@@ -172,7 +172,7 @@ ones = _constant_function("ones", 1, "One everywhere.")
 empty = _constant_function("empty", 0, "A tensor to be filled (evergrad fills it with zeros).")
 
 
-def _like(name: str, value: float, doc: str) -> Any:
+def _like(name: str, value: float, doc: str) -> TensorFunction:
     def function(
         input: Tensor, *, dtype: Any = None, device: Any = None, layout: Any = None,
         requires_grad: bool = False, memory_format: Any = None, pin_memory: bool = False,
@@ -229,7 +229,7 @@ def empty_strided(
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor with the given strides, to be filled (evergrad fills it with zeros)."""
-    from evergrad.ops.movement import as_strided
+    from evergrad.ops.strided import as_strided
 
     check_place(device)
     shape, steps = as_shape((size,)), as_shape((stride,))

@@ -17,8 +17,9 @@ from evergrad.errors import ShapeError
 from evergrad.ops.elementwise import exp, log, where
 from evergrad.ops.handles import detach
 from evergrad.ops.losses import chosen_reduction, reduced
-from evergrad.ops.movement import expand, narrow, reshape, select
+from evergrad.ops.movement import expand, reshape
 from evergrad.ops.reduce import sum as total
+from evergrad.ops.slices import narrow, select
 
 Array = np.ndarray[Any, Any]
 
@@ -117,7 +118,7 @@ def _forward(scores: Tensor, path: Array, blank: int, frames: Array, lengths: Ar
             reached = moved
         else:
             reached = where(from_array((step < frames)[:, None]), moved, reached)
-    return reached  # type: ignore[no-any-return]
+    return reached
 
 
 def _moved(reached: Tensor, may_skip: Tensor) -> Tensor:
@@ -139,7 +140,7 @@ def _log_of_sum(parts: Sequence[Tensor]) -> Tensor:
     sums = exp(parts[0] - largest)
     for part in parts[1:]:
         sums = sums + exp(part - largest)
-    return log(sums) + largest  # type: ignore[no-any-return]
+    return log(sums) + largest
 
 
 def _of_ends(reached: Tensor, lengths: Array) -> Tensor:
@@ -150,4 +151,4 @@ def _of_ends(reached: Tensor, lengths: Array) -> Tensor:
     last = 2 * lengths[:, None]
     ends = where(from_array((states == last) | (states == last - 1)), reached, _NEVER)
     largest = amax(detach(ends), 1, True)
-    return log(total(exp(ends - largest), 1)) + reshape(largest, (len(lengths),))  # type: ignore[no-any-return]
+    return log(total(exp(ends - largest), 1)) + reshape(largest, (len(lengths),))

@@ -14,9 +14,10 @@ from evergrad.core.families import linear
 from evergrad.core.op import Op
 from evergrad.core.shapes import TensorType, normalize_dim
 from evergrad.core.tensor import Tensor, from_array
-from evergrad.ops.movement import DIAGONAL_SCATTER, clone, reshape, to_front
-from evergrad.ops.movement import diagonal as diagonal_view
+from evergrad.ops.movement import clone, reshape, to_front
 from evergrad.ops.public import expose
+from evergrad.ops.strided import DIAGONAL_SCATTER
+from evergrad.ops.strided import diagonal as diagonal_view
 
 # -- triangles ----------------------------------------------------------------------------------
 

@@ -65,7 +65,7 @@ def _euclidean_by_product(x1: Tensor, x2: Tensor) -> Tensor:
     squares1, squares2 = total(x1 * x1, -1, True), total(x2 * x2, -1, True)
     squared = squares1 + transpose(squares2, -2, -1) - matmul(x1, transpose(x2, -2, -1)) * 2
     apart = squared > 0
-    return where(apart, sqrt(where(apart, squared, 1)), 0)  # type: ignore[no-any-return]
+    return where(apart, sqrt(where(apart, squared, 1)), 0)
 
 
 @expose(method=False, out=False)

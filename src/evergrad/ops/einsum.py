@@ -16,8 +16,9 @@ from typing import Any
 from evergrad.core.tensor import Tensor
 from evergrad.errors import ShapeError
 from evergrad.ops.contract import matmul
-from evergrad.ops.movement import diagonal, permute, reshape
+from evergrad.ops.movement import permute, reshape
 from evergrad.ops.public import expose
+from evergrad.ops.strided import diagonal
 
 Labels = tuple[str, ...]
 ELLIPSIS = "..."

@@ -13,7 +13,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -21,10 +21,11 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast, write_in_place
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import elementwise, linear, meet, meet_as_float, result_dtype
-from evergrad.core.op import NONDIFFERENTIABLE, ArgType, Op
+from evergrad.core.op import ArgType, Op
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
-from evergrad.core.tensor import Tensor, detached
-from evergrad.ops.public import NUMBERS, expose, expose_op, operator
+from evergrad.core.tensor import Tensor
+from evergrad.ops import pieces
+from evergrad.ops.public import NUMBERS, TensorFunction, expose, expose_op, operator
 
 ZERO_SLOPE = (lambda t, y, x: zeros_where(t),)
 
@@ -95,7 +96,7 @@ def unary(
     *aliases: str,
     promote: Any = meet_as_float,
     **options: Any,
-) -> Any:
+) -> TensorFunction:
     """A row of one argument, public as function, method and in-place method."""
     op = elementwise(name, function, d, promote=promote, **options)
     return expose_op(op, (name, *aliases), inplace=True, params=("input",))
@@ -109,7 +110,7 @@ def binary(
     promote: Any = meet,
     inplace: bool = True,
     **options: Any,
-) -> Any:
+) -> TensorFunction:
     """A row of two arguments, public as function, method and in-place method."""
     op = elementwise(name, function, d, promote=promote, **options)
     return expose_op(op, (name, *aliases), inplace=inplace, params=("input", "other"))
@@ -176,7 +177,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     if rounding_mode is None:
         return bind(DIV, input, other)  # type: ignore[no-any-return]
     if rounding_mode == "floor":
-        return floor_divide(input, other)  # type: ignore[no-any-return]
+        return floor_divide(input, other)
     if rounding_mode == "trunc":
         return bind(TRUNC_DIVIDE, input, other)  # type: ignore[no-any-return]
     raise RuntimeError(
@@ -192,9 +193,9 @@ def _no_zero_divisor(function: Callable[..., Any]) -> Callable[..., Any]:
     """Integers have no infinity, so their division by zero is an error."""
 
     def checked(a: Any, b: Any, **out: Any) -> Any:
-        if np.asarray(b).dtype.kind in "iub" and np.asarray(a).dtype.kind in "iub":
-            if not np.all(b):
-                raise RuntimeError("ZeroDivisionError: integer division or modulo by zero")
+        integral = np.asarray(b).dtype.kind in "iub" and np.asarray(a).dtype.kind in "iub"
+        if integral and not np.all(b):
+            raise RuntimeError("ZeroDivisionError: integer division or modulo by zero")
         return function(a, b, **out)
 
     return checked
@@ -244,7 +245,6 @@ def _pow_exponent(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
 POW = elementwise("pow", _pow_eval, (_pow_base, _pow_exponent), doc="a to the power of b")
 
 
-
 def _meet_as_number(types: Sequence[ArgType]) -> dtype:
     """Booleans become integers."""
     found = meet(types)
@@ -261,10 +261,10 @@ def pow(input: Any, exponent: Any) -> Tensor:
     if exponent.__class__ in (int, float) and isinstance(input, Tensor):
         if exponent == 2 and input.dtype.category >= dtypes.INTEGRAL:
             if input.dtype.category == dtypes.INTEGRAL and isinstance(exponent, float):
-                return square(cast(input, dtypes.get_default_dtype()))  # type: ignore[no-any-return]
-            return square(input)  # type: ignore[no-any-return]
+                return square(cast(input, dtypes.get_default_dtype()))
+            return square(input)
         if exponent == 0.5 and input.dtype.category >= dtypes.FLOATING:
-            return sqrt(input)  # type: ignore[no-any-return]
+            return sqrt(input)
         if exponent == 1 and input.dtype.category >= dtypes.FLOATING:
             return bind(CLONE, input)  # type: ignore[no-any-return]
         if exponent < 0 and exponent.__class__ is int and input.dtype.category == dtypes.INTEGRAL:
@@ -301,7 +301,7 @@ reciprocal = unary("reciprocal", np.reciprocal, lambda t, y, x: -t * (y * y), do
 
 def conj(input: Tensor) -> Tensor:
     """The complex conjugate; real tensors as they are."""
-    return bind(CONJ, input) if input.dtype.is_complex else input  # type: ignore[no-any-return]
+    return bind(CONJ, input) if input.dtype.is_complex else input
 
 
 CONJ = elementwise("conj", np.conjugate, (lambda t, y, x: conj(t),), holomorphic=False,
@@ -311,7 +311,7 @@ expose("conj_physical", "resolve_conj")(conj)
 
 def real(input: Tensor) -> Tensor:
     """The real part; real tensors as they are."""
-    from evergrad.ops.movement import real as real_part
+    from evergrad.ops.complex_parts import real as real_part
 
     return real_part(input)
 
@@ -393,17 +393,17 @@ rsqrt = unary("rsqrt", lambda x, **out: np.reciprocal(np.sqrt(x), **out),
               lambda t, y, x: t * (y * y * y) * -0.5, doc="1 / sqrt(x)")  # fmt: skip
 exp = unary("exp", np.exp, lambda t, y, x: t * y, doc="e to the power of x.")
 exp2 = unary("exp2", np.exp2, lambda t, y, x: t * (y * math.log(2)), doc="2 to the power of x.")
-expm1 = unary("expm1", np.expm1, lambda t, y, x: t * (y + 1), doc="exp(x) - 1, exact near 0.")
+expm1 = unary("expm1", pieces.expm1, lambda t, y, x: t * (y + 1), doc="exp(x) - 1, exact near 0.")
 log = unary("log", np.log, lambda t, y, x: t / x, doc="The natural logarithm.")
 log2 = unary("log2", np.log2, lambda t, y, x: t / (x * math.log(2)), doc="The logarithm base 2.")
 log10 = unary("log10", np.log10, lambda t, y, x: t / (x * math.log(10)),
               doc="The logarithm base 10.")  # fmt: skip
-log1p = unary("log1p", np.log1p, lambda t, y, x: t / (x + 1), doc="log(1 + x), exact near 0.")
+log1p = unary("log1p", pieces.log1p, lambda t, y, x: t / (x + 1), doc="log(1 + x), exact near 0.")
 
 # -- trigonometric and hyperbolic ---------------------------------------------------------------
 
 sin = unary("sin", np.sin, lambda t, y, x: t * cos(x), doc="The sine.")
-cos = unary("cos", np.cos, lambda t, y, x: -t * sin(x), doc="The cosine.")
+cos: TensorFunction = unary("cos", np.cos, lambda t, y, x: -t * sin(x), doc="The cosine.")
 tan = unary("tan", np.tan, lambda t, y, x: t * (y * y + 1), doc="The tangent.")
 asin = unary("asin", np.arcsin, lambda t, y, x: t * rsqrt(1 - x * x), "arcsin",
              doc="The inverse sine.")  # fmt: skip
@@ -412,7 +412,9 @@ acos = unary("acos", np.arccos, lambda t, y, x: -t * rsqrt(1 - x * x), "arccos",
 atan = unary("atan", np.arctan, lambda t, y, x: t / (x * x + 1), "arctan",
              doc="The inverse tangent.")  # fmt: skip
 sinh = unary("sinh", np.sinh, lambda t, y, x: t * cosh(x), doc="The hyperbolic sine.")
-cosh = unary("cosh", np.cosh, lambda t, y, x: t * sinh(x), doc="The hyperbolic cosine.")
+cosh: TensorFunction = unary(
+    "cosh", np.cosh, lambda t, y, x: t * sinh(x), doc="The hyperbolic cosine."
+)
 tanh = unary("tanh", np.tanh, lambda t, y, x: t * (1 - y * y), doc="The hyperbolic tangent.")
 asinh = unary("asinh", np.arcsinh, lambda t, y, x: t * rsqrt(x * x + 1), "arcsinh",
               doc="The inverse hyperbolic sine.")  # fmt: skip
@@ -448,7 +450,8 @@ atan2 = binary("atan2", np.arctan2, (_atan2_a, _atan2_b), "arctan2", promote=mee
                accepts=_real, doc="The angle of the point (b, a).")  # fmt: skip
 hypot = binary(
     "hypot", np.hypot,
-    (lambda t, y, a, b: t * (a / where(y == 0, 1, y)), lambda t, y, a, b: t * (b / where(y == 0, 1, y))),
+    (lambda t, y, a, b: t * (a / where(y == 0, 1, y)),
+     lambda t, y, a, b: t * (b / where(y == 0, 1, y))),
     promote=meet_as_float, accepts=_real, doc="sqrt(a*a + b*b) without overflow.",
 )  # fmt: skip
 
@@ -502,18 +505,30 @@ def _half_where_equal(t: Tensor, a: Tensor, b: Tensor, lost: Tensor) -> Tensor:
     return where(lost, 0, where(a == b, t / 2, t))
 
 
-maximum = binary("maximum", np.maximum, (lambda t, y, a, b: _half_where_equal(t, a, b, a < b),
-                                         lambda t, y, a, b: _half_where_equal(t, a, b, a > b)),
-                 accepts=_real, inplace=False, doc="The larger of two; NaN if either is.")  # fmt: skip
-minimum = binary("minimum", np.minimum, (lambda t, y, a, b: _half_where_equal(t, a, b, a > b),
-                                         lambda t, y, a, b: _half_where_equal(t, a, b, a < b)),
-                 accepts=_real, inplace=False, doc="The smaller of two; NaN if either is.")  # fmt: skip
-fmax = binary("fmax", np.fmax, (lambda t, y, a, b: where((a >= b) | (b != b), t, 0),
-                                lambda t, y, a, b: where((a >= b) | (b != b), 0, t)),
-              accepts=_real, inplace=False, doc="The larger of two; NaN only if both are.")  # fmt: skip
-fmin = binary("fmin", np.fmin, (lambda t, y, a, b: where((a <= b) | (b != b), t, 0),
-                                lambda t, y, a, b: where((a <= b) | (b != b), 0, t)),
-              accepts=_real, inplace=False, doc="The smaller of two; NaN only if both are.")  # fmt: skip
+maximum = binary(
+    "maximum", np.maximum,
+    (lambda t, y, a, b: _half_where_equal(t, a, b, a < b),
+     lambda t, y, a, b: _half_where_equal(t, a, b, a > b)),
+    accepts=_real, inplace=False, doc="The larger of two; NaN if either is.",
+)  # fmt: skip
+minimum = binary(
+    "minimum", np.minimum,
+    (lambda t, y, a, b: _half_where_equal(t, a, b, a > b),
+     lambda t, y, a, b: _half_where_equal(t, a, b, a < b)),
+    accepts=_real, inplace=False, doc="The smaller of two; NaN if either is.",
+)  # fmt: skip
+fmax = binary(
+    "fmax", np.fmax,
+    (lambda t, y, a, b: where((a >= b) | (b != b), t, 0),
+     lambda t, y, a, b: where((a >= b) | (b != b), 0, t)),
+    accepts=_real, inplace=False, doc="The larger of two; NaN only if both are.",
+)  # fmt: skip
+fmin = binary(
+    "fmin", np.fmin,
+    (lambda t, y, a, b: where((a <= b) | (b != b), t, 0),
+     lambda t, y, a, b: where((a <= b) | (b != b), 0, t)),
+    accepts=_real, inplace=False, doc="The smaller of two; NaN only if both are.",
+)  # fmt: skip
 
 
 def _where_type(c: TensorType, a: TensorType, b: TensorType) -> TensorType:
@@ -553,6 +568,10 @@ WHERE = linear("where", lambda c, a, b: np.where(c, a, b), _where_type, _where_t
 WHERE.chooses = True
 
 
+@overload
+def where(condition: Tensor) -> tuple[Tensor, ...]: ...
+@overload
+def where(condition: Tensor, input: Any, other: Any) -> Tensor: ...
 @expose(method=False)
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """``input`` where the condition holds, ``other`` elsewhere."""
@@ -566,7 +585,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
 @expose("where", function=False)
 def _where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     """The tensor where the condition holds, ``other`` elsewhere."""
-    return where(condition, self, other)  # type: ignore[no-any-return]
+    return where(condition, self, other)
 
 
 @expose("clip", inplace=True)

@@ -24,8 +24,9 @@ from evergrad.ops.elementwise import WHERE
 from evergrad.ops.index_arguments import number_as
 from evergrad.ops.index_rows import INDEX
 from evergrad.ops.indexing import is_mask, places_of, require_index_fits, shape_at, write_at
-from evergrad.ops.movement import EXPAND, PERMUTE, RESHAPE, SLICE, expand, reshape
+from evergrad.ops.movement import EXPAND, PERMUTE, RESHAPE, expand, reshape
 from evergrad.ops.public import NUMBERS
+from evergrad.ops.slices import SLICE
 
 _BASIC = (int, slice, bool, type(None), type(Ellipsis))
 

@@ -20,8 +20,9 @@ from evergrad.ops.elementwise import abs as absolute
 from evergrad.ops.elementwise import floor, where
 from evergrad.ops.elementwise import round as to_nearest
 from evergrad.ops.handles import detach
-from evergrad.ops.movement import expand, reshape, select, transpose, unsqueeze
+from evergrad.ops.movement import expand, reshape, transpose, unsqueeze
 from evergrad.ops.resample import cubic_weights
+from evergrad.ops.slices import select
 
 
 def _corners_aligned(align_corners: bool | None, name: str) -> bool:
@@ -158,7 +159,7 @@ def _reflected(position: Tensor, extent: int, aligned: bool) -> Tensor:
     distance = absolute(position - low)
     turns = floor(detach(distance) / span)
     rest = distance - turns * span
-    return where(turns % 2 == 0, rest + low, span - rest + low)  # type: ignore[no-any-return]
+    return where(turns % 2 == 0, rest + low, span - rest + low)
 
 
 def _taps(position: Tensor, mode: str) -> list[tuple[Tensor, Tensor]]:
@@ -188,4 +189,4 @@ def _read(input: Tensor, places: Sequence[Tensor], padding_mode: str, aligned: b
     numbers = expand(numbers, (samples, channels, numbers._type.shape[-1]))
     found = gather(reshape(input, (samples, channels, math.prod(extents))), 2, numbers)
     found = reshape(found, (samples, channels, *shape[1:]))
-    return where(unsqueeze(inside, 1), found, 0)  # type: ignore[no-any-return]
+    return where(unsqueeze(inside, 1), found, 0)

@@ -90,7 +90,7 @@ def _write_traced_data(self: Tensor, value: Tensor) -> None:
         assign(self, value)
 
 
-Tensor.data = property(_data, _set_data)  # type: ignore[attr-defined]
+Tensor.data = property(_data, _set_data)  # type: ignore[assignment]
 
 
 @expose(function=False)

@@ -312,7 +312,7 @@ def _index_copy_transpose(
 def nowhere(g: Tensor) -> Tensor:
     from evergrad.ops.creation import zeros_like
 
-    return zeros_like(g, dtype=dtypes.bool_)  # type: ignore[no-any-return]
+    return zeros_like(g, dtype=dtypes.bool_)
 
 
 def sum_where(mask: Tensor, g: Tensor) -> Tensor:

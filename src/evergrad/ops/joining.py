@@ -1,4 +1,4 @@
-"""Several tensors as one, or brought to one shape: stacks, grids, blocks on a diagonal."""
+"""Several tensors as one, or brought to one shape: one after the other, stacks, grids, blocks on a diagonal."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.families import result_dtype
 from evergrad.core.shapes import Size
 from evergrad.core.tensor import Tensor, from_array
-from evergrad.ops.movement import PAD_SLICE, cat, expand, reshape, stack
+from evergrad.ops.movement import Dims, expand, reshape, shaped, to_front, unsqueeze
 from evergrad.ops.public import expose
+from evergrad.ops.slices import PAD_SLICE, slice_dim
 
 
 def _tensor_list(name: str, tensors: Any) -> list[Tensor]:
@@ -33,6 +34,94 @@ def _given(tensors: tuple[Any, ...]) -> tuple[Tensor, ...]:
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         return tuple(tensors[0])
     return tensors
+
+
+# -- one after the other ---------------------------------------------------------------------------
+
+
+def _cat_type(*xs: TensorType, dim: int) -> TensorType:
+    first = xs[0]
+    total = 0
+    for i, x in enumerate(xs):
+        if len(x.shape) != len(first.shape):
+            raise RuntimeError(
+                f"Tensors must have same number of dimensions: got {len(first.shape)} and "
+                f"{len(x.shape)}"
+            )
+        for d, (n, m) in enumerate(zip(first.shape, x.shape, strict=True)):
+            if d != dim and n != m:
+                raise ShapeError(
+                    f"Sizes of tensors must match except in dimension {dim}. Expected size {n} but "
+                    f"got size {m} for tensor number {i} in the list."
+                )
+        total += x.shape[dim]
+    return shaped(first, (*first.shape[:dim], total, *first.shape[dim + 1 :]))
+
+
+def _cat_transpose(g: Tensor, *xs: Tensor, dim: int) -> tuple[Tensor, ...]:
+    parts, start = [], 0
+    for x in xs:
+        stop = start + x._type.shape[dim]
+        parts.append(slice_dim(g, dim, start, stop))
+        start = stop
+    return tuple(parts)
+
+
+def _batch_cat(op: Op, args: Sequence[Tensor], dims: Dims, *, dim: int) -> Any:
+    size = next(a._type.shape[d] for a, d in zip(args, dims, strict=True) if d is not None)
+    fronted = [
+        expand(a, (size, *a._type.shape)) if d is None else to_front(a, d)
+        for a, d in zip(args, dims, strict=True)
+    ]
+    return bind(op, *fronted, dim=dim + 1), 0
+
+
+def _cat_eval(*xs: Any, dim: int) -> Any:
+    return np.concatenate(xs, dim)
+
+
+CAT = linear("cat", _cat_eval, _cat_type, _cat_transpose, batch=_batch_cat,
+             doc="Tensors one after the other.")  # fmt: skip
+
+
+def _together(name: str, tensors: Any) -> list[Tensor]:
+    tensors = list(tensors)
+    if not tensors:
+        raise RuntimeError(f"{name} expects a non-empty TensorList")
+    for i, x in enumerate(tensors):
+        if not isinstance(x, Tensor):
+            raise TypeError(
+                f"{name}(): expected Tensor as element {i} in argument 0, but got "
+                f"{type(x).__name__}"
+            )
+    common = result_dtype([x._type for x in tensors])
+    return [cast(x, common) for x in tensors]
+
+
+@expose("concat", "concatenate", method=False, numpy_names=True)
+def cat(tensors: Any, dim: int = 0) -> Tensor:
+    """Tensors one after the other along a dimension."""
+    parts = _together("cat", tensors)
+    rank = max(x.ndim for x in parts)
+    if any(not x.ndim for x in parts):
+        raise RuntimeError("zero-dimensional tensor (at position 0) cannot be concatenated")
+    dim = normalize_dim(dim, rank)
+    kept = [x for x in parts if x._type.shape != (0,) or rank == 1]  # as PyTorch has always done
+    return bind(CAT, *kept, dim=dim)  # type: ignore[no-any-return]
+
+
+@expose(method=False)
+def stack(tensors: Any, dim: int = 0) -> Tensor:
+    """Tensors of one shape along a new dimension."""
+    parts = _together("stack", tensors)
+    for i, x in enumerate(parts):
+        if x._type.shape != parts[0]._type.shape:
+            raise ShapeError(
+                f"stack expects each tensor to be equal size, but got {list(parts[0]._type.shape)} "
+                f"at entry 0 and {list(x._type.shape)} at entry {i}"
+            )
+    dim = normalize_dim(dim, parts[0].ndim + 1)
+    return bind(CAT, *[unsqueeze(x, dim) for x in parts], dim=dim)  # type: ignore[no-any-return]
 
 
 # -- at least so many dimensions ----------------------------------------------------------------
@@ -114,7 +203,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
     if not tensors:
         from evergrad.ops.creation import zeros
 
-        return zeros(1, 0)  # type: ignore[no-any-return]
+        return zeros(1, 0)
     common = result_dtype([x._type for x in tensors])
     blocks = []
     for i, x in enumerate(tensors):

@@ -27,7 +27,7 @@ def construct(args: tuple[Any, ...], target: dtype, device: Any = None) -> Tenso
             return copied(data, target)
     if not args:
         args = (0,)
-    return zeros(as_shape(args), dtype=target)  # type: ignore[no-any-return]
+    return zeros(as_shape(args), dtype=target)
 
 
 def _initialize(self: Tensor, *args: Any, device: Any = None) -> None:

@@ -24,6 +24,7 @@ from evergrad.ops.creation import eye, ones_like, zeros, zeros_like
 from evergrad.ops.elementwise import abs as absolute
 from evergrad.ops.elementwise import conj, reciprocal, where
 from evergrad.ops.extrema import amax, amin
+from evergrad.ops.joining import cat, stack
 from evergrad.ops.linalg_base import (
     LINALG,
     adjoint,
@@ -35,20 +36,12 @@ from evergrad.ops.linalg_base import (
     diagonal_of,
 )
 from evergrad.ops.linalg_solve import FACTOR_INFO, INV, batch_stack, inv
-from evergrad.ops.movement import (
-    cat,
-    clone,
-    diagonal,
-    expand,
-    movedim,
-    narrow,
-    squeeze,
-    stack,
-    unsqueeze,
-)
+from evergrad.ops.movement import clone, expand, movedim, squeeze, unsqueeze
 from evergrad.ops.products import cross_product
 from evergrad.ops.public import expose
 from evergrad.ops.reduce import sum as total
+from evergrad.ops.slices import narrow
+from evergrad.ops.strided import diagonal
 
 # -- norms --------------------------------------------------------------------------------------
 
@@ -166,14 +159,14 @@ def cond(input: Tensor, p: Any = None) -> Tensor:
         s = linalg_spectra.svdvals(input)
         return total(s, -1) * total(reciprocal(s), -1)
     found = matrix_norm(input, p) * matrix_norm(bind(INV, input, check=False), p)
-    return where(bind(FACTOR_INFO, input, kind="lu") > 0, math.inf, found)  # type: ignore[no-any-return]
+    return where(bind(FACTOR_INFO, input, kind="lu") > 0, math.inf, found)
 
 
 def _cond_by_singular_values(input: Tensor, p: Any) -> Tensor:
     s = linalg_spectra.svdvals(input)
     count = s._type.shape[-1]
     if not count:
-        return zeros(s._type.shape[:-1], dtype=s.dtype)  # type: ignore[no-any-return]
+        return zeros(s._type.shape[:-1], dtype=s.dtype)
     largest, smallest = narrow(s, -1, 0, 1), narrow(s, -1, count - 1, 1)
     return squeeze(smallest / largest if p == -2 else largest / smallest, -1)
 

@@ -16,7 +16,9 @@ from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
 from evergrad.errors import LinAlgError
 from evergrad.ops.elementwise import conj
-from evergrad.ops.movement import DIAGONAL, narrow, transpose
+from evergrad.ops.movement import transpose
+from evergrad.ops.slices import narrow
+from evergrad.ops.strided import DIAGONAL
 
 Array = np.ndarray[Any, Any]
 

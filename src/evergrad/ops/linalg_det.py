@@ -17,12 +17,13 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.families import opaque
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor
+from evergrad.ops.complex_parts import imag, real
 from evergrad.ops.contract import matmul
 from evergrad.ops.creation import zeros_like
 from evergrad.ops.elementwise import conj, log, where
 from evergrad.ops.linalg_base import LINALG, adjoint, check_square
 from evergrad.ops.linalg_solve import INV, batch_stack
-from evergrad.ops.movement import imag, real, reshape, transpose
+from evergrad.ops.movement import reshape, transpose
 from evergrad.ops.public import expose
 from evergrad.ops.reduce import sum as total
 
@@ -151,4 +152,4 @@ def logdet(input: Tensor) -> Tensor:
     sign, size = bind(SLOGDET, input)
     if input.dtype.is_complex:
         return log(sign) + size  # type: ignore[no-any-return]
-    return where(sign == -1, math.nan, size)  # type: ignore[no-any-return]
+    return where(sign == -1, math.nan, size)

@@ -18,9 +18,11 @@ from evergrad.core.families import opaque
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
+from evergrad.ops.complex_parts import real
 from evergrad.ops.contract import matmul
 from evergrad.ops.creation import eye, zeros
 from evergrad.ops.diagonals import diag_embed, tril, triu
+from evergrad.ops.joining import cat
 from evergrad.ops.linalg_base import (
     LINALG,
     adjoint,
@@ -41,8 +43,9 @@ from evergrad.ops.linalg_solve import (
     substitute,
     substitute_right,
 )
-from evergrad.ops.movement import cat, expand, narrow, real, select, unsqueeze
+from evergrad.ops.movement import expand, unsqueeze
 from evergrad.ops.public import expose
+from evergrad.ops.slices import narrow, select
 
 
 def _real_diagonal(x: Tensor) -> Tensor:

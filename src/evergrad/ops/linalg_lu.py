@@ -20,6 +20,7 @@ from evergrad.ops import linalg_kernels as kernels
 from evergrad.ops.contract import matmul
 from evergrad.ops.creation import arange, eye, zeros
 from evergrad.ops.diagonals import tril, triu
+from evergrad.ops.joining import cat
 from evergrad.ops.linalg_base import (
     LINALG,
     adjoint,
@@ -30,8 +31,9 @@ from evergrad.ops.linalg_base import (
     split_at,
 )
 from evergrad.ops.linalg_solve import batch_stack, substitute, substitute_right
-from evergrad.ops.movement import cat, narrow, reshape, transpose, unsqueeze
+from evergrad.ops.movement import reshape, transpose, unsqueeze
 from evergrad.ops.public import expose
+from evergrad.ops.slices import narrow
 
 
 def _lu_type(a: TensorType, *, check: bool) -> tuple[TensorType, TensorType, TensorType]:

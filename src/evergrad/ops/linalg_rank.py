@@ -32,9 +32,10 @@ from evergrad.ops.linalg_base import (
     not_converged,
 )
 from evergrad.ops.linalg_spectra import eigvalsh, svdvals
-from evergrad.ops.movement import narrow, reshape, sum_to_type, to_front, unsqueeze
+from evergrad.ops.movement import reshape, sum_to_type, to_front, unsqueeze
 from evergrad.ops.public import expose
 from evergrad.ops.reduce import sum as total
+from evergrad.ops.slices import narrow
 
 # -- tolerances ---------------------------------------------------------------------------------
 
@@ -249,5 +250,5 @@ def _residuals(A: Tensor, B: Tensor, X: Tensor, rank: Tensor, driver: str) -> Te
     if given and driver != "gels":
         given = bool((rank == columns).all())
     if not given:
-        return zeros((0,), dtype=A.dtype.to_real())  # type: ignore[no-any-return]
+        return zeros((0,), dtype=A.dtype.to_real())
     return total(square(absolute(B - matmul(A, X))), -2)

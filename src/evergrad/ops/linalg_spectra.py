@@ -19,10 +19,12 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.families import opaque
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor
+from evergrad.ops.complex_parts import real
 from evergrad.ops.contract import matmul
 from evergrad.ops.creation import eye, zeros
 from evergrad.ops.diagonals import diag_embed
 from evergrad.ops.elementwise import conj, where
+from evergrad.ops.joining import cat
 from evergrad.ops.linalg_base import (
     LINALG,
     adjoint,
@@ -34,8 +36,9 @@ from evergrad.ops.linalg_base import (
 )
 from evergrad.ops.linalg_factor import pulled_from_complement
 from evergrad.ops.linalg_solve import SOLVE, batch_stack
-from evergrad.ops.movement import cat, narrow, real, unsqueeze
+from evergrad.ops.movement import unsqueeze
 from evergrad.ops.public import expose
+from evergrad.ops.slices import narrow
 
 # -- helpers ------------------------------------------------------------------------------------
 
@@ -49,7 +52,7 @@ def _differences(values: Tensor) -> Tensor:
 
 def _quotient(a: Tensor, b: Tensor) -> Tensor:
     """``a / b``, and 0 for 0 / 0: what receives no cotangent passes none on."""
-    return a / where((a == 0) & (b == 0), 1, b)  # type: ignore[no-any-return]
+    return a / where((a == 0) & (b == 0), 1, b)
 
 
 def _off_diagonal(x: Tensor) -> Tensor:

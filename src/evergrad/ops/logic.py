@@ -146,11 +146,11 @@ signbit = question("signbit", np.signbit, accepts=_real, doc="Negative, or -0.0.
 @expose(out=False)
 def isreal(input: Tensor) -> Tensor:
     """Whether each element has no imaginary part."""
+    from evergrad.ops.complex_parts import imag
     from evergrad.ops.creation import ones_like
-    from evergrad.ops.movement import imag
 
     if not input.dtype.is_complex:
-        return ones_like(input, dtype=dtypes.bool_)  # type: ignore[no-any-return]
+        return ones_like(input, dtype=dtypes.bool_)
     return eq(imag(input), 0)  # type: ignore[no-any-return]
 
 

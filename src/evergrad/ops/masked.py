@@ -18,8 +18,9 @@ from evergrad.core.tensor import Tensor, from_array
 from evergrad.ops.elementwise import WHERE
 from evergrad.ops.index_arguments import fill_value
 from evergrad.ops.index_rows import INDEX, INDEX_COPY
-from evergrad.ops.movement import expand, reshape, slice_dim
+from evergrad.ops.movement import expand, reshape
 from evergrad.ops.public import expose
+from evergrad.ops.slices import slice_dim
 
 
 def _require_mask(name: str, mask: Any) -> None:

@@ -13,7 +13,9 @@ from evergrad.core.tensor import Tensor, from_array
 from evergrad.ops.creation import full
 from evergrad.ops.index_arguments import number_as
 from evergrad.ops.index_rows import INDEX
-from evergrad.ops.movement import PAD_SLICE, SLICE, UPDATE, clone
+from evergrad.ops.movement import clone
+from evergrad.ops.slices import PAD_SLICE, SLICE
+from evergrad.ops.view_forms import UPDATE
 
 _MODES = ("constant", "reflect", "replicate", "circular")
 

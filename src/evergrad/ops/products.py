@@ -14,8 +14,10 @@ from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.contract import check_addend, matmul
 from evergrad.ops.elementwise import conj
-from evergrad.ops.movement import expand, permute, reshape, select, stack
+from evergrad.ops.joining import stack
+from evergrad.ops.movement import expand, permute, reshape
 from evergrad.ops.public import expose
+from evergrad.ops.slices import select
 
 # -- vectors and matrices -----------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from evergrad.core.op import Op
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, from_array
 
+TensorFunction = Callable[..., Tensor]
 F = TypeVar("F", bound=Callable[..., Any])
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
@@ -71,7 +72,9 @@ def _add_function(
     into[name] = function
 
 
-def expose_op(op: Op, names: Sequence[str], *, inplace: bool, params: Sequence[str]) -> Any:
+def expose_op(
+    op: Op, names: Sequence[str], *, inplace: bool, params: Sequence[str]
+) -> TensorFunction:
     """Make an elementwise row public: its arguments are the function's, nothing in between."""
     function = _UNARY(op) if len(params) == 1 else _BINARY(op)
     function.__name__ = function.__qualname__ = names[0]
@@ -84,7 +87,7 @@ def expose_op(op: Op, names: Sequence[str], *, inplace: bool, params: Sequence[s
     return function
 
 
-def _UNARY(op: Op) -> Callable[..., Any]:
+def _UNARY(op: Op) -> TensorFunction:
     def function(input: Tensor) -> Tensor:
         if not isinstance(input, Tensor):
             raise TypeError(
@@ -95,7 +98,7 @@ def _UNARY(op: Op) -> Callable[..., Any]:
     return function
 
 
-def _BINARY(op: Op) -> Callable[..., Any]:
+def _BINARY(op: Op) -> TensorFunction:
     def function(input: Any, other: Any) -> Tensor:
         return bind(op, input, other)  # type: ignore[no-any-return]
 

@@ -20,11 +20,13 @@ from evergrad.core.op import Op
 from evergrad.core.shapes import TensorType, normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.ops.elementwise import conj, exp, where
+from evergrad.ops.joining import cat
 from evergrad.ops.lanes import as_lanes, batch_along, gathered, place_row, with_extent
-from evergrad.ops.movement import cat, expand, reshape, slice_dim, to_front
+from evergrad.ops.movement import expand, reshape, to_front
 from evergrad.ops.public import expose
 from evergrad.ops.reduce import sum as total
 from evergrad.ops.reduce import sum_type
+from evergrad.ops.slices import slice_dim
 
 
 def _along(function: Any, x: Any, dim: int, reverse: bool) -> Any:

@@ -43,8 +43,9 @@ from evergrad.ops.index_rows import (
     start_from,
     sum_where,
 )
-from evergrad.ops.movement import SLICE, expand, reshape, sum_to_type
+from evergrad.ops.movement import expand, reshape, sum_to_type
 from evergrad.ops.public import expose
+from evergrad.ops.slices import SLICE
 
 # -- places -------------------------------------------------------------------------------------
 
@@ -257,7 +258,7 @@ def _through_product(
         nonzero = product / where(own, 1, value)
         count = count - cast(own, count.dtype)
         one = (total - where(own, value, 0)) * nonzero
-        return where(count == 0, g * nonzero, where(count == 1, g * one, 0))  # type: ignore[no-any-return]
+        return where(count == 0, g * nonzero, where(count == 1, g * one, 0))
 
     product = bind(
         SCATTER_REDUCE, where(x == 0, 1, x), index, where(source == 0, 1, source),
@@ -398,7 +399,7 @@ def _scatter_count(
     from evergrad.ops.elementwise import where
 
     count = _scatter_sum(ones_like(target), index, 1, attrs, include_self)
-    return where(count == 0, 1, count)  # type: ignore[no-any-return]
+    return where(count == 0, 1, count)
 
 
 def _divided(total: Tensor, count: Tensor) -> Tensor:

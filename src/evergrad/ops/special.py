@@ -146,7 +146,7 @@ def zeta(input: Any, other: Any) -> Tensor:
 
 
 def _gamma_density(a: Tensor, x: Tensor) -> Tensor:
-    return exp(log(x) * (a - 1) - x - lgamma(a))  # type: ignore[no-any-return]
+    return exp(log(x) * (a - 1) - x - lgamma(a))
 
 
 IGAMMA = _row("igamma", special_eval.gammainc, (None, lambda t, y, a, x: t * _gamma_density(a, x)),
@@ -191,7 +191,7 @@ i1e = _special("i1e", special_eval.i1e, _i1e_slope, "exp(-|x|) * I1(x)")
 def _sinc_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
     zero = x == 0
     slope = (cos(x * math.pi) - y) / where(zero, 1, x)
-    return t * where(zero, x * (-math.pi * math.pi / 3), slope)  # type: ignore[no-any-return]
+    return t * where(zero, x * (-math.pi * math.pi / 3), slope)
 
 
 sinc = _common("sinc", lambda x: np.sinc(x), _sinc_slope, "sin(pi x) / (pi x), and 1 at 0.")

@@ -9,8 +9,8 @@ from typing import Any
 from evergrad.core.bind import bind
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.tensor import Tensor
-from evergrad.ops.movement import SLICE, slice_dim
 from evergrad.ops.public import expose
+from evergrad.ops.slices import SLICE, slice_dim
 
 
 def _parts(x: Tensor, bounds: Sequence[int], dim: int) -> tuple[Tensor, ...]:

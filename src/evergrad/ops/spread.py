@@ -19,10 +19,11 @@ from evergrad.core.families import opaque, reduction
 from evergrad.core.op import ArgType, Op
 from evergrad.core.shapes import Shape, TensorType, normalize_dims, reduced_shape
 from evergrad.core.tensor import Tensor
+from evergrad.ops.complex_parts import imag, view_as_real
 from evergrad.ops.elementwise import abs as absolute
 from evergrad.ops.elementwise import pow as power
 from evergrad.ops.elementwise import real, sign, sqrt, where
-from evergrad.ops.movement import imag, reshape, view_as_real
+from evergrad.ops.movement import reshape
 from evergrad.ops.public import expose
 from evergrad.ops.reduce import batch_fold, count_of, folded, mean, unfolded
 from evergrad.ops.reduce import sum as total
@@ -157,7 +158,7 @@ def _norm_eval(x: Any, *, dims: Shape, keepdim: bool) -> Any:
 
 
 def _norm_slope(t: Tensor, y: Tensor, x: Tensor, dims: Shape) -> Tensor:
-    return t * where(y == 0, 0, x / where(y == 0, 1, y))  # type: ignore[no-any-return]
+    return t * where(y == 0, 0, x / where(y == 0, 1, y))
 
 
 NORM = reduction(
@@ -173,7 +174,7 @@ def _power_norm_eval(x: Any, p: Any, *, dims: Shape, keepdim: bool) -> Any:
 def _power_norm_weight(y: Tensor, x: Tensor, p: Any) -> Tensor:
     dead = (x == 0) | (y == 0)
     share = absolute(where(dead, 1, x)) / where(dead, 1, y)
-    return where(dead, 0, sign(x) * power(share, p - 1))  # type: ignore[no-any-return]
+    return where(dead, 0, sign(x) * power(share, p - 1))
 
 
 def _power_norm_vjp(

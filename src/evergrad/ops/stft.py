@@ -11,20 +11,14 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
+from evergrad.ops.complex_parts import view_as_real
 from evergrad.ops.creation import ones
 from evergrad.ops.fft import fft, ifft, irfft, rfft
-from evergrad.ops.movement import (
-    FOLD,
-    PAD_SLICE,
-    expand,
-    narrow,
-    reshape,
-    transpose,
-    unfold,
-    view_as_real,
-)
+from evergrad.ops.movement import expand, reshape, transpose
 from evergrad.ops.padding import pad
 from evergrad.ops.public import expose
+from evergrad.ops.slices import PAD_SLICE, narrow
+from evergrad.ops.strided import FOLD, unfold
 
 # What divides the sum of overlapping windows must be larger than this.
 _SMALLEST_ENVELOPE = 1e-11

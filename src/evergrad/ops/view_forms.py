@@ -17,17 +17,10 @@ from evergrad.core.shapes import normalize_dim
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, View, current_node, on_storage
 from evergrad.errors import ShapeError
-from evergrad.ops.movement import (
-    DIAGONAL,
-    SLICE,
-    UPDATE,
-    as_strided,
-    squeeze,
-    t,
-    transpose,
-    unsqueeze,
-)
+from evergrad.ops.movement import Dims, expand, reshape, squeeze, t, to_front, transpose, unsqueeze
 from evergrad.ops.public import expose
+from evergrad.ops.slices import SLICE
+from evergrad.ops.strided import DIAGONAL, as_strided
 
 # -- in place -----------------------------------------------------------------------------------
 
@@ -84,6 +77,58 @@ def as_strided_(self: Tensor, size: Any, stride: Any, storage_offset: int | None
 
 
 # -- as functions -------------------------------------------------------------------------------
+
+
+def _after_steps(array: Any, steps: Steps) -> Any:
+    for op, attrs in steps.steps:
+        array = op.eval(array, **attrs)
+    return array
+
+
+def _update_eval(base: Any, value: Any, *, steps: Steps) -> Any:
+    for order in ("K", "C"):
+        out = base.copy(order=order)
+        part = _after_steps(out, steps)
+        if not part.size or np.may_share_memory(part, out):
+            part[...] = value
+            return out
+    # In this layout the steps need a copy, which a write would not come back from.
+    places = _after_steps(np.arange(out.size).reshape(out.shape), steps)
+    out.reshape(-1)[places] = value
+    return out
+
+
+def _update_transpose(g: Tensor, base: Tensor, value: Tensor, *, steps: Steps) -> Any:
+    from evergrad.ops.creation import zeros_like
+
+    part = g
+    for op, attrs in steps.steps:
+        part = bind(op, part, **attrs)
+    return bind(UPDATE, g, zeros_like(value), steps=steps), part
+
+
+def _batch_update(op: Op, args: Sequence[Tensor], dims: Dims, *, steps: Steps) -> Any:
+    """Batch the steps by running them, batched, on positions, and write there."""
+    from evergrad.ops.creation import arange
+    from evergrad.ops.indexing import index_copy
+
+    base, value = args
+    size = next(a._type.shape[d] for a, d in zip(args, dims, strict=True) if d is not None)
+    base = expand(base, (size, *base._type.shape)) if dims[0] is None else to_front(base, dims[0])
+    value = (
+        expand(value, (size, *value._type.shape)) if dims[1] is None else to_front(value, dims[1])
+    )
+    count = math.prod(base._type.shape[1:])
+    places = reshape(arange(count), base._type.shape[1:])
+    for step, attrs in steps.steps:
+        places = bind(step, places, **attrs)
+    flat = reshape(base, (size, count))
+    written = index_copy(flat, 1, reshape(places, -1), reshape(value, (size, -1)))
+    return reshape(written, base._type.shape), 0
+
+
+UPDATE = linear("update", _update_eval, lambda base, value, *, steps: base, _update_transpose,
+                batch=_batch_update, doc="The base with a viewed part replaced.")  # fmt: skip
 
 
 def _written(input: Tensor, src: Tensor, op: Op, attrs: dict[str, Any]) -> Tensor:

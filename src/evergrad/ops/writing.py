@@ -15,8 +15,10 @@ from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import ShapeError
 from evergrad.ops.creation import constant
-from evergrad.ops.movement import diagonal, expand, narrow
+from evergrad.ops.movement import expand
 from evergrad.ops.public import NUMBERS, expose, resize
+from evergrad.ops.slices import narrow
+from evergrad.ops.strided import diagonal
 
 
 def _filling(name: str, target: Tensor, value: Any) -> Tensor:

@@ -1,8 +1,41 @@
 """Optimizers and schedules."""
 
-from evergrad.optim import lr_scheduler
+from evergrad.optim import lr_scheduler, swa_utils
+from evergrad.optim.adadelta import Adadelta
+from evergrad.optim.adafactor import Adafactor
+from evergrad.optim.adagrad import Adagrad
 from evergrad.optim.adam import Adam, AdamW
+from evergrad.optim.adamax import Adamax
+from evergrad.optim.asgd import ASGD
+from evergrad.optim.lbfgs import LBFGS
+from evergrad.optim.lion import Lion
+from evergrad.optim.muon import Muon
+from evergrad.optim.nadam import NAdam
 from evergrad.optim.optimizer import Optimizer
+from evergrad.optim.radam import RAdam
+from evergrad.optim.rmsprop import RMSprop
+from evergrad.optim.rprop import Rprop
 from evergrad.optim.sgd import SGD
+from evergrad.optim.sparse_adam import SparseAdam
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "lr_scheduler"]
+__all__ = [
+    "ASGD",
+    "LBFGS",
+    "SGD",
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "Lion",
+    "Muon",
+    "NAdam",
+    "Optimizer",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "SparseAdam",
+    "lr_scheduler",
+    "swa_utils",
+]

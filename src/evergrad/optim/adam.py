@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.fused import FusedUpdate
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
-    Closure,
-    Optimizer,
+    ParameterwiseOptimizer,
     check_betas,
     check_not_negative,
     count_step,
-    evaluate,
-    state_like,
-    step_counter,
+    fused,
 )
 
 
@@ -42,14 +38,7 @@ def _amsgrad(
     return p * keep - m / (top.sqrt() / root + eps) * step_size, m, v, top
 
 
-_UPDATES = {
-    (amsgrad, maximize): FusedUpdate(formula, writes, maximize=maximize)
-    for amsgrad, formula, writes in ((False, _adam, 3), (True, _amsgrad, 4))
-    for maximize in (False, True)
-}
-
-
-class Adam(Optimizer):
+class Adam(ParameterwiseOptimizer):
     """Steps scaled by running means of the gradient and of its square."""
 
     def __init__(
@@ -68,30 +57,17 @@ class Adam(Optimizer):
             "decoupled_weight_decay": decoupled_weight_decay,
         })  # fmt: skip
 
-    def step(self, closure: Closure | None = None) -> Any:
-        """Update the parameters once."""
-        loss = evaluate(closure)
-        for group in self.param_groups:
-            for parameter, grad in self.with_grad(group):
-                self._update_one(parameter, grad, group)
-        return loss
-
     def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[p]
-        if not state:
-            state["step"] = step_counter()
-            state["exp_avg"] = state_like(p)
-            state["exp_avg_sq"] = state_like(p)
-            if group["amsgrad"]:
-                state["max_exp_avg_sq"] = state_like(p)
+        amsgrad = group["amsgrad"]
+        names = ["exp_avg", "exp_avg_sq"] + (["max_exp_avg_sq"] if amsgrad else [])
+        state = self.state_of(p, *names)
         step = count_step(state)
         lr, eps, decay = group["lr"], group["eps"], group["weight_decay"]
         beta1, beta2 = group["betas"]
         decoupled = group["decoupled_weight_decay"]
-        tensors = [p, state["exp_avg"], state["exp_avg_sq"]]
-        if group["amsgrad"]:
-            tensors.append(state["max_exp_avg_sq"])
-        _UPDATES[group["amsgrad"], group["maximize"]](
+        tensors = [p, *[state[name] for name in names]]
+        update = fused(_amsgrad if amsgrad else _adam, len(tensors), maximize=group["maximize"])
+        update(
             [*tensors, grad],
             lr / (1 - beta1**step),
             1 - lr * decay if decoupled else 1.0,

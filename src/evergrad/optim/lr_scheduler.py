@@ -549,11 +549,11 @@ class CyclicLR(LRScheduler):
     ) -> None:  # fmt: skip
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
             raise ValueError("mode is invalid and scale_fn is None")
-        bases = _for_each_group("base_lr", optimizer, base_lr)
+        bases = for_each_group("base_lr", optimizer, base_lr)
         if last_epoch == -1:
             for rate, group in zip(bases, optimizer.param_groups, strict=True):
                 _write_rate(group, rate)
-        self.max_lrs = _for_each_group("max_lr", optimizer, max_lr)
+        self.max_lrs = for_each_group("max_lr", optimizer, max_lr)
         down = step_size_up if step_size_down is None else step_size_down
         self.total_size = float(step_size_up + down)
         self.step_ratio = float(step_size_up) / self.total_size
@@ -566,8 +566,8 @@ class CyclicLR(LRScheduler):
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
             self.use_beta1 = _uses_beta1(optimizer)
-            self.base_momentums = _for_each_group("base_momentum", optimizer, base_momentum)
-            self.max_momentums = _for_each_group("max_momentum", optimizer, max_momentum)
+            self.base_momentums = for_each_group("base_momentum", optimizer, base_momentum)
+            self.max_momentums = for_each_group("max_momentum", optimizer, max_momentum)
             for momentum, group in zip(self.max_momentums, optimizer.param_groups, strict=True):
                 _write_momentum(group, momentum)
         super().__init__(optimizer, last_epoch)
@@ -610,7 +610,7 @@ class CyclicLR(LRScheduler):
             self._scale_fn.__dict__.update(attributes)
 
 
-def _for_each_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
+def for_each_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
     count = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)):
         return [value] * count
@@ -671,7 +671,7 @@ class OneCycleLR(LRScheduler):
         self._anneal_func_type = anneal_strategy
         self.cycle_momentum = cycle_momentum
         if last_epoch == -1:
-            tops = _for_each_group("max_lr", optimizer, max_lr)
+            tops = for_each_group("max_lr", optimizer, max_lr)
             for group, top in zip(optimizer.param_groups, tops, strict=True):
                 group["initial_lr"] = top / div_factor
                 group["max_lr"] = top
@@ -686,8 +686,8 @@ class OneCycleLR(LRScheduler):
             return
         for group, top, bottom in zip(
             optimizer.param_groups,
-            _for_each_group("max_momentum", optimizer, high),
-            _for_each_group("base_momentum", optimizer, low),
+            for_each_group("max_momentum", optimizer, high),
+            for_each_group("base_momentum", optimizer, low),
             strict=True,
         ):
             _write_momentum(group, top)

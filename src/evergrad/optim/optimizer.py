@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from typing import Any
 
+from evergrad.core.fused import FusedUpdate
 from evergrad.core.node import RemovableHandle
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
@@ -34,6 +35,28 @@ class _Required:
 
 
 required = _Required()
+
+
+def _with_step_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(step)
+    def wrapper(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        given: tuple[Any, ...] = (self, *args)
+        for hook in (*_STEP_PRE.values(), *self._step_pre.values()):
+            changed = hook(self, given, kwargs)
+            if changed is None:
+                continue
+            if not (isinstance(changed, tuple) and len(changed) == 2):
+                raise RuntimeError(
+                    f"{step} must return None or a tuple of (new_args, new_kwargs), but got "
+                    f"{changed}."
+                )
+            given, kwargs = changed
+        result = step(*given, **kwargs)
+        for hook in (*self._step_post.values(), *_STEP_POST.values()):
+            hook(self, given, kwargs)
+        return result
+
+    return wrapper
 
 
 class Optimizer:
@@ -234,26 +257,34 @@ class Optimizer:
         return RemovableHandle(self._state_hooks["load_post"], hook, first=prepend)
 
 
-def _with_step_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(step)
-    def wrapper(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        given: tuple[Any, ...] = (self, *args)
-        for hook in (*_STEP_PRE.values(), *self._step_pre.values()):
-            changed = hook(self, given, kwargs)
-            if changed is None:
-                continue
-            if not (isinstance(changed, tuple) and len(changed) == 2):
-                raise RuntimeError(
-                    f"{step} must return None or a tuple of (new_args, new_kwargs), but got "
-                    f"{changed}."
-                )
-            given, kwargs = changed
-        result = step(*given, **kwargs)
-        for hook in (*self._step_post.values(), *_STEP_POST.values()):
-            hook(self, given, kwargs)
-        return result
+class ParameterwiseOptimizer(Optimizer):
+    """An optimizer that updates each parameter by itself."""
 
-    return wrapper
+    def step(self, closure: Closure | None = None) -> Any:
+        """Update the parameters once."""
+        loss = evaluate(closure)
+        for group in self.param_groups:
+            for parameter, grad in self.with_grad(group):
+                self._update_one(parameter, grad, group)
+        return loss
+
+    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def state_of(self, p: Tensor, *names: str) -> dict[str, Any]:
+        """A parameter's state, made at first of a step counter and zeros under the names."""
+        state: dict[str, Any] = self.state[p]
+        if not state:
+            state["step"] = step_counter()
+            for name in names:
+                state[name] = state_like(p)
+        return state
+
+
+@functools.cache
+def fused(formula: Callable[..., Any], writes: int, **options: Any) -> FusedUpdate:
+    """The update of a formula with these options, made once."""
+    return FusedUpdate(formula, writes, **options)
 
 
 def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:

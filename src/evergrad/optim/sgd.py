@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.fused import FusedUpdate
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
-    Closure,
-    Optimizer,
+    ParameterwiseOptimizer,
     check_not_negative,
-    evaluate,
+    fused,
     state_like,
 )
 
@@ -30,17 +28,7 @@ def _momentum(
     return p - ((g + buffer * momentum) if nesterov else buffer) * lr, buffer
 
 
-_UPDATES: dict[Any, FusedUpdate] = {}
-
-
-def _update(formula: Any, writes: int, **options: Any) -> FusedUpdate:
-    key = (formula, *options.items())
-    if key not in _UPDATES:
-        _UPDATES[key] = FusedUpdate(formula, writes, **options)
-    return _UPDATES[key]
-
-
-class SGD(Optimizer):
+class SGD(ParameterwiseOptimizer):
     """``p -= lr * g``, with momentum, dampening, weight decay and Nesterov's look-ahead."""
 
     def __init__(
@@ -57,18 +45,10 @@ class SGD(Optimizer):
             "differentiable": differentiable, "fused": fused,
         })  # fmt: skip
 
-    def step(self, closure: Closure | None = None) -> Any:
-        """Update the parameters once."""
-        loss = evaluate(closure)
-        for group in self.param_groups:
-            for parameter, grad in self.with_grad(group):
-                self._update_one(parameter, grad, group)
-        return loss
-
     def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         maximize, lr, decay = group["maximize"], group["lr"], group["weight_decay"]
         if group["momentum"] == 0:
-            _update(_plain, 1, maximize=maximize)((p, grad), lr, decay)
+            fused(_plain, 1, maximize=maximize)((p, grad), lr, decay)
             return
         state = self.state[p]
         buffer = state.get("momentum_buffer")
@@ -76,5 +56,5 @@ class SGD(Optimizer):
         if buffer is None:
             buffer, taken = state_like(p), 1.0
             state["momentum_buffer"] = buffer
-        update = _update(_momentum, 2, maximize=maximize, nesterov=group["nesterov"])
+        update = fused(_momentum, 2, maximize=maximize, nesterov=group["nesterov"])
         update((p, buffer, grad), lr, decay, group["momentum"], taken)

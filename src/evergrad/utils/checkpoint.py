@@ -32,7 +32,7 @@ class CheckpointError(RuntimeError):
     """The function did something else when it was run again."""
 
 
-class _Enough(Exception):
+class _Enough(Exception):  # noqa: N818 - a signal, not an error
     """Every value of a frame has been found: the rest of the function need not run."""
 
     def __init__(self, frame: _Frame) -> None:

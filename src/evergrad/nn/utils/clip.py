@@ -9,7 +9,7 @@ from typing import Any
 
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
-from evergrad.ops.movement import stack
+from evergrad.ops.joining import stack
 
 
 def _gradients(parameters: Any) -> list[Tensor]:

@@ -144,7 +144,7 @@ def pad_sequence(
     padding_side: str = "right",
 ) -> Tensor:  # fmt: skip
     """Sequences of different lengths as one tensor."""
-    from evergrad.ops.movement import cat, stack
+    from evergrad.ops.joining import cat, stack
 
     parts = list(sequences)
     longest = max(p.shape[0] for p in parts)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from evergrad.core.tensor import Tensor
-from evergrad.ops.movement import cat, reshape
+from evergrad.ops.joining import cat
+from evergrad.ops.movement import reshape
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

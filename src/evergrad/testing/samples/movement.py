@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.bind import Steps, bind
-from evergrad.ops.movement import DIAGONAL, DIAGONAL_SCATTER, FOLD, PAD_SLICE, SLICE, UPDATE
+from evergrad.ops.slices import PAD_SLICE, SLICE
+from evergrad.ops.strided import DIAGONAL, DIAGONAL_SCATTER, FOLD
+from evergrad.ops.view_forms import UPDATE
 from evergrad.testing.samples import booleans, complex_normal, integers, normal, sample
 
 # -- reshape ------------------------------------------------------------------------------------

@@ -1,0 +1,55 @@
+"""Activation curves that are rows of their own: one pass forward, one formula back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from evergrad.core.families import elementwise
+from evergrad.ops.elementwise import sigmoid, where
+from evergrad.ops.pieces import expm1_single, in_pieces, softplus_of_negative
+
+
+def _elu(x: Any, alpha: Any, reach: Any) -> Any:
+    low = np.minimum(x, 0) / reach
+    below = expm1_single(low) if x.dtype == np.float32 else np.expm1(low)
+    return np.where(x <= 0, below * alpha, x)
+
+
+ELU = elementwise(
+    "elu", in_pieces(_elu),
+    (lambda t, y, x, alpha, reach: where(x <= 0, t * ((y + alpha) / reach), t), None, None),
+    doc="x above 0, alpha * (exp(x / reach) - 1) below.",
+)  # fmt: skip
+
+
+def _softplus(x: Any, beta: Any, threshold: Any) -> Any:
+    scaled = x * beta
+    curve = (np.maximum(scaled, 0) + softplus_of_negative(scaled)) / beta
+    return np.where(scaled > threshold, x, curve)
+
+
+SOFTPLUS = elementwise(
+    "softplus", in_pieces(_softplus),
+    (lambda t, y, x, beta, threshold: where(x * beta > threshold, t, t * sigmoid(x * beta)),
+     None, None),
+    doc="log(1 + exp(beta * x)) / beta, and x where beta * x exceeds the threshold.",
+)  # fmt: skip
+
+LOGSIGMOID = elementwise(
+    "logsigmoid", in_pieces(lambda x: np.minimum(x, 0) - softplus_of_negative(x)),
+    (lambda t, y, x: t * sigmoid(-x),), doc="The logarithm of the sigmoid.",
+)  # fmt: skip
+
+HARDSWISH = elementwise(
+    "hardswish", in_pieces(lambda x: x * np.clip(x + 3, 0, 6) / 6),
+    (lambda t, y, x: where(x <= -3, 0, where(x < 3, t * (x / 3 + 0.5), t)),),
+    doc="x * min(max(x + 3, 0), 6) / 6",
+)  # fmt: skip
+
+SOFTSHRINK = elementwise(
+    "softshrink", in_pieces(lambda x, edge: x - np.clip(x, -edge, edge)),
+    (lambda t, y, x, edge: where((x >= -edge) & (x <= edge), 0, t), None),
+    doc="x moved towards 0 by a number, or onto it.",
+)  # fmt: skip

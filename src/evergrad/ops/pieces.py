@@ -1,0 +1,71 @@
+"""Evaluations of several NumPy passes, run on pieces that stay in cache.
+
+NumPy's ``expm1`` and ``log1p`` take one element at a time; ``exp`` and ``log`` of float32 take
+sixteen. The single-precision versions here use those, corrected where they lose digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from evergrad.memory import pool
+
+Array = np.ndarray[Any, Any]
+
+_PIECE = 1 << 14
+
+
+def in_pieces(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An elementwise function of an array (and numbers), a few thousand elements at a time."""
+
+    def run(x: Any, *numbers: Any, out: Any = None) -> Any:
+        if out is None:
+            out = pool.empty(x.shape, x.dtype)
+        if x.size <= _PIECE or not (x.flags.c_contiguous and out.flags.c_contiguous):
+            out[...] = function(x, *numbers)
+            return out
+        source, target = x.reshape(-1), out.reshape(-1)
+        for start in range(0, source.size, _PIECE):
+            piece = slice(start, start + _PIECE)
+            target[piece] = function(source[piece], *numbers)
+        return out
+
+    return run
+
+
+def log1p_single(x: Array) -> Any:
+    """``log(1 + x)`` of float32: the rounding of ``1 + x`` is undone by a quotient."""
+    up = 1 + x
+    rounded = up - 1
+    exact = np.log(up) * (x / rounded)
+    return np.where(rounded == 0, x, np.where(np.isposinf(up), up, exact))
+
+
+def expm1_single(x: Array) -> Any:
+    """``exp(x) - 1`` of float32: the rounding of ``exp(x)`` is undone by a quotient."""
+    up = np.exp(x)
+    rounded = up - 1
+    exact = rounded * (x / np.log(up))
+    return np.where(rounded == 0, x, np.where((up == 0) | np.isinf(up), rounded, exact))
+
+
+def _by_precision(single: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    pieces = in_pieces(single)
+
+    def run(x: Any, **out: Any) -> Any:
+        return pieces(x, **out) if x.dtype == np.float32 else plain(x, **out)
+
+    return run
+
+
+log1p = _by_precision(log1p_single, np.log1p)
+expm1 = _by_precision(expm1_single, np.expm1)
+
+
+def softplus_of_negative(x: Array) -> Any:
+    """``log(1 + exp(-|x|))``, which lies between 0 and log 2."""
+    small = np.exp(-np.abs(x))
+    return log1p_single(small) if x.dtype == np.float32 else np.log1p(small)

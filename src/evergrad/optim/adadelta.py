@@ -1,0 +1,50 @@
+"""Adadelta: steps as large as the recent ones, relative to the gradient's size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.core.tensor import Tensor
+from evergrad.optim.optimizer import (
+    ParameterwiseOptimizer,
+    check_not_negative,
+    count_step,
+    fused,
+)
+
+
+def _adadelta(
+    p: Tensor, squares: Tensor, deltas: Tensor, g: Tensor, lr: Any, decay: Any, rho: Any, take: Any,
+    eps: Any, *, maximize: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    g = (-g if maximize else g) + p * decay
+    squares = squares * rho + g * g * take
+    delta = (deltas + eps).sqrt() / (squares + eps).sqrt() * g
+    deltas = deltas * rho + delta * delta * take
+    return p - delta * lr, squares, deltas
+
+
+class Adadelta(ParameterwiseOptimizer):
+    """Steps scaled by the ratio of recent steps to recent gradients."""
+
+    def __init__(
+        self, params: Any, lr: Any = 1.0, rho: float = 0.9, eps: float = 1e-6,
+        weight_decay: float = 0, foreach: bool | None = None, *, capturable: bool = False,
+        maximize: bool = False, differentiable: bool = False,
+    ) -> None:  # fmt: skip
+        check_not_negative(learning_rate=lr, epsilon=eps, weight_decay=weight_decay)
+        if not 0.0 <= rho <= 1.0:
+            raise ValueError(f"Invalid rho value: {rho}")
+        super().__init__(params, {
+            "lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
+            "capturable": capturable, "foreach": foreach, "differentiable": differentiable,
+        })  # fmt: skip
+
+    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        state = self.state_of(p, "square_avg", "acc_delta")
+        count_step(state)
+        rho = group["rho"]
+        fused(_adadelta, 3, maximize=group["maximize"])(
+            (p, state["square_avg"], state["acc_delta"], grad),
+            group["lr"], group["weight_decay"], rho, 1 - rho, group["eps"],
+        )  # fmt: skip

@@ -1,0 +1,65 @@
+"""Adagrad: steps shrink with the sum of all squared gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.core.tensor import Tensor
+from evergrad.optim.optimizer import (
+    ParameterwiseOptimizer,
+    check_not_negative,
+    count_step,
+    fused,
+    state_like,
+    step_counter,
+)
+
+
+def _adagrad(
+    p: Tensor, total: Tensor, g: Tensor, rate: Any, decay: Any, eps: Any, *, maximize: bool
+) -> tuple[Tensor, Tensor]:
+    g = (-g if maximize else g) + p * decay
+    total = total + g * g
+    return p - g / (total.sqrt() + eps) * rate, total
+
+
+class Adagrad(ParameterwiseOptimizer):
+    """``p -= lr * g / sqrt(sum of g * g)``"""
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+        initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
+        maximize: bool = False, differentiable: bool = False, fused: bool | None = None,
+    ) -> None:  # fmt: skip
+        check_not_negative(
+            learning_rate=lr, lr_decay=lr_decay, weight_decay=weight_decay, epsilon=eps,
+            initial_accumulator_value=initial_accumulator_value,
+        )  # fmt: skip
+        super().__init__(params, {
+            "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value, "foreach": foreach,
+            "maximize": maximize, "differentiable": differentiable, "fused": fused,
+        })  # fmt: skip
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters with options of their own; their sums begin at once."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        for p in group["params"]:
+            self.state[p] = {
+                "step": step_counter(),
+                "sum": state_like(p, group["initial_accumulator_value"]),
+            }
+
+    def share_memory(self) -> None:
+        """Memory is shared between threads as it is."""
+
+    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[p]
+        step = count_step(state)
+        fused(_adagrad, 2, maximize=group["maximize"])(
+            (p, state["sum"], grad),
+            group["lr"] / (1 + (step - 1) * group["lr_decay"]),
+            group["weight_decay"],
+            group["eps"],
+        )

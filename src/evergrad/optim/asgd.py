@@ -1,0 +1,58 @@
+"""ASGD: gradient descent that also keeps the average of the parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.core.state import using
+from evergrad.core.tensor import Tensor
+from evergrad.optim.optimizer import (
+    ParameterwiseOptimizer,
+    check_not_negative,
+    count_step,
+    fused,
+    state_like,
+    step_counter,
+)
+
+
+def _asgd(
+    p: Tensor, average: Tensor, g: Tensor, eta: Any, decay: Any, keep: Any, mu: Any, *,
+    maximize: bool, averaging: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    g = (-g if maximize else g) + p * decay
+    p = p * keep - g * eta
+    return p, average + (p - average) * mu if averaging else p
+
+
+class ASGD(ParameterwiseOptimizer):
+    """Averaged gradient descent: from step ``t0`` on ``state["ax"]`` averages the parameters."""
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,
+        t0: float = 1e6, weight_decay: float = 0, foreach: bool | None = None,
+        maximize: bool = False, differentiable: bool = False, capturable: bool = False,
+    ) -> None:  # fmt: skip
+        check_not_negative(learning_rate=lr, weight_decay=weight_decay)
+        super().__init__(params, {
+            "lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay,
+            "foreach": foreach, "maximize": maximize, "differentiable": differentiable,
+            "capturable": capturable,
+        })  # fmt: skip
+
+    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[p]
+        lr, lambd = float(group["lr"]), group["lambd"]
+        if not state:
+            state["step"] = step_counter()
+            state["eta"] = step_counter(lr)
+            state["mu"] = step_counter(1.0)
+            state["ax"] = state_like(p)
+        step = count_step(state)
+        eta, mu = state["eta"].item(), state["mu"].item()
+        fused(_asgd, 2, maximize=group["maximize"], averaging=mu != 1)(
+            (p, state["ax"], grad), eta, group["weight_decay"], 1 - lambd * eta, mu
+        )
+        with using(grad=False):
+            state["eta"].fill_(lr / (1 + lambd * lr * step) ** group["alpha"])
+            state["mu"].fill_(1 / max(1, step - group["t0"]))

@@ -1,0 +1,46 @@
+"""Lion, of "Symbolic Discovery of Optimization Algorithms" (2023); PyTorch has none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.core.tensor import Tensor
+from evergrad.optim.optimizer import (
+    ParameterwiseOptimizer,
+    check_betas,
+    check_not_negative,
+    fused,
+    state_like,
+)
+
+
+def _lion(
+    p: Tensor, m: Tensor, g: Tensor, lr: Any, keep: Any, take1: Any, take2: Any, *, maximize: bool
+) -> tuple[Tensor, Tensor]:
+    g = -g if maximize else g
+    direction = (m + (g - m) * take1).sign()
+    return p * keep - direction * lr, m + (g - m) * take2
+
+
+class Lion(ParameterwiseOptimizer):
+    """Steps of one size along the signs of a mix of the gradient and its running mean."""
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-4, betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0, *, maximize: bool = False, foreach: bool | None = None,
+    ) -> None:  # fmt: skip
+        check_not_negative(learning_rate=lr, weight_decay=weight_decay)
+        check_betas(betas)
+        super().__init__(params, {
+            "lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize,
+            "foreach": foreach,
+        })  # fmt: skip
+
+    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[p]
+        if not state:
+            state["exp_avg"] = state_like(p)
+        lr, (beta1, beta2) = group["lr"], group["betas"]
+        fused(_lion, 2, maximize=group["maximize"])(
+            (p, state["exp_avg"], grad), lr, 1 - lr * group["weight_decay"], 1 - beta1, 1 - beta2
+        )

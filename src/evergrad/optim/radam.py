@@ -1,0 +1,69 @@
+"""RAdam: Adam that waits until its estimate of the variance can be trusted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.core.tensor import Tensor
+from evergrad.optim.optimizer import (
+    ParameterwiseOptimizer,
+    check_betas,
+    check_not_negative,
+    count_step,
+    fused,
+)
+
+
+def _radam(
+    p: Tensor, m: Tensor, v: Tensor, g: Tensor, step_size: Any, keep: Any, decay: Any, take1: Any,
+    beta2: Any, take2: Any, eps: Any, *, maximize: bool, rectified: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    g = (-g if maximize else g) + p * decay
+    m = m + (g - m) * take1
+    v = v * beta2 + g * g * take2
+    return p * keep - (m / (v.sqrt() + eps) if rectified else m) * step_size, m, v
+
+
+def _rectification(step: float, beta2: float) -> float:
+    """How far the variance can be trusted after so many steps; 0 if not at all."""
+    longest = 2 / (1 - beta2) - 1
+    length = longest - 2 * step * beta2**step / (1 - beta2**step)
+    if length <= 5.0:
+        return 0.0
+    trust = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
+    return float(trust**0.5)
+
+
+class RAdam(ParameterwiseOptimizer):
+    """Adam whose first steps are plain momentum, until the variance is known well enough."""
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 0, decoupled_weight_decay: bool = False, *,
+        foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:  # fmt: skip
+        check_not_negative(learning_rate=lr, epsilon=eps, weight_decay=weight_decay)
+        check_betas(betas)
+        super().__init__(params, {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+            "maximize": maximize, "foreach": foreach, "capturable": capturable,
+            "decoupled_weight_decay": decoupled_weight_decay, "differentiable": differentiable,
+        })  # fmt: skip
+
+    def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        state = self.state_of(p, "exp_avg", "exp_avg_sq")
+        step = count_step(state)
+        lr, decay, decoupled = group["lr"], group["weight_decay"], group["decoupled_weight_decay"]
+        beta1, beta2 = group["betas"]
+        trust = _rectification(step, beta2)
+        step_size = lr / (1 - beta1**step)
+        if trust:
+            step_size = step_size * trust * (1 - beta2**step) ** 0.5
+        fused(_radam, 3, maximize=group["maximize"], rectified=trust > 0)(
+            (p, state["exp_avg"], state["exp_avg_sq"], grad),
+            step_size,
+            1 - lr * decay if decoupled else 1.0,
+            0.0 if decoupled else decay,
+            1 - beta1, beta2, 1 - beta2, group["eps"],
+        )  # fmt: skip

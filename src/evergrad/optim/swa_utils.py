@@ -1,0 +1,180 @@
+"""Averages of a model's weights over training, equal or exponential."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
+from itertools import chain
+from typing import Any
+
+from evergrad.core import dtypes
+from evergrad.core.state import using
+from evergrad.core.tensor import Tensor
+from evergrad.nn.module import Module
+from evergrad.nn.norm import _BatchNorm
+from evergrad.ops.creation import scalar_tensor
+from evergrad.optim.lr_scheduler import LRScheduler, for_each_group
+from evergrad.optim.optimizer import Optimizer
+
+Average = Callable[[Tensor, Tensor, Any], Tensor]
+AverageOfMany = Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]
+
+
+def _check_decay(decay: float) -> None:
+    if not 0.0 <= decay <= 1.0:
+        raise ValueError(
+            f"Invalid decay value {decay} provided. Please provide a value in [0,1] range."
+        )
+
+
+def get_ema_avg_fn(decay: float = 0.999) -> Average:
+    """The exponential average of one tensor."""
+    _check_decay(decay)
+
+    def average(held: Tensor, current: Tensor, count: Any) -> Tensor:
+        with using(grad=False):
+            return held * decay + current * (1 - decay)
+
+    return average
+
+
+def get_swa_avg_fn() -> Average:
+    """The equal average of one tensor."""
+
+    def average(held: Tensor, current: Tensor, count: Any) -> Tensor:
+        with using(grad=False):
+            return held + (current - held) / (count + 1)
+
+    return average
+
+
+def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageOfMany:
+    """The exponential average of many tensors, in place."""
+    return _in_place(get_ema_avg_fn(decay), lambda count: 1 - decay)
+
+
+def get_swa_multi_avg_fn() -> AverageOfMany:
+    """The equal average of many tensors, in place."""
+    return _in_place(get_swa_avg_fn(), lambda count: 1 / (int(count) + 1))
+
+
+def _in_place(average: Average, weight: Callable[[Any], float]) -> AverageOfMany:
+    """An average that writes into what it averages; floats go towards the new values at once."""
+
+    def update(held: Sequence[Tensor], current: Sequence[Tensor], count: Any) -> None:
+        with using(grad=False):
+            for own, other in zip(held, current, strict=True):
+                if own.dtype.category >= dtypes.FLOATING:
+                    own.lerp_(other, weight(count))
+                else:
+                    own.copy_(average(own, other, count))
+
+    return update
+
+
+class AveragedModel(Module):
+    """A copy of a model whose parameters are averages of those the model has had."""
+
+    def __init__(
+        self, model: Module, device: Any = None, avg_fn: Average | None = None,
+        multi_avg_fn: AverageOfMany | None = None, use_buffers: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if avg_fn is not None and multi_avg_fn is not None:
+            raise AssertionError("Only one of avg_fn and multi_avg_fn should be provided")
+        self.module = deepcopy(model)
+        if device is not None:
+            self.module = self.module.to(device)
+        self.register_buffer("n_averaged", scalar_tensor(0, dtype=dtypes.int64))
+        self.avg_fn = avg_fn
+        self.multi_avg_fn = multi_avg_fn
+        self.use_buffers = use_buffers
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    def update_parameters(self, model: Module) -> None:
+        """Take the model's present parameters into the average."""
+        held, current = self._averaged(self.module), self._averaged(model)
+        with using(grad=False):
+            if self.n_averaged == 0:
+                for own, other in zip(held, current, strict=True):
+                    own.copy_(other)
+            elif self.avg_fn is not None:
+                for own, other in zip(held, current, strict=True):
+                    own.copy_(self.avg_fn(own, other, self.n_averaged))
+            else:
+                update = self.multi_avg_fn or get_swa_multi_avg_fn()
+                update(held, current, self.n_averaged)
+            if not self.use_buffers:
+                for own, other in zip(self.module.buffers(), model.buffers(), strict=True):
+                    own.copy_(other)
+            self.n_averaged += 1
+
+    def _averaged(self, model: Module) -> list[Tensor]:
+        tensors = chain(model.parameters(), model.buffers() if self.use_buffers else ())
+        return [tensor.detach() for tensor in tensors]
+
+
+def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
+    """Compute the running statistics of all batch norms anew, in one pass over the data."""
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    if not norms:
+        return
+    momenta = [norm.momentum for norm in norms]
+    was_training = model.training
+    model.train()
+    with using(grad=False):
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None
+        for batch in loader:
+            model(batch[0] if isinstance(batch, (list, tuple)) else batch)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    model.train(was_training)
+
+
+class SWALR(LRScheduler):
+    """From the present rate to a constant one."""
+
+    def __init__(
+        self, optimizer: Optimizer, swa_lr: Any, anneal_epochs: int = 10,
+        anneal_strategy: str = "cos", last_epoch: int = -1,
+    ) -> None:  # fmt: skip
+        rates = for_each_group("swa_lr", optimizer, swa_lr)
+        for rate, group in zip(rates, optimizer.param_groups, strict=True):
+            group["swa_lr"] = rate
+        if anneal_strategy not in ("cos", "linear"):
+            raise ValueError(
+                f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}"
+            )
+        if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
+            raise ValueError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
+        self._anneal_strategy = anneal_strategy
+        self.anneal_epochs = anneal_epochs
+        super().__init__(optimizer, last_epoch)
+
+    def _part(self, step: int) -> float:
+        """How far along the change is after so many steps."""
+        passed = max(0, min(1, step / max(1, self.anneal_epochs)))
+        return (1 - math.cos(math.pi * passed)) / 2 if self._anneal_strategy == "cos" else passed
+
+    def get_lr(self) -> list[Any]:
+        step = self._step_count - 1
+        if self.anneal_epochs == 0:
+            step = max(1, step)
+        before, now = self._part(step - 1), self._part(step)
+        rates = []
+        for group in self.optimizer.param_groups:
+            present, last = group["lr"], group["swa_lr"]
+            first = last if before == 1 else (present - before * last) / (1 - before)
+            rates.append(last * now + first * (1 - now))
+        return rates
+
+
+__all__ = [
+    "SWALR", "AveragedModel", "get_ema_avg_fn", "get_ema_multi_avg_fn", "get_swa_avg_fn",
+    "get_swa_multi_avg_fn", "update_bn",
+]  # fmt: skip
