@@ -12,7 +12,7 @@ import numpy as np
 import evergrad as eg
 from evergrad import memory
 from evergrad.autograd import Function, audit, gradcheck
-from evergrad.core.bind import interpret
+from evergrad.core.interpret import interpret
 from evergrad.core.op import TABLE
 from evergrad.core.transforms import trace
 from evergrad.func import grad, hessian, jvp, vmap

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
 
@@ -529,6 +530,27 @@ def test_detach_in_place(torch: ModuleType) -> None:
 
 def test_views_are_not_detached_in_place(torch: ModuleType) -> None:
     refuse(lambda ns: (leaf(ns, [1.0]) * 2).view(1, 1).detach_(), torch, match="views")
+
+
+# -- threads ------------------------------------------------------------------------------------
+
+
+def test_threads_differentiate_at_once() -> None:
+    """Graphs share leaves and values, and nothing that changes."""
+    w = leaf(eg, np.linspace(-1, 1, 64).reshape(8, 8))
+    shared = (w @ w).tanh()
+
+    def run(seed: int) -> Any:
+        x = fixed(eg, np.full((8, 8), 0.1 * seed))
+        out = x
+        for _ in range(20):
+            out = (out @ shared).sin() + x
+        return eg.autograd.grad(out.sum(), w, retain_graph=True)[0].numpy()
+
+    expected = [run(seed) for seed in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        for found, wanted in zip(pool.map(run, range(8)), expected, strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
 # -- size ---------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import evergrad
-from evergrad.core.bind import interpret
+from evergrad.core.interpret import interpret
 from evergrad.core.transforms import trace
 from oracle import Call, assert_same
 

@@ -9,7 +9,7 @@ import pytest
 
 import evergrad as eg
 from evergrad.core.tree import tree_leaves
-from twins import agree, assert_same, cube, fixed, plain
+from twins import agree, assert_same, cube, fixed, leaf, plain
 
 TRANSFORMS = {
     "grad": lambda ns, f, x: ns.func.grad(lambda x: f(x).sum())(x),
@@ -173,3 +173,78 @@ def test_jvp_of_arguments_that_do_not_move(torch: ModuleType) -> None:
         return ns.func.jvp(lambda a: Product.apply(a, b, 2.0), (a,), (b,))
 
     agree(program, torch)
+
+
+def test_a_vmap_rule_is_told_of_randomness_and_may_give_unbatched_results() -> None:
+    told: list[str] = []
+
+    class Pair(eg.autograd.Function):
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return x * 2, eg.ones(2, dtype=eg.float64)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            pass
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, x: Any) -> Any:
+            told.append(info.randomness)
+            return (x * 2, eg.ones(2, dtype=eg.float64)), (in_dims[0], None)
+
+    rows = fixed(eg, [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    twice, ones = eg.vmap(Pair.apply, in_dims=1, randomness="different")(rows)
+    assert told == ["different"]
+    assert twice.tolist() == (rows * 2).t().tolist()
+    assert ones.tolist() == [[1.0, 1.0]] * 3
+
+
+def noisy() -> Any:
+    class Noisy(eg.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            mask = (eg.rand(4, dtype=eg.float64) > 0.5) * 1.0
+            ctx.save_for_backward(mask)
+            return x * mask
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            (mask,) = ctx.saved_tensors
+            return g * mask
+
+    return Noisy.apply
+
+
+def test_random_numbers_inside_are_right_or_an_error() -> None:
+    """A derivative that would need other draws than the value had is refused."""
+    x = fixed(eg, [1.0, 2.0, 3.0, 4.0])
+    grad, value = eg.func.grad_and_value(lambda x: noisy()(x).sum())(x)
+    assert (grad * x).sum().item() == value.item()
+    rows = eg.vmap(noisy(), randomness="different")(eg.ones(20, 4, dtype=eg.float64))
+    assert len({tuple(row) for row in rows.tolist()}) > 1
+    for call in (
+        lambda: eg.func.jvp(noisy(), (x,), (x,)),
+        lambda: eg.vmap(lambda x: eg.func.jvp(noisy(), (x,), (x,)), randomness="different")(rows),
+        lambda: eg.func.grad(lambda r: eg.vmap(noisy(), randomness="different")(r).sum())(rows),
+    ):
+        with pytest.raises(RuntimeError, match="draws random numbers"):
+            call()
+
+
+def test_needs_input_grad_under_vmap() -> None:
+    seen: list[Any] = []
+
+    class Watch(eg.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, scale: float) -> Any:
+            seen.append(ctx.needs_input_grad)
+            return x * scale
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * 2.0, None
+
+    rows = leaf(eg, [[1.0], [2.0]])
+    eg.vmap(lambda x: Watch.apply(x, 2.0))(rows).sum().backward()
+    assert (True, False) in seen
+    assert rows.grad.tolist() == [[2.0], [2.0]]

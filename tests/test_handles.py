@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import evergrad
-from evergrad.core.bind import interpret
+from evergrad.core.interpret import interpret
 from evergrad.core.transforms import trace
 from evergrad.errors import SavedValueError, TraceError
 from evergrad.func import jvp

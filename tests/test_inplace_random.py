@@ -66,12 +66,10 @@ def run_program(ns: Any, steps: list[Step]) -> Any:
             if kind == "view":
                 pool.append(VIEWS[name](t, j))
             elif kind == "write":
-                WRITES[name](t, o)
+                WRITES[name](t, o.clone())  # PyTorch refuses arguments that overlap
             else:
                 pool.append(VALUES[name](t, o))
-        except RuntimeError as error:
-            if "single memory location" in str(error) and "some elements" in str(error):
-                pytest.skip("PyTorch refuses overlapping arguments, which work here")
+        except RuntimeError:
             refused.append(number)
     asking = [t.requires_grad for t in pool]
     live = [(t * (k + 1)).sum() for k, t in enumerate(pool) if t.requires_grad]

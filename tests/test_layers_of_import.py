@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +17,7 @@ ROOT = Path(evergrad.__file__).parent
 
 # From the bottom up; names on one line may import each other.
 LAYERS: list[tuple[str, ...]] = [
-    ("errors", "config"),
+    ("errors", "config", "lazy"),
     ("memory",),
     ("core", "return_types", "interop"),
     ("ops",),
@@ -71,6 +73,18 @@ def test_imports_point_downwards(path: Path) -> None:
         layer = (name.split(".") + [""])[1]
         assert layer in HEIGHT, f"{layer}, imported by {path.name}, has no place in the layout"
         assert HEIGHT[layer] <= HEIGHT[own], f"{own} must not know {layer} ({name})"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_names_imported_late_exist(path: Path) -> None:
+    """An import inside a function fails only when it is reached, so it is tried here."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("evergrad"):
+            module = importlib.import_module(node.module or "")
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                found = hasattr(module, alias.name) or importlib.util.find_spec(submodule)
+                assert found, f"line {node.lineno}: {node.module} has no {alias.name}"
 
 
 FOREIGN = {"torch", "scipy", "jax", "tensorflow", "pytest", "hypothesis"}

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import evergrad
-from evergrad.core.bind import interpret
+from evergrad.core.interpret import interpret
 from evergrad.core.transforms import trace
 from oracle import Call, assert_same
 

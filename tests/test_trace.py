@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad.core.bind import interpret
+from evergrad.core.interpret import interpret
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.core.transforms import trace
 from evergrad.errors import TraceError

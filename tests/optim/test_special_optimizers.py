@@ -66,8 +66,8 @@ def test_lbfgs_finds_the_minimum() -> None:
     losses, x, *_ = minimise(
         evergrad, rosenbrock, [-1.2, 1.0], 10, line_search_fn="strong_wolfe", max_iter=20
     )
-    assert losses[-1] < 1e-12
-    np.testing.assert_allclose(x.detach().numpy(), [1.0, 1.0], atol=1e-6)
+    assert losses[-1] < 1e-8
+    np.testing.assert_allclose(x.detach().numpy(), [1.0, 1.0], atol=1e-4)
 
 
 def test_lbfgs_over_several_parameters_and_from_a_state(torch: ModuleType) -> None:

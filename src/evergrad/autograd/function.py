@@ -9,34 +9,25 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from evergrad.core import dtypes
-from evergrad.core.bind import (
-    _owner,
-    _pack,
-    _record_write,
-    cast,
-    check_writable,
-    in_trace,
-    trace_value,
-)
+from evergrad.core.bind import cast
+from evergrad.core.generators import default_generator
+from evergrad.core.history import pack
 from evergrad.core.node import GraphNode, Packed, freed_error, keep, next_sequence, unpack, verify
 from evergrad.core.op import Op, Rule
 from evergrad.core.shapes import TensorType
 from evergrad.core.site import Site, user_site
 from evergrad.core.state import STATE, using
-from evergrad.core.tensor import (
-    Tensor,
-    View,
-    current_node,
-    detached,
-    fresh,
-    from_array,
-    on_storage,
-)
+from evergrad.core.tensor import Tensor, View, current_node, detached, fresh, from_array, on_storage
 from evergrad.core.trace import Trace, Var
+from evergrad.core.tracing import in_trace, owner_of, trace_value
+from evergrad.core.writing import check_writable, record_write
 from evergrad.errors import GradientError
 
 
@@ -237,7 +228,7 @@ class Function:
         outputs = [_as_output(ctx, r, args) for r in results]
         trace = None
         if state.trace is not None and not ctx._dirty:
-            trace = _owner(state.trace, None, args)
+            trace = owner_of(state.trace, None, args)
         if trace is not None:
             outputs = _as_equation(cls, trace, args, outputs)
         if node is not None:
@@ -321,7 +312,7 @@ def _connect(
         if any(output is d for d in ctx._dirty):
             value = on_storage(output._value, output._type, output._storage, None)
             value._node, value._index = node, place
-            _record_write(STATE.get(), output, value, fresh=True)
+            record_write(STATE.get(), output, value, fresh=True)
         else:
             output._node, output._index = node, place
 
@@ -351,7 +342,7 @@ def _entry(tensor: Tensor, source: str, index: int) -> Callable[[Any], Tensor]:
     type = tensor._type
     saved: Any
     if state.saved_hooks is not None:
-        saved = _pack(state, tensor, source == "output")
+        saved = pack(state, tensor, source == "output")
     else:
         value = tensor._value
         if state.trace is not None and isinstance(tensor._storage.value, Var):
@@ -439,7 +430,7 @@ class CustomOp(Op):
     The value is those results; the derivative is the user's.
     """
 
-    __slots__ = ("build", "cls", "count")
+    __slots__ = ("build", "cls", "count", "randomness")
 
     def __init__(self, cls: type[Function], count: int, build: Callable[..., Any]) -> None:
         self.name = f"custom:{cls.__name__}"
@@ -447,6 +438,7 @@ class CustomOp(Op):
         self.cls = cls
         self.count = count  # how many of the arguments are inputs
         self.build = build  # the call's arguments from its input tensors
+        self.randomness = "error"  # of the vmap that batches it
         self.type = lambda *types: tuple(types[count:])
         self.eval = lambda *arrays: arrays[count:]
         self.vjp = "custom"
@@ -478,7 +470,7 @@ class CustomOp(Op):
         ctx = FunctionCtx()
         given = self.build(inputs)
         ctx.needs_input_grad = tuple(False for _ in given)
-        with using(grad=False):
+        with using(grad=False), _drawing_nothing(self.cls):
             result = _forward(self.cls, ctx, given)
         results = result if isinstance(result, tuple) else (result,)
         ctx._node = _unrecorded(self.cls)
@@ -496,7 +488,8 @@ class CustomOp(Op):
         )
         with using(grad=True):
             watched = [_as_place(i) for i in inputs]
-            outs = _tensors_of(self.cls.apply(*self.build(watched)))
+            with _drawing_nothing(self.cls):
+                outs = _tensors_of(self.cls.apply(*self.build(watched)))
             live = [o for o in outs if current_node(o) is not None]
             probes = [zeros_like(o).requires_grad_() for o in live]
             places = [w for w, t in zip(watched, tangents, strict=True) if t is not None]
@@ -513,11 +506,12 @@ class CustomOp(Op):
     def batched(self, op: Op, args: Sequence[Any], dims: Sequence[Any], **attrs: Any) -> Any:
         inputs, at = args[: self.count], dims[: self.count]
         if all(d is None for d in at):
-            return tuple(args[self.count :]), None
+            return _with_front_dims(tuple(args[self.count :]), tuple(dims[self.count :]))
         given = self.build(inputs)
         if self.cls.vmap is not Function.vmap:
             where = tuple(_along(given, inputs, at))
-            out, out_dims = self.cls.vmap(_VmapInfo(inputs, at), where, *given)
+            info = _VmapInfo(inputs, at, self.randomness)
+            out, out_dims = self.cls.vmap(info, where, *given)
             return _with_front_dims(out, out_dims)
         function = _batched_function(self, at)
         return function.apply(*inputs), 0
@@ -526,11 +520,31 @@ class CustomOp(Op):
 class _VmapInfo:
     """What a user's ``vmap`` rule is told."""
 
-    def __init__(self, inputs: Sequence[Tensor], dims: Sequence[Any]) -> None:
+    def __init__(self, inputs: Sequence[Tensor], dims: Sequence[Any], randomness: str) -> None:
         self.batch_size = next(
             t._type.shape[d] for t, d in zip(inputs, dims, strict=True) if d is not None
         )
-        self.randomness = "error"
+        self.randomness = randomness
+
+
+@contextmanager
+def _drawing_nothing(cls: type[Function]) -> Iterator[None]:
+    """Raise if a forward that is run once more, for its derivative, draws random numbers: they
+    would not be those of the first run."""
+    trace = STATE.get().trace
+    start = 0 if trace is None else len(trace.equations)
+    state = default_generator().get_state().array()
+    yield
+    if trace is None:
+        drew = not np.array_equal(state, default_generator().get_state().array())
+    else:
+        drew = any(e.op.random and e.op.family != "custom" for e in trace.equations[start:])
+    if drew:
+        raise RuntimeError(
+            f"{cls.__name__}.forward() draws random numbers, and a transform has to run it again "
+            "for its derivative, where they would be others.\n"
+            "  fix: draw outside, and pass the numbers to the function as an argument."
+        )
 
 
 def _with_history(
@@ -570,12 +584,17 @@ def _along(given: Sequence[Any], inputs: Sequence[Any], values: Sequence[Any]) -
 
 
 def _with_front_dims(out: Any, out_dims: Any) -> Any:
-    from evergrad.ops.movement import movedim
+    """Results with their batch dimension first; those without one repeated, if others have one."""
+    from evergrad.ops.movement import expand, movedim
 
     outs = out if isinstance(out, tuple) else (out,)
     places = out_dims if isinstance(out_dims, tuple) else (out_dims,) * len(outs)
+    sizes = [o._type.shape[d] for o, d in zip(outs, places, strict=True) if d is not None]
+    if not sizes:
+        return outs, None
     return tuple(
-        o if d in (None, 0) else movedim(o, d, 0) for o, d in zip(outs, places, strict=True)
+        expand(o, (sizes[0], *o._type.shape)) if d is None else movedim(o, d, 0)
+        for o, d in zip(outs, places, strict=True)
     ), 0
 
 
@@ -584,10 +603,6 @@ def _batched_function(op: CustomOp, dims: Sequence[Any]) -> type[Function]:
     from evergrad.core.transforms import vmap
 
     cls = op.cls
-
-    def one(*inputs: Tensor) -> Any:
-        with using(grad=False):
-            return _tensors_of(_forward(cls, FunctionCtx(), op.build(inputs)))
 
     def pull(*values: Tensor) -> Any:
         inputs, cotangents = values[: op.count], values[op.count :]
@@ -598,7 +613,8 @@ def _batched_function(op: CustomOp, dims: Sequence[Any]) -> type[Function]:
                 detached(i).requires_grad_() if i.dtype.category >= dtypes.FLOATING else i
                 for i in inputs
             ]
-            outs = _tensors_of(cls.apply(*op.build(watched)))
+            with _drawing_nothing(cls):
+                outs = _tensors_of(cls.apply(*op.build(watched)))
             live = [(o, c) for o, c in zip(outs, cotangents, strict=True) if o.requires_grad]
             wanted = [w for w in watched if w.requires_grad]
             return grad([o for o, _ in live], wanted, [c for _, c in live], materialize_grads=True)
@@ -607,13 +623,22 @@ def _batched_function(op: CustomOp, dims: Sequence[Any]) -> type[Function]:
         @staticmethod
         def forward(ctx: Any, *inputs: Tensor) -> Any:
             ctx.save_for_backward(*inputs)
-            return vmap(one, in_dims=tuple(dims))(*inputs)
+            needs = ctx.needs_input_grad
+
+            def one(*inputs: Tensor) -> Any:
+                given = op.build(inputs)
+                inner = FunctionCtx()
+                inner.needs_input_grad = tuple(map(bool, _along(given, inputs, needs)))
+                with using(grad=False):
+                    return _tensors_of(_forward(cls, inner, given))
+
+            return vmap(one, in_dims=tuple(dims), randomness=op.randomness)(*inputs)
 
         @staticmethod
         def backward(ctx: Any, *cotangents: Tensor) -> Any:
             inputs = ctx.saved_tensors
             places = (*dims, *(0 for _ in cotangents))
-            found = iter(vmap(pull, in_dims=places)(*inputs, *cotangents))
+            found = iter(vmap(pull, in_dims=places, randomness="same")(*inputs, *cotangents))
             grads: list[Any] = []
             for value, dim in zip(inputs, dims, strict=True):
                 if value.dtype.category < dtypes.FLOATING:

@@ -14,13 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core.bind import (
-    as_operand_tensor,
-    bind,
-    interpret,
-    refuse_overlap,
-    write_result,
-)
+from evergrad.core.bind import as_operand_tensor, bind
+from evergrad.core.interpret import interpret
 from evergrad.core.node import (
     GraphNode,
     Leaf,
@@ -38,6 +33,7 @@ from evergrad.core.site import describe
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, fresh, from_array, on_storage
 from evergrad.core.trace import Var
+from evergrad.core.writing import refuse_overlap, write_result
 from evergrad.errors import GradientError
 from evergrad.memory import pool
 from evergrad.memory.ledger import GRADIENT, LEDGER, WORTH_COUNTING

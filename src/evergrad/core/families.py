@@ -72,6 +72,16 @@ def meet_as_float(types: Sequence[ArgType]) -> dtype:
     return found if found.category >= dtypes.FLOATING else dtypes.get_default_dtype()
 
 
+def not_bool(found: dtype) -> bool:
+    """For rows that compute with numbers."""
+    return found is not dtypes.bool_
+
+
+def not_complex(found: dtype) -> bool:
+    """For rows that need an order, or are defined on the real line."""
+    return not found.is_complex
+
+
 # -- the families -------------------------------------------------------------------------------
 
 
@@ -164,7 +174,7 @@ def _settled(grad: Tensor, g: Tensor) -> Tensor:
 
 
 def _conj(t: Any) -> Any:
-    from evergrad.ops.elementwise import conj
+    from evergrad.ops.magnitude import conj
 
     return conj(t) if isinstance(t, Tensor) else t
 

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import assign, tracing
 from evergrad.core.quiet import QUIET, numpy_errors
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.site import user_site
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
+from evergrad.core.tracing import tracing
+from evergrad.core.writing import assign
 
 Array = np.ndarray[Any, Any]
 

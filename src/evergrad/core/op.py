@@ -520,7 +520,7 @@ def _over_argument(ufunc: Callable[..., Any], into: int, count: int) -> Callable
 
 def _trace_vjp(rule: Rule, needs: int, vjp: Any) -> tuple[Graph, list[Var]]:
     """Trace the derivative formula; gives the graph and the variables of arguments and results."""
-    from evergrad.core.bind import tracing
+    from evergrad.core.tracing import tracing
 
     op = rule.op
     assert callable(vjp)

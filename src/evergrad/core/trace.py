@@ -44,14 +44,18 @@ class Var:
     """One symbolic value. Immutable: a write to a tensor makes a new ``Var``.
 
     ``layout`` is an array that has the strides the value would have in memory but no memory of its
-    own: views are computed on it exactly as on a real array, and it is never read.
+    own: views are computed on it exactly as on a real array, and it is never read. ``muted`` says
+    that it was computed under ``no_grad()``.
     """
 
-    __slots__ = ("_layout", "trace", "type")
+    __slots__ = ("_layout", "muted", "trace", "type")
 
-    def __init__(self, type: TensorType, trace: Trace, layout: Array | None = None) -> None:
+    def __init__(
+        self, type: TensorType, trace: Trace, layout: Array | None = None, muted: bool = False
+    ) -> None:
         self.type = type
         self.trace = trace
+        self.muted = muted
         self._layout = layout
 
     @property
@@ -242,6 +246,8 @@ class Trace:
         self.local: dict[int, Storage] = {}
         self._captured: dict[tuple[int, int], Var] = {}
         self._read: dict[int, Storage] = {}
+        # Where a value that may have a history was overwritten under no_grad().
+        self.silenced: Site | None = None
         self._known: dict[tuple[Any, ...], tuple[Var, ...]] = {}
 
     def encloses(self, other: Trace | None) -> bool:
@@ -292,7 +298,7 @@ class Trace:
             known = self._known.get(key)
             if known is not None:
                 return known
-        outs = tuple(Var(type, self, layout) for type in rule.out_types)
+        outs = tuple(Var(type, self, layout, muted) for type in rule.out_types)
         self.equations.append(Equation(rule, args, outs, site, muted))
         if pure:
             self._known[key] = outs

@@ -11,14 +11,17 @@ from contextlib import nullcontext
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.bind import as_operand_tensor, assign, bind, tracing, write_back
+from evergrad.core.bind import as_operand_tensor, bind
+from evergrad.core.interpret import write_back
 from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
 from evergrad.core.shapes import normalize_dim, tensor_type
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, current_node
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.core.tracing import tracing
 from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
+from evergrad.core.writing import assign
 
 Tangent = Tensor | None
 
@@ -218,6 +221,8 @@ def _batch_equation(
         return [(o, None) for o in ((out,) if op.outputs == 1 else out)]
     if op.batch is None:
         return _batch_by_loop(op, args, dims, attrs, size)
+    if op.family == "custom":
+        op.randomness = randomness  # type: ignore[attr-defined]
     out, dim = op.batch(op, args, dims, **attrs)
     if op.outputs == 1:
         return [(out, dim)]

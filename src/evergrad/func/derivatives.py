@@ -12,12 +12,14 @@ from typing import Any
 
 from evergrad.autograd.engine import grad as graph_grad
 from evergrad.core import dtypes
-from evergrad.core.bind import assign, in_trace, interpret, tracing
+from evergrad.core.interpret import interpret
 from evergrad.core.node import GraphNode, Leaf
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, current_node, detached
+from evergrad.core.tracing import in_trace, tracing
 from evergrad.core.transforms import _Output, jvp_graph, trace, vmap
 from evergrad.core.tree import tree_flatten, tree_map, tree_unflatten
+from evergrad.core.writing import assign
 
 ArgNums = int | tuple[int, ...]
 

@@ -1,6 +1,6 @@
 """Building blocks of neural networks, under PyTorch's names."""
 
-from evergrad.nn import functional, init, utils
+from evergrad.nn import attention, functional, init, parallel, utils
 from evergrad.nn.activation import (
     CELU,
     ELU,
@@ -130,6 +130,7 @@ from evergrad.nn.padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
+from evergrad.nn.parallel import DataParallel
 from evergrad.nn.parameter import (
     Buffer,
     Parameter,
@@ -156,7 +157,7 @@ from evergrad.nn.pooling import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
-from evergrad.nn.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell
+from evergrad.nn.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell, RNNCellBase
 from evergrad.nn.shape import (
     ChannelShuffle,
     Flatten,
@@ -222,6 +223,7 @@ __all__ = [
     "CosineSimilarity",
     "CrossEntropyLoss",
     "CrossMapLRN2d",
+    "DataParallel",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
@@ -298,6 +300,7 @@ __all__ = [
     "RMSNorm",
     "RNNBase",
     "RNNCell",
+    "RNNCellBase",
     "RReLU",
     "ReLU",
     "ReLU6",
@@ -339,7 +342,9 @@ __all__ = [
     "ZeroPad1d",
     "ZeroPad2d",
     "ZeroPad3d",
+    "attention",
     "functional",
     "init",
+    "parallel",
     "utils",
 ]  # fmt: skip

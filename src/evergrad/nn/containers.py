@@ -15,10 +15,10 @@ from evergrad.nn.parameter import Parameter
 
 def _place(length: int, index: Any) -> int:
     """A position counted from the front."""
-    index = operator.index(index)
-    if not -length <= index < length:
-        raise IndexError(f"index {index} is out of range")
-    return index % length
+    place: int = operator.index(index)
+    if not -length <= place < length:
+        raise IndexError(f"index {place} is out of range")
+    return place % length
 
 
 def _required_sequential(other: Any) -> Sequential:

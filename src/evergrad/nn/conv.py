@@ -27,6 +27,8 @@ class _ConvNd(Module):
 
     dimensions = 0
     transposed = False
+    weight: Any
+    bias: Any
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any, padding: Any,
@@ -53,7 +55,7 @@ class _ConvNd(Module):
         self.out_channels = out_channels
         self.kernel_size = spread(kernel_size, count)
         self.stride = spread(stride, count)
-        self.padding = padding if isinstance(padding, str) else spread(padding, count)
+        self.padding: Any = padding if isinstance(padding, str) else spread(padding, count)
         self.dilation = spread(dilation, count)
         self.output_padding = spread(output_padding, count)
         self.groups = groups
@@ -131,7 +133,8 @@ class _Convolution(_ConvNd):
             input = F.pad(input, self._edge_padding(), mode=self.padding_mode)
             padding = 0
         function = (F.conv1d, F.conv2d, F.conv3d)[self.dimensions - 1]
-        return function(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+        settings = (self.stride, padding, self.dilation, self.groups)
+        return function(input, weight, bias, *settings)  # type: ignore[no-any-return]
 
     def forward(self, input: Tensor) -> Tensor:
         return self._conv_forward(input, self.weight, self.bias)
@@ -193,7 +196,7 @@ class _ConvTranspose(_ConvNd):
 
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
         function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self.dimensions - 1]
-        return function(
+        return function(  # type: ignore[no-any-return]
             input, self.weight, self.bias, self.stride, self.padding,
             self._output_padding(input, output_size), self.groups, self.dilation,
         )  # fmt: skip

@@ -191,9 +191,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
     def reset_parameters(self) -> None:
         self.head.reset_parameters()
-        for first, second in self.tail:  # type: ignore[misc]
-            first.reset_parameters()
-            second.reset_parameters()
+        for cluster in self.tail:
+            for layer in cluster.children():
+                layer.reset_parameters()
 
     def log_prob(self, input: Tensor) -> Tensor:
         """The log-probabilities of all classes."""

@@ -77,7 +77,7 @@ from evergrad.ops.dropout import (
     dropout3d,
     feature_alpha_dropout,
 )
-from evergrad.ops.elementwise import sigmoid, tanh
+from evergrad.ops.elementwise import sigmoid
 from evergrad.ops.embeddings import embedding, embedding_bag
 from evergrad.ops.grid import affine_grid, grid_sample
 from evergrad.ops.indexing import one_hot
@@ -128,6 +128,7 @@ from evergrad.ops.pool import (
 from evergrad.ops.products import bilinear
 from evergrad.ops.rearrange import channel_shuffle, pixel_shuffle, pixel_unshuffle
 from evergrad.ops.resample import interpolate, upsample, upsample_bilinear, upsample_nearest
+from evergrad.ops.trigonometry import tanh
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",

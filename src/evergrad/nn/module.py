@@ -261,7 +261,7 @@ class Module(ModuleState, ModuleHooks):
         found = self.get_submodule(path)._parameters.get(name)
         if found is None:
             raise AttributeError(f"`{target}` is not an nn.Parameter of {type(self).__name__}")
-        return found  # type: ignore[no-any-return]
+        return found
 
     def get_buffer(self, target: str) -> Tensor:
         """The buffer at a dotted path."""
@@ -269,7 +269,7 @@ class Module(ModuleState, ModuleHooks):
         found = self.get_submodule(path)._buffers.get(name)
         if found is None:
             raise AttributeError(f"`{target}` is not a buffer of {type(self).__name__}")
-        return found  # type: ignore[no-any-return]
+        return found
 
     # -- changing everything at once --------------------------------------------------------
 
@@ -293,9 +293,11 @@ class Module(ModuleState, ModuleHooks):
                 if parameter._grad is not None:
                     parameter._grad = fn(parameter._grad)
         for name, buffer in self._buffers.items():
+            if buffer is None:
+                continue
             if is_lazy(buffer):
                 buffer.data = fn(buffer.data)
-            elif buffer is not None:
+            else:
                 self._buffers[name] = fn(buffer)
         return self
 

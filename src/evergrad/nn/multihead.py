@@ -176,5 +176,5 @@ class MultiheadAttention(Module):
 def _additive(mask: Tensor, like: Tensor) -> Tensor:
     """A mask to add to scores: a boolean one hides where it is true."""
     if mask.dtype is dtypes.bool_:
-        return where(mask, float("-inf"), zeros((), dtype=like.dtype))  # type: ignore[no-any-return]
+        return where(mask, float("-inf"), zeros((), dtype=like.dtype))
     return mask.to(like.dtype)  # type: ignore[no-any-return]

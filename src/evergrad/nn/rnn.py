@@ -118,6 +118,9 @@ def _run_packed_backwards(
 # -- layers -------------------------------------------------------------------------------------
 
 
+_KINDS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+
+
 class RNNBase(Module):
     """The settings, parameters and loop over layers that recurrent layers share."""
 
@@ -143,6 +146,7 @@ class RNNBase(Module):
         for layer in range(num_layers):
             width = input_size if layer == 0 else out * directions
             for suffix in ("", "_reverse")[:directions]:
+                shapes: dict[str, tuple[int, ...]]
                 shapes = {"weight_ih": (gates, width), "weight_hh": (gates, out)}
                 if bias:
                     shapes |= {"bias_ih": (gates,), "bias_hh": (gates,)}
@@ -163,10 +167,9 @@ class RNNBase(Module):
 
     @property
     def all_weights(self) -> list[list[Parameter]]:
-        kinds = ["weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr"]
         suffixes = ("", "_reverse")[: 2 if self.bidirectional else 1]
         return [
-            [getattr(self, name) for kind in kinds if hasattr(self, name := f"{kind}_l{layer}{s}")]
+            [getattr(self, name) for kind in _KINDS if hasattr(self, name := f"{kind}_l{layer}{s}")]
             for layer in range(self.num_layers)
             for s in suffixes
         ]  # fmt: skip
@@ -187,7 +190,7 @@ class RNNBase(Module):
         for reverse, suffix in enumerate(("", "_reverse")[: len(states)]):
             end = f"_l{layer}{suffix}"
             weights = {
-                name[: -len(end)]: p for name, p in self._parameters.items() if name.endswith(end)
+                kind: getattr(self, kind + end) for kind in _KINDS if hasattr(self, kind + end)
             }
             share = F.linear(x, weights["weight_ih"], weights.get("bias_ih"))
             step = self._step(weights)

@@ -261,7 +261,7 @@ class ModuleState:
 
 
 def _saved(tensor: Tensor, keep_vars: bool) -> Tensor:
-    return tensor if keep_vars or is_lazy(tensor) else tensor.detach()  # type: ignore[no-any-return]
+    return tensor if keep_vars or is_lazy(tensor) else tensor.detach()
 
 
 def _misfit(key: str, tensor: Any, value: Any) -> str:

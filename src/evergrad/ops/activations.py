@@ -12,32 +12,24 @@ from collections.abc import Callable
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.bind import bind, cast, write_result
+from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
+from evergrad.core.writing import write_result
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.arithmetic import threshold as _threshold
 from evergrad.ops.curves import ELU, HARDSWISH, LOGSIGMOID, SOFTPLUS, SOFTSHRINK
-from evergrad.ops.elementwise import (
-    abs as absolute,
-)
-from evergrad.ops.elementwise import (
-    clamp,
-    exp,
-    log,
-    reciprocal,
-    sigmoid,
-    tanh,
-    where,
-)
+from evergrad.ops.elementwise import clamp, exp, log, reciprocal, sigmoid, where
 from evergrad.ops.elementwise import relu as _relu
 from evergrad.ops.handles import detach
+from evergrad.ops.magnitude import abs as absolute
 from evergrad.ops.movement import clone, reshape
 from evergrad.ops.public import expose
 from evergrad.ops.reduce import sum as total
 from evergrad.ops.slices import narrow
+from evergrad.ops.trigonometry import tanh
 
 Curve = Callable[[Tensor], Tensor]
 

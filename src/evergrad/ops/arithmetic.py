@@ -16,20 +16,17 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import bind, cast, write_in_place
+from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import dtype, finfo
-from evergrad.core.families import elementwise, meet_as_float, result_dtype
+from evergrad.core.families import elementwise, meet_as_float, not_bool, not_complex, result_dtype
 from evergrad.core.op import ArgType
 from evergrad.core.shapes import TensorType
 from evergrad.core.tensor import Tensor
+from evergrad.core.writing import write_in_place
 from evergrad.ops.elementwise import CLONE, binary, log, mul, sigmoid, where, zeros_where
 from evergrad.ops.elementwise import pow as power
 from evergrad.ops.logic import isfinite, isinf, signbit
 from evergrad.ops.public import NUMBERS, expose
-
-
-def _real(d: dtype) -> bool:
-    return not d.is_complex
 
 
 def _floating(d: dtype) -> bool:
@@ -38,10 +35,6 @@ def _floating(d: dtype) -> bool:
 
 def _inexact(d: dtype) -> bool:
     return d.category >= dtypes.FLOATING
-
-
-def _numeric(d: dtype) -> bool:
-    return d is not dtypes.bool_
 
 
 def _first_decides(types: Sequence[ArgType]) -> dtype:
@@ -128,14 +121,14 @@ ADDCMUL = elementwise(
     "addcmul", _addcmul_eval,
     (lambda t, y, x, a, b, value: t, lambda t, y, x, a, b, value: t * (b * value),
      lambda t, y, x, a, b, value: t * (a * value), lambda t, y, x, a, b, value: t * (a * b)),
-    promote=_tensors_decide, accepts=_numeric, doc="x + value * a * b",
+    promote=_tensors_decide, accepts=not_bool, doc="x + value * a * b",
 )  # fmt: skip
 ADDCDIV = elementwise(
     "addcdiv", _addcdiv_eval,
     (lambda t, y, x, a, b, value: t, lambda t, y, x, a, b, value: t * (value / b),
      lambda t, y, x, a, b, value: -t * (a / (b * b) * value),
      lambda t, y, x, a, b, value: t * (a / b)),
-    promote=_tensors_decide, accepts=_numeric, doc="x + value * a / b",
+    promote=_tensors_decide, accepts=not_bool, doc="x + value * a / b",
 )  # fmt: skip
 
 
@@ -220,7 +213,8 @@ def _xlogy_slope_in_a(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 xlogy = binary(
     "xlogy", _xlogy_eval, (_xlogy_slope_in_a, lambda t, y, a, b: t * (a / b)),
-    promote=meet_as_float, accepts=_real, takes_out=False, doc="a * log(b), and 0 where a is 0.",
+    promote=meet_as_float, accepts=not_complex, takes_out=False,
+    doc="a * log(b), and 0 where a is 0.",
 )  # fmt: skip
 
 
@@ -236,7 +230,7 @@ def _no_slope(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 copysign = binary("copysign", np.copysign, (_copysign_slope, _no_slope), promote=meet_as_float,
-                  accepts=_real, doc="|a| with the sign of b.")  # fmt: skip
+                  accepts=not_complex, doc="|a| with the sign of b.")  # fmt: skip
 nextafter = binary(
     "nextafter", np.nextafter, (lambda t, y, a, b: where(a == b, 0, t), _no_slope),
     accepts=_floating, upcast=False, doc="The float after a on the way to b.",
@@ -253,7 +247,7 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
 HEAVISIDE = elementwise(
     "heaviside", lambda x, at_zero: np.where(x == 0, at_zero, x > 0),
     (_no_slope, lambda t, y, x, at_zero: where(x == 0, t, 0)),
-    accepts=_real, takes_out=False, doc="0 below zero, 1 above, a given value at zero.",
+    accepts=not_complex, takes_out=False, doc="0 below zero, 1 above, a given value at zero.",
 )  # fmt: skip
 
 
@@ -305,7 +299,8 @@ def nan_to_num(
 THRESHOLD = elementwise(
     "threshold", lambda x, threshold, value: np.where(x <= threshold, value, x),
     (lambda t, y, x, threshold, value: where(x <= threshold, 0, t), None, None),
-    promote=_first_decides, accepts=_real, takes_out=False, doc="x, or a value where x is small.",
+    promote=_first_decides, accepts=not_complex, takes_out=False,
+    doc="x, or a value where x is small.",
 )  # fmt: skip
 
 

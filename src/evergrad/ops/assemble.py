@@ -58,7 +58,7 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
 @expose(method=False)
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """Complex numbers from their absolute values and angles."""
-    from evergrad.ops.elementwise import cos, sin
+    from evergrad.ops.trigonometry import cos, sin
 
     _complex_type(abs._type, angle._type)
     return complex(abs * cos(angle), abs * sin(angle))

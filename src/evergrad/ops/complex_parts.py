@@ -11,10 +11,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import linear
 from evergrad.core.op import Op
-from evergrad.core.shapes import (
-    TensorType,
-    tensor_type,
-)
+from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.movement import Dims, contiguous, to_front
 from evergrad.ops.public import expose

@@ -21,7 +21,7 @@ from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
-from evergrad.ops.elementwise import conj
+from evergrad.ops.magnitude import conj
 from evergrad.ops.movement import movedim, reshape, sum_to_type, to_front, transpose
 from evergrad.ops.public import expose, operator
 

@@ -27,7 +27,7 @@ from evergrad.core.shapes import Shape, TensorType, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.memory import pool
-from evergrad.ops.elementwise import conj
+from evergrad.ops.magnitude import conj
 from evergrad.ops.movement import expand, movedim, reshape
 from evergrad.ops.public import expose
 from evergrad.ops.sliding import Windows, per_dim

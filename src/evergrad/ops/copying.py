@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import assign
 from evergrad.core.dtypes import dtype
 from evergrad.core.op import TABLE
 from evergrad.core.shapes import Shape, tensor_type
 from evergrad.core.state import STATE, using
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Array, Tensor, View, on_storage
+from evergrad.core.writing import assign
 from evergrad.ops.public import expose
 
 # -- pickle -------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype, dtype
+from evergrad.core.exact import fma64
 from evergrad.core.families import opaque
 from evergrad.core.op import NONDIFFERENTIABLE
-from evergrad.core.random import fma64
 from evergrad.core.shapes import Shape, as_shape, tensor_type
 from evergrad.core.tensor import Array, Device, Tensor
 from evergrad.memory import pool

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import warnings
 
-from evergrad.core.bind import write_result
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
+from evergrad.core.writing import write_result
 from evergrad.ops.activations import SELU_ALPHA, SELU_SCALE
 from evergrad.ops.creation import zeros
 from evergrad.ops.movement import permute, reshape

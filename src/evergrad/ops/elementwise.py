@@ -1,16 +1,16 @@
-"""Rows that compute each element by itself: arithmetic, functions, rounding.
+"""Rows that compute each element by itself: arithmetic, exponentials, choosing.
 
-Comparisons, logic and bits are in :mod:`evergrad.ops.logic`, special functions in
+Magnitudes are in :mod:`evergrad.ops.magnitude`, angles in :mod:`evergrad.ops.trigonometry`,
+comparisons, logic and bits in :mod:`evergrad.ops.logic`, special functions in
 :mod:`evergrad.ops.special`. In each formula ``t`` is the tangent and ``y`` the result.
 
-At the edges: ``sqrt`` has slope inf at 0; ``abs`` and ``sign`` have slope 0 at 0; ``maximum`` and
-``minimum`` give each of two equal arguments half; ``pow(x, 0)`` has slope 0 in ``x`` everywhere,
-``pow(0, y)`` slope 0 in ``y`` for ``y >= 0``; ``where`` gives the branch not taken exactly 0.
+At the edges: ``sqrt`` has slope inf at 0; ``maximum`` and ``minimum`` give each of two equal
+arguments half; ``pow(x, 0)`` has slope 0 in ``x`` everywhere, ``pow(0, y)`` slope 0 in ``y`` for
+``y >= 0``; ``where`` gives the branch not taken exactly 0.
 """
 
 from __future__ import annotations
 
-import builtins
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, overload
@@ -18,13 +18,24 @@ from typing import Any, overload
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import bind, cast, write_in_place
+from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import dtype
-from evergrad.core.families import elementwise, linear, meet, meet_as_float, result_dtype
+from evergrad.core.families import (
+    batch_elementwise,
+    elementwise,
+    linear,
+    meet,
+    meet_as_float,
+    not_bool,
+    not_complex,
+    result_dtype,
+)
 from evergrad.core.op import ArgType, Op
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
+from evergrad.core.writing import write_in_place
 from evergrad.ops import pieces
+from evergrad.ops.complex_parts import real
 from evergrad.ops.public import NUMBERS, TensorFunction, expose, expose_op, operator
 
 ZERO_SLOPE = (lambda t, y, x: zeros_where(t),)
@@ -78,15 +89,7 @@ CLONE = linear("clone", _copy, lambda x: x, lambda g, x: g, batch=_batch_same,
                doc="A copy in memory of its own.")  # fmt: skip
 
 
-# -- helpers for this module --------------------------------------------------------------------
-
-
-def _numeric(d: dtype) -> bool:
-    return d is not dtypes.bool_
-
-
-def _real(d: dtype) -> bool:
-    return not d.is_complex
+# -- public rows of one and two arguments -------------------------------------------------------
 
 
 def unary(
@@ -120,7 +123,7 @@ def binary(
 
 ADD = elementwise("add", np.add, (lambda t, y, a, b: t, lambda t, y, a, b: t), doc="a + b")
 SUB = elementwise("sub", np.subtract, (lambda t, y, a, b: t, lambda t, y, a, b: -t), doc="a - b",
-                  accepts=_numeric)  # fmt: skip
+                  accepts=not_bool)  # fmt: skip
 MUL = elementwise("mul", np.multiply, (lambda t, y, a, b: t * b, lambda t, y, a, b: t * a),
                   doc="a * b")  # fmt: skip
 DIV = elementwise("div", np.divide, (lambda t, y, a, b: t / b, lambda t, y, a, b: -t * (y / b)),
@@ -210,19 +213,21 @@ def _trunc_divide(a: Any, b: Any, **out: Any) -> Any:
 
 NO_SLOPE = (lambda t, y, a, b: zeros_where(t), lambda t, y, a, b: zeros_where(t))
 
-floor_divide = binary("floor_divide", _no_zero_divisor(np.floor_divide), NO_SLOPE, accepts=_real,
-                      doc="The quotient rounded downwards.")  # fmt: skip
-TRUNC_DIVIDE = elementwise("trunc_divide", _no_zero_divisor(_trunc_divide), NO_SLOPE,
-                           accepts=_real, doc="The quotient rounded towards zero.")  # fmt: skip
+floor_divide = binary("floor_divide", _no_zero_divisor(np.floor_divide), NO_SLOPE,
+                      accepts=not_complex, doc="The quotient rounded downwards.")  # fmt: skip
+TRUNC_DIVIDE = elementwise(
+    "trunc_divide", _no_zero_divisor(_trunc_divide), NO_SLOPE,
+    accepts=not_complex, doc="The quotient rounded towards zero.",
+)  # fmt: skip
 remainder = binary(
     "remainder", _no_zero_divisor(np.remainder),
     (lambda t, y, a, b: t, lambda t, y, a, b: -t * floor_divide(a, b)),
-    accepts=_real, doc="What division leaves over, with the divisor's sign.",
+    accepts=not_complex, doc="What division leaves over, with the divisor's sign.",
 )  # fmt: skip
 fmod = binary(
     "fmod", _no_zero_divisor(np.fmod),
     (lambda t, y, a, b: t, lambda t, y, a, b: -t * bind(TRUNC_DIVIDE, a, b)),
-    accepts=_real, doc="What division leaves over, with the dividend's sign.",
+    accepts=not_complex, doc="What division leaves over, with the dividend's sign.",
 )  # fmt: skip
 
 
@@ -281,7 +286,7 @@ def float_power(input: Any, exponent: Any) -> Tensor:
     return bind(POW, *widened)  # type: ignore[no-any-return]
 
 
-neg = unary("neg", np.negative, lambda t, y, x: -t, "negative", promote=meet, accepts=_numeric,
+neg = unary("neg", np.negative, lambda t, y, x: -t, "negative", promote=meet, accepts=not_bool,
             doc="-x")  # fmt: skip
 
 
@@ -294,96 +299,6 @@ def positive(input: Tensor) -> Tensor:
 
 
 reciprocal = unary("reciprocal", np.reciprocal, lambda t, y, x: -t * (y * y), doc="1 / x")
-
-
-# -- complex numbers ----------------------------------------------------------------------------
-
-
-def conj(input: Tensor) -> Tensor:
-    """The complex conjugate; real tensors as they are."""
-    return bind(CONJ, input) if input.dtype.is_complex else input
-
-
-CONJ = elementwise("conj", np.conjugate, (lambda t, y, x: conj(t),), holomorphic=False,
-                   doc="The complex conjugate.")  # fmt: skip
-expose("conj_physical", "resolve_conj")(conj)
-
-
-def real(input: Tensor) -> Tensor:
-    """The real part; real tensors as they are."""
-    from evergrad.ops.complex_parts import real as real_part
-
-    return real_part(input)
-
-
-def _slope_of_abs(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
-    return t * sgn(x)
-
-
-def _abs_type(d: dtype) -> dtype:
-    return d.to_real()
-
-
-abs_real = elementwise("abs", np.absolute, (_slope_of_abs,), accepts=_real, doc="|x|")
-ABS_COMPLEX: Op
-
-
-def _complex_abs_rules() -> Op:
-    """|z| maps complex to real: both derivatives are written for real directions."""
-
-    def vjp(g: Tensor, out: Tensor, z: Tensor) -> Tensor:
-        return sgn(z) * cast(g, z.dtype)
-
-    def jvp(tangents: Any, out: Tensor, z: Tensor) -> Tensor:
-        return real(conj(sgn(z)) * tangents[0])
-
-    from evergrad.core.families import batch_elementwise, opaque
-
-    return opaque(
-        "abs_complex", np.absolute, lambda z: tensor_type(z.shape, z.dtype.to_real()), vjp, jvp=jvp,
-        batch=batch_elementwise, doc="|z| of complex numbers.",
-    )  # fmt: skip
-
-
-@expose("absolute", inplace=True)
-def abs(input: Tensor) -> Tensor:
-    """The absolute value."""
-    if input.dtype.is_complex:
-        return bind(ABS_COMPLEX, input)  # type: ignore[no-any-return]
-    if input.dtype is dtypes.bool_:
-        return bind(CLONE, input)  # type: ignore[no-any-return]
-    return bind(abs_real, input)  # type: ignore[no-any-return]
-
-
-def _sign_eval(x: Any) -> Any:
-    """NaN has no sign either: 0."""
-    return x.copy() if x.dtype.kind == "b" else np.subtract((x > 0).astype(x.dtype), x < 0)
-
-
-sign = unary("sign", _sign_eval, ZERO_SLOPE, promote=meet, accepts=_real, takes_out=False,
-             doc="-1, 0 or 1.")  # fmt: skip
-
-
-def _sgn_eval(z: Any) -> Any:
-    if z.dtype.kind != "c":
-        return _sign_eval(z)
-    size = np.absolute(z)
-    return np.where(size == 0, 0, z / np.where(size == 0, 1, size)).astype(z.dtype)
-
-
-def _sgn_slope(t: Tensor, y: Tensor, z: Tensor) -> Tensor:
-    """For complex z, the part of t across z, divided by |z|."""
-    if not z.dtype.is_complex:
-        return zeros_where(t)
-    size = cast(abs(z), z.dtype)
-    across = t - y * cast(real(conj(y) * t), z.dtype)
-    return where(size == 0, 0, across / where(size == 0, 1, size))
-
-
-SGN = elementwise("sgn", _sgn_eval, (_sgn_slope,), holomorphic=False, takes_out=False,
-                  doc="z / |z|, and 0 at 0.")  # fmt: skip
-sgn = expose_op(SGN, ("sgn",), inplace=True, params=("input",))
-ABS_COMPLEX = _complex_abs_rules()
 
 
 # -- powers, exponentials, logarithms -----------------------------------------------------------
@@ -400,61 +315,6 @@ log10 = unary("log10", np.log10, lambda t, y, x: t / (x * math.log(10)),
               doc="The logarithm base 10.")  # fmt: skip
 log1p = unary("log1p", pieces.log1p, lambda t, y, x: t / (x + 1), doc="log(1 + x), exact near 0.")
 
-# -- trigonometric and hyperbolic ---------------------------------------------------------------
-
-sin = unary("sin", np.sin, lambda t, y, x: t * cos(x), doc="The sine.")
-cos: TensorFunction = unary("cos", np.cos, lambda t, y, x: -t * sin(x), doc="The cosine.")
-tan = unary("tan", np.tan, lambda t, y, x: t * (y * y + 1), doc="The tangent.")
-asin = unary("asin", np.arcsin, lambda t, y, x: t * rsqrt(1 - x * x), "arcsin",
-             doc="The inverse sine.")  # fmt: skip
-acos = unary("acos", np.arccos, lambda t, y, x: -t * rsqrt(1 - x * x), "arccos",
-             doc="The inverse cosine.")  # fmt: skip
-atan = unary("atan", np.arctan, lambda t, y, x: t / (x * x + 1), "arctan",
-             doc="The inverse tangent.")  # fmt: skip
-sinh = unary("sinh", np.sinh, lambda t, y, x: t * cosh(x), doc="The hyperbolic sine.")
-cosh: TensorFunction = unary(
-    "cosh", np.cosh, lambda t, y, x: t * sinh(x), doc="The hyperbolic cosine."
-)
-tanh = unary("tanh", np.tanh, lambda t, y, x: t * (1 - y * y), doc="The hyperbolic tangent.")
-asinh = unary("asinh", np.arcsinh, lambda t, y, x: t * rsqrt(x * x + 1), "arcsinh",
-              doc="The inverse hyperbolic sine.")  # fmt: skip
-
-
-def _acosh_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
-    """Of complex numbers the roots are taken apart, so that each is on the right branch."""
-    if x.dtype.is_complex:
-        return t * (rsqrt(x + 1) * rsqrt(x - 1))
-    return t * rsqrt(x * x - 1)
-
-
-acosh = unary("acosh", np.arccosh, _acosh_slope, "arccosh",
-              doc="The inverse hyperbolic cosine.")  # fmt: skip
-atanh = unary("atanh", np.arctanh, lambda t, y, x: t / (1 - x * x), "arctanh",
-              doc="The inverse hyperbolic tangent.")  # fmt: skip
-
-
-def _atan2_a(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    return t * (b / _nonzero_square_sum(a, b))
-
-
-def _atan2_b(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    return -t * (a / _nonzero_square_sum(a, b))
-
-
-def _nonzero_square_sum(a: Tensor, b: Tensor) -> Tensor:
-    total = a * a + b * b
-    return where(total == 0, 1, total)  # the slope at the origin is taken as 0
-
-
-atan2 = binary("atan2", np.arctan2, (_atan2_a, _atan2_b), "arctan2", promote=meet_as_float,
-               accepts=_real, doc="The angle of the point (b, a).")  # fmt: skip
-hypot = binary(
-    "hypot", np.hypot,
-    (lambda t, y, a, b: t * (a / where(y == 0, 1, y)),
-     lambda t, y, a, b: t * (b / where(y == 0, 1, y))),
-    promote=meet_as_float, accepts=_real, doc="sqrt(a*a + b*b) without overflow.",
-)  # fmt: skip
-
 
 def _sigmoid_eval(x: Any, **out: Any) -> Any:
     total = np.exp(np.negative(x))
@@ -465,36 +325,7 @@ def _sigmoid_eval(x: Any, **out: Any) -> Any:
 sigmoid = unary("sigmoid", _sigmoid_eval, lambda t, y, x: t * (y * (1 - y)),
                 doc="1 / (1 + exp(-x))")  # fmt: skip
 relu = unary("relu", lambda x, **out: np.maximum(x, 0, **out), lambda t, y, x: where(y <= 0, 0, t),
-             promote=meet, accepts=_real, doc="max(x, 0); slope 0 at 0.")  # fmt: skip
-
-# -- rounding -----------------------------------------------------------------------------------
-
-
-def _rounding(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda x, **out: function(x, **out) if x.dtype.kind in "fV" else np.positive(x, **out)
-
-
-floor = unary("floor", _rounding(np.floor), ZERO_SLOPE, promote=meet, accepts=_real,
-              doc="Rounded downwards.")  # fmt: skip
-ceil = unary("ceil", _rounding(np.ceil), ZERO_SLOPE, promote=meet, accepts=_real,
-             doc="Rounded upwards.")  # fmt: skip
-trunc = unary("trunc", _rounding(np.trunc), ZERO_SLOPE, "fix", promote=meet, accepts=_real,
-              doc="Rounded towards zero.")  # fmt: skip
-frac = unary("frac", lambda x, **out: np.subtract(x, np.trunc(x), **out), lambda t, y, x: t,
-             promote=meet, accepts=_real, doc="x - trunc(x)")  # fmt: skip
-ROUND = elementwise("round", _rounding(np.rint), ZERO_SLOPE, accepts=_real,
-                    doc="Rounded to the nearest integer, ties to the even one.")  # fmt: skip
-
-
-@expose(inplace=True)
-def round(input: Tensor, *, decimals: int = 0) -> Tensor:
-    """Rounded to ``decimals`` places, ties to even."""
-    if decimals == 0:
-        return bind(ROUND, input)  # type: ignore[no-any-return]
-    scale = 10.0 ** builtins.abs(decimals)
-    if decimals > 0:
-        return bind(ROUND, input * scale) / scale  # type: ignore[no-any-return]
-    return bind(ROUND, input / scale) * scale  # type: ignore[no-any-return]
+             promote=meet, accepts=not_complex, doc="max(x, 0); slope 0 at 0.")  # fmt: skip
 
 
 # -- choosing -----------------------------------------------------------------------------------
@@ -509,25 +340,25 @@ maximum = binary(
     "maximum", np.maximum,
     (lambda t, y, a, b: _half_where_equal(t, a, b, a < b),
      lambda t, y, a, b: _half_where_equal(t, a, b, a > b)),
-    accepts=_real, inplace=False, doc="The larger of two; NaN if either is.",
+    accepts=not_complex, inplace=False, doc="The larger of two; NaN if either is.",
 )  # fmt: skip
 minimum = binary(
     "minimum", np.minimum,
     (lambda t, y, a, b: _half_where_equal(t, a, b, a > b),
      lambda t, y, a, b: _half_where_equal(t, a, b, a < b)),
-    accepts=_real, inplace=False, doc="The smaller of two; NaN if either is.",
+    accepts=not_complex, inplace=False, doc="The smaller of two; NaN if either is.",
 )  # fmt: skip
 fmax = binary(
     "fmax", np.fmax,
     (lambda t, y, a, b: where((a >= b) | (b != b), t, 0),
      lambda t, y, a, b: where((a >= b) | (b != b), 0, t)),
-    accepts=_real, inplace=False, doc="The larger of two; NaN only if both are.",
+    accepts=not_complex, inplace=False, doc="The larger of two; NaN only if both are.",
 )  # fmt: skip
 fmin = binary(
     "fmin", np.fmin,
     (lambda t, y, a, b: where((a <= b) | (b != b), t, 0),
      lambda t, y, a, b: where((a <= b) | (b != b), 0, t)),
-    accepts=_real, inplace=False, doc="The smaller of two; NaN only if both are.",
+    accepts=not_complex, inplace=False, doc="The smaller of two; NaN only if both are.",
 )  # fmt: skip
 
 
@@ -550,12 +381,6 @@ def _where_transpose(g: Tensor, c: Tensor, a: Tensor, b: Tensor) -> Any:
     )
 
 
-def _batch_where(op: Op, args: Sequence[Any], dims: Sequence[Any], **attrs: Any) -> Any:
-    from evergrad.core.families import batch_elementwise
-
-    return batch_elementwise(op, args, dims, **attrs)
-
-
 def _where_meet(types: Sequence[Any]) -> tuple[dtype, ...]:
     condition = types[0].dtype if isinstance(types[0], TensorType) else dtypes.bool_
     common = result_dtype(types[1:])
@@ -563,7 +388,7 @@ def _where_meet(types: Sequence[Any]) -> tuple[dtype, ...]:
 
 
 WHERE = linear("where", lambda c, a, b: np.where(c, a, b), _where_type, _where_transpose,
-               batch=_batch_where, arguments=(1, 2), promote=_where_meet,
+               batch=batch_elementwise, arguments=(1, 2), promote=_where_meet,
                doc="a where the condition holds, else b.")  # fmt: skip
 WHERE.chooses = True
 
@@ -603,17 +428,17 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
 CLAMP_MIN = elementwise(
     "clamp_min", np.maximum,
     (lambda t, y, x, low: where(x >= low, t, 0), lambda t, y, x, low: where(x < low, t, 0)),
-    accepts=_real, doc="Held above a bound.",
+    accepts=not_complex, doc="Held above a bound.",
 )  # fmt: skip
 CLAMP_MAX = elementwise(
     "clamp_max", np.minimum,
     (lambda t, y, x, high: where(x <= high, t, 0), lambda t, y, x, high: where(x > high, t, 0)),
-    accepts=_real, doc="Held below a bound.",
+    accepts=not_complex, doc="Held below a bound.",
 )  # fmt: skip
 CLAMP = elementwise(
     "clamp", lambda x, low, high, **out: np.minimum(np.maximum(x, low), high, **out),
     (lambda t, y, x, low, high: where((x >= low) & (x <= high), t, 0), None, None),
-    accepts=_real, doc="Held between two numbers.",
+    accepts=not_complex, doc="Held between two numbers.",
 )  # fmt: skip
 clamp_min = expose_op(CLAMP_MIN, ("clamp_min",), inplace=True, params=("input", "min"))
 clamp_max = expose_op(CLAMP_MAX, ("clamp_max",), inplace=True, params=("input", "max"))
@@ -630,4 +455,3 @@ operator("__mod__", remainder, reflected="__rmod__", inplace="remainder_")
 operator("__pow__", pow, reflected="__rpow__", inplace="pow_")
 expose("__neg__", function=False)(neg)
 expose("__pos__", function=False)(positive)
-expose("__abs__", function=False)(abs)

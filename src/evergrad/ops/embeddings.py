@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core.bind import assign
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.writing import assign
 from evergrad.ops.creation import zeros
 from evergrad.ops.elementwise import where
 from evergrad.ops.indexing import embedding as _embedding

@@ -20,8 +20,9 @@ from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, TensorType, normalize_dim, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.creation import arange, check_place, chosen_dtype, deliver, full, ones
-from evergrad.ops.elementwise import conj, where
+from evergrad.ops.elementwise import where
 from evergrad.ops.joining import cat
+from evergrad.ops.magnitude import conj
 from evergrad.ops.movement import reshape, to_front
 from evergrad.ops.public import expose
 from evergrad.ops.slices import PAD_SLICE, SLICE

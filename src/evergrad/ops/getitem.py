@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import assign, bind, cast, write_in_place
+from evergrad.core.bind import bind, cast
 from evergrad.core.shapes import Shape
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.core.trace import Var
+from evergrad.core.writing import assign, write_in_place
 from evergrad.ops.creation import FULL
 from evergrad.ops.elementwise import WHERE
 from evergrad.ops.index_arguments import number_as

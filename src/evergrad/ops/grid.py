@@ -16,12 +16,13 @@ from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.activations import hardtanh
 from evergrad.ops.contract import matmul
-from evergrad.ops.elementwise import abs as absolute
-from evergrad.ops.elementwise import floor, where
-from evergrad.ops.elementwise import round as to_nearest
+from evergrad.ops.elementwise import where
 from evergrad.ops.handles import detach
+from evergrad.ops.magnitude import abs as absolute
 from evergrad.ops.movement import expand, reshape, transpose, unsqueeze
 from evergrad.ops.resample import cubic_weights
+from evergrad.ops.rounding import floor
+from evergrad.ops.rounding import round as to_nearest
 from evergrad.ops.slices import select
 
 

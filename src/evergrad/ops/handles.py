@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core.bind import assign, bind
+from evergrad.core.bind import bind
 from evergrad.core.formats import strided
 from evergrad.core.node import Leaf
 from evergrad.core.op import NONDIFFERENTIABLE, Op
@@ -20,6 +20,7 @@ from evergrad.core.state import STATE, using
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Array, Tensor, View, current_node, detached, on_storage
 from evergrad.core.trace import Var
+from evergrad.core.writing import assign
 from evergrad.errors import TraceError
 from evergrad.ops.public import expose
 

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import bind, cast, write_in_place
+from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import dtype
 from evergrad.core.op import Op
 from evergrad.core.tensor import Tensor
+from evergrad.core.writing import write_in_place
 from evergrad.ops.movement import reshape
 from evergrad.ops.public import expose
 

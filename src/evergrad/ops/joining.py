@@ -1,4 +1,4 @@
-"""Several tensors as one, or brought to one shape: one after the other, stacks, grids, blocks on a diagonal."""
+"""Several tensors as one: end to end, stacks, grids, blocks on a diagonal; or of one shape."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import numpy as np
 
 from evergrad.core import shapes
 from evergrad.core.bind import bind, cast
-from evergrad.core.families import result_dtype
-from evergrad.core.shapes import Size
+from evergrad.core.families import linear, result_dtype
+from evergrad.core.op import Op
+from evergrad.core.shapes import Size, TensorType, normalize_dim
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.errors import ShapeError
 from evergrad.ops.movement import Dims, expand, reshape, shaped, to_front, unsqueeze
 from evergrad.ops.public import expose
 from evergrad.ops.slices import PAD_SLICE, slice_dim
@@ -36,7 +38,7 @@ def _given(tensors: tuple[Any, ...]) -> tuple[Tensor, ...]:
     return tensors
 
 
-# -- one after the other ---------------------------------------------------------------------------
+# -- one after the other ------------------------------------------------------------------------
 
 
 def _cat_type(*xs: TensorType, dim: int) -> TensorType:

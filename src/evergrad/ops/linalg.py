@@ -21,8 +21,7 @@ from evergrad.ops import linalg_kernels as kernels
 from evergrad.ops import linalg_spectra, spread
 from evergrad.ops.contract import matmul
 from evergrad.ops.creation import eye, ones_like, zeros, zeros_like
-from evergrad.ops.elementwise import abs as absolute
-from evergrad.ops.elementwise import conj, reciprocal, where
+from evergrad.ops.elementwise import reciprocal, where
 from evergrad.ops.extrema import amax, amin
 from evergrad.ops.joining import cat, stack
 from evergrad.ops.linalg_base import (
@@ -36,6 +35,8 @@ from evergrad.ops.linalg_base import (
     diagonal_of,
 )
 from evergrad.ops.linalg_solve import FACTOR_INFO, INV, batch_stack, inv
+from evergrad.ops.magnitude import abs as absolute
+from evergrad.ops.magnitude import conj
 from evergrad.ops.movement import clone, expand, movedim, squeeze, unsqueeze
 from evergrad.ops.products import cross_product
 from evergrad.ops.public import expose

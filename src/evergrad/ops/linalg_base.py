@@ -15,7 +15,7 @@ from evergrad.core.bind import bind
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
 from evergrad.errors import LinAlgError
-from evergrad.ops.elementwise import conj
+from evergrad.ops.magnitude import conj
 from evergrad.ops.movement import transpose
 from evergrad.ops.slices import narrow
 from evergrad.ops.strided import DIAGONAL

@@ -20,9 +20,10 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops.complex_parts import imag, real
 from evergrad.ops.contract import matmul
 from evergrad.ops.creation import zeros_like
-from evergrad.ops.elementwise import conj, log, where
+from evergrad.ops.elementwise import log, where
 from evergrad.ops.linalg_base import LINALG, adjoint, check_square
 from evergrad.ops.linalg_solve import INV, batch_stack
+from evergrad.ops.magnitude import conj
 from evergrad.ops.movement import reshape, transpose
 from evergrad.ops.public import expose
 from evergrad.ops.reduce import sum as total

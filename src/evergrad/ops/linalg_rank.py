@@ -21,7 +21,6 @@ from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.contract import matmul
 from evergrad.ops.creation import zeros
-from evergrad.ops.elementwise import abs as absolute
 from evergrad.ops.elementwise import maximum, square, where
 from evergrad.ops.linalg_base import (
     LINALG,
@@ -32,6 +31,7 @@ from evergrad.ops.linalg_base import (
     not_converged,
 )
 from evergrad.ops.linalg_spectra import eigvalsh, svdvals
+from evergrad.ops.magnitude import abs as absolute
 from evergrad.ops.movement import reshape, sum_to_type, to_front, unsqueeze
 from evergrad.ops.public import expose
 from evergrad.ops.reduce import sum as total

@@ -23,7 +23,7 @@ from evergrad.ops.complex_parts import real
 from evergrad.ops.contract import matmul
 from evergrad.ops.creation import eye, zeros
 from evergrad.ops.diagonals import diag_embed
-from evergrad.ops.elementwise import conj, where
+from evergrad.ops.elementwise import where
 from evergrad.ops.joining import cat
 from evergrad.ops.linalg_base import (
     LINALG,
@@ -36,6 +36,7 @@ from evergrad.ops.linalg_base import (
 )
 from evergrad.ops.linalg_factor import pulled_from_complement
 from evergrad.ops.linalg_solve import SOLVE, batch_stack
+from evergrad.ops.magnitude import conj
 from evergrad.ops.movement import unsqueeze
 from evergrad.ops.public import expose
 from evergrad.ops.slices import narrow

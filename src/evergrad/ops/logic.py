@@ -13,15 +13,11 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import dtype
-from evergrad.core.families import elementwise, meet, opaque
+from evergrad.core.families import elementwise, meet, not_complex, opaque
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor, detached
 from evergrad.ops.public import NUMBERS, expose, expose_op, operator
-
-
-def _real(d: dtype) -> bool:
-    return not d.is_complex
 
 
 def _integral(d: dtype) -> bool:
@@ -73,12 +69,13 @@ def _comparing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 eq = relation("eq", _comparing(np.equal), upcast=False, doc="a == b")
 ne = relation("ne", _comparing(np.not_equal), "not_equal", upcast=False, doc="a != b")
-lt = relation("lt", _comparing(np.less), "less", upcast=False, accepts=_real, doc="a < b")
-le = relation("le", _comparing(np.less_equal), "less_equal", upcast=False, accepts=_real,
+lt = relation("lt", _comparing(np.less), "less", upcast=False, accepts=not_complex, doc="a < b")
+le = relation("le", _comparing(np.less_equal), "less_equal", upcast=False, accepts=not_complex,
               doc="a <= b")  # fmt: skip
-gt = relation("gt", _comparing(np.greater), "greater", upcast=False, accepts=_real, doc="a > b")
-ge = relation("ge", _comparing(np.greater_equal), "greater_equal", upcast=False, accepts=_real,
-              doc="a >= b")  # fmt: skip
+gt = relation("gt", _comparing(np.greater), "greater", upcast=False, accepts=not_complex,
+              doc="a > b")  # fmt: skip
+ge = relation("ge", _comparing(np.greater_equal), "greater_equal", upcast=False,
+              accepts=not_complex, doc="a >= b")  # fmt: skip
 
 operator("__eq__", eq)
 operator("__ne__", ne)
@@ -136,11 +133,11 @@ def _invert(self: Tensor) -> Tensor:
 isnan = question("isnan", np.isnan, doc="Not a number.")
 isinf = question("isinf", np.isinf, doc="Infinite; complex numbers in either part.")
 isfinite = question("isfinite", np.isfinite, doc="Neither infinite nor NaN.")
-isposinf = question("isposinf", lambda x, **out: np.equal(x, np.inf, **out), accepts=_real,
+isposinf = question("isposinf", lambda x, **out: np.equal(x, np.inf, **out), accepts=not_complex,
                     doc="Equal to inf.")  # fmt: skip
-isneginf = question("isneginf", lambda x, **out: np.equal(x, -np.inf, **out), accepts=_real,
+isneginf = question("isneginf", lambda x, **out: np.equal(x, -np.inf, **out), accepts=not_complex,
                     doc="Equal to -inf.")  # fmt: skip
-signbit = question("signbit", np.signbit, accepts=_real, doc="Negative, or -0.0.")
+signbit = question("signbit", np.signbit, accepts=not_complex, doc="Negative, or -0.0.")
 
 
 @expose(out=False)

@@ -23,9 +23,9 @@ from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.activations import logsigmoid, require_floating
 from evergrad.ops.arithmetic import logaddexp, xlogy
 from evergrad.ops.distance import pairwise_distance
-from evergrad.ops.elementwise import abs as absolute
 from evergrad.ops.elementwise import clamp, exp, log, minimum, sqrt, square, where
 from evergrad.ops.handles import detach
+from evergrad.ops.magnitude import abs as absolute
 from evergrad.ops.movement import expand, unsqueeze
 from evergrad.ops.reduce import mean
 from evergrad.ops.reduce import sum as total

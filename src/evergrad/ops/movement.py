@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core.bind import bind, viewable
+from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import linear
 from evergrad.core.op import Op
@@ -25,6 +25,7 @@ from evergrad.core.shapes import (
     tensor_type,
 )
 from evergrad.core.tensor import Tensor, detached
+from evergrad.core.views import viewable
 from evergrad.errors import ShapeError
 from evergrad.ops.public import expose
 
@@ -235,7 +236,7 @@ def _all_reversed(self: Tensor) -> Tensor:
 
 
 def _adjoint(self: Tensor) -> Tensor:
-    from evergrad.ops.elementwise import conj
+    from evergrad.ops.magnitude import conj
 
     return conj(_matrix_transpose(self) if self.ndim else self)
 

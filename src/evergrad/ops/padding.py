@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core.bind import Steps, bind
+from evergrad.core.bind import bind
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.views import Steps
 from evergrad.ops.creation import full
 from evergrad.ops.index_arguments import number_as
 from evergrad.ops.index_rows import INDEX

@@ -16,8 +16,9 @@ from evergrad.core.bind import bind
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import ShapeError
-from evergrad.ops.elementwise import abs as absolute
-from evergrad.ops.elementwise import div, relu, sign
+from evergrad.ops.elementwise import div, relu
+from evergrad.ops.magnitude import abs as absolute
+from evergrad.ops.magnitude import sign
 from evergrad.ops.movement import reshape
 from evergrad.ops.public import expose
 from evergrad.ops.sliding import Windows, per_dim

@@ -13,8 +13,8 @@ from evergrad.core.shapes import Shape, normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.contract import check_addend, matmul
-from evergrad.ops.elementwise import conj
 from evergrad.ops.joining import stack
+from evergrad.ops.magnitude import conj
 from evergrad.ops.movement import expand, permute, reshape
 from evergrad.ops.public import expose
 from evergrad.ops.slices import select

@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import bind, cast, write_in_place, write_result
+from evergrad.core.bind import bind, cast
 from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.writing import write_in_place, write_result
 
 TensorFunction = Callable[..., Tensor]
 F = TypeVar("F", bound=Callable[..., Any])

@@ -20,13 +20,14 @@ from evergrad.core.shapes import Shape, TensorType, normalize_dim, reduced_shape
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
 from evergrad.ops.arithmetic import lerp
-from evergrad.ops.elementwise import ceil, floor, round, where
+from evergrad.ops.elementwise import where
 from evergrad.ops.extrema import shared_by_ties
 from evergrad.ops.lanes import chosen, place_row
 from evergrad.ops.movement import expand, movedim, reshape
 from evergrad.ops.public import expose
 from evergrad.ops.reduce import batch_fold, folded
 from evergrad.ops.reduce import sum as total
+from evergrad.ops.rounding import ceil, floor, round
 from evergrad.ops.slices import slice_dim
 from evergrad.ops.sort import sort, stable_order
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.bind import assign, bind, check_writable
+from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
 from evergrad.core.op import Op
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
+from evergrad.core.writing import assign, check_writable
 from evergrad.ops.movement import expand, permute
 from evergrad.ops.public import expose
 from evergrad.ops.random import (

@@ -19,9 +19,10 @@ from evergrad.core.families import linear, opaque
 from evergrad.core.op import Op
 from evergrad.core.shapes import TensorType, normalize_dim
 from evergrad.core.tensor import Tensor
-from evergrad.ops.elementwise import conj, exp, where
+from evergrad.ops.elementwise import exp, where
 from evergrad.ops.joining import cat
 from evergrad.ops.lanes import as_lanes, batch_along, gathered, place_row, with_extent
+from evergrad.ops.magnitude import conj
 from evergrad.ops.movement import expand, reshape, to_front
 from evergrad.ops.public import expose
 from evergrad.ops.reduce import sum as total

@@ -15,11 +15,7 @@ import numpy as np
 from evergrad.core.bind import bind
 from evergrad.core.families import linear
 from evergrad.core.op import Op
-from evergrad.core.shapes import (
-    Shape,
-    TensorType,
-    normalize_dim,
-)
+from evergrad.core.shapes import Shape, TensorType, normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.ops.movement import Dims, shaped, to_front
 from evergrad.ops.public import expose

@@ -13,9 +13,9 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
+from evergrad.core.exact import fma64
 from evergrad.core.families import opaque
 from evergrad.core.op import NONDIFFERENTIABLE
-from evergrad.core.random import fma64
 from evergrad.core.shapes import tensor_type
 from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.creation import as_number, check_place, chosen_dtype, deliver

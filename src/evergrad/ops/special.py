@@ -16,31 +16,29 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.bind import bind
-from evergrad.core.dtypes import dtype
-from evergrad.core.families import elementwise, meet_as_float
+from evergrad.core.families import elementwise, meet_as_float, not_complex
 from evergrad.core.op import Op
 from evergrad.core.tensor import Tensor
 from evergrad.ops import special_eval
-from evergrad.ops.elementwise import clamp, cos, exp, log, log1p, sign, unary, where
+from evergrad.ops.elementwise import clamp, exp, log, log1p, unary, where
+from evergrad.ops.magnitude import sign
 from evergrad.ops.public import expose, expose_op
+from evergrad.ops.trigonometry import cos
 
 SPECIAL: dict[str, Callable[..., Any]] = {}
 
 _TWO_OVER_SQRT_PI = 2 / math.sqrt(math.pi)
 
 
-def _real(d: dtype) -> bool:
-    return not d.is_complex
-
-
 def _row(name: str, function: Callable[..., Any], d: Any, doc: str) -> Op:
-    return elementwise(name, function, d, promote=meet_as_float, accepts=_real, takes_out=False,
-                       doc=doc)  # fmt: skip
+    return elementwise(
+        name, function, d, promote=meet_as_float, accepts=not_complex, takes_out=False, doc=doc
+    )
 
 
 def _common(name: str, function: Callable[..., Any], d: Any, doc: str) -> Any:
     """A row of one argument, public as function, method and in-place method."""
-    return unary(name, function, d, accepts=_real, takes_out=False, doc=doc)
+    return unary(name, function, d, accepts=not_complex, takes_out=False, doc=doc)
 
 
 def _special(name: str, function: Callable[..., Any], d: Any, doc: str) -> Any:

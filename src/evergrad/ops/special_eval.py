@@ -145,13 +145,16 @@ def _erfinv(x: Array) -> Any:
 
 def _erfinv_single(x: Array) -> Any:
     """For float32: a closed form that is right to three digits, then one step of third order."""
-    wide = x.astype(np.float64)
-    log = np.log((1 - wide) * (1 + wide))
+    size = np.abs(x.astype(np.float64))
+    log = np.log((1 - size) * (1 + size))
     half = 2 / (math.pi * 0.147) + log / 2
-    y = np.copysign(np.sqrt(np.sqrt(half * half - log / 0.147) - half), wide)
-    step = (_erf(y) - wide) * (_SQRT_PI / 2) * np.exp(y * y)
+    y = np.sqrt(np.sqrt(half * half - log / 0.147) - half)
+    fall = np.exp(-y * y)
+    step = (1 - fall * _erfcx_positive(y) - size) * (_SQRT_PI / 2) / fall
     y = y - step / (1 + y * step)
-    return np.where(np.abs(wide) == 1, np.copysign(np.inf, wide), y)
+    near = size * (_SQRT_PI / 2) * (1 + (math.pi / 12) * size * size)
+    y = np.where(size < 1e-3, near, np.where(size == 1, np.inf, y))
+    return np.copysign(y, x)
 
 
 def _ndtr(x: Array) -> Any:

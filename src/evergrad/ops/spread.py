@@ -19,10 +19,11 @@ from evergrad.core.families import opaque, reduction
 from evergrad.core.op import ArgType, Op
 from evergrad.core.shapes import Shape, TensorType, normalize_dims, reduced_shape
 from evergrad.core.tensor import Tensor
-from evergrad.ops.complex_parts import imag, view_as_real
-from evergrad.ops.elementwise import abs as absolute
+from evergrad.ops.complex_parts import imag, real, view_as_real
 from evergrad.ops.elementwise import pow as power
-from evergrad.ops.elementwise import real, sign, sqrt, where
+from evergrad.ops.elementwise import sqrt, where
+from evergrad.ops.magnitude import abs as absolute
+from evergrad.ops.magnitude import sign
 from evergrad.ops.movement import reshape
 from evergrad.ops.public import expose
 from evergrad.ops.reduce import batch_fold, count_of, folded, mean, unfolded

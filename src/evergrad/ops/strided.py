@@ -11,12 +11,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.families import linear
 from evergrad.core.op import Op
-from evergrad.core.shapes import (
-    Shape,
-    TensorType,
-    as_shape,
-    normalize_dim,
-)
+from evergrad.core.shapes import Shape, TensorType, as_shape, normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.ops.movement import Dims, expand, reshape, shaped, to_front
 from evergrad.ops.public import expose

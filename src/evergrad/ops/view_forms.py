@@ -3,19 +3,27 @@ functions.
 
 ``x.squeeze_()`` points the handle ``x`` at another view of its storage. The handle it was before
 lives on as the base whose history it follows.
+
+The row ``update`` is the functional form of a write through a view: the base with the viewed part
+replaced, which is also how gradients pass through in-place writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from evergrad.core.bind import Steps, bind, cast
+import numpy as np
+
+from evergrad.core.bind import bind, cast
+from evergrad.core.families import linear
 from evergrad.core.node import Leaf
 from evergrad.core.op import Op
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, View, current_node, on_storage
+from evergrad.core.views import Steps
 from evergrad.errors import ShapeError
 from evergrad.ops.movement import Dims, expand, reshape, squeeze, t, to_front, transpose, unsqueeze
 from evergrad.ops.public import expose

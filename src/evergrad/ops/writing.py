@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core.bind import assign, cast
+from evergrad.core.bind import cast
 from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.writing import assign
 from evergrad.errors import ShapeError
 from evergrad.ops.creation import constant
 from evergrad.ops.movement import expand

@@ -143,7 +143,7 @@ class LBFGS(Optimizer):
         found = found * state["H_diag"]
         for change, step, scale, weight in zip(changes, steps, ro, weights, strict=False):
             found = found + step * (weight - change.dot(found) * scale)
-        return found
+        return found  # type: ignore[no-any-return]
 
     def _remember(self, change: Tensor, state: Any, history_size: int) -> None:
         """Keep a step and what it did to the gradient, if the curvature along it is positive."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from evergrad.core.fused import FusedUpdate
 from evergrad.core.node import RemovableHandle
-from evergrad.core.state import using
+from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
 from evergrad.memory.ledger import OPTIMIZER
 
@@ -347,7 +347,7 @@ def step_counter(value: float = 0.0) -> Tensor:
 
     made = scalar_tensor(value, dtype=float32)
     made._storage.tag(OPTIMIZER)
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def count_step(state: dict[str, Any]) -> Any:
@@ -356,8 +356,6 @@ def count_step(state: dict[str, Any]) -> Any:
     if isinstance(step, Tensor):
         with using(grad=False):
             step += 1
-        from evergrad.core.state import STATE
-
         return step.item() if STATE.get().trace is None else step
     state["step"] = step + 1
     return state["step"]
@@ -370,7 +368,7 @@ def check_not_negative(**values: Any) -> None:
             raise ValueError(f"Invalid {name.replace('_', ' ')} value: {value}")
 
 
-def check_betas(betas: tuple[float, float]) -> None:
+def check_betas(betas: tuple[Any, Any]) -> None:
     for i, beta in enumerate(betas):
         if not isinstance(beta, Tensor) and not 0.0 <= beta < 1.0:
             raise ValueError(f"Invalid beta parameter at index {i}: {beta}")

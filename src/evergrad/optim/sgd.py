@@ -15,7 +15,7 @@ from evergrad.optim.optimizer import (
 
 def _plain(p: Tensor, g: Tensor, lr: Any, weight_decay: Any, *, maximize: bool) -> Tensor:
     g = (-g if maximize else g) + p * weight_decay
-    return p - g * lr
+    return p - g * lr  # type: ignore[no-any-return]
 
 
 def _momentum(

@@ -14,8 +14,8 @@ from evergrad.core.tensor import Tensor
 from evergrad.nn.module import Module
 from evergrad.nn.norm import _BatchNorm
 from evergrad.ops.creation import scalar_tensor
-from evergrad.optim.lr_scheduler import LRScheduler, for_each_group
 from evergrad.optim.optimizer import Optimizer
+from evergrad.optim.schedule import LRScheduler, for_each_group
 
 Average = Callable[[Tensor, Tensor, Any], Tensor]
 AverageOfMany = Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]
@@ -44,7 +44,7 @@ def get_swa_avg_fn() -> Average:
 
     def average(held: Tensor, current: Tensor, count: Any) -> Tensor:
         with using(grad=False):
-            return held + (current - held) / (count + 1)
+            return held + (current - held) / (count + 1)  # type: ignore[no-any-return]
 
     return average
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import interpret
 from evergrad.core.generators import manual_seed
+from evergrad.core.interpret import interpret
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor, from_array

@@ -1,6 +1,6 @@
-"""Helpers around modules: clipping, flat vectors, sequences."""
+"""Helpers around modules: clipping, flat vectors, sequences, parametrizations."""
 
-from evergrad.nn.utils import rnn
+from evergrad.nn.utils import parametrizations, parametrize, rnn
 from evergrad.nn.utils.clip import (
     clip_grad_norm,
     clip_grad_norm_,
@@ -8,15 +8,33 @@ from evergrad.nn.utils.clip import (
     clip_grads_with_norm_,
     get_total_norm,
 )
+from evergrad.nn.utils.fusion import (
+    fuse_conv_bn_eval,
+    fuse_conv_bn_weights,
+    fuse_linear_bn_eval,
+    fuse_linear_bn_weights,
+)
+from evergrad.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm
 from evergrad.nn.utils.vector import parameters_to_vector, vector_to_parameters
+from evergrad.nn.utils.weight_norm import remove_weight_norm, weight_norm
 
 __all__ = [
     "clip_grad_norm",
     "clip_grad_norm_",
     "clip_grad_value_",
     "clip_grads_with_norm_",
+    "fuse_conv_bn_eval",
+    "fuse_conv_bn_weights",
+    "fuse_linear_bn_eval",
+    "fuse_linear_bn_weights",
     "get_total_norm",
     "parameters_to_vector",
+    "parametrizations",
+    "parametrize",
+    "remove_spectral_norm",
+    "remove_weight_norm",
     "rnn",
+    "spectral_norm",
     "vector_to_parameters",
+    "weight_norm",
 ]

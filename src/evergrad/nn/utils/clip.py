@@ -27,7 +27,7 @@ def get_total_norm(
 
     parts = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     if not parts:
-        return scalar_tensor(0.0)  # type: ignore[no-any-return]
+        return scalar_tensor(0.0)
     with using(grad=False):
         norms = [vector_norm(t.detach(), norm_type) for t in parts]
         total: Tensor = vector_norm(stack(norms), norm_type)

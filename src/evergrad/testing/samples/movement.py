@@ -1,4 +1,4 @@
-"""Samples of the rows of :mod:`evergrad.ops.movement`: views, their transposes, and ``cat``."""
+"""Samples of the rows that move elements: views, their transposes, and ``cat``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core.bind import Steps, bind
+from evergrad.core.bind import bind
+from evergrad.core.views import Steps
 from evergrad.ops.slices import PAD_SLICE, SLICE
 from evergrad.ops.strided import DIAGONAL, DIAGONAL_SCATTER, FOLD
 from evergrad.ops.view_forms import UPDATE

@@ -1,0 +1,91 @@
+"""Tensors as values of a running trace, and the block in which ops write equations.
+
+:mod:`evergrad.core.trace` owns the equations; here is what handles have to do with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from evergrad.core.op import Op
+from evergrad.core.shapes import TensorType
+from evergrad.core.site import user_site
+from evergrad.core.state import STATE, using
+from evergrad.core.tensor import Tensor, fresh
+from evergrad.core.trace import Graph, Trace, Var, leaked
+
+
+def owner_of(innermost: Trace, op: Op | None, args: tuple[Any, ...]) -> Trace | None:
+    """The innermost trace that knows one of the arguments; ``None`` if all are arrays."""
+    found: Trace | None = None
+    tensors = False
+    for arg in args:
+        if isinstance(arg, Tensor):
+            tensors = True
+            held = arg._storage.value
+            if isinstance(held, Var) and (found is None or held.trace.depth > found.depth):
+                found = held.trace
+    if op is not None and (op.random or not tensors):
+        return innermost  # what is made inside a trace belongs to it
+    if found is not None and not found.encloses(innermost):
+        raise leaked()
+    return found
+
+
+def trace_value(trace: Trace, tensor: Tensor) -> Var:
+    """A tensor as a value of this trace: its own, replayed if written since, or captured."""
+    storage = tensor._storage
+    held = storage.value
+    if not (isinstance(held, Var) and held.trace is trace):
+        return trace.capture(tensor)
+    view = tensor._view
+    if view is None:
+        return held
+    value = tensor._value
+    if isinstance(value, Var) and value.trace is trace and view.traced == storage.version:
+        return value
+    for op, attrs in view.chain:
+        types = (held.type,)
+        key = (types, tuple(attrs.items())) if attrs else types
+        rule = op.rules.get(key) or op.resolve(key, types, attrs)
+        (held,) = trace.emit(rule, (held,), user_site(3), op.eval(held.layout, **attrs))
+    if isinstance(value, Var):  # a tensor of the outside keeps its array
+        tensor._value = held
+        view.traced = storage.version
+    return held
+
+
+def in_trace(tensor: Tensor) -> Tensor:
+    """A tensor of the outside as one of the running trace, so that what is done to the handle (such
+    as asking for its gradient) stays inside; itself where there is no trace."""
+    trace = STATE.get().trace
+    if trace is None or isinstance(tensor._storage.value, Var):
+        return tensor
+    return fresh(trace.capture(tensor), tensor._type)
+
+
+class Tracer:
+    """The hands of :func:`tracing`: makes the inputs, and the graph at the end."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+    def input(self, type: TensorType) -> Tensor:
+        return fresh(self.trace.add_input(type), type)
+
+    def finish(self, outputs: Sequence[Tensor | None]) -> Graph:
+        values = [trace_value(self.trace, o) if isinstance(o, Tensor) else o for o in outputs]
+        return self.trace.finish(values)
+
+
+@contextmanager
+def tracing(grad: bool = False) -> Iterator[Tracer]:
+    """Inside, ops on the tracer's inputs write equations."""
+    trace = Trace(STATE.get().trace)
+    with using(trace=trace, grad=grad, muted=False, saved_hooks=None):
+        try:
+            yield Tracer(trace)
+        finally:
+            trace.abandon()

@@ -1,0 +1,98 @@
+"""What all schedules of the learning rate share.
+
+As in PyTorch a schedule computes the next rate from the present one where it can, so that several
+may act on the same optimizer one after the other.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+from evergrad.core.tensor import Tensor
+from evergrad.optim.optimizer import Optimizer
+
+EPOCH_DEPRECATION_WARNING = (
+    "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where "
+    "possible. Please use `scheduler.step()` to step the scheduler."
+)
+
+
+def write_rate(group: dict[str, Any], rate: Any) -> None:
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
+
+
+def for_each_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
+    count = len(optimizer.param_groups)
+    if not isinstance(value, (list, tuple)):
+        return [value] * count
+    if len(value) != count:
+        raise ValueError(f"expected {count} values for {name}, got {len(value)}")
+    return list(value)
+
+
+class LRScheduler:
+    """Base of all schedules: counts steps and writes what :meth:`get_lr` gives."""
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        self.optimizer = optimizer
+        if last_epoch == -1:
+            for group in optimizer.param_groups:
+                rate = group["lr"]
+                # An earlier schedule on the same optimizer has noted it already.
+                group.setdefault("initial_lr", rate.clone() if isinstance(rate, Tensor) else rate)
+        else:
+            for i, group in enumerate(optimizer.param_groups):
+                if "initial_lr" not in group:
+                    raise KeyError(
+                        "param 'initial_lr' is not specified in "
+                        f"param_groups[{i}] when resuming an optimizer"
+                    )
+        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        self.last_epoch = last_epoch
+        self._step_count = 0
+        self._is_initial = True
+        self.step()
+        self._is_initial = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the optimizer."""
+        return {key: value for key, value in self.__dict__.items() if key != "optimizer"}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.__dict__.update(state_dict)
+
+    def get_last_lr(self) -> list[Any]:
+        """The rates written by the last step."""
+        return self._last_lr
+
+    def get_lr(self) -> list[Any]:
+        """The rates for ``last_epoch``, one for each parameter group."""
+        raise NotImplementedError
+
+    def _present(self) -> list[Any]:
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def step(self, epoch: int | None = None) -> None:
+        """Advance by one, and write the rates."""
+        self._step_count += 1
+        if epoch is None:
+            self.last_epoch += 1
+            rates = self.get_lr()
+        else:
+            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
+            self.last_epoch = epoch
+            closed = getattr(self, "_get_closed_form_lr", None)
+            rates = self.get_lr() if closed is None else closed()
+        self._write(rates)
+
+    def _write(self, rates: Iterable[Any]) -> None:
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            write_rate(group, rate)
+        self._last_lr: list[Any] = self._present()
