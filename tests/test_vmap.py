@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import evergrad as eg
+from evergrad.errors import GradientError
 from twins import agree, assert_same, fixed, plain, refuse
 
 
@@ -160,3 +161,30 @@ def test_randomness_inside_transforms(torch: ModuleType) -> None:
     assert len({tuple(row) for row in grads.tolist()}) == 3
     grads = eg.vmap(eg.func.grad(noisy), randomness="same")(x)
     assert len({tuple(row) for row in grads.tolist()}) == 1
+
+
+def test_history_lost_under_no_grad_is_an_error() -> None:
+    """The graph of a batched function cannot keep the history of a value that was overwritten."""
+
+    def overwrites(x: Any) -> Any:
+        y = x * 2
+        with eg.no_grad():
+            y.mul_(5)
+        return y * x
+
+    def fills_a_buffer(x: Any) -> Any:
+        scale = eg.zeros(3, dtype=eg.float64)
+        with eg.no_grad():
+            scale.add_(x).mul_(2)
+        return scale * x
+
+    rows = fixed(eg, [[1.0, 2.0, 3.0]])
+    assert eg.vmap(overwrites)(rows).tolist() == [[10.0, 40.0, 90.0]]
+    with pytest.raises(GradientError, match="under no_grad") as error:
+        eg.vmap(overwrites)(rows.clone().requires_grad_())
+    assert "y.mul_(5)" in str(error.value)
+    x = rows.clone().requires_grad_()
+    eg.vmap(fills_a_buffer)(x).sum().backward()
+    assert x.grad.tolist() == [[2.0, 4.0, 6.0]]
+    grads = eg.vmap(eg.func.grad(lambda x: overwrites(x).sum()))(rows)
+    assert grads.tolist() == [[12.0, 24.0, 36.0]]

@@ -23,6 +23,7 @@ from twins import agree, refuse
         ("zeros_", ()),
         ("trunc_normal_", ()),
         ("trunc_normal_", (0.5, 2.0, -1.0, 1.5)),
+        ("trunc_normal_", (0.0, 1.0, 1.5, 3.0)),
         ("xavier_uniform_", (1.5,)),
         ("xavier_normal_", ()),
         ("kaiming_uniform_", (0.1, "fan_out")),

@@ -84,6 +84,30 @@ def test_parameters_of_16_bits(name: str, kind: str, tolerance: float, torch: Mo
     assert_parameters_equal(*results, tolerance)
 
 
+@every_case
+def test_complex_parameters(name: str, options: dict[str, Any], torch: ModuleType) -> None:
+    results = []
+    for ns in (evergrad, torch):
+        parts = parameters(ns, "float64", ((3, 4, 2), (5, 2)))
+        params = [ns.nn.Parameter(ns.view_as_complex(p.detach())) for p in parts]
+        optimizer = getattr(ns.optim, name)(params, **options)
+        gradients = Gradients(ns)
+        try:
+            for _ in range(10):
+                gradients.set_on(parts)
+                for p, part in zip(params, parts, strict=True):
+                    p.grad = ns.view_as_complex(part.grad)
+                optimizer.step()
+        except RuntimeError as error:
+            results.append(str(error))
+            continue
+        results.append([ns.view_as_real(p.detach()) for p in params])
+    if isinstance(results[1], str):
+        assert results[0] == results[1]
+    else:
+        assert_parameters_equal(results[0], results[1], 1e-9)
+
+
 @every_optimizer
 def test_parameters_that_are_not_contiguous(name: str, torch: ModuleType) -> None:
     results = []

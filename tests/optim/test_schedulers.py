@@ -331,3 +331,23 @@ def test_several_schedules_on_one_optimizer(torch: ModuleType) -> None:
 def test_a_schedule_does_not_keep_its_optimizer_in_the_state() -> None:
     schedule = evergrad.optim.lr_scheduler.StepLR(optimizer_of(evergrad), 2)
     assert "optimizer" not in schedule.state_dict()
+
+
+def test_the_optimizer_steps_first(torch: ModuleType) -> None:
+    def program(ns: Any) -> Any:
+        counts = []
+        for first in (True, False):
+            optimizer = optimizer_of(ns)
+            schedule = ns.optim.lr_scheduler.StepLR(optimizer, 2)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                if first:
+                    optimizer.step()
+                schedule.step()
+                schedule.step()
+            counts.append([str(w.message).partition(".")[0] for w in caught])
+        return counts
+
+    theirs, ours = program(torch), program(evergrad)
+    assert ours == theirs
+    assert ours[0] == [] and len(ours[1]) == 1

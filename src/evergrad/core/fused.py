@@ -111,7 +111,8 @@ def _last_uses(graph: Graph) -> dict[Var, int]:
 class FusedUpdate:
     """``formula(*tensors, *numbers)`` gives new values for the first ``writes`` tensors.
 
-    The tensors have one shape and element type. The numbers may differ from call to call.
+    The tensors have one shape and element type; complex ones are updated as pairs of real numbers.
+    The numbers may differ from call to call.
     """
 
     def __init__(self, formula: Callable[..., Any], writes: int, **options: Any) -> None:
@@ -123,6 +124,8 @@ class FusedUpdate:
     def __call__(self, tensors: Sequence[Tensor], *numbers: float) -> None:
         """Update the tensors in place."""
         with using(grad=False):
+            if tensors[0].is_complex():
+                tensors = [_as_pairs(tensor) for tensor in tensors]
             if STATE.get().trace is None and self._run_in_pieces(tensors, numbers):
                 return
             found = self.formula(*tensors, *numbers, **self.options)
@@ -169,6 +172,12 @@ class FusedUpdate:
         ):
             return None
         return _Program(graph, tensors, flat.numel)
+
+
+def _as_pairs(tensor: Tensor) -> Tensor:
+    from evergrad.ops.complex_parts import view_as_real
+
+    return view_as_real(tensor)
 
 
 def _uniform(tensors: Sequence[Tensor]) -> bool:

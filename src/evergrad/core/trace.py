@@ -44,18 +44,18 @@ class Var:
     """One symbolic value. Immutable: a write to a tensor makes a new ``Var``.
 
     ``layout`` is an array that has the strides the value would have in memory but no memory of its
-    own: views are computed on it exactly as on a real array, and it is never read. ``muted`` says
-    that it was computed under ``no_grad()``.
+    own: views are computed on it exactly as on a real array, and it is never read. ``silent`` says
+    that it depends on nothing that may ask for a gradient when the graph runs.
     """
 
-    __slots__ = ("_layout", "muted", "trace", "type")
+    __slots__ = ("_layout", "silent", "trace", "type")
 
     def __init__(
-        self, type: TensorType, trace: Trace, layout: Array | None = None, muted: bool = False
+        self, type: TensorType, trace: Trace, layout: Array | None = None, silent: bool = False
     ) -> None:
         self.type = type
         self.trace = trace
-        self.muted = muted
+        self.silent = silent
         self._layout = layout
 
     @property
@@ -272,7 +272,8 @@ class Trace:
             if isinstance(value, Var) and not value.trace.encloses(self):
                 raise leaked()
             layout = value.layout if isinstance(value, Var) else value
-            var = self._captured[key] = Var(tensor._type, self, layout)
+            silent = value.silent if isinstance(value, Var) else tensor._node is None
+            var = self._captured[key] = Var(tensor._type, self, layout, silent)
             self.captures.append((var, tensor))
             self._read[id(tensor._storage)] = tensor._storage
         return var
@@ -298,7 +299,8 @@ class Trace:
             known = self._known.get(key)
             if known is not None:
                 return known
-        outs = tuple(Var(type, self, layout, muted) for type in rule.out_types)
+        silent = muted or all(a.silent for a in args if isinstance(a, Var))
+        outs = tuple(Var(type, self, layout, silent) for type in rule.out_types)
         self.equations.append(Equation(rule, args, outs, site, muted))
         if pure:
             self._known[key] = outs

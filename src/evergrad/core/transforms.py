@@ -16,12 +16,14 @@ from evergrad.core.interpret import write_back
 from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
 from evergrad.core.shapes import normalize_dim, tensor_type
+from evergrad.core.site import Site, describe
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, current_node
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.core.tracing import tracing
 from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
 from evergrad.core.writing import assign
+from evergrad.errors import GradientError
 
 Tangent = Tensor | None
 
@@ -32,15 +34,32 @@ class Traced:
     The last outputs of the graph are what the function wrote into its arguments ``overwritten``.
     """
 
-    __slots__ = ("graph", "leaves", "overwritten", "spec")
+    __slots__ = ("graph", "leaves", "overwritten", "silenced", "spec")
 
     def __init__(
-        self, graph: Graph, leaves: list[Any], spec: TreeSpec, overwritten: list[int]
-    ) -> None:
+        self, graph: Graph, leaves: list[Any], spec: TreeSpec, overwritten: list[int],
+        silenced: Site | None,
+    ) -> None:  # fmt: skip
         self.graph = graph
         self.leaves = leaves  # which output of the graph, or a result that is no tensor
         self.spec = spec
         self.overwritten = overwritten
+        self.silenced = silenced
+
+    def refuse_lost_history(self, args: Sequence[Any]) -> None:
+        """Raise if a gradient is being recorded around a function that overwrites a value under
+        ``no_grad()``: its history would be that of the value before, which a graph cannot say."""
+        if self.silenced is None or not STATE.get().grad:
+            return
+        tensors = [*args, *(tensor for _, tensor in self.graph.captures)]
+        if any(current_node(t) is not None for t in tensors):
+            raise GradientError(
+                "a value was overwritten in place under no_grad(), inside a function given to vmap "
+                "or jvp, while a gradient is being recorded around it; that gradient would not be "
+                "right.\n"
+                f"  overwritten by: {describe(self.silenced)}\n"
+                "  fix: use the out-of-place form there, or overwrite a clone()."
+            )
 
     def rebuild(self, results: Sequence[Any]) -> Any:
         """The function's result from the graph's outputs."""
@@ -83,7 +102,7 @@ def trace(function: Callable[..., Any], types: Sequence[Any]) -> Traced:
             if t._storage.value is not v
         ]
         graph = tracer.finish([*tensors, *(inputs[i] for i in overwritten)])
-    return Traced(graph, places, spec, overwritten)
+    return Traced(graph, places, spec, overwritten, tracer.trace.silenced)
 
 
 # -- forward derivatives ------------------------------------------------------------------------
@@ -332,6 +351,7 @@ def _vmap_once(
         return func(*tree_unflatten(given, spec), **kwargs)
 
     traced = trace(on_tensors, [_without(leaves[i]._type, dims[i]) for i in at])
+    traced.refuse_lost_history([leaves[i] for i in at])
     results = batch_graph(
         traced.graph, [leaves[i] for i in at], [dims[i] for i in at], size, randomness
     )

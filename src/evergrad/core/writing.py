@@ -133,11 +133,14 @@ def _assign_traced(trace: Trace, target: Tensor, value: Tensor) -> None:
     storage = target._storage
     held = storage.value
     view = target._view
+    state = STATE.get()
     if not (isinstance(held, Var) and held.trace is trace):
         handle = on_storage(held, storage.type, storage, None)
         trace.note_write(storage, handle, None)
         held = trace.capture(handle)
-    if STATE.get().grad and id(storage) in trace.written:
+    elif state.muted and not held.silent and id(storage) not in trace.written:
+        trace.silenced = user_site(2)
+    if state.grad and id(storage) in trace.written:
         base = target if view is None else base_of(view)
         if base is not None and base._view is None:
             trace.note_write(storage, base, base)

@@ -214,6 +214,7 @@ def jvp(
         return func(*tree_unflatten(leaves, spec))
 
     traced = trace(on_leaves, [p._type for p in points])
+    traced.refuse_lost_history(points)
     outs, moved = jvp_graph(traced.graph, points, directions)
     for number, value in traced.writes(outs):
         assign(points[number], value)
@@ -244,6 +245,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         return func(*tree_unflatten(leaves, spec))
 
     traced = trace(on_leaves, [p._type for p in points])
+    traced.refuse_lost_history(points)
     with tracing(grad=STATE.get().grad) as tracer:
         inputs = [tracer.input(p._type) for p in points]
         outs, moved = jvp_graph(traced.graph, points, inputs)

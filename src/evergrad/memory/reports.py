@@ -59,8 +59,9 @@ def live_buffers() -> list[Entry]:
     sums: dict[tuple[str, str], list[int]] = {}
     thing: Any
     for thing in gc.get_objects():
-        # One that another thread is just making has no size yet.
-        if thing.__class__ is Storage and hasattr(thing, "nbytes") and thing.nbytes:
+        # type(), because asking a foreign object for its __class__ may run code of its own. A
+        # storage that another thread is just making has no size yet.
+        if type(thing) is Storage and hasattr(thing, "nbytes") and thing.nbytes:
             total = sums.setdefault((CATEGORIES[thing.category], str(thing.type)), [0, 0])
             total[0] += thing.nbytes
             total[1] += 1

@@ -76,14 +76,52 @@ def trunc_normal_(
             "values may be incorrect.",
             stacklevel=2,
         )
+    share = _cumulative_normal((b - mean) / std) - _cumulative_normal((a - mean) / std)
     with using(grad=False):
-        low, high = _cumulative_normal((a - mean) / std), _cumulative_normal((b - mean) / std)
-        tensor.uniform_(2 * low - 1, 2 * high - 1, generator=generator)
-        tensor.erfinv_()
-        tensor.mul_(std * math.sqrt(2.0))
-        tensor.add_(mean)
-        tensor.clamp_(min=a, max=b)
+        if share > 0.3:
+            _redraw_outside(tensor, mean, std, a, b, generator)
+        else:
+            _accept_by_density(tensor, mean, std, a, b, generator)
     return tensor
+
+
+def _redraw_outside(
+    tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any
+) -> None:
+    """Normal numbers, drawn again where they lie outside."""
+    from evergrad.ops.creation import empty_like
+    from evergrad.ops.elementwise import where
+
+    low, high = tensor.new_tensor(a).item(), tensor.new_tensor(b).item()
+    tensor.normal_(mean, std, generator=generator)
+    while True:
+        outside = (tensor < low) | (tensor > high)
+        if not outside.any():
+            return
+        again = empty_like(tensor).normal_(mean, std, generator=generator)
+        tensor.copy_(where(outside, again, tensor))
+
+
+def _accept_by_density(
+    tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any
+) -> None:
+    """Evenly spread numbers, drawn again as often as the density there is low."""
+    from evergrad.ops.creation import empty_like
+    from evergrad.ops.elementwise import where
+
+    peak = -0.5 * ((max(a, min(mean, b)) - mean) / std) ** 2
+
+    def rejected(candidates: Tensor) -> Tensor:
+        density = ((candidates - mean) / std) ** 2 * -0.5 - peak
+        draws = empty_like(candidates).uniform_(generator=generator)
+        return draws.log() > density  # type: ignore[no-any-return]
+
+    tensor.uniform_(a, b, generator=generator)
+    pending = rejected(tensor)
+    while pending.any():
+        candidates = empty_like(tensor).uniform_(a, b, generator=generator)
+        tensor.copy_(where(pending, candidates, tensor))
+        pending = pending & rejected(candidates)
 
 
 def eye_(tensor: Tensor) -> Tensor:

@@ -49,6 +49,8 @@ class Adafactor(ParameterwiseOptimizer):
             state[name]._storage.tag(OPTIMIZER)
 
     def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        if p.is_complex():
+            raise RuntimeError("Adafactor does not support complex parameters")
         state = self.state[p]
         if not state:
             self._make_state(grad, state)

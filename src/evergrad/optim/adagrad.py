@@ -10,6 +10,7 @@ from evergrad.optim.optimizer import (
     check_not_negative,
     count_step,
     fused,
+    on_both_parts,
     state_like,
     step_counter,
 )
@@ -48,7 +49,7 @@ class Adagrad(ParameterwiseOptimizer):
         for p in group["params"]:
             self.state[p] = {
                 "step": step_counter(),
-                "sum": state_like(p, group["initial_accumulator_value"]),
+                "sum": state_like(p, on_both_parts(p, group["initial_accumulator_value"])),
             }
 
     def share_memory(self) -> None:

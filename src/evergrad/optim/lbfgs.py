@@ -12,6 +12,12 @@ from evergrad.optim.line_search import strong_wolfe
 from evergrad.optim.optimizer import Closure, Optimizer, check_not_negative, evaluate
 
 
+def _as_real(tensor: Tensor) -> Tensor:
+    from evergrad.ops.complex_parts import view_as_real
+
+    return view_as_real(tensor) if tensor.is_complex() else tensor
+
+
 class LBFGS(Optimizer):
     """Minimises with the curvature seen in the last ``history_size`` steps.
 
@@ -43,11 +49,11 @@ class LBFGS(Optimizer):
         from evergrad.ops.creation import zeros_like
 
         grads = [zeros_like(p.detach()) if p._grad is None else p._grad for p in self._params]
-        return cat([reshape(g, -1) for g in grads])
+        return cat([reshape(_as_real(g), -1) for g in grads])
 
     def _move(self, distance: float, direction: Tensor) -> None:
         start = 0
-        for p in self._params:
+        for p in map(_as_real, self._params):
             part = direction[start : start + p.numel()]
             p.add_(part.view_as(p), alpha=distance)
             start += p.numel()

@@ -91,6 +91,7 @@ class SequentialLR(LRScheduler):
             write_rate(group, group["initial_lr"])
         for scheduler in schedulers:  # take back the step each made when it was built
             scheduler.last_epoch -= 1
+        schedulers[0]._step_count = 0
         schedulers[0]._is_initial = True
         schedulers[0].step()
         schedulers[0]._is_initial = False

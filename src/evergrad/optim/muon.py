@@ -65,6 +65,8 @@ class Muon(ParameterwiseOptimizer):
                     )
 
     def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        if p.is_complex():
+            raise RuntimeError("Muon does not support complex parameters")
         state = self.state[p]
         if not state:
             state["momentum_buffer"] = state_like(p)

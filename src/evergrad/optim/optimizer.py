@@ -52,6 +52,7 @@ def _with_step_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                 )
             given, kwargs = changed
         result = step(*given, **kwargs)
+        self._opt_called = True  # schedules warn if they are stepped first
         for hook in (*self._step_post.values(), *_STEP_POST.values()):
             hook(self, given, kwargs)
         return result
@@ -84,6 +85,8 @@ class Optimizer:
         super().__init_subclass__(**kwargs)
         if "step" in cls.__dict__:
             cls.step = _with_step_hooks(cls.step)  # type: ignore[method-assign]
+
+    _opt_called = False
 
     def _make_hook_tables(self) -> None:
         self._step_pre: dict[int, Callable[..., Any]] = {}
@@ -331,7 +334,12 @@ def evaluate(closure: Closure | None) -> Any:
         return closure()
 
 
-def state_like(parameter: Tensor, value: float = 0.0) -> Tensor:
+def on_both_parts(parameter: Tensor, value: float) -> complex:
+    """A number for the real and, if the parameter is complex, the imaginary part."""
+    return complex(value, value) if parameter.is_complex() else value
+
+
+def state_like(parameter: Tensor, value: complex = 0.0) -> Tensor:
     """A state tensor of a parameter's shape and type, counted as optimizer state."""
     from evergrad.ops.creation import full_like
 

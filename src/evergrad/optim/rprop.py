@@ -11,6 +11,7 @@ from evergrad.optim.optimizer import (
     check_not_negative,
     count_step,
     fused,
+    on_both_parts,
     state_like,
     step_counter,
 )
@@ -50,7 +51,7 @@ class Rprop(ParameterwiseOptimizer):
         if not state:
             state["step"] = step_counter()
             state["prev"] = state_like(p)
-            state["step_size"] = state_like(p, float(group["lr"]))
+            state["step_size"] = state_like(p, on_both_parts(p, float(group["lr"])))
         count_step(state)
         fused(_rprop, 3, maximize=group["maximize"])(
             (p, state["prev"], state["step_size"], grad), *group["etas"], *group["step_sizes"]

@@ -81,6 +81,15 @@ class LRScheduler:
 
     def step(self, epoch: int | None = None) -> None:
         """Advance by one, and write the rates."""
+        if self._step_count == 1 and not self.optimizer._opt_called:
+            warnings.warn(
+                "Detected call of `lr_scheduler.step()` before `optimizer.step()`. You should call "
+                "them in the opposite order: `optimizer.step()` before `lr_scheduler.step()`. "
+                "Failure to do this will result in skipping the first value of the learning rate "
+                "schedule.",
+                UserWarning,
+                stacklevel=2,
+            )
         self._step_count += 1
         if epoch is None:
             self.last_epoch += 1
