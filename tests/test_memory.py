@@ -16,6 +16,7 @@ import evergrad as eg
 from evergrad import memory
 from evergrad.autograd import Function
 from evergrad.core import op as op_module
+from evergrad.core import plan
 from evergrad.core.storage import Storage
 from evergrad.memory import pool
 from evergrad.memory.ledger import CATEGORIES, GRADIENT, LEDGER, OPTIMIZER, PARAMETER
@@ -409,7 +410,7 @@ def test_scratch_of_a_derivative_is_overwritten_not_piled_up() -> None:
 
 def test_overwriting_scratch_changes_no_derivative(monkeypatch: pytest.MonkeyPatch) -> None:
     """For every sample: on arrays, where scratch is overwritten, as on tensors, where it is not."""
-    monkeypatch.setattr(op_module, "WORTH_COUNTING", 1)  # else only large results are
+    monkeypatch.setattr(plan, "WORTH_COUNTING", 1)  # else only large results are
     op_module.forget_rules()
     compared = 0
     for sample in (s for listed in all_samples().values() for s in listed):
@@ -440,7 +441,7 @@ def test_overwriting_scratch_changes_no_derivative(monkeypatch: pytest.MonkeyPat
 
 def test_rows_that_are_no_views_give_memory_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """In-place accumulation in backward stands on this."""
-    real = op_module._evaluator
+    real = op_module.evaluator
     shared: set[str] = set()
     called: set[str] = set()
 
@@ -462,7 +463,7 @@ def test_rows_that_are_no_views_give_memory_of_their_own(monkeypatch: pytest.Mon
         return run if op.alias else checked
 
     op_module.forget_rules()
-    monkeypatch.setattr(op_module, "_evaluator", checking)
+    monkeypatch.setattr(op_module, "evaluator", checking)
     for sample in (s for listed in all_samples().values() for s in listed):
         subject = Subject(sample)
         points = [point.requires_grad_() for point in subject.points()]

@@ -37,8 +37,6 @@ class Case:
     call: Callable[..., Any] | None = None
     # How far PyTorch itself is off in float64.
     error: float = 0.0
-    # Whether training draws other random numbers than PyTorch's.
-    draws: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -71,7 +69,7 @@ CASES: list[Case] = []
 
 def case(layer: str, *given: Any, args: tuple[Any, ...], note: str = "", **options: Any) -> None:
     """Add a layer of ``nn`` made with the given arguments; ``args`` are what it is called with."""
-    about = {k: options.pop(k) for k in ("call", "kwargs", "error", "draws") if k in options}
+    about = {k: options.pop(k) for k in ("call", "kwargs", "error") if k in options}
     words = [str(g) for g in given] + [f"{k}={v}" for k, v in options.items()] + [note]
     name = f"{layer}({', '.join(w for w in words if w)})"
     add(name, lambda ns: getattr(ns.nn, layer)(*given, **options), args, **about)
@@ -102,7 +100,7 @@ for _layer in (
 for _inplace in (False, True):
     case("Hardsigmoid", inplace=_inplace, args=(normal(3, 4),), error=1e-7,
          call=lambda ns, m, x: m(x + 1))  # fmt: skip
-    case("RReLU", 0.1, 0.9, inplace=_inplace, args=(normal(3, 4),), draws=True,
+    case("RReLU", 0.1, 0.9, inplace=_inplace, args=(normal(3, 4),),
          call=lambda ns, m, x: m(x + 1))  # fmt: skip
 case("CELU", 0.5, args=(normal(3, 4),))
 case("ELU", 2.0, args=(normal(3, 4),))

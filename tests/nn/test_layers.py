@@ -118,8 +118,6 @@ def test_starts_like_pytorch(case: Case, torch: ModuleType) -> None:
 def test_computes_like_pytorch(
     case: Case, kind: str, tolerance: float, training: bool, torch: ModuleType
 ) -> None:
-    if case.draws and training:
-        pytest.skip("draws other random numbers")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = step(torch, case, kind, training)

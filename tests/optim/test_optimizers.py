@@ -349,10 +349,11 @@ def test_state_hooks(torch: ModuleType) -> None:
 LARGE = ((70, 300), (17,), (40, 3, 3))
 
 
-@every_case
+ELEMENTWISE = [case for case in CASES if case[0] not in NOT_ELEMENTWISE]
+
+
+@pytest.mark.parametrize(("name", "options"), ELEMENTWISE, ids=[ids(c) for c in ELEMENTWISE])
 def test_steps_allocate_nothing(name: str, options: dict[str, Any]) -> None:
-    if name in NOT_ELEMENTWISE:
-        pytest.skip("needs room for a moment")
     params = parameters(evergrad, "float32", LARGE)
     optimizer = getattr(evergrad.optim, name)(params, **options)
     Gradients(evergrad).set_on(params)

@@ -26,7 +26,8 @@ from evergrad.core.node import (
     unpack,
     verify,
 )
-from evergrad.core.op import BORROWED, FRESH, TABLE
+from evergrad.core.op import TABLE
+from evergrad.core.plan import BORROWED, FRESH
 from evergrad.core.quiet import QUIET, numpy_errors
 from evergrad.core.shapes import TensorType
 from evergrad.core.site import describe

@@ -20,7 +20,7 @@ from evergrad.core.storage import Storage, checksum
 from evergrad.errors import GradientError, SavedValueError
 
 if TYPE_CHECKING:
-    from evergrad.core.op import Plan
+    from evergrad.core.plan import Plan
     from evergrad.core.tensor import Tensor
 
 next_sequence = itertools.count(1).__next__

@@ -15,7 +15,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.shapes import normalize_dim
-from evergrad.core.state import STATE
+from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
 from evergrad.core.writing import write_result
 from evergrad.errors import DTypeError, ShapeError
@@ -202,10 +202,22 @@ def rrelu(
     """``leaky_relu`` whose slope is drawn for each element while training, else in the middle."""
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
-    from evergrad.ops.creation import zeros_like
-
-    slope = zeros_like(input).uniform_(lower, upper)
+    slope = _drawn_slopes(input, lower, upper)
     return applied("rrelu", lambda x: where(x > 0, x, x * slope), input, inplace)
+
+
+def _drawn_slopes(input: Tensor, lower: float, upper: float) -> Tensor:
+    """A slope for each element; while not tracing, drawn only where it is used, as PyTorch does."""
+    from evergrad.ops.creation import ones_like, zeros
+    from evergrad.ops.masked import masked_scatter
+
+    if STATE.get().trace is not None:
+        return ones_like(input).uniform_(lower, upper)  # type: ignore[no-any-return]
+    with using(grad=False):
+        used = input <= 0
+        count = int(used.sum().item())
+        drawn = zeros(count, dtype=dtypes.float64).uniform_(lower, upper)
+        return masked_scatter(ones_like(input), used, cast(drawn, input.dtype))
 
 
 def hardtanh(

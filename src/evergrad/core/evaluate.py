@@ -1,0 +1,136 @@
+"""How a row's evaluation is made fit for given types: attributes, 16-bit floats, fresh results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evergrad import config
+from evergrad.core import dtypes
+from evergrad.core.shapes import TensorType
+from evergrad.memory import pool
+
+if TYPE_CHECKING:
+    from evergrad.core.op import ArgType, Attrs, Op
+
+Array = np.ndarray[Any, Any]
+
+
+def evaluator(
+    op: Op,
+    attrs: Attrs,
+    types: tuple[ArgType, ...],
+    operands: tuple[TensorType, ...],
+    out_types: tuple[TensorType, ...],
+) -> Callable[..., Any]:
+    """``op.eval`` made fit for these types: a plain ufunc where nothing needs to be added."""
+    run = _plain_evaluator(op, attrs, types, operands, out_types)
+    return _into_pool(run) if config.POISON and not op.alias else run
+
+
+def _plain_evaluator(
+    op: Op,
+    attrs: Attrs,
+    types: tuple[ArgType, ...],
+    operands: tuple[TensorType, ...],
+    out_types: tuple[TensorType, ...],
+) -> Callable[..., Any]:
+    function = op.eval
+    run: Callable[..., Any] = function
+    if attrs:
+        run = _with_attrs(function, attrs)
+    low = op.upcast and any(
+        isinstance(t, TensorType) and t.dtype.compute is not t.dtype.np
+        for t in (*operands, *out_types)
+    )
+    if any(
+        isinstance(t, type) and isinstance(o, TensorType) and o.dtype.category <= dtypes.INTEGRAL
+        for t, o in zip(types, operands, strict=True)
+    ):
+        # A Python int takes the tensor's type by wrapping around, as in PyTorch.
+        run = _with_wrapped_scalars(run, types, operands)
+    if low:
+        return _through_float32(run, out_types)
+    if op.outputs == 1 and op.takes_out:
+        out = out_types[0]
+        if not out.shape or out.nbytes >= config.POOL_MIN_BYTES:
+            return _into_fresh(run, out.shape, out.dtype.np)
+    elif op.outputs == 1 and not op.alias:
+        return _as_array(run, out_types[0].dtype.np)
+    return run
+
+
+def _with_attrs(function: Callable[..., Any], attrs: Attrs) -> Callable[..., Any]:
+    def run(*arrays: Any, **extra: Any) -> Any:
+        return function(*arrays, **attrs, **extra)
+
+    return run
+
+
+def _with_wrapped_scalars(
+    function: Callable[..., Any], types: tuple[ArgType, ...], operands: tuple[TensorType, ...]
+) -> Callable[..., Any]:
+    targets = [
+        None if isinstance(t, TensorType) else o.dtype.np
+        for t, o in zip(types, operands, strict=True)
+    ]
+
+    def run(*arrays: Any, **extra: Any) -> Any:
+        values = [
+            a if target is None else np.asarray(a).astype(target)
+            for a, target in zip(arrays, targets, strict=True)
+        ]
+        return function(*values, **extra)
+
+    return run
+
+
+def _through_float32(
+    function: Callable[..., Any], out_types: tuple[TensorType, ...]
+) -> Callable[..., Any]:
+    low = (dtypes.float16.np, dtypes.bfloat16.np)
+    targets = [t.dtype.np for t in out_types]
+
+    def run(*arrays: Any) -> Any:
+        values = [a.astype(np.float32) if getattr(a, "dtype", None) in low else a for a in arrays]
+        result = function(*values)
+        if isinstance(result, tuple):
+            return tuple(
+                np.asarray(r).astype(t, copy=False) for r, t in zip(result, targets, strict=True)
+            )
+        return np.asarray(result).astype(targets[0], copy=False)
+
+    return run
+
+
+def _into_fresh(
+    function: Callable[..., Any], shape: tuple[int, ...], numpy_type: np.dtype[Any]
+) -> Callable[..., Any]:
+    allocate = pool.allocator(shape, numpy_type)
+
+    def run(*arrays: Any) -> Any:
+        return function(*arrays, out=allocate())
+
+    return run
+
+
+def _into_pool(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Move results into memory that is poisoned when it is released."""
+
+    def moved(array: Array) -> Array:
+        return pool.copy(array) if array.flags.c_contiguous else array
+
+    def run(*arrays: Any, **extra: Any) -> Any:
+        result = function(*arrays, **extra)
+        return tuple(map(moved, result)) if isinstance(result, tuple) else moved(result)
+
+    return run
+
+
+def _as_array(function: Callable[..., Any], numpy_type: np.dtype[Any]) -> Callable[..., Any]:
+    def run(*arrays: Any) -> Any:
+        return np.asarray(function(*arrays), numpy_type)
+
+    return run
