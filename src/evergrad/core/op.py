@@ -13,15 +13,12 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any, Final
 
-import numpy as np
-
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 from evergrad.core.evaluate import evaluator
 from evergrad.core.plan import Plan
 from evergrad.core.shapes import TensorType, tensor_type
 
-Array = np.ndarray[Any, Any]
 ArgType = TensorType | type
 Attrs = dict[str, Any]
 

@@ -21,14 +21,14 @@ from evergrad.core.writing import write_result
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.arithmetic import threshold as _threshold
 from evergrad.ops.curves import ELU, HARDSWISH, LOGSIGMOID, SOFTPLUS, SOFTSHRINK
-from evergrad.ops.elementwise import clamp, exp, log, reciprocal, sigmoid, where
+from evergrad.ops.elementwise import clamp, sigmoid, where
 from evergrad.ops.elementwise import relu as _relu
 from evergrad.ops.handles import detach
 from evergrad.ops.magnitude import abs as absolute
 from evergrad.ops.movement import clone, reshape
 from evergrad.ops.public import expose
-from evergrad.ops.reduce import sum as total
 from evergrad.ops.slices import narrow
+from evergrad.ops.softmax import LOG_SOFTMAX, SOFTMAX
 from evergrad.ops.trigonometry import tanh
 
 Curve = Callable[[Tensor], Tensor]
@@ -84,20 +84,18 @@ def _prepared(name: str, input: Tensor, dim: int, target: Any) -> tuple[Tensor, 
 def _softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """Exponentials along a dimension, divided by their sum."""
     x, dim, target = _prepared("softmax", input, dim, dtype)
-    if not x._type.numel:
-        return clone(x)
-    powers = exp(below_largest(x, dim))
-    return cast(powers * reciprocal(total(powers, dim, True)), target)
+    if not x.ndim:
+        return cast(bind(SOFTMAX, reshape(x, (1,)), dim=0).reshape(()), target)
+    return cast(bind(SOFTMAX, x, dim=dim), target)
 
 
 @expose("log_softmax", out=False, numpy_names=True)
 def _log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     """The logarithm of ``softmax``, computed without its rounding."""
     x, dim, target = _prepared("log_softmax", input, dim, dtype)
-    if not x._type.numel:
-        return clone(x)
-    below = below_largest(x, dim)
-    return cast(below - log(total(exp(below), dim, True)), target)
+    if not x.ndim:
+        return cast(bind(LOG_SOFTMAX, reshape(x, (1,)), dim=0).reshape(()), target)
+    return cast(bind(LOG_SOFTMAX, x, dim=dim), target)
 
 
 def _implied_dim(name: str, input: Tensor, stacklevel: int) -> int:
