@@ -394,13 +394,11 @@ IN_PLACE = sorted(
     for name, op in TABLE.items()
     if op.family == "elementwise" and hasattr(eg.Tensor, name + "_")
 )
-FLOATS = fixed(eg, [[0.3, 0.6], [0.7, 0.9]])
-INTEGERS = eg.tensor([[5, 3], [2, 7]])
 
 
 def arguments(name: str) -> tuple[Any, ...]:
     """The first arguments that an op takes, the tensor in question before the others."""
-    for x in (FLOATS, INTEGERS):
+    for x in (fixed(eg, [[0.3, 0.6], [0.7, 0.9]]), eg.tensor([[5, 3], [2, 7]])):
         other = x.flip(0) + 1
         for others in ((), (other,), (other, other), (1,), (other, 0.5), (0.4, 0.8)):
             try:

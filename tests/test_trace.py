@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -40,8 +40,18 @@ def same_as_eager(function: Callable[..., Any], *tensors: Any) -> Graph:
     return form.graph
 
 
-A = fixed(eg, [[1.0, 2.0], [3.0, 4.0]])
-B = fixed(eg, [[0.5, -1.0], [2.0, 0.0]])
+A: Any = None
+B: Any = None
+
+
+@pytest.fixture(autouse=True)
+def _two_matrices() -> Iterator[None]:
+    """A and B, which live no longer than a test."""
+    global A, B
+    A, B = fixed(eg, [[1.0, 2.0], [3.0, 4.0]]), fixed(eg, [[0.5, -1.0], [2.0, 0.0]])
+    yield
+    A = B = None
+
 
 # -- text ---------------------------------------------------------------------------------------
 
@@ -428,7 +438,6 @@ def test_what_is_known_can_be_asked_for() -> None:
     assert seen[0] == "tensor(<traced>, type=float64[2,2])"
 
 
-LEAKS: list[Any] = []
 USES = {
     "computing": lambda t: t + 1,
     "with a tensor": lambda t: A * t,
@@ -446,10 +455,10 @@ USES = {
 
 @pytest.mark.parametrize("name", USES)
 def test_a_tensor_that_leaks_out_of_a_trace_is_an_error(name: str) -> None:
-    LEAKS.clear()
-    trace(lambda x: LEAKS.append(x * 2), [A._type])
+    leaks: list[Any] = []
+    trace(lambda x: leaks.append(x * 2), [A._type])
     with pytest.raises(TraceError) as error:
-        USES[name](LEAKS[0])
+        USES[name](leaks[0])
     assert "trace" in str(error.value)
 
 
