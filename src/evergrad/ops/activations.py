@@ -20,7 +20,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.core.writing import write_result
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.arithmetic import threshold as _threshold
-from evergrad.ops.curves import ELU, HARDSWISH, LOGSIGMOID, SOFTPLUS, SOFTSHRINK
+from evergrad.ops.curves import ELU, HARDSHRINK, HARDSWISH, LOGSIGMOID, SOFTPLUS, SOFTSHRINK
 from evergrad.ops.elementwise import clamp, sigmoid, where
 from evergrad.ops.elementwise import relu as _relu
 from evergrad.ops.handles import detach
@@ -259,7 +259,7 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
 @expose(out=False)
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """0 where ``|x| <= lambd``, else ``x``."""
-    return where((input >= -lambd) & (input <= lambd), 0, input)
+    return bind(HARDSHRINK, input, lambd)  # type: ignore[no-any-return]
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
@@ -281,7 +281,7 @@ def tanhshrink(input: Tensor) -> Tensor:
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """``x`` where it is positive, else ``alpha * (exp(x) - 1)``."""
     require_floating("elu", input)
-    return applied("elu", lambda x: bind(ELU, x, alpha, 1.0), input, inplace)
+    return applied("elu", lambda x: bind(ELU, x, alpha, 1.0, 1.0), input, inplace)
 
 
 @expose(method=False, out=False)
@@ -290,14 +290,14 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     require_floating("celu", input)
-    return applied("celu", lambda x: bind(ELU, x, alpha, alpha), input, inplace)
+    return applied("celu", lambda x: bind(ELU, x, alpha, alpha, 1.0), input, inplace)
 
 
 @expose(method=False, out=False)
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """``elu`` scaled so that deep networks keep mean and variance."""
     require_floating("selu", input)
-    return applied("selu", lambda x: bind(ELU, x, SELU_ALPHA, 1.0) * SELU_SCALE, input, inplace)
+    return applied("selu", lambda x: bind(ELU, x, SELU_ALPHA, 1.0, SELU_SCALE), input, inplace)
 
 
 def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:

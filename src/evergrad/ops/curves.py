@@ -11,16 +11,19 @@ from evergrad.ops.elementwise import sigmoid, where
 from evergrad.ops.pieces import expm1_single, in_pieces, softplus_of_negative
 
 
-def _elu(x: Any, alpha: Any, reach: Any) -> Any:
+def _elu(x: Any, alpha: Any, reach: Any, scale: Any) -> Any:
     low = np.minimum(x, 0) / reach
     below = expm1_single(low) if x.dtype == np.float32 else np.expm1(low)
-    return np.where(x <= 0, below * alpha, x)
+    return np.where(x <= 0, below * (alpha * scale), x * scale)
+
+
+def _elu_slope(t: Any, y: Any, x: Any, alpha: Any, reach: Any, scale: Any) -> Any:
+    return where(x <= 0, t * ((y + alpha * scale) / reach), t * scale)
 
 
 ELU = elementwise(
-    "elu", in_pieces(_elu),
-    (lambda t, y, x, alpha, reach: where(x <= 0, t * ((y + alpha) / reach), t), None, None),
-    doc="x above 0, alpha * (exp(x / reach) - 1) below.",
+    "elu", in_pieces(_elu), (_elu_slope, None, None, None),
+    doc="scale * x above 0, scale * alpha * (exp(x / reach) - 1) below.",
 )  # fmt: skip
 
 
@@ -50,6 +53,12 @@ HARDSWISH = elementwise(
 
 SOFTSHRINK = elementwise(
     "softshrink", in_pieces(lambda x, edge: x - np.clip(x, -edge, edge)),
-    (lambda t, y, x, edge: where((x >= -edge) & (x <= edge), 0, t), None),
+    (lambda t, y, x, edge: where(y == 0, 0, t), None),
     doc="x moved towards 0 by a number, or onto it.",
+)  # fmt: skip
+
+HARDSHRINK = elementwise(
+    "hardshrink", in_pieces(lambda x, edge: np.where(np.abs(x) <= edge, 0, x)),
+    (lambda t, y, x, edge: where(y == 0, 0, t), None),
+    doc="x beyond a number on either side, 0 between.",
 )  # fmt: skip

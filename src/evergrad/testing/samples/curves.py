@@ -14,6 +14,7 @@ for shape in ((2, 3), (), (0, 2), (4, 1, 3)):
            reference=lambda x: -np.logaddexp(-x, 0))  # fmt: skip
     sample("hardswish", lambda ns, x: ns.nn.functional.hardswish(x), x)
     sample("softshrink", lambda ns, x: ns.nn.functional.softshrink(x), x)
+    sample("hardshrink", lambda ns, x: ns.nn.functional.hardshrink(x), x)
 x = normal(5, 2) * 3
 sample("elu", lambda ns, x: ns.nn.functional.elu(x, 0.7), x, label="alpha")
 # PyTorch rounds celu's constant to single precision, also in double.
@@ -23,7 +24,7 @@ sample("elu", lambda ns, x: ns.nn.functional.selu(x), x, label="selu")
 sample("softplus", lambda ns, x: ns.nn.functional.softplus(x, 2.0, 1.5), x, label="beta, threshold")
 sample("softshrink", lambda ns, x: ns.nn.functional.softshrink(x, 0.9), x, label="wide")
 edges = np.array([-np.inf, -200.0, -3.0, -0.0, 0.0, 3.0, 200.0, np.inf, np.nan])
-for row in ("elu", "softplus", "logsigmoid", "hardswish", "softshrink"):
+for row in ("elu", "softplus", "logsigmoid", "hardswish", "softshrink", "hardshrink"):
     sample(
         row, (lambda ns, x, f=row: getattr(ns.nn.functional, f)(x)), edges, smooth=False,
         label="edges",
