@@ -9,12 +9,13 @@ import numpy as np
 from evergrad.core.families import elementwise
 from evergrad.ops.elementwise import sigmoid, where
 from evergrad.ops.pieces import expm1_single, in_pieces, softplus_of_negative
+from evergrad.ops.pieces import where as choose
 
 
 def _elu(x: Any, alpha: Any, reach: Any, scale: Any) -> Any:
     low = np.minimum(x, 0) / reach
     below = expm1_single(low) if x.dtype == np.float32 else np.expm1(low)
-    return np.where(x <= 0, below * (alpha * scale), x * scale)
+    return choose(x <= 0, below * (alpha * scale), x * scale)
 
 
 def _elu_slope(t: Any, y: Any, x: Any, alpha: Any, reach: Any, scale: Any) -> Any:
@@ -30,7 +31,7 @@ ELU = elementwise(
 def _softplus(x: Any, beta: Any, threshold: Any) -> Any:
     scaled = x * beta
     curve = (np.maximum(scaled, 0) + softplus_of_negative(scaled)) / beta
-    return np.where(scaled > threshold, x, curve)
+    return choose(scaled > threshold, x, curve)
 
 
 SOFTPLUS = elementwise(
@@ -58,7 +59,7 @@ SOFTSHRINK = elementwise(
 )  # fmt: skip
 
 HARDSHRINK = elementwise(
-    "hardshrink", in_pieces(lambda x, edge: np.where(np.abs(x) <= edge, 0, x)),
+    "hardshrink", in_pieces(lambda x, edge: choose(np.abs(x) <= edge, 0, x)),
     (lambda t, y, x, edge: where(y == 0, 0, t), None),
     doc="x beyond a number on either side, 0 between.",
 )  # fmt: skip

@@ -387,7 +387,7 @@ def _where_meet(types: Sequence[Any]) -> tuple[dtype, ...]:
     return condition, common, common
 
 
-WHERE = linear("where", lambda c, a, b: np.where(c, a, b), _where_type, _where_transpose,
+WHERE = linear("where", pieces.where, _where_type, _where_transpose,
                batch=batch_elementwise, arguments=(1, 2), promote=_where_meet,
                doc="a where the condition holds, else b.")  # fmt: skip
 WHERE.chooses = True
