@@ -30,8 +30,14 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
     """Apply an op to tensors (and Python numbers)."""
     if len(args) == 2:
         a, b = args
-        ta = a._type if isinstance(a, Tensor) else a.__class__
-        tb = b._type if isinstance(b, Tensor) else b.__class__
+        if isinstance(a, Tensor):
+            ta, va = a._type, a._value
+        else:
+            ta, va = a.__class__, a
+        if isinstance(b, Tensor):
+            tb, vb = b._type, b._value
+        else:
+            tb, vb = b.__class__, b
         types: tuple[Any, ...] = (ta, tb)
     else:
         types = tuple([a._type if isinstance(a, Tensor) else a.__class__ for a in args])
@@ -57,10 +63,7 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
     token = numpy_errors.set(QUIET)
     try:
         if len(args) == 2:
-            value = rule.run(
-                a._value if isinstance(a := args[0], Tensor) else a,
-                b._value if isinstance(b := args[1], Tensor) else b,
-            )
+            value = rule.run(va, vb)
         else:
             value = rule.run(*[a._value if isinstance(a, Tensor) else a for a in args])
     except MemoryError:
