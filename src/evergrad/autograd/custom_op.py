@@ -72,7 +72,6 @@ class CustomOp(Op):
         self.random = True  # never merged or dropped
         self.takes_out = False
         self.upcast = False
-        self.formula = ""
         self.doc = cls.__doc__ or ""
         self.lays = None
         self.chooses = False

@@ -45,7 +45,7 @@ class Op:
     """
 
     __slots__ = (
-        "alias", "batch", "chooses", "doc", "eval", "family", "formula", "jvp", "lays", "name",
+        "alias", "batch", "chooses", "doc", "eval", "family", "jvp", "lays", "name",
         "outputs", "promote", "random", "rules", "settled_vjp", "takes_out", "type", "upcast",
         "vjp",
     )  # fmt: skip
@@ -66,7 +66,6 @@ class Op:
         random: bool = False,
         takes_out: bool = False,
         upcast: bool = True,
-        formula: str = "",
         doc: str = "",
     ) -> None:
         if name in TABLE:
@@ -87,7 +86,6 @@ class Op:
         self.takes_out = takes_out
         # Whether 16-bit floats are evaluated in float32 (rows that only move data need not be).
         self.upcast = upcast
-        self.formula = formula
         self.doc = doc
         # For a row that lays its argument into zeros: where, as a NumPy index, from the attributes.
         self.lays: Callable[..., Any] | None = None
