@@ -32,3 +32,13 @@ POOL_MIN_BYTES = 128 * 1024
 
 # Fill released buffers with 0xA5, so that a read of released memory shows.
 POISON = os.environ.get("EVERGRAD_POISON", "") not in ("", "0")
+
+# Compiled kernels are kept here between processes.
+KERNEL_CACHE = os.environ.get("EVERGRAD_KERNEL_CACHE") or os.path.join(
+    os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "evergrad", "kernels"
+)
+
+
+def launcher_variable(name: str) -> str | None:
+    """What a launcher of several processes says in the environment: RANK, WORLD_SIZE and so on."""
+    return os.environ.get(name)

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.bind import as_operand_tensor, bind
+from evergrad.core.compound import Compound, as_cotangent, dense_array, total
 from evergrad.core.interpret import interpret
+from evergrad.core.lifting import watch_grad
 from evergrad.core.node import (
     GraphNode,
     Leaf,
@@ -67,7 +69,7 @@ def run_backward(
     and leaves are left alone unless ``accumulate`` is set.
     """
     walk = Walk(keep_graph, create_graph, targets, target_nodes, accumulate, roots)
-    with using(grad=create_graph, saved_hooks=None, walk=walk):
+    with using(grad=create_graph, saved_hooks=None, walk=walk, autocast=None):
         token = numpy_errors.set(QUIET)
         try:
             walk.run()
@@ -110,6 +112,9 @@ class Walk:
             self.found = [None] * sum(len(places) for places in targets.values())
             self.useful = _leads_to(roots, target_nodes)
         for node, index, cotangent in roots:
+            if isinstance(cotangent, Compound) and not self.on_tensors:
+                self.arrive_compound(node, index, cotangent)
+                continue
             value = cotangent if self.on_tensors else cotangent._value
             self.arrive(node, index, value, False)
 
@@ -147,6 +152,25 @@ class Walk:
                 self.count(value.nbytes)
         else:
             self.add(sums, index, value, owned)
+
+    def arrive_compound(self, node: GraphNode, index: int, value: Compound) -> None:
+        """Add a sparse or ragged cotangent to what a node has got so far.
+
+        Leaves and custom functions take it as it is. A row's derivative runs on arrays, so what was
+        computed by one gets it dense.
+        """
+        if self.useful is not None and not self.useful.get(node.seq, False):
+            return
+        sums = self.waiting.get(node.seq)
+        held = None if sums is None else sums.values[index]
+        if node.__class__ is Node or not (held is None or isinstance(held, Compound)):
+            self.arrive(node, index, dense_array(value), True)
+            return
+        if sums is None:
+            count = 1 if isinstance(node, Leaf) else len(node.out_types())  # type: ignore[attr-defined]
+            sums = self.waiting[node.seq] = Sums(node, [None] * count, [False] * count)
+            heappush(self.heap, -node.seq)
+        sums.values[index] = value if held is None else value + held
 
     def arrive_part(self, node: Any, part: tuple[Any, TensorType], value: Any) -> None:
         """Add a cotangent to a part of what the node's argument has got so far."""
@@ -193,14 +217,17 @@ class Walk:
             if owned:
                 self.count(value.nbytes)
         elif self.on_tensors:
-            sums.values[index] = held + value
+            sums.values[index] = total(held, value)
         elif sums.owned[index]:
             np.add(held, value, out=held)
+        elif isinstance(held, Compound):
+            sums.values[index], sums.owned[index] = value + dense_array(held), True
+            self.count(value.nbytes)
         else:
-            total = pool.empty(held.shape, held.dtype)
-            np.add(held, value, out=total)
-            sums.values[index], sums.owned[index] = total, True
-            self.count(total.nbytes)
+            added = pool.empty(held.shape, held.dtype)
+            np.add(held, value, out=added)
+            sums.values[index], sums.owned[index] = added, True
+            self.count(added.nbytes)
 
     def deposit(self, leaf: Leaf, value: Any, owned: bool) -> None:
         """Add to a leaf's gradient."""
@@ -211,12 +238,13 @@ class Walk:
             return
         grad = tensor._grad
         if self.on_tensors:
+            watch_grad(tensor)
             if grad is None:
                 # Kept apart from what others hold, so that later sums cannot reach them.
                 tensor._grad = bind(TABLE["clone"], value)
                 tensor._grad._storage.tag(GRADIENT)
-            elif STATE.get().grad:
-                tensor._grad = grad + value
+            elif STATE.get().grad or isinstance(grad, Compound):
+                tensor._grad = total(grad, value)
             else:
                 write_result("accumulate", grad, grad + value)
             return
@@ -224,11 +252,34 @@ class Walk:
             tensor._grad = _adopt(value, owned)
             return
         if isinstance(grad._storage.value, Var) or not isinstance(grad._value, np.ndarray):
+            if isinstance(grad, Compound):
+                grad.add_into(added := pool.copy(value))
+                tensor._grad = _adopt(added, True)
+                return
             raise GradientError("the gradient of a leaf is a traced tensor outside its trace")
         if grad._view is not None:
             refuse_overlap(grad._value)
         np.add(grad._value, value, out=grad._value)
         grad._storage.version += 1
+
+    def deposit_compound(self, leaf: Leaf, value: Compound) -> None:
+        """Add a sparse or ragged cotangent to a leaf's gradient: sparse ones stay so, a dense
+        gradient is added to where it is."""
+        tensor = leaf.owner()
+        if tensor is None or (self.targets is not None and not self.accumulate):
+            return
+        grad = tensor._grad
+        if grad is None:
+            grad = bind(TABLE["clone"], value)
+        elif isinstance(grad, Compound):
+            grad = grad + value
+        else:
+            value.add_into(grad._value)
+            grad._storage.version += 1
+        if isinstance(grad, Compound):
+            for part in grad.parts():
+                part._storage.tag(GRADIENT)
+        tensor._grad = grad
 
     # -- running ----------------------------------------------------------------------------
 
@@ -308,8 +359,12 @@ class Walk:
         indices = node.indices  # type: ignore[attr-defined]
         for i, (parent, grad) in enumerate(zip(node.parents, grads, strict=True)):
             if parent is not None and grad is not None:
+                at = 0 if indices is None else indices[i]
+                if isinstance(grad, Compound) and not self.on_tensors:
+                    self.arrive_compound(parent, at, grad)
+                    continue
                 own = sources[i] == FRESH or (sources[i] >= 0 and owned[sources[i]])
-                self.arrive(parent, 0 if indices is None else indices[i], grad, own)
+                self.arrive(parent, at, grad, own)
 
     def run_node(self, node: Node, values: list[Any], sources: list[int]) -> list[Any]:
         """The cotangents of an op's arguments; fills in where their memory comes from."""
@@ -348,7 +403,10 @@ class Walk:
     def finish_leaf(self, leaf: Leaf, value: Any, owned: bool) -> None:
         after = list(leaf.hooks.after.values()) if leaf.hooks is not None else []
         given = (self.lent(value, False),) if after else ()
-        self.deposit(leaf, value, owned)
+        if isinstance(value, Compound) and not self.on_tensors:
+            self.deposit_compound(leaf, value)
+        else:
+            self.deposit(leaf, value, owned)
         for node_hook in after:
             node_hook((), given)
         if leaf.accumulated and (self.targets is None or self.accumulate):
@@ -361,7 +419,7 @@ class Walk:
         assert self.targets is not None
         for index, value in enumerate(values):
             for place in self.targets.get((node.seq, index), ()):
-                if value is None or self.on_tensors:
+                if value is None or self.on_tensors or isinstance(value, Compound):
                     self.found[place] = self.apart_from_others(value)
                 else:
                     self.found[place] = from_array(value if owned[index] else value.copy())
@@ -381,7 +439,7 @@ class Walk:
         """A cotangent as a tensor in memory of its own, for a hook to keep or to change."""
         if value is None:
             return None
-        if self.on_tensors:
+        if self.on_tensors or isinstance(value, Compound):
             return bind(TABLE["clone"], value)
         return from_array(value if owned else value.copy())
 
@@ -389,7 +447,7 @@ class Walk:
         """A cotangent as it travels, from a tensor that a hook may still hold."""
         if tensor is None or self.on_tensors:
             return tensor
-        return tensor.array()
+        return as_cotangent(tensor)
 
     def call_tensor_hooks(self, node: GraphNode, values: list[Any], owned: list[bool]) -> None:
         """The hooks on single results; the gradient that is kept is what they leave."""

@@ -11,7 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.core import dtypes
+from evergrad.core.compound import CompoundType, bind_compound
 from evergrad.core.history import keep_retaining, record
+from evergrad.core.lifting import Number
 from evergrad.core.op import TABLE, Op, Rule
 from evergrad.core.quiet import QUIET, numpy_errors
 from evergrad.core.shapes import TensorType
@@ -44,9 +47,16 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
     key = (types, tuple(attrs.items())) if attrs else types
     rule = op.rules.get(key)
     if rule is None:
+        if any([type.__class__ is CompoundType for type in types]):
+            return bind_compound(op, args, attrs)
+        if Number in types:
+            return bind(op, *number_operands(op, args), **attrs)
         plain = tuple([_as_operand(op, a) for a in args])
         if any(p is not a for p, a in zip(plain, args, strict=True)):
             return bind(op, *plain, **attrs)
+        converted = _under_autocast(op, args)
+        if converted is not args:
+            return bind(op, *converted, **attrs)
         rule = op.resolve(key, types, attrs)
     if rule.casts is not None:
         args = tuple(
@@ -54,10 +64,14 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
         )
         return bind(op, *args, **attrs)
     state = STATE.get()
-    if state.trace is not None:
-        trace = owner_of(state.trace, op, args)
-        if trace is not None:
-            return _emit(trace, state, rule, args)
+    if state.intercepted:
+        converted = _under_autocast(op, args)
+        if converted is not args:
+            return bind(op, *converted, **attrs)
+        if state.trace is not None:
+            trace = owner_of(state.trace, op, args)
+            if trace is not None:
+                return _emit(trace, state, rule, args)
     if op.alias:
         return _evaluate_view(state, rule, args)
     token = numpy_errors.set(QUIET)
@@ -107,6 +121,26 @@ def _as_operand(op: Op, arg: Any) -> Any:
     raise TypeError(
         f"{op.name}(): an argument must be a Tensor or a number, not {type(arg).__name__}"
     )
+
+
+def _under_autocast(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments in the precision that autocast wants for the op, if the mode is on."""
+    autocast = STATE.get().autocast
+    return args if autocast is None else autocast.convert_arguments(op.name, args)
+
+
+def number_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:
+    """Run-time numbers as 0-d tensors of the element type in which a Python number would meet the
+    other arguments."""
+    types = tuple(
+        [a._type if isinstance(a, Tensor) else float if a.__class__ is Number else a.__class__
+         for a in args]
+    )  # fmt: skip
+    met = dtypes.get_default_dtype() if op.promote is None else op.promote(types)
+    common = met if isinstance(met, tuple) else (met,) * len(args)
+    return [
+        cast(a.tensor, c) if a.__class__ is Number else a for a, c in zip(args, common, strict=True)
+    ]
 
 
 def cast(tensor: Tensor, dtype: Any) -> Tensor:

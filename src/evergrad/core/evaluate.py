@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evergrad.core.op import ArgType, Attrs, Op
 
 Array = np.ndarray[Any, Any]
+_Order = Literal["K", "C"]
 
 
 def evaluator(
@@ -53,12 +54,15 @@ def _plain_evaluator(
         run = _with_wrapped_scalars(run, types, operands)
     if low:
         return _through_float32(run, out_types)
-    if op.outputs == 1 and op.takes_out:
-        out = out_types[0]
-        if not out.shape or out.nbytes >= config.POOL_MIN_BYTES:
-            return _into_fresh(run, out.shape, out.dtype.np)
-    elif op.outputs == 1 and not op.alias:
-        return _as_array(run, out_types[0].dtype.np)
+    if op.outputs > 1 or op.alias:
+        return run
+    out = out_types[0]
+    if op.takes_out and (not out.shape or out.nbytes >= config.POOL_MIN_BYTES):
+        return _into_fresh(run, out.shape, out.dtype.np)
+    # As in PyTorch, elementwise results lie as their arguments do, others row by row.
+    order: _Order = "K" if op.family == "elementwise" else "C"
+    if not op.takes_out or (order == "C" and op.family != "bilinear" and len(out.shape) > 1):
+        return _as_array(run, out.dtype.np, order)
     return run
 
 
@@ -129,8 +133,10 @@ def _into_pool(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _as_array(function: Callable[..., Any], numpy_type: np.dtype[Any]) -> Callable[..., Any]:
+def _as_array(
+    function: Callable[..., Any], numpy_type: np.dtype[Any], order: _Order
+) -> Callable[..., Any]:
     def run(*arrays: Any) -> Any:
-        return np.asarray(function(*arrays), numpy_type)
+        return np.asarray(function(*arrays), numpy_type, order)
 
     return run

@@ -1,7 +1,8 @@
 """PyTorch's words for how elements lie in memory.
 
-Every tensor here is dense and row-major unless a view permutes it, so these objects are accepted
-and compared, and change nothing.
+A dense tensor is row-major unless a view permutes it, so memory formats are accepted and compared,
+and change nothing. Layouts other than ``strided`` are those of :mod:`evergrad.sparse` and
+:mod:`evergrad.nested`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class _Word:
 
 
 class layout(_Word):  # noqa: N801 - PyTorch's spelling
-    """How a tensor is stored: dense (``strided``)."""
+    """How a tensor is stored: dense (``strided``), sparse or ragged."""
 
     __slots__ = ()
 
@@ -35,6 +36,12 @@ class memory_format(_Word):  # noqa: N801 - PyTorch's spelling
 
 
 strided = layout("strided")
+sparse_coo = layout("sparse_coo")
+sparse_csr = layout("sparse_csr")
+sparse_csc = layout("sparse_csc")
+sparse_bsr = layout("sparse_bsr")
+sparse_bsc = layout("sparse_bsc")
+jagged = layout("jagged")
 contiguous_format = memory_format("contiguous_format")
 preserve_format = memory_format("preserve_format")
 channels_last = memory_format("channels_last")

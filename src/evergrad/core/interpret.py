@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core.node import next_sequence
+from evergrad.core.state import without_autocast
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
 from evergrad.core.writing import assign, keep_copies
 
 
+@without_autocast
 def interpret(graph: Graph, *args: Any) -> tuple[Any, ...]:
     """Run a graph row by row through :func:`bind`."""
     since = next_sequence()

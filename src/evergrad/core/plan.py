@@ -13,6 +13,7 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.shapes import TensorType
+from evergrad.core.state import using
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.errors import GradientError
 from evergrad.memory.ledger import LEDGER, WORTH_COUNTING
@@ -195,7 +196,7 @@ def _trace_vjp(rule: Rule, needs: int, vjp: Any) -> tuple[Graph, list[Var]]:
 
     op = rule.op
     assert callable(vjp)
-    with tracing() as trace:
+    with using(autocast=None, trace=None), tracing() as trace:  # it is kept: nothing around it
         args = [trace.input(t) for t in rule.operands]
         outs = [trace.input(t) for t in rule.out_types]
         cotangents = [trace.input(t) for t in rule.out_types]

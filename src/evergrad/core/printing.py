@@ -132,6 +132,23 @@ def format_tensor(
     return _append(prefix + body, suffixes, indent=len(prefix))
 
 
+def format_parts(
+    parts: dict[str, Array], suffixes: list[str], *, prefix: str, new_line: bool
+) -> str:
+    """The `repr` of a tensor made of several arrays, each under its name.
+
+    The suffixes follow the last part, on a line of their own if `new_line` says so.
+    """
+    indent = len(prefix)
+    lines = []
+    for name, array in parts.items():
+        head = f"{name}=tensor("
+        body = _layout(array, indent + len(head)) if array.size else f"[], size={array.shape}"
+        lines.append(f"{head}{body})")
+    text = prefix + (",\n" + " " * indent).join(lines)
+    return _append(text, suffixes, indent, new_line)
+
+
 _COMPLEX_OF = {
     "float64": "complex128",
     "float32": "complex64",
@@ -140,12 +157,14 @@ _COMPLEX_OF = {
 }
 
 
-def _append(text: str, suffixes: list[str], indent: int) -> str:
-    """Suffixes go on the last line while they fit, then on lines of their own."""
+def _append(text: str, suffixes: list[str], indent: int, new_line: bool = False) -> str:
+    """Suffixes go on the last line while they fit, then on lines of their own; `new_line` sends
+    the first one there in any case."""
     column = len(text) - text.rfind("\n") + 1
     for suffix in suffixes:
         length = len(suffix.replace("=evergrad.", "=torch."))
-        if column + length + 2 > _options.linewidth:
+        if new_line or column + length + 2 > _options.linewidth:
+            new_line = False
             text += ",\n" + " " * indent + suffix
             column = indent + length
         else:

@@ -196,19 +196,23 @@ class Generator:
         return drawn.reshape(shape)
 
     def normal(
-        self, shape: Shape, dtype: np.dtype[Any], mean: float = 0.0, std: float = 1.0
-    ) -> Array:
-        """Normal; of a complex dtype, each part with the variance `std**2 / 2`."""
+        self, shape: Shape, dtype: np.dtype[Any], mean: float = 0.0, std: float = 1.0,
+        singly: bool = False,
+    ) -> Array:  # fmt: skip
+        """Normal; of a complex dtype, each part with the variance `std**2 / 2`.
+
+        PyTorch draws blocks where elements lie side by side, and `singly` where they do not.
+        """
         shape = _shape(shape)
         dtype = np.dtype(dtype)
         if not std >= 0.0:
             raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
         if dtype.kind == "c":
             real = np.dtype(f"f{dtype.itemsize // 2}")
-            parts = self.normal((*shape, 2), real, 0.0, std / math.sqrt(2.0))
+            parts = self.normal((*shape, 2), real, 0.0, std / math.sqrt(2.0), singly)
             centred: Array = parts.view(dtype).reshape(shape)
             return centred if mean == 0.0 else centred + dtype.type(mean)
-        drawn = self._source.normals(math.prod(shape), dtype)
+        drawn = self._source.normals(math.prod(shape), dtype, singly)
         if drawn.dtype == np.float64:
             drawn = fma64(drawn, std, mean)
         elif (mean, std) != (0.0, 1.0):
@@ -341,7 +345,7 @@ class Generator:
         if replacement and num_samples > 1:
             return self._multinomial_with_replacement(probs, num_samples)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            scores = probs / self.exponential(probs.shape, probs.dtype)
+            scores = probs / self._exponential_like(probs)
         if num_samples == 1:
             best: Array = np.argmax(scores, axis=1, keepdims=True)
             return best.astype(np.int64)
@@ -380,6 +384,12 @@ class Generator:
         if dtype == np.float64:
             return unit64(self._source.words64(n))
         return unit(self._source.words32(n), dtype)
+
+    def _exponential_like(self, rows: Array) -> Array:
+        """Drawn in the order in which the elements of a matrix lie in memory."""
+        if 0 < rows.strides[0] < rows.strides[1]:
+            return self.exponential(rows.T.shape, rows.dtype).T
+        return self.exponential(rows.shape, rows.dtype)
 
     def _multinomial_with_replacement(self, probs: Array, num_samples: int) -> Array:
         wide = probs.astype(np.float64 if probs.dtype == np.float64 else np.float32)

@@ -80,9 +80,12 @@ class Twister:
         self.spare = float(drawn[n]) if len(drawn) > n else None
         return drawn[:n]
 
-    def normals(self, n: int, dtype: np.dtype[Any]) -> Array:
-        """Standard normals; float32 for every dtype but float64, and float64 for few of any."""
-        if n < 16:
+    def normals(self, n: int, dtype: np.dtype[Any], singly: bool = False) -> Array:
+        """Standard normals; float32 for every dtype but float64, and float64 for few of any.
+
+        ``singly`` draws them as few are, also where they are many.
+        """
+        if n < 16 or singly:
             return self.double_normals(n)
         tail = 0 if n % 16 == 0 else 16
         whole = n - n % 16
@@ -217,7 +220,7 @@ class Philox:
     def double_normals(self, n: int) -> Array:
         return self.normals(n, np.dtype(np.float64))
 
-    def normals(self, n: int, dtype: np.dtype[Any]) -> Array:
+    def normals(self, n: int, dtype: np.dtype[Any], singly: bool = False) -> Array:
         """Elements 2j and 2j + 1 are the cosine and the sine of one Box-Muller pair."""
         even = n + n % 2
         words = self.words64(even) if dtype == np.float64 else self.words32(even)

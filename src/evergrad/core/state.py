@@ -6,14 +6,17 @@ new asyncio task's context copy of its parent; nothing set here is seen by anoth
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from evergrad.core.autocast import Autocast
     from evergrad.core.backward import Walk
     from evergrad.core.trace import Trace
 
+F = TypeVar("F", bound=Callable[..., Any])
 Hooks = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 
@@ -22,9 +25,13 @@ class State:
 
     ``grad`` says whether nodes are made; ``muted`` that the user wants none (``no_grad``), also
     when what is traced now runs later. ``walk`` is the backward pass that is running.
+    ``intercepted`` says that ops are not simply evaluated: a trace or autocast looks at them first.
     """
 
-    __slots__ = ("anomaly", "grad", "inference", "muted", "saved_hooks", "trace", "walk")
+    __slots__ = (
+        "anomaly", "autocast", "grad", "inference", "intercepted", "muted", "saved_hooks", "trace",
+        "walk",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.grad = True
@@ -34,6 +41,8 @@ class State:
         self.walk: Walk | None = None
         self.saved_hooks: Hooks | None = None
         self.anomaly = False
+        self.autocast: Autocast | None = None
+        self.intercepted = False
 
     def replace(self, **changes: Any) -> State:
         new = State.__new__(State)
@@ -44,8 +53,10 @@ class State:
         new.walk = self.walk
         new.saved_hooks = self.saved_hooks
         new.anomaly = self.anomaly
+        new.autocast = self.autocast
         for name, value in changes.items():
             setattr(new, name, value)
+        new.intercepted = new.trace is not None or new.autocast is not None
         return new
 
 
@@ -70,3 +81,16 @@ class using:  # noqa: N801 - used like a function
 def set_mode(**changes: Any) -> None:
     """Change modes for the rest of this context."""
     STATE.set(STATE.get().replace(**changes))
+
+
+def without_autocast(function: F) -> F:
+    """Let a function that runs a finished program take its ops as they stand in it."""
+
+    @functools.wraps(function)
+    def within(*args: Any, **kwargs: Any) -> Any:
+        if STATE.get().autocast is None:
+            return function(*args, **kwargs)
+        with using(autocast=None):
+            return function(*args, **kwargs)
+
+    return within  # type: ignore[return-value]

@@ -22,6 +22,24 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
+class NoArray:
+    """Stands where the array of a tensor made of parts would be, and refuses every use."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotImplementedError(
+            "this operation reads a dense array, which a sparse or nested tensor does not have.\n"
+            "  fix: use to_dense() (of a nested tensor: values(), unbind() or to_padded_tensor())."
+        )
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.array
+
+
+NO_ARRAY: Any = NoArray()
+
+
 class Storage:
     """One buffer. ``value`` is its canonical array; every tensor on it is a view of that.
 

@@ -13,9 +13,10 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
+from evergrad.core.lifting import refuse_outside_read, watch_grad
 from evergrad.core.node import GraphNode, Leaf
 from evergrad.core.shapes import Size, TensorType, tensor_type
-from evergrad.core.storage import Storage
+from evergrad.core.storage import NO_ARRAY, Storage
 from evergrad.core.trace import Var
 from evergrad.errors import TraceError
 
@@ -247,6 +248,7 @@ class Tensor:
                 "is none yet.\n  fix: keep the computation in tensors (`evergrad.where` instead "
                 "of `if`), or take the number outside the traced function."
             )
+        refuse_outside_read(self)
         return value  # type: ignore[no-any-return]
 
     # -- graph ------------------------------------------------------------------------------
@@ -328,6 +330,7 @@ class Tensor:
                     f"assigned grad has data of a different type: {value.dtype} for a tensor of "
                     f"{self.dtype}"
                 )
+        watch_grad(self)
         self._grad = value
 
     @grad.deleter
@@ -406,6 +409,8 @@ def on_storage(
 
 def detached(tensor: Tensor) -> Tensor:
     """The same elements without a history."""
+    if tensor._value is NO_ARRAY:
+        return tensor.detach()  # type: ignore[no-any-return]
     view = None if tensor._view is None else tensor._view.detached()
     return on_storage(tensor._value, tensor._type, tensor._storage, view)
 

@@ -17,6 +17,7 @@ from evergrad.core.state import using
 from evergrad.errors import TraceError
 
 if TYPE_CHECKING:
+    from evergrad.core.lifting import LiftingTrace
     from evergrad.core.op import Op, Rule
     from evergrad.core.storage import Storage
     from evergrad.core.tensor import Tensor
@@ -239,6 +240,8 @@ class Trace:
     def __init__(self, parent: Trace | None) -> None:
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
+        # The trace, this or one around it, that also takes what is done to outside tensors alone.
+        self.lifter: LiftingTrace | None = None if parent is None else parent.lifter
         self.equations: list[Equation] = []
         self.inputs: list[Var] = []
         self.captures: list[tuple[Var, Tensor]] = []

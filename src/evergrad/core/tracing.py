@@ -18,7 +18,8 @@ from evergrad.core.trace import Graph, Trace, Var, leaked
 
 
 def owner_of(innermost: Trace, op: Op | None, args: tuple[Any, ...]) -> Trace | None:
-    """The innermost trace that knows one of the arguments; ``None`` if all are arrays."""
+    """The innermost trace that knows one of the arguments; if all are arrays the one that takes
+    these too, or ``None``."""
     found: Trace | None = None
     tensors = False
     for arg in args:
@@ -31,19 +32,20 @@ def owner_of(innermost: Trace, op: Op | None, args: tuple[Any, ...]) -> Trace | 
         return innermost  # what is made inside a trace belongs to it
     if found is not None and not found.encloses(innermost):
         raise leaked()
-    return found
+    return innermost.lifter if found is None else found
 
 
 def trace_value(trace: Trace, tensor: Tensor) -> Var:
     """A tensor as a value of this trace: its own, replayed if written since, or captured."""
     storage = tensor._storage
     held = storage.value
+    view, value = tensor._view, tensor._value
     if not (isinstance(held, Var) and held.trace is trace):
+        if view is not None and isinstance(value, Var) and value.trace is trace:
+            return value  # a view, taken inside, of a tensor of the outside
         return trace.capture(tensor)
-    view = tensor._view
     if view is None:
         return held
-    value = tensor._value
     if isinstance(value, Var) and value.trace is trace and view.traced == storage.version:
         return value
     for op, attrs in view.chain:

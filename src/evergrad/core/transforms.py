@@ -17,7 +17,7 @@ from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
 from evergrad.core.shapes import normalize_dim, tensor_type
 from evergrad.core.site import Site, describe
-from evergrad.core.state import STATE, using
+from evergrad.core.state import STATE, using, without_autocast
 from evergrad.core.tensor import Tensor, current_node
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.core.tracing import tracing
@@ -108,6 +108,7 @@ def trace(function: Callable[..., Any], types: Sequence[Any]) -> Traced:
 # -- forward derivatives ------------------------------------------------------------------------
 
 
+@without_autocast
 def jvp_graph(
     graph: Graph, primals: Sequence[Tensor], tangents: Sequence[Tangent]
 ) -> tuple[list[Any], list[Tangent]]:
@@ -190,6 +191,7 @@ def _transposed_vjp(
 Batched = tuple[Any, int | None]
 
 
+@without_autocast
 def batch_graph(
     graph: Graph, args: Sequence[Tensor], dims: Sequence[int | None], size: int, randomness: str
 ) -> list[Batched]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.bind import bind, cast
+from evergrad.core.compound import Compound, CompoundType
 from evergrad.core.dtypes import can_cast, from_numpy_dtype
 from evergrad.core.history import keep_retaining
 from evergrad.core.node import GraphNode, Leaf, Node, Packed, keep, next_sequence
@@ -171,7 +172,11 @@ def write_in_place(op: Op, target: Tensor, *others: Any, **attrs: Any) -> Tensor
         if not wants_history:
             types = tuple([a._type if isinstance(a, Tensor) else a.__class__ for a in args])
             key = (types, tuple(attrs.items())) if attrs else types
-            rule = op.rules.get(key) or op.resolve(key, types, attrs)
+            rule = op.rules.get(key)
+            if rule is None:
+                if any([type.__class__ is CompoundType for type in types]):
+                    return write_result(op.name, target, bind(op, *args, **attrs))
+                rule = op.resolve(key, types, attrs)
             out = rule.out_types[0]
             same = rule.casts is None and out.same(target._type)
             if same and out.dtype.compute is out.dtype.np and not _weak_integers(rule):
@@ -223,6 +228,8 @@ def write_result(name: str, target: Tensor, result: Tensor, since: int | None = 
                 "the tensor first)"
             )
         result = cast(result, target.dtype)
+    if isinstance(target, Compound):
+        return target.take_over(result)
     node = result._node
     return assign(target, result, fresh=since is None or node is None or node.seq > since)
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
+from evergrad.core.lifting import note_module, watch_grad
 from evergrad.core.state import using
 from evergrad.core.tensor import Device, Tensor
 from evergrad.nn.hooks import HookTables, ModuleHooks
@@ -379,6 +380,7 @@ class Module(ModuleState, ModuleHooks):
             if parameter._grad is None:
                 continue
             if set_to_none:
+                watch_grad(parameter)
                 parameter._grad = None
             else:
                 parameter._grad.detach_().zero_()
@@ -392,11 +394,15 @@ class Module(ModuleState, ModuleHooks):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         hooks: HookTables | None = self.__dict__["_hooks"]
+        note_module(self)
         if hooks is None and not HookTables.everywhere:
             return self.forward(*args, **kwargs)
         return self._call_with_hooks(args, kwargs)
 
     # -- text and copies --------------------------------------------------------------------
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Accepted, and without effect on results: ``evergrad.compile(module)`` compiles."""
 
     def extra_repr(self) -> str:
         """What stands between the brackets of the text form; for subclasses."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from evergrad.core.compound import Compound
+from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -22,6 +24,20 @@ def _adagrad(
     g = (-g if maximize else g) + p * decay
     total = total + g * g
     return p - g / (total.sqrt() + eps) * rate, total
+
+
+def _adagrad_sparse(
+    p: Tensor, total: Tensor, grad: Tensor, rate: Any, group: dict[str, Any]
+) -> None:
+    """The same at the places of which a sparse gradient speaks."""
+    from evergrad.sparse.updates import add_at, read_at
+
+    with using(grad=False):
+        grad = (-grad if group["maximize"] else grad).coalesce()
+        values = grad.values()
+        add_at(total, grad, values * values)
+        roots = read_at(total, grad).sqrt() + group["eps"]
+        add_at(p, grad, values / roots, -rate)
 
 
 class Adagrad(ParameterwiseOptimizer):
@@ -55,12 +71,20 @@ class Adagrad(ParameterwiseOptimizer):
     def share_memory(self) -> None:
         """Memory is shared between threads as it is."""
 
+    takes_sparse = True
+
     def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state = self.state[p]
+        if isinstance(grad, Compound) and group["weight_decay"] != 0:
+            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
         step = count_step(state)
+        rate = group["lr"] / (1 + (step - 1) * group["lr_decay"])
+        if isinstance(grad, Compound):
+            _adagrad_sparse(p, state["sum"], grad, rate, group)
+            return
         fused(_adagrad, 2, maximize=group["maximize"])(
             (p, state["sum"], grad),
-            group["lr"] / (1 + (step - 1) * group["lr_decay"]),
+            rate,
             group["weight_decay"],
             group["eps"],
         )

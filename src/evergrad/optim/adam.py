@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from evergrad.core.lifting import option
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -57,13 +58,17 @@ class Adam(ParameterwiseOptimizer):
             "decoupled_weight_decay": decoupled_weight_decay,
         })  # fmt: skip
 
+    def _sparse_refusal(self) -> str:
+        return "Adam does not support sparse gradients, please consider SparseAdam instead"
+
     def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         amsgrad = group["amsgrad"]
         names = ["exp_avg", "exp_avg_sq"] + (["max_exp_avg_sq"] if amsgrad else [])
         state = self.state_of(p, *names)
         step = count_step(state)
-        lr, eps, decay = group["lr"], group["eps"], group["weight_decay"]
-        beta1, beta2 = group["betas"]
+        lr, eps = option(group, "lr"), option(group, "eps")
+        decay = option(group, "weight_decay")
+        beta1, beta2 = option(group, "betas")
         decoupled = group["decoupled_weight_decay"]
         tensors = [p, *[state[name] for name in names]]
         update = fused(_amsgrad if amsgrad else _adam, len(tensors), maximize=group["maximize"])

@@ -48,7 +48,9 @@ class LBFGS(Optimizer):
     def _flat_grad(self) -> Tensor:
         from evergrad.ops.creation import zeros_like
 
-        grads = [zeros_like(p.detach()) if p._grad is None else p._grad for p in self._params]
+        grads = [
+            zeros_like(p.detach()) if p._grad is None else p._grad.to_dense() for p in self._params
+        ]
         return cat([reshape(_as_real(g), -1) for g in grads])
 
     def _move(self, distance: float, direction: Tensor) -> None:

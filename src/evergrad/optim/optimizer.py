@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from typing import Any
 
+from evergrad.core.compound import Compound
 from evergrad.core.fused import FusedUpdate
+from evergrad.core.lifting import Number, lifter, watch_grad
 from evergrad.core.node import RemovableHandle
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
+from evergrad.errors import TraceError
 from evergrad.memory.ledger import OPTIMIZER
 
 Closure = Callable[[], Any]
@@ -88,6 +91,9 @@ class Optimizer:
 
     _opt_called = False
 
+    # Whether the update has a form for sparse gradients.
+    takes_sparse = False
+
     def _make_hook_tables(self) -> None:
         self._step_pre: dict[int, Callable[..., Any]] = {}
         self._step_post: dict[int, Callable[..., Any]] = {}
@@ -143,6 +149,7 @@ class Optimizer:
                 if parameter._grad is None:
                     continue
                 if set_to_none:
+                    watch_grad(parameter)
                     parameter._grad = None
                 else:
                     parameter._grad.detach_().zero_()
@@ -153,9 +160,15 @@ class Optimizer:
 
     def with_grad(self, group: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor]]:
         """Each parameter of a group that has a gradient, with the gradient."""
+        if not self.takes_sparse and any(isinstance(p._grad, Compound) for p in group["params"]):
+            raise RuntimeError(self._sparse_refusal())
         for parameter in group["params"]:
+            watch_grad(parameter)
             if parameter._grad is not None:
                 yield parameter, parameter._grad
+
+    def _sparse_refusal(self) -> str:
+        return f"{type(self).__name__} does not support sparse gradients"
 
     # -- saving and loading -----------------------------------------------------------------
 
@@ -341,30 +354,42 @@ def on_both_parts(parameter: Tensor, value: float) -> complex:
 
 def state_like(parameter: Tensor, value: complex = 0.0) -> Tensor:
     """A state tensor of a parameter's shape and type, counted as optimizer state."""
-    from evergrad.ops.creation import full_like
+    from evergrad.ops.creation import full
 
-    made = full_like(parameter.detach(), value)
+    with using(trace=None):  # it outlives a trace that is running
+        made = full(parameter.shape, value, dtype=parameter.dtype)
     made._storage.tag(OPTIMIZER)
     return made
 
 
 def step_counter(value: float = 0.0) -> Tensor:
-    """The number of steps so far, as PyTorch keeps it: a float32 tensor."""
-    from evergrad.core.dtypes import float32
+    """A number of the state, such as the steps so far, as a tensor.
+
+    As in PyTorch it is float64 where that is the default type, else float32.
+    """
+    from evergrad.core.dtypes import float32, float64, get_default_dtype
     from evergrad.ops.creation import scalar_tensor
 
-    made = scalar_tensor(value, dtype=float32)
+    kind = float64 if get_default_dtype() is float64 else float32
+    with using(trace=None):
+        made = scalar_tensor(value, dtype=kind)
     made._storage.tag(OPTIMIZER)
     return made
 
 
 def count_step(state: dict[str, Any]) -> Any:
-    """Advance the counter; gives the new number (or, while tracing, the tensor)."""
+    """Advance the counter; gives the new number (while tracing, one that is known at run time)."""
     step = state["step"]
     if isinstance(step, Tensor):
         with using(grad=False):
             step += 1
-        return step.item() if STATE.get().trace is None else step
+            return step.item() if STATE.get().trace is None else Number(step.double())
+    trace = lifter()
+    if trace is not None:
+        raise TraceError(
+            "this optimizer's state has a step counter that is a Python number, which a compiled "
+            "step cannot advance.\n  fix: make it a tensor (state['step'] = evergrad.tensor(...))."
+        )
     state["step"] = step + 1
     return state["step"]
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from evergrad.core.compound import Compound
+from evergrad.core.lifting import hold_once, option
+from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -45,16 +48,52 @@ class SGD(ParameterwiseOptimizer):
             "differentiable": differentiable, "fused": fused,
         })  # fmt: skip
 
+    takes_sparse = True
+
     def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        maximize, lr, decay = group["maximize"], group["lr"], group["weight_decay"]
+        if isinstance(grad, Compound):
+            self._update_sparse(p, grad, group)
+            return
+        maximize, lr, decay = group["maximize"], option(group, "lr"), option(group, "weight_decay")
         if group["momentum"] == 0:
             fused(_plain, 1, maximize=maximize)((p, grad), lr, decay)
             return
         state = self.state[p]
         buffer = state.get("momentum_buffer")
+        if isinstance(buffer, Compound):
+            self._update_sparse(p, grad, group)
+            return
         taken = 1 - group["dampening"]
         if buffer is None:
             buffer, taken = state_like(p), 1.0
             state["momentum_buffer"] = buffer
+            if group["dampening"]:
+                hold_once("the first step takes gradients without dampening")
         update = fused(_momentum, 2, maximize=maximize, nesterov=group["nesterov"])
-        update((p, buffer, grad), lr, decay, group["momentum"], taken)
+        update((p, buffer, grad), lr, decay, option(group, "momentum"), taken)
+
+    def _update_sparse(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        """The same on the rows of which a sparse gradient speaks; the momentum is sparse, too."""
+        from evergrad.sparse.updates import add_scaled
+
+        with using(grad=False):
+            grad = -grad if group["maximize"] else grad
+            if group["weight_decay"] != 0:
+                grad = grad + p * group["weight_decay"]  # refuses: the sum would be dense
+            if group["momentum"] != 0:
+                grad = self._sparse_momentum(self.state[p], grad, group)
+            add_scaled(p, grad, -group["lr"])
+
+    def _sparse_momentum(
+        self, state: dict[str, Any], grad: Tensor, group: dict[str, Any]
+    ) -> Tensor:
+        """The direction to go, after the gradient has entered the momentum."""
+        buffer = state.get("momentum_buffer")
+        momentum = group["momentum"]
+        if buffer is None:
+            buffer = grad.clone()
+        else:
+            buffer = buffer * momentum + grad * (1 - group["dampening"])
+        state["momentum_buffer"] = buffer
+        direction: Tensor = grad + buffer * momentum if group["nesterov"] else buffer
+        return direction

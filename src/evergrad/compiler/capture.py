@@ -1,0 +1,198 @@
+"""A call of a Python function as a graph that can run again.
+
+:func:`capture` runs the function once on symbolic values and gives a :class:`Captured`: a pure graph
+(arguments, run-time numbers and outside tensors in; results, writes and gradients out), and under
+which conditions it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from evergrad.core.lifting import LiftingTrace
+from evergrad.core.node import Leaf
+from evergrad.core.state import STATE, using
+from evergrad.core.storage import Storage
+from evergrad.core.tensor import Tensor
+from evergrad.core.trace import Graph, Var
+from evergrad.core.tracing import Tracer, trace_value
+from evergrad.core.tree import TreeSpec, tree_flatten
+from evergrad.errors import TraceError
+
+
+class Output:
+    """Where a result of the function is found among the outputs of the graph."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+
+class Captured:
+    """One traced call.
+
+    ``inputs`` of the graph are the tensor arguments, then ``numbers`` (container, key, part), then
+    ``outside`` tensors. Its outputs are the results, then what each of ``written`` storages ends at,
+    then the arguments that were overwritten, then new gradients.
+    """
+
+    def __init__(self) -> None:
+        self.graph: Graph
+        self.arguments = 0
+        self.numbers: list[tuple[Any, Any, int | None]] = []
+        self.outside: list[Tensor] = []
+        self.written: list[Storage] = []
+        self.overwritten: list[int] = []
+        self.results: list[Any] = []
+        self.spec: TreeSpec
+        self.result_count = 0
+        # Gradients at the end: (tensor, place among the outputs, a tensor, or None).
+        self.grads: list[tuple[Tensor, Any]] = []
+        self.conditions: list[tuple[Callable[[], Any], Any, str]] = []
+        self.once: str | None = None
+
+
+def capture(
+    function: Callable[[Sequence[Any]], Any], arguments: Sequence[Tensor], numbers: Any
+) -> Captured:
+    """Trace ``function(tensors)``; ``numbers`` is a list of Python floats read at run time."""
+    found = Captured()
+    trace = LiftingTrace(STATE.get().trace)
+    with using(trace=trace, grad=STATE.get().grad, muted=False, saved_hooks=None):
+        try:
+            _trace_into(found, trace, function, arguments, numbers)
+        finally:
+            trace.abandon()
+    return found
+
+
+def _trace_into(
+    found: Captured, trace: LiftingTrace, function: Any, arguments: Sequence[Tensor], numbers: Any
+) -> None:
+    tracer = Tracer(trace)
+    inputs = [tracer.input(a._type) for a in arguments]
+    for given, symbolic in zip(arguments, inputs, strict=True):
+        if given.requires_grad:
+            symbolic.requires_grad_()
+    runtime = [trace.number(numbers, i) for i in range(len(numbers))]
+    before = [t._storage.value for t in inputs]
+    result = function(inputs, runtime)
+    leaves, found.spec = tree_flatten(result)
+    _refuse_python_effects(trace)
+    outputs: list[Any] = []
+    for leaf in leaves:
+        if isinstance(leaf, Tensor):
+            found.results.append(Output(len(outputs)))
+            outputs.append(trace_value(trace, leaf))
+        else:
+            found.results.append(leaf)
+    found.result_count = len(outputs)
+    found.arguments = len(arguments)
+    _note_grads(found, trace, inputs, outputs)
+    written = [
+        (w.storage, w.storage.value) for n, w in trace.written.items() if n not in trace.local
+    ]
+    found.overwritten = [
+        i for i, (t, v) in enumerate(zip(inputs, before, strict=True)) if t._storage.value is not v
+    ]
+    grad_outputs = outputs[found.result_count :]
+    outputs = outputs[: found.result_count]
+    outputs += [value for _, value in written]
+    outputs += [inputs[i]._storage.value for i in found.overwritten]
+    shift = len(outputs) - found.result_count
+    outputs += grad_outputs
+    found.grads = [
+        (t, Output(g.place + shift) if isinstance(g, Output) else g) for t, g in found.grads
+    ]
+    found.written = [storage for storage, _ in written]
+    found.numbers = [(c, k, p) for c, k, p, _ in trace.numbers.values()]
+    found.conditions = [*trace.conditions, *_conditions(trace, found)]
+    found.once = trace.once
+    number_vars = [n.tensor._value for *_, n in trace.numbers.values()]
+    graph = trace.finish(outputs)
+    found.outside = [tensor for _, tensor in graph.captures]
+    arguments_vars = [v for v in graph.inputs if all(v is not n for n in number_vars)]
+    found.graph = Graph(
+        [*arguments_vars, *number_vars, *(var for var, _ in graph.captures)], (),
+        graph.equations, graph.outputs,
+    )  # fmt: skip
+
+
+def _note_grads(
+    found: Captured, trace: LiftingTrace, inputs: list[Tensor], outputs: list[Any]
+) -> None:
+    """Gradients that the call leaves behind become outputs."""
+    for tensor, before, after in trace.final_grads():
+        if after is before:
+            continue
+        if after is not None and isinstance(after._storage.value, Var):
+            found.grads.append((tensor, Output(len(outputs))))
+            outputs.append(trace_value(trace, after))
+        else:
+            found.grads.append((tensor, after))
+    if any(t._grad is not None for t in inputs):
+        raise TraceError(
+            "the gradient of an argument was computed inside a compiled function; it would be lost."
+            "\n  fix: use evergrad.func.grad inside, or make the tensor part of the outside."
+        )
+
+
+def _conditions(trace: LiftingTrace, found: Captured) -> list[tuple[Callable[[], Any], Any, str]]:
+    """What the trace depends on besides types: gradients that exist, modes, options."""
+    conditions: list[tuple[Callable[[], Any], Any, str]] = []
+    for tensor, before in trace.grads.values():
+        conditions.append(
+            (lambda t=tensor: t._grad is None, before is None, "whether a gradient exists")  # type: ignore[misc]
+        )
+    for module in trace.modules.values():
+        conditions.append(
+            (lambda m=module: m.__dict__["training"], module.__dict__["training"],  # type: ignore[misc]
+             f"the mode of a {type(module).__name__} (train or eval)")
+        )  # fmt: skip
+        for name, parameter in module._parameters.items():
+            conditions.append(
+                (lambda m=module, n=name, p=parameter: m._parameters.get(n) is p, True,  # type: ignore[misc]
+                 f"the parameter {name} of a {type(module).__name__}")
+            )  # fmt: skip
+            if parameter is not None:
+                conditions.append(
+                    (lambda p=parameter: isinstance(p._node, Leaf),  # type: ignore[misc]
+                     isinstance(parameter._node, Leaf), f"whether {name} requires a gradient")
+                )  # fmt: skip
+    groups = {id(c): c for c, *_ in trace.numbers.values() if isinstance(c, dict)}
+    dynamic = {(id(c), k) for c, k, *_ in trace.numbers.values()}
+    for group in groups.values():
+        for key, value in group.items():
+            if key in ("params", "param_names", "initial_lr"):
+                continue
+            if (id(group), key) in dynamic:
+                conditions.append(
+                    (lambda g=group, k=key: _zeros(g[k]), _zeros(value), f"the option {key}")  # type: ignore[misc]
+                )
+            else:
+                conditions.append((lambda g=group, k=key: g.get(k), value, f"the option {key}"))  # type: ignore[misc]
+    return conditions
+
+
+def _zeros(value: Any) -> Any:
+    return tuple(v == 0 for v in value) if isinstance(value, tuple) else value == 0
+
+
+def _refuse_python_effects(trace: LiftingTrace) -> None:
+    """Raise if an option that is read at run time was changed while tracing: only the trace, not
+    the program, would change it again."""
+    for container, key, part, number in trace.numbers.values():
+        seen = trace.seen.get(id(number))
+        if seen is not None and read_number(container, key, part) != seen:
+            raise TraceError(
+                f"the option {key!r} was changed inside a compiled function (by a schedule's "
+                "step()?), which happens only while tracing.\n"
+                "  fix: call scheduler.step() outside of the compiled function."
+            )
+
+
+def read_number(container: Any, key: Any, part: int | None) -> float:
+    value = container[key]
+    return float(value if part is None else value[part])

@@ -1,0 +1,845 @@
+"""A group of equations as one loop nest, written as LLVM IR.
+
+The nest goes over rows; each row is passed over once for every fold along it that something later
+waits for. What a later pass needs again is computed again, or, if that is expensive, kept in a
+scratch row that stays in cache. Folds over rows leave one partial result per chunk of rows, and
+:func:`combination` adds these up in a fixed order, so that results do not depend on who ran what.
+
+Extents and strides are arguments of the kernel: its text tells the structure alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from evergrad.compiler import scalar
+from evergrad.compiler.fuse import FOLDS, Group, Values
+from evergrad.compiler.scalar import KINDS, Code, Element
+from evergrad.core.dtypes import dtype
+from evergrad.core.trace import Equation, Var
+
+# A chunk is worth claiming if it has about this many elements.
+_CHUNK = 8192
+_MOST_CHUNKS = 64
+_MOST_PARTIALS = 16
+_STATUS = "status"
+
+
+class Kernel:
+    """Native code and what it is called with.
+
+    ``slots`` name the pointers it takes, in order: a value that is read or written, the partial
+    results of one, or the word that tells of failures. ``numbers`` follow them.
+    """
+
+    def __init__(self, code: Code, name: str, text: str) -> None:
+        self.name = name
+        self.text = text
+        self.helpers = code.helpers
+        self.slots: list[tuple[str, Any]] = []
+        self.numbers: list[int] = []
+        self.chunks = 1
+        self.scratch = 0
+        # Late results: (value, how it folds, elements of one partial result).
+        self.partials: list[tuple[Var, str, int]] = []
+
+
+class Access:
+    """Memory that a kernel goes through: strides in bytes along rows and along a row."""
+
+    __slots__ = ("dtype", "inner", "lookup", "rows", "slot", "strides")
+
+    def __init__(self, slot: int, found: dtype, strides: tuple[int, ...]) -> None:
+        self.slot = slot
+        self.dtype = found
+        self.strides = strides
+        self.rows: tuple[int, ...] = ()
+        self.inner: tuple[int, ...] = ()
+        # For a table looked up by row: (access of the places, bytes from row to row, rows, wraps).
+        self.lookup: tuple[Access, int, int, bool] | None = None
+
+
+class LoopWriter:
+    """Writes the kernel of one group."""
+
+    def __init__(
+        self,
+        group: Group,
+        values: Values,
+        layout: Callable[[Var], Any],
+        steps: Callable[[Var], tuple[int, ...]],
+        stored: set[Var],
+    ) -> None:
+        self.group = group
+        self.values = values
+        self.layout = layout
+        self.steps = steps  # the strides of a value that is written
+        self.stored = [e.outs[0] for e in group.members if e.outs[0] in stored]
+        self.maker = {e.outs[0]: e for e in group.members}
+        self.code = Code()
+        self.slots: list[tuple[str, Any]] = []
+        self.accesses: list[Access] = []
+        self.known_accesses: dict[Any, Access] = {}
+        self.uses: dict[tuple[int, int], Any] = {}
+        self.outlets: dict[Var, Access] = {}
+        self.collect()
+        self.arrange()
+        self.assign_stages()
+
+    # -- what memory is touched -----------------------------------------------------------------
+
+    def slot(self, kind: str, value: Any) -> int:
+        for number, known in enumerate(self.slots):
+            if known[0] == kind and known[1] is value:
+                return number
+        self.slots.append((kind, value))
+        return len(self.slots) - 1
+
+    def access(self, kind: str, var: Var, strides: tuple[int, ...]) -> Access:
+        key = (kind, var, strides)
+        if key not in self.known_accesses:
+            made = Access(self.slot(kind, var), var.type.dtype, strides)
+            self.known_accesses[key] = made
+            self.accesses.append(made)
+        return self.known_accesses[key]
+
+    def along(self, var: Var, axes: Sequence[int]) -> tuple[int, ...]:
+        """The strides of a value along the dimensions of the space, given those of its own."""
+        strides = [0] * len(self.group.shape)
+        steps, shape = self.layout(var).strides, var.type.shape
+        for axis, step, extent in zip(axes, steps, shape, strict=True):
+            if axis >= 0 and extent != 1:
+                strides[axis] = step
+        return tuple(strides)
+
+    def collect(self) -> None:
+        for eqn in self.group.members:
+            axes = self.group.maps[id(eqn)]
+            for place, arg in enumerate(eqn.args):
+                self.uses[id(eqn), place] = self.operand(eqn, place, arg, axes)
+        for var in self.stored:
+            if var not in self.group.late:
+                strides = [0] * len(self.group.shape)
+                for axis, step in zip(self.group.axes[var], self.steps(var), strict=True):
+                    if axis >= 0:
+                        strides[axis] = step
+                self.outlets[var] = self.access("write", var, tuple(strides))
+        if any(e.op.name in ("index", "gather") for e in self.group.members):
+            self.slot(_STATUS, None)
+
+    def operand(self, eqn: Equation, place: int, arg: Any, axes: tuple[int, ...]) -> Any:
+        """A constant (text), a value of the group (its variable) or an access."""
+        name = eqn.op.name
+        if name == "full":
+            return scalar.constant(arg, eqn.rule.out_types[0].dtype)
+        found = eqn.rule.operands[place].dtype
+        if not isinstance(arg, Var):
+            return scalar.constant(arg, found)
+        root = self.values.root(arg)
+        if root in self.values.literal and root not in self.maker:
+            return scalar.constant(self.values.literal[root], found)
+        if arg in self.group.axes and root in self.maker:
+            return root
+        if name == "index":
+            return self.lookup(eqn, place, arg, axes)
+        if name in ("gather", "scatter_sum"):
+            return self.access("read", arg, self.along(arg, axes))
+        aligned = axes[len(axes) - len(arg.type.shape) :] if arg.type.shape else ()
+        return self.access("read", arg, self.along(arg, aligned))
+
+    def lookup(self, eqn: Equation, place: int, arg: Var, axes: tuple[int, ...]) -> Any:
+        rank = len(eqn.args[1].type.shape)
+        if place == 1:
+            return self.access("read", arg, self.along(arg, axes[:rank]))
+        places = self.access("read", eqn.args[1], self.along(eqn.args[1], axes[:rank]))
+        strides = self.along(arg, (-1, *axes[rank:]))
+        table = Access(self.slot("read", arg), arg.type.dtype, strides)
+        table.lookup = (
+            places, self.layout(arg).strides[0], arg.type.shape[0], eqn.attrs["wrap"],
+        )  # fmt: skip
+        self.accesses.append(table)
+        return table
+
+    # -- the loops ------------------------------------------------------------------------------
+
+    def arrange(self) -> None:
+        """Order the dimensions, rows first, and join those that lie behind each other everywhere."""
+        group = self.group
+        inner = group.inner
+        if inner is None:
+            dims = self.collapsed(sorted(group.dims))
+            self.row_dims, self.inner_dims = dims[:-1], dims[-1:]
+        else:
+            self.row_dims = self.collapsed(sorted(group.dims - inner))
+            self.inner_dims = self.collapsed(sorted(inner))
+        self.row_extents = [prod(group.shape[d] for d in dim) for dim in self.row_dims]
+        self.inner_extents = [prod(group.shape[d] for d in dim) for dim in self.inner_dims]
+        for access in self.accesses:
+            access.rows = tuple(access.strides[dim[-1]] for dim in self.row_dims)
+            access.inner = tuple(access.strides[dim[-1]] for dim in self.inner_dims)
+        self.flat = inner is None and not self.row_dims
+        if not self.inner_dims:
+            self.inner_extents = [1]
+            for access in self.accesses:
+                access.inner = (0,)
+        self.rows = prod(self.row_extents)
+        self.row_length = prod(self.inner_extents)
+
+    def collapsed(self, dims: list[int]) -> list[list[int]]:
+        shape = self.group.shape
+        joined: list[list[int]] = []
+        for d in dims:
+            if joined:
+                before = joined[-1][-1]
+                if all(a.strides[before] == a.strides[d] * shape[d] for a in self.accesses):
+                    joined[-1].append(d)
+                    continue
+            joined.append([d])
+        return joined
+
+    def is_row(self, var: Var) -> bool:
+        """Whether a value of the group is one number per row."""
+        inner = self.group.inner
+        return inner is not None and not (self.group.varying(self.group.axes[var]) & inner)
+
+    # -- when things are computed ---------------------------------------------------------------
+
+    def assign_stages(self) -> None:
+        """``stage``: the pass in which a full value is computed, or after which a row value is."""
+        self.stage: dict[Var, int] = {}
+        for eqn in self.group.members:
+            out = eqn.outs[0]
+            if eqn.op.name in FOLDS:
+                self.stage[out] = self.readiness(eqn, 0)
+                continue
+            row = self.is_row(out) and eqn.op.name != "index"
+            stage = -1 if row else 0
+            for place in range(len(eqn.args)):
+                source = self.uses[id(eqn), place]
+                if not isinstance(source, Var):
+                    continue
+                ready = self.stage[source]
+                if row and not self.is_row(source):
+                    ready -= 1  # one element of it, computed from what the row knows by then
+                elif not row and self.is_row(source):
+                    ready += 1
+                stage = max(stage, ready)
+            self.stage[out] = stage
+        self.passes = 1 + max(
+            [self.stage[e.outs[0]] for e in self.group.members
+             if not self.is_row(e.outs[0]) or e.op.name in FOLDS],
+            default=-1,
+        )  # fmt: skip
+        self.keep_for_later()
+
+    def readiness(self, eqn: Equation, place: int) -> int:
+        source = self.uses[id(eqn), place]
+        return self.stage[source] if isinstance(source, Var) else 0
+
+    def keep_for_later(self) -> None:
+        """Choose the full values that are kept in scratch rows between passes."""
+        self.scratch: dict[Var, int] = {}
+        outlets = set(self.outlets)
+        for eqn in self.group.members:
+            out = eqn.outs[0]
+            if eqn.op.name in FOLDS or self.is_row(out) or out in outlets:
+                continue
+            if eqn.op.name not in scalar.EXPENSIVE:
+                continue
+            if any(stage > self.stage[out] for stage in self.stages_of_use(out)):
+                self.scratch[out] = len(self.scratch)
+
+    def stages_of_use(self, var: Var) -> list[int]:
+        """The passes in which a full value is needed, directly or to compute another again."""
+        found = []
+        for eqn in self.group.members:
+            if any(self.uses[id(eqn), i] is var for i in range(len(eqn.args))):
+                out = eqn.outs[0]
+                if eqn.op.name in FOLDS or out in self.outlets:
+                    found.append(self.stage[out])
+                if eqn.op.name not in FOLDS and not self.is_row(out):
+                    found.append(self.stage[out])
+                    found += self.stages_of_use(out)
+        return found
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def write(self) -> Kernel:
+        code = self.code
+        self.entry: list[str] = []
+        self.loop_count = 0
+        self.metadata: list[str] = []
+        self.late_sums: list[tuple[Equation, str]] = []
+        self.number_args()
+        self.chunk_bounds()
+        self.start_late()
+        if self.flat:
+            self.bases = {id(a): self.pointer(a) for a in self.accesses}
+            self.row_values: dict[Var, str] = {}
+            self.passes_over_row()
+        else:
+            self.loop("%row_lo", "%row_hi", self.one_row, vector=False)
+        self.finish_late()
+        code.do("ret void")
+        return self.finished()
+
+    def number_args(self) -> None:
+        """The numbers that follow the pointers in the arguments."""
+        self.numbers: list[int] = []
+        self.places: dict[Any, int] = {}
+        self.per_chunk, self.chunks = self.partition()
+        total = self.row_length if self.flat else self.rows
+        for key, value in (("total", total), ("per_chunk", self.per_chunk)):
+            self.number(key, value)
+        for d, extent in enumerate(self.row_extents):
+            self.number(("row", d), extent)
+        for d, extent in enumerate(self.inner_extents):
+            self.number(("inner", d), extent)
+        for access in self.accesses:
+            for d, stride in enumerate(access.rows):
+                self.number(("rows of", id(access), d), stride)
+            for d, stride in enumerate(access.inner):
+                self.number(("inner of", id(access), d), stride)
+            if access.lookup is not None:
+                self.number(("table", id(access)), access.lookup[1])
+                self.number(("height", id(access)), access.lookup[2])
+
+    def number(self, key: Any, value: int) -> None:
+        self.places[key] = len(self.slots) + len(self.late_slots()) + len(self.numbers)
+        self.numbers.append(value)
+
+    def late_slots(self) -> list[Equation]:
+        return [e for e in self.group.members if e.outs[0] in self.group.late]
+
+    def partition(self) -> tuple[int, int]:
+        """How many rows (or elements) a chunk has, and how many chunks there are; by shape alone."""
+        units, weight = (self.row_length, 1) if self.flat else (self.rows, self.row_length)
+        most = _MOST_PARTIALS if self.group.late else _MOST_CHUNKS
+        wanted = max(1, min(most, units, units * weight * self.passes // _CHUNK))
+        per_chunk = -(-units // wanted)
+        if self.flat:
+            per_chunk = -(-per_chunk // 64) * 64
+        return per_chunk, -(-units // per_chunk)
+
+    def get(self, key: Any) -> str:
+        """A number of the arguments, loaded at the start."""
+        name = f"%n{self.places[key]}"
+        line = f"  {name} = load i64, ptr {name}p, align 8"
+        if line not in self.entry:
+            self.entry.append(f"  {name}p = getelementptr i64, ptr %args, i64 {self.places[key]}")
+            self.entry.append(line)
+        return name
+
+    def pointer_at(self, slot: int) -> str:
+        name = f"%p{slot}"
+        line = f"  {name} = load ptr, ptr {name}p, align 8"
+        if line not in self.entry:
+            self.entry.append(f"  {name}p = getelementptr i64, ptr %args, i64 {slot}")
+            self.entry.append(line)
+        return name
+
+    def pointer(self, access: Access) -> str:
+        return self.pointer_at(access.slot)
+
+    def variable(self, type: str) -> str:
+        name = f"%{self.code.fresh('m')}"
+        self.entry.append(f"  {name} = alloca {type}")
+        return name
+
+    def chunk_bounds(self) -> None:
+        code = self.code
+        low = code.op(f"mul i64 %chunk, {self.get('per_chunk')}")
+        high = code.op(f"add i64 {low}, {self.get('per_chunk')}")
+        short = code.op(f"icmp slt i64 {high}, {self.get('total')}")
+        high = code.op(f"select i1 {short}, i64 {high}, i64 {self.get('total')}")
+        code.do(f"%row_lo = add i64 {low}, 0")
+        code.do(f"%row_hi = add i64 {high}, 0")
+
+    def loop(self, low: str, high: str, body: Callable[[str], None], vector: bool) -> None:
+        code = self.code
+        counter = self.variable("i64")
+        head, inside, end = (code.fresh(word) for word in ("head", "body", "end"))
+        code.do(f"store i64 {low}, ptr {counter}")
+        code.do(f"br label %{head}")
+        code.label(head)
+        index = code.op(f"load i64, ptr {counter}")
+        code.do(f"br i1 {code.op(f'icmp slt i64 {index}, {high}')}, label %{inside}, label %{end}")
+        code.label(inside)
+        body(index)
+        code.do(f"store i64 {code.op(f'add nsw i64 {index}, 1')}, ptr {counter}")
+        tag = ""
+        if vector:
+            self.loop_count += 2
+            n = self.loop_count
+            self.metadata += [
+                f"!M{n} = distinct !{{!M{n}, !M{n + 1}}}",
+                f'!M{n + 1} = !{{!"llvm.loop.parallel_accesses", !M0}}',
+            ]
+            tag = f", !llvm.loop !M{n}"
+        code.do(f"br label %{head}{tag}")
+        code.label(end)
+
+    # -- one row --------------------------------------------------------------------------------
+
+    def one_row(self, row: str) -> None:
+        code = self.code
+        indices: list[str] = []
+        rest = row
+        for d in reversed(range(1, len(self.row_extents))):
+            extent = self.get(("row", d))
+            indices.insert(0, code.op(f"urem i64 {rest}, {extent}"))
+            rest = code.op(f"udiv i64 {rest}, {extent}")
+        if self.row_extents:
+            indices.insert(0, rest)
+        self.bases = {}
+        for access in self.accesses:
+            if access.lookup is None:
+                self.bases[id(access)] = self.moved(access, indices)
+        self.row_values = {}
+        for access in self.accesses:
+            if access.lookup is not None:
+                self.bases[id(access)] = self.looked_up(access)
+        self.row_stage(-1)
+        self.passes_over_row()
+
+    def moved(self, access: Access, indices: list[str]) -> str:
+        code = self.code
+        address = self.pointer(access)
+        for d, index in enumerate(indices):
+            if access.rows[d]:
+                step = code.op(f"mul i64 {index}, {self.get(('rows of', id(access), d))}")
+                address = code.op(f"getelementptr i8, ptr {address}, i64 {step}")
+        return address
+
+    def looked_up(self, access: Access) -> str:
+        assert access.lookup is not None
+        places, _, _, wraps = access.lookup
+        code = self.code
+        index = scalar.load(code, places.dtype, self.bases[id(places)])
+        index = self.within(index, self.get(("height", id(access))), wraps)
+        step = code.op(f"mul i64 {index}, {self.get(('table', id(access)))}")
+        return code.op(f"getelementptr i8, ptr {self.pointer(access)}, i64 {step}")
+
+    def within(self, index: str, extent: str, wraps: bool) -> str:
+        """An index that is sure to lie inside; one that did not is told of."""
+        code = self.code
+        if wraps:
+            raised = code.op(f"add i64 {index}, {extent}")
+            negative = code.op(f"icmp slt i64 {index}, 0")
+            index = code.op(f"select i1 {negative}, i64 {raised}, i64 {index}")
+        inside = code.op(f"icmp ult i64 {index}, {extent}")
+        bad, good = code.fresh("bad"), code.fresh("good")
+        code.do(f"br i1 {inside}, label %{good}, label %{bad}")
+        code.label(bad)
+        code.do(f"store i64 1, ptr {self.pointer_at(self.slot(_STATUS, None))}, align 8")
+        code.do(f"br label %{good}")
+        code.label(good)
+        return code.op(f"select i1 {inside}, i64 {index}, i64 0")
+
+    def passes_over_row(self) -> None:
+        for number in range(self.passes):
+            self.one_pass(number)
+            if not self.flat:
+                self.row_stage(number)
+
+    def one_pass(self, number: int) -> None:
+        """Go through a row once: stores, folds and scratch rows that are due."""
+        folds = [e for e in self.group.members if e.op.name in FOLDS
+                 and self.stage[e.outs[0]] == number and self.folds_full(e)]  # fmt: skip
+        stores = [v for v in self.outlets if self.stage[v] == number and not self.is_row(v)]
+        kept = [v for v in self.scratch if self.stage[v] == number]
+        if not (folds or stores or kept):
+            return
+        sums = {}
+        for eqn in folds:
+            if eqn.outs[0] not in self.group.late:
+                sums[id(eqn)] = self.accumulator(eqn)
+        self.invariant = {}
+        outer = self.inner_extents[:-1]
+
+        def innermost(indices: list[str]) -> None:
+            context = Element_context(self, number, indices)
+            for var in (*kept, *stores):
+                context.value(var)
+            for var in kept:
+                context.put_scratch(var, context.value(var))
+            for var in stores:
+                context.put(self.outlets[var], context.value(var))
+            for eqn in folds:
+                self.take_in(eqn, context, sums.get(id(eqn)))
+
+        def nest(indices: list[str], depth: int) -> None:
+            last = depth == len(outer)
+            low, high = ("%row_lo", "%row_hi") if self.flat else ("0", self.get(("inner", depth)))
+            step = lambda i: innermost([*indices, i]) if last else nest([*indices, i], depth + 1)
+            self.loop(low, high, step, vector=last)
+
+        self.hoist()
+        nest([], 0)
+        for eqn in folds:
+            if id(eqn) in sums:
+                type = KINDS[eqn.rule.operands[0].dtype].compute
+                self.row_values[eqn.outs[0]] = self.code.op(f"load {type}, ptr {sums[id(eqn)]}")
+
+    def hoist(self) -> None:
+        """Load what does not vary along a row before the loop over it."""
+        for access in self.accesses:
+            if not any(access.inner) and self.is_input(access):
+                self.invariant[id(access)] = scalar.load(
+                    self.code, access.dtype, self.bases[id(access)]
+                )
+
+    def is_input(self, access: Access) -> bool:
+        return self.slots[access.slot][0] == "read"
+
+    def folds_full(self, eqn: Equation) -> bool:
+        source = self.uses[id(eqn), 0]
+        return not isinstance(source, Var) or not self.is_row(source)
+
+    def row_stage(self, number: int) -> None:
+        """What is one number per row and known after this pass."""
+        for eqn in self.group.members:
+            out = eqn.outs[0]
+            if self.stage[out] != number:
+                continue
+            if eqn.op.name in FOLDS:
+                if out in self.group.late and not self.folds_full(eqn):
+                    self.add_late(eqn, self.row_value(self.uses[id(eqn), 0]))
+                    continue
+            elif self.is_row(out) and eqn.op.name != "index":
+                self.row_values[out] = self.row_element(eqn)
+            else:
+                continue
+            if out in self.outlets and out in self.row_values:
+                scalar.store(
+                    self.code, out.type.dtype, self.row_values[out],
+                    self.bases[id(self.outlets[out])],
+                )  # fmt: skip
+
+    def row_element(self, eqn: Equation) -> str:
+        if eqn.op.name == "gather":
+            index = self.row_value(self.uses[id(eqn), 1])
+            index = self.within(index, self.get(("inner", 0)), False)
+            context = Element_context(self, self.stage[eqn.outs[0]] + 1, [index], alone=True)
+            return context.source(self.uses[id(eqn), 0])
+        args = [self.row_value(self.uses[id(eqn), i]) for i in range(len(eqn.args))]
+        return element(self.code, eqn, args)
+
+    def row_value(self, source: Any) -> str:
+        if isinstance(source, str):
+            return source
+        if isinstance(source, Access):
+            return scalar.load(self.code, source.dtype, self.bases[id(source)])
+        return self.row_values[source]
+
+    # -- folds ----------------------------------------------------------------------------------
+
+    def accumulator(self, eqn: Equation) -> str:
+        type = KINDS[eqn.rule.operands[0].dtype].compute
+        name = self.variable(type)
+        self.code.do(f"store {type} {start_of(eqn)}, ptr {name}")
+        return name
+
+    def take_in(self, eqn: Equation, context: Element_context, sum: str | None) -> None:
+        value = context.source(self.uses[id(eqn), 0])
+        type = KINDS[eqn.rule.operands[0].dtype].compute
+        if sum is not None:
+            held = self.code.op(f"load {type}, ptr {sum}")
+            self.code.do(f"store {type} {fold(self.code, eqn, held, value)}, ptr {sum}")
+            return
+        if self.is_column(eqn):
+            partial = self.late_pointer(eqn)
+            address = self.code.op(f"getelementptr {type}, ptr {partial}, i64 {context.linear()}")
+            tag = ", !llvm.access.group !M0"
+            held = self.code.op(f"load {type}, ptr {address}{tag}")
+            result = fold(self.code, eqn, held, value)
+            self.code.do(f"store {type} {result}, ptr {address}{tag}")
+            return
+        self.add_late(eqn, value)
+
+    def is_column(self, eqn: Equation) -> bool:
+        """Whether a late fold leaves one number per place in a row, rather than one in all."""
+        return self.folds_full(eqn) and self.late_length(eqn) > 1
+
+    def late_length(self, eqn: Equation) -> int:
+        return eqn.outs[0].type.numel
+
+    def late_pointer(self, eqn: Equation) -> str:
+        return self.late_pointers[id(eqn)]
+
+    def start_late(self) -> None:
+        """Partial results of this chunk: columns in memory, single numbers in a variable."""
+        code = self.code
+        self.late_pointers: dict[int, str] = {}
+        self.late_variables: dict[int, str] = {}
+        for number, eqn in enumerate(self.late_slots()):
+            type = KINDS[eqn.rule.operands[0].dtype].compute
+            whole = self.pointer_at(len(self.slots) + number)
+            length = self.late_length(eqn)
+            if not self.is_column(eqn):
+                self.late_variables[id(eqn)] = self.accumulator(eqn)
+                self.late_pointers[id(eqn)] = code.op(
+                    f"getelementptr {memory_type(type)}, ptr {whole}, i64 %chunk"
+                )
+                continue
+            # The columns of a partial lie in the order of a row.
+            count = self.get(("inner", 0))
+            for d in range(1, len(self.inner_extents)):
+                count = code.op(f"mul i64 {count}, {self.get(('inner', d))}")
+            begin = code.op(f"mul i64 %chunk, {count}")
+            start = code.op(f"getelementptr {type}, ptr {whole}, i64 {begin}")
+            self.late_pointers[id(eqn)] = start
+            assert length == self.row_length
+
+            def clear(index: str, start: str = start, type: str = type, eqn: Any = eqn) -> None:
+                place = code.op(f"getelementptr {type}, ptr {start}, i64 {index}")
+                code.do(f"store {type} {start_of(eqn)}, ptr {place}, !llvm.access.group !M0")
+
+            self.loop("0", count, clear, vector=True)
+
+    def add_late(self, eqn: Equation, value: str) -> None:
+        type = KINDS[eqn.rule.operands[0].dtype].compute
+        held = self.code.op(f"load {type}, ptr {self.late_variables[id(eqn)]}")
+        result = fold(self.code, eqn, held, value)
+        self.code.do(f"store {type} {result}, ptr {self.late_variables[id(eqn)]}")
+
+    def finish_late(self) -> None:
+        for eqn in self.late_slots():
+            if id(eqn) in self.late_variables:
+                type = KINDS[eqn.rule.operands[0].dtype].compute
+                held = self.code.op(f"load {type}, ptr {self.late_variables[id(eqn)]}")
+                if type == "i1":
+                    held = self.code.op(f"zext i1 {held} to i8")
+                self.code.do(f"store {memory_type(type)} {held}, ptr {self.late_pointers[id(eqn)]}")
+
+    def finished(self) -> Kernel:
+        from evergrad.compiler.llvm import name_of, vector_bits
+
+        lines = "\n".join(["entry:", *self.entry, "  br label %start", "start:", *self.code.lines])
+        attributes = f'nounwind "prefer-vector-width"="{vector_bits()}"'
+        body = (
+            f"define void @SELF(ptr %args, i64 %chunk, ptr %scratch) {attributes} {{\n{lines}\n}}\n"
+            + "\n".join(["!M0 = distinct !{}", *self.metadata])
+        )
+        name = name_of(body, "loops")
+        kernel = Kernel(self.code, name, body.replace("@SELF", f"@{name}"))
+        kernel.slots = [*self.slots, *(("partial", e.outs[0]) for e in self.late_slots())]
+        kernel.numbers = self.numbers
+        kernel.chunks = self.chunks
+        kernel.scratch = len(self.scratch) * self.scratch_row()
+        kernel.partials = [(e.outs[0], e.op.name, self.late_length(e)) for e in self.late_slots()]
+        return kernel
+
+    def scratch_row(self) -> int:
+        return -(-self.row_length * 8 // 64) * 64
+
+
+class Element_context:  # noqa: N801 - reads as a context
+    """One element of a row: values computed so far, at given indices along the row.
+
+    ``alone`` says that it is a single element, for which scratch rows and stores are not consulted.
+    """
+
+    def __init__(
+        self, writer: LoopWriter, number: int, indices: list[str] | None, alone: bool = False
+    ) -> None:
+        self.writer = writer
+        self.number = number
+        self.indices = indices or []
+        self.alone = alone
+        self.memo: dict[Var, str] = {}
+        self.loaded: dict[int, str] = {}
+        self._linear: str | None = None
+        self.tag = "" if alone else ", !llvm.access.group !M0"
+
+    def source(self, source: Any) -> str:
+        if isinstance(source, str):
+            return source
+        if isinstance(source, Access):
+            return self.load(source)
+        return self.value(source)
+
+    def load(self, access: Access) -> str:
+        writer = self.writer
+        if not self.alone and id(access) in writer.invariant:
+            return writer.invariant[id(access)]
+        if id(access) not in self.loaded:
+            self.loaded[id(access)] = scalar.load(
+                writer.code, access.dtype, self.address(access), self.tag
+            )
+        return self.loaded[id(access)]
+
+    def address(self, access: Access) -> str:
+        writer, code = self.writer, self.writer.code
+        address = writer.bases[id(access)]
+        last = len(self.indices) - 1
+        for d, index in enumerate(self.indices):
+            step = access.inner[d]
+            if not step:
+                continue
+            if d == last and step == access.dtype.itemsize:
+                kind = KINDS[access.dtype]
+                address = code.op(f"getelementptr {kind.storage}, ptr {address}, i64 {index}")
+            else:
+                offset = code.op(f"mul i64 {index}, {writer.get(('inner of', id(access), d))}")
+                address = code.op(f"getelementptr i8, ptr {address}, i64 {offset}")
+        return address
+
+    def linear(self) -> str:
+        """The place in the row, counted through all its dimensions."""
+        if self._linear is None:
+            code = self.writer.code
+            found = self.indices[0]
+            for d, index in enumerate(self.indices[1:], 1):
+                scaled = code.op(f"mul i64 {found}, {self.writer.get(('inner', d))}")
+                found = code.op(f"add i64 {scaled}, {index}")
+            self._linear = found
+        return self._linear
+
+    def value(self, var: Var) -> str:
+        if var not in self.memo:
+            self.memo[var] = self.compute(var)
+        return self.memo[var]
+
+    def compute(self, var: Var) -> str:
+        writer = self.writer
+        if writer.is_row(var) and var in writer.row_values:
+            return writer.row_values[var]
+        if not self.alone and writer.stage[var] < self.number:
+            if var in writer.scratch:
+                return self.from_scratch(var)
+            if var in writer.outlets:
+                return self.load(writer.outlets[var])
+        eqn = writer.maker[var]
+        if eqn.op.name == "index":
+            return self.source(writer.uses[id(eqn), 0])
+        args = [self.source(writer.uses[id(eqn), i]) for i in range(len(eqn.args))]
+        if eqn.op.name == "scatter_sum":
+            found = eqn.outs[0].type.dtype
+            here = writer.code.op(f"icmp eq i64 {self.linear()}, {args[1]}")
+            type = KINDS[found].compute
+            return writer.code.op(
+                f"select i1 {here}, {type} {args[0]}, {type} {scalar.constant(0, found)}"
+            )
+        return element(writer.code, eqn, args)
+
+    def put(self, access: Access, value: str) -> None:
+        scalar.store(self.writer.code, access.dtype, value, self.address(access), self.tag)
+
+    def scratch_address(self, var: Var) -> str:
+        writer = self.writer
+        type = KINDS[var.type.dtype].compute
+        start = writer.scratch[var] * writer.scratch_row()
+        base = writer.code.op(f"getelementptr i8, ptr %scratch, i64 {start}")
+        return writer.code.op(f"getelementptr {type}, ptr {base}, i64 {self.linear()}")
+
+    def put_scratch(self, var: Var, value: str) -> None:
+        type = KINDS[var.type.dtype].compute
+        address = self.scratch_address(var)
+        self.writer.code.do(f"store {type} {value}, ptr {address}{self.tag}")
+
+    def from_scratch(self, var: Var) -> str:
+        type = KINDS[var.type.dtype].compute
+        return self.writer.code.op(f"load {type}, ptr {self.scratch_address(var)}{self.tag}")
+
+
+def element(code: Code, eqn: Equation, args: list[str]) -> str:
+    """One element of an elementwise equation."""
+    operands = eqn.rule.operands
+    if eqn.op.name == "full":
+        return scalar.constant(eqn.args[0], eqn.rule.out_types[0].dtype)
+    out = eqn.rule.out_types[0].dtype
+    if eqn.op.name == "where":
+        kind = KINDS[out].compute
+        return code.op(f"select i1 {args[0]}, {kind} {args[1]}, {kind} {args[2]}")
+    given = Element(code, operands[0].dtype, out, eqn.attrs)
+    return scalar.ELEMENTWISE[eqn.op.name](given, *args)
+
+
+# -- folds ----------------------------------------------------------------------------------------
+
+
+def memory_type(compute: str) -> str:
+    return "i8" if compute == "i1" else compute
+
+
+def start_of(eqn: Equation) -> str:
+    """What a fold starts from."""
+    found = eqn.rule.operands[0].dtype
+    return scalar.constant(_STARTS[eqn.op.name], found)
+
+
+_STARTS: dict[str, Any] = {
+    "sum": 0, "amax": float("-inf"), "amin": float("inf"), "any": False, "all": True,
+}  # fmt: skip
+
+
+def fold(code: Code, eqn: Equation, held: str, value: str) -> str:
+    return fold_two(code, eqn.op.name, KINDS[eqn.rule.operands[0].dtype].compute, held, value)
+
+
+def fold_two(code: Code, name: str, type: str, a: str, b: str) -> str:
+    if name == "sum":
+        word = f"fadd {scalar.ANY_ORDER}" if type in scalar.FLOATS else "add"
+        return code.op(f"{word} {type} {a}, {b}")
+    if name in ("any", "all"):
+        return code.op(f"{'or' if name == 'any' else 'and'} {type} {a}, {b}")
+    return code.call("llvm.maximum" if name == "amax" else "llvm.minimum", type, a, b)
+
+
+def combination(name: str, found: dtype, chunks: int, length: int) -> Kernel:
+    """A kernel that folds the partial results of all chunks, one after the other."""
+    from evergrad.compiler.llvm import name_of
+
+    code = Code()
+    type = KINDS[found].compute
+    memory = memory_type(type)
+    start = scalar.constant(_STARTS[name], found)
+    if memory != type:
+        start = "1" if start == "true" else "0"
+    code.lines += [
+        "  %parts = load ptr, ptr %args",
+        "  %outp = getelementptr i64, ptr %args, i64 1", "  %out = load ptr, ptr %outp",
+        "  %countp = getelementptr i64, ptr %args, i64 2", "  %count = load i64, ptr %countp",
+        "  %lengthp = getelementptr i64, ptr %args, i64 3", "  %length = load i64, ptr %lengthp",
+        "  br label %places",
+        "places:", "  %i = phi i64 [0, %entry], [%i1, %next]",
+        "  br label %parts_of",
+        "parts_of:", "  %c = phi i64 [0, %places], [%c1, %parts_of]",
+        f"  %held = phi {memory} [{start}, %places], [%sum, %parts_of]",
+        "  %begin = mul i64 %c, %length", "  %at = add i64 %begin, %i",
+        f"  %p = getelementptr {memory}, ptr %parts, i64 %at",
+        f"  %part = load {memory}, ptr %p",
+    ]  # fmt: skip
+    result = fold_two(code, name, memory, "%held", "%part")
+    code.lines += [
+        f"  %sum = {_renamed(code, result)}",
+        "  %c1 = add i64 %c, 1", "  %more = icmp ult i64 %c1, %count",
+        "  br i1 %more, label %parts_of, label %next",
+        "next:",
+    ]  # fmt: skip
+    kind = KINDS[found]
+    address = code.op(f"getelementptr {kind.storage}, ptr %out, i64 %i")
+    if memory == type:
+        scalar.store(code, found, "%sum", address)
+    else:
+        code.do(f"store i8 %sum, ptr {address}")
+    code.lines += [
+        "  %i1 = add i64 %i, 1", "  %again = icmp ult i64 %i1, %length",
+        "  br i1 %again, label %places, label %end", "end:", "  ret void",
+    ]  # fmt: skip
+    body = "define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind {\nentry:\n" + (
+        "\n".join(code.lines) + "\n}\n"
+    )
+    made = name_of(body, "combine")
+    kernel = Kernel(code, made, body.replace("@SELF", f"@{made}"))
+    kernel.numbers = [chunks, length]
+    return kernel
+
+
+def _renamed(code: Code, result: str) -> str:
+    """The text of the last instruction, which defined ``result``, to be given another name."""
+    line = code.lines.pop()
+    return line.split(" = ", 1)[1]

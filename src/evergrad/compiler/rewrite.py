@@ -1,0 +1,236 @@
+"""Passes from graph to graph: results stay the same, equations become simpler.
+
+:func:`rewrite` copies a graph equation by equation into a new trace (which finds equal equations and
+keeps one), and lets :data:`RULES` say some of them differently: in more elementary ops, or not at
+all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.tensor import Tensor, fresh
+from evergrad.core.trace import Equation, Graph, Var
+from evergrad.core.tracing import tracing
+
+Rule = Callable[..., Any]
+RULES: dict[str, Rule] = {}
+
+
+def rewrite(graph: Graph) -> Graph:
+    """The graph in the words the compiler knows best, without dead code."""
+    env: dict[Var, Any] = {}
+    slices = _Slices()
+    with tracing() as tracer:
+        trace = tracer.trace
+        for var in graph.inputs:
+            env[var] = trace.add_input(var.type)
+            env[var]._layout = var._layout
+        for eqn in graph.equations:
+            args = tuple([env[a] if isinstance(a, Var) else a for a in eqn.args])
+            outs = _said_differently(eqn, args) or slices.joined(trace, eqn, args)
+            if outs is None:
+                layout = None
+                if eqn.op.alias:
+                    layout = eqn.op.eval(args[0].layout, **eqn.attrs)
+                elif eqn.op.name == "update":
+                    layout = args[0].layout
+                outs = trace.emit(eqn.rule, args, eqn.site, layout)
+                slices.note(eqn, args, outs[0])
+            env.update(zip(eqn.outs, outs, strict=True))
+        outputs = [env[o] if isinstance(o, Var) else o for o in graph.outputs]
+        return trace.finish(outputs).without_dead_code()
+
+
+def _said_differently(eqn: Equation, args: tuple[Any, ...]) -> Sequence[Any] | None:
+    rule = RULES.get(eqn.op.name)
+    if rule is None:
+        return None
+    given = [fresh(a, a.type) if isinstance(a, Var) else a for a in args]
+    found = rule(*given, **eqn.attrs)
+    if found is None:
+        return None
+    value = found._value
+    return (value,) if isinstance(value, Var) and value.type.same(eqn.outs[0].type) else None
+
+
+class _Slices:
+    """Notices sums of parts, each laid into zeros at its own place, that together fill the whole:
+    what the derivative of ``split`` is. They become one ``cat``."""
+
+    def __init__(self) -> None:
+        self.parts: dict[Var, list[tuple[Any, Var]]] = {}
+
+    def note(self, eqn: Equation, args: tuple[Any, ...], out: Var) -> None:
+        if eqn.op.name == "pad_slice":
+            self.parts[out] = [(eqn.attrs["slices"], args[0])]
+
+    def joined(self, trace: Any, eqn: Equation, args: tuple[Any, ...]) -> Sequence[Var] | None:
+        if eqn.op.name != "add" or not all(isinstance(a, Var) and a in self.parts for a in args):
+            return None
+        shape = eqn.outs[0].type.shape
+        if any(a.type.shape != shape for a in args):
+            return None
+        parts = self.parts[args[0]] + self.parts[args[1]]
+        dim = _dim_of_parts([slices for slices, _ in parts], shape)
+        if dim is None:
+            return None
+        parts.sort(key=lambda part: part[0][dim][0])
+        ends = [0, *(slices[dim][1] for slices, _ in parts)]
+        if any(slices[dim][0] < end for (slices, _), end in zip(parts, ends, strict=False)):
+            return None
+        if sum(s[dim][1] - s[dim][0] for s, _ in parts) < shape[dim]:
+            outs: Sequence[Var] = trace.emit(eqn.rule, args, eqn.site)
+            self.parts[outs[0]] = parts
+            return outs
+        from evergrad.ops.joining import cat
+
+        whole = cat([fresh(v, v.type) for _, v in parts], dim)
+        return (whole._value,)
+
+
+def _dim_of_parts(all_slices: Sequence[Any], shape: tuple[int, ...]) -> int | None:
+    """The one dimension along which parts take less than everything."""
+    dims = set()
+    for slices in all_slices:
+        if len(slices) != len(shape) or any(isinstance(s, int) or s[2] != 1 for s in slices):
+            return None
+        dims |= {d for d, s in enumerate(slices) if (s[0], s[1]) != (0, shape[d])}
+    return dims.pop() if len(dims) == 1 else None
+
+
+def says(name: str) -> Callable[[Rule], Rule]:
+    def enter(rule: Rule) -> Rule:
+        RULES[name] = rule
+        return rule
+
+    return enter
+
+
+@says("detach")
+def _detach(x: Tensor) -> Tensor:
+    return x
+
+
+@says("clone")
+def _clone(x: Tensor) -> Tensor | None:
+    """A copy of what lies in order is as good as the thing itself: values are never overwritten."""
+    return x if x.layout_array().flags.c_contiguous else None
+
+
+@says("cast")
+def _cast(x: Tensor, dtype: Any) -> Tensor | None:
+    return x if x.dtype is dtype else None
+
+
+@says("mean")
+def _mean(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
+    from evergrad.ops.reduce import sum as total
+
+    if x.dtype not in (dtypes.float32, dtypes.float64):
+        return None
+    count = 1
+    for d in dims:
+        count *= x.shape[d]
+    return total(x, dims, keepdim) / count if dims else x
+
+
+@says("softmax")
+def _softmax(x: Tensor, dim: int) -> Any:
+    from evergrad.ops.elementwise import exp
+    from evergrad.ops.extrema import amax
+    from evergrad.ops.reduce import sum as total
+
+    if x.dtype not in (dtypes.float32, dtypes.float64) or not x.ndim or not x.numel():
+        return None
+    grown = exp(x - amax(x, dim, True))
+    return grown / total(grown, dim, True)
+
+
+@says("log_softmax")
+def _log_softmax(x: Tensor, dim: int) -> Any:
+    from evergrad.ops.elementwise import exp, log
+    from evergrad.ops.extrema import amax
+    from evergrad.ops.reduce import sum as total
+
+    if x.dtype not in (dtypes.float32, dtypes.float64) or not x.ndim or not x.numel():
+        return None
+    moved = x - amax(x, dim, True)
+    return moved - log(total(exp(moved), dim, True))
+
+
+@says("pow")
+def _pow(x: Any, exponent: Any) -> Any:
+    from evergrad.ops.elementwise import sqrt
+
+    if not isinstance(x, Tensor) or isinstance(exponent, Tensor) or not x.is_floating_point():
+        return None
+    if exponent == 2:
+        return x * x
+    return sqrt(x) if exponent == 0.5 else None
+
+
+@says("mul")
+def _mul(a: Any, b: Any) -> Any:
+    if isinstance(a, Tensor) and not isinstance(b, Tensor) and b == 1:
+        return a
+    return b if isinstance(b, Tensor) and not isinstance(a, Tensor) and a == 1 else None
+
+
+def _with_copies(name: str) -> Rule:
+    """Lay factors out anew that BLAS cannot take as they lie."""
+
+    def rule(a: Tensor, b: Tensor) -> Any:
+        from evergrad.compiler.gemm import needs_copy
+        from evergrad.core.bind import bind
+        from evergrad.core.op import TABLE
+
+        if not (needs_copy(a._value) or needs_copy(b._value)):
+            return None
+        laid = [bind(TABLE["clone"], x) if needs_copy(x._value) else x for x in (a, b)]
+        return bind(TABLE[name], *laid)
+
+    return rule
+
+
+for _name in ("matmul", "linear"):
+    RULES[_name] = _with_copies(_name)
+
+
+_FOLD_LIMIT = 1 << 20
+
+
+def fold(graph: Graph) -> tuple[Graph, list[Tensor]]:
+    """Compute once what depends on nothing; gives the graph with these values as further inputs."""
+    known: dict[Var, Any] = {}
+    kept: list[Equation] = []
+    for eqn in graph.equations:
+        ready = all(not isinstance(a, Var) or a in known for a in eqn.args)
+        small = all(out.type.numel <= _FOLD_LIMIT for out in eqn.outs)
+        plain = eqn.op.outputs == 1 and not eqn.op.random and hasattr(eqn.rule, "run")
+        if ready and small and plain:
+            args = [known[a] if isinstance(a, Var) else a for a in eqn.args]
+            known[eqn.outs[0]] = np.asarray(eqn.rule.run(*args), eqn.outs[0].type.dtype.np)
+        else:
+            kept.append(eqn)
+    used = {a for eqn in kept for a in eqn.args if isinstance(a, Var)}
+    used |= {o for o in graph.outputs if isinstance(o, Var)}
+    constants: list[Tensor] = []
+    literals: list[Equation] = []
+    inputs = list(graph.inputs)
+    folded = {eqn.outs[0]: eqn for eqn in graph.equations if eqn.outs[0] in known}
+    for var, value in known.items():
+        if var not in used:
+            continue
+        if folded[var].op.name == "full":
+            literals.append(folded[var])
+            continue
+        array = value if value.flags.c_contiguous else value.copy()
+        constants.append(fresh(array, var.type))
+        inputs.append(var)
+        var._layout = array
+    return Graph(inputs, (), [*literals, *kept], graph.outputs), constants

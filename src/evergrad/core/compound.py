@@ -1,0 +1,152 @@
+"""Tensors made of several dense ones: sparse tensors, ragged tensors.
+
+A :class:`Compound` has a shape, an element type and a place in the graph like any tensor, but no
+array. Its type is an object of its own that no row has a rule for, so :func:`~evergrad.core.bind`
+finds none and hands the row over to the compound, which applies it to its parts or refuses. Dense
+tensors pay nothing for this.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from evergrad.core.dtypes import dtype
+from evergrad.core.node import Leaf
+from evergrad.core.shapes import TensorType
+from evergrad.core.state import STATE
+from evergrad.core.storage import NO_ARRAY, Storage
+from evergrad.core.tensor import Array, Tensor, on_storage
+
+if TYPE_CHECKING:
+    from evergrad.core.op import Op
+
+
+class CompoundType(TensorType):
+    """Shape and element type of a compound tensor: never interned, never in a rule's key."""
+
+    __slots__ = ()
+
+    def __init__(self, shape: tuple[Any, ...], dtype: dtype, numel: int | None = None) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.numel = math.prod(shape) if numel is None else numel
+        self.nbytes = self.numel * dtype.itemsize
+
+
+class Compound(Tensor):
+    """A tensor made of dense parts."""
+
+    __slots__ = ()
+
+    # What stands in error messages for where it runs, and for the layout.
+    backend = layout_name = "Compound"
+
+    def bind_row(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+        """Apply a row one of whose arguments this is."""
+        raise no_form(op.name, self)
+
+    def parts(self) -> tuple[Tensor, ...]:
+        """The dense tensors this one is made of."""
+        raise NotImplementedError
+
+    def filled(self, value: Any, dtype: dtype) -> Tensor:
+        """A tensor of the same shape with one number everywhere."""
+        raise no_form("full_like", self)
+
+    def take_over(self, result: Tensor) -> Tensor:
+        """Become the result of an in-place operation, with its history."""
+        if isinstance(self._node, Leaf) and STATE.get().grad:
+            raise RuntimeError(
+                "a leaf Variable that requires grad is being used in an in-place operation. "
+                "Write under no_grad(), or to a clone() of it."
+            )
+        if result.__class__ is not self.__class__:
+            raise RuntimeError(
+                f"a result of layout {result.layout} cannot be written into a tensor of layout "
+                f"{self.layout}; use the out-of-place form"
+            )
+        names: tuple[str, ...] = self.__slots__
+        for name in names:
+            setattr(self, name, getattr(result, name))
+        if not isinstance(self._node, Leaf):
+            self._node, self._index = result._node, result._index
+        self._storage.version += 1
+        return self
+
+    def add_into(self, array: Array) -> None:
+        """Add the elements to a dense array of the same shape."""
+        raise NotImplementedError
+
+    def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
+        """The same elements as one dense tensor."""
+        raise NotImplementedError
+
+    def array(self) -> NoReturn:
+        raise TypeError(
+            f"can't convert {self.layout_name} layout tensor to numpy. Use Tensor.to_dense() first."
+        )
+
+    def layout_array(self) -> NoReturn:
+        raise NotImplementedError(
+            f"a {self.layout_name} tensor has no array with strides, which this operation looks "
+            "at.\n  fix: use to_dense() first."
+        )
+
+    def data_ptr(self) -> NoReturn:
+        raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")
+
+    def untyped_storage(self) -> NoReturn:
+        raise NotImplementedError(f"Cannot access storage of a {self.backend} tensor")
+
+    storage = untyped_storage
+
+    def detach_(self) -> Tensor:
+        """Cut this tensor off from its history, in place."""
+        self._node = None
+        self._index = 0
+        return self
+
+    @property
+    def data(self) -> Tensor:  # type: ignore[override]
+        """The same elements without a history."""
+        return self.detach()  # type: ignore[no-any-return]
+
+
+def without_array(cls: type[Compound], type: CompoundType) -> Any:
+    """A new compound of this class whose parts are still to be set."""
+    return on_storage(NO_ARRAY, type, Storage(NO_ARRAY, type, 0), None, cls)
+
+
+def bind_compound(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    """Let the first compound argument apply the row."""
+    compound = next(arg for arg in args if isinstance(arg, Compound))
+    return compound.bind_row(op, args, attrs)
+
+
+def no_form(name: str, tensor: Compound) -> NotImplementedError:
+    """The error for an operation that has no meaning for this layout."""
+    return NotImplementedError(
+        f"Could not run '{name}' with arguments from the '{tensor.backend}' backend: it has no "
+        "form for this layout.\n  fix: use to_dense() first, if the dense tensor fits in memory."
+    )
+
+
+# -- cotangents ---------------------------------------------------------------------------------
+
+
+def as_cotangent(tensor: Tensor) -> Any:
+    """How a cotangent travels when gradients are computed on arrays: compounds as they are."""
+    return tensor if isinstance(tensor, Compound) else tensor.array()
+
+
+def dense_array(compound: Compound) -> Array:
+    """The elements of a compound cotangent as a new array."""
+    return compound.to_dense().array()
+
+
+def total(a: Tensor, b: Tensor) -> Tensor:
+    """The sum of two cotangents, either of which may be a compound."""
+    if isinstance(a, Compound) and not isinstance(b, Compound):
+        return b + a
+    return a + b

@@ -1,0 +1,189 @@
+"""Traces of programs that run again: everything they touch is lifted out of the first run.
+
+An ordinary trace lets ops on tensors of the outside happen at once; a :class:`LiftingTrace` takes
+them too, so that parameters, optimizer state and running statistics are read and written each time
+the graph runs. What Python itself decides while tracing (numbers, modes, which gradients exist) is
+noted as a run-time input or as a condition under which the graph holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from evergrad.core.state import STATE
+from evergrad.core.trace import Trace, Var
+from evergrad.errors import TraceError
+
+if TYPE_CHECKING:
+    from evergrad.core.tensor import Tensor
+
+
+class Number:
+    """A Python number that is known only when the traced program runs.
+
+    It meets tensors as a Python number does (it never widens their element type), and other numbers
+    in float64. Asking for its value while tracing is an error.
+    """
+
+    __slots__ = ("tensor",)
+    __array_ufunc__ = None
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def _refuse(self, *_: Any) -> Any:
+        raise TraceError(
+            "the value of a run-time number (a float given to a compiled function, or an option "
+            "of an optimizer) was asked for while tracing; the program is to run with any value."
+            "\n  fix: compute with it only (evergrad.where instead of `if`), or give it as a "
+            "string or an int, which are constants of the program."
+        )
+
+    __bool__ = __float__ = __int__ = __index__ = __complex__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _refuse
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return "<a number known at run time>"
+
+
+def _attach_arithmetic() -> None:
+    for name, op in (
+        ("add", "add"), ("sub", "sub"), ("mul", "mul"), ("truediv", "div"), ("pow", "pow"),
+    ):  # fmt: skip
+        setattr(Number, f"__{name}__", _binary(op, swapped=False))
+        setattr(Number, f"__r{name}__", _binary(op, swapped=True))
+    setattr(Number, "__neg__", lambda self: 0.0 - self)  # noqa: B010 - attached as the others are
+
+
+def _binary(op: str, swapped: bool) -> Callable[[Number, Any], Any]:
+    def apply(self: Number, other: Any) -> Any:
+        from evergrad.core.bind import bind
+        from evergrad.core.op import TABLE
+        from evergrad.core.tensor import Tensor
+
+        if isinstance(other, Tensor):
+            return bind(TABLE[op], *((other, self) if swapped else (self, other)))
+        if isinstance(other, Number):
+            other = other.tensor
+        elif not isinstance(other, (bool, int, float)):
+            return NotImplemented
+        pair = (other, self.tensor) if swapped else (self.tensor, other)
+        return Number(bind(TABLE[op], *pair))
+
+    return apply
+
+
+_attach_arithmetic()
+
+
+class LiftingTrace(Trace):
+    """A trace that takes every op, and notes what its graph depends on besides tensors."""
+
+    def __init__(self, parent: Trace | None) -> None:
+        super().__init__(parent)
+        self.lifter = self
+        # Tensors whose .grad was looked at or set, with what it was before.
+        self.grads: dict[int, tuple[Tensor, Tensor | None]] = {}
+        # Where numbers are read from when the program runs: (container, key, part) to a value.
+        self.numbers: dict[tuple[int, Any, int | None], tuple[Any, Any, int | None, Number]] = {}
+        # What each of them was when it was first asked for.
+        self.seen: dict[int, float] = {}
+        # What must hold for the graph to be used again: (question, answer, name).
+        self.conditions: list[tuple[Callable[[], Any], Any, str]] = []
+        self.modules: dict[int, Any] = {}
+        # Why the graph holds for this call alone, if it does.
+        self.once: str | None = None
+
+    def note_grad(self, tensor: Tensor) -> None:
+        """Remember a gradient as it was before this trace."""
+        if not isinstance(tensor._storage.value, Var) or id(tensor._storage) in self.written:
+            self.grads.setdefault(id(tensor), (tensor, tensor._grad))
+
+    def number(self, container: Any, key: Any, part: int | None = None) -> Number:
+        """The number at ``container[key]`` (or its part), read each time the program runs."""
+        from evergrad.core import dtypes
+        from evergrad.core.shapes import tensor_type
+        from evergrad.core.tensor import fresh
+
+        place = (id(container), key, part)
+        if place not in self.numbers:
+            type = tensor_type((), dtypes.float64)
+            number = Number(fresh(self.add_input(type), type))
+            self.numbers[place] = (container, key, part, number)
+            value = container[key] if part is None else container[key][part]
+            self.seen[id(number)] = float(value)
+        return self.numbers[place][3]
+
+    def hold_if(self, question: Callable[[], Any], name: str) -> Any:
+        """Note that the graph holds only while the question has its present answer; gives that."""
+        answer = question()
+        self.conditions.append((question, answer, name))
+        return answer
+
+    def final_grads(self) -> list[tuple[Tensor, Tensor | None, Tensor | None]]:
+        """The tensors whose gradient was looked at: what it was, and what it is now."""
+        return [(tensor, before, tensor._grad) for tensor, before in self.grads.values()]
+
+    def abandon(self) -> None:
+        for tensor, before in self.grads.values():
+            tensor._grad = before
+        for noted in (self.grads, self.numbers, self.seen, self.modules):
+            noted.clear()
+        self.conditions.clear()
+        self.lifter = None
+        super().abandon()
+
+
+def lifter() -> LiftingTrace | None:
+    """The trace that takes everything, if one is running."""
+    trace = STATE.get().trace
+    return None if trace is None else trace.lifter
+
+
+def watch_grad(tensor: Tensor) -> None:
+    """Tell a running lifting trace that a gradient is about to be looked at or set."""
+    trace = lifter()
+    if trace is not None:
+        trace.note_grad(tensor)
+
+
+def note_module(module: Any) -> None:
+    """Tell a running lifting trace that a module is being called."""
+    trace = lifter()
+    if trace is not None:
+        trace.modules[id(module)] = module
+
+
+def hold_once(reason: str) -> None:
+    """Tell a running lifting trace that its graph holds for this call alone."""
+    trace = lifter()
+    if trace is not None:
+        trace.once = reason
+
+
+def option(group: dict[str, Any], name: str) -> Any:
+    """An option of an optimizer's group: the number itself, or one read at run time while a program
+    is being traced (the parts of a pair each by itself). Whether it is zero stays a condition."""
+    value = group[name]
+    trace = lifter()
+    if trace is None:
+        return value
+    if isinstance(value, tuple):
+        return tuple(trace.number(group, name, i) for i in range(len(value)))
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value
+    return trace.number(group, name)
+
+
+def refuse_outside_read(tensor: Tensor) -> None:
+    """Raise if the elements of an outside tensor are read while a program is traced that is to run
+    with other elements."""
+    trace = lifter()
+    if trace is not None and id(tensor._storage) in trace._read:
+        raise TraceError(
+            "the numbers inside a tensor that the compiled program reads (.item(), .tolist(), "
+            "bool(), ...) were asked for while tracing; the program would keep today's numbers."
+            "\n  fix: keep the computation in tensors, or take the number outside of the function."
+        )

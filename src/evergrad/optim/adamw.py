@@ -1,0 +1,5 @@
+"""AdamW, under PyTorch's module path."""
+
+from evergrad.optim.adam import AdamW
+
+__all__ = ["AdamW"]
