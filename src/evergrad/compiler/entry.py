@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from evergrad.compiler.capture import Captured, Output, capture, read_number
+from evergrad.compiler.lowering import Lowering
 from evergrad.compiler.program import Program
 from evergrad.core import dtypes
 from evergrad.core.state import STATE
@@ -39,10 +40,11 @@ class Variant:
 
     def __init__(self, captured: Captured) -> None:
         self.captured = captured
-        self.program = Program(
+        lowering = Lowering(
             captured.graph, captured.arguments, len(captured.numbers), captured.outside,
             captured.result_count, captured.written,
         )  # fmt: skip
+        self.program = Program(lowering)
         self.storages = [t._storage for t in captured.outside]
         self.questions = [(ask, answer) for ask, answer, _ in captured.conditions]
 

@@ -11,7 +11,8 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from evergrad.compiler.loops import Kernel
+from evergrad.compiler.kernel import Kernel
+from evergrad.compiler.lowering import Lowering, lowers
 from evergrad.compiler.scalar import Code
 from evergrad.core import dtypes
 from evergrad.core.trace import Equation, Var
@@ -255,3 +256,20 @@ def gemm_kernel(product: Product, found: Any, leading: int) -> Kernel:
 
 def _rounded(extent: int, pieces: int, step: int) -> int:
     return min(extent, -(-(-(-extent // pieces)) // step) * step)
+
+
+@lowers("matmul", "linear")
+def lower_product(lowering: Lowering, eqn: Equation) -> bool:
+    a, b = eqn.args
+    out = eqn.outs[0]
+    product = product_of(eqn, a.layout, b.layout)
+    if product is None:
+        return False
+    found = out.type.dtype
+    place = lowering.home(out)
+    leading = place.strides[-2] // found.itemsize if len(place.shape) > 1 else product.n
+    kernel = gemm_kernel(product, found, max(leading, product.n))
+    label = f"{eqn.op.name} {product.m}x{product.n}x{product.k}"
+    work = product.m * product.n * product.k * prod(product.batch) // 8
+    lowering.native(label, kernel, [a, b], [out], work)
+    return True

@@ -3,7 +3,7 @@
 The nest goes over rows; each row is passed over once for every fold along it that something later
 waits for. What a later pass needs again is computed again, or, if that is expensive, kept in a
 scratch row that stays in cache. Folds over rows leave one partial result per chunk of rows, and
-:func:`combination` adds these up in a fixed order, so that results do not depend on who ran what.
+:func:`~.folds.combination` adds these up in a fixed order, so that results do not depend on who ran what.
 
 Extents and strides are arguments of the kernel: its text tells the structure alone.
 """
@@ -15,8 +15,12 @@ from math import prod
 from typing import Any
 
 from evergrad.compiler import scalar
+from evergrad.compiler.elements import Point, element
+from evergrad.compiler.folds import fold, memory_type, start_of
 from evergrad.compiler.fuse import FOLDS, Group, Values
-from evergrad.compiler.scalar import KINDS, Code, Element
+from evergrad.compiler.kernel import Kernel
+from evergrad.compiler.llvm import name_of, vector_bits
+from evergrad.compiler.scalar import KINDS, Code
 from evergrad.core.dtypes import dtype
 from evergrad.core.trace import Equation, Var
 
@@ -25,25 +29,6 @@ _CHUNK = 8192
 _MOST_CHUNKS = 64
 _MOST_PARTIALS = 16
 _STATUS = "status"
-
-
-class Kernel:
-    """Native code and what it is called with.
-
-    ``slots`` name the pointers it takes, in order: a value that is read or written, the partial
-    results of one, or the word that tells of failures. ``numbers`` follow them.
-    """
-
-    def __init__(self, code: Code, name: str, text: str) -> None:
-        self.name = name
-        self.text = text
-        self.helpers = code.helpers
-        self.slots: list[tuple[str, Any]] = []
-        self.numbers: list[int] = []
-        self.chunks = 1
-        self.scratch = 0
-        # Late results: (value, how it folds, elements of one partial result).
-        self.partials: list[tuple[Var, str, int]] = []
 
 
 class Access:
@@ -456,11 +441,11 @@ class LoopWriter:
         for eqn in folds:
             if eqn.outs[0] not in self.group.late:
                 sums[id(eqn)] = self.accumulator(eqn)
-        self.invariant = {}
+        self.invariant: dict[int, str] = {}
         outer = self.inner_extents[:-1]
 
         def innermost(indices: list[str]) -> None:
-            context = Element_context(self, number, indices)
+            context = Point(self, number, indices)
             for var in (*kept, *stores):
                 context.value(var)
             for var in kept:
@@ -522,7 +507,7 @@ class LoopWriter:
         if eqn.op.name == "gather":
             index = self.row_value(self.uses[id(eqn), 1])
             index = self.within(index, self.get(("inner", 0)), False)
-            context = Element_context(self, self.stage[eqn.outs[0]] + 1, [index], alone=True)
+            context = Point(self, self.stage[eqn.outs[0]] + 1, [index], alone=True)
             return context.source(self.uses[id(eqn), 0])
         args = [self.row_value(self.uses[id(eqn), i]) for i in range(len(eqn.args))]
         return element(self.code, eqn, args)
@@ -542,7 +527,7 @@ class LoopWriter:
         self.code.do(f"store {type} {start_of(eqn)}, ptr {name}")
         return name
 
-    def take_in(self, eqn: Equation, context: Element_context, sum: str | None) -> None:
+    def take_in(self, eqn: Equation, context: Point, sum: str | None) -> None:
         value = context.source(self.uses[id(eqn), 0])
         type = KINDS[eqn.rule.operands[0].dtype].compute
         if sum is not None:
@@ -615,8 +600,6 @@ class LoopWriter:
                 self.code.do(f"store {memory_type(type)} {held}, ptr {self.late_pointers[id(eqn)]}")
 
     def finished(self) -> Kernel:
-        from evergrad.compiler.llvm import name_of, vector_bits
-
         lines = "\n".join(["entry:", *self.entry, "  br label %start", "start:", *self.code.lines])
         attributes = f'nounwind "prefer-vector-width"="{vector_bits()}"'
         body = (
@@ -634,212 +617,3 @@ class LoopWriter:
 
     def scratch_row(self) -> int:
         return -(-self.row_length * 8 // 64) * 64
-
-
-class Element_context:  # noqa: N801 - reads as a context
-    """One element of a row: values computed so far, at given indices along the row.
-
-    ``alone`` says that it is a single element, for which scratch rows and stores are not consulted.
-    """
-
-    def __init__(
-        self, writer: LoopWriter, number: int, indices: list[str] | None, alone: bool = False
-    ) -> None:
-        self.writer = writer
-        self.number = number
-        self.indices = indices or []
-        self.alone = alone
-        self.memo: dict[Var, str] = {}
-        self.loaded: dict[int, str] = {}
-        self._linear: str | None = None
-        self.tag = "" if alone else ", !llvm.access.group !M0"
-
-    def source(self, source: Any) -> str:
-        if isinstance(source, str):
-            return source
-        if isinstance(source, Access):
-            return self.load(source)
-        return self.value(source)
-
-    def load(self, access: Access) -> str:
-        writer = self.writer
-        if not self.alone and id(access) in writer.invariant:
-            return writer.invariant[id(access)]
-        if id(access) not in self.loaded:
-            self.loaded[id(access)] = scalar.load(
-                writer.code, access.dtype, self.address(access), self.tag
-            )
-        return self.loaded[id(access)]
-
-    def address(self, access: Access) -> str:
-        writer, code = self.writer, self.writer.code
-        address = writer.bases[id(access)]
-        last = len(self.indices) - 1
-        for d, index in enumerate(self.indices):
-            step = access.inner[d]
-            if not step:
-                continue
-            if d == last and step == access.dtype.itemsize:
-                kind = KINDS[access.dtype]
-                address = code.op(f"getelementptr {kind.storage}, ptr {address}, i64 {index}")
-            else:
-                offset = code.op(f"mul i64 {index}, {writer.get(('inner of', id(access), d))}")
-                address = code.op(f"getelementptr i8, ptr {address}, i64 {offset}")
-        return address
-
-    def linear(self) -> str:
-        """The place in the row, counted through all its dimensions."""
-        if self._linear is None:
-            code = self.writer.code
-            found = self.indices[0]
-            for d, index in enumerate(self.indices[1:], 1):
-                scaled = code.op(f"mul i64 {found}, {self.writer.get(('inner', d))}")
-                found = code.op(f"add i64 {scaled}, {index}")
-            self._linear = found
-        return self._linear
-
-    def value(self, var: Var) -> str:
-        if var not in self.memo:
-            self.memo[var] = self.compute(var)
-        return self.memo[var]
-
-    def compute(self, var: Var) -> str:
-        writer = self.writer
-        if writer.is_row(var) and var in writer.row_values:
-            return writer.row_values[var]
-        if not self.alone and writer.stage[var] < self.number:
-            if var in writer.scratch:
-                return self.from_scratch(var)
-            if var in writer.outlets:
-                return self.load(writer.outlets[var])
-        eqn = writer.maker[var]
-        if eqn.op.name == "index":
-            return self.source(writer.uses[id(eqn), 0])
-        args = [self.source(writer.uses[id(eqn), i]) for i in range(len(eqn.args))]
-        if eqn.op.name == "scatter_sum":
-            found = eqn.outs[0].type.dtype
-            here = writer.code.op(f"icmp eq i64 {self.linear()}, {args[1]}")
-            type = KINDS[found].compute
-            return writer.code.op(
-                f"select i1 {here}, {type} {args[0]}, {type} {scalar.constant(0, found)}"
-            )
-        return element(writer.code, eqn, args)
-
-    def put(self, access: Access, value: str) -> None:
-        scalar.store(self.writer.code, access.dtype, value, self.address(access), self.tag)
-
-    def scratch_address(self, var: Var) -> str:
-        writer = self.writer
-        type = KINDS[var.type.dtype].compute
-        start = writer.scratch[var] * writer.scratch_row()
-        base = writer.code.op(f"getelementptr i8, ptr %scratch, i64 {start}")
-        return writer.code.op(f"getelementptr {type}, ptr {base}, i64 {self.linear()}")
-
-    def put_scratch(self, var: Var, value: str) -> None:
-        type = KINDS[var.type.dtype].compute
-        address = self.scratch_address(var)
-        self.writer.code.do(f"store {type} {value}, ptr {address}{self.tag}")
-
-    def from_scratch(self, var: Var) -> str:
-        type = KINDS[var.type.dtype].compute
-        return self.writer.code.op(f"load {type}, ptr {self.scratch_address(var)}{self.tag}")
-
-
-def element(code: Code, eqn: Equation, args: list[str]) -> str:
-    """One element of an elementwise equation."""
-    operands = eqn.rule.operands
-    if eqn.op.name == "full":
-        return scalar.constant(eqn.args[0], eqn.rule.out_types[0].dtype)
-    out = eqn.rule.out_types[0].dtype
-    if eqn.op.name == "where":
-        kind = KINDS[out].compute
-        return code.op(f"select i1 {args[0]}, {kind} {args[1]}, {kind} {args[2]}")
-    given = Element(code, operands[0].dtype, out, eqn.attrs)
-    return scalar.ELEMENTWISE[eqn.op.name](given, *args)
-
-
-# -- folds ----------------------------------------------------------------------------------------
-
-
-def memory_type(compute: str) -> str:
-    return "i8" if compute == "i1" else compute
-
-
-def start_of(eqn: Equation) -> str:
-    """What a fold starts from."""
-    found = eqn.rule.operands[0].dtype
-    return scalar.constant(_STARTS[eqn.op.name], found)
-
-
-_STARTS: dict[str, Any] = {
-    "sum": 0, "amax": float("-inf"), "amin": float("inf"), "any": False, "all": True,
-}  # fmt: skip
-
-
-def fold(code: Code, eqn: Equation, held: str, value: str) -> str:
-    return fold_two(code, eqn.op.name, KINDS[eqn.rule.operands[0].dtype].compute, held, value)
-
-
-def fold_two(code: Code, name: str, type: str, a: str, b: str) -> str:
-    if name == "sum":
-        word = f"fadd {scalar.ANY_ORDER}" if type in scalar.FLOATS else "add"
-        return code.op(f"{word} {type} {a}, {b}")
-    if name in ("any", "all"):
-        return code.op(f"{'or' if name == 'any' else 'and'} {type} {a}, {b}")
-    return code.call("llvm.maximum" if name == "amax" else "llvm.minimum", type, a, b)
-
-
-def combination(name: str, found: dtype, chunks: int, length: int) -> Kernel:
-    """A kernel that folds the partial results of all chunks, one after the other."""
-    from evergrad.compiler.llvm import name_of
-
-    code = Code()
-    type = KINDS[found].compute
-    memory = memory_type(type)
-    start = scalar.constant(_STARTS[name], found)
-    if memory != type:
-        start = "1" if start == "true" else "0"
-    code.lines += [
-        "  %parts = load ptr, ptr %args",
-        "  %outp = getelementptr i64, ptr %args, i64 1", "  %out = load ptr, ptr %outp",
-        "  %countp = getelementptr i64, ptr %args, i64 2", "  %count = load i64, ptr %countp",
-        "  %lengthp = getelementptr i64, ptr %args, i64 3", "  %length = load i64, ptr %lengthp",
-        "  br label %places",
-        "places:", "  %i = phi i64 [0, %entry], [%i1, %next]",
-        "  br label %parts_of",
-        "parts_of:", "  %c = phi i64 [0, %places], [%c1, %parts_of]",
-        f"  %held = phi {memory} [{start}, %places], [%sum, %parts_of]",
-        "  %begin = mul i64 %c, %length", "  %at = add i64 %begin, %i",
-        f"  %p = getelementptr {memory}, ptr %parts, i64 %at",
-        f"  %part = load {memory}, ptr %p",
-    ]  # fmt: skip
-    result = fold_two(code, name, memory, "%held", "%part")
-    code.lines += [
-        f"  %sum = {_renamed(code, result)}",
-        "  %c1 = add i64 %c, 1", "  %more = icmp ult i64 %c1, %count",
-        "  br i1 %more, label %parts_of, label %next",
-        "next:",
-    ]  # fmt: skip
-    kind = KINDS[found]
-    address = code.op(f"getelementptr {kind.storage}, ptr %out, i64 %i")
-    if memory == type:
-        scalar.store(code, found, "%sum", address)
-    else:
-        code.do(f"store i8 %sum, ptr {address}")
-    code.lines += [
-        "  %i1 = add i64 %i, 1", "  %again = icmp ult i64 %i1, %length",
-        "  br i1 %again, label %places, label %end", "end:", "  ret void",
-    ]  # fmt: skip
-    body = "define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind {\nentry:\n" + (
-        "\n".join(code.lines) + "\n}\n"
-    )
-    made = name_of(body, "combine")
-    kernel = Kernel(code, made, body.replace("@SELF", f"@{made}"))
-    kernel.numbers = [chunks, length]
-    return kernel
-
-
-def _renamed(code: Code, result: str) -> str:
-    """The text of the last instruction, which defined ``result``, to be given another name."""
-    line = code.lines.pop()
-    return line.split(" = ", 1)[1]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from math import prod
 
-from evergrad.compiler.llvm import name_of
-from evergrad.compiler.loops import Kernel
+from evergrad.compiler.kernel import Kernel
+from evergrad.compiler.llvm import name_of, vector_bits
+from evergrad.compiler.lowering import Lowering, lowers
 from evergrad.compiler.scalar import Code
 from evergrad.core import dtypes
 from evergrad.core.trace import Equation
@@ -17,7 +18,7 @@ from evergrad.core.trace import Equation
 _TYPES = {dtypes.float32: "float", dtypes.float64: "double"}
 _COLUMNS = 64
 
-_TEXT = """define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind "prefer-vector-width"="512" {
+_TEXT = """define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind ATTRIBUTES {
 entry:
   %source = load ptr, ptr %args
   %p1 = getelementptr i64, ptr %args, i64 1
@@ -115,8 +116,18 @@ def row_sum_kernel(eqn: Equation) -> Kernel:
     code = Code()
     code.helpers["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
     text = _TEXT.replace("TYPE", _TYPES[source.type.dtype])
+    text = text.replace("ATTRIBUTES", f'"prefer-vector-width"="{vector_bits()}"')
     name = name_of(text, "row_sums")
     kernel = Kernel(code, name, text.replace("@SELF", f"@{name}"))
     kernel.numbers = [rows, columns, eqn.attrs["extents"][0]]
     kernel.chunks = -(-columns // _COLUMNS)
     return kernel
+
+
+@lowers("index_sum")
+def lower_row_sum(lowering: Lowering, eqn: Equation) -> bool:
+    if not row_sum_fits(eqn):
+        return False
+    kernel = row_sum_kernel(eqn)
+    lowering.native("index_sum", kernel, eqn.args, [eqn.outs[0], None], eqn.args[0].type.numel)
+    return True

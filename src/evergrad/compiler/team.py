@@ -52,6 +52,9 @@ entry:
   %stride = load i64, ptr %p7
   %p8 = getelementptr i64, ptr %run, i64 8
   %status = load ptr, ptr %p8
+  %p9 = getelementptr i64, ptr %run, i64 9
+  %met = load i64, ptr %p9
+  %target0 = add i64 %met, %threads
   %mine = mul i64 %thread, %stride
   %scratch = getelementptr i8, ptr %scratches, i64 %mine
   %alone = icmp eq i64 %threads, 1
@@ -59,7 +62,7 @@ entry:
 wave:
   %w = phi i64 [0, %entry], [%w1, %next]
   %first = phi i64 [0, %entry], [%end, %next]
-  %target = phi i64 [%threads, %entry], [%target1, %next]
+  %target = phi i64 [%target0, %entry], [%target1, %next]
   %endp = getelementptr i64, ptr %ends, i64 %w
   %end = load i64, ptr %endp
   %cp = shl i64 %w, 6
@@ -249,7 +252,7 @@ class Run:
         self.scratch_bytes = -(-max(scratch, 64) // 64) * 64
         self.scratch = np.zeros(0, np.uint8)
         self.status = status
-        self.words = np.zeros(9, np.int64)
+        self.words = np.zeros(10, np.int64)
         self.words[:5] = [
             tasks.ctypes.data, self.ends.ctypes.data, len(ends), self.counters.ctypes.data,
             self.barrier.ctypes.data,
@@ -262,7 +265,9 @@ class Run:
     def run(self, threads: int) -> None:
         """Run all tasks; with the team if it is free and several threads are wanted."""
         self.counters.fill(0)
-        self.barrier[0] = 0
+        # How often threads have met so far. It only grows: one that is slow to leave the last
+        # meeting of a run must still find that all were there.
+        self.words[9] = self.barrier[0]
         found = team() if threads > 1 else None
         if found is not None and found.size > 1 and found.lock.acquire(blocking=False):
             try:

@@ -1,0 +1,81 @@
+"""What a program is made of: places in memory, native kernels and the instructions that join them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.compiler.plan import Buffer
+from evergrad.compiler.scalar import Code
+from evergrad.core.shapes import contiguous_strides
+from evergrad.core.trace import Equation, Var
+
+
+class Kernel:
+    """Native code and what it is called with.
+
+    ``slots`` name the pointers it takes, in order: a value that is read or written, the partial
+    results of one, or the word that tells of failures. ``numbers`` follow them.
+    """
+
+    def __init__(self, code: Code, name: str, text: str) -> None:
+        self.name = name
+        self.text = text
+        self.helpers = code.helpers
+        self.slots: list[tuple[str, Any]] = []
+        self.numbers: list[int] = []
+        self.chunks = 1
+        self.scratch = 0
+        # Late results: (value, how it folds, elements of one partial result).
+        self.partials: list[tuple[Var, str, int]] = []
+
+
+class Place:
+    """A value in a buffer."""
+
+    __slots__ = ("buffer", "dtype", "offset", "shape", "strides")
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        found: Any,
+    ) -> None:
+        self.buffer = buffer
+        self.offset = offset
+        self.shape = shape
+        self.strides = strides
+        self.dtype = found
+
+
+class Instruction:
+    """One kernel with its arguments, or one call of a NumPy evaluation."""
+
+    __slots__ = ("args", "eqn", "kernel", "label", "outs", "pointers", "reads", "work", "writes")
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.kernel: Kernel | None = None
+        self.pointers: list[Place | None] = []  # None: the word that tells of failures
+        self.eqn: Equation | None = None
+        self.args: list[Any] = []
+        self.outs: list[Place] = []
+        self.reads: list[Buffer] = []
+        self.writes: list[Buffer] = []
+        self.work = 0
+
+
+def strides_of(var: Var) -> tuple[int, ...]:
+    """The strides in bytes of a value that lies in order."""
+    size = var.type.dtype.itemsize
+    return tuple(s * size for s in contiguous_strides(var.type.shape))
+
+
+def whole(buffer: Buffer, var: Var) -> Place:
+    """A value that fills a buffer."""
+    return Place(buffer, 0, var.type.shape, strides_of(var), var.type.dtype)
+
+
+def address_of(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])

@@ -1,0 +1,361 @@
+"""A graph as instructions over buffers.
+
+:class:`Lowering` gives every value a place and every unit its instructions. How an equation that is
+no loop becomes native code is said by the functions entered with :func:`lowers`: the one place
+where an implementation is chosen. What nobody takes runs its NumPy evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from evergrad.compiler.folds import combination
+from evergrad.compiler.fuse import Group, Single, Unit, Values, fuse
+from evergrad.compiler.kernel import Instruction, Kernel, Place, address_of, strides_of, whole
+from evergrad.compiler.loops import LoopWriter
+from evergrad.compiler.plan import Buffer
+from evergrad.compiler.rewrite import fold, rewrite
+from evergrad.compiler.scalar import KINDS
+from evergrad.core import dtypes
+from evergrad.core.op import TABLE
+from evergrad.core.storage import Storage
+from evergrad.core.tensor import Tensor
+from evergrad.core.trace import Equation, Graph, Var
+
+# For an op, the functions that may lower an equation of it; the first that says yes does.
+LOWERINGS: dict[str, list[Callable[[Lowering, Equation], bool]]] = {}
+
+
+def lowers(*names: str) -> Callable[[Any], Any]:
+    """Enter a function that lowers equations of these ops, or says ``False``."""
+
+    def enter(function: Any) -> Any:
+        for name in names:
+            LOWERINGS.setdefault(name, []).append(function)
+        return function
+
+    return enter
+
+
+class Lowering:
+    """The instructions of a graph.
+
+    The graph's inputs are ``arguments`` tensors, ``numbers`` numbers and the ``outside`` tensors;
+    its outputs ``results`` results, then what each of the ``written`` storages ends at, then more
+    results.
+    """
+
+    def __init__(
+        self, graph: Graph, arguments: int, numbers: int, outside: Sequence[Tensor],
+        results: int, written: Sequence[Storage],
+    ) -> None:  # fmt: skip
+        self.graph, constants = fold(rewrite(graph))
+        self.arguments = arguments
+        self.numbers = numbers
+        self.outside = [*outside, *constants]
+        self.written = list(written)
+        self.results = results
+        self.buffers: list[Buffer] = []
+        self.homes: dict[Var, Place] = {}
+        self.storages: dict[int, Buffer] = {}
+        self.instructions: list[Instruction] = []
+        self.units, self.values = fuse(self.graph)
+        self.unit_of = {
+            id(eqn): unit
+            for unit in self.units
+            for eqn in (unit.members if isinstance(unit, Group) else [unit.eqn])  # type: ignore[attr-defined]
+        }
+        self.place_inputs()
+        self.choose_targets()
+        for unit in self.units:
+            if is_join(unit):
+                self.join_in_place(unit.eqn)  # type: ignore[attr-defined]
+        for unit in self.units:
+            self.lower(unit)
+
+    # -- places ---------------------------------------------------------------------------------
+
+    def buffer(self, nbytes: int, home: str, label: str, owner: Any = None) -> Buffer:
+        made = Buffer(len(self.buffers), nbytes, home, label, owner)
+        self.buffers.append(made)
+        return made
+
+    def place_inputs(self) -> None:
+        for number, var in enumerate(self.graph.inputs):
+            if number < self.arguments:
+                buffer = self.buffer(var.type.nbytes, "input", "argument", number)
+                self.homes[var] = whole(buffer, var)
+            elif number < self.arguments + self.numbers:
+                buffer = self.buffer(8, "number", "number", number - self.arguments)
+                self.homes[var] = whole(buffer, var)
+            else:
+                self.homes[var] = self.place_outside(
+                    self.outside[number - self.arguments - self.numbers], var
+                )
+
+    def place_outside(self, tensor: Tensor, var: Var) -> Place:
+        storage = tensor._storage
+        buffer = self.storages.get(id(storage))
+        if buffer is None:
+            buffer = self.buffer(storage.nbytes, "outside", "outside tensor", storage)
+            self.storages[id(storage)] = buffer
+        value = tensor._value
+        offset = address_of(value) - address_of(storage.value)
+        return Place(buffer, offset, var.type.shape, value.strides, var.type.dtype)
+
+    def choose_targets(self) -> None:
+        """Values that are results or end in outside memory are computed right there if nothing
+        else needs what is overwritten."""
+        order = {id(unit): number for number, unit in enumerate(self.units)}
+        maker = {
+            out: unit
+            for unit in self.units
+            for out in (
+                [e.outs[0] for e in unit.members] if isinstance(unit, Group) else unit.eqn.outs  # type: ignore[attr-defined]
+            )
+        }
+        self.copies: list[tuple[Var, Any]] = []  # what is copied to its place at the end
+        self.fresh_outputs: list[tuple[int, Var]] = []
+        taken: set[Var] = set()
+        outputs = self.graph.outputs
+        for number, var in enumerate(outputs):
+            at = number - self.results
+            is_write = 0 <= at < len(self.written)
+            if not isinstance(var, Var):
+                continue
+            root = self.values.root(var)
+            free = root is var and var in maker and var not in taken
+            if is_write:
+                storage = self.written[at]
+                if free and self.may_overwrite(maker[var], var, storage, order):
+                    buffer = self.storages[id(storage)]
+                    self.homes[var] = whole(buffer, var)
+                    taken.add(var)
+                else:
+                    self.copies.append((var, storage))
+            elif free:
+                self.homes[var] = whole(
+                    self.buffer(var.type.nbytes, "output", "result", number), var
+                )
+                taken.add(var)
+
+    def may_overwrite(self, unit: Unit, var: Var, storage: Storage, order: dict[int, int]) -> bool:
+        buffer = self.storages.get(id(storage))
+        array = storage.value
+        if buffer is None or not isinstance(unit, Group) or not array.flags.c_contiguous:
+            return False
+        if array.shape != var.type.shape or var in unit.late:
+            return False
+        mine = order[id(unit)]
+        for source, place in self.homes.items():
+            if place.buffer is not buffer:
+                continue
+            for eqn in self.values.users(source):
+                reader = self.unit_of[id(eqn)]
+                if reader is unit:
+                    if not same_element(unit, eqn, var, source, self.values):
+                        return False
+                elif order[id(reader)] > mine:
+                    return False
+            if self.values.escapes(source):
+                return False
+        return True
+
+    def home(self, var: Var) -> Place:
+        """Where a value lies; a value that has no place yet gets one in the arena."""
+        found = self.homes.get(var)
+        if found is not None:
+            return found
+        root = self.values.root(var)
+        if root is not var:
+            base = self.home(root)
+            offset = address_of(var.layout) - address_of(root.layout)
+            return Place(
+                base.buffer,
+                base.offset + offset,
+                var.type.shape,
+                var.layout.strides,
+                var.type.dtype,
+            )
+        eqn = self.values.maker[root]
+        buffer = self.buffer(root.type.nbytes, "arena", f"{eqn.op.name} {root.type}")
+        buffer.site = eqn.site
+        self.homes[root] = whole(buffer, root)
+        return self.homes[root]
+
+    # -- instructions ---------------------------------------------------------------------------
+
+    def lower(self, unit: Unit) -> None:
+        if isinstance(unit, Group):
+            self.lower_group(unit)
+            return
+        assert isinstance(unit, Single)
+        if is_join(unit):
+            self.lower_join(unit.eqn)
+        elif not any(lower(self, unit.eqn) for lower in LOWERINGS.get(unit.eqn.op.name, ())):
+            self.lower_call(unit.eqn)
+
+    def native(
+        self, label: str, kernel: Kernel, reads: Sequence[Any], writes: Sequence[Any], work: int = 0
+    ) -> None:
+        """Add a kernel that takes pointers to what it reads, then to what it writes (values or
+        places; ``None`` for the word that tells of failures)."""
+        instruction = Instruction(label)
+        instruction.kernel = kernel
+        instruction.work = work
+        for given, used in ((reads, instruction.reads), (writes, instruction.writes)):
+            for value in given:
+                place = self.home(value) if isinstance(value, Var) else value
+                instruction.pointers.append(place)
+                if place is not None:
+                    used.append(place.buffer)
+        self.instructions.append(instruction)
+
+    def scratch(self, nbytes: int, label: str) -> Place:
+        """Memory for one instruction or between a few of them."""
+        return Place(self.buffer(nbytes, "arena", label), 0, (nbytes,), (1,), dtypes.uint8)
+
+    def lower_join(self, eqn: Equation) -> None:
+        """Copy the parts that were not computed in their place."""
+        for var, place in self.parts_of_join(eqn):
+            root = self.values.root(var)
+            if root not in self.homes or self.homes[root].buffer is not place.buffer:
+                self.copy(var, place)
+
+    def parts_of_join(self, eqn: Equation) -> list[tuple[Var, Place]]:
+        """The arguments of a ``cat``, each with its part of the result."""
+        whole = self.home(eqn.outs[0])
+        dim = eqn.attrs["dim"] % len(whole.shape)
+        parts = []
+        offset = whole.offset
+        for var in eqn.args:
+            place = Place(whole.buffer, offset, var.type.shape, whole.strides, var.type.dtype)
+            if var.type.numel:
+                parts.append((var, place))
+                offset += var.type.shape[dim] * whole.strides[dim]
+        return parts
+
+    def join_in_place(self, eqn: Equation) -> None:
+        """Let the parts of a ``cat`` be computed right in their place, if it is all they are for."""
+        for var, place in self.parts_of_join(eqn):
+            root = self.values.root(var)
+            if root in self.homes or self.values.escapes(root) or not self.is_reshaped(var):
+                continue
+            made_by = self.values.maker.get(root)
+            if made_by is None or len(list(self.values.users(root))) != 1:
+                continue
+            unit = self.unit_of[id(made_by)]
+            if isinstance(unit, Single) and made_by.op.name not in ("matmul", "linear"):
+                continue
+            if isinstance(unit, Group) and root in unit.late:
+                continue
+            laid = np.lib.stride_tricks.as_strided(
+                np.empty(1, place.dtype.np), place.shape, place.strides
+            )
+            shaped = laid.view()
+            try:
+                shaped.shape = root.type.shape
+            except (AttributeError, ValueError):
+                continue  # it does not lie there as one piece
+            if isinstance(unit, Single) and shaped.strides[-1] != shaped.itemsize:
+                continue
+            if isinstance(unit, Single) and len(root.type.shape) != 2:
+                continue
+            self.homes[root] = Place(
+                place.buffer, place.offset, root.type.shape, shaped.strides, place.dtype
+            )
+
+    def is_reshaped(self, var: Var) -> bool:
+        """Whether a value is all of its root, in another shape."""
+        while (source := self.values.view_of(var)) is not None:
+            if self.values.maker[var].op.name != "reshape":
+                return False
+            var = source
+        return True
+
+    def copy(self, var: Var, place: Place) -> None:
+        """Write a value to another place."""
+        rule = TABLE["clone"].resolve((var.type,), (var.type,), {})
+        out = Var(var.type, var.trace)
+        eqn = Equation(rule, (var,), (out,), None)
+        group = Group(0, var.type.shape)
+        group.members.append(eqn)
+        group.axes[out] = group.maps[id(eqn)] = tuple(range(len(var.type.shape)))
+        self.homes[out] = place
+        self.lower_group(group)
+
+    def lower_group(self, group: Group) -> None:
+        made = {e.outs[0] for e in group.members}
+        stored = {v for v in made if self.needed_outside(v, group)}
+        kernel = LoopWriter(
+            group, self.values, lambda v: v.layout, lambda v: self.home(v).strides, stored
+        ).write()
+        instruction = Instruction("+".join(e.op.name for e in group.members[:6]))
+        instruction.kernel = kernel
+        instruction.work = prod(group.shape) * len(group.members)
+        parts: dict[Var, Place] = {}
+        for kind, value in kernel.slots:
+            if kind == "status":
+                instruction.pointers.append(None)
+                continue
+            if kind == "partial":
+                place = self.partial(value, kernel, parts)
+            else:
+                place = self.home(value)
+            instruction.pointers.append(place)
+            (instruction.reads if kind == "read" else instruction.writes).append(place.buffer)
+        self.instructions.append(instruction)
+        for var, name, length in kernel.partials:
+            self.combine(var, name, length, kernel, parts[var])
+
+    def needed_outside(self, var: Var, group: Group) -> bool:
+        if var in self.homes or self.values.escapes(var) or var in group.late:
+            return True
+        return any(self.unit_of[id(e)] is not group for e in self.values.users(var))
+
+    def partial(self, var: Var, kernel: Kernel, parts: dict[Var, Place]) -> Place:
+        length = next(n for v, _, n in kernel.partials if v is var)
+        size = 8 if var.type.dtype is dtypes.float64 or var.type.dtype is dtypes.int64 else 4
+        buffer = self.buffer(size * length * kernel.chunks, "arena", f"partial sums {var.type}")
+        parts[var] = Place(buffer, 0, (), (), var.type.dtype)
+        return parts[var]
+
+    def combine(self, var: Var, name: str, length: int, kernel: Kernel, parts: Place) -> None:
+        combined = combination(name, var.type.dtype, kernel.chunks, length)
+        self.native(f"combine {name}", combined, [parts], [var])
+
+    def lower_call(self, eqn: Equation) -> None:
+        instruction = Instruction(f"call {eqn.op.name}")
+        instruction.eqn = eqn
+        instruction.args = [self.home(a) if isinstance(a, Var) else a for a in eqn.args]
+        instruction.outs = [self.home(out) for out in eqn.outs]
+        instruction.reads = [a.buffer for a in instruction.args if isinstance(a, Place)]
+        instruction.writes = [p.buffer for p in instruction.outs]
+        self.instructions.append(instruction)
+
+
+def is_join(unit: Unit) -> bool:
+    """Whether a unit only puts parts together that kernels can write."""
+    if not isinstance(unit, Single) or unit.eqn.op.name != "cat":
+        return False
+    return unit.eqn.outs[0].type.dtype in KINDS and unit.eqn.outs[0].type.numel > 0
+
+
+def same_element(group: Group, eqn: Equation, var: Var, source: Var, values: Values) -> bool:
+    """Whether a kernel that overwrites ``source`` by ``var`` reads each element of it only to
+    compute the one that takes its place."""
+    if group.inner is not None or eqn.op.name in ("index", "gather"):
+        return False
+    if group.varying(group.axes[var]) != group.dims:
+        return False
+    for arg in eqn.args:
+        if isinstance(arg, Var) and values.root(arg) is source:
+            if arg.type.shape != var.type.shape or arg.layout.strides != strides_of(var):
+                return False
+            if group.maps[id(eqn)] != group.axes[var]:
+                return False
+    return True
