@@ -2,7 +2,8 @@
 
 The numbers are those of :mod:`evergrad.core.random`, which are PyTorch's for the same seed. Counts
 and choices (``bernoulli``, ``binomial``, ``poisson``) have slope 0 in their parameters, as in
-PyTorch; other draws have no derivative, and their results no history.
+PyTorch; a gamma number moves with its shape. Other draws have no derivative, and their results no
+history.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from evergrad.ops.creation import (
     chosen_dtype,
     constant,
     deliver,
+    finish,
     named_size,
     zeros_like,
 )
@@ -90,6 +92,38 @@ def draw(op: Op, size: Shape, dtype: dtype, generator: Any, *numbers: Any) -> Te
     return bind(op, *numbers, size=size, dtype=dtype, generator=generator)  # type: ignore[no-any-return]
 
 
+def memory_order(tensor: Tensor) -> list[int]:
+    """The dimensions from the one with the longest steps in memory to that with the shortest.
+
+    Where elements lie on top of each other there is no such order; theirs is the dimensions' own.
+    """
+    array = tensor.layout_array()
+    steps = [s if n > 1 else None for s, n in zip(array.strides, array.shape, strict=True)]
+    if 0 in steps or array.flags.c_contiguous:
+        return list(range(array.ndim))
+    return sorted(range(array.ndim), key=lambda dim: -array.strides[dim])
+
+
+def draw_in_order(
+    op: Op, order: list[int], size: Shape, dtype: dtype, generator: Any, *numbers: Any
+) -> Tensor:
+    """Draw with the dimensions in an order that need not be their own."""
+    if order == list(range(len(size))):
+        return draw(op, size, dtype, generator, *numbers)
+    from evergrad.ops.movement import permute
+
+    drawn = draw(op, tuple(size[dim] for dim in order), dtype, generator, *numbers)
+    return permute(drawn, [order.index(dim) for dim in range(len(size))])
+
+
+def draw_like(op: Op, input: Tensor, dtype: dtype, generator: Any, *numbers: Any) -> Tensor:
+    """Drawn in the order in which the elements of a tensor lie in memory, and laid out as it is."""
+    order, size = memory_order(input), input._type.shape
+    if op is NORMAL:
+        numbers = (*numbers, order != list(range(len(size))))
+    return draw_in_order(op, order, size, dtype, generator, *numbers)
+
+
 def check_floating(kernel: str, target: dtype) -> None:
     """Refuse integers, in the name of PyTorch's kernel."""
     if target.category < dtypes.FLOATING:
@@ -118,6 +152,12 @@ def _sampling(
     return opaque(name, evaluate, type_rule, vjp, random=True, upcast=False, doc=doc)
 
 
+def _gamma_slope(g: Tensor, out: Tensor, alpha: Tensor, *, generator: Any) -> Tensor:
+    from evergrad.ops.random_families import standard_gamma_grad
+
+    return g * standard_gamma_grad(alpha, out)
+
+
 def _normal_around(source: Generator, mean: Array, std: Array) -> Array:
     if not np.all(std >= 0):
         raise RuntimeError("normal expects all elements of std >= 0.0")
@@ -127,7 +167,9 @@ def _normal_around(source: Generator, mean: Array, std: Array) -> Array:
 NORMAL_AROUND = _sampling("normal_around", _normal_around, "Normal around a mean for each element.")
 POISSON = _sampling("poisson", Generator.poisson, "Counts with a rate for each element.", _no_slope)
 BINOMIAL = _sampling("binomial", Generator.binomial, "Successes in a number of trials.", _no_slope)
-GAMMA = _sampling("standard_gamma", Generator.standard_gamma, "Gamma numbers of scale 1.")
+GAMMA = _sampling(
+    "standard_gamma", Generator.standard_gamma, "Gamma numbers of scale 1.", _gamma_slope
+)
 
 
 # -- functions that make tensors ----------------------------------------------------------------
@@ -152,11 +194,10 @@ def _standard(name: str, op: Op, numbers: tuple[float, float], kernel: str, doc:
         layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
         memory_format: Any = None,
     ) -> Tensor:  # fmt: skip
+        check_place(device)
         target = input.dtype if dtype is None else as_dtype(dtype)
-        return function(
-            input._type.shape, generator=generator, dtype=target, device=device,
-            requires_grad=requires_grad,
-        )  # fmt: skip
+        check_floating(kernel, target)
+        return finish(draw_like(op, input, target, generator, *numbers), requires_grad)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -194,12 +235,11 @@ def randint_like(
     memory_format: Any = None, **named: Any,
 ) -> Tensor:  # fmt: skip
     """``randint_like(input, low, high)``: integers in the shape and type of a tensor."""
+    check_place(device)
     low, high = read_bounds("randint_like", list(args), named)
-    target = input.dtype if dtype is None else dtype
-    return randint(
-        low, high, input._type.shape, generator=generator, dtype=target, device=device,
-        requires_grad=requires_grad,
-    )  # fmt: skip
+    target = input.dtype if dtype is None else as_dtype(dtype)
+    check_bounds(low, high, target)
+    return finish(draw_like(INTEGERS, input, target, generator, low, high), requires_grad)
 
 
 def read_bounds(name: str, given: list[Any], named: dict[str, Any]) -> tuple[int, int]:

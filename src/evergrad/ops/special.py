@@ -3,8 +3,8 @@
 How they are evaluated is the business of :mod:`evergrad.ops.special_eval`. As in PyTorch, some are
 functions of ``evergrad`` and methods of tensors, others (``SPECIAL``) only of ``evergrad.special``.
 
-The orders of ``zeta``, ``igamma`` and ``igammac`` are constants to differentiation: as in PyTorch,
-no derivative with respect to them is known here.
+The order of ``zeta`` is a constant to differentiation: as in PyTorch, no derivative with respect to
+it is known here. That by the order of ``igamma`` and ``igammac`` is known once.
 """
 
 from __future__ import annotations
@@ -147,11 +147,23 @@ def _gamma_density(a: Tensor, x: Tensor) -> Tensor:
     return exp(log(x) * (a - 1) - x - lgamma(a))
 
 
-IGAMMA = _row("igamma", special_eval.gammainc, (None, lambda t, y, a, x: t * _gamma_density(a, x)),
-              "The lower incomplete gamma function of order a, from 0 to 1.")  # fmt: skip
-IGAMMAC = _row("igammac", special_eval.gammaincc,
-               (None, lambda t, y, a, x: -t * _gamma_density(a, x)),
-               "The upper incomplete gamma function of order a, from 1 to 0.")  # fmt: skip
+def _upper_by_order(t: Tensor, a: Tensor, x: Tensor) -> Any:
+    """What passes from below ``x`` to above it as the order grows."""
+    from evergrad.ops.random_families import standard_gamma_grad
+
+    return t * (standard_gamma_grad(a, x) * _gamma_density(a, x))
+
+
+IGAMMA = _row(
+    "igamma", special_eval.gammainc,
+    (lambda t, y, a, x: -_upper_by_order(t, a, x), lambda t, y, a, x: t * _gamma_density(a, x)),
+    "The lower incomplete gamma function of order a, from 0 to 1.",
+)  # fmt: skip
+IGAMMAC = _row(
+    "igammac", special_eval.gammaincc,
+    (lambda t, y, a, x: _upper_by_order(t, a, x), lambda t, y, a, x: -t * _gamma_density(a, x)),
+    "The upper incomplete gamma function of order a, from 1 to 0.",
+)  # fmt: skip
 igamma = expose_op(IGAMMA, ("igamma",), inplace=True, params=("input", "other"))
 igammac = expose_op(IGAMMAC, ("igammac",), inplace=True, params=("input", "other"))
 

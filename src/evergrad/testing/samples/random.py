@@ -25,6 +25,9 @@ draw("uniform", lambda ns: ns.zeros(3, 2).uniform_(-2, 5), label="in-place")
 draw("uniform", lambda ns: ns.zeros(3, 2).T.uniform_(), label="transposed")
 draw("uniform", lambda ns, x: ns.rand_like(x), positive(3), label="like")
 draw("normal", lambda ns: ns.randn(4))
+draw("normal", lambda ns: ns.zeros(4, 5).T.normal_(), label="transposed")
+draw("normal", lambda ns: ns.zeros(5, 8)[:, ::2].normal_(1, 2), label="every other")
+draw("normal", lambda ns: ns.randn_like(ns.zeros(4, 5).T), label="like transposed")
 draw("normal", lambda ns: ns.randn(17), label="vectors")
 draw("normal", lambda ns: ns.randn((), dtype=ns.float64), label="scalar")
 draw("normal", lambda ns: ns.normal(2.0, 3.0, (2, 3)), label="shifted")
@@ -56,10 +59,12 @@ draw("normal_around", lambda ns, s: ns.normal(1.0, s), np.float32(positive(4)), 
 draw("bernoulli", lambda ns, p: ns.bernoulli(p), between(0.1, 0.9, 2, 3))
 draw("bernoulli", lambda ns, p: ns.zeros(2, 3).bernoulli_(p), np.float32(between(0.1, 0.9, 2, 3)),
      label="in-place")  # fmt: skip
-draw("multinomial", lambda ns, w: ns.multinomial(w, 2), positive(3, 5))
+# Draws go through the weights as they lie in memory.
+draw("multinomial", lambda ns, w: ns.multinomial(w, 2), positive(3, 5), any_layout=False)
 draw("multinomial", lambda ns, w: ns.multinomial(w, 1), positive(4), label="one")
 draw("multinomial", lambda ns, w: ns.multinomial(w, 7, replacement=True), positive(2, 3),
      label="replacement")  # fmt: skip
 draw("poisson", lambda ns, r: ns.poisson(r), positive(2, 3, high=20.0))
 draw("binomial", lambda ns, n, p: ns.binomial(n, p), np.full((2, 3), 12.5), between(0.1, 0.4, 2, 3))
-draw("standard_gamma", lambda ns, a: standard_gamma(a), np.float32(positive(2, 3)), torch=False)
+draw("standard_gamma", lambda ns, a: standard_gamma(a), np.float32(positive(2, 3)),
+     torch=False, smooth=False)  # fmt: skip

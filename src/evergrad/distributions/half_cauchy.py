@@ -1,0 +1,35 @@
+"""The half-Cauchy distribution."""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from typing import Any
+
+import evergrad
+from evergrad.core.tensor import Tensor
+from evergrad.distributions.cauchy import Cauchy
+from evergrad.distributions.distribution import expandable
+from evergrad.distributions.folded import FoldedDistribution
+
+__all__ = ["HalfCauchy"]
+
+
+@expandable
+class HalfCauchy(FoldedDistribution):
+    """The size of Cauchy numbers of median 0.
+
+    Args:
+        scale: the scale of the whole Cauchy distribution.
+    """
+
+    def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
+        super().__init__(Cauchy(0, scale, validate_args=False), validate_args)
+
+    @property
+    def mean(self) -> Tensor:
+        return evergrad.full_like(self.scale, evergrad.inf)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.base_dist.variance

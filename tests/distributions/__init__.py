@@ -1,0 +1,1 @@
+"""Distributions, compared with PyTorch's."""
