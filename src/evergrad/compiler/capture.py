@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from evergrad.compiler.derivative import Derivative, cut
 from evergrad.core.lifting import LiftingTrace
 from evergrad.core.node import Leaf
 from evergrad.core.state import STATE, using
@@ -35,7 +36,7 @@ class Captured:
 
     ``inputs`` of the graph are the tensor arguments, then ``numbers`` (container, key, part), then
     ``outside`` tensors. Its outputs are the results, then what each of ``written`` storages ends at,
-    then the arguments that were overwritten, then new gradients.
+    then the arguments that were overwritten, then new gradients, then what the derivative reads.
     """
 
     def __init__(self) -> None:
@@ -50,14 +51,21 @@ class Captured:
         self.result_count = 0
         # Gradients at the end: (tensor, place among the outputs, a tensor, or None).
         self.grads: list[tuple[Tensor, Any]] = []
+        # For gradients asked for from outside: which results have one, with respect to which
+        # arguments and outside tensors.
+        self.derivative: Derivative | None = None
+        self.moving: list[int] = []
+        self.targets: tuple[list[int], list[Tensor]] = ([], [])
         self.conditions: list[tuple[Callable[[], Any], Any, str]] = []
         self.once: str | None = None
 
 
 def capture(
-    function: Callable[[Sequence[Any]], Any], arguments: Sequence[Tensor], numbers: Any
+    function: Callable[[Sequence[Any], Sequence[Any]], Any],
+    arguments: Sequence[Tensor],
+    numbers: list[float],
 ) -> Captured:
-    """Trace ``function(tensors)``; ``numbers`` is a list of Python floats read at run time."""
+    """Trace ``function(tensors, numbers)``; the numbers are Python floats, read at run time."""
     found = Captured()
     trace = LiftingTrace(STATE.get().trace)
     with using(trace=trace, grad=STATE.get().grad, muted=False, saved_hooks=None):
@@ -73,51 +81,71 @@ def _trace_into(
 ) -> None:
     tracer = Tracer(trace)
     inputs = [tracer.input(a._type) for a in arguments]
+    argument_vars = list(trace.inputs)
     for given, symbolic in zip(arguments, inputs, strict=True):
         if given.requires_grad:
             symbolic.requires_grad_()
     runtime = [trace.number(numbers, i) for i in range(len(numbers))]
     before = [t._storage.value for t in inputs]
     result = function(inputs, runtime)
-    leaves, found.spec = tree_flatten(result)
     _refuse_python_effects(trace)
-    outputs: list[Any] = []
-    for leaf in leaves:
-        if isinstance(leaf, Tensor):
-            found.results.append(Output(len(outputs)))
-            outputs.append(trace_value(trace, leaf))
-        else:
-            found.results.append(leaf)
-    found.result_count = len(outputs)
+    leaves, found.spec = tree_flatten(result)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    places = iter(range(len(tensors)))
+    found.results = [
+        Output(next(places)) if isinstance(leaf, Tensor) else leaf for leaf in leaves
+    ]
     found.arguments = len(arguments)
-    _note_grads(found, trace, inputs, outputs)
+    found.result_count = len(tensors)
+    outputs = [trace_value(trace, t) for t in tensors]
     written = [
         (w.storage, w.storage.value) for n, w in trace.written.items() if n not in trace.local
     ]
+    found.written = [storage for storage, _ in written]
+    outputs += [value for _, value in written]
     found.overwritten = [
         i for i, (t, v) in enumerate(zip(inputs, before, strict=True)) if t._storage.value is not v
     ]
-    grad_outputs = outputs[found.result_count :]
-    outputs = outputs[: found.result_count]
-    outputs += [value for _, value in written]
     outputs += [inputs[i]._storage.value for i in found.overwritten]
-    shift = len(outputs) - found.result_count
-    outputs += grad_outputs
-    found.grads = [
-        (t, Output(g.place + shift) if isinstance(g, Output) else g) for t, g in found.grads
-    ]
-    found.written = [storage for storage, _ in written]
+    _note_grads(found, trace, inputs, outputs)
+    forward = len(outputs)
+    cotangents: list[Var] = []
+    if not trace.grads:
+        cotangents = _pull_back(found, trace, tracer, inputs, tensors, outputs)
     found.numbers = [(c, k, p) for c, k, p, _ in trace.numbers.values()]
-    found.conditions = [*trace.conditions, *_conditions(trace, found)]
+    found.conditions = [*trace.conditions, *_conditions(trace)]
     found.once = trace.once
     number_vars = [n.tensor._value for *_, n in trace.numbers.values()]
     graph = trace.finish(outputs)
     found.outside = [tensor for _, tensor in graph.captures]
-    arguments_vars = [v for v in graph.inputs if all(v is not n for n in number_vars)]
-    found.graph = Graph(
-        [*arguments_vars, *number_vars, *(var for var, _ in graph.captures)], (),
+    pure = Graph(
+        [*argument_vars, *number_vars, *(var for var, _ in graph.captures), *cotangents], (),
         graph.equations, graph.outputs,
     )  # fmt: skip
+    if cotangents:
+        pure, found.derivative = cut(pure, forward, cotangents, found.moving)
+    found.graph = pure
+
+
+def _pull_back(
+    found: Captured, trace: LiftingTrace, tracer: Tracer, inputs: list[Tensor],
+    tensors: list[Tensor], outputs: list[Any],
+) -> list[Var]:  # fmt: skip
+    """Trace the gradients of the results, if any may be asked for; gives the cotangents."""
+    from evergrad.autograd import grad
+
+    moving = [i for i, t in enumerate(tensors) if t.requires_grad]
+    own = [i for i, t in enumerate(inputs) if t.requires_grad]
+    leaves = [t for _, t in trace.captures if isinstance(t._node, Leaf)]
+    if not moving or not (own or leaves):
+        return []
+    cotangents = [tracer.input(tensors[i]._type) for i in moving]
+    targets = [*(inputs[i] for i in own), *leaves]
+    grads = grad([tensors[i] for i in moving], targets, cotangents, allow_unused=True)
+    found.moving = moving
+    found.targets = (own, leaves)
+    outputs += [None if g is None else trace_value(trace, g) for g in grads]
+    return [c._value for c in cotangents]
 
 
 def _note_grads(
@@ -139,7 +167,7 @@ def _note_grads(
         )
 
 
-def _conditions(trace: LiftingTrace, found: Captured) -> list[tuple[Callable[[], Any], Any, str]]:
+def _conditions(trace: LiftingTrace) -> list[tuple[Callable[[], Any], Any, str]]:
     """What the trace depends on besides types: gradients that exist, modes, options."""
     conditions: list[tuple[Callable[[], Any], Any, str]] = []
     for tensor, before in trace.grads.values():

@@ -8,12 +8,15 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from evergrad.compiler.capture import Captured, Output, capture, read_number
+from evergrad.compiler.derivative import CompiledCall
 from evergrad.compiler.lowering import Lowering
 from evergrad.compiler.program import Program
 from evergrad.core import dtypes
 from evergrad.core.state import STATE
-from evergrad.core.tensor import Tensor, fresh
+from evergrad.core.tensor import Tensor, fresh, from_array
 from evergrad.core.tree import tree_flatten, tree_unflatten
 from evergrad.core.writing import assign
 from evergrad.memory.ledger import GRADIENT
@@ -32,6 +35,10 @@ def compile(model: Any = None, **options: Any) -> Any:
     """
     if model is None:
         return functools.partial(compile, **options)
+    if hasattr(model, "parameters") and hasattr(model, "forward"):
+        from evergrad.nn.compiled import OptimizedModule
+
+        return OptimizedModule(model)
     return Compiled(model)
 
 
@@ -65,29 +72,62 @@ class Variant:
         return "the memory of a tensor"
 
     def run(self, tensors: list[Tensor]) -> Any:
+        call = Call(self, tensors)
         captured = self.captured
-        arrays = [v if v.flags.c_contiguous else v.copy() for v in (t._value for t in tensors)]
-        numbers = [read_number(*place) for place in captured.numbers]
-        found = self.program.run(arrays, numbers)
-        types = [o.type if hasattr(o, "type") else None for o in self.program.graph.outputs]
-        made: dict[int, Tensor] = {}
+        if captured.derivative is None:
+            results, _ = call.results()
+        else:
+            own, leaves = captured.targets
+            results = CompiledCall.apply(call, *(tensors[i] for i in own), *leaves)
+        filled = [results[r.place] if isinstance(r, Output) else r for r in captured.results]
+        return tree_unflatten(filled, captured.spec)
 
-        def result(place: int) -> Tensor:
-            if place not in made:
-                made[place] = fresh(found[place], types[place])  # type: ignore[arg-type]
-            return made[place]
 
+class Call:
+    """One run of a variant on given tensors."""
+
+    def __init__(self, variant: Variant, tensors: list[Tensor]) -> None:
+        self.variant = variant
+        self.tensors = tensors
+        self.derivative = variant.captured.derivative
+
+    def results(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Run the program; gives the results, and what the derivative reads."""
+        captured, program = self.variant.captured, self.variant.program
+        arrays = [v if v.flags.c_contiguous else v.copy() for v in (t._value for t in self.tensors)]
+        found = program.run(arrays, [read_number(*place) for place in captured.numbers])
+        made = [
+            None if a is None else fresh(a, o.type)
+            for a, o in zip(found, program.graph.outputs, strict=True)
+        ]
         start = captured.result_count + len(captured.written)
-        for number, place in enumerate(captured.overwritten):
-            assign(tensors[place], result(start + number))
+        for place in captured.overwritten:
+            assign(self.tensors[place], made[start])  # type: ignore[arg-type]
+            start += 1
         for tensor, grad in captured.grads:
             if isinstance(grad, Output):
-                tensor._grad = result(grad.place)
-                tensor._grad._storage.tag(GRADIENT)
+                tensor._grad = made[grad.place]
+                tensor._grad._storage.tag(GRADIENT)  # type: ignore[union-attr]
+                start += 1
             else:
                 tensor._grad = grad
-        leaves = [result(r.place) if isinstance(r, Output) else r for r in captured.results]
-        return tree_unflatten(leaves, captured.spec)
+        return made[: captured.result_count], self.read_by_derivative(made[start:])  # type: ignore[return-value]
+
+    def inputs(self) -> list[Tensor]:
+        """The inputs of the graph as tensors."""
+        captured = self.variant.captured
+        numbers = [from_float(read_number(*place)) for place in captured.numbers]
+        return [*self.tensors, *numbers, *captured.outside]
+
+    def read_by_derivative(self, saved: list[Any]) -> list[Tensor]:
+        if self.derivative is None:
+            return []
+        inputs = self.inputs()
+        return [inputs[n] if kind == "input" else saved[n] for kind, n in self.derivative.places]
+
+
+def from_float(value: float) -> Tensor:
+    return from_array(np.asarray(value, np.float64))
 
 
 class Compiled:
@@ -105,15 +145,10 @@ class Compiled:
         leaves, spec = tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         numbers = [leaf for leaf in leaves if leaf.__class__ is float]
-        key = (
-            spec,
-            tuple([_key(leaf) for leaf in leaves]),
-            STATE.get().grad,
-            dtypes.get_default_dtype(),
-        )
+        key = _signature(leaves, spec)
         with self.lock:
             variant = self.find(key, leaves, spec, tensors, numbers)
-            for place, (container, index, _) in enumerate(variant.captured.numbers):
+            for container, index, _ in variant.captured.numbers:
                 if isinstance(container, list):
                     container[index] = numbers[index]
             return variant.run(tensors)
@@ -154,14 +189,15 @@ class Compiled:
         leaves, spec = tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         numbers = [leaf for leaf in leaves if leaf.__class__ is float]
-        key = (
-            spec,
-            tuple([_key(leaf) for leaf in leaves]),
-            STATE.get().grad,
-            dtypes.get_default_dtype(),
-        )
+        key = _signature(leaves, spec)
         with self.lock:
             return self.find(key, leaves, spec, tensors, numbers).program.plan
+
+
+def _signature(leaves: list[Any], spec: Any) -> Any:
+    """What a trace depends on: the form and the types of the arguments, and the modes."""
+    state = STATE.get()
+    return spec, tuple([_key(leaf) for leaf in leaves]), state.grad, dtypes.get_default_dtype()
 
 
 def _key(leaf: Any) -> Any:

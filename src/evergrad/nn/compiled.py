@@ -1,0 +1,29 @@
+"""A module whose calls run as compiled programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.compiler.entry import Compiled
+from evergrad.nn.module import Module
+
+
+class OptimizedModule(Module):
+    """Stands for a module: same parameters, modes and attributes; calls are compiled."""
+
+    def __init__(self, module: Module) -> None:
+        super().__init__()
+        self._orig_mod = module
+        self.__dict__["_compiled_call"] = Compiled(module.__call__)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._compiled_call(*args, **kwargs)
+
+    def train(self, mode: bool = True) -> OptimizedModule:
+        self._orig_mod.train(mode)
+        return super().train(mode)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_orig_mod":
+            return self._modules["_orig_mod"]
+        return getattr(self._modules["_orig_mod"], name)
