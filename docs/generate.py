@@ -25,7 +25,9 @@ HERE = Path(__file__).parent
 NAMESPACES = (
     "autograd", "autograd.functional", "autograd.graph", "func", "linalg", "fft", "special",
     "nn", "nn.functional", "nn.init", "nn.utils", "optim", "optim.lr_scheduler", "utils.data",
-    "utils.checkpoint", "memory", "distributions", "sparse", "amp", "testing",
+    "utils.checkpoint", "memory", "distributions", "sparse", "nested", "amp", "datasets",
+    "transforms", "transforms.functional", "transforms.v2", "io", "io.safetensors", "compiler",
+    "testing",
 )  # fmt: skip
 
 

@@ -27,9 +27,15 @@ from evergrad.core.formats import (
     channels_last,
     channels_last_3d,
     contiguous_format,
+    jagged,
     layout,
     memory_format,
     preserve_format,
+    sparse_bsc,
+    sparse_bsr,
+    sparse_coo,
+    sparse_csc,
+    sparse_csr,
     strided,
 )
 from evergrad.core.generators import (
@@ -59,6 +65,7 @@ from evergrad.core.shapes import Size
 from evergrad.core.tensor import Device as device  # noqa: N813 - PyTorch's spelling
 from evergrad.core.tensor import Tensor
 from evergrad.core.transforms import vmap
+from evergrad.lazy import lazy_names as _lazy_names
 from evergrad.ops.handles import TypedStorage, UntypedStorage
 from evergrad.ops.public import FUNCTIONS as _FUNCTIONS
 
@@ -94,6 +101,7 @@ __all__ = [
     "is_anomaly_enabled",
     "is_grad_enabled",
     "is_inference_mode_enabled",
+    "jagged",
     "layout",
     "manual_seed",
     "memory_format",
@@ -112,6 +120,11 @@ __all__ = [
     "set_num_threads",
     "set_printoptions",
     "set_rng_state",
+    "sparse_bsc",
+    "sparse_bsr",
+    "sparse_coo",
+    "sparse_csc",
+    "sparse_csr",
     "strided",
     "use_deterministic_algorithms",
     "vmap",
@@ -123,12 +136,72 @@ inf = _math.inf
 nan = _math.nan
 newaxis = None
 
+# Functions of packages that are imported when one of them is first used: {package: names}.
+_LAZY = {
+    "sparse.construct": (
+        "sparse_compressed_tensor",
+        "sparse_coo_tensor",
+        "sparse_csc_tensor",
+        "sparse_csr_tensor",
+    ),
+    "amp": ("GradScaler", "autocast"),
+    "amp.autocast_mode": (
+        "clear_autocast_cache",
+        "get_autocast_dtype",
+        "is_autocast_cache_enabled",
+        "is_autocast_enabled",
+        "set_autocast_cache_enabled",
+        "set_autocast_dtype",
+        "set_autocast_enabled",
+    ),
+    "compiler": ("compile",),
+    "cuda": ("OutOfMemoryError",),
+    "io": ("load", "save"),
+    "nn.native": (
+        "adaptive_max_pool1d",
+        "affine_grid_generator",
+        "binary_cross_entropy_with_logits",
+        "constant_pad_nd",
+        "convolution",
+        "cosine_embedding_loss",
+        "ctc_loss",
+        "feature_alpha_dropout",
+        "grid_sampler",
+        "hinge_embedding_loss",
+        "instance_norm",
+        "kl_div",
+        "margin_ranking_loss",
+        "max_pool1d_with_indices",
+        "norm_except_dim",
+        "poisson_nll_loss",
+        "triplet_margin_loss",
+    ),
+}
+_LAZY_NAMES = {_name for _names in _LAZY.values() for _name in _names}
+_find_lazy = _lazy_names("evergrad", _LAZY)
+# Methods that write in place and are functions as well, as in ``sigmoid_(x)``.
+_IN_PLACE = (
+    "abs_", "acos_", "acosh_", "addmv_", "arccos_", "arccosh_", "arcsin_", "arcsinh_", "arctan_",
+    "arctanh_", "as_strided_", "asin_", "asinh_", "atan_", "atanh_", "ceil_", "clamp_",
+    "clamp_max_", "clamp_min_", "clip_", "conj_physical_", "cos_", "cosh_", "deg2rad_", "erf_",
+    "erfc_", "exp2_", "exp_", "expm1_", "fill_", "fix_", "floor_", "frac_", "gcd_", "i0_",
+    "index_put_", "lcm_", "ldexp_", "log10_", "log1p_", "log2_", "log_", "logit_", "nan_to_num_",
+    "neg_", "negative_", "rad2deg_", "reciprocal_", "resize_as_", "round_", "rsqrt_",
+    "sigmoid_", "sin_", "sinc_", "sinh_", "sqrt_", "square_", "tan_", "tanh_", "trunc_", "xlogy_",
+    "zero_",
+)  # fmt: skip
+# Packages whose settings programs reach through a private name.
+_PRIVATE_PACKAGES = {"_dynamo", "_inductor"}
+
 
 def __getattr__(name: str) -> _Any:
-    """The default generator of the calling thread, and packages, imported on first use."""
+    """The default generator of the calling thread; packages and their names, on first use."""
     if name == "default_generator":
         return _default_generator()
-    if not name.startswith("_") and _importlib_util.find_spec(f"evergrad.{name}") is not None:
+    if name in _LAZY_NAMES:
+        return _find_lazy(name)
+    is_public = not name.startswith("_") or name in _PRIVATE_PACKAGES
+    if is_public and _importlib_util.find_spec(f"evergrad.{name}") is not None:
         return _importlib.import_module(f"evergrad.{name}")
     raise AttributeError(f"module 'evergrad' has no attribute {name!r}")
 
@@ -138,6 +211,9 @@ for _name in sorted(_os.listdir(_ops.__path__[0])):
     if _name.endswith(".py") and _name != "__init__.py":
         _importlib.import_module(f"evergrad.ops.{_name[:-3]}")
 
-for _names in (_dtypes.BY_NAME, _dtypes.ALIASES, _FUNCTIONS):
-    globals().update(_names)
-    __all__.extend(_names)
+for _table in (_dtypes.BY_NAME, _dtypes.ALIASES, _FUNCTIONS):
+    globals().update(_table)
+    __all__.extend(_table)
+for _name in _IN_PLACE:
+    globals()[_name] = getattr(Tensor, _name)
+__all__.extend((*_IN_PLACE, *_LAZY_NAMES))

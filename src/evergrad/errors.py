@@ -6,6 +6,8 @@ class here derives from the one a PyTorch program would expect in its place.
 
 from __future__ import annotations
 
+import pickle
+
 
 class ShapeError(RuntimeError):
     """Shapes that do not fit an op."""
@@ -33,3 +35,11 @@ class SteadyStateError(RuntimeError):
 
 class LinAlgError(RuntimeError):
     """A matrix that a factorization cannot take: singular, or not positive-definite."""
+
+
+class FileFormatError(pickle.UnpicklingError, RuntimeError):
+    """A file that is truncated, corrupted, or not of a format that is read here."""
+
+
+class UnsafeFileError(FileFormatError):
+    """A file that asks for a class or function nobody has granted it."""

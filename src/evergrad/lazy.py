@@ -17,3 +17,14 @@ def lazy_names(package: str, homes: dict[str, tuple[str, ...]]) -> Callable[[str
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return find
+
+
+def lazy_modules(package: str, *names: str) -> Callable[[str], Any]:
+    """A package's ``__getattr__`` that imports these submodules when they are first asked for."""
+
+    def find(name: str) -> Any:
+        if name in names:
+            return import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return find

@@ -14,6 +14,7 @@ from typing import Any
 
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
+from evergrad.core.compound import as_cotangent
 from evergrad.core.history import pack
 from evergrad.core.node import GraphNode, Packed, freed_error, keep, next_sequence, unpack, verify
 from evergrad.core.shapes import TensorType
@@ -131,7 +132,7 @@ class FunctionNode(GraphNode):
         grads = self._checked(found)
         if on_tensors:
             return grads
-        return [None if g is None else g.array() for g in grads]
+        return [None if g is None else as_cotangent(g) for g in grads]
 
     def _checked(self, found: Any) -> list[Any]:
         grads = list(found) if isinstance(found, (tuple, list)) else [found]

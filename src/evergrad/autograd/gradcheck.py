@@ -14,6 +14,7 @@ import numpy as np
 from evergrad.autograd.engine import grad
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, detached, from_array
+from evergrad.ops.complex_parts import view_as_real
 
 Array = np.ndarray[Any, Any]
 
@@ -219,8 +220,7 @@ def gradgradcheck(
     given = _as_inputs(inputs)
     outputs = _call(func, given)
     if grad_outputs is None:
-        generator = np.random.default_rng(0)
-        cotangents = [from_array(_random_like(generator, o)).requires_grad_() for o in outputs]
+        cotangents = [_random_like(output).requires_grad_() for output in outputs]
     else:
         cotangents = list(_as_inputs(grad_outputs))
     count = len(given)
@@ -248,8 +248,8 @@ def gradgradcheck(
     )  # fmt: skip
 
 
-def _random_like(generator: np.random.Generator, tensor: Tensor) -> Array:
-    values = generator.standard_normal(tensor._type.shape)
-    if tensor.dtype.is_complex:
-        values = values + 1j * generator.standard_normal(tensor._type.shape)
-    return np.asarray(values).astype(tensor.dtype.np)
+def _random_like(tensor: Tensor) -> Tensor:
+    """Uniform between -1 and 1, drawn from the default generator as PyTorch draws it."""
+    drawn = from_array(np.empty(tensor._type.shape, tensor.dtype.np))
+    (view_as_real(drawn) if tensor.dtype.is_complex else drawn).uniform_(-1, 1)
+    return drawn

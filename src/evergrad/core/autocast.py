@@ -1,6 +1,6 @@
 """Autocast: what computes in a lower precision and what in float32 while the mode is on.
 
-The mode is a field of :class:`~evergrad.core.state.State`. Two rows are looked at where every op
+The mode is a field of :class:`~evergrad.core.state.State`. A few rows are looked at where every op
 passes, in ``bind``, which costs nothing while the mode is off; functions made of several rows are
 wrapped by :func:`under_autocast` when they become public. The lists are those of PyTorch's CPU
 backend.

@@ -47,7 +47,7 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
     key = (types, tuple(attrs.items())) if attrs else types
     rule = op.rules.get(key)
     if rule is None:
-        if any([type.__class__ is CompoundType for type in types]):
+        if any(type.__class__ is CompoundType for type in types):
             return bind_compound(op, args, attrs)
         if Number in types:
             return bind(op, *number_operands(op, args), **attrs)

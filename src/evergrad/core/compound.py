@@ -82,6 +82,12 @@ class Compound(Tensor):
         """The same elements as one dense tensor."""
         raise NotImplementedError
 
+    def norm(
+        self, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    ) -> Tensor:
+        """The norm of all elements."""
+        raise no_form("norm", self)
+
     def array(self) -> NoReturn:
         raise TypeError(
             f"can't convert {self.layout_name} layout tensor to numpy. Use Tensor.to_dense() first."

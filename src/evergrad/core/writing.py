@@ -174,7 +174,7 @@ def write_in_place(op: Op, target: Tensor, *others: Any, **attrs: Any) -> Tensor
             key = (types, tuple(attrs.items())) if attrs else types
             rule = op.rules.get(key)
             if rule is None:
-                if any([type.__class__ is CompoundType for type in types]):
+                if any(type.__class__ is CompoundType for type in types):
                     return write_result(op.name, target, bind(op, *args, **attrs))
                 rule = op.resolve(key, types, attrs)
             out = rule.out_types[0]

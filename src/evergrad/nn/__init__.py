@@ -1,5 +1,6 @@
 """Building blocks of neural networks, under PyTorch's names."""
 
+from evergrad.lazy import lazy_modules
 from evergrad.nn import attention, functional, init, parallel, utils
 from evergrad.nn.activation import (
     CELU,
@@ -147,6 +148,8 @@ from evergrad.nn.pooling import (
     AvgPool1d,
     AvgPool2d,
     AvgPool3d,
+    FractionalMaxPool2d,
+    FractionalMaxPool3d,
     LPPool1d,
     LPPool2d,
     LPPool3d,
@@ -177,6 +180,8 @@ from evergrad.nn.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+
+__getattr__ = lazy_modules("evergrad.nn", "modules")
 
 __all__ = [
     "CELU",
@@ -233,6 +238,8 @@ __all__ = [
     "FeatureAlphaDropout",
     "Flatten",
     "Fold",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
     "GRUCell",
     "GaussianNLLLoss",
     "GroupNorm",

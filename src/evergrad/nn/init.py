@@ -89,8 +89,8 @@ def _redraw_outside(
     tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any
 ) -> None:
     """Normal numbers, drawn again where they lie outside."""
-    from evergrad.ops.creation import empty_like
     from evergrad.ops.elementwise import where
+    from evergrad.ops.random import NORMAL, draw_like
 
     low, high = tensor.new_tensor(a).item(), tensor.new_tensor(b).item()
     tensor.normal_(mean, std, generator=generator)
@@ -98,7 +98,7 @@ def _redraw_outside(
         outside = (tensor < low) | (tensor > high)
         if not outside.any():
             return
-        again = empty_like(tensor).normal_(mean, std, generator=generator)
+        again = draw_like(NORMAL, tensor, tensor.dtype, generator, float(mean), float(std))
         tensor.copy_(where(outside, again, tensor))
 
 
@@ -106,20 +106,20 @@ def _accept_by_density(
     tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any
 ) -> None:
     """Evenly spread numbers, drawn again as often as the density there is low."""
-    from evergrad.ops.creation import empty_like
     from evergrad.ops.elementwise import where
+    from evergrad.ops.random import UNIFORM, draw_like
 
     peak = -0.5 * ((max(a, min(mean, b)) - mean) / std) ** 2
 
     def rejected(candidates: Tensor) -> Tensor:
         density = ((candidates - mean) / std) ** 2 * -0.5 - peak
-        draws = empty_like(candidates).uniform_(generator=generator)
+        draws = draw_like(UNIFORM, candidates, candidates.dtype, generator, 0.0, 1.0)
         return draws.log() > density  # type: ignore[no-any-return]
 
     tensor.uniform_(a, b, generator=generator)
     pending = rejected(tensor)
     while pending.any():
-        candidates = empty_like(tensor).uniform_(a, b, generator=generator)
+        candidates = draw_like(UNIFORM, tensor, tensor.dtype, generator, float(a), float(b))
         tensor.copy_(where(pending, candidates, tensor))
         pending = pending & rejected(candidates)
 

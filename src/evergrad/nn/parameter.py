@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from evergrad.core.compound import Compound
 from evergrad.core.tensor import Tensor, detached, on_storage
 from evergrad.memory.ledger import PARAMETER
 
@@ -22,6 +23,11 @@ class Parameter(Tensor):
             raise TypeError(
                 f"Parameter() takes a Tensor, not {type(data).__name__}; as in "
                 "Parameter(evergrad.tensor([1.0, 2.0]))"
+            )
+        if isinstance(data, Compound):
+            raise TypeError(
+                f"Parameter() takes a dense tensor, not one of layout {data.layout}: make its "
+                "values the parameter, and the tensor of them in forward()"
             )
         source = detached(data)
         made = on_storage(source._value, source._type, source._storage, source._view, cls)

@@ -265,3 +265,50 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     """Maxima over as many windows as the output has places."""
 
     dimensions = 3
+
+
+def _ratios(ratio: Any, dimensions: int) -> tuple[float, ...] | None:
+    """One ratio for each dimension."""
+    return (ratio,) * dimensions if isinstance(ratio, float) else ratio
+
+
+class _FractionalMaxPool(Module):
+    dimensions = 0
+
+    def __init__(
+        self, kernel_size: Any, output_size: Any = None, output_ratio: Any = None,
+        return_indices: bool = False, _random_samples: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.kernel_size = spread(kernel_size, self.dimensions)
+        self.return_indices = return_indices
+        self.register_buffer("_random_samples", _random_samples)
+        self.output_size = None if output_size is None else spread(output_size, self.dimensions)
+        self.output_ratio = _ratios(output_ratio, self.dimensions)
+        if output_size is None and output_ratio is None:
+            raise ValueError(
+                f"{type(self).__name__} requires specifying either an output size, or a pooling "
+                "ratio"
+            )
+        if output_size is not None and output_ratio is not None:
+            raise ValueError("only one of output_size and output_ratio may be specified")
+        if not all(0 < ratio < 1 for ratio in self.output_ratio or ()):
+            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+
+    def forward(self, input: Tensor) -> Any:
+        return _per_dimension("fractional_max_pool", self.dimensions)(
+            input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices,
+            _random_samples=self._random_samples,
+        )  # fmt: skip
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """The largest numbers of windows at random places of (N, C, H, W)."""
+
+    dimensions = 2
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """The largest numbers of windows at random places of (N, C, T, H, W)."""
+
+    dimensions = 3

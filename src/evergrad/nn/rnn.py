@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from evergrad.core.autocast import as_lowered
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
 from evergrad.nn import init
@@ -247,6 +248,8 @@ class RNNBase(Module):
         if single and hx is not None:
             hx = tuple(h.unsqueeze(1) for h in hx) if self.mode == "LSTM" else hx.unsqueeze(1)
         output, last = self._all_layers(x, None, self._first_state(hx, x.shape[1], x))
+        if self.mode == "LSTM" and not self.proj_size:
+            output, last = as_lowered(output), tuple(as_lowered(s) for s in last)
         if single:
             output, last = output.squeeze(1), tuple(s.squeeze(1) for s in last)
         elif self.batch_first:

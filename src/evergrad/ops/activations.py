@@ -20,9 +20,19 @@ from evergrad.core.tensor import Tensor
 from evergrad.core.writing import write_result
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.arithmetic import threshold as _threshold
-from evergrad.ops.curves import ELU, HARDSHRINK, HARDSWISH, LOGSIGMOID, SOFTPLUS, SOFTSHRINK
-from evergrad.ops.elementwise import clamp, sigmoid, where
+from evergrad.ops.curves import (
+    ELU,
+    HARDSHRINK,
+    HARDSIGMOID,
+    HARDSWISH,
+    HARDTANH,
+    LEAKY_RELU,
+    LOGSIGMOID,
+    SOFTPLUS,
+    SOFTSHRINK,
+)
 from evergrad.ops.elementwise import relu as _relu
+from evergrad.ops.elementwise import sigmoid, where
 from evergrad.ops.handles import detach
 from evergrad.ops.magnitude import abs as absolute
 from evergrad.ops.movement import clone, reshape
@@ -163,7 +173,7 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """``x`` where it is positive, else ``negative_slope * x``."""
     require_floating("leaky_relu", input)
-    return applied("leaky_relu", lambda x: where(x > 0, x, x * negative_slope), input, inplace)
+    return applied("leaky_relu", lambda x: bind(LEAKY_RELU, x, negative_slope), input, inplace)
 
 
 @expose(out=False)
@@ -226,12 +236,7 @@ def hardtanh(
         raise ValueError("min_val cannot be greater than max_val")
     if input.dtype.category == dtypes.INTEGRAL:
         min_val, max_val = int(min_val), int(max_val)
-
-    def curve(x: Tensor) -> Tensor:
-        beyond = (x <= min_val) | (x >= max_val)
-        return where(beyond, clamp(detach(x), min_val, max_val), x)
-
-    return applied("hardtanh", curve, input, inplace)
+    return applied("hardtanh", lambda x: bind(HARDTANH, x, min_val, max_val), input, inplace)
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
@@ -242,7 +247,7 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """Straight lines for the sigmoid: ``relu6(x + 3) / 6``."""
     require_floating("hardsigmoid", input)
-    return applied("hardsigmoid", lambda x: relu6(x + 3) / 6, input, inplace)
+    return applied("hardsigmoid", lambda x: bind(HARDSIGMOID, x), input, inplace)
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
@@ -332,9 +337,9 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
         return input * ((tanh(inner) + 1) * 0.5)
     if approximate != "none":
         raise RuntimeError("approximate argument must be either none or tanh.")
-    from evergrad.ops.special import erf
+    from evergrad.ops.special import ndtr
 
-    return input * ((erf(input * math.sqrt(0.5)) + 1) * 0.5)  # type: ignore[no-any-return]
+    return input * ndtr(input)  # type: ignore[no-any-return]
 
 
 def softsign(input: Tensor) -> Tensor:

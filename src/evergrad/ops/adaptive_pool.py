@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
-
-import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.shapes import Shape
-from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.tensor import Tensor
 from evergrad.errors import ShapeError
-from evergrad.ops.elementwise import where
-from evergrad.ops.movement import movedim, reshape
 from evergrad.ops.public import expose
 from evergrad.ops.reduce import mean
-from evergrad.ops.sliding import Windows
-from evergrad.ops.sliding_rows import (
-    ADAPTIVE_MAX_PLACES,
-    WINDOW_SUM,
-    adaptive_bounds,
-    picked_at,
-)
+from evergrad.ops.sliding_rows import ADAPTIVE_MAX_PLACES, ADAPTIVE_MEAN, picked_at
 
 
 def _adaptive_size(name: str, rank: int, input: Tensor, output_size: Any) -> Shape:
@@ -47,37 +36,9 @@ def _adaptive_size(name: str, rank: int, input: Tensor, output_size: Any) -> Sha
 def adaptive_mean(input: Tensor, count: Shape) -> Tensor:
     """The mean of each of ``count`` windows that cover the last dimensions."""
     rank = len(count)
-    size = input._type.shape[-rank:]
     if count == (1,) * rank:
         return mean(input, tuple(range(input.ndim - rank, input.ndim)), True)
-    if all(c and n % c == 0 for n, c in zip(size, count, strict=True)):
-        kernel = tuple(n // c for n, c in zip(size, count, strict=True))
-        windows = Windows(size, kernel, kernel, ((0, 0),) * rank, (1,) * rank)
-        return bind(WINDOW_SUM, input, windows=windows) / math.prod(kernel)  # type: ignore[no-any-return]
-    for dim, wanted in enumerate(count, input.ndim - rank):
-        input = _adaptive_mean_along(input, dim, wanted)
-    return input
-
-
-def _adaptive_mean_along(input: Tensor, dim: int, count: int) -> Tensor:
-    """Every window filled up to the longest with elements that then do not count."""
-    from evergrad.ops.indexing import index_select
-    from evergrad.ops.reduce import sum as total
-
-    shape = input._type.shape
-    if shape[dim] == count:
-        return input
-    bounds = np.array(adaptive_bounds(shape[dim], count), np.int64).reshape(count, 2)
-    lengths = bounds[:, 1] - bounds[:, 0]
-    longest = int(lengths.max(initial=1))
-    places = np.minimum(bounds[:, :1] + np.arange(longest), bounds[:, 1:] - 1)
-    taken = index_select(input, dim, from_array(places.reshape(-1)))
-    taken = movedim(reshape(taken, (*shape[:dim], count, longest, *shape[dim + 1 :])), dim + 1, -1)
-    behind = (1,) * (len(shape) - 1 - dim)
-    counted = np.arange(longest) < lengths[:, None]
-    inside = where(from_array(counted.reshape(count, *behind, longest)), taken, 0)
-    divisor = from_array(lengths.astype(input.dtype.np).reshape(count, *behind))
-    return total(inside, -1) / divisor
+    return bind(ADAPTIVE_MEAN, input, count=count)  # type: ignore[no-any-return]
 
 
 def _adaptive_avg_pool(rank: int) -> Any:

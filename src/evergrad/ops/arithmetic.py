@@ -23,6 +23,7 @@ from evergrad.core.op import ArgType
 from evergrad.core.shapes import TensorType
 from evergrad.core.tensor import Tensor
 from evergrad.core.writing import write_in_place
+from evergrad.ops import pieces
 from evergrad.ops.elementwise import CLONE, binary, log, mul, sigmoid, where, zeros_where
 from evergrad.ops.elementwise import pow as power
 from evergrad.ops.logic import isfinite, isinf, signbit
@@ -176,9 +177,21 @@ def addcdiv_(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) 
 # -- logarithms of sums and products ------------------------------------------------------------
 
 
+def _logaddexp_single(a: Any, b: Any) -> Any:
+    """The larger of both, and what the other adds to it."""
+    apart = a - b
+    more = pieces.softplus_of_negative(pieces.where(a == b, 0, apart))  # also of two infinities
+    more += np.maximum(a, b)
+    return more
+
+
+_logaddexp_in_pieces = pieces.in_pieces(_logaddexp_single)
+
+
 def _logaddexp_eval(a: Any, b: Any, **out: Any) -> Any:
     if not (np.iscomplexobj(a) or np.iscomplexobj(b)):
-        return np.logaddexp(a, b, **out)
+        single = np.float32 in (getattr(a, "dtype", None), getattr(b, "dtype", None))
+        return (_logaddexp_in_pieces if single else np.logaddexp)(a, b, **out)
     top = np.where(a.real > b.real, a, b)
     return np.add(np.log(np.exp(a - top) + np.exp(b - top)), top, **out)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
+from evergrad.core.compound import Compound
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.activations import softmax, widened
@@ -29,6 +30,11 @@ def scaled_dot_product_attention(
     A boolean mask says which places take part; a query that may look nowhere gives zeros. With
     ``enable_gqa`` several query heads share one head of keys and values.
     """
+    if isinstance(query, Compound):
+        from evergrad.nested.attention import attend
+
+        options = attn_mask, dropout_p, is_causal, scale, enable_gqa
+        return attend(query, key, value, *options)
     _check(query, key, value, attn_mask, dropout_p, is_causal)
     scale = 1 / math.sqrt(query._type.shape[-1]) if scale is None else scale
     heads = key._type.shape[-3] if enable_gqa else 0

@@ -130,11 +130,13 @@ _NAME_OF = {found: name for name, found in TYPE_NAMES.items()}
 
 def named_dtype(name: Any) -> dtype:
     """The element type of ``"torch.FloatTensor"``, ``evergrad.FloatTensor`` or a dtype."""
+    shown = name if isinstance(name, str) else getattr(name, "__name__", name)
+    if getattr(name, "is_cuda", False) or ".cuda." in str(shown):
+        raise TypeError(f"type {shown} not available: evergrad computes on the CPU")
     found = name if isinstance(name, dtype) else getattr(name, "dtype", None)
     if found is None and isinstance(name, str):
         found = TYPE_NAMES.get(name.rpartition(".")[2])
     if not isinstance(found, dtype):
-        shown = name if isinstance(name, str) else getattr(name, "__name__", name)
         raise ValueError(f"invalid type: '{shown}'")
     return found
 
@@ -214,9 +216,10 @@ def set_default_dtype(d: Any) -> None:
 @expose(method=False, out=False)
 def set_default_tensor_type(t: Any) -> None:
     """The old form of ``set_default_dtype``: takes ``"torch.DoubleTensor"`` and the like."""
+    target = named_dtype(t)
     warnings.warn(
         "set_default_tensor_type() is deprecated; use set_default_dtype()",
         UserWarning,
         stacklevel=2,
     )
-    set_default_dtype(named_dtype(t))
+    set_default_dtype(target)

@@ -59,14 +59,18 @@ def _check_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> None
         )
 
 
-def _counted(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Class numbers that can be looked up, and which of them count."""
+def _counted(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
+    """Class numbers that can be looked up, and which of them count (``None``: all do)."""
     counts = target != ignore_index
     if not isinstance(target._storage.value, Var):
-        outside = (target.array() < 0) | (target.array() >= classes)
-        wrong = target.array()[outside & counts.array()]
-        if wrong.size:
-            raise IndexError(f"Target {wrong.flat[0]} is out of bounds.")
+        numbers = target.array()
+        if numbers.size and (numbers.min() < 0 or numbers.max() >= classes):
+            outside = (numbers < 0) | (numbers >= classes)
+            wrong = numbers[outside & counts.array()]
+            if wrong.size:
+                raise IndexError(f"Target {wrong.flat[0]} is out of bounds.")
+        elif counts.array().all():
+            return cast(target, dtypes.int64), None
     return where(counts, cast(target, dtypes.int64), 0), counts
 
 
@@ -80,19 +84,24 @@ def _at(input: Tensor, places: Tensor) -> Tensor:
 
 
 def _of_classes(
-    loss: Tensor, counts: Tensor, places: Tensor, weight: Tensor | None, reduction: str
+    loss: Tensor, counts: Tensor | None, places: Tensor, weight: Tensor | None, reduction: str
 ) -> Tensor:
     """Losses of samples with the weights of their classes; the mean is divided by those."""
     from evergrad.ops.indexing import index_select
 
-    counts = reshape(counts, loss._type.shape)
+    if weight is None and counts is None:
+        return reduced(loss, reduction)
     if weight is None:
+        assert counts is not None
+        counts = reshape(counts, loss._type.shape)
         weights = cast(counts, loss.dtype)
         loss = where(counts, loss, 0)
     else:
-        of_samples = reshape(index_select(weight, 0, reshape(places, -1)), loss._type.shape)
-        weights = where(counts, of_samples, 0)
-        loss = where(counts, loss * of_samples, 0)
+        weights = reshape(index_select(weight, 0, reshape(places, -1)), loss._type.shape)
+        loss = loss * weights
+        if counts is not None:
+            counts = reshape(counts, loss._type.shape)
+            weights, loss = where(counts, weights, 0), where(counts, loss, 0)
     if reduction == "mean":
         return total(loss) / total(weights)
     return reduced(loss, reduction)
@@ -156,7 +165,7 @@ def _from_probabilities(
 
 
 def _smoothed(
-    input: Tensor, places: Tensor, counts: Tensor, weight: Tensor | None, reduction: str,
+    input: Tensor, places: Tensor, counts: Tensor | None, weight: Tensor | None, reduction: str,
     smoothing: float,
 ) -> Tensor:  # fmt: skip
     """A part of the target's probability given to all classes alike."""
@@ -167,7 +176,7 @@ def _smoothed(
     chosen = _of_classes(-_at(logs, places), counts, places, weight, reduction)
     weighted = logs if weight is None else logs * _on_classes(weight, input)
     of_samples = -total(weighted, dim)
-    counts = reshape(counts, of_samples._type.shape)
+    counts = reshape(places >= 0 if counts is None else counts, of_samples._type.shape)
     spread = where(counts, of_samples, 0)
     if reduction == "mean":
         of_targets: Any = counts

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import blas, dtypes
+from evergrad.core.autocast import addend_for
 from evergrad.core.bind import bind
+from evergrad.core.compound import Compound
 from evergrad.core.families import bilinear
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
@@ -162,7 +164,7 @@ def matmul(input: Any, other: Any) -> Tensor:
         )
     if a == 1 or b == 1:
         return _vector_product(input, other)
-    if a > 2 and b == 2:
+    if a > 2 and b == 2 and not isinstance(input, Compound):
         product = bind(MATMUL, as_matrix(input), other)
         return reshape(product, (*input._type.shape[:-1], other._type.shape[-1]))
     return bind(MATMUL, input, other)  # type: ignore[no-any-return]
@@ -264,12 +266,13 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         raise ShapeError(f"linear expects a weight of at most 2 dimensions, not {weight.ndim}")
     if bias is None:
         return result
-    check_addend(bias, result)
-    return result + bias
+    return result + checked_addend(bias, result)
 
 
-def check_addend(addend: Tensor, product: Tensor) -> None:
+def checked_addend(addend: Tensor, product: Tensor) -> Tensor:
     """What is added to a product must have its element type and expand to its shape."""
+    if addend.dtype is not product.dtype:
+        addend = addend_for(product, addend)
     if addend.dtype is not product.dtype:
         raise DTypeError(
             f"self and mat2 must have the same dtype, but got {addend.dtype.name} and "
@@ -286,3 +289,4 @@ def check_addend(addend: Tensor, product: Tensor) -> None:
                 f"({extent}) at non-singleton dimension {lead + i}.  Target sizes: {list(shape)}.  "
                 f"Tensor sizes: {list(own)}"
             )
+    return addend

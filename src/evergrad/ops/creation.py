@@ -15,6 +15,7 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
+from evergrad.core.compound import Compound
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.exact import fma64
 from evergrad.core.families import opaque
@@ -179,6 +180,8 @@ def _like(name: str, value: float, doc: str) -> TensorFunction:
     ) -> Tensor:  # fmt: skip
         check_place(device)
         target = input.dtype if dtype is None else as_dtype(dtype)
+        if isinstance(input, Compound):
+            return finish(input.filled(value, target), requires_grad)
         return finish(constant(input._type.shape, value, target), requires_grad)
 
     function.__name__ = function.__qualname__ = name
@@ -198,6 +201,8 @@ def full_like(
 ) -> Tensor:  # fmt: skip
     """One number everywhere, in the same shape and type."""
     target = input.dtype if dtype is None else dtype
+    if isinstance(input, Compound):
+        return finish(input.filled(fill_value, as_dtype(target)), requires_grad)
     return full(
         input._type.shape, fill_value, dtype=target, device=device, requires_grad=requires_grad
     )

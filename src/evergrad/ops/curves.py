@@ -8,18 +8,24 @@ import numpy as np
 
 from evergrad.core.families import elementwise
 from evergrad.ops.elementwise import sigmoid, where
-from evergrad.ops.pieces import expm1_single, in_pieces, softplus_of_negative
+from evergrad.ops.pieces import (
+    expm1_of_negative,
+    in_pieces,
+    pick,
+    positive_part,
+    softplus_of_negative,
+)
 from evergrad.ops.pieces import where as choose
 
 
 def _elu(x: Any, alpha: Any, reach: Any, scale: Any) -> Any:
-    low = np.minimum(x, 0) / reach
-    below = expm1_single(low) if x.dtype == np.float32 else np.expm1(low)
-    return choose(x <= 0, below * (alpha * scale), x * scale)
+    below = expm1_of_negative(x / reach)
+    below *= alpha * scale
+    return pick(x <= 0, below, x * scale)
 
 
 def _elu_slope(t: Any, y: Any, x: Any, alpha: Any, reach: Any, scale: Any) -> Any:
-    return where(x <= 0, t * ((y + alpha * scale) / reach), t * scale)
+    return t * where(x <= 0, (y + alpha * scale) / reach, scale)
 
 
 ELU = elementwise(
@@ -30,8 +36,8 @@ ELU = elementwise(
 
 def _softplus(x: Any, beta: Any, threshold: Any) -> Any:
     scaled = x * beta
-    curve = (np.maximum(scaled, 0) + softplus_of_negative(scaled)) / beta
-    return choose(scaled > threshold, x, curve)
+    curve = (positive_part(scaled) + softplus_of_negative(scaled)) / beta
+    return pick(scaled > threshold, x, curve)
 
 
 SOFTPLUS = elementwise(
@@ -62,4 +68,22 @@ HARDSHRINK = elementwise(
     "hardshrink", in_pieces(lambda x, edge: choose(np.abs(x) <= edge, 0, x)),
     (lambda t, y, x, edge: where(y == 0, 0, t), None),
     doc="x beyond a number on either side, 0 between.",
+)  # fmt: skip
+
+LEAKY_RELU = elementwise(
+    "leaky_relu", in_pieces(lambda x, slope: pick(x > 0, x, x * slope)),
+    (lambda t, y, x, slope: where(x > 0, t, t * slope), None),
+    doc="x above 0, a multiple of it below.",
+)  # fmt: skip
+
+HARDTANH = elementwise(
+    "hardtanh", np.clip,
+    (lambda t, y, x, low, high: where((x <= low) | (x >= high), 0, t), None, None),
+    doc="Held between two numbers, with slope 0 on them as beyond them.",
+)  # fmt: skip
+
+HARDSIGMOID = elementwise(
+    "hardsigmoid", in_pieces(lambda x: np.clip(x + 3, 0, 6) / 6),
+    (lambda t, y, x: where((x <= -3) | (x >= 3), 0, t / 6),),
+    doc="min(max(x + 3, 0), 6) / 6",
 )  # fmt: skip

@@ -62,7 +62,8 @@ def _cast_eval(x: Any, *, dtype: dtype) -> Any:
         # As C casts do: through int64, wrapping around.
         with np.errstate(all="ignore"):
             return x.astype(np.int64).astype(dtype.np)
-    return x.astype(dtype.np)
+    one = pieces.one_if_repeated(x, x.shape)
+    return x.astype(dtype.np) if one is x else np.full(x.shape, one.astype(dtype.np))
 
 
 def _cast_back(g: Tensor, x: Tensor, *, dtype: dtype) -> Any:
@@ -159,7 +160,7 @@ def add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     return write_in_place(ADD, self, _scaled(other, alpha))
 
 
-@expose(function=False)
+@expose("subtract_", function=False)
 def sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """In-place form of ``sub``."""
     return write_in_place(SUB, self, _scaled(other, alpha))
@@ -277,7 +278,7 @@ def pow(input: Any, exponent: Any) -> Tensor:
     return bind(POW, input, exponent)  # type: ignore[no-any-return]
 
 
-@expose()
+@expose(inplace=True)
 def float_power(input: Any, exponent: Any) -> Tensor:
     """``pow`` in double precision."""
     found = result_dtype([a._type if isinstance(a, Tensor) else type(a) for a in (input, exponent)])
@@ -316,13 +317,13 @@ log10 = unary("log10", np.log10, lambda t, y, x: t / (x * math.log(10)),
 log1p = unary("log1p", pieces.log1p, lambda t, y, x: t / (x + 1), doc="log(1 + x), exact near 0.")
 
 
-def _sigmoid_eval(x: Any, **out: Any) -> Any:
+def _sigmoid_eval(x: Any) -> Any:
     total = np.exp(np.negative(x))
     total += 1
-    return np.reciprocal(total, **out)
+    return np.reciprocal(total, out=total)
 
 
-sigmoid = unary("sigmoid", _sigmoid_eval, lambda t, y, x: t * (y * (1 - y)),
+sigmoid = unary("sigmoid", pieces.in_pieces(_sigmoid_eval), lambda t, y, x: t * (y * (1 - y)),
                 doc="1 / (1 + exp(-x))")  # fmt: skip
 relu = unary("relu", lambda x, **out: np.maximum(x, 0, **out), lambda t, y, x: where(y <= 0, 0, t),
              promote=meet, accepts=not_complex, doc="max(x, 0); slope 0 at 0.")  # fmt: skip

@@ -58,6 +58,8 @@ def embedding_bag(
     """The sum, mean or maximum of the rows of each bag. Bags are the rows of a 2-D ``input``, or
     begin at ``offsets`` of a 1-D one; the row ``padding_idx`` does not count."""
     _check_bags(input, weight, offsets, mode, per_sample_weights, scale_grad_by_freq)
+    if mode == "max" and sparse:
+        raise ValueError("max mode does not support sparse weights")
     if max_norm is not None:
         _shorten(weight, input, max_norm, norm_type)
     bags, count = _bag_numbers(input, offsets, include_last_offset)

@@ -22,6 +22,7 @@ from evergrad.core.tensor import Array, Tensor, View, current_node, detached, on
 from evergrad.core.trace import Var
 from evergrad.core.writing import assign
 from evergrad.errors import TraceError
+from evergrad.memory.pool import Block
 from evergrad.ops.public import expose
 
 # -- without history ----------------------------------------------------------------------------
@@ -210,6 +211,9 @@ class UntypedStorage:
     def is_shared(self) -> bool:
         return _in_shared_memory(self._storage)
 
+    def cpu(self) -> UntypedStorage:
+        return self
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, UntypedStorage) and other._storage is self._storage
 
@@ -284,6 +288,8 @@ def is_shared(self: Tensor) -> bool:
 
 def _in_shared_memory(storage: Storage) -> bool:
     owner: Any = storage.value
-    while isinstance(owner, np.ndarray):
-        owner = owner.base
-    return isinstance(owner, mmap.mmap) or isinstance(getattr(owner, "obj", None), mmap.mmap)
+    while isinstance(owner, np.ndarray | memoryview):
+        if isinstance(owner, Block):
+            return False  # pooled memory is mapped, too, but for this process alone
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    return isinstance(owner, mmap.mmap)

@@ -101,6 +101,9 @@ def _index_eval(x: Any, *indices: Any, start: int, wrap: bool, out: Any = None) 
         raise
     if found.ndim == x.ndim - len(indices):  # only 0-d indices: NumPy gives a number, or a view
         return np.array(found)
+    if out is not None and not found.flags.c_contiguous:
+        np.copyto(out, found)
+        return out
     return found
 
 

@@ -13,6 +13,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, broadcast_shapes, normalize_dim
+from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
 from evergrad.errors import ShapeError
@@ -130,10 +131,15 @@ def embedding(
     weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Rows of a table. The row ``padding_idx`` gets no gradient; gradients are always dense."""
+    """Rows of a table. The row ``padding_idx`` gets no gradient; with ``sparse`` the gradient
+    names only the rows that were looked up."""
     if weight.ndim != 2:
         raise RuntimeError("'weight' must be 2-D")
     indices = require_index("embedding", indices, vector=False)
+    if sparse and weight.requires_grad and STATE.get().trace is None:
+        from evergrad.sparse.lookup import lookup
+
+        return lookup(weight, indices, padding_idx, bool(scale_grad_by_freq))
     if padding_idx < 0 and not scale_grad_by_freq:
         return bind(INDEX, weight, indices, start=0, wrap=False)  # type: ignore[no-any-return]
     return bind(  # type: ignore[no-any-return]

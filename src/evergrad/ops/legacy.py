@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from evergrad.core import dtypes
@@ -52,6 +53,21 @@ setattr(Tensor, "__init__", _initialize)  # noqa: B010 - the class does not decl
 def new(self: Tensor, *args: Any, device: Any = None) -> Tensor:
     """A tensor of the same element type from sizes or data."""
     return construct(args, self.dtype, device)
+
+
+@expose("resize", function=False)
+def _resized(self: Tensor, *sizes: Any) -> Tensor:
+    """``reshape`` under the name it had first."""
+    warnings.warn("non-inplace resize is deprecated", UserWarning, stacklevel=2)
+    return self.reshape(*sizes)  # type: ignore[no-any-return]
+
+
+def _name_of(self: Tensor) -> None:
+    """PyTorch's first tensors had names; there are none any more."""
+    return None
+
+
+setattr(Tensor, "name", property(_name_of))  # noqa: B010 - the class does not declare it
 
 
 class LegacyType:

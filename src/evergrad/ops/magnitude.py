@@ -27,7 +27,7 @@ def conj(input: Tensor) -> Tensor:
 
 CONJ = elementwise("conj", np.conjugate, (lambda t, y, x: conj(t),), holomorphic=False,
                    doc="The complex conjugate.")  # fmt: skip
-expose("conj_physical", "resolve_conj")(conj)
+expose("conj_physical")(conj)
 
 
 def _slope_of_abs(t: Tensor, y: Tensor, x: Tensor) -> Tensor:

@@ -356,7 +356,8 @@ def squeeze(input: Tensor, dim: Any = None) -> Tensor:
     else:
         given = (dim,) if isinstance(dim, int) else tuple(dim)
         dims = tuple(normalize_dim(d, rank) for d in given)
-    return reshape(input, tuple(n for i, n in enumerate(shape) if not (i in dims and n == 1)))
+    left = tuple([n for i, n in enumerate(shape) if n != 1 or i not in dims])
+    return bind(RESHAPE, input, shape=left)  # type: ignore[no-any-return]
 
 
 @expose(out=False)
@@ -364,7 +365,7 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """With a new singleton dimension at ``dim``."""
     shape = input._type.shape
     dim = normalize_dim(dim, len(shape) + 1)
-    return reshape(input, (*shape[:dim], 1, *shape[dim:]))
+    return bind(RESHAPE, input, shape=(*shape[:dim], 1, *shape[dim:]))  # type: ignore[no-any-return]
 
 
 @expose(out=False)

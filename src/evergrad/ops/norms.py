@@ -16,7 +16,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.errors import ShapeError
 from evergrad.ops.activations import widened
 from evergrad.ops.elementwise import rsqrt
-from evergrad.ops.movement import movedim, reshape
+from evergrad.ops.movement import contiguous, movedim, reshape
 from evergrad.ops.public import expose
 from evergrad.ops.reduce import mean
 from evergrad.ops.sliding import Windows
@@ -49,6 +49,11 @@ def _shape_of(normalized_shape: Any) -> Shape:
     return as_shape((normalized_shape,))
 
 
+def _row_by_row(input: Tensor) -> Tensor:
+    """The input, 16-bit floats as float32, in the order in which PyTorch lays out the result."""
+    return widened(contiguous(input))
+
+
 def _normalized(x: Tensor, dims: Shape, eps: float) -> Tensor:
     """With mean 0 and variance 1 over the dimensions."""
     centered = x - mean(x, dims, True)
@@ -79,7 +84,7 @@ def layer_norm(
     shape = _shape_of(normalized_shape)
     _check_last("layer_norm", input, shape, weight=weight, bias=bias)
     dims = tuple(range(input.ndim - len(shape), input.ndim))
-    result = _affine(_normalized(widened(input), dims, eps), weight, bias)
+    result = _affine(_normalized(_row_by_row(input), dims, eps), weight, bias)
     return cast(result, input.dtype)
 
 
@@ -91,7 +96,7 @@ def rms_norm(
     shape = _shape_of(normalized_shape)
     _check_last("rms_norm", input, shape, weight=weight)
     dims = tuple(range(input.ndim - len(shape), input.ndim))
-    x = widened(input)
+    x = _row_by_row(input)
     smallest = dtypes.finfo(x.dtype).eps if eps is None else eps
     result = x * rsqrt(mean(x * x, dims, True) + smallest)
     return cast(_affine(result, weight, None), input.dtype)
@@ -148,7 +153,7 @@ def group_norm(
                 f"{list(input._type.shape)}"
             )
     count = math.prod(input._type.shape[1:]) // num_groups
-    groups = reshape(widened(input), (samples, num_groups, count))
+    groups = reshape(_row_by_row(input), (samples, num_groups, count))
     result = reshape(_normalized(groups, (2,), eps), input._type.shape)
     rank = input.ndim
     affine = _affine(result, _per_channel(weight, rank), _per_channel(bias, rank))
@@ -168,7 +173,7 @@ def batch_norm(
         raise RuntimeError("running_mean and running_var must be defined in evaluation mode")
     _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight,
                     bias=bias)  # fmt: skip
-    x = widened(input)
+    x = _row_by_row(input)
     dims = (0, *range(2, input.ndim))
     if training:
         result = _by_own_statistics(x, dims, running_mean, running_var, weight, bias, momentum, eps)
@@ -247,7 +252,7 @@ def instance_norm(
             )
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     _check_instances(input)
-    x = widened(input)
+    x = _row_by_row(input)
     dims = tuple(range(2, input.ndim))
     average = mean(x, dims, True)
     centered = x - average

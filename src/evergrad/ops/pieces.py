@@ -19,29 +19,53 @@ _PIECE = 1 << 14
 
 
 def in_pieces(function: Callable[..., Any]) -> Callable[..., Any]:
-    """An elementwise function of an array (and numbers), a few thousand elements at a time."""
+    """An elementwise function of arrays (and numbers), a few thousand elements at a time.
 
-    def run(x: Any, *numbers: Any, out: Any = None) -> Any:
+    The function is given contiguous arrays of one dimension, and numbers as they are.
+    """
+
+    def run(*operands: Any, out: Any = None) -> Any:
+        first = operands[0]
+        shape = first.shape if len(operands) == 1 else np.broadcast(*operands).shape
         if out is None:
-            out = pool.empty(x.shape, x.dtype)
-        if x.size <= _PIECE or not (x.flags.c_contiguous and out.flags.c_contiguous):
-            out[...] = function(x, *numbers)
-            return out
-        source, target = x.reshape(-1), out.reshape(-1)
-        for start in range(0, source.size, _PIECE):
+            kind = next(o.dtype for o in operands if isinstance(o, np.ndarray))
+            out = pool.empty(shape, kind)
+        flat = [_flattened(o, shape) for o in operands]
+        target = out if out.flags.c_contiguous else np.empty(shape, out.dtype)
+        line = target.reshape(-1)
+        for start in range(0, line.size, _PIECE):
             piece = slice(start, start + _PIECE)
-            target[piece] = function(source[piece], *numbers)
+            line[piece] = function(*[o[piece] if isinstance(o, np.ndarray) else o for o in flat])
+        if target is not out:
+            out[...] = target
         return out
 
     return run
 
 
-def log1p_single(x: Array) -> Any:
+def _flattened(operand: Any, shape: tuple[int, ...]) -> Any:
+    """An array as one contiguous line; a number, also as an array of rank 0, as it is."""
+    if not isinstance(operand, np.ndarray):
+        return operand
+    if operand.shape != shape:
+        if not operand.ndim:
+            return operand[()]
+        operand = np.broadcast_to(operand, shape)
+    return np.ascontiguousarray(operand).reshape(-1)
+
+
+def _log1p_of_finite(x: Array) -> Any:
     """``log(1 + x)`` of float32: the rounding of ``1 + x`` is undone by a quotient."""
     up = 1 + x
     rounded = up - 1
-    exact = np.log(up) * (x / rounded)
-    return np.where(rounded == 0, x, np.where(np.isposinf(up), up, exact))
+    exact = np.log(up, out=up)
+    exact *= x / rounded
+    return pick(rounded == 0, x, exact)
+
+
+def log1p_single(x: Array) -> Any:
+    """``log(1 + x)`` of float32."""
+    return pick(np.isposinf(x), x, _log1p_of_finite(x))
 
 
 def expm1_single(x: Array) -> Any:
@@ -49,7 +73,16 @@ def expm1_single(x: Array) -> Any:
     up = np.exp(x)
     rounded = up - 1
     exact = rounded * (x / np.log(up))
-    return np.where(rounded == 0, x, np.where((up == 0) | np.isinf(up), rounded, exact))
+    exact = pick(rounded == 0, x, exact)
+    return pick((up == 0) | np.isinf(up), rounded, exact)
+
+
+def expm1_of_negative(x: Array) -> Any:
+    """``exp(x) - 1`` where x <= 0: from tanh, of which NumPy takes many at a time."""
+    if x.dtype != np.float32:
+        return np.expm1(x)
+    half = np.tanh(x * 0.5)
+    return (half + half) / (1 - half)
 
 
 def _by_precision(single: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,8 +100,15 @@ expm1 = _by_precision(expm1_single, np.expm1)
 
 def softplus_of_negative(x: Array) -> Any:
     """``log(1 + exp(-|x|))``, which lies between 0 and log 2."""
-    small = np.exp(-np.abs(x))
-    return log1p_single(small) if x.dtype == np.float32 else np.log1p(small)
+    small = np.abs(x)
+    np.negative(small, out=small)
+    np.exp(small, out=small)
+    return _log1p_of_finite(small) if x.dtype == np.float32 else np.log1p(small, out=small)
+
+
+def positive_part(x: Array) -> Any:
+    """``max(x, 0)``: twice as fast with an array of zeros as with the number."""
+    return np.maximum(x, np.zeros_like(x))
 
 
 # -- choosing -----------------------------------------------------------------------------------
@@ -82,8 +122,9 @@ _WORTH_BITS = 512  # elements; below, the calls cost more than the branches
 
 def where(condition: Any, a: Any, b: Any) -> Any:
     """``np.where``, without branches where the operands are plain."""
-    sides = [s for s in (a, b) if isinstance(s, np.ndarray) and s.ndim]
-    kind = sides[0].dtype if sides else None
+    a, b = (one_if_repeated(side, condition.shape) for side in (a, b))
+    sides = [s for s in (a, b) if isinstance(s, np.ndarray)]
+    kind = next((s.dtype for s in sides if s.ndim), sides[0].dtype if sides else None)
     if kind is None or condition.size < _WORTH_BITS or not _plain(condition, sides, kind):
         return np.where(condition, a, b)
     bits: Any = _BITS[kind.itemsize]
@@ -93,12 +134,18 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     for start in range(0, target.size, _PIECE):
         piece = slice(start, start + _PIECE)
         _choose(
-            flags[piece].astype(bits),
+            flags[piece],
             first[piece] if first.ndim else first,
             second[piece] if second.ndim else second,
             target[piece],
         )
     return out
+
+
+def one_if_repeated(side: Any, shape: tuple[int, ...]) -> Any:
+    """One element for an array that repeats it, as the gradient of a sum does."""
+    repeated = isinstance(side, np.ndarray) and side.size > 1 and not any(side.strides)
+    return side[(*[0] * side.ndim, ...)] if repeated and side.shape == shape else side
 
 
 def _plain(condition: Any, sides: list[Any], kind: Any) -> bool:
@@ -109,7 +156,9 @@ def _plain(condition: Any, sides: list[Any], kind: Any) -> bool:
         and kind.kind in "fiu"
         and condition.flags.c_contiguous
         and all(
-            s.dtype == kind and s.shape == condition.shape and s.flags.c_contiguous for s in sides
+            s.dtype == kind
+            and (not s.ndim or (s.shape == condition.shape and s.flags.c_contiguous))
+            for s in sides
         )
     )
 
@@ -120,14 +169,24 @@ def _as_bits(side: Any, kind: Any, bits: Any) -> Any:
 
 
 def _choose(flags: Array, a: Array, b: Array, out: Array) -> None:
-    """``flags`` (0 or 1) decides between the bits of a and b; it is used up."""
+    """``flags`` (bytes of 0 or 1) decide between the bits of a and b."""
+    if not a.ndim and not a:
+        np.bitwise_and(b, np.subtract(flags, 1).astype(out.dtype), out=out)
+        return
+    mask = np.negative(flags).astype(out.dtype)  # all bits, or none
     if not b.ndim and not b:
-        np.bitwise_and(a, np.negative(flags, out=flags), out=out)
-    elif not a.ndim and not a:
-        flags -= 1
-        np.bitwise_and(b, flags, out=out)
-    else:
-        np.negative(flags, out=flags)
-        np.bitwise_xor(a, b, out=out)
-        np.bitwise_and(out, flags, out=out)
-        np.bitwise_xor(out, b, out=out)
+        np.bitwise_and(a, mask, out=out)
+        return
+    np.bitwise_xor(a, b, out=out)
+    np.bitwise_and(out, mask, out=out)
+    np.bitwise_xor(out, b, out=out)
+
+
+def pick(condition: Array, a: Array, b: Array) -> Any:
+    """``where`` for contiguous arrays of one shape and floating-point type; ``b`` is used up."""
+    bits: Any = _BITS[b.itemsize]
+    mask = np.negative(condition.view(np.int8)).astype(bits)
+    mask &= a.view(bits) ^ b.view(bits)
+    target = b.view(bits)
+    target ^= mask
+    return b

@@ -12,7 +12,7 @@ from evergrad.core import dtypes
 from evergrad.core.shapes import Shape, normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
-from evergrad.ops.contract import check_addend, matmul
+from evergrad.ops.contract import checked_addend, matmul
 from evergrad.ops.joining import stack
 from evergrad.ops.magnitude import conj
 from evergrad.ops.movement import expand, permute, reshape
@@ -136,7 +136,7 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
 def _plus(input: Tensor, product: Callable[[], Tensor], beta: Any, alpha: Any) -> Tensor:
     """``beta * input + alpha * product()``; with beta 0 the input is not read at all."""
     found = product()
-    check_addend(input, found)
+    input = checked_addend(input, found)
     if found.dtype.category < dtypes.FLOATING:
         beta, alpha = int(beta), int(alpha)
     scaled = found if alpha == 1 else found * alpha

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import under_autocast
 from evergrad.core.bind import bind, cast
 from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
@@ -54,12 +55,13 @@ def expose(
         for name in (plain.__name__, *names):
             if name.startswith("_") and not name.startswith("__"):
                 continue  # a private name only carries the public ones
+            form = under_autocast(name, public)
             if function:
-                _add_function(name, _accepting_out(public) if out else public, into)
+                _add_function(name, _accepting_out(form) if out else form, into)
             if method:
-                setattr(Tensor, name, public)
+                setattr(Tensor, name, form)
             if inplace:
-                setattr(Tensor, name + "_", _in_place_form(name, public))
+                setattr(Tensor, name + "_", _in_place_form(name, form))
         return plain
 
     return decorate

@@ -27,8 +27,9 @@ from evergrad.ops.random import (
     check_bounds,
     check_floating,
     check_generator,
-    draw,
+    draw_in_order,
     integer_limits,
+    memory_order,
     read_bounds,
 )
 
@@ -36,12 +37,10 @@ from evergrad.ops.random import (
 def _draw_into(self: Tensor, op: Op, generator: Any, *numbers: Any) -> Tensor:
     """Draw in the order in which the elements lie in memory, as PyTorch does."""
     check_writable(STATE.get(), self, None)  # a refused call draws nothing
-    shape, strides = self._type.shape, self.layout_array().strides
-    order = sorted(range(self.ndim), key=lambda dim: -strides[dim])
-    drawn = draw(op, tuple(shape[dim] for dim in order), self.dtype, generator, *numbers)
-    if order != list(range(self.ndim)):
-        drawn = permute(drawn, [order.index(dim) for dim in range(self.ndim)])
-    return assign(self, drawn)
+    size = self._type.shape
+    return assign(
+        self, draw_in_order(op, memory_order(self), size, self.dtype, generator, *numbers)
+    )
 
 
 def _check_continuous(name: str, target: dtype) -> None:
@@ -63,7 +62,8 @@ def uniform_(self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: An
 def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
     """Fill with normal numbers."""
     check_floating("normal_kernel_cpu", self.dtype)
-    return _draw_into(self, NORMAL, generator, float(mean), float(std))
+    singly = not self.is_contiguous()
+    return _draw_into(self, NORMAL, generator, float(mean), float(std), singly)
 
 
 @expose(function=False)
@@ -117,6 +117,8 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     if not isinstance(p, Tensor):
         return _draw_into(self, CHANCE, generator, float(p))
     check_floating("bernoulli_tensor_cpu_p_", p.dtype)
-    p = expand(p, self._type.shape)
+    order = memory_order(self)
+    p = permute(expand(p, self._type.shape), order)
     check_writable(STATE.get(), self, None)
-    return assign(self, bind(BERNOULLI, p, dtype=self.dtype, generator=generator))
+    drawn = bind(BERNOULLI, p, dtype=self.dtype, generator=generator)
+    return assign(self, permute(drawn, [order.index(dim) for dim in range(self.ndim)]))

@@ -159,12 +159,13 @@ def _others(x: Tensor, dims: Shape) -> Tensor:
     """
     from evergrad.ops.scan import products_before
 
+    if len(dims) == 1:
+        return products_before(x, dims[0]) * products_before(x, dims[0], reverse=True)
     last = tuple(range(x.ndim - len(dims), x.ndim))
     moved = movedim(x, dims, last)
     shape = moved._type.shape
     lanes = reshape(moved, (*shape[: x.ndim - len(dims)], count_of(shape, last)))
-    others = products_before(lanes) * products_before(lanes, reverse=True)
-    return movedim(reshape(others, shape), last, dims)
+    return movedim(reshape(_others(lanes, (lanes.ndim - 1,)), shape), last, dims)
 
 
 PROD = reduction("prod", _prod_eval, folded, lambda t, y, x, dims: t * _others(x, dims),

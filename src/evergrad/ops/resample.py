@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from evergrad.ops.movement import reshape
 
 Array = np.ndarray[Any, Any]
 
-_RANKS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
+_RANKS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3, "lanczos": 2}
 _SMOOTH = tuple(_RANKS)
 
 
@@ -43,7 +43,8 @@ def interpolate(
         return adaptive_mean(input, sizes)
     for dim in range(rank):
         factor = None if factors is None else factors[dim]
-        input = _resampled(input, dim + 2, sizes[dim], factor, mode, bool(align_corners))
+        kernel = _KERNELS[mode] if antialias else None
+        input = _resampled(input, dim + 2, sizes[dim], factor, mode, bool(align_corners), kernel)
     return input
 
 
@@ -51,8 +52,8 @@ def _check_mode(input: Tensor, mode: str, align_corners: bool | None, antialias:
     if mode not in ("nearest", "nearest-exact", "area", *_SMOOTH):
         raise NotImplementedError(
             f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.ndim}D) for the "
-            "modes: nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact (got "
-            f"{mode})"
+            "modes: nearest | linear | bilinear | bicubic | trilinear | lanczos | area | "
+            f"nearest-exact (got {mode})"
         )
     if align_corners is not None and mode not in _SMOOTH:
         raise ValueError(
@@ -63,8 +64,13 @@ def _check_mode(input: Tensor, mode: str, align_corners: bool | None, antialias:
         raise NotImplementedError(
             f"Got {input.ndim}D input, but {mode} mode needs {_RANKS.get(mode, 1) + 2}D input"
         )
-    if antialias:
-        raise NotImplementedError("interpolate: antialias=True is not supported")
+    if antialias and mode not in _KERNELS:
+        raise ValueError(
+            "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires "
+            "a 4-D tensor as input"
+        )
+    if mode == "lanczos" and not antialias:
+        raise ValueError("Lanczos mode requires antialias=True")
 
 
 def _target(own: Shape, size: Any, scale_factor: Any) -> tuple[Shape, tuple[float, ...] | None]:
@@ -90,8 +96,9 @@ def _target(own: Shape, size: Any, scale_factor: Any) -> tuple[Shape, tuple[floa
 
 
 def _resampled(
-    input: Tensor, dim: int, size: int, factor: float | None, mode: str, align: bool
-) -> Tensor:
+    input: Tensor, dim: int, size: int, factor: float | None, mode: str, align: bool,
+    kernel: Kernel | None,
+) -> Tensor:  # fmt: skip
     """One dimension resampled to ``size`` elements."""
     from evergrad.ops.indexing import index_select
 
@@ -107,12 +114,13 @@ def _resampled(
         return input * 1
     if align:
         step = wide((extent - 1) / (size - 1) if size > 1 else 0)
-        positions = np.arange(size, dtype=wide) * step
-    else:
-        positions = (np.arange(size, dtype=wide) + wide(0.5)) * step - wide(0.5)
-    taps = _cubic_taps if mode == "bicubic" else _linear_taps
+    places_and_weights = (
+        _taps(size, extent, step, align, mode)
+        if kernel is None
+        else _averaging_taps(size, extent, step, kernel)
+    )
     result: Tensor | None = None
-    for places, weights in zip(*taps(positions, extent), strict=True):
+    for places, weights in zip(*places_and_weights, strict=True):
         shape = (size,) + (1,) * (input.ndim - 1 - dim)
         weight = reshape(from_array(weights.astype(input.dtype.np)), shape)
         part = index_select(input, dim, from_array(places)) * weight
@@ -121,7 +129,33 @@ def _resampled(
     return result
 
 
-def _linear_taps(positions: Array, extent: int) -> tuple[list[Array], list[Array]]:
+Taps = tuple[
+    list[Array], list[Array]
+]  # for each tap, where every target element looks, and weights
+
+
+def _taps(size: int, extent: int, step: Any, align: bool, mode: str) -> Taps:
+    numbers = np.arange(size, dtype=type(step))
+    half = type(step)(0.5)
+    positions = numbers * step if align else (numbers + half) * step - half
+    return (_cubic_taps if mode == "bicubic" else _linear_taps)(positions, extent)
+
+
+def _averaging_taps(size: int, extent: int, step: Any, kernel: Kernel) -> Taps:
+    """All places within the reach of a kernel that is as wide as a target element, if that is
+    wider than a place."""
+    weigh, reach = kernel
+    width = np.maximum(step, 1)
+    centres = (np.arange(size, dtype=type(step)) + type(step)(0.5)) * step
+    first = np.maximum((centres - reach * width + 0.5).astype(np.int64), 0)
+    last = np.minimum((centres + reach * width + 0.5).astype(np.int64), extent)
+    places = [first + k for k in range(int((last - first).max(initial=1)))]
+    weights = [np.where(p < last, weigh((p - centres + 0.5) / width), 0) for p in places]
+    total = np.sum(weights, 0)
+    return [np.minimum(p, extent - 1) for p in places], [w / total for w in weights]
+
+
+def _linear_taps(positions: Array, extent: int) -> Taps:
     positions = np.maximum(positions, 0)
     low = np.minimum(np.floor(positions).astype(np.int64), extent - 1)
     high = np.minimum(low + 1, extent - 1)
@@ -129,7 +163,7 @@ def _linear_taps(positions: Array, extent: int) -> tuple[list[Array], list[Array
     return [low, high], [1 - share, share]
 
 
-def _cubic_taps(positions: Array, extent: int) -> tuple[list[Array], list[Array]]:
+def _cubic_taps(positions: Array, extent: int) -> Taps:
     low = np.floor(positions).astype(np.int64)
     places = [np.clip(low + shift, 0, extent - 1) for shift in (-1, 0, 1, 2)]
     return places, cubic_weights(positions - low)
@@ -140,15 +174,37 @@ def cubic_weights(share: Any) -> list[Any]:
     return [_far(share + 1), _near(share), _near(1 - share), _far(2 - share)]
 
 
-_A = -0.75
+def _near(x: Any, a: float = -0.75) -> Any:
+    return ((a + 2) * x - (a + 3)) * x * x + 1
 
 
-def _near(x: Any) -> Any:
-    return ((_A + 2) * x - (_A + 3)) * x * x + 1
+def _far(x: Any, a: float = -0.75) -> Any:
+    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
 
 
-def _far(x: Any) -> Any:
-    return ((_A * x - 5 * _A) * x + 8 * _A) * x - 4 * _A
+# -- kernels for averages -----------------------------------------------------------------------
+
+
+def _tent(x: Any) -> Any:
+    return np.maximum(1 - np.abs(x), 0)
+
+
+def _cubic(x: Any) -> Any:
+    """Keys' kernel with a = -0.5, as PyTorch has it here."""
+    size = np.abs(x)
+    return np.where(size < 1, _near(size, -0.5), np.where(size < 2, _far(size, -0.5), 0))
+
+
+def _lanczos(x: Any) -> Any:
+    return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
+
+
+Kernel = tuple[Callable[[Any], Any], int]  # weights by distance, and how far they reach
+_KERNELS: dict[str, Kernel] = {
+    "bilinear": (_tent, 1),
+    "bicubic": (_cubic, 2),
+    "lanczos": (_lanczos, 3),
+}
 
 
 def upsample(

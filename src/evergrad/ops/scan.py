@@ -19,6 +19,8 @@ from evergrad.core.families import linear, opaque
 from evergrad.core.op import Op
 from evergrad.core.shapes import TensorType, normalize_dim
 from evergrad.core.tensor import Tensor
+from evergrad.memory import pool
+from evergrad.ops.complex_parts import real
 from evergrad.ops.elementwise import exp, where
 from evergrad.ops.joining import cat
 from evergrad.ops.lanes import as_lanes, batch_along, gathered, place_row, with_extent
@@ -32,6 +34,30 @@ from evergrad.ops.slices import slice_dim
 
 def _along(function: Any, x: Any, dim: int, reverse: bool) -> Any:
     return np.flip(function(np.flip(x, dim), dim), dim) if reverse else function(x, dim)
+
+
+# So many lanes side by side are worth a step in Python for each element of one.
+_WIDE = 128
+
+
+def _accumulated(ufunc: np.ufunc) -> Any:
+    """``ufunc.accumulate``, which goes through lanes one by one, or all lanes step by step."""
+
+    def run(x: Any, dim: int) -> Any:
+        extent = x.shape[dim]
+        if x.dtype.kind not in "fc" or dim == x.ndim - 1 or x.size < _WIDE * max(extent, 1):
+            return ufunc.accumulate(x, dim)
+        out = pool.empty(x.shape, x.dtype)
+        steps, found = np.moveaxis(x, dim, 0), np.moveaxis(out, dim, 0)
+        found[0] = steps[0]
+        for i in range(1, extent):
+            ufunc(found[i - 1], steps[i], out=found[i])
+        return out
+
+    return run
+
+
+_running_sum, _running_product = _accumulated(np.add), _accumulated(np.multiply)
 
 
 def _same_type(x: TensorType, **attrs: Any) -> TensorType:
@@ -55,16 +81,33 @@ def before(x: Tensor, dim: int, reverse: bool = False, fill: float = 0) -> Tenso
 
 
 def _recur_eval(a: Any, b: Any, *, dim: int, reverse: bool) -> Any:
+    a, b = (np.flip(v, dim) if reverse else v for v in (a, b))
+    extent = a.shape[dim]
+    found = (_recur_wide if extent and a.size >= _WIDE * extent else _recur_long)(a, b, dim)
+    return np.array(np.flip(found, dim) if reverse else found, order="C")
+
+
+def _recur_wide(a: Any, b: Any, dim: int) -> Any:
+    """Step by step, all recurrences at once."""
+    factors = np.ascontiguousarray(np.moveaxis(a, dim, 0))
+    total = np.array(np.moveaxis(b, dim, 0), order="C")
+    carried = np.empty_like(total[0])
+    for i in range(1, len(total)):
+        np.multiply(factors[i], total[i - 1], out=carried)
+        total[i] += carried
+    return np.moveaxis(total, 0, dim)
+
+
+def _recur_long(a: Any, b: Any, dim: int) -> Any:
     """By doubling: after each step, ``(a, b)`` carries twice as far."""
-    a, b = (np.moveaxis(np.flip(v, dim) if reverse else v, dim, -1) for v in (a, b))
+    a, b = (np.moveaxis(v, dim, -1) for v in (a, b))
     step, extent = 1, a.shape[-1]
     while step < extent:
         carried = b[..., step:] + a[..., step:] * b[..., :-step]
         a = np.concatenate((a[..., :step], a[..., step:] * a[..., :-step]), -1)
         b = np.concatenate((b[..., :step], carried), -1)
         step *= 2
-    found = np.moveaxis(b, -1, dim)
-    return np.array(np.flip(found, dim) if reverse else found, order="C")
+    return np.moveaxis(b, -1, dim)
 
 
 def _recur_vjp(g: Tensor, y: Tensor, a: Tensor, b: Tensor, *, dim: int, reverse: bool) -> Any:
@@ -104,7 +147,7 @@ def recur(a: Tensor, b: Tensor, dim: int, reverse: bool = False) -> Tensor:
 
 
 def _cumsum_eval(x: Any, *, dim: int, reverse: bool) -> Any:
-    return _along(np.add.accumulate, x, dim, reverse)
+    return _along(_running_sum, x, dim, reverse)
 
 
 def _cumsum_transpose(g: Tensor, x: Tensor, *, dim: int, reverse: bool) -> Any:
@@ -118,7 +161,7 @@ CUMSUM = linear(
 
 
 def _cumprod_eval(x: Any, *, dim: int, reverse: bool) -> Any:
-    return _along(np.multiply.accumulate, x, dim, reverse)
+    return _along(_running_product, x, dim, reverse)
 
 
 def _cumprod_vjp(g: Tensor, y: Tensor, x: Tensor, *, dim: int, reverse: bool) -> Tensor:
@@ -134,9 +177,8 @@ CUMPROD = opaque("cumprod", _cumprod_eval, _same_type, _cumprod_vjp, jvp=_cumpro
                  batch=batch_along, doc="The running product along a dimension.")  # fmt: skip
 
 
-def products_before(x: Tensor, reverse: bool = False) -> Tensor:
-    """For each element of the last dimension, the product of those before (or after) it."""
-    dim = x.ndim - 1
+def products_before(x: Tensor, dim: int, reverse: bool = False) -> Tensor:
+    """For each element of a dimension, the product of those before (or after) it."""
     return before(bind(CUMPROD, x, dim=dim, reverse=reverse), dim, reverse, fill=1)
 
 
@@ -161,23 +203,38 @@ def cumprod(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
 
 
 def _logcumsumexp_type(x: TensorType, *, dim: int, reverse: bool) -> TensorType:
-    if not x.dtype.is_floating_point:
+    if x.dtype.category < dtypes.FLOATING:
         raise NotImplementedError(f"\"logcumsumexp\" not implemented for '{x.dtype.name}'")
     return x
 
 
 def _logcumsumexp_eval(x: Any, *, dim: int, reverse: bool) -> Any:
-    return _along(np.logaddexp.accumulate, x, dim, reverse)
+    accumulate = _log_running_sum if x.dtype.kind == "c" else np.logaddexp.accumulate
+    return _along(accumulate, x, dim, reverse)
+
+
+def _log_running_sum(z: Any, dim: int) -> Any:
+    """Of complex numbers, element by element; with the larger real part taken out no exponential
+    overflows."""
+    out = np.array(np.moveaxis(z, dim, 0), order="C")
+    for i in range(1, len(out)):
+        older, newer = out[i - 1], out[i]
+        larger = older.real > newer.real
+        top, rest = np.where(larger, older, newer), np.where(larger, newer, older)
+        alone = np.isinf(rest.real) | np.isposinf(top.real)
+        more = np.log1p(np.exp(rest - np.where(alone, 0, top)))
+        out[i] = np.where(alone & ~np.isnan(rest), top, top + more)
+    return np.moveaxis(out, 0, dim)
 
 
 def _shares(y: Tensor, x: Tensor, dim: int, reverse: bool) -> tuple[Tensor, Tensor]:
     """What of each running sum was there before, and what the element brought: at most 1 each."""
-    finite = where(y == -math.inf, 0, y)
+    finite = where(real(y) == -math.inf, 0, y)
     return exp(before(y, dim, reverse, fill=-math.inf) - finite), exp(x - finite)
 
 
 def _logcumsumexp_vjp(g: Tensor, y: Tensor, x: Tensor, *, dim: int, reverse: bool) -> Tensor:
-    old, new = _shares(y, x, dim, reverse)
+    old, new = (conj(share) for share in _shares(y, x, dim, reverse))
     return new * recur(before(old, dim, not reverse), g, dim, not reverse)
 
 

@@ -6,6 +6,7 @@ What convolution, pooling and unfolding share. Owns no row and knows no tensor: 
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -40,9 +41,7 @@ class Windows(NamedTuple):
     @property
     def counts(self) -> Shape:
         """How many windows there are."""
-        return tuple(
-            (n - r) // s + 1 for n, r, s in zip(self.padded, self.reach, self.stride, strict=True)
-        )
+        return _counts(self)
 
     @property
     def is_pointwise(self) -> bool:
@@ -120,3 +119,11 @@ def per_dim(name: str, value: Any, rank: int) -> Shape:
             f"{name}={list(values)}"
         )
     return values
+
+
+@functools.lru_cache(maxsize=1024)
+def _counts(windows: Windows) -> Shape:
+    return tuple(
+        (n - r) // s + 1
+        for n, r, s in zip(windows.padded, windows.reach, windows.stride, strict=True)
+    )

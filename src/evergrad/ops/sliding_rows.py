@@ -7,9 +7,10 @@ functions are in :mod:`evergrad.ops.pool`.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,10 @@ def _batch_lead(op: Op, args: Sequence[Tensor], dims: Sequence[Any], **attrs: An
 
 def _windowed_type(x: TensorType, *, windows: Windows) -> TensorType:
     return tensor_type((*_lead(x, windows), *windows.counts), x.dtype)
+
+
+def _last_become(x: TensorType, new: Shape) -> TensorType:
+    return tensor_type((*x.shape[: len(x.shape) - len(new)], *new), x.dtype)
 
 
 def _along(axis: int, windows: Windows, dim: int) -> list[tuple[slice, ...]]:
@@ -106,9 +111,11 @@ def _flat(x: Tensor, rank: int) -> Tensor:
     return reshape(x, (*shape[:lead], math.prod(shape[lead:])))
 
 
-def _shared(windows: Windows) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...], Shape]]:
+@functools.lru_cache(maxsize=256)
+def _shared(windows: Windows) -> list[tuple[tuple[slice, ...], tuple[slice, ...], Shape]]:
     """For every place in the window: the windows that have it inside the unpadded dimensions, the
     elements they have there, and its distance from where windows begin."""
+    found = []
     for offset in itertools.product(*map(range, windows.kernel)):
         those, elements, shifts = [], [], []
         for dim, k in enumerate(offset):
@@ -120,7 +127,8 @@ def _shared(windows: Windows) -> Iterator[tuple[tuple[slice, ...], tuple[slice, 
             begin = first * step + shift
             elements.append(slice(begin, begin + max(0, (last - first - 1) * step + 1), step))
             shifts.append(shift)
-        yield tuple(those), tuple(elements), tuple(shifts)
+        found.append((tuple(those), tuple(elements), tuple(shifts)))
+    return found
 
 
 def _max_pool_places_eval(x: Any, *, windows: Windows) -> Any:
@@ -130,7 +138,7 @@ def _max_pool_places_eval(x: Any, *, windows: Windows) -> Any:
     keeps the first that was found.
     """
     best = _max_pool_eval(x, windows=windows)
-    shared = list(_shared(windows))
+    shared = _shared(windows)
     found = np.zeros(best.shape, np.min_scalar_type(len(shared)))
     for number, (those, elements, _) in enumerate(reversed(shared), 1):
         equal = x[(..., *elements)] == best[(..., *those)]
@@ -203,9 +211,74 @@ def _adaptive_max_places_eval(x: Any, *, count: Shape) -> Any:
 
 ADAPTIVE_MAX_PLACES = opaque(
     "adaptive_max_places", _adaptive_max_places_eval,
-    lambda x, *, count: tensor_type((*x.shape[: len(x.shape) - len(count)], *count), dtypes.int64),
+    lambda x, *, count: tensor_type(_last_become(x, count).shape, dtypes.int64),
     NONDIFFERENTIABLE, batch=_batch_lead,
     doc="Where each of ``count`` windows that cover the last dimensions has its largest element.",
+)  # fmt: skip
+
+
+# -- the mean of unequal windows ----------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=256)
+def _window_sizes(size: Shape, count: Shape) -> Any:
+    """How many elements each of ``count`` windows has."""
+    sizes: Any = np.ones((), np.int64)
+    for extent, wanted in zip(size, count, strict=True):
+        lengths = [end - begin for begin, end in adaptive_bounds(extent, wanted)]
+        sizes = np.multiply.outer(sizes, np.array(lengths, np.int64))
+    return sizes
+
+
+def _sum_windows(x: Any, axis: int, count: int) -> Any:
+    extent = x.shape[axis]
+    if extent == count or not count:
+        return x[(slice(None),) * axis + (slice(count),)]
+    if count > extent:  # windows before the last may reach the end: a place behind it
+        x = np.concatenate((x, np.zeros_like(x[(slice(None),) * axis + (slice(1),)])), axis)
+    # Sums of what lies between neighbouring places; the odd ones, between windows, are not used.
+    places = [place for bounds in adaptive_bounds(extent, count) for place in bounds][:-1]
+    return np.add.reduceat(x, places, axis)[(slice(None),) * axis + (slice(None, None, 2),)]
+
+
+def _spread_windows(g: Any, axis: int, extent: int) -> Any:
+    count = g.shape[axis]
+    if extent == count:
+        return g
+    before = (slice(None),) * axis
+    out = np.zeros((*g.shape[:axis], extent, *g.shape[axis + 1 :]), g.dtype)
+    for i, (begin, end) in enumerate(adaptive_bounds(extent, count)):
+        out[(*before, slice(begin, end))] += g[(*before, slice(i, i + 1))]
+    return out
+
+
+def _adaptive_mean_eval(x: Any, *, count: Shape) -> Any:
+    lead = x.ndim - len(count)
+    sizes = _window_sizes(x.shape[lead:], count).astype(x.real.dtype)
+    for axis, wanted in enumerate(count, lead):
+        x = _sum_windows(x, axis, wanted)
+    return x / sizes
+
+
+def _adaptive_spread_eval(g: Any, *, size: Shape) -> Any:
+    lead = g.ndim - len(size)
+    g = g / _window_sizes(size, g.shape[lead:]).astype(g.real.dtype)
+    for axis in reversed(range(lead, g.ndim)):
+        g = _spread_windows(g, axis, size[axis - lead])
+    return g
+
+
+ADAPTIVE_MEAN: Op = linear(
+    "adaptive_mean", _adaptive_mean_eval, lambda x, *, count: _last_become(x, count),
+    lambda g, x, *, count: bind(ADAPTIVE_SPREAD, g, size=x._type.shape[-len(count) :]),
+    batch=_batch_lead, upcast=True,
+    doc="The mean of each of ``count`` windows that cover the last dimensions.",
+)  # fmt: skip
+ADAPTIVE_SPREAD: Op = linear(
+    "adaptive_spread", _adaptive_spread_eval, lambda g, *, size: _last_become(g, size),
+    lambda g, x, *, size: bind(ADAPTIVE_MEAN, g, count=x._type.shape[-len(size) :]),
+    batch=_batch_lead, upcast=True,
+    doc="To each element its share of the windows it is in: the transpose of those means.",
 )  # fmt: skip
 
 

@@ -22,33 +22,36 @@ from evergrad.ops.movement import to_front
 _BLOCK = 1 << 15
 
 
-def _over_rows(function: Any) -> Any:
-    """Apply a function of (rows, columns) along one dimension, a few rows at a time."""
+def _along_lanes(function: Any) -> Any:
+    """Apply ``function(x, out, axis)`` along one dimension: the last a few rows at a time, others
+    at once, since rows of lanes side by side are what NumPy goes through."""
 
     def run(x: Any, *, dim: int) -> Any:
-        moved = np.moveaxis(x, dim, -1)
-        out = pool.empty(moved.shape, x.dtype)
+        out = pool.empty(x.shape, x.dtype)
+        columns = x.shape[-1]
         if not x.size:
-            return np.moveaxis(out, -1, dim)
-        columns = moved.shape[-1]
-        rows, results = moved.reshape(-1, columns), out.reshape(-1, columns)
+            return out
+        if dim != x.ndim - 1 or x.size <= _BLOCK:
+            function(x, out, dim)
+            return out
+        rows, results = x.reshape(-1, columns), out.reshape(-1, columns)
         step = max(1, _BLOCK // columns)
         for start in range(0, len(rows), step):
-            function(rows[start : start + step], results[start : start + step])
-        return np.moveaxis(out, -1, dim)
+            function(rows[start : start + step], results[start : start + step], 1)
+        return out
 
     return run
 
 
-def _softmax_rows(x: Any, out: Any) -> None:
-    np.subtract(x, x.max(axis=1, keepdims=True), out=out)
+def _softmax_eval(x: Any, out: Any, axis: int) -> None:
+    np.subtract(x, np.maximum.reduce(x, axis, keepdims=True), out=out)
     np.exp(out, out=out)
-    out /= out.sum(axis=1, keepdims=True)
+    np.divide(out, np.add.reduce(out, axis, keepdims=True), out=out)
 
 
-def _log_softmax_rows(x: Any, out: Any) -> None:
-    np.subtract(x, x.max(axis=1, keepdims=True), out=out)
-    out -= np.log(np.exp(out).sum(axis=1, keepdims=True))
+def _log_softmax_eval(x: Any, out: Any, axis: int) -> None:
+    np.subtract(x, np.maximum.reduce(x, axis, keepdims=True), out=out)
+    np.subtract(out, np.log(np.add.reduce(np.exp(out), axis, keepdims=True)), out=out)
 
 
 def _softmax_slope(t: Tensor, y: Tensor, dim: int) -> Tensor:
@@ -79,12 +82,12 @@ def _batch(op: Op, args: Sequence[Tensor], dims: Sequence[Any], *, dim: int) -> 
 
 
 SOFTMAX = opaque(
-    "softmax", _over_rows(_softmax_rows), lambda x, *, dim: x,
+    "softmax", _along_lanes(_softmax_eval), lambda x, *, dim: x,
     lambda g, y, x, *, dim: _softmax_slope(g, y, dim),
     jvp=lambda tangents, y, x, *, dim: _softmax_slope(tangents[0], y, dim),
     batch=_batch, doc="Exponentials along a dimension, divided by their sum.",
 )  # fmt: skip
 LOG_SOFTMAX = opaque(
-    "log_softmax", _over_rows(_log_softmax_rows), lambda x, *, dim: x, _log_softmax_vjp,
+    "log_softmax", _along_lanes(_log_softmax_eval), lambda x, *, dim: x, _log_softmax_vjp,
     jvp=_log_softmax_jvp, batch=_batch, doc="The logarithm of softmax, without its rounding.",
 )  # fmt: skip

@@ -1,66 +1,23 @@
 """Special functions on NumPy arrays: accurate to a few units in the last place of a double.
 
-Each is evaluated in double precision, block by block so that temporaries stay in cache; ``erf``
-has a single-precision evaluation of its own because networks use it. Knows nothing of tensors.
+Each is evaluated in double precision, block by block so that temporaries stay in cache; those that
+are common in single precision have evaluations of their own for it. Knows nothing of tensors.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from evergrad.memory import pool
+from evergrad.ops import special_single as single
 from evergrad.ops import special_tables as tables
+from evergrad.ops.special_blocks import Array, blockwise, chebyshev, polynomial
 
-Array = np.ndarray[Any, Any]
-
-_BLOCK = 1 << 13
 _SQRT2 = math.sqrt(2)
 _SQRT_PI = math.sqrt(math.pi)
-
-
-def _blockwise(function: Callable[..., Any], single: Callable[..., Any] | None = None) -> Any:
-    """Run a function of flat double-precision blocks on arrays of any shape that broadcast.
-
-    ``single`` takes its place for float32, which is widened otherwise.
-    """
-
-    @functools.wraps(function)
-    def run(*arrays: Any) -> Any:
-        arrays = np.broadcast_arrays(*arrays)
-        shape, kind = arrays[0].shape, np.result_type(*arrays)
-        flat = [np.ascontiguousarray(a).reshape(-1) for a in arrays]
-        chosen = function if single is None or kind != np.float32 else single
-        out = pool.empty(flat[0].shape, kind)
-        for start in range(0, out.size, _BLOCK):
-            blocks = [f[start : start + _BLOCK] for f in flat]
-            if chosen is function:
-                blocks = [b.astype(np.float64, copy=False) for b in blocks]
-            out[start : start + _BLOCK] = chosen(*blocks)
-        return out.reshape(shape)
-
-    return run
-
-
-def _polynomial(coefficients: Sequence[float], x: Array) -> Any:
-    """By powers of ``x``, lowest first."""
-    total = np.full_like(x, coefficients[-1])
-    for c in coefficients[-2::-1]:
-        total *= x
-        total += c
-    return total
-
-
-def _chebyshev(x: Array, coefficients: Sequence[float]) -> Any:
-    """By Chebyshev polynomials, lowest first (Clenshaw's recurrence)."""
-    ahead, current = np.zeros_like(x), np.zeros_like(x)
-    for c in coefficients[:0:-1]:
-        ahead, current = current, c + 2 * x * current - ahead
-    return coefficients[0] + x * current - ahead
 
 
 # -- error functions ----------------------------------------------------------------------------
@@ -74,11 +31,11 @@ def _exp_of_square(factor: float, x: Array) -> Any:
 
 def _erf_near(x: Array) -> Any:
     """For -1 <= x <= 1."""
-    return x + x * _polynomial(tables.ERF_NEAR, x * x)
+    return x + x * polynomial(tables.ERF_NEAR, x * x)
 
 
 def _erfcx_positive(x: Array) -> Any:
-    return _polynomial(tables.ERFCX, 1 - 7.5 / (x + 3.75)) / (1 + 2 * x)
+    return polynomial(tables.ERFCX, 1 - 7.5 / (x + 3.75)) / (1 + 2 * x)
 
 
 def _erfc_positive(x: Array) -> Any:
@@ -91,13 +48,6 @@ def _erf(x: Array) -> Any:
     far = np.abs(x) > 1
     out[far] = np.copysign(1 - _erfc_positive(np.abs(x[far])), x[far])
     return out
-
-
-def _erf_single(x: Array) -> Any:
-    size = np.abs(x)
-    near = x + x * _polynomial(tables.ERF_NEAR_SINGLE, x * x)
-    far = 1 - np.exp(_polynomial(tables.LOG_ERFC_SINGLE, np.minimum(size, 4)))
-    return np.where(size < 1, near, np.copysign(far, x))
 
 
 def _erfc(x: Array) -> Any:
@@ -123,13 +73,6 @@ def _erfcinv_small(q: Array) -> Any:
     return y
 
 
-def _erfc_single(x: Array) -> Any:
-    wide = x.astype(np.float64)
-    size = np.abs(wide)
-    right = np.exp(-size * size) * _erfcx_positive(np.minimum(size, 30))
-    return np.where(wide < 0, 2 - right, right)
-
-
 def _erfinv(x: Array) -> Any:
     """Newton's method, in the middle on ``erf``, outside on ``log(erfc)``."""
     size = np.abs(x)
@@ -140,20 +83,6 @@ def _erfinv(x: Array) -> Any:
         y = y - step / (1 + y * step)
     y = np.where(size > 0.5, _erfcinv_small(np.where(size > 0.5, 1 - size, 0.5)), y)
     y = np.where(size == 1, np.inf, np.where(size <= 1, y, np.nan))
-    return np.copysign(y, x)
-
-
-def _erfinv_single(x: Array) -> Any:
-    """For float32: a closed form that is right to three digits, then one step of third order."""
-    size = np.abs(x.astype(np.float64))
-    log = np.log((1 - size) * (1 + size))
-    half = 2 / (math.pi * 0.147) + log / 2
-    y = np.sqrt(np.sqrt(half * half - log / 0.147) - half)
-    fall = np.exp(-y * y)
-    step = (1 - fall * _erfcx_positive(y) - size) * (_SQRT_PI / 2) / fall
-    y = y - step / (1 + y * step)
-    near = size * (_SQRT_PI / 2) * (1 + (math.pi / 12) * size * size)
-    y = np.where(size < 1e-3, near, np.where(size == 1, np.inf, y))
     return np.copysign(y, x)
 
 
@@ -177,13 +106,13 @@ def _ndtri(p: Array) -> Any:
     return _SQRT2 * np.where(p < 0.5, -y, y)
 
 
-erf = _blockwise(_erf, _erf_single)
-erfc = _blockwise(_erfc, _erfc_single)
-erfcx = _blockwise(_erfcx)
-erfinv = _blockwise(_erfinv, _erfinv_single)
-ndtr = _blockwise(_ndtr)
-log_ndtr = _blockwise(_log_ndtr)
-ndtri = _blockwise(_ndtri)
+erf = blockwise(_erf, single.erf)
+erfc = blockwise(_erfc, single.erfc)
+erfcx = blockwise(_erfcx)
+erfinv = blockwise(_erfinv, single.erfinv)
+ndtr = blockwise(_ndtr, single.ndtr)
+log_ndtr = blockwise(_log_ndtr)
+ndtri = blockwise(_ndtri)
 
 
 # -- gamma functions ----------------------------------------------------------------------------
@@ -205,7 +134,7 @@ def _fraction(x: Array) -> Any:
 
 def _lgamma_far(x: Array) -> Any:
     """Stirling's series, for x >= 8."""
-    tail = _polynomial(_STIRLING, 1 / (x * x)) / x
+    tail = polynomial(_STIRLING, 1 / (x * x)) / x
     return (x - 0.5) * (np.log(x) - 1) + (0.5 * math.log(2 * math.pi) - 0.5 + tail)
 
 
@@ -222,7 +151,7 @@ def _lgamma_near(x: Array) -> Any:
         product = np.where(above, product * one, product)
         one, two = np.where(above, one - 1, one), np.where(above, two - 1, two)
     moved = np.log(np.where(below, x, product))
-    core = one * two * _polynomial(tables.LGAMMA, one + two)
+    core = one * two * polynomial(tables.LGAMMA, one + two)
     return core + np.where(below, -moved, moved)
 
 
@@ -250,25 +179,7 @@ def _digamma_positive(x: Array) -> Any:
         total -= np.where(below, 1 / x, 0)
         x = np.where(below, x + 1, x)
     square = 1 / (x * x)
-    return total + np.log(x) - 0.5 / x - square * _polynomial(_DIGAMMA_TAIL, square)
-
-
-def _digamma_single(x: Array) -> Any:
-    """For float32: six steps up whatever the argument, taken in pairs, and a short tail."""
-    wide = x.astype(np.float64)
-    negative = wide < 0
-    z = np.where(negative, 1 - wide, wide)
-    steps = sum((2 * z + (2 * k + 1)) / ((z + k) * (z + (k + 1))) for k in (0, 2, 4))
-    far = z + 6
-    square = 1 / (far * far)
-    tail = square * _polynomial(_DIGAMMA_TAIL[:5], square)
-    out = np.log(far) - 0.5 / far - tail - steps
-    if negative.any():
-        rest = _fraction(wide)
-        reflected = np.where(rest == 0, np.nan, out - math.pi / np.tan(math.pi * rest))
-        out = np.where(negative, reflected, out)
-    out = np.where(np.isposinf(wide), wide, out)
-    return np.where(wide == 0, np.copysign(np.inf, -wide), out)
+    return total + np.log(x) - 0.5 / x - square * polynomial(_DIGAMMA_TAIL, square)
 
 
 def _digamma(x: Array) -> Any:
@@ -278,6 +189,21 @@ def _digamma(x: Array) -> Any:
     reflected = out - math.pi / np.tan(math.pi * rest)
     out = np.where(negative, np.where(rest == 0, np.nan, reflected), out)
     return np.where(x == 0, np.copysign(np.inf, -x), out)
+
+
+def _trigamma(x: Array) -> Any:
+    """Ten steps up, then the asymptotic series; below zero by reflection."""
+    negative = x < 0
+    z = np.where(negative, 1 - x, x)
+    far = 1 / (z + 10)
+    square = far * far
+    out = far + square * (0.5 + far * polynomial(_BERNOULLI, square))
+    for k in range(10):
+        out += (z + k) ** -2.0
+    if negative.any():
+        sine = np.sin(math.pi * _fraction(x[negative]))
+        out[negative] = (math.pi / sine) ** 2 - out[negative]
+    return out
 
 
 def _zeta(s: Array, q: Array) -> Any:
@@ -300,13 +226,16 @@ def _zeta(s: Array, q: Array) -> Any:
     return np.where(outside, np.nan, np.where(pole | (s == 1), np.inf, total))
 
 
-lgamma = _blockwise(_lgamma)
-digamma = _blockwise(_digamma, _digamma_single)
-zeta = _blockwise(_zeta)
+lgamma = blockwise(_lgamma, single.lgamma)
+digamma = blockwise(_digamma, single.digamma)
+trigamma = blockwise(_trigamma, single.trigamma)
+zeta = blockwise(_zeta)
 
 
 def polygamma(x: Any, *, n: int) -> Any:
     """The derivative number ``n`` >= 1 of digamma."""
+    if n == 1:
+        return trigamma(x)
     order = np.asarray(n + 1, x.dtype)
     return (-1) ** (n + 1) * math.factorial(n) * zeta(order, x)
 
@@ -363,8 +292,8 @@ def _incomplete_gamma(a: Array, x: Array, upper: bool) -> Any:
     return np.where(inside, found, border)
 
 
-gammainc = _blockwise(lambda a, x: _incomplete_gamma(a, x, upper=False))
-gammaincc = _blockwise(lambda a, x: _incomplete_gamma(a, x, upper=True))
+gammainc = blockwise(lambda a, x: _incomplete_gamma(a, x, upper=False))
+gammaincc = blockwise(lambda a, x: _incomplete_gamma(a, x, upper=True))
 
 
 # -- modified Bessel functions of the first kind ------------------------------------------------
@@ -379,8 +308,8 @@ def _bessel(order: int, scaled: bool) -> Callable[[Array], Any]:
         size = np.abs(x)
         small = np.minimum(size, 8)
         large = np.maximum(size, 8)
-        inner = _chebyshev(small / 4 - 1, near) * small**order
-        out = np.where(size <= 8, inner, _chebyshev(16 / large - 1, far) / np.sqrt(large))
+        inner = chebyshev(small / 4 - 1, near) * small**order
+        out = np.where(size <= 8, inner, chebyshev(16 / large - 1, far) / np.sqrt(large))
         if not scaled:
             out = out * np.exp(size)
         return np.copysign(out, x) if order else out
@@ -388,7 +317,7 @@ def _bessel(order: int, scaled: bool) -> Callable[[Array], Any]:
     return function
 
 
-i0 = _blockwise(_bessel(0, scaled=False))
-i0e = _blockwise(_bessel(0, scaled=True))
-i1 = _blockwise(_bessel(1, scaled=False))
-i1e = _blockwise(_bessel(1, scaled=True))
+i0 = blockwise(_bessel(0, scaled=False), single.bessel(0, scaled=False))
+i0e = blockwise(_bessel(0, scaled=True), single.bessel(0, scaled=True))
+i1 = blockwise(_bessel(1, scaled=False), single.bessel(1, scaled=False))
+i1e = blockwise(_bessel(1, scaled=True), single.bessel(1, scaled=True))

@@ -14,6 +14,7 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
+from evergrad.core.compound import Compound
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import opaque, reduction
 from evergrad.core.op import ArgType, Op
@@ -239,6 +240,8 @@ def norm(
     input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
     """The ``p``-norm of all elements or along dimensions; ``"fro"`` is the Euclidean one."""
+    if isinstance(input, Compound):
+        return input.norm(p, dim, keepdim, dtype=dtype)
     if dtype is not None:
         input = cast(input, as_dtype(dtype))
     if input.dtype.category < dtypes.FLOATING:

@@ -20,7 +20,7 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.families import linear
 from evergrad.core.node import Leaf
 from evergrad.core.op import Op
-from evergrad.core.shapes import normalize_dim
+from evergrad.core.shapes import as_shape, contiguous_strides, normalize_dim
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, View, current_node, on_storage
 from evergrad.core.views import Steps
@@ -28,7 +28,7 @@ from evergrad.errors import ShapeError
 from evergrad.ops.movement import Dims, expand, reshape, squeeze, t, to_front, transpose, unsqueeze
 from evergrad.ops.public import expose
 from evergrad.ops.slices import SLICE
-from evergrad.ops.strided import DIAGONAL, as_strided
+from evergrad.ops.strided import AS_STRIDED, DIAGONAL, as_strided
 
 # -- in place -----------------------------------------------------------------------------------
 
@@ -190,3 +190,26 @@ def slice_scatter(
     first, last, step = slice(start, end, step).indices(shape[dim])
     before = tuple((0, n, 1) for n in shape[:dim])
     return _written(input, src, SLICE, {"slices": (*before, (first, max(first, last), step))})
+
+
+@expose(out=False)
+def as_strided_scatter(
+    input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None
+) -> Tensor:
+    """A copy with the part that ``as_strided`` shows replaced."""
+    if not input.is_contiguous():
+        raise RuntimeError(
+            "as_strided_scatter: the strides count through contiguous memory; call it on "
+            "input.contiguous()"
+        )
+    size, stride = as_shape((size,)), as_shape((stride,))
+    offset = storage_offset or 0
+    last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    if 0 not in size and (offset < 0 or last >= input._type.numel):
+        raise RuntimeError(
+            f"as_strided_scatter: sizes {list(size)}, strides {list(stride)}, storage offset "
+            f"{offset} require {last + 1} elements, but the input has {input._type.numel}"
+        )
+    own = contiguous_strides(input._type.shape)
+    attrs = {"size": size, "stride": stride, "offset": offset, "base_stride": own}
+    return _written(input, src, AS_STRIDED, attrs)

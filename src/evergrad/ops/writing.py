@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.bind import cast
+from evergrad.core.compound import Compound
 from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.core.writing import assign
@@ -66,6 +67,8 @@ def fill(input: Tensor, value: Any) -> Tensor:
     """One number everywhere, in the shape and type of ``input``."""
     from evergrad.ops.movement import clone
 
+    if isinstance(input, Compound):
+        return input.filled(value, input.dtype)
     return clone(_filling("fill", input, value))
 
 

@@ -59,6 +59,7 @@ class _Frame:
         self.args = tree_map_only(Tensor, lambda t: _Input(t, outer), args)
         self.kwargs = tree_map_only(Tensor, lambda t: _Input(t, outer), kwargs)
         self.random_state = _random_state() if preserve_rng_state else None
+        self.autocast = STATE.get().autocast
 
     def run(self, args: Any, kwargs: Any) -> Any:
         """The first run."""
@@ -111,7 +112,11 @@ class _Frame:
             former = _random_state()
             default_generator().set_state(self.random_state)
         try:
-            with using(grad=True), self.context, saved_tensors_hooks(collect, lambda t: t):
+            with (
+                using(grad=True, autocast=self.autocast),
+                self.context,
+                saved_tensors_hooks(collect, lambda t: t),
+            ):
                 self.function(*args, **kwargs)
         except _Enough as stop:
             if stop.frame is not self:

@@ -1,6 +1,6 @@
 """Helpers around modules: clipping, flat vectors, sequences, parametrizations."""
 
-from evergrad.nn.utils import parametrizations, parametrize, rnn
+from evergrad.nn.utils import parametrizations, parametrize, rnn, stateless
 from evergrad.nn.utils.clip import (
     clip_grad_norm,
     clip_grad_norm_,
@@ -14,6 +14,7 @@ from evergrad.nn.utils.fusion import (
     fuse_linear_bn_eval,
     fuse_linear_bn_weights,
 )
+from evergrad.nn.utils.skip import skip_init
 from evergrad.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm
 from evergrad.nn.utils.vector import parameters_to_vector, vector_to_parameters
 from evergrad.nn.utils.weight_norm import remove_weight_norm, weight_norm
@@ -34,7 +35,9 @@ __all__ = [
     "remove_spectral_norm",
     "remove_weight_norm",
     "rnn",
+    "skip_init",
     "spectral_norm",
+    "stateless",
     "vector_to_parameters",
     "weight_norm",
 ]

@@ -237,3 +237,27 @@ sample("cat", lambda ns, x: ns.linalg.vander(x, N=4), normal(3), label="vander",
        reference=lambda x: np.vander(x, 4, increasing=True))  # fmt: skip
 sample("diagonal", lambda ns, a: ns.trace(a), normal(3, 2), reference=np.trace, label="trace")
 sample("diagonal", lambda ns, a: ns.linalg.diagonal(a, offset=-1), normal(2, 3, 3), label="linalg")
+
+# -- symmetric and indefinite -------------------------------------------------------------------
+
+
+def _ldl(ns: Any, x: Any, hermitian: bool) -> Any:
+    return ns.linalg.ldl_factor(x + (x.mH if hermitian else x.mT), hermitian=hermitian)
+
+
+def _ldl_solve(ns: Any, a: Array, b: Any, hermitian: bool) -> Any:
+    matrix = ns.tensor(a, dtype=b.dtype)
+    return ns.linalg.ldl_solve(*_ldl(ns, matrix, hermitian), b, hermitian=hermitian)
+
+
+for vectors, kind in ((normal, "real"), (complex_normal, "complex")):
+    for hermitian in (False, True):
+        label = f"{kind} hermitian" if hermitian else kind
+        _enter("ldl_factor", lambda ns, a, h=hermitian: _ldl(ns, a.detach(), h), vectors(2, 5, 5),
+               smooth=False, label=label)  # fmt: skip
+        matrix = vectors(4, 4)
+        _enter("ldl_solve", lambda ns, b, h=hermitian, a=matrix: _ldl_solve(ns, a, b, h),
+               vectors(4, 2), label=label)  # fmt: skip
+_enter("ldl_factor", lambda ns, a: ns.linalg.ldl_factor_ex(a.detach()), np.zeros((3, 3)),
+       smooth=False, label="zeros")  # fmt: skip
+_enter("ldl_factor", lambda ns, a: ns.linalg.ldl_factor(a.detach()), normal(0, 2, 2), label="empty")

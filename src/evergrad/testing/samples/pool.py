@@ -51,6 +51,27 @@ sample("adaptive_max_places", _functional("adaptive_max_pool2d", (2, 3), return_
 sample("adaptive_max_places", _functional("adaptive_max_pool3d", 2, return_indices=True),
        distinct(1, 3, 2, 3, 2), label="3d")  # fmt: skip
 
+# -- the mean of unequal windows ----------------------------------------------------------------
+
+for _rank, _shape in ((1, (2, 2, 7)), (2, (1, 2, 3, 5)), (3, (1, 3, 2, 3, 2))):
+    sample("adaptive_mean", _functional(f"adaptive_avg_pool{_rank}d", 2), normal(*_shape),
+           label=f"{_rank}d")  # fmt: skip
+sample("adaptive_mean", _functional("adaptive_avg_pool2d", (2, 3)), normal(2, 4, 6), label="even")
+sample("adaptive_mean", _functional("adaptive_avg_pool2d", (5, 2)), normal(1, 2, 3, 2),
+       label="more than there are")  # fmt: skip
+sample("adaptive_mean", _functional("adaptive_avg_pool1d", 3), normal(0, 2, 4), label="empty")
+
+
+def _adaptive_spread(ns: Any, g: Any) -> Any:
+    from evergrad.core.bind import bind
+    from evergrad.ops.sliding_rows import ADAPTIVE_SPREAD
+
+    return bind(ADAPTIVE_SPREAD, g, size=(4,))
+
+
+sample("adaptive_spread", _adaptive_spread, normal(2, 3), torch=False,
+       reference=lambda g: g @ (np.eye(3, 4) + np.eye(3, 4, 1)) / 2)  # fmt: skip
+
 # -- the sum ------------------------------------------------------------------------------------
 
 sample("window_sum", _functional("avg_pool1d", 2, 1), normal(2, 3, 5),

@@ -1,0 +1,8 @@
+"""OpenMP's threads: not used."""
+
+from __future__ import annotations
+
+
+def is_available() -> bool:
+    """Whether evaluation uses it: no."""
+    return False

@@ -1,0 +1,285 @@
+"""Kernels over images as text: loops, named arguments and vectors.
+
+What the kernels of convolution and pooling are written with. A :class:`Text` is a function under
+way; :class:`Vector` says how many elements of a type go into one register.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from evergrad.compiler.kernel import Kernel
+from evergrad.compiler.llvm import name_of, vector_bits
+from evergrad.compiler.scalar import Code
+from evergrad.core import dtypes
+from evergrad.core.dtypes import dtype
+
+# A chunk is worth claiming if it takes about this many operations.
+PIECE = 1 << 21
+# Chunks that are enough for any team.
+ENOUGH_CHUNKS = 16
+
+
+class Vector(NamedTuple):
+    """A register full of elements."""
+
+    element: str
+    lanes: int
+    size: int
+
+    @property
+    def text(self) -> str:
+        return f"<{self.lanes} x {self.element}>"
+
+    @property
+    def mangled(self) -> str:
+        letter = {"float": "f32", "double": "f64"}.get(self.element, self.element)
+        return f"v{self.lanes}{letter}"
+
+    def of(self, element: str) -> str:
+        """As many elements of another type."""
+        return f"<{self.lanes} x {element}>"
+
+
+def vector_for(found: dtype) -> Vector:
+    """The widest vectors of this machine for a type of elements."""
+    element = "float" if found is dtypes.float32 else "double"
+    return Vector(element, vector_bits() // 8 // found.itemsize, found.itemsize)
+
+
+def is_native(found: dtype) -> bool:
+    """Whether kernels of this kind exist for a type of elements."""
+    return found is dtypes.float32 or found is dtypes.float64
+
+
+class Carried:
+    """The values that go from one turn of a loop to the next; set ``after`` inside of it."""
+
+    def __init__(self, values: list[str]) -> None:
+        self.values = values
+        self.after = values
+
+
+class Text(Code):
+    """The text of a kernel that takes ``pointers``, then ``numbers``, by name; more numbers that
+    follow them are tables, found at :meth:`table`."""
+
+    def __init__(self, vector: Vector, pointers: Sequence[str], numbers: Sequence[str]) -> None:
+        super().__init__()
+        self.vector = vector
+        self.count = len(pointers) + len(numbers)
+        self.named: dict[str, str] = {}
+        for place, name in enumerate((*pointers, *numbers)):
+            address = self.op(f"getelementptr i64, ptr %args, i64 {place}")
+            type = "ptr" if place < len(pointers) else "i64"
+            self.named[name] = self.op(f"load {type}, ptr {address}")
+
+    def __getitem__(self, name: str) -> str:
+        return self.named[name]
+
+    # -- whole numbers --------------------------------------------------------------------------
+
+    def add(self, *values: str | int) -> str:
+        total, *rest = values
+        for value in rest:
+            total = self.op(f"add i64 {total}, {value}")
+        return str(total)
+
+    def sub(self, a: str | int, b: str | int) -> str:
+        return self.op(f"sub i64 {a}, {b}")
+
+    def mul(self, *values: str | int) -> str:
+        total, *rest = values
+        for value in rest:
+            total = self.op(f"mul i64 {total}, {value}")
+        return str(total)
+
+    def least(self, a: str, b: str) -> str:
+        return self.call("llvm.smin", "i64", a, b)
+
+    def split(self, value: str, extent: str) -> tuple[str, str]:
+        """A place in two dimensions, the inner of which has ``extent`` places."""
+        return self.op(f"udiv i64 {value}, {extent}"), self.op(f"urem i64 {value}, {extent}")
+
+    # -- memory ---------------------------------------------------------------------------------
+
+    def at(self, pointer: str, *offsets: str | int) -> str:
+        """The address so many elements behind another."""
+        return self.op(
+            f"getelementptr {self.vector.element}, ptr {pointer}, i64 {self.add(*offsets)}"
+        )
+
+    def table(self, start: str | int = 0) -> str:
+        """The address of a number behind the named ones."""
+        return self.op(f"getelementptr i64, ptr %args, i64 {self.add(start, self.count)}")
+
+    def number(self, table: str, place: str | int) -> str:
+        address = self.op(f"getelementptr i64, ptr {table}, i64 {place}")
+        return self.op(f"load i64, ptr {address}")
+
+    def load(self, address: str) -> str:
+        return self.op(f"load {self.vector.element}, ptr {address}")
+
+    def store(self, value: str, address: str) -> None:
+        self.do(f"store {self.vector.element} {value}, ptr {address}")
+
+    # -- vectors --------------------------------------------------------------------------------
+
+    def splat(self, value: str, type: str) -> str:
+        many = self.vector.of(type)
+        one = self.op(f"insertelement {many} poison, {type} {value}, i64 0")
+        return self.op(
+            f"shufflevector {many} {one}, {many} poison, {self.vector.of('i32')} zeroinitializer"
+        )
+
+    def counted(self) -> str:
+        """The number of each lane."""
+        return "<" + ", ".join(f"i64 {n}" for n in range(self.vector.lanes)) + ">"
+
+    def places(self, start: str, step: str) -> str:
+        """For each lane the place it is at, ``step`` apart."""
+        many = self.vector.of("i64")
+        scaled = self.op(f"mul {many} {self.splat(step, 'i64')}, {self.counted()}")
+        return self.op(f"add {many} {self.splat(start, 'i64')}, {scaled}")
+
+    def between(self, places: str, low: str, high: str) -> str:
+        """A mask of the places from ``low`` up to but without ``high``."""
+        many = self.vector.of("i64")
+        above = self.op(f"icmp sge {many} {places}, {self.splat(low, 'i64')}")
+        below = self.op(f"icmp slt {many} {places}, {self.splat(high, 'i64')}")
+        return self.op(f"and {self.vector.of('i1')} {above}, {below}")
+
+    def load_vector(self, address: str) -> str:
+        vector = self.vector
+        return self.op(f"load {vector.text}, ptr {address}, align {vector.size}")
+
+    def store_vector(self, value: str, address: str) -> None:
+        vector = self.vector
+        self.do(f"store {vector.text} {value}, ptr {address}, align {vector.size}")
+
+    def load_masked(self, address: str, mask: str, otherwise: str) -> str:
+        many, masks = self.vector.text, self.vector.of("i1")
+        name = f"llvm.masked.load.{self.vector.mangled}.p0"
+        self.helpers[name] = f"declare {many} @{name}(ptr, i32, {masks}, {many})"
+        return self.op(
+            f"call {many} @{name}(ptr {address}, i32 {self.vector.size}, {masks} {mask}, "
+            f"{many} {otherwise})"
+        )
+
+    def store_masked(self, value: str, address: str, mask: str) -> None:
+        many, masks = self.vector.text, self.vector.of("i1")
+        name = f"llvm.masked.store.{self.vector.mangled}.p0"
+        self.helpers[name] = f"declare void @{name}({many}, ptr, i32, {masks})"
+        self.do(
+            f"call void @{name}({many} {value}, ptr {address}, i32 {self.vector.size}, "
+            f"{masks} {mask})"
+        )
+
+    def gather(self, pointer: str, places: str, mask: str, otherwise: str) -> str:
+        """The elements at places behind an address; only what the mask says is read."""
+        many, masks, pointers = (self.vector.of(t) for t in (self.vector.element, "i1", "ptr"))
+        name = f"llvm.masked.gather.{self.vector.mangled}.v{self.vector.lanes}p0"
+        self.helpers[name] = f"declare {many} @{name}({pointers}, i32, {masks}, {many})"
+        return self.op(
+            f"call {many} @{name}({pointers} {self._spread(pointer, places)}, "
+            f"i32 {self.vector.size}, {masks} {mask}, {many} {otherwise})"
+        )
+
+    def scatter(self, value: str, pointer: str, places: str, mask: str) -> None:
+        many, masks, pointers = (self.vector.of(t) for t in (self.vector.element, "i1", "ptr"))
+        name = f"llvm.masked.scatter.{self.vector.mangled}.v{self.vector.lanes}p0"
+        self.helpers[name] = f"declare void @{name}({many}, {pointers}, i32, {masks})"
+        self.do(
+            f"call void @{name}({many} {value}, {pointers} {self._spread(pointer, places)}, "
+            f"i32 {self.vector.size}, {masks} {mask})"
+        )
+
+    def _spread(self, pointer: str, places: str) -> str:
+        return self.op(
+            f"getelementptr {self.vector.element}, ptr {pointer}, {self.vector.of('i64')} {places}"
+        )
+
+    # -- control --------------------------------------------------------------------------------
+
+    @contextmanager
+    def loop(self, last: str | int, step: str | int = 1, first: str | int = 0) -> Iterator[str]:
+        """The lines inside run for each number from ``first`` up to but without ``last``."""
+        with self.carrying(last, [], step, first) as (index, _):
+            yield index
+
+    @contextmanager
+    def carrying(
+        self, last: str | int, start: Sequence[tuple[str, str]], step: str | int = 1,
+        first: str | int = 0,
+    ) -> Iterator[tuple[str, Carried]]:  # fmt: skip
+        """A loop with values (type, first value) that change; afterwards they have the last."""
+        word = self.fresh("loop")
+        index = f"%{word}.i"
+        carried = Carried([f"%{word}.v{n}" for n in range(len(start))])
+        self.do(f"br label %{word}.before")
+        self.label(f"{word}.before")
+        self.do(f"br label %{word}.head")
+        self.label(f"{word}.head")
+        self.do(f"{index} = phi i64 [{first}, %{word}.before], [{index}.next, %{word}.next]")
+        head = len(self.lines)
+        self.do(f"%{word}.more = icmp slt i64 {index}, {last}")
+        self.do(f"br i1 %{word}.more, label %{word}.body, label %{word}.end")
+        self.label(f"{word}.body")
+        yield index, carried
+        self.do(f"br label %{word}.next")
+        self.label(f"{word}.next")
+        self.do(f"{index}.next = add i64 {index}, {step}")
+        self.do(f"br label %{word}.head")
+        self.label(f"{word}.end")
+        self.lines[head:head] = [
+            f"  {name} = phi {type} [{value}, %{word}.before], [{after}, %{word}.next]"
+            for name, (type, value), after in zip(
+                carried.values, start, carried.after, strict=True
+            )
+        ]
+        carried.after = carried.values
+
+    @contextmanager
+    def when(self, condition: str) -> Iterator[None]:
+        """The lines inside run if a condition holds."""
+        word = self.fresh("when")
+        self.do(f"br i1 {condition}, label %{word}.so, label %{word}.end")
+        self.label(f"{word}.so")
+        yield
+        self.do(f"br label %{word}.end")
+        self.label(f"{word}.end")
+
+    def items(self, chunk: str, per_chunk: str, items: str) -> tuple[str, str]:
+        """The first item of a chunk, and where it ends."""
+        first = self.mul(chunk, per_chunk)
+        return first, self.least(self.add(first, per_chunk), items)
+
+    def kernel(self, kind: str) -> Kernel:
+        """The finished kernel, without numbers."""
+        body = "\n".join(self.lines)
+        text = (
+            "define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind {\nentry:\n"
+            f"{body}\n  ret void\n}}\n"
+        )
+        name = name_of(text + "".join(self.helpers.values()), kind)
+        return Kernel(self, name, text.replace("@SELF", f"@{name}"))
+
+
+def numbered(
+    made: Kernel, numbers: Sequence[int], tables: Sequence[int], chunks: int, scratch: int = 0
+) -> Kernel:
+    """A kernel of the same text with numbers of its own."""
+    code = Code()
+    code.helpers = made.helpers
+    kernel = Kernel(code, made.name, made.text)
+    kernel.numbers = [*numbers, *tables]
+    kernel.chunks = chunks
+    kernel.scratch = scratch
+    return kernel
+
+
+def items_per_chunk(items: int, work: int) -> int:
+    """How many items, each of so much work, make a chunk."""
+    return max(1, min(PIECE // max(work, 1), -(-items // ENOUGH_CHUNKS)))

@@ -1,0 +1,241 @@
+"""The storages of a file, and the tensors that look at them.
+
+Every number a file gives is checked here against the bytes that are there, before any memory is
+looked at or allocated.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+from evergrad.core.op import TABLE
+from evergrad.core.shapes import Shape, contiguous_strides, tensor_type
+from evergrad.core.storage import Storage
+from evergrad.core.tensor import Array, Tensor, View, on_storage
+from evergrad.errors import FileFormatError
+from evergrad.io.element_types import ELEMENT_TYPES, ElementType
+from evergrad.io.sources import Source
+from evergrad.ops.handles import TypedStorage
+
+_MOST_DIMENSIONS = 64  # of a NumPy array
+_MOST_BYTES = 1 << 62
+
+
+class StorageKind:
+    """PyTorch's class of a storage: ``torch.FloatStorage`` and its like."""
+
+    __slots__ = ("element", "name")
+
+    def __init__(self, name: str, element: ElementType) -> None:
+        self.name = name
+        self.element = element
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+
+_KIND_NAMES = {
+    "float64": "DoubleStorage",
+    "float32": "FloatStorage",
+    "float16": "HalfStorage",
+    "bfloat16": "BFloat16Storage",
+    "int64": "LongStorage",
+    "int32": "IntStorage",
+    "int16": "ShortStorage",
+    "int8": "CharStorage",
+    "uint8": "ByteStorage",
+    "bool": "BoolStorage",
+    "complex64": "ComplexFloatStorage",
+    "complex128": "ComplexDoubleStorage",
+}
+KIND_OF = {dtype: StorageKind(name, ELEMENT_TYPES[dtype]) for dtype, name in _KIND_NAMES.items()}
+# Elements whose type only the tensor tells.
+UNTYPED = StorageKind("storage.UntypedStorage", ELEMENT_TYPES["uint8"])
+
+
+class FileStorage:
+    """A storage of a file: its bytes, and the type of the elements they are looked at as.
+
+    ``filled`` tells that the bytes have been read already; ``swapped`` that they stand in the other
+    byte order; ``mapped`` that they are the file's memory, which weighs nothing in the ledger.
+    """
+
+    __slots__ = ("_element", "_filled", "_is_used", "_swapped", "_untyped", "raw", "storage")
+
+    def __init__(
+        self,
+        raw: Array,
+        kind: StorageKind,
+        *,
+        mapped: bool = False,
+        swapped: bool = False,
+        filled: bool = True,
+    ) -> None:
+        self.raw = raw
+        self._untyped = kind is UNTYPED
+        self._element = kind.element
+        self._filled = filled
+        self._swapped = swapped
+        self._is_used = False
+        array = raw if self._untyped else self._elements(kind.element)
+        type = tensor_type(array.shape, kind.element.loaded)
+        self.storage = Storage(array, type, 0 if mapped else type.nbytes)
+
+    def _elements(self, element: ElementType) -> Array:
+        if self._swapped:
+            swap_bytes(self.raw, element)
+        if not self._filled and element.stored != element.loaded.np:
+            raise FileFormatError(
+                f"elements of type {element} are read from archives only. Load the file with "
+                "PyTorch and save it again in its present format."
+            )
+        return element.of(self.raw)
+
+    def fill(self, source: Source, offset: int) -> None:
+        """Read the bytes that were promised, which stand in little-endian order."""
+        source.fill(offset, self.raw)
+        self._filled = True
+        if sys.byteorder == "big":
+            swap_bytes(self.raw, self._element)
+
+    def look_at_as(self, element: ElementType) -> None:
+        """Settle the type of the elements, or make sure that it is the one settled on."""
+        if self._untyped:
+            if self.raw.nbytes % element.stored.itemsize:
+                raise FileFormatError(f"a storage does not hold whole elements of type {element}.")
+            self._untyped = False
+            self._element = element
+            array = self.storage.value = self._elements(element)
+            self.storage.type = tensor_type(array.shape, element.loaded)
+            if self.storage.nbytes:
+                self.storage.resize(array.nbytes)
+        elif element is not self._element:
+            raise FileFormatError(
+                f"one storage is looked at as {self._element} and as {element}: the file is "
+                "corrupted."
+            )
+
+    def tensor(self, offset: int, size: Shape, stride: Shape) -> Tensor:
+        """A tensor on this storage; everything has been checked."""
+        storage = self.storage
+        whole: Any = storage.value
+        step = TABLE["as_strided"]
+        attrs = {
+            "size": size,
+            "stride": stride,
+            "offset": offset,
+            "base_stride": tuple(s // whole.itemsize for s in whole.strides),
+        }
+        type = tensor_type(size, self._element.loaded)
+        value = step.eval(whole, **attrs)
+        view: View | None = View(None, ((step, attrs),), storage.version)
+        if not self._is_used and type.numel == whole.size and _is_dense(size, stride):
+            storage.value, storage.type, view = value, type, None
+        self._is_used = True
+        return on_storage(value, type, storage, view)
+
+
+class Part(TypedStorage):
+    """The elements of a storage that a pickle refers to; by itself, the storage."""
+
+    __slots__ = ("_element", "_first", "_of", "numel")
+
+    def __init__(self, of: FileStorage, element: ElementType, numel: int, first: int = 0) -> None:
+        super().__init__(of.storage)
+        self._of = of
+        self._element = element
+        self._first = first
+        self.numel = numel
+
+    def part(self, first: int, numel: int) -> Part:
+        """Some of these elements."""
+        return Part(self._of, self._element, numel, self._first + first)
+
+    def typed_tensor(self, offset: Any, size: Any, stride: Any) -> Tensor:
+        """A tensor of elements of the storage's own type."""
+        return self.tensor(self._element, offset, size, stride)
+
+    def tensor(self, element: ElementType, offset: Any, size: Any, stride: Any) -> Tensor:
+        """A tensor at the place a file gives, if there is such a place."""
+        size, stride = _checked_layout(size, stride, element)
+        own = self.numel * self._element.stored.itemsize // element.stored.itemsize
+        there = self._of.raw.nbytes // element.stored.itemsize
+        _require_inside(offset, size, stride, min(own, there - self._first))
+        self._of.look_at_as(element)
+        return self._of.tensor(self._first + offset, size, stride)
+
+
+def swap_bytes(raw: Array, element: ElementType) -> None:
+    """Turn elements from one byte order to the other, in place."""
+    width = element.stored.itemsize // (2 if element.loaded.is_complex else 1)
+    words = raw.reshape(-1, width)
+    words[...] = words[:, ::-1].copy()
+
+
+def storage_identity(identity: Any, length: int) -> tuple[StorageKind, str, str, int, Any]:
+    """What a pickle tells of a storage: its kind, its key, where it was, its size, its part."""
+    if type(identity) is not tuple or len(identity) != length:
+        raise FileFormatError("a storage has no identity: the file is corrupted.")
+    word, kind, key, location, numel, *part = map(_text, identity)
+    is_text = all(type(item) is str for item in (word, key, location))
+    if not is_text or word != "storage" or type(kind) is not StorageKind or not is_count(numel):
+        raise FileFormatError("only storages can be referred to: the file is corrupted.")
+    return kind, key, location, numel, part[0] if part else None
+
+
+def _text(item: Any) -> Any:
+    """Text that Python 2 wrote as bytes, as text."""
+    return item.decode("ascii", "replace") if type(item) is bytes else item
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value from a file is a number of things that can be."""
+    return type(value) is int and 0 <= value < _MOST_BYTES
+
+
+def _checked_layout(size: Any, stride: Any, element: ElementType) -> tuple[Shape, Shape]:
+    if not isinstance(size, tuple) or not isinstance(stride, tuple) or len(size) != len(stride):
+        raise FileFormatError("the size of a tensor is not a tuple: the file is corrupted.")
+    if len(size) > _MOST_DIMENSIONS or not all(map(is_count, (*size, *stride))):
+        raise FileFormatError(
+            f"a tensor cannot have the size {_shown(size)} and strides {_shown(stride)}: the file "
+            "is corrupted."
+        )
+    size = tuple(size)
+    if math.prod(size) * element.loaded.itemsize >= _MOST_BYTES:
+        raise FileFormatError(
+            f"a tensor of size {_shown(size)} is too large to be: the file is corrupted."
+        )
+    if math.prod(size) <= 1:  # no step is ever made, so the strides may be anything
+        return size, contiguous_strides(size)
+    if max(stride) * element.loaded.itemsize >= _MOST_BYTES:
+        raise FileFormatError(f"strides of {_shown(stride)} are too large: the file is corrupted.")
+    return size, tuple(stride)
+
+
+def _require_inside(offset: Any, size: Shape, stride: Shape, numel: int) -> None:
+    if not is_count(offset):
+        raise FileFormatError("the place of a tensor is not a number: the file is corrupted.")
+    last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    if last >= numel if 0 not in size else offset > numel:
+        raise FileFormatError(
+            f"a tensor of size {_shown(size)} and strides {_shown(stride)} at {offset} does not "
+            f"fit in its storage of {numel} elements: the file is truncated or corrupted."
+        )
+
+
+def _is_dense(size: Shape, stride: Shape) -> bool:
+    """Whether the elements fill their memory, in whatever order of the dimensions."""
+    step = 1
+    for own, extent in sorted((s, n) for s, n in zip(stride, size, strict=True) if n != 1):
+        if own != step:
+            return False
+        step *= extent
+    return True
+
+
+def _shown(numbers: tuple[Any, ...]) -> str:
+    listed = ", ".join(str(n) if is_count(n) else "?" for n in numbers[:8])
+    return f"[{listed}{', ...' if len(numbers) > 8 else ''}]"

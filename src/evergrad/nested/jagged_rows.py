@@ -1,0 +1,271 @@
+"""What the rows of the op table mean for ragged tensors.
+
+Elementwise rows are applied to the values of tensors with common offsets; dense tensors beside them
+are first spread over the values. Rows along other dimensions than the ragged one are applied to the
+values as well; sums over it go from the values to one place for each example; what needs a row of
+equal lengths (softmax, extrema) is done on padded examples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from evergrad.core.bind import bind
+from evergrad.core.compound import no_form
+from evergrad.core.op import Op
+from evergrad.core.shapes import Shape
+from evergrad.core.tensor import Tensor
+from evergrad.nested.jagged import NestedTensor, jagged_tensor
+from evergrad.ops.convert import adopt
+from evergrad.ops.index_rows import INDEX, INDEX_SUM
+from evergrad.ops.joining import cat
+from evergrad.ops.movement import movedim
+
+Row = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
+
+_ON_VALUES = ("cast", "clone", "where", "conj", "real", "imag", "complex")
+
+
+def apply_row(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    """Apply a row to arguments of which at least one is ragged."""
+    if op.family == "elementwise" or op.name in _ON_VALUES:
+        return _elementwise(op, args, attrs)
+    row = _ROWS.get(op.name)
+    if row is None:
+        raise no_form(op.name, _first_ragged(args))
+    return row(op, args, attrs)
+
+
+def _first_ragged(args: Sequence[Any]) -> NestedTensor:
+    return next(a for a in args if isinstance(a, NestedTensor))
+
+
+# -- element by element -------------------------------------------------------------------------
+
+
+def _elementwise(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    like = _first_ragged(args)
+    rank = max(a.ndim for a in args if isinstance(a, NestedTensor))
+    for other in args:
+        if isinstance(other, NestedTensor):
+            _check_common(op.name, like, other)
+    values = [_beside_values(op.name, a, like, rank) for a in args]
+    return like.with_elements(bind(op, *values, **attrs))
+
+
+def _check_common(name: str, a: NestedTensor, b: NestedTensor) -> None:
+    if a.ragged is not b.ragged or a._ragged_dim != b._ragged_dim or a.ndim != b.ndim:
+        raise RuntimeError(
+            f"cannot call binary pointwise function {name} with inputs of shapes "
+            f"{tuple(a.shape)} and {tuple(b.shape)}: the ragged dimensions must have the same "
+            "offsets (make one of them with nested_tensor_from_jagged(values, other.offsets()))"
+        )
+
+
+def _beside_values(name: str, operand: Any, like: NestedTensor, rank: int) -> Any:
+    """An operand as it stands beside the values."""
+    if isinstance(operand, NestedTensor):
+        return operand.live_elements()
+    if not isinstance(operand, Tensor) or not operand.ndim:
+        return operand
+    if operand.ndim > rank:
+        raise RuntimeError(
+            f"{name}: a dense tensor of {list(operand.shape)} has more dimensions than the nested "
+            f"one of {tuple(like.shape)}"
+        )
+    dense = operand.reshape((1,) * (rank - operand.ndim) + tuple(operand.shape))
+    return _spread(name, dense, like)
+
+
+def _spread(name: str, dense: Tensor, like: NestedTensor) -> Tensor:
+    """A dense tensor of equal rank over the values: a row for each example, or the padded form."""
+    dim = like._ragged_dim
+    batch, extent = dense._type.shape[0], dense._type.shape[dim]
+    cells = like.cells()
+    if extent == 1 and batch == 1:
+        return dense.squeeze(0)  # type: ignore[no-any-return]
+    if batch == len(like) and extent == 1 and like._lengths is None:
+        rows = bind(INDEX, dense.squeeze(dim), adopt(cells.example), start=0, wrap=False)
+        return movedim(rows, 0, dim - 1)
+    if batch == len(like) and extent == cells.longest and like._lengths is None:
+        places = adopt(cells.example), adopt(cells.place)
+        rows = bind(INDEX, movedim(dense, dim, 1), *places, start=0, wrap=False)
+        return movedim(rows, 0, dim - 1)
+    raise RuntimeError(
+        f"{name}: a dense tensor of {list(dense.shape)} does not broadcast with a nested one of "
+        f"{tuple(like.shape)}"
+    )
+
+
+# -- products -----------------------------------------------------------------------------------
+
+
+def _linear(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    x, weight = args
+    if not isinstance(x, NestedTensor) or x._ragged_dim == x.ndim - 1:
+        raise no_form(op.name, _first_ragged(args))
+    return x.with_elements(bind(op, x.live_elements(), weight))
+
+
+def _product(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    a, b = args
+    inner_is_ragged = isinstance(a, NestedTensor) and a._ragged_dim == a.ndim - 1
+    if not isinstance(a, NestedTensor) or isinstance(b, NestedTensor) or inner_is_ragged:
+        raise RuntimeError(
+            f"matmul(): not supported between inputs of shapes {tuple(a.shape)} and "
+            f"{tuple(b.shape)}"
+        )
+    if b.ndim == 2:
+        return a.with_elements(a.live_elements() @ b)
+    if b.ndim != a.ndim or b.shape[0] != len(a) or a._lengths is not None or a.ndim != 3:
+        raise RuntimeError(
+            f"matmul(): not supported between inputs of shapes {tuple(a.shape)} and "
+            f"{tuple(b.shape)}"
+        )
+    return a.with_elements(cat([x @ y for x, y in zip(a.unbind(), b.unbind(), strict=True)]))
+
+
+def _looked_up(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    """Rows of a dense table at ragged numbers."""
+    table, *numbers = args
+    if isinstance(table, NestedTensor) or len(numbers) != 1 or attrs["start"] != 0:
+        raise no_form(op.name, _first_ragged(args))
+    return numbers[0].with_elements(bind(op, table, numbers[0].live_elements(), **attrs))
+
+
+# -- folds --------------------------------------------------------------------------------------
+
+
+def _fold(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    x: NestedTensor = args[0]
+    dims, keepdim = attrs["dims"], attrs["keepdim"]
+    dim = x._ragged_dim
+    if len(dims) == x.ndim:
+        return _fold_all(op, x, keepdim)
+    if dim not in dims:
+        if 0 in dims:
+            raise RuntimeError(
+                f"{op.name}(): reducing along the batch dimension but not the ragged dimension is "
+                "not supported for nested tensors"
+            )
+        return _fold_values(op, x, dims, keepdim)
+    if set(dims) == {0, dim}:
+        folded = bind(op, _covered(x), dims=(dim - 1,), keepdim=keepdim)
+        return folded.unsqueeze(0) if keepdim else folded
+    if dims != (dim,):
+        raise RuntimeError(
+            f"{op.name}(): reducing along a ragged and non-batch dimension is not supported for "
+            "nested tensors"
+        )
+    return _fold_examples(op, x, keepdim)
+
+
+def _covered(x: NestedTensor) -> Tensor:
+    """The values that belong to an example."""
+    if x._lengths is None:
+        return x.live_elements()
+    return x.live_elements().index_select(x._ragged_dim - 1, adopt(x.cells().number))  # type: ignore[no-any-return]
+
+
+def _fold_all(op: Op, x: NestedTensor, keepdim: bool) -> Tensor:
+    values = _covered(x)
+    folded: Tensor = bind(op, values, dims=tuple(range(values.ndim)), keepdim=False)
+    return folded.reshape((1,) * x.ndim) if keepdim else folded
+
+
+def _fold_values(op: Op, x: NestedTensor, dims: Shape, keepdim: bool) -> NestedTensor:
+    inner = tuple(d - 1 for d in dims)
+    folded = bind(op, x.live_elements(), dims=inner, keepdim=keepdim)
+    before = 0 if keepdim else sum(d < x._ragged_dim for d in dims)
+    return jagged_tensor(folded, x._offsets, x._lengths, x._ragged_dim - before)
+
+
+def _fold_examples(op: Op, x: NestedTensor, keepdim: bool) -> Tensor:
+    """One place for each example: sums by the example's number, extrema of padded examples."""
+    dim = x._ragged_dim
+    if op.name in ("amax", "amin"):
+        padded = x.to_padded_tensor(-math.inf if op.name == "amax" else math.inf)
+        return bind(op, padded, dims=(dim,), keepdim=keepdim)  # type: ignore[no-any-return]
+    cells = x.cells()
+    values = movedim(_covered(x), dim - 1, 0)
+    example = adopt(cells.example)
+    total = bind(INDEX_SUM, values, example, start=0, extents=(cells.count,))
+    if op.name == "mean":
+        ones = adopt(cells.example * 0).to(x.dtype) + 1
+        counts = bind(INDEX_SUM, ones, example, start=0, extents=(cells.count,))
+        total = total / counts.reshape(-1, *(1,) * (total.ndim - 1))
+    return total.unsqueeze(dim) if keepdim else total  # type: ignore[no-any-return]
+
+
+def _softmax(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    x: NestedTensor = args[0]
+    dim = attrs["dim"]
+    if dim == 0:
+        raise RuntimeError(
+            f"{op.name}(): not supported when operating along the batch dimension for NestedTensor"
+        )
+    if dim != x._ragged_dim:
+        return x.with_elements(bind(op, x.live_elements(), **{**attrs, "dim": dim - 1}))
+    if x._lengths is not None:
+        raise no_form(op.name, x)
+    return from_padded(bind(op, x.to_padded_tensor(-math.inf), **attrs), x)
+
+
+def from_padded(padded: Tensor, like: NestedTensor) -> NestedTensor:
+    """The examples of a padded tensor, as a ragged one with known offsets."""
+    cells = like.cells()
+    places = adopt(cells.example), adopt(cells.place)
+    dim = like._ragged_dim
+    values = bind(INDEX, movedim(padded, dim, 1), *places, start=0, wrap=False)
+    return like.with_elements(movedim(values, 0, dim - 1))  # type: ignore[no-any-return]
+
+
+# -- other shapes -------------------------------------------------------------------------------
+
+
+def _permuted(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    x: NestedTensor = args[0]
+    order = attrs["order"]
+    if order[0] != 0:
+        raise RuntimeError("the first dimension of a nested tensor, its examples, stays the first")
+    values = x.live_elements().permute(tuple(d - 1 for d in order[1:]))
+    return jagged_tensor(values, x._offsets, x._lengths, order.index(x._ragged_dim))
+
+
+def _sliced(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    """Parts of dimensions that are neither the first nor the ragged one."""
+    x: NestedTensor = args[0]
+    slices = list(attrs["slices"])
+    whole = [(0, extent, 1) for extent in x._type.shape]
+    if slices[0] != whole[0] or slices[x._ragged_dim] != whole[x._ragged_dim]:
+        raise no_form("slice", x)
+    values = x.live_elements()
+    slices[x._ragged_dim] = (0, values._type.shape[x._ragged_dim - 1], 1)
+    dropped = sum(isinstance(part, int) for part in slices[: x._ragged_dim])
+    cut = bind(op, values, slices=tuple(slices[1:]))
+    return jagged_tensor(cut, x._offsets, x._lengths, x._ragged_dim - dropped)
+
+
+def _joined(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    first, dim = _first_ragged(args), attrs["dim"]
+    if dim in (0, first._ragged_dim) or not all(isinstance(a, NestedTensor) for a in args):
+        raise no_form("cat", first)
+    for other in args:
+        _check_common("cat", first, other)
+    return first.with_elements(bind(op, *[a.live_elements() for a in args], dim=dim - 1))
+
+
+_ROWS: dict[str, Row] = {
+    "linear": _linear,
+    "matmul": _product,
+    "index": _looked_up,
+    "embedding": _looked_up,
+    **dict.fromkeys(("sum", "mean", "amax", "amin"), _fold),
+    "softmax": _softmax,
+    "log_softmax": _softmax,
+    "permute": _permuted,
+    "slice": _sliced,
+    "cat": _joined,
+}

@@ -1,0 +1,58 @@
+"""The extent of a dimension that differs from example to example."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NoReturn
+
+import numpy as np
+
+from evergrad.core.tensor import Tensor
+
+_next_number = itertools.count(1).__next__
+
+
+class RaggedSize:
+    """An extent without a number. Two are equal if they are one: of tensors with common offsets."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = _next_number()
+
+    def __repr__(self) -> str:
+        return f"j{self.number}"
+
+    def _refuse(self, *others: object) -> NoReturn:
+        raise RuntimeError(
+            f"the extent {self} of a ragged dimension is not a number: it differs from example to "
+            "example.\n  fix: work on values() or unbind(), or use to_padded_tensor(padding)."
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+    __floordiv__ = __rfloordiv__ = __truediv__ = __mod__ = __neg__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __index__ = __int__ = __float__ = _refuse
+
+
+def ragged_size_of(offsets: Tensor, lengths: Tensor | None) -> RaggedSize:
+    """The extent that goes with these offsets: the same each time."""
+    held = (offsets if lengths is None else lengths).__dict__
+    found: RaggedSize = held.setdefault("ragged_size", RaggedSize())
+    return found
+
+
+class Cells:
+    """Where the elements of each example stand: for each its example, its place in there, and its
+    number among all values."""
+
+    __slots__ = ("count", "example", "longest", "number", "place")
+
+    def __init__(self, offsets: Tensor, lengths: Tensor | None) -> None:
+        starts = offsets.array()
+        extents = np.diff(starts) if lengths is None else lengths.array()
+        self.count = len(extents)
+        self.longest = int(extents.max()) if self.count else 0
+        self.example = np.repeat(np.arange(self.count), extents)
+        begins = np.cumsum(extents) - extents
+        self.place = np.arange(len(self.example)) - begins[self.example]
+        self.number = starts[:-1][self.example] + self.place

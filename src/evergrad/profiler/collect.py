@@ -1,0 +1,106 @@
+"""Watching a program run: every op, every backward pass, and ranges the program names.
+
+Ops are seen through Python's own profiling hook, at the call of ``bind``, so that a program that
+is not profiled pays nothing. The hook slows a profiled program down; times include that.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from types import FrameType
+from typing import Any
+
+from evergrad.core.backward import run_backward
+from evergrad.core.bind import bind
+from evergrad.profiler.events import Event
+
+_BIND = bind.__code__
+_BACKWARD = run_backward.__code__
+
+_current: ContextVar[Collector | None] = ContextVar("evergrad_profiler", default=None)
+
+
+class Collector:
+    """Collects the events of the thread that starts it."""
+
+    def __init__(self, with_shapes: bool = False) -> None:
+        self.with_shapes = with_shapes
+        self.events: list[Event] = []
+        self._open: list[Event] = []
+        self._former_hook: Any = None
+        self._former: Collector | None = None
+
+    def start(self) -> None:
+        self._former = _current.get()
+        _current.set(self)
+        self._former_hook = sys.getprofile()
+        sys.setprofile(self._watch)
+
+    def stop(self) -> None:
+        sys.setprofile(self._former_hook)
+        _current.set(self._former)
+
+    def _watch(self, frame: FrameType, kind: str, _: Any) -> None:
+        code = frame.f_code
+        if code is not _BIND and code is not _BACKWARD:
+            return
+        if kind == "call":
+            self._open_call(frame)
+        elif kind == "return":
+            self.close()
+
+    def _open_call(self, frame: FrameType) -> None:
+        if frame.f_code is _BACKWARD:
+            self.open("backward")
+            return
+        values = frame.f_locals
+        shapes = _shapes(values["args"]) if self.with_shapes else ()
+        self.open(values["op"].name, shapes)
+
+    def open(self, name: str, shapes: tuple[Any, ...] = ()) -> None:
+        self._open.append(Event(name, time.perf_counter_ns(), threading.get_ident(), shapes))
+
+    def close(self) -> None:
+        """End the innermost open event; one that was open before the start is not known."""
+        if not self._open:
+            return
+        event = self._open.pop()
+        event.end = time.perf_counter_ns()
+        if self._open:
+            self._open[-1].inner += event.duration
+        self.events.append(event)
+
+
+def _shapes(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(tuple(getattr(a, "shape", ())) for a in args)
+
+
+class record_function:  # noqa: N801 - PyTorch's spelling
+    """Name a range of the program: ``with record_function("load"):`` or as a decorator."""
+
+    def __init__(self, name: str, args: str | None = None) -> None:
+        self.name = name
+        self.args = args
+
+    def __enter__(self) -> record_function:
+        self._collector = _current.get()
+        if self._collector is not None:
+            self._collector.open(self.name)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._collector is not None:
+            self._collector.close()
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def within(*args: Any, **kwargs: Any) -> Any:
+            with record_function(self.name, self.args):
+                return function(*args, **kwargs)
+
+        return within

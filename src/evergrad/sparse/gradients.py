@@ -1,0 +1,86 @@
+"""Functions of a sparse leaf whose gradient is the whole dense one, as in PyTorch.
+
+``evergrad.sparse.mm``, ``sparse.sum`` and all else give a sparse tensor a gradient at the places it
+has. The functions that dense tensors have too (``a @ b``, ``a.sum()``, ``dense + a``) give a leaf
+the gradient of every place. For tensors that were computed the two are the same by the time they
+reach what they were computed from, so the smaller one is taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.autograd.function import Function
+from evergrad.core.bind import bind
+from evergrad.core.tensor import Tensor
+from evergrad.ops.convert import adopt
+from evergrad.ops.index_rows import INDEX_ADD
+from evergrad.sparse.coo import SparseTensor
+from evergrad.sparse.pattern import Patterned
+
+
+def added_whole(dense: Tensor, sparse: SparseTensor) -> Tensor:
+    """``dense + sparse``"""
+    if sparse.is_sparse_leaf():
+        return AddSparse.apply(dense, sparse)  # type: ignore[no-any-return]
+    return _added(dense, sparse, sparse.live_elements())
+
+
+def _added(dense: Tensor, sparse: SparseTensor, elements: Tensor) -> Tensor:
+    rows = [adopt(row.copy()) for row in sparse._places]
+    if not rows:
+        return dense + elements.sum(0)  # type: ignore[no-any-return]
+    return bind(INDEX_ADD, dense, elements, *rows, start=0, wrap=False)  # type: ignore[no-any-return]
+
+
+class AddSparse(Function):
+    """A dense tensor plus a sparse leaf."""
+
+    @staticmethod
+    def forward(ctx: Any, dense: Tensor, sparse: SparseTensor) -> Tensor:
+        return _added(dense, sparse, sparse._elements)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+        return g, g
+
+
+def summed_whole(sparse: SparseTensor) -> Tensor:
+    """The sum of all elements of a leaf."""
+    return SumSparse.apply(sparse)  # type: ignore[no-any-return]
+
+
+class SumSparse(Function):
+    """The sum of a sparse leaf."""
+
+    @staticmethod
+    def forward(ctx: Any, sparse: SparseTensor) -> Tensor:
+        ctx.shape = sparse._type.shape
+        return sparse._elements.sum()  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        return g.expand(ctx.shape)  # type: ignore[no-any-return]
+
+
+class MultiplySparse(Function):
+    """A sparse leaf times a dense matrix, or the other way round."""
+
+    @staticmethod
+    def forward(ctx: Any, sparse: Patterned, dense: Tensor, sparse_first: bool) -> Tensor:
+        from evergrad.sparse.products import times_dense
+
+        ctx.sparse, ctx.sparse_first = sparse, sparse_first
+        ctx.save_for_backward(dense)
+        factor = sparse.detach().to_sparse_coo()
+        if sparse_first:
+            return times_dense(factor, dense)
+        return times_dense(factor.t(), dense.t()).t()  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, Any, None]:
+        (dense,) = ctx.saved_tensors
+        sparse = ctx.sparse
+        if ctx.sparse_first:
+            return g @ dense.t().conj(), sparse.t().conj() @ g, None
+        return dense.t().conj() @ g, g @ sparse.t().conj(), None

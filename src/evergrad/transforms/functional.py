@@ -1,0 +1,65 @@
+"""Transforms as functions, of tensors (..., C, H, W) and of images."""
+
+from evergrad.transforms.colours import (
+    adjust_brightness,
+    adjust_contrast,
+    adjust_gamma,
+    adjust_hue,
+    adjust_saturation,
+    normalize,
+    rgb_to_grayscale,
+    to_grayscale,
+)
+from evergrad.transforms.conversion import (
+    convert_image_dtype,
+    get_dimensions,
+    get_image_num_channels,
+    get_image_size,
+    pil_to_tensor,
+    to_pil_image,
+    to_tensor,
+)
+from evergrad.transforms.geometry import (
+    center_crop,
+    crop,
+    erase,
+    five_crop,
+    hflip,
+    pad,
+    resized_crop,
+    ten_crop,
+    vflip,
+)
+from evergrad.transforms.sampling import InterpolationMode, affine, gaussian_blur, resize, rotate
+
+__all__ = [
+    "InterpolationMode",
+    "adjust_brightness",
+    "adjust_contrast",
+    "adjust_gamma",
+    "adjust_hue",
+    "adjust_saturation",
+    "affine",
+    "center_crop",
+    "convert_image_dtype",
+    "crop",
+    "erase",
+    "five_crop",
+    "gaussian_blur",
+    "get_dimensions",
+    "get_image_num_channels",
+    "get_image_size",
+    "hflip",
+    "normalize",
+    "pad",
+    "pil_to_tensor",
+    "resize",
+    "resized_crop",
+    "rgb_to_grayscale",
+    "rotate",
+    "ten_crop",
+    "to_grayscale",
+    "to_pil_image",
+    "to_tensor",
+    "vflip",
+]

@@ -1,0 +1,1 @@
+"""The parts of the loader: collating, fetching, worker processes, shared memory, snapshots."""

@@ -1,0 +1,1 @@
+"""Mixed precision, compared with PyTorch's on the CPU."""

@@ -1,0 +1,1 @@
+"""Data sets, images and transforms."""

@@ -1,0 +1,1 @@
+"""PyTorch's names on evergrad, and programs that use them."""
