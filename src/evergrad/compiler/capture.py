@@ -92,9 +92,7 @@ def _trace_into(
     leaves, found.spec = tree_flatten(result)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     places = iter(range(len(tensors)))
-    found.results = [
-        Output(next(places)) if isinstance(leaf, Tensor) else leaf for leaf in leaves
-    ]
+    found.results = [Output(next(places)) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     found.arguments = len(arguments)
     found.result_count = len(tensors)
     outputs = [trace_value(trace, t) for t in tensors]
@@ -189,9 +187,8 @@ def _conditions(trace: LiftingTrace) -> list[tuple[Callable[[], Any], Any, str]]
                     (lambda p=parameter: isinstance(p._node, Leaf),  # type: ignore[misc]
                      isinstance(parameter._node, Leaf), f"whether {name} requires a gradient")
                 )  # fmt: skip
-    groups = {id(c): c for c, *_ in trace.numbers.values() if isinstance(c, dict)}
     dynamic = {(id(c), k) for c, k, *_ in trace.numbers.values()}
-    for group in groups.values():
+    for group in trace.groups.values():
         for key, value in group.items():
             if key in ("params", "param_names", "initial_lr"):
                 continue
@@ -200,8 +197,16 @@ def _conditions(trace: LiftingTrace) -> list[tuple[Callable[[], Any], Any, str]]
                     (lambda g=group, k=key: _zeros(g[k]), _zeros(value), f"the option {key}")  # type: ignore[misc]
                 )
             else:
-                conditions.append((lambda g=group, k=key: g.get(k), value, f"the option {key}"))  # type: ignore[misc]
+                conditions.append(
+                    (lambda g=group, k=key: _told_apart(g.get(k)), _told_apart(value),  # type: ignore[misc]
+                     f"the option {key}")
+                )  # fmt: skip
     return conditions
+
+
+def _told_apart(value: Any) -> Any:
+    """An option as something that can be compared: a tensor is only equal to itself."""
+    return id(value) if isinstance(value, Tensor) else value
 
 
 def _zeros(value: Any) -> Any:

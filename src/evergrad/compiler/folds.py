@@ -92,3 +92,55 @@ def _renamed(code: Code, result: str) -> str:
     """The text of the last instruction, which defined ``result``, to be given another name."""
     line = code.lines.pop()
     return line.split(" = ", 1)[1]
+
+
+# -- extremes along a row -------------------------------------------------------------------------
+# Floats are compared as whole numbers of the same order, with every NaN above infinity: the loop
+# is then vectorised whatever the values come from. The smallest is the greatest with signs changed.
+
+
+def is_ordered(eqn: Equation) -> bool:
+    """Whether a fold along a row goes over whole numbers in place of floats."""
+    return (
+        eqn.op.name in ("amax", "amin") and KINDS[eqn.rule.operands[0].dtype].compute in _INTEGERS
+    )
+
+
+_INTEGERS = {"float": ("i32", 31, 0x7FC00000), "double": ("i64", 63, 0x7FF8000000000000)}
+
+
+def ordered_type(eqn: Equation) -> str:
+    return _INTEGERS[KINDS[eqn.rule.operands[0].dtype].compute][0]
+
+
+def ordered_start(eqn: Equation) -> str:
+    """What minus infinity is among the whole numbers."""
+    _, bits, _ = _INTEGERS[KINDS[eqn.rule.operands[0].dtype].compute]
+    infinity = 0x7F800000 if bits == 31 else 0x7FF0000000000000
+    return str(-infinity - 1)
+
+
+def take_in_order(code: Code, eqn: Equation, held: str, value: str) -> str:
+    """The greater of what is held and a float."""
+    type = KINDS[eqn.rule.operands[0].dtype].compute
+    integer, bits, nan = _INTEGERS[type]
+    if eqn.op.name == "amin":
+        value = code.op(f"fneg {type} {value}")
+    raw = code.op(f"bitcast {type} {value} to {integer}")
+    sign = code.op(f"ashr {integer} {raw}, {bits}")
+    flipped = code.op(f"and {integer} {sign}, {(1 << bits) - 1}")
+    placed = code.op(f"xor {integer} {raw}, {flipped}")
+    unordered = code.op(f"fcmp uno {type} {value}, {value}")
+    placed = code.op(f"select i1 {unordered}, {integer} {nan}, {integer} {placed}")
+    return code.call("llvm.smax", integer, held, placed)
+
+
+def from_order(code: Code, eqn: Equation, held: str) -> str:
+    """The float that a whole number stands for."""
+    type = KINDS[eqn.rule.operands[0].dtype].compute
+    integer, bits, _ = _INTEGERS[type]
+    sign = code.op(f"ashr {integer} {held}, {bits}")
+    flipped = code.op(f"and {integer} {sign}, {(1 << bits) - 1}")
+    raw = code.op(f"xor {integer} {held}, {flipped}")
+    value = code.op(f"bitcast {integer} {raw} to {type}")
+    return code.op(f"fneg {type} {value}") if eqn.op.name == "amin" else value

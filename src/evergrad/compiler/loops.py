@@ -16,7 +16,16 @@ from typing import Any
 
 from evergrad.compiler import scalar
 from evergrad.compiler.elements import Point, element
-from evergrad.compiler.folds import fold, memory_type, start_of
+from evergrad.compiler.folds import (
+    fold,
+    from_order,
+    is_ordered,
+    memory_type,
+    ordered_start,
+    ordered_type,
+    start_of,
+    take_in_order,
+)
 from evergrad.compiler.fuse import FOLDS, Group, Values
 from evergrad.compiler.kernel import Kernel
 from evergrad.compiler.llvm import name_of, vector_bits
@@ -440,7 +449,7 @@ class LoopWriter:
         sums = {}
         for eqn in folds:
             if eqn.outs[0] not in self.group.late:
-                sums[id(eqn)] = self.accumulator(eqn)
+                sums[id(eqn)] = self.row_accumulator(eqn)
         self.invariant: dict[int, str] = {}
         outer = self.inner_extents[:-1]
 
@@ -465,8 +474,7 @@ class LoopWriter:
         nest([], 0)
         for eqn in folds:
             if id(eqn) in sums:
-                type = KINDS[eqn.rule.operands[0].dtype].compute
-                self.row_values[eqn.outs[0]] = self.code.op(f"load {type}, ptr {sums[id(eqn)]}")
+                self.row_values[eqn.outs[0]] = self.folded_row(eqn, sums[id(eqn)])
 
     def hoist(self) -> None:
         """Load what does not vary along a row before the loop over it."""
@@ -527,9 +535,29 @@ class LoopWriter:
         self.code.do(f"store {type} {start_of(eqn)}, ptr {name}")
         return name
 
+    def row_accumulator(self, eqn: Equation) -> str:
+        if not is_ordered(eqn):
+            return self.accumulator(eqn)
+        name = self.variable(ordered_type(eqn))
+        self.code.do(f"store {ordered_type(eqn)} {ordered_start(eqn)}, ptr {name}")
+        return name
+
+    def folded_row(self, eqn: Equation, sum: str) -> str:
+        if is_ordered(eqn):
+            held = self.code.op(f"load {ordered_type(eqn)}, ptr {sum}")
+            return from_order(self.code, eqn, held)
+        type = KINDS[eqn.rule.operands[0].dtype].compute
+        return self.code.op(f"load {type}, ptr {sum}")
+
     def take_in(self, eqn: Equation, context: Point, sum: str | None) -> None:
         value = context.source(self.uses[id(eqn), 0])
         type = KINDS[eqn.rule.operands[0].dtype].compute
+        if sum is not None and is_ordered(eqn):
+            integer = ordered_type(eqn)
+            held = self.code.op(f"load {integer}, ptr {sum}")
+            greater = take_in_order(self.code, eqn, held, value)
+            self.code.do(f"store {integer} {greater}, ptr {sum}")
+            return
         if sum is not None:
             held = self.code.op(f"load {type}, ptr {sum}")
             self.code.do(f"store {type} {fold(self.code, eqn, held, value)}, ptr {sum}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.compiler import gemm, llvm, row_sums  # noqa: F401 - enter their lowerings
+from evergrad.compiler import conv, gemm, llvm, row_sums  # noqa: F401 - enter their lowerings
 from evergrad.compiler.kernel import Instruction, Place, address_of
 from evergrad.compiler.lowering import Lowering
 from evergrad.compiler.plan import Buffer, Plan
