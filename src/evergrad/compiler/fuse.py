@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 from math import prod
 from typing import Any
 
-from evergrad.compiler import scalar
+from evergrad.compiler import scalar, scalar_curves  # noqa: F401 - enters its ops
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
 
