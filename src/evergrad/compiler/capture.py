@@ -7,11 +7,12 @@ which conditions it holds.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from evergrad.compiler.derivative import Derivative, cut
-from evergrad.core.lifting import LiftingTrace
+from evergrad.core.lifting import LiftingTrace, Number
 from evergrad.core.node import Leaf
 from evergrad.core.state import STATE, using
 from evergrad.core.storage import Storage
@@ -23,12 +24,14 @@ from evergrad.errors import TraceError
 
 
 class Output:
-    """Where a result of the function is found among the outputs of the graph."""
+    """Where a result of the function is found among the outputs of the graph, and whether it is a
+    tensor or a Python number."""
 
-    __slots__ = ("place",)
+    __slots__ = ("is_number", "place")
 
-    def __init__(self, place: int) -> None:
+    def __init__(self, place: int, is_number: bool = False) -> None:
         self.place = place
+        self.is_number = is_number
 
 
 class Captured:
@@ -90,9 +93,13 @@ def _trace_into(
     result = function(inputs, runtime)
     _refuse_python_effects(trace)
     leaves, found.spec = tree_flatten(result)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    places = iter(range(len(tensors)))
-    found.results = [Output(next(places)) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    tensors: list[Tensor] = []
+    for place, leaf in enumerate(leaves):
+        if isinstance(leaf, Tensor | Number):
+            is_number = isinstance(leaf, Number)
+            leaves[place] = Output(len(tensors), is_number)
+            tensors.append(leaf.tensor if is_number else leaf)
+    found.results = leaves
     found.arguments = len(arguments)
     found.result_count = len(tensors)
     outputs = [trace_value(trace, t) for t in tensors]
@@ -177,6 +184,10 @@ def _conditions(trace: LiftingTrace) -> list[tuple[Callable[[], Any], Any, str]]
             (lambda m=module: m.__dict__["training"], module.__dict__["training"],  # type: ignore[misc]
              f"the mode of a {type(module).__name__} (train or eval)")
         )  # fmt: skip
+        conditions.append(
+            (_has_still(module, _parts(module)), True,
+             f"the buffers, submodules or hooks of a {type(module).__name__}")
+        )  # fmt: skip
         for name, parameter in module._parameters.items():
             conditions.append(
                 (lambda m=module, n=name, p=parameter: m._parameters.get(n) is p, True,  # type: ignore[misc]
@@ -202,6 +213,24 @@ def _conditions(trace: LiftingTrace) -> list[tuple[Callable[[], Any], Any, str]]
                      f"the option {key}")
                 )  # fmt: skip
     return conditions
+
+
+def _parts(module: Any) -> list[Any]:
+    """What a module calls and reads besides its parameters."""
+    parts = [*module._buffers.values(), *module._modules.values()]
+    hooks = module.__dict__["_hooks"]
+    if hooks is not None:
+        for table in (hooks.forward_pre, hooks.forward, hooks.backward_pre, hooks.backward):
+            parts += table.values()
+    return parts
+
+
+def _has_still(module: Any, parts: list[Any]) -> Callable[[], bool]:
+    def question() -> bool:
+        now = _parts(module)
+        return len(now) == len(parts) and all(map(operator.is_, now, parts))
+
+    return question
 
 
 def _told_apart(value: Any) -> Any:

@@ -28,6 +28,7 @@ from evergrad.compiler.conv_weight import (
 )
 from evergrad.compiler.gemm import Product, gemm_kernel
 from evergrad.compiler.lowering import Lowering, lowers
+from evergrad.compiler.windows import in_two_dims
 from evergrad.core.trace import Equation
 from evergrad.ops.sliding import Windows
 
@@ -36,7 +37,7 @@ def _fits(eqn: Equation) -> bool:
     types = [a.type for a in eqn.args] + [eqn.outs[0].type]
     return (
         is_native(types[-1].dtype)
-        and all(t.dtype is types[-1].dtype and t.numel for t in types)
+        and all(t.dtype is types[-1].dtype and 0 < t.numel < 1 << 31 for t in types)
         and len(eqn.attrs["windows"].size) <= 2
     )
 
@@ -44,15 +45,6 @@ def _fits(eqn: Equation) -> bool:
 def _as_image(array: Any) -> Any:
     """An array of one dimension as one of a single row."""
     return array if array.ndim == 4 else array[:, :, np.newaxis, :]
-
-
-def _in_two_dims(windows: Windows) -> Windows:
-    if len(windows.size) == 2:
-        return windows
-    return Windows(
-        (1, *windows.size), (1, *windows.kernel), (1, *windows.stride),
-        ((0, 0), *windows.padding), (1, *windows.dilation),
-    )  # fmt: skip
 
 
 def _steps(array: Any) -> Steps:
@@ -140,7 +132,7 @@ def _lower_correlation(
 def lower_conv(lowering: Lowering, eqn: Equation) -> bool:
     if not _fits(eqn):
         return False
-    windows, groups = _in_two_dims(eqn.attrs["windows"]), eqn.attrs["groups"]
+    windows, groups = in_two_dims(eqn.attrs["windows"]), eqn.attrs["groups"]
     if windows.is_pointwise and _lower_pointwise(lowering, eqn, False):
         return True
     image, weight = (a.type.shape for a in eqn.args)
@@ -156,7 +148,7 @@ def lower_conv(lowering: Lowering, eqn: Equation) -> bool:
 def lower_conv_input(lowering: Lowering, eqn: Equation) -> bool:
     if not _fits(eqn):
         return False
-    windows, groups = _in_two_dims(eqn.attrs["windows"]), eqn.attrs["groups"]
+    windows, groups = in_two_dims(eqn.attrs["windows"]), eqn.attrs["groups"]
     if windows.is_pointwise and _lower_pointwise(lowering, eqn, True):
         return True
     image, weight = (a.type.shape for a in eqn.args)
@@ -173,7 +165,7 @@ def lower_conv_input(lowering: Lowering, eqn: Equation) -> bool:
 def lower_conv_weight(lowering: Lowering, eqn: Equation) -> bool:
     if not _fits(eqn):
         return False
-    windows, groups = _in_two_dims(eqn.attrs["windows"]), eqn.attrs["groups"]
+    windows, groups = in_two_dims(eqn.attrs["windows"]), eqn.attrs["groups"]
     y, x = eqn.args
     out = eqn.outs[0]
     rows, columns = (

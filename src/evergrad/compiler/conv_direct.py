@@ -255,7 +255,7 @@ def copy_row(text: Text, source: str, target: str, low: str, high: str) -> None:
     apart = text.op(f"xor i1 {alone}, true")
     for condition in (alone, apart):
         with text.when(condition), text.loop(text["width"], lanes) as j:
-            mask = text.between(text.places(j, "1"), low, high)
+            mask = text.between(text.places(j), low, high)
             if condition is alone:
                 value = text.load_masked(text.at(source, j), mask, "zeroinitializer")
             else:
@@ -304,7 +304,7 @@ def _write_rows(text: Text, y: str, rows: str) -> None:
         for condition in (alone, apart):
             with text.when(condition), text.loop(text["count_columns"], lanes) as j:
                 value = text.load_vector(text.at(source, j))
-                mask = text.between(text.places(j, "1"), "0", text["count_columns"])
+                mask = text.between(text.places(j), "0", text["count_columns"])
                 if condition is alone:
                     text.store_masked(value, text.at(target, j), mask)
                 else:

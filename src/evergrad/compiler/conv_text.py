@@ -134,21 +134,23 @@ class Text(Code):
             f"shufflevector {many} {one}, {many} poison, {self.vector.of('i32')} zeroinitializer"
         )
 
-    def counted(self) -> str:
-        """The number of each lane."""
-        return "<" + ", ".join(f"i64 {n}" for n in range(self.vector.lanes)) + ">"
+    def places(self, start: str, step: str | int = 1) -> str:
+        """For each lane the place it is at, ``step`` apart; places are 32 bits wide."""
+        many = self.vector.of("i32")
+        counted = "<" + ", ".join(f"i32 {n}" for n in range(self.vector.lanes)) + ">"
+        if step != 1:
+            counted = self.op(f"mul {many} {self.narrow(str(step))}, {counted}")
+        return self.op(f"add {many} {self.narrow(start)}, {counted}")
 
-    def places(self, start: str, step: str) -> str:
-        """For each lane the place it is at, ``step`` apart."""
-        many = self.vector.of("i64")
-        scaled = self.op(f"mul {many} {self.splat(step, 'i64')}, {self.counted()}")
-        return self.op(f"add {many} {self.splat(start, 'i64')}, {scaled}")
+    def narrow(self, value: str) -> str:
+        """A number in every lane."""
+        return self.splat(self.op(f"trunc i64 {value} to i32"), "i32")
 
     def between(self, places: str, low: str, high: str) -> str:
         """A mask of the places from ``low`` up to but without ``high``."""
-        many = self.vector.of("i64")
-        above = self.op(f"icmp sge {many} {places}, {self.splat(low, 'i64')}")
-        below = self.op(f"icmp slt {many} {places}, {self.splat(high, 'i64')}")
+        many = self.vector.of("i32")
+        above = self.op(f"icmp sge {many} {places}, {self.narrow(low)}")
+        below = self.op(f"icmp slt {many} {places}, {self.narrow(high)}")
         return self.op(f"and {self.vector.of('i1')} {above}, {below}")
 
     def load_vector(self, address: str) -> str:
@@ -168,13 +170,28 @@ class Text(Code):
             f"{many} {otherwise})"
         )
 
-    def store_masked(self, value: str, address: str, mask: str) -> None:
-        many, masks = self.vector.text, self.vector.of("i1")
-        name = f"llvm.masked.store.{self.vector.mangled}.p0"
+    def store_masked(
+        self, value: str, address: str, mask: str, vector: Vector | None = None
+    ) -> None:
+        vector = vector or self.vector
+        many, masks = vector.text, vector.of("i1")
+        name = f"llvm.masked.store.{vector.mangled}.p0"
         self.helpers[name] = f"declare void @{name}({many}, ptr, i32, {masks})"
         self.do(
-            f"call void @{name}({many} {value}, ptr {address}, i32 {self.vector.size}, "
-            f"{masks} {mask})"
+            f"call void @{name}({many} {value}, ptr {address}, i32 {vector.size}, {masks} {mask})"
+        )
+
+    def every_second(self, address: str, start: str, low: str, high: str, otherwise: str) -> str:
+        """The elements at every second place from ``start``, if it is between two places."""
+        vector = self.vector
+        halves = []
+        for begin in (start, self.add(start, vector.lanes)):
+            mask = self.between(self.places(begin), low, high)
+            halves.append(self.load_masked(self.at(address, begin), mask, otherwise))
+        picked = ", ".join(f"i32 {2 * n}" for n in range(vector.lanes))
+        many = vector.text
+        return self.op(
+            f"shufflevector {many} {halves[0]}, {many} {halves[1]}, {vector.of('i32')} <{picked}>"
         )
 
     def gather(self, pointer: str, places: str, mask: str, otherwise: str) -> str:
@@ -198,7 +215,7 @@ class Text(Code):
 
     def _spread(self, pointer: str, places: str) -> str:
         return self.op(
-            f"getelementptr {self.vector.element}, ptr {pointer}, {self.vector.of('i64')} {places}"
+            f"getelementptr {self.vector.element}, ptr {pointer}, {self.vector.of('i32')} {places}"
         )
 
     # -- control --------------------------------------------------------------------------------

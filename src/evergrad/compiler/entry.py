@@ -79,7 +79,11 @@ class Variant:
         else:
             own, leaves = captured.targets
             results = CompiledCall.apply(call, *(tensors[i] for i in own), *leaves)
-        filled = [results[r.place] if isinstance(r, Output) else r for r in captured.results]
+        filled = [
+            r if not isinstance(r, Output)
+            else results[r.place].item() if r.is_number else results[r.place]
+            for r in captured.results
+        ]  # fmt: skip
         return tree_unflatten(filled, captured.spec)
 
 

@@ -21,6 +21,8 @@ from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
 
 FOLDS = ("sum", "amax", "amin", "any", "all")
+# Ops that look at places other than their own.
+_PLACED = ("index", "gather", "scatter_sum")
 # Values copied into another kernel rather than written to memory: at most this many equations.
 _COPY_LIMIT = 8
 _EXPENSIVE_COPIES = 1
@@ -35,6 +37,7 @@ class Values:
         self.position: dict[int, int] = {}
         self.uses: dict[Var, list[Equation]] = {}
         self.literal: dict[Var, Any] = {}
+        self.kept: list[Equation] = []
         for number, eqn in enumerate(graph.equations):
             self.position[id(eqn)] = number
             for out in eqn.outs:
@@ -46,6 +49,30 @@ class Values:
             if eqn.op.name == "full" and out.dtype in scalar.KINDS and out.numel:
                 self.literal[eqn.outs[0]] = eqn.args[0]
         self.outputs = {o for o in graph.outputs if isinstance(o, Var)}
+
+    def enter(self, eqn: Equation, position: int) -> None:
+        """Add an equation that was made later."""
+        self.position[id(eqn)] = position
+        self.kept.append(eqn)
+        self.maker[eqn.outs[0]] = eqn
+        for arg in eqn.args:
+            if isinstance(arg, Var):
+                self.uses.setdefault(arg, []).append(eqn)
+
+    def leave(self, eqn: Equation) -> None:
+        """Take back an equation that was entered last."""
+        del self.maker[eqn.outs[0]]
+        for arg in eqn.args:
+            if isinstance(arg, Var):
+                self.uses[arg].remove(eqn)
+
+    def give_arguments(self, eqn: Equation, args: tuple[Any, ...]) -> None:
+        """Let an equation use other values that are equal to its own."""
+        for before, after in zip(eqn.args, args, strict=True):
+            if before is not after:
+                self.uses[before] = [e for e in self.uses[before] if e is not eqn]
+                self.uses.setdefault(after, []).append(eqn)
+        eqn.args = args
 
     def view_of(self, var: Var) -> Var | None:
         """The value a view looks at, or ``None`` if it is none."""
@@ -198,10 +225,10 @@ class _Fuser:
         if not fusable(values, eqn) and eqn.outs[0] not in values.literal:
             self._alone(eqn)
             return
-        for group in self._candidates(eqn):
-            if self._join(group, eqn):
-                return
-        self._found(eqn)
+        joined = next((g for g in self._candidates(eqn) if self._join(g, eqn)), None)
+        group = joined or self._found(eqn)
+        if group is not None:
+            self._copy_in(group, eqn)
 
     def _needed_in_memory(self, var: Var) -> bool:
         values = self.values
@@ -215,14 +242,83 @@ class _Fuser:
         for out in eqn.outs:
             self.unit_of[out] = unit
 
-    def _found(self, eqn: Equation) -> None:
+    def _found(self, eqn: Equation) -> Group | None:
         group = Group(len(self.units), _space(eqn))
         self.units.append(group)
         if not self._join(group, eqn):
             self.units.pop()
             self._alone(eqn)
-        elif not group.dims:
+            return None
+        if not group.dims:
             self.scalars.append(group)
+        return group
+
+    # -- computing again ------------------------------------------------------------------------
+
+    def _copy_in(self, group: Group, eqn: Equation) -> None:
+        """Let a group compute again what another one computes cheaply from values that lie in
+        memory anyway, rather than have it written for this one to read."""
+        args = list(eqn.args)
+        for place, arg in enumerate(eqn.args):
+            if not isinstance(arg, Var) or arg in group.axes or arg.type.numel < prod(group.shape):
+                continue
+            copies: dict[Var, Var] = {}
+            chain = self._cheap_chain(arg, group)
+            if chain and all(self._copied(group, step, copies) for step in chain):
+                axes = self._axes_of(group, copies[arg])
+                expected = group.maps[id(eqn)][len(group.maps[id(eqn)]) - len(arg.type.shape) :]
+                if axes is not None and group.varying(axes) == group.dims and axes == expected:
+                    args[place] = copies[arg]
+        if any(a is not b for a, b in zip(args, eqn.args, strict=True)):
+            self.values.give_arguments(eqn, tuple(args))
+            group.members.remove(eqn)  # it comes after what it uses now
+            group.members.append(eqn)
+
+    def _cheap_chain(self, var: Var, group: Group) -> list[Equation]:
+        """The equations that lead to a value from others that lie in memory; none if too many."""
+        chain: dict[int, Equation] = {}
+        expensive = 0
+        waiting = [var]
+        while waiting:
+            found = waiting.pop()
+            eqn = self.values.maker.get(found)
+            if eqn is None or id(eqn) in chain or self._lies_in_memory(found):
+                continue
+            if not eqn.op.alias:
+                expensive += eqn.op.name in scalar.EXPENSIVE
+                if eqn.op.name in (*FOLDS, *_PLACED) or expensive > _EXPENSIVE_COPIES:
+                    return []
+            chain[id(eqn)] = eqn
+            if len(chain) > _COPY_LIMIT:
+                return []
+            waiting += [a for a in eqn.args if isinstance(a, Var)]
+        if all(eqn.op.alias for eqn in chain.values()):
+            return []
+        return sorted(chain.values(), key=lambda e: self.values.position[id(e)])
+
+    def _lies_in_memory(self, var: Var) -> bool:
+        """Whether a value is written to memory whatever is decided about it."""
+        values = self.values
+        root = values.root(var)
+        unit = self.unit_of.get(root)
+        if not isinstance(unit, Group) or root in unit.late:
+            return True
+        if values.maker[root].op.name in FOLDS or root.type.numel < prod(unit.shape):
+            return True
+        return values.escapes(root) or any(not fusable(values, e) for e in values.users(root))
+
+    def _copied(self, group: Group, eqn: Equation, copies: dict[Var, Var]) -> bool:
+        """Enter a copy of an equation into a group."""
+        out = eqn.outs[0]
+        args = tuple([copies.get(a, a) if isinstance(a, Var) else a for a in eqn.args])
+        made = Var(out.type, out.trace, out._layout)
+        copy = Equation(eqn.rule, args, (made,), eqn.site)
+        self.values.enter(copy, self.values.position[id(eqn)])
+        copies[out] = made
+        if eqn.op.alias or self._join(group, copy):
+            return True
+        self.values.leave(copy)
+        return False
 
     def _candidates(self, eqn: Equation) -> list[Group]:
         """Groups an equation might join: its arguments' makers, then readers of the same values."""

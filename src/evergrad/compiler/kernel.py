@@ -25,6 +25,7 @@ class Kernel:
         self.numbers: list[int] = []
         self.chunks = 1
         self.scratch = 0
+        self.passes = 1  # how often it goes over its elements
         # Late results: (value, how it folds, elements of one partial result).
         self.partials: list[tuple[Var, str, int]] = []
 
@@ -50,9 +51,16 @@ class Place:
 
 
 class Instruction:
-    """One kernel with its arguments, or one call of a NumPy evaluation."""
+    """One kernel with its arguments, or one call of a NumPy evaluation.
 
-    __slots__ = ("args", "eqn", "kernel", "label", "outs", "pointers", "reads", "work", "writes")
+    ``unit`` is what it was made of (``None`` for a copy at the end); ``may_fail`` says that it may
+    end the program with an error, so that nothing outside must have been written by then.
+    """
+
+    __slots__ = (
+        "args", "eqn", "kernel", "label", "may_fail", "outs", "pointers", "reads", "unit", "work",
+        "writes",
+    )  # fmt: skip
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -64,6 +72,8 @@ class Instruction:
         self.reads: list[Buffer] = []
         self.writes: list[Buffer] = []
         self.work = 0
+        self.unit: Any = None
+        self.may_fail = False
 
 
 def strides_of(var: Var) -> tuple[int, ...]:

@@ -639,6 +639,7 @@ class LoopWriter:
         kernel.slots = [*self.slots, *(("partial", e.outs[0]) for e in self.late_slots())]
         kernel.numbers = self.numbers
         kernel.chunks = self.chunks
+        kernel.passes = self.passes
         kernel.scratch = len(self.scratch) * self.scratch_row()
         kernel.partials = [(e.outs[0], e.op.name, self.late_length(e)) for e in self.late_slots()]
         return kernel

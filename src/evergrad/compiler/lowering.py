@@ -59,6 +59,9 @@ class Lowering:
         self.outside = [*outside, *constants]
         self.written = list(written)
         self.results = results
+        self.generators = list(
+            dict.fromkeys(e.attrs.get("generator") for e in graph.equations if e.op.random)
+        )
         self.buffers: list[Buffer] = []
         self.homes: dict[Var, Place] = {}
         self.storages: dict[int, Buffer] = {}
@@ -76,6 +79,7 @@ class Lowering:
                 self.join_in_place(unit.eqn)  # type: ignore[attr-defined]
         for unit in self.units:
             self.lower(unit)
+        self.write_after_failures()
 
     # -- places ---------------------------------------------------------------------------------
 
@@ -119,6 +123,7 @@ class Lowering:
             )
         }
         self.copies: list[tuple[Var, Any]] = []  # what is copied to its place at the end
+        self.in_place: list[tuple[Var, Buffer]] = []  # what is computed right in outside memory
         self.fresh_outputs: list[tuple[int, Var]] = []
         taken: set[Var] = set()
         outputs = self.graph.outputs
@@ -132,8 +137,8 @@ class Lowering:
             if is_write:
                 storage = self.written[at]
                 if free and self.may_overwrite(maker[var], var, storage, order):
-                    buffer = self.storages[id(storage)]
-                    self.homes[var] = whole(buffer, var)
+                    self.homes[var] = whole(self.overwriting(storage), var)
+                    self.in_place.append((var, self.homes[var].buffer))
                     taken.add(var)
                 else:
                     self.copies.append((var, storage))
@@ -165,6 +170,12 @@ class Lowering:
                 return False
         return True
 
+    def overwriting(self, storage: Storage) -> Buffer:
+        """A storage as the home of what it ends at: the memory, and so the number, of what it
+        held, but another buffer that may still be moved."""
+        held = self.storages[id(storage)]
+        return Buffer(held.number, held.nbytes, "outside", held.label, storage)
+
     def home(self, var: Var) -> Place:
         """Where a value lies; a value that has no place yet gets one in the arena."""
         found = self.homes.get(var)
@@ -190,6 +201,29 @@ class Lowering:
     # -- instructions ---------------------------------------------------------------------------
 
     def lower(self, unit: Unit) -> None:
+        first = len(self.instructions)
+        self.lower_unit(unit)
+        risky = may_fail(unit, self.values)
+        for instruction in self.instructions[first:]:
+            instruction.unit = unit
+            native = instruction.kernel is not None
+            instruction.may_fail = risky and None in instruction.pointers if native else True
+
+    def write_after_failures(self) -> None:
+        """Nothing outside is written before the last instruction that may fail: a step that fails
+        leaves everything as it was. What would be written earlier waits in the arena."""
+        last = max((n for n, i in enumerate(self.instructions) if i.may_fail), default=-1)
+        early = {id(b) for i in self.instructions[:last] for b in i.writes}
+        for var, buffer in self.in_place:
+            if id(buffer) in early:
+                storage = buffer.owner
+                buffer.home, buffer.number, buffer.owner = "arena", len(self.buffers), None
+                buffer.label = f"{self.values.maker[var].op.name} {var.type}"
+                buffer.site = self.values.maker[var].site
+                self.buffers.append(buffer)
+                self.copy(var, whole(self.storages[id(storage)], var))
+
+    def lower_unit(self, unit: Unit) -> None:
         if isinstance(unit, Group):
             self.lower_group(unit)
             return
@@ -343,6 +377,21 @@ def is_join(unit: Unit) -> bool:
     if not isinstance(unit, Single) or unit.eqn.op.name != "cat":
         return False
     return unit.eqn.outs[0].type.dtype in KINDS and unit.eqn.outs[0].type.numel > 0
+
+
+def may_fail(unit: Unit, values: Values) -> bool:
+    """Whether a unit's lookups may meet an index out of range. The gradient of a lookup takes the
+    indices that the lookup has seen."""
+    if not isinstance(unit, Single) or unit.eqn.op.name != "index_sum":
+        return True
+    _, *indices = unit.eqn.args
+    return not any(
+        e.op.name == "index"
+        and list(e.args[1:]) == indices
+        and e.attrs["start"] == unit.eqn.attrs["start"] == 0
+        and e.args[0].type.shape[: len(indices)] == unit.eqn.attrs["extents"][: len(indices)]
+        for e in values.uses.get(indices[0], ())
+    )
 
 
 def same_element(group: Group, eqn: Equation, var: Var, source: Var, values: Values) -> bool:

@@ -11,14 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.compiler import conv, gemm, llvm, row_sums  # noqa: F401 - enter their lowerings
+from evergrad.compiler import (  # noqa: F401 - enter their lowerings
+    conv,
+    gemm,
+    llvm,
+    row_sums,
+    windows,
+    windows_places,
+)
 from evergrad.compiler.kernel import Instruction, Place, address_of
 from evergrad.compiler.lowering import Lowering
 from evergrad.compiler.plan import Buffer, Plan
 from evergrad.compiler.team import Run
 from evergrad.core import dtypes
+from evergrad.core.generators import default_generator
 from evergrad.core.quiet import QUIET, numpy_errors
 from evergrad.core.shapes import tensor_type
+from evergrad.core.site import describe
 from evergrad.core.tensor import fresh, from_array
 from evergrad.core.trace import Var
 from evergrad.memory import pool
@@ -56,7 +65,7 @@ class Program:
     def bind(self) -> None:
         """Take memory and compile; the program can run afterwards."""
         size = max(self.plan.peak, 64)
-        memory = pool.empty((size + 64,), np.dtype(np.uint8))
+        memory = self.take_arena(size + 64)
         shift = -address_of(memory) % 64
         self.arena = fresh(memory, tensor_type((size + 64,), dtypes.uint8))
         self.arena_address = address_of(memory) + shift
@@ -92,9 +101,36 @@ class Program:
                     tasks.append((addresses[kernel.name], address_of(args), chunk))
             ends.append(len(tasks))
         close()
+        self.prepare_results()
         work = sum(i.work for i in self.instructions)
         self.threads = 2 if work > _WORTH_THREADS else 1
         self.bound = True
+
+    def take_arena(self, size: int) -> Any:
+        try:
+            return pool.empty((size,), np.dtype(np.uint8))
+        except MemoryError:
+            raise MemoryError(
+                f"the compiled program needs {size:,} bytes for the values between its kernels, "
+                "and there is not as much memory; nothing was written.\n"
+                "  fix: a smaller batch. explain() tells who lives at the peak, and where."
+            ) from None
+
+    def prepare_results(self) -> None:
+        """Find which results are computed in memory of their own and which are copied out of where
+        they lie, and the segment that writes to the outside: the last one, after everything that
+        may fail."""
+        self.final = self.segments[-1] if self.segments else None
+        written = range(self.lowering.results, self.lowering.results + len(self.lowering.written))
+        self.constants = [None if isinstance(v, Var) else v for v in self.graph.outputs]
+        self.given = [(b.number, b.owner) for b in self.buffers if b.home == "input"]
+        self.computed: list[tuple[int, Place]] = []
+        self.copied: list[tuple[int, Place]] = []
+        for number, var in enumerate(self.graph.outputs):
+            if isinstance(var, Var) and number not in written:
+                place = self.lowering.home(var)
+                own = place.buffer.home == "output" and place.buffer.owner == number
+                (self.computed if own else self.copied).append((number, place))
 
     def argument_block(self, instruction: Instruction) -> Any:
         kernel = instruction.kernel
@@ -122,59 +158,88 @@ class Program:
 
     # -- running --------------------------------------------------------------------------------
 
-    def run(self, arguments: Sequence[Any], numbers: Iterable[float]) -> list[Any]:
-        """Run on arrays; gives the arrays of the outputs that are not written in place."""
+    def run(
+        self,
+        arguments: Sequence[Any],
+        numbers: Iterable[float],
+        deliver: Callable[[list[Any]], Any] = lambda found: found,
+    ) -> Any:
+        """Run on arrays; gives ``deliver`` the arrays of the outputs that are not written in place.
+
+        What fails or is interrupted leaves everything outside as it was. Once the outside has been
+        written, the run is brought to its end, with ``deliver``, before an interrupt goes on.
+        """
         if not self.bound:
             self.bind()
+        self.prepare(arguments, numbers)
+        streams = [(g, g.get_state()) for g in self.generators()]
+        token = numpy_errors.set(QUIET)
+        try:
+            for segment in self.segments:
+                self.run_segment(segment)
+            return deliver(self.outputs())
+        except BaseException:
+            if self.has_written():
+                deliver(self.outputs())
+            else:
+                for generator, state in streams:
+                    generator.set_state(state)
+            raise
+        finally:
+            numpy_errors.reset(token)
+            self.current, self.results = {}, []
+
+    def prepare(self, arguments: Sequence[Any], numbers: Iterable[float]) -> None:
+        """Take what memory is still needed and tell the kernels where their arguments lie."""
         for number, value in enumerate(numbers):
             self.number_values[number] = value
-        current: dict[int, Any] = {}
-        for buffer in self.buffers:
-            if buffer.home == "input":
-                current[buffer.number] = arguments[buffer.owner]
-            elif buffer.home == "output":
-                var = self.graph.outputs[buffer.owner]
-                current[buffer.number] = pool.empty(var.type.shape, var.type.dtype.np)
+        self.results: list[Any] = list(self.constants)
+        for number, place in (*self.computed, *self.copied):
+            self.results[number] = pool.empty(place.shape, place.dtype.np)
+        current = {number: arguments[owner] for number, owner in self.given}
+        for number, place in self.computed:
+            current[place.buffer.number] = self.results[number]
         for number, array in current.items():
             start = address_of(array)
             for block, slot, offset in self.patches.get(number, ()):
                 block[slot] = start + offset
         self.current = current
         self.status[0] = 0
-        token = numpy_errors.set(QUIET)
-        try:
-            for segment in self.segments:
-                if isinstance(segment, Run):
-                    segment.run(self.threads)
-                    if self.status[0]:
-                        raise IndexError(
-                            "an index is out of range in a lookup inside the compiled program; "
-                            "nothing was written"
-                        )
-                else:
-                    segment()
-            return self.outputs()
-        finally:
-            numpy_errors.reset(token)
-            self.current = {}
+        self.committed = False
+        if isinstance(self.final, Run):
+            self.final.forget()
+
+    def generators(self) -> list[Any]:
+        """The generators that the program draws from."""
+        return [default_generator() if g is None else g for g in self.lowering.generators]
+
+    def run_segment(self, segment: Any) -> None:
+        if not isinstance(segment, Run):
+            segment()
+            return
+        segment.run(self.threads)
+        if self.status[0]:
+            raise IndexError(
+                "an index is out of range in a lookup inside the compiled program; nothing was "
+                "written"
+            )
+
+    def has_written(self) -> bool:
+        """Whether this run has begun to write to the outside."""
+        ended = isinstance(self.final, Run) and self.final.started() and not self.status[0]
+        return self.committed or ended
 
     def outputs(self) -> list[Any]:
+        """The results; then what is written to the outside is there, and the run has ended."""
+        if not self.committed:
+            for number, place in self.copied:
+                np.copyto(self.results[number], self.array(place))
+        self.committed = True
         for var, storage in self.lowering.copies:
             np.copyto(storage.value, self.array(self.lowering.home(var)))
         for storage in self.lowering.written:
             storage.version += 1
-        found: list[Any] = []
-        for number, var in enumerate(self.graph.outputs):
-            is_write = 0 <= number - self.lowering.results < len(self.lowering.written)
-            if is_write or not isinstance(var, Var):
-                found.append(None if is_write else var)
-                continue
-            place = self.lowering.home(var)
-            array = self.array(place)
-            if place.buffer.home != "output" or place.buffer.owner != number:
-                array = pool.copy(array)
-            found.append(array)
-        return found
+        return self.results
 
     def array(self, place: Place) -> Any:
         """A place as an array."""
@@ -195,6 +260,13 @@ class Program:
         assert eqn is not None
 
         def call() -> None:
+            try:
+                run()
+            except Exception as error:
+                error.add_note(f"in {eqn.op.name} of a compiled program: {describe(eqn.site)}")
+                raise
+
+        def run() -> None:
             given = [self.array(a) if isinstance(a, Place) else a for a in instruction.args]
             if hasattr(eqn.rule, "run"):
                 result = eqn.rule.run(*given)
@@ -211,19 +283,23 @@ class Program:
 
 
 def in_waves(instructions: Sequence[Instruction]) -> list[list[Instruction]]:
-    """Instructions that may run at the same time, in their order; a Python call stands alone."""
+    """Instructions that may run at the same time, in their order; a Python call stands alone, and
+    what writes to the outside waits until what may fail has ended."""
     waves: list[list[Instruction]] = []
     read: set[int] = set()
     written: set[int] = set()
+    risky = False
     for instruction in instructions:
         reads = {b.number for b in instruction.reads}
         writes = {b.number for b in instruction.writes}
         clash = reads & written or writes & written or writes & read
         alone = instruction.kernel is None
-        if not waves or clash or alone or waves[-1][0].kernel is None:
+        too_early = risky and any(b.home == "outside" for b in instruction.writes)
+        if not waves or clash or alone or too_early or waves[-1][0].kernel is None:
             waves.append([])
-            read, written = set(), set()
+            read, written, risky = set(), set(), False
         waves[-1].append(instruction)
+        risky = risky or instruction.may_fail
         read |= reads
         written |= writes
     return waves

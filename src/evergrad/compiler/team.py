@@ -279,6 +279,14 @@ class Run:
         self._prepare(1)
         self._alone(self.address, 0)
 
+    def forget(self) -> None:
+        """Be as if it had not been run."""
+        self.counters[0] = 0
+
+    def started(self) -> bool:
+        """Whether a task was claimed since it was last forgotten."""
+        return bool(self.counters[0])
+
     def _prepare(self, threads: int) -> None:
         size = threads * self.scratch_bytes
         if self.scratch.size < size:

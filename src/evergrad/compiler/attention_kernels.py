@@ -1,0 +1,201 @@
+"""What the two kernels of attention share, in LLVM IR.
+
+A block of queries lies in the lanes of vectors, keys run along the rows: scores are held as
+``S[key, query]``, so that keys and values are read as they lie, element by element, and maxima and
+sums over keys need nothing across lanes. The forward kernel takes one block of queries through all
+keys and keeps, for each query, the largest score and one over the sum of its powers; the backward
+kernel computes the probabilities again from these, takes all blocks of queries through a span of
+keys and adds up the gradients of its keys and values on the way.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from evergrad.compiler import attention_text as parts
+from evergrad.compiler.attention_text import QUERIES, ROW, Writer, lanes
+from evergrad.compiler.llvm import name_of
+
+
+class Step(NamedTuple):
+    """What happens to a score: ``scale`` by a number, ``causal`` (only keys up to the query),
+    ``keep`` or ``drop`` by a mask, or ``add`` one. ``spread``: the mask varies along queries."""
+
+    kind: str
+    spread: bool = False
+
+
+class Text(NamedTuple):
+    """A kernel, and the names of the pointers and numbers it is called with."""
+
+    name: str
+    text: str
+    helpers: dict[str, str]
+    pointers: tuple[str, ...]
+    numbers: tuple[str, ...]
+
+
+_SIZES = ("items_1", "items_2", "groups", "length", "keys", "width", "value_width")
+QUERY = ("q_0", "q_1", "q_2", "q_g", "q_row")
+KEY_VALUE = (
+    "k_0", "k_1", "k_2", "k_row", "k_column", "v_0", "v_1", "v_2", "v_row", "v_column",
+)  # fmt: skip
+
+
+class KernelWriter(Writer):
+    """What both kernels share: arguments, the place in the batch, and the steps of a score."""
+
+    def __init__(
+        self, steps: tuple[Step, ...], reads: tuple[str, ...], writes: tuple[str, ...],
+        numbers: tuple[str, ...],
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.steps = steps
+        self.masks = [n for n, step in enumerate(steps) if step.kind in ("keep", "drop", "add")]
+        mask_numbers = [f"m{n}_{w}" for n in self.masks for w in ("0", "1", "2", "g", "key")]
+        scales = [f"scale{n}" for n, step in enumerate(steps) if step.kind == "scale"]
+        self.pointers = (*reads, *(f"m{n}" for n in self.masks), *writes)
+        self.numbers = (*_SIZES, *numbers, *mask_numbers, *scales)
+        for place, name in enumerate((*self.pointers, *self.numbers)):
+            kind = "ptr" if place < len(self.pointers) else "i64"
+            address = self.op(f"getelementptr i64, ptr %args, i64 {place}")
+            self.do(f"%{name} = load {kind}, ptr {address}")
+        self.scale = {n: self.as_vector(f"%{n}") for n in scales}
+        self.causal = any(step.kind == "causal" for step in steps)
+
+    def as_vector(self, bits: str) -> str:
+        """The float whose bits a number has, in every lane."""
+        low = self.op(f"trunc i64 {bits} to i32")
+        return self.splat(self.op(f"bitcast i32 {low} to float"))
+
+    def align_scratch(self) -> None:
+        raw = self.op("ptrtoint ptr %scratch to i64")
+        self.base = self.at("%scratch", self.op(f"and i64 {self.sub(0, raw)}, 63"))
+
+    def scratch(self, name: str) -> str:
+        return self.at(self.base, f"%{name}")
+
+    def locate(self, item: str) -> None:
+        """The place of an item in the batch."""
+        rest = self.op(f"udiv i64 {item}, %items_2")
+        self.place = [
+            self.op(f"udiv i64 {rest}, %items_1"),
+            self.op(f"urem i64 {rest}, %items_1"),
+            self.op(f"urem i64 {item}, %items_2"),
+        ]
+
+    def of_item(self, name: str, group: str | None = None) -> str:
+        """Where a value's part for the item (and the group of heads that share keys) begins."""
+        terms = [self.mul(place, f"%{name}_{d}") for d, place in enumerate(self.place)]
+        if group is not None:
+            terms.append(self.mul(group, f"%{name}_g"))
+        return self.at(f"%{name}", *terms)
+
+    def locate_masks(self, group: str, query: str) -> None:
+        self.mask_at = {}
+        for n in self.masks:
+            start = self.of_item(f"m{n}", group)
+            if self.steps[n].spread:
+                size = 4 if self.steps[n].kind == "add" else 1
+                start = self.at(start, self.mul(query, size))
+            self.mask_at[n] = start
+
+    def mask(self, n: int, key: str, lane: str, valid: str) -> str:
+        """A mask for a vector of queries: bits, or floats to add."""
+        step = self.steps[n]
+        floats = step.kind == "add"
+        type = "float" if floats else "i8"
+        place = self.at(self.mask_at[n], self.mul(key, f"%m{n}_key"))
+        if step.spread:
+            place = self.at(place, self.mul(lane, 4) if floats else lane)
+            found = self.masked_load(place, valid, type)
+        else:
+            found = self.splat(self.op(f"load {type}, ptr {place}, align 1"), type)
+        if floats:
+            return found
+        test = "ne" if step.kind == "keep" else "eq"
+        return self.op(f"icmp {test} <{lanes()} x i8> {found}, zeroinitializer")
+
+    def score(self, s: str, key: str, lane: str, query: str, valid: str) -> tuple[str, list[str]]:
+        """A vector of products after all steps, and the masks that chose among them."""
+        chosen = []
+        for n, step in enumerate(self.steps):
+            if step.kind == "scale":
+                s = self.calc("fmul", s, self.scale[f"scale{n}"])
+                continue
+            if step.kind == "causal":
+                # Lane x holds query `query + lane + x`: it sees the key if x >= key - query - lane.
+                ahead = self.sub(self.sub(key, query), lane)
+                unseen = self.first_lanes(ahead)
+                bits = self.op(f"xor {self.bits} {unseen}, {parts.splat_text('true', 'i1')}")
+            else:
+                bits = self.mask(n, key, lane, valid)
+            if step.kind == "add":
+                s = self.calc("fadd", s, bits)
+            else:
+                s = self.choose(bits, s, self.number(float("-inf")))
+                chosen.append(bits)
+        return s, chosen
+
+    def is_seen(self, first: str, end: str, rows: str, vectors: str) -> str | None:
+        """Whether the masks leave anything of a block of keys; ``None`` if that is known."""
+        result = None
+        for n in self.masks:
+            if self.steps[n].kind == "add":
+                continue
+            seen = self.slot("i1", "false")
+            with self.loop(0, vectors) as vector, self.loop(first, end) as key:
+                lane = self.mul(vector, lanes())
+                valid = self.first_lanes(self.sub(rows, lane))
+                bits = self.mask(n, key, lane, valid)
+                found = self.any_of(self.op(f"and {self.bits} {bits}, {valid}"))
+                before = self.op(f"load i1, ptr {seen}")
+                self.do(f"store i1 {self.op(f'or i1 {before}, {found}')}, ptr {seen}")
+            now = self.op(f"load i1, ptr {seen}")
+            result = now if result is None else self.op(f"and i1 {result}, {now}")
+        return result
+
+    def times(
+        self, a: str, across: str | int, along: str | int, rows: str, depth: str, b: str,
+        b_row: str | int, c: str, c_row: str | int, vectors: str, more: bool,
+    ) -> None:  # fmt: skip
+        self.call(
+            parts.product(), f"ptr {a}", f"i64 {across}", f"i64 {along}", f"i64 {rows}",
+            f"i64 {depth}", f"ptr {b}", f"i64 {b_row}", f"ptr {c}", f"i64 {c_row}",
+            f"i64 {vectors}", f"i1 {str(more).lower()}",
+        )  # fmt: skip
+
+    def move(
+        self, helper: parts.Helper, start: str, start_row: str | int, rows: str, columns: str,
+        to: str, to_row: str | int,
+    ) -> None:  # fmt: skip
+        self.call(
+            helper, f"ptr {start}", f"i64 {start_row}", f"i64 {rows}", f"i64 {columns}",
+            f"ptr {to}", f"i64 {to_row}",
+        )  # fmt: skip
+
+    def clear(self, to: str, rows: str, row: str | int) -> None:
+        self.call(parts.clear(), f"ptr {to}", f"i64 {self.mul(rows, row)}")
+
+    def block_of(self, query: str) -> tuple[str, str]:
+        """How many queries, and vectors of them, are in a block."""
+        rows = self.least(self.sub("%length", query), QUERIES)
+        vectors = self.op(f"udiv i64 {self.add(rows, lanes() - 1)}, {lanes()}")
+        return rows, vectors
+
+    def keys_of(self, query: str, rows: str, end: str) -> str:
+        """Where the keys end that a block of queries looks at, in whole tiles."""
+        if not self.causal:
+            return end
+        seen = self.op(f"and i64 {self.add(query, rows, parts.EIGHT - 1)}, -{parts.EIGHT}")
+        return self.least(seen, end)
+
+    def finish(self, kind: str) -> Text:
+        head = (
+            "define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind "
+            f'"prefer-vector-width"="{lanes() * 32}"'
+        )
+        text = self.function(head)
+        name = name_of(text, kind)
+        named = text.replace("@SELF", f"@{name}")
+        return Text(name, named, self.helpers, self.pointers, self.numbers)

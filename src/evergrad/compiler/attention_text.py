@@ -1,0 +1,409 @@
+"""What the kernels of attention are made of, in LLVM IR: a writer of loops, products of tiles,
+tiles that are turned (transposed), and the exponential of a vector.
+
+Matrices in scratch memory have rows of whole vectors; whatever lies beyond the edges of a value is
+read as zero or as a copy of its last row, and never written back.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+
+from evergrad.compiler.llvm import vector_bits
+
+# Queries of a block: they lie side by side in the lanes of vectors.
+QUERIES = 64
+ROW = QUERIES * 4
+# Rows of scratch matrices are counted in eights, the most rows of a tile.
+EIGHT = 8
+
+
+def lanes() -> int:
+    return vector_bits() // 32
+
+
+def tile_rows() -> int:
+    """As many rows as the registers of the machine can hold sums for."""
+    return EIGHT if vector_bits() == 512 else EIGHT // 2
+
+
+def up(number: int, step: int) -> int:
+    return -(-number // step) * step
+
+
+def float_text(value: float) -> str:
+    """A float32 as IR writes it."""
+    (rounded,) = struct.unpack("<f", struct.pack("<f", value))
+    (bits,) = struct.unpack("<Q", struct.pack("<d", rounded))
+    return f"0x{bits:016X}"
+
+
+def splat_text(value: str, type: str) -> str:
+    return f"<{', '.join([f'{type} {value}'] * lanes())}>"
+
+
+class Writer:
+    """The text of one function, with loops, branches and variables.
+
+    Variables are places on the stack that LLVM turns into registers.
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.slots: list[str] = []
+        self.helpers: dict[str, str] = {}
+        self.block = "entry"
+        self._count = 0
+        self.vector = f"<{lanes()} x float>"
+        self.whole = f"<{lanes()} x i32>"
+        self.bits = f"<{lanes()} x i1>"
+
+    def fresh(self, word: str) -> str:
+        self._count += 1
+        return f"{word}{self._count}"
+
+    def do(self, text: str) -> None:
+        self.lines.append(f"  {text}")
+
+    def op(self, text: str) -> str:
+        name = f"%{self.fresh('t')}"
+        self.do(f"{name} = {text}")
+        return name
+
+    def label(self, name: str) -> None:
+        self.lines.append(f"{name}:")
+        self.block = name
+
+    # -- numbers and addresses ------------------------------------------------------------------
+
+    def add(self, *terms: str | int) -> str:
+        total = str(terms[0])
+        for term in terms[1:]:
+            total = self.op(f"add i64 {total}, {term}")
+        return total
+
+    def sub(self, a: str | int, b: str | int) -> str:
+        return self.op(f"sub i64 {a}, {b}")
+
+    def mul(self, a: str | int, b: str | int) -> str:
+        return self.op(f"mul i64 {a}, {b}")
+
+    def least(self, a: str | int, b: str | int) -> str:
+        self.helpers["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
+        return self.op(f"call i64 @llvm.smin.i64(i64 {a}, i64 {b})")
+
+    def at(self, base: str, *offsets: str | int) -> str:
+        """An address some bytes further."""
+        return self.op(f"getelementptr i8, ptr {base}, i64 {self.add(*offsets)}")
+
+    # -- vectors --------------------------------------------------------------------------------
+
+    def load(self, address: str, type: str | None = None) -> str:
+        return self.op(f"load {type or self.vector}, ptr {address}, align 4")
+
+    def store(self, value: str, address: str) -> None:
+        self.do(f"store {self.vector} {value}, ptr {address}, align 4")
+
+    def number(self, value: float) -> str:
+        return splat_text(float_text(value), "float")
+
+    def splat(self, value: str, type: str = "float") -> str:
+        vector = f"<{lanes()} x {type}>"
+        first = self.op(f"insertelement {vector} poison, {type} {value}, i32 0")
+        zeros = f"<{lanes()} x i32> zeroinitializer"
+        return self.op(f"shufflevector {vector} {first}, {vector} poison, {zeros}")
+
+    def calc(self, word: str, a: str, b: str) -> str:
+        return self.op(f"{word} {self.vector} {a}, {b}")
+
+    def fma(self, a: str, b: str, c: str) -> str:
+        v, name = self.vector, f"llvm.fma.v{lanes()}f32"
+        self.helpers[name] = f"declare {v} @{name}({v}, {v}, {v})"
+        return self.op(f"call {v} @{name}({v} {a}, {v} {b}, {v} {c})")
+
+    def choose(self, condition: str, a: str, b: str) -> str:
+        v = self.vector
+        return self.op(f"select {self.bits} {condition}, {v} {a}, {v} {b}")
+
+    def larger(self, a: str, b: str) -> str:
+        return self.choose(self.calc("fcmp ogt", a, b), a, b)
+
+    def first_lanes(self, count: str) -> str:
+        """Which lanes come before a count."""
+        numbers = f"<{', '.join(f'i32 {n}' for n in range(lanes()))}>"
+        limit = self.splat(self.op(f"trunc i64 {count} to i32"), "i32")
+        return self.op(f"icmp slt {self.whole} {numbers}, {limit}")
+
+    def masked_load(self, address: str, mask: str, type: str = "float") -> str:
+        vector = f"<{lanes()} x {type}>"
+        name = f"llvm.masked.load.v{lanes()}{'f32' if type == 'float' else type}.p0"
+        self.helpers[name] = f"declare {vector} @{name}(ptr, i32, {self.bits}, {vector})"
+        align = 4 if type == "float" else 1
+        return self.op(
+            f"call {vector} @{name}(ptr {address}, i32 {align}, {self.bits} {mask}, "
+            f"{vector} zeroinitializer)"
+        )
+
+    def masked_store(self, value: str, address: str, mask: str) -> None:
+        name = f"llvm.masked.store.v{lanes()}f32.p0"
+        self.helpers[name] = f"declare void @{name}({self.vector}, ptr, i32, {self.bits})"
+        self.do(
+            f"call void @{name}({self.vector} {value}, ptr {address}, i32 4, {self.bits} {mask})"
+        )
+
+    def any_of(self, bits: str) -> str:
+        name = f"llvm.vector.reduce.or.v{lanes()}i1"
+        self.helpers[name] = f"declare i1 @{name}({self.bits})"
+        return self.op(f"call i1 @{name}({self.bits} {bits})")
+
+    def exp(self, x: str) -> str:
+        """At most 1.2 ulp for ``x`` up to 88; 0 where the result would be denormal."""
+        large = self.calc("fcmp uge", x, self.number(-87.33654))
+        magic = self.number(12582912.0)  # adding it leaves the nearest whole number in the low bits
+        shifted = self.fma(x, self.number(1.4426950408889634), magic)
+        n = self.calc("fsub", shifted, magic)
+        r = self.fma(n, self.number(-0.693145751953125), x)
+        r = self.fma(n, self.number(-1.428606765330187e-06), r)
+        p = self.number(1 / 5040 * 1.0021)
+        for factor in (1 / 720 * 1.0003, 1 / 120, 1 / 24, 1 / 6, 0.5):
+            p = self.fma(p, r, self.number(factor))
+        value = self.fma(p, self.calc("fmul", r, r), self.calc("fadd", r, self.number(1.0)))
+        bits = self.op(f"bitcast {self.vector} {shifted} to {self.whole}")
+        power = self.op(f"shl {self.whole} {bits}, {splat_text('23', 'i32')}")
+        biased = self.op(f"add {self.whole} {power}, {splat_text('1065353216', 'i32')}")
+        factor_2n = self.op(f"bitcast {self.whole} {biased} to {self.vector}")
+        return self.choose(large, self.calc("fmul", value, factor_2n), "zeroinitializer")
+
+    # -- control --------------------------------------------------------------------------------
+
+    def slot(self, type: str, value: str) -> str:
+        """A variable of the function, set here to a value."""
+        name = f"%{self.fresh('slot')}"
+        self.slots.append(f"  {name} = alloca {type}")
+        self.do(f"store {type} {value}, ptr {name}")
+        return name
+
+    def keep(self, slot: str, value: str) -> None:
+        self.do(f"store {self.vector} {value}, ptr {slot}")
+
+    def kept(self, slot: str) -> str:
+        return self.op(f"load {self.vector}, ptr {slot}")
+
+    @contextmanager
+    def loop(self, start: str | int, end: str | int, step: int = 1) -> Iterator[str]:
+        """What is written inside runs for each number below ``end``."""
+        word = self.fresh("loop")
+        before, index = self.block, f"%{word}_i"
+        self.do(f"br label %{word}")
+        self.label(word)
+        self.do(f"{index} = phi i64 [{start}, %{before}], [%{word}_next, %{word}_end]")
+        more = self.op(f"icmp slt i64 {index}, {end}")
+        self.do(f"br i1 {more}, label %{word}_body, label %{word}_done")
+        self.label(f"{word}_body")
+        yield index
+        self.do(f"br label %{word}_end")
+        self.label(f"{word}_end")
+        self.do(f"%{word}_next = add nuw nsw i64 {index}, {step}")
+        self.do(f"br label %{word}")
+        self.label(f"{word}_done")
+
+    @contextmanager
+    def when(self, condition: str) -> Iterator[None]:
+        word = self.fresh("when")
+        self.do(f"br i1 {condition}, label %{word}, label %{word}_done")
+        self.label(word)
+        yield
+        self.do(f"br label %{word}_done")
+        self.label(f"{word}_done")
+
+    def call(self, helper: tuple[str, str, dict[str, str]], *args: str) -> None:
+        """Call a helper function; arguments are written with their types."""
+        name, text, needs = helper
+        self.helpers.update(needs)
+        self.helpers[name] = text
+        self.do(f"call void @{name}({', '.join(args)})")
+
+    def function(self, head: str) -> str:
+        body = "\n".join(["entry:", *self.slots, *self.lines, "  ret void", "}", ""])
+        return f"{head} {{\n{body}"
+
+
+Helper = tuple[str, str, dict[str, str]]
+
+
+def _helper(w: Writer, word: str, parameters: str) -> Helper:
+    name = f"attention_{word}_{lanes()}"
+    head = f"define internal void @{name}({parameters}) noinline nounwind"
+    return name, w.function(head), w.helpers
+
+
+# -- products -----------------------------------------------------------------------------------
+
+
+@cache
+def tile(vectors: int) -> Helper:
+    """``C[r, :] (+)= sum over k of A[r, k] B[k, :]`` for a few rows and one or two vectors.
+
+    A lies anyhow (``across`` and ``along`` are the bytes between its rows and columns); rows beyond
+    ``rows`` repeat the last one.
+    """
+    w = Writer()
+    count = tile_rows()
+    width = lanes() * 4
+    last = w.sub("%rows", 1)
+    starts = [w.at("%a", w.mul(w.least(r, last), "%across")) for r in range(count)]
+    places = [(r, v) for r in range(count) for v in range(vectors)]
+    targets = [w.at("%c", w.mul(r, "%c_row"), v * width) for r, v in places]
+    w.do("br i1 %more, label %held, label %start")
+    w.label("held")
+    held = [w.load(target) for target in targets]
+    w.do("br label %start")
+    w.label("start")
+    zero = "zeroinitializer"
+    firsts = [w.op(f"phi {w.vector} [{zero}, %entry], [{h}, %held]") for h in held]
+    w.do("br label %step")
+    w.label("step")
+    w.do("%k = phi i64 [0, %start], [%k_next, %step]")
+    w.do("%at = phi i64 [0, %start], [%at_next, %step]")
+    w.do("%row = phi ptr [%b, %start], [%row_next, %step]")
+    sums = [f"%sum{n}" for n in range(len(places))]
+    nexts = [f"%sum_next{n}" for n in range(len(places))]
+    for name, start, after in zip(sums, firsts, nexts, strict=True):
+        w.do(f"{name} = phi {w.vector} [{start}, %start], [{after}, %step]")
+    factors = [w.load(w.at("%row", v * width)) for v in range(vectors)]
+    spread = [w.splat(w.load(w.at(start, "%at"), "float")) for start in starts]
+    for (r, v), name, after in zip(places, sums, nexts, strict=True):
+        w.fma(spread[r], factors[v], name)
+        w.lines[-1] = f"  {after} = {w.lines[-1].split(' = ', 1)[1]}"
+    w.do("%k_next = add nuw nsw i64 %k, 1")
+    w.do("%at_next = add i64 %at, %along")
+    w.do("%row_next = getelementptr i8, ptr %row, i64 %b_row")
+    again = w.op("icmp slt i64 %k_next, %depth")
+    w.do(f"br i1 {again}, label %step, label %end")
+    w.label("end")
+    for value, target in zip(nexts, targets, strict=True):
+        w.store(value, target)
+    return _helper(
+        w, f"tile{vectors}",
+        "ptr noalias %a, i64 %across, i64 %along, i64 %rows, i64 %depth, ptr noalias %b, "
+        "i64 %b_row, ptr noalias %c, i64 %c_row, i1 %more",
+    )  # fmt: skip
+
+
+@cache
+def product() -> Helper:
+    """``C (+)= A B`` tile by tile; B and C have rows of whole vectors."""
+    w = Writer()
+    pairs = w.op("and i64 %vectors, -2")
+    for first, end, vectors in (("0", pairs, 2), (pairs, "%vectors", 1)):
+        with w.loop(first, end, vectors) as v, w.loop(0, "%rows", tile_rows()) as r:
+            shift = w.mul(v, lanes() * 4)
+            w.call(
+                tile(vectors), f"ptr {w.at('%a', w.mul(r, '%across'))}", "i64 %across",
+                "i64 %along", f"i64 {w.sub('%rows', r)}", "i64 %depth",
+                f"ptr {w.at('%b', shift)}", "i64 %b_row",
+                f"ptr {w.at('%c', w.mul(r, '%c_row'), shift)}", "i64 %c_row", "i1 %more",
+            )  # fmt: skip
+    return _helper(
+        w, "product",
+        "ptr %a, i64 %across, i64 %along, i64 %rows, i64 %depth, ptr %b, i64 %b_row, ptr %c, "
+        "i64 %c_row, i64 %vectors, i1 %more",
+    )  # fmt: skip
+
+
+# -- matrices into scratch memory and back ------------------------------------------------------
+
+_MOVED = "ptr %from, i64 %from_row, i64 %rows, i64 %columns, ptr %to, i64 %to_row"
+
+
+def _turned(w: Writer, rows: Sequence[str]) -> list[str]:
+    """A square tile of vectors, transposed."""
+    rows = list(rows)
+    n = lanes()
+    half = 1
+    while half < n:
+        low = [i if not i & half else i - half + n for i in range(n)]
+        high = [i + half if not i & half else i + n for i in range(n)]
+        found = list(rows)
+        for i in range(n):
+            if not i & half:
+                for target, order in ((i, low), (i + half, high)):
+                    text = ", ".join(f"i32 {o}" for o in order)
+                    found[target] = w.op(
+                        f"shufflevector {w.vector} {rows[i]}, {w.vector} {rows[i + half]}, "
+                        f"<{n} x i32> <{text}>"
+                    )
+        rows = found
+        half *= 2
+    return rows
+
+
+@cache
+def turn_in() -> Helper:
+    """Rows of memory become columns of scratch: ``to[c, r] = from[r, c]``."""
+    w = Writer()
+    n = lanes()
+    with w.loop(0, "%rows", n) as r, w.loop(0, "%columns", n) as c:
+        mask = w.first_lanes(w.sub("%columns", c))
+        last = w.sub(w.sub("%rows", r), 1)
+        start = w.at("%from", w.mul(r, "%from_row"), w.mul(c, 4))
+        places = [w.at(start, w.mul(w.least(x, last), "%from_row")) for x in range(n)]
+        found = _turned(w, [w.masked_load(place, mask) for place in places])
+        target = w.at("%to", w.mul(c, "%to_row"), w.mul(r, 4))
+        for x, row in enumerate(found):
+            w.store(row, w.at(target, w.mul(x, "%to_row")))
+    return _helper(w, "turn_in", _MOVED)
+
+
+@cache
+def turn_out() -> Helper:
+    """Columns of scratch become rows of memory: ``to[r, c] = from[c, r]``."""
+    w = Writer()
+    n = lanes()
+    with w.loop(0, "%rows", n) as r, w.loop(0, "%columns", n) as c:
+        mask = w.first_lanes(w.sub("%columns", c))
+        start = w.at("%from", w.mul(c, "%from_row"), w.mul(r, 4))
+        found = _turned(w, [w.load(w.at(start, w.mul(x, "%from_row"))) for x in range(n)])
+        target = w.at("%to", w.mul(r, "%to_row"), w.mul(c, 4))
+        left = w.sub("%rows", r)
+        for x, row in enumerate(found):
+            with w.when(w.op(f"icmp sgt i64 {left}, {x}")):
+                w.masked_store(row, w.at(target, w.mul(x, "%to_row")), mask)
+    return _helper(w, "turn_out", _MOVED)
+
+
+def _moved(word: str, inward: bool) -> Helper:
+    w = Writer()
+    with w.loop(0, "%rows") as r, w.loop(0, "%columns", lanes()) as c:
+        mask = w.first_lanes(w.sub("%columns", c))
+        start = w.at("%from", w.mul(r, "%from_row"), w.mul(c, 4))
+        target = w.at("%to", w.mul(r, "%to_row"), w.mul(c, 4))
+        if inward:
+            w.store(w.masked_load(start, mask), target)
+        else:
+            w.masked_store(w.load(start), target, mask)
+    return _helper(w, word, _MOVED)
+
+
+@cache
+def rows_in() -> Helper:
+    """Rows of memory as rows of whole vectors, filled up with zeros."""
+    return _moved("rows_in", inward=True)
+
+
+@cache
+def rows_out() -> Helper:
+    """Rows of whole vectors as rows of memory."""
+    return _moved("rows_out", inward=False)
+
+
+@cache
+def clear() -> Helper:
+    """Zeros in scratch memory, in whole vectors."""
+    w = Writer()
+    with w.loop(0, "%bytes", lanes() * 4) as i:
+        w.store("zeroinitializer", w.at("%to", i))
+    return _helper(w, "clear", "ptr %to, i64 %bytes")
