@@ -16,6 +16,7 @@ from evergrad.core.trace import Trace, Var
 from evergrad.errors import TraceError
 
 if TYPE_CHECKING:
+    from evergrad.core.storage import Storage
     from evergrad.core.tensor import Tensor
 
 
@@ -41,8 +42,14 @@ class Number:
         )
 
     __bool__ = __float__ = __int__ = __index__ = __complex__ = _refuse
-    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _refuse
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __round__ = __abs__ = _refuse
     __hash__ = object.__hash__
+
+    def __neg__(self) -> Any:
+        return self * -1.0
+
+    def __pos__(self) -> Number:
+        return self
 
     def __repr__(self) -> str:
         return "<a number known at run time>"
@@ -54,7 +61,8 @@ def _attach_arithmetic() -> None:
     ):  # fmt: skip
         setattr(Number, f"__{name}__", _binary(op, swapped=False))
         setattr(Number, f"__r{name}__", _binary(op, swapped=True))
-    setattr(Number, "__neg__", lambda self: 0.0 - self)  # noqa: B010 - attached as the others are
+    for name in ("lt", "le", "gt", "ge", "eq", "ne"):
+        setattr(Number, f"__{name}__", _comparison(name))
 
 
 def _binary(op: str, swapped: bool) -> Callable[[Number, Any], Any]:
@@ -75,6 +83,19 @@ def _binary(op: str, swapped: bool) -> Callable[[Number, Any], Any]:
     return apply
 
 
+def _comparison(op: str) -> Callable[[Number, Any], Any]:
+    """With tensors only: the outcome of others is asked for at once."""
+
+    def compare(self: Number, other: Any) -> Any:
+        from evergrad.core.bind import bind
+        from evergrad.core.op import TABLE
+        from evergrad.core.tensor import Tensor
+
+        return bind(TABLE[op], self, other) if isinstance(other, Tensor) else self._refuse()
+
+    return compare
+
+
 _attach_arithmetic()
 
 
@@ -93,6 +114,9 @@ class LiftingTrace(Trace):
         # What must hold for the graph to be used again: (question, answer, name).
         self.conditions: list[tuple[Callable[[], Any], Any, str]] = []
         self.modules: dict[int, Any] = {}
+        # The options of optimizers that were stepped.
+        self.groups: dict[int, dict[str, Any]] = {}
+        self.looked_at: dict[int, Storage] = {}
         # Why the graph holds for this call alone, if it does.
         self.once: str | None = None
 
@@ -122,6 +146,12 @@ class LiftingTrace(Trace):
         self.conditions.append((question, answer, name))
         return answer
 
+    def hold_while_unchanged(self, storage: Storage) -> None:
+        """Note that the graph holds only while nobody writes to a storage."""
+        if id(storage) not in self.looked_at:
+            self.looked_at[id(storage)] = storage
+            self.hold_if(lambda: storage.version, "a tensor of which numbers were read (.item())")
+
     def final_grads(self) -> list[tuple[Tensor, Tensor | None, Tensor | None]]:
         """The tensors whose gradient was looked at: what it was, and what it is now."""
         return [(tensor, before, tensor._grad) for tensor, before in self.grads.values()]
@@ -129,8 +159,9 @@ class LiftingTrace(Trace):
     def abandon(self) -> None:
         for tensor, before in self.grads.values():
             tensor._grad = before
-        for noted in (self.grads, self.numbers, self.seen, self.modules):
-            noted.clear()
+        noted: tuple[dict[Any, Any], ...] = (self.grads, self.numbers, self.seen, self.modules)
+        for table in (*noted, self.groups, self.looked_at):
+            table.clear()
         self.conditions.clear()
         self.lifter = None
         super().abandon()
@@ -156,6 +187,50 @@ def note_module(module: Any) -> None:
         trace.modules[id(module)] = module
 
 
+def decide(question: Callable[[], bool], name: str) -> bool:
+    """The answer to a question on which the program depends; a condition while one is traced."""
+    trace = lifter()
+    return question() if trace is None else bool(trace.hold_if(question, name))
+
+
+def number_now(tensor: Tensor) -> float:
+    """The number in a tensor of the outside as it is before the program runs, for a question."""
+    value = tensor._value
+    if isinstance(value, Var):
+        raise TraceError(
+            "what a compiled program does depends on a number that it computes itself (an optimizer "
+            "stepped twice?).\n  fix: compile a function that steps once."
+        )
+    return float(value)
+
+
+def at_least(number: Any, bound: Any) -> Any:
+    """The larger of two numbers, also of such that are known at run time."""
+    return _one_of(max, "maximum", number, bound)
+
+
+def at_most(number: Any, bound: Any) -> Any:
+    """The smaller of two numbers, also of such that are known at run time."""
+    return _one_of(min, "minimum", number, bound)
+
+
+def _one_of(choose: Callable[[Any, Any], Any], op: str, a: Any, b: Any) -> Any:
+    if not (isinstance(a, Number) or isinstance(b, Number)):
+        return choose(a, b)
+    from evergrad.core.bind import bind
+    from evergrad.core.op import TABLE
+
+    return Number(bind(TABLE[op], *(x.tensor if isinstance(x, Number) else x for x in (a, b))))
+
+
+def note_options(group: dict[str, Any]) -> None:
+    """Tell a running lifting trace that an optimizer reads options of this group: what it does not
+    read at run time must stay as it is."""
+    trace = lifter()
+    if trace is not None:
+        trace.groups[id(group)] = group
+
+
 def hold_once(reason: str) -> None:
     """Tell a running lifting trace that its graph holds for this call alone."""
     trace = lifter()
@@ -178,10 +253,15 @@ def option(group: dict[str, Any], name: str) -> Any:
 
 
 def refuse_outside_read(tensor: Tensor) -> None:
-    """Raise if the elements of an outside tensor are read while a program is traced that is to run
-    with other elements."""
+    """Raise if the elements of a tensor that a program reads are asked for while it is traced: it
+    is to run with other elements. Those of another outside tensor become a condition."""
     trace = lifter()
-    if trace is not None and id(tensor._storage) in trace._read:
+    if trace is None or id(tensor._storage) in trace.local:
+        return
+    storage = tensor._storage
+    if id(storage) not in trace._read:
+        trace.hold_while_unchanged(storage)
+    else:
         raise TraceError(
             "the numbers inside a tensor that the compiled program reads (.item(), .tolist(), "
             "bool(), ...) were asked for while tracing; the program would keep today's numbers."

@@ -19,6 +19,7 @@ from evergrad.core.compound import Compound
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.exact import fma64
 from evergrad.core.families import opaque
+from evergrad.core.lifting import Number
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.shapes import Shape, as_shape, tensor_type
 from evergrad.core.tensor import Array, Device, Tensor
@@ -114,7 +115,8 @@ def full(
         made = clone(expand(cast(fill_value, target), shape))
     else:
         number = as_number(fill_value)
-        target = dtypes.of_scalar(number) if dtype is None else as_dtype(dtype)
+        kind = dtypes.get_default_dtype() if isinstance(number, Number) else None
+        target = as_dtype(dtype or kind or dtypes.of_scalar(number))
         made = constant(shape, number, target)
     return deliver("full", made, out, requires_grad)
 
@@ -126,6 +128,10 @@ def constant(size: Shape, value: Any, dtype: dtype) -> Tensor:
         raise RuntimeError(
             f"Trying to create tensor with negative dimension {negative}: {list(size)}"
         )
+    if isinstance(value, Number):
+        from evergrad.ops.movement import clone, expand
+
+        return clone(expand(cast(value.tensor, dtype), size))  # type: ignore[no-any-return]
     if value != 0 and value != 1:
         check_number(value, dtype)
     return bind(FULL, value, size=size, dtype=dtype)  # type: ignore[no-any-return]

@@ -16,6 +16,7 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.autocast import under_autocast
 from evergrad.core.bind import bind, cast
+from evergrad.core.lifting import Number
 from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
 from evergrad.core.state import STATE
@@ -206,7 +207,7 @@ def resize(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def as_operand(value: Any) -> Any:
     """What may stand beside a tensor in an operator, or ``NotImplemented``."""
-    if isinstance(value, (Tensor, np.generic, *NUMBERS)):
+    if isinstance(value, (Tensor, np.generic, Number, *NUMBERS)):
         return value
     if isinstance(value, np.ndarray):
         return from_array(value.copy())

@@ -12,6 +12,7 @@ import numpy as np
 
 from evergrad.core.bind import cast
 from evergrad.core.compound import Compound
+from evergrad.core.lifting import Number
 from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.core.writing import assign
@@ -34,7 +35,7 @@ def _filling(name: str, target: Tensor, value: Any) -> Tensor:
                 "dimensions."
             )
         value = cast(value, target.dtype)
-    elif isinstance(value, NUMBERS):
+    elif isinstance(value, (Number, *NUMBERS)):
         value = constant((), value, target.dtype)
     else:
         raise TypeError(

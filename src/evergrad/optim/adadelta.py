@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from evergrad.core.lifting import option
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -43,8 +44,8 @@ class Adadelta(ParameterwiseOptimizer):
     def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state = self.state_of(p, "square_avg", "acc_delta")
         count_step(state)
-        rho = group["rho"]
+        rho = option(group, "rho")
         fused(_adadelta, 3, maximize=group["maximize"])(
             (p, state["square_avg"], state["acc_delta"], grad),
-            group["lr"], group["weight_decay"], rho, 1 - rho, group["eps"],
+            option(group, "lr"), option(group, "weight_decay"), rho, 1 - rho, option(group, "eps"),
         )  # fmt: skip

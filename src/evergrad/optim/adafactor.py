@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core.dtypes import finfo
+from evergrad.core.lifting import at_least, at_most, option
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.memory.ledger import OPTIMIZER
@@ -12,6 +13,7 @@ from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_not_negative,
     count_step,
+    number_in,
     state_like,
     step_counter,
 )
@@ -43,8 +45,9 @@ class Adafactor(ParameterwiseOptimizer):
             state["variance"] = state_like(grad)
             return
         shape = tuple(grad.shape)
-        state["row_var"] = grad.new_zeros((*shape[:-1], 1))
-        state["col_var"] = grad.new_zeros((*shape[:-2], 1, shape[-1]))
+        with using(trace=None):  # it outlives a trace that is running
+            state["row_var"] = grad.new_zeros((*shape[:-1], 1))
+            state["col_var"] = grad.new_zeros((*shape[:-2], 1, shape[-1]))
         for name in ("row_var", "col_var"):
             state[name]._storage.tag(OPTIMIZER)
 
@@ -55,21 +58,22 @@ class Adafactor(ParameterwiseOptimizer):
         if not state:
             self._make_state(grad, state)
         step = count_step(state)
-        lr = float(group["lr"])
+        lr = option(group, "lr")
         eps1, eps2 = group["eps"]
         eps1 = finfo(p.dtype).eps if eps1 is None else eps1
         with using(grad=False):
             grad = -grad if group["maximize"] else grad
-            size = max(eps2, p.norm(2).item() / p.numel() ** 0.5) * min(lr, 1 / step**0.5)
+            size = at_least(number_in(p.norm(2)) / p.numel() ** 0.5, eps2)
+            size = size * at_most(1 / step**0.5, lr)
             if group["weight_decay"] != 0:
-                p.mul_(1 - lr * group["weight_decay"])
-            variance = _estimated_variance(grad, state, step ** group["beta2_decay"], eps1)
+                p.mul_(1 - lr * option(group, "weight_decay"))
+            variance = _estimated_variance(grad, state, step ** option(group, "beta2_decay"), eps1)
             update = variance.clamp(min=eps1 * eps1).rsqrt() * grad
-            excess = max(1.0, update.norm(2).item() / (update.numel() ** 0.5 * group["d"]))
-            p.add_(update, alpha=-size / excess)
+            excess = number_in(update.norm(2)) / (update.numel() ** 0.5 * option(group, "d"))
+            p.add_(update, alpha=-size / at_least(excess, 1.0))
 
 
-def _estimated_variance(grad: Tensor, state: dict[str, Any], take: float, eps: float) -> Tensor:
+def _estimated_variance(grad: Tensor, state: dict[str, Any], take: Any, eps: float) -> Tensor:
     """Bring the means of squares up to date; gives what they say of each element."""
     if grad.ndim < 2:
         return state["variance"].lerp_(grad * grad, take)  # type: ignore[no-any-return]

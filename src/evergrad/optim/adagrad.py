@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core.compound import Compound
+from evergrad.core.lifting import option
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
@@ -78,13 +79,13 @@ class Adagrad(ParameterwiseOptimizer):
         if isinstance(grad, Compound) and group["weight_decay"] != 0:
             raise RuntimeError("weight_decay option is not compatible with sparse gradients")
         step = count_step(state)
-        rate = group["lr"] / (1 + (step - 1) * group["lr_decay"])
+        rate = option(group, "lr") / (1 + (step - 1) * option(group, "lr_decay"))
         if isinstance(grad, Compound):
             _adagrad_sparse(p, state["sum"], grad, rate, group)
             return
         fused(_adagrad, 2, maximize=group["maximize"])(
             (p, state["sum"], grad),
             rate,
-            group["weight_decay"],
-            group["eps"],
+            option(group, "weight_decay"),
+            option(group, "eps"),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from evergrad.core.lifting import option
 from evergrad.core.tensor import Tensor
 from evergrad.ops.elementwise import maximum
 from evergrad.optim.optimizer import (
@@ -44,8 +45,9 @@ class Adamax(ParameterwiseOptimizer):
     def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state = self.state_of(p, "exp_avg", "exp_inf")
         step = count_step(state)
-        beta1, beta2 = group["betas"]
+        beta1, beta2 = option(group, "betas")
         fused(_adamax, 3, maximize=group["maximize"])(
             (p, state["exp_avg"], state["exp_inf"], grad),
-            group["lr"] / (1 - beta1**step), group["weight_decay"], 1 - beta1, beta2, group["eps"],
+            option(group, "lr") / (1 - beta1**step), option(group, "weight_decay"),
+            1 - beta1, beta2, option(group, "eps"),
         )  # fmt: skip

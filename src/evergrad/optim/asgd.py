@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from evergrad.core.lifting import at_least, decide, number_now, option
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
@@ -11,6 +12,7 @@ from evergrad.optim.optimizer import (
     check_not_negative,
     count_step,
     fused,
+    number_in,
     state_like,
     step_counter,
 )
@@ -42,17 +44,18 @@ class ASGD(ParameterwiseOptimizer):
 
     def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state = self.state[p]
-        lr, lambd = float(group["lr"]), group["lambd"]
         if not state:
             state["step"] = step_counter()
-            state["eta"] = step_counter(lr)
+            state["eta"] = step_counter(float(group["lr"]))
             state["mu"] = step_counter(1.0)
             state["ax"] = state_like(p)
+        averaging = decide(lambda: number_now(state["mu"]) != 1, "whether ASGD averages yet")
         step = count_step(state)
-        eta, mu = state["eta"].item(), state["mu"].item()
-        fused(_asgd, 2, maximize=group["maximize"], averaging=mu != 1)(
-            (p, state["ax"], grad), eta, group["weight_decay"], 1 - lambd * eta, mu
+        lr, lambd = option(group, "lr"), option(group, "lambd")
+        eta, mu = number_in(state["eta"]), number_in(state["mu"])
+        fused(_asgd, 2, maximize=group["maximize"], averaging=averaging)(
+            (p, state["ax"], grad), eta, option(group, "weight_decay"), 1 - lambd * eta, mu
         )
         with using(grad=False):
-            state["eta"].fill_(lr / (1 + lambd * lr * step) ** group["alpha"])
-            state["mu"].fill_(1 / max(1, step - group["t0"]))
+            state["eta"].fill_(lr / (1 + lambd * lr * step) ** option(group, "alpha"))
+            state["mu"].fill_(1 / at_least(step - option(group, "t0"), 1))

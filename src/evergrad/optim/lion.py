@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from evergrad.core.lifting import option
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -40,7 +41,8 @@ class Lion(ParameterwiseOptimizer):
         state = self.state[p]
         if not state:
             state["exp_avg"] = state_like(p)
-        lr, (beta1, beta2) = group["lr"], group["betas"]
+        lr, decay = option(group, "lr"), option(group, "weight_decay")
+        beta1, beta2 = option(group, "betas")
         fused(_lion, 2, maximize=group["maximize"])(
-            (p, state["exp_avg"], grad), lr, 1 - lr * group["weight_decay"], 1 - beta1, 1 - beta2
+            (p, state["exp_avg"], grad), lr, 1 - lr * decay, 1 - beta1, 1 - beta2
         )

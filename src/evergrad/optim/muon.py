@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from evergrad.core import dtypes
+from evergrad.core.lifting import option
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import ParameterwiseOptimizer, check_not_negative, state_like
@@ -32,7 +33,7 @@ def _orthogonalized(
     return x.t() if tall else x  # type: ignore[no-any-return]
 
 
-def _rate_for_shape(lr: float, rule: str | None, shape: tuple[int, ...]) -> float:
+def _rate_for_shape(lr: Any, rule: str | None, shape: tuple[int, ...]) -> Any:
     rows, columns = shape
     if rule == "match_rms_adamw":
         return lr * 0.2 * math.sqrt(max(rows, columns))
@@ -70,12 +71,12 @@ class Muon(ParameterwiseOptimizer):
         state = self.state[p]
         if not state:
             state["momentum_buffer"] = state_like(p)
-        lr, momentum = float(group["lr"]), group["momentum"]
+        lr, momentum = option(group, "lr"), option(group, "momentum")
         with using(grad=False):
             buffer = state["momentum_buffer"].lerp_(grad, 1 - momentum)
             update = grad.lerp(buffer, momentum) if group["nesterov"] else buffer
             update = _orthogonalized(
                 update, group["ns_coefficients"], group["ns_steps"], group["eps"]
             )
-            p.mul_(1 - lr * group["weight_decay"])
+            p.mul_(1 - lr * option(group, "weight_decay"))
             p.add_(update, alpha=-_rate_for_shape(lr, group["adjust_lr_fn"], p.shape))

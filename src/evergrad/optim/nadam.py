@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from evergrad.core.lifting import option
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
@@ -12,6 +13,7 @@ from evergrad.optim.optimizer import (
     check_not_negative,
     count_step,
     fused,
+    number_in,
     state_like,
     step_counter,
 )
@@ -56,19 +58,18 @@ class NAdam(ParameterwiseOptimizer):
             state["exp_avg"] = state_like(p)
             state["exp_avg_sq"] = state_like(p)
         step = count_step(state)
-        lr, decay, decoupled = group["lr"], group["weight_decay"], group["decoupled_weight_decay"]
-        beta1, beta2 = group["betas"]
-        mu, next_mu = (
-            beta1 * (1.0 - 0.5 * 0.96 ** (t * group["momentum_decay"])) for t in (step, step + 1)
-        )
+        lr, decay = option(group, "lr"), option(group, "weight_decay")
+        decoupled, momentum_decay = group["decoupled_weight_decay"], option(group, "momentum_decay")
+        beta1, beta2 = option(group, "betas")
+        mu, next_mu = (beta1 * (1.0 - 0.5 * 0.96 ** (t * momentum_decay)) for t in (step, step + 1))
         with using(grad=False):
             state["mu_product"] *= mu
-        product = state["mu_product"].item()
+        product = number_in(state["mu_product"])
         fused(_nadam, 3, maximize=group["maximize"])(
             (p, state["exp_avg"], state["exp_avg_sq"], grad),
             1 - lr * decay if decoupled else 1.0,
             0.0 if decoupled else decay,
-            1 - beta1, beta2, 1 - beta2, 1 - beta2**step, group["eps"],
+            1 - beta1, beta2, 1 - beta2, 1 - beta2**step, option(group, "eps"),
             lr * (1.0 - mu) / (1.0 - product),
             lr * next_mu / (1.0 - product * next_mu),
         )  # fmt: skip

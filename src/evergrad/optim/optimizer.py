@@ -14,7 +14,7 @@ from typing import Any
 
 from evergrad.core.compound import Compound
 from evergrad.core.fused import FusedUpdate
-from evergrad.core.lifting import Number, lifter, watch_grad
+from evergrad.core.lifting import Number, lifter, note_options, watch_grad
 from evergrad.core.node import RemovableHandle
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
@@ -55,6 +55,7 @@ def _with_step_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                 )
             given, kwargs = changed
         result = step(*given, **kwargs)
+        self._hold_while_unchanged()
         self._opt_called = True  # schedules warn if they are stepped first
         for hook in (*self._step_post.values(), *_STEP_POST.values()):
             hook(self, given, kwargs)
@@ -162,10 +163,26 @@ class Optimizer:
         """Each parameter of a group that has a gradient, with the gradient."""
         if not self.takes_sparse and any(isinstance(p._grad, Compound) for p in group["params"]):
             raise RuntimeError(self._sparse_refusal())
+        note_options(group)
         for parameter in group["params"]:
             watch_grad(parameter)
             if parameter._grad is not None:
                 yield parameter, parameter._grad
+
+    def _hold_while_unchanged(self) -> None:
+        """Tell a running lifting trace that it holds for the present groups and state, not for
+        those of a state dict that is loaded later."""
+        trace = lifter()
+        if trace is None:
+            return
+        state, groups, sizes = self.state, self.param_groups, self._sizes()
+        trace.hold_if(
+            lambda: (self.state is state, self.param_groups is groups, self._sizes() == sizes),
+            f"the parameter groups or the state of {type(self).__name__}",
+        )
+
+    def _sizes(self) -> list[int]:
+        return [len(self.state), *(len(group["params"]) for group in self.param_groups)]
 
     def _sparse_refusal(self) -> str:
         return f"{type(self).__name__} does not support sparse gradients"
@@ -377,13 +394,18 @@ def step_counter(value: float = 0.0) -> Tensor:
     return made
 
 
+def number_in(tensor: Tensor) -> Any:
+    """The number in a tensor of the state (while tracing, one that is known at run time)."""
+    return tensor.item() if STATE.get().trace is None else Number(tensor.double())
+
+
 def count_step(state: dict[str, Any]) -> Any:
     """Advance the counter; gives the new number (while tracing, one that is known at run time)."""
     step = state["step"]
     if isinstance(step, Tensor):
         with using(grad=False):
             step += 1
-            return step.item() if STATE.get().trace is None else Number(step.double())
+        return number_in(step)
     trace = lifter()
     if trace is not None:
         raise TraceError(

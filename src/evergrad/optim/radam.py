@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from evergrad.core.lifting import decide, number_now, option
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -24,14 +25,16 @@ def _radam(
     return p * keep - (m / (v.sqrt() + eps) if rectified else m) * step_size, m, v
 
 
-def _rectification(step: float, beta2: float) -> float:
-    """How far the variance can be trusted after so many steps; 0 if not at all."""
+def _length(step: Any, beta2: Any) -> Any:
+    """How many steps the mean of squares stands for by now; above 5 its variance is known."""
+    return 2 / (1 - beta2) - 1 - 2 * step * beta2**step / (1 - beta2**step)
+
+
+def _rectification(length: Any, beta2: Any) -> Any:
+    """How far the variance can be trusted."""
     longest = 2 / (1 - beta2) - 1
-    length = longest - 2 * step * beta2**step / (1 - beta2**step)
-    if length <= 5.0:
-        return 0.0
     trust = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
-    return float(trust**0.5)
+    return trust**0.5
 
 
 class RAdam(ParameterwiseOptimizer):
@@ -53,17 +56,22 @@ class RAdam(ParameterwiseOptimizer):
 
     def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state = self.state_of(p, "exp_avg", "exp_avg_sq")
+        rectified = decide(
+            lambda: _length(number_now(state["step"]) + 1, group["betas"][1]) > 5.0,
+            "whether RAdam knows its variance",
+        )
         step = count_step(state)
-        lr, decay, decoupled = group["lr"], group["weight_decay"], group["decoupled_weight_decay"]
-        beta1, beta2 = group["betas"]
-        trust = _rectification(step, beta2)
+        lr, decay = option(group, "lr"), option(group, "weight_decay")
+        beta1, beta2 = option(group, "betas")
+        decoupled = group["decoupled_weight_decay"]
         step_size = lr / (1 - beta1**step)
-        if trust:
+        if rectified:
+            trust = _rectification(_length(step, beta2), beta2)
             step_size = step_size * trust * (1 - beta2**step) ** 0.5
-        fused(_radam, 3, maximize=group["maximize"], rectified=trust > 0)(
+        fused(_radam, 3, maximize=group["maximize"], rectified=rectified)(
             (p, state["exp_avg"], state["exp_avg_sq"], grad),
             step_size,
             1 - lr * decay if decoupled else 1.0,
             0.0 if decoupled else decay,
-            1 - beta1, beta2, 1 - beta2, group["eps"],
+            1 - beta1, beta2, 1 - beta2, option(group, "eps"),
         )  # fmt: skip

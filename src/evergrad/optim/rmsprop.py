@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from evergrad.core.lifting import option
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -53,7 +54,8 @@ class RMSprop(ParameterwiseOptimizer):
         })  # fmt: skip
 
     def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        momentum, centered, alpha = group["momentum"] > 0, group["centered"], group["alpha"]
+        momentum, centered = group["momentum"] > 0, group["centered"]
+        alpha = option(group, "alpha")
         names = ["square_avg"]
         names += ["momentum_buffer"] if momentum else []
         names += ["grad_avg"] if centered else []
@@ -63,5 +65,6 @@ class RMSprop(ParameterwiseOptimizer):
         options = {"maximize": group["maximize"], "centered": centered, "momentum": momentum}
         fused(_rmsprop, len(tensors), **options)(
             [*tensors, grad],
-            group["lr"], group["weight_decay"], alpha, 1 - alpha, group["eps"], group["momentum"],
+            option(group, "lr"), option(group, "weight_decay"), alpha, 1 - alpha,
+            option(group, "eps"), option(group, "momentum"),
         )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from evergrad.core.lifting import option
 from evergrad.core.tensor import Tensor
 from evergrad.ops.elementwise import maximum, minimum, where
 from evergrad.optim.optimizer import (
@@ -54,5 +55,7 @@ class Rprop(ParameterwiseOptimizer):
             state["step_size"] = state_like(p, on_both_parts(p, float(group["lr"])))
         count_step(state)
         fused(_rprop, 3, maximize=group["maximize"])(
-            (p, state["prev"], state["step_size"], grad), *group["etas"], *group["step_sizes"]
+            (p, state["prev"], state["step_size"], grad),
+            *option(group, "etas"),
+            *option(group, "step_sizes"),
         )

@@ -1,0 +1,1 @@
+"""Whole programs as PyTorch's users write them, run by both libraries and compared."""
