@@ -29,6 +29,14 @@ class TraceError(RuntimeError):
     """Python asked for the number inside a value that exists only symbolically."""
 
 
+class NonFiniteError(RuntimeError, FloatingPointError):
+    """A checked computation gave an infinity or a NaN."""
+
+
+class MemoryLimitError(RuntimeError):
+    """A program that cannot be planned within the memory it was given."""
+
+
 class SteadyStateError(RuntimeError):
     """A step ended with other live bytes than the step before it."""
 

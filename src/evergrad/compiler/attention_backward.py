@@ -13,7 +13,7 @@ from evergrad.compiler import attention_text as parts
 from evergrad.compiler.attention_kernels import KEY_VALUE, QUERY, KernelWriter, Step, Text
 from evergrad.compiler.attention_text import QUERIES, ROW, lanes
 
-KEYS = 64  # of a block
+KEYS = 128  # of a block
 PLACES = (
     "at_turned_q", "at_rows_q", "at_turned_g", "at_rows_g", "at_powers", "at_slopes",
     "at_turned_dq", "at_deltas", "at_dk", "at_dv",
@@ -127,9 +127,7 @@ class _Backward(KernelWriter):
         factor = self.masked_load(self.at(stats, self.mul("%length", 4), shift), valid)
         return level, factor, valid
 
-    def keys(
-        self, query: str, rows: str, vectors: str, stats: str, first: str, count: str
-    ) -> None:
+    def keys(self, query: str, rows: str, vectors: str, stats: str, first: str, count: str) -> None:
         """One block of keys for a block of queries."""
         area = self.area
         k = self.at(self.k, self.mul(first, "%k_row"))
@@ -158,9 +156,7 @@ class _Backward(KernelWriter):
             vectors, more=True,
         )  # fmt: skip
 
-    def slopes(
-        self, query: str, rows: str, stats: str, first: str, count: str, lane: str
-    ) -> None:
+    def slopes(self, query: str, rows: str, stats: str, first: str, count: str, lane: str) -> None:
         """Scores become probabilities; cotangents of these become cotangents of products."""
         shift = self.mul(lane, 4)
         level, factor, valid = self.row_numbers(stats, lane, rows)

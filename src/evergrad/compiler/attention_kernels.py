@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from evergrad.compiler import attention_text as parts
-from evergrad.compiler.attention_text import QUERIES, ROW, Writer, lanes
+from evergrad.compiler.attention_text import QUERIES, Writer, lanes
 from evergrad.compiler.llvm import name_of
 
 

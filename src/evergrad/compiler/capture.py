@@ -1,14 +1,15 @@
 """A call of a Python function as a graph that can run again.
 
-:func:`capture` runs the function once on symbolic values and gives a :class:`Captured`: a pure graph
-(arguments, run-time numbers and outside tensors in; results, writes and gradients out), and under
-which conditions it holds.
+:func:`capture` runs the function once on symbolic values and gives a :class:`Captured`: a pure
+graph (arguments, run-time numbers and outside tensors in; results, writes and gradients out), and
+under which conditions it holds.
 """
 
 from __future__ import annotations
 
-import operator
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from evergrad.compiler.derivative import Derivative, cut
@@ -21,6 +22,9 @@ from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import Tracer, trace_value
 from evergrad.core.tree import TreeSpec, tree_flatten
 from evergrad.errors import TraceError
+
+# Attributes of modules that are compared by value.
+_PLAIN = (int, float, complex, str, tuple)
 
 
 class Output:
@@ -37,14 +41,16 @@ class Output:
 class Captured:
     """One traced call.
 
-    ``inputs`` of the graph are the tensor arguments, then ``numbers`` (container, key, part), then
-    ``outside`` tensors. Its outputs are the results, then what each of ``written`` storages ends at,
-    then the arguments that were overwritten, then new gradients, then what the derivative reads.
+    ``inputs`` of the graph are the tensor arguments and the present gradients of ``fetched``
+    tensors, then ``numbers`` (container, key, part), then ``outside`` tensors. Its outputs are the
+    results, then what each of ``written`` storages ends at, then the arguments that were
+    overwritten, then new gradients, then what the derivative reads.
     """
 
     def __init__(self) -> None:
         self.graph: Graph
         self.arguments = 0
+        self.fetched: list[Tensor] = []
         self.numbers: list[tuple[Any, Any, int | None]] = []
         self.outside: list[Tensor] = []
         self.written: list[Storage] = []
@@ -61,6 +67,12 @@ class Captured:
         self.targets: tuple[list[int], list[Tensor]] = ([], [])
         self.conditions: list[tuple[Callable[[], Any], Any, str]] = []
         self.once: str | None = None
+
+    @property
+    def output_count(self) -> int:
+        """How many outputs the function has itself, without what its derivative reads."""
+        new_grads = sum(isinstance(grad, Output) for _, grad in self.grads)
+        return self.result_count + len(self.written) + len(self.overwritten) + new_grads
 
 
 def capture(
@@ -89,47 +101,59 @@ def _trace_into(
         if given.requires_grad:
             symbolic.requires_grad_()
     runtime = [trace.number(numbers, i) for i in range(len(numbers))]
-    before = [t._storage.value for t in inputs]
+    values_before = [t._storage.value for t in inputs]
     result = function(inputs, runtime)
     _refuse_python_effects(trace)
-    leaves, found.spec = tree_flatten(result)
-    tensors: list[Tensor] = []
-    for place, leaf in enumerate(leaves):
-        if isinstance(leaf, Tensor | Number):
-            is_number = isinstance(leaf, Number)
-            leaves[place] = Output(len(tensors), is_number)
-            tensors.append(leaf.tensor if is_number else leaf)
-    found.results = leaves
-    found.arguments = len(arguments)
-    found.result_count = len(tensors)
-    outputs = [trace_value(trace, t) for t in tensors]
-    written = [
-        (w.storage, w.storage.value) for n, w in trace.written.items() if n not in trace.local
+    tensors = _tensors_in(found, result)
+    fetched = _fetched_grads(found, trace)
+    found.arguments = len(arguments) + len(fetched)
+    outputs: list[Any] = [trace_value(trace, t) for t in tensors]
+    changed = [t._storage.value is not v for t, v in zip(inputs, values_before, strict=True)]
+    changed += [id(grad._storage) in trace.written for _, grad in fetched]
+    given = [*inputs, *(grad for _, grad in fetched)]
+    own = {id(grad._storage) for _, grad in fetched}
+    found.written = [
+        w.storage for n, w in trace.written.items() if n not in trace.local and n not in own
     ]
-    found.written = [storage for storage, _ in written]
-    outputs += [value for _, value in written]
-    found.overwritten = [
-        i for i, (t, v) in enumerate(zip(inputs, before, strict=True)) if t._storage.value is not v
-    ]
-    outputs += [inputs[i]._storage.value for i in found.overwritten]
+    outputs += [storage.value for storage in found.written]
+    found.overwritten = [i for i, is_changed in enumerate(changed) if is_changed]
+    outputs += [given[i]._storage.value for i in found.overwritten]
     _note_grads(found, trace, inputs, outputs)
     forward = len(outputs)
     cotangents: list[Var] = []
     if not trace.grads:
         cotangents = _pull_back(found, trace, tracer, inputs, tensors, outputs)
     found.numbers = [(c, k, p) for c, k, p, _ in trace.numbers.values()]
-    found.conditions = [*trace.conditions, *_conditions(trace)]
+    found.conditions = [*trace.conditions, *_conditions(found, trace)]
     found.once = trace.once
     number_vars = [n.tensor._value for *_, n in trace.numbers.values()]
     graph = trace.finish(outputs)
-    found.outside = [tensor for _, tensor in graph.captures]
+    argument_vars += [var for var, _ in fetched]
+    outside = [(var, tensor) for var, tensor in graph.captures if var not in argument_vars]
+    found.outside = [tensor for _, tensor in outside]
     pure = Graph(
-        [*argument_vars, *number_vars, *(var for var, _ in graph.captures), *cotangents], (),
+        [*argument_vars, *number_vars, *(var for var, _ in outside), *cotangents], (),
         graph.equations, graph.outputs,
     )  # fmt: skip
     if cotangents:
         pure, found.derivative = cut(pure, forward, cotangents, found.moving)
     found.graph = pure
+
+
+def _tensors_in(found: Captured, result: Any) -> list[Tensor]:
+    """The tensors in what the function gave; notes where each of them belongs."""
+    leaves, found.spec = tree_flatten(result)
+    tensors: list[Tensor] = []
+    for place, leaf in enumerate(leaves):
+        if isinstance(leaf, Tensor):
+            leaves[place] = Output(len(tensors))
+            tensors.append(leaf)
+        elif isinstance(leaf, Number):
+            leaves[place] = Output(len(tensors), is_number=True)
+            tensors.append(leaf.tensor)
+    found.results = leaves
+    found.result_count = len(tensors)
+    return tensors
 
 
 def _pull_back(
@@ -153,6 +177,20 @@ def _pull_back(
     return [c._value for c in cotangents]
 
 
+def _fetched_grads(found: Captured, trace: LiftingTrace) -> list[tuple[Var, Tensor]]:
+    """Gradients that existed before the call and were read by it: they are other tensors at each
+    call, and so become arguments. What they share memory with keeps them outside."""
+    owners = {id(before): owner for owner, before in trace.grads.values() if before is not None}
+    sharing = Counter(id(tensor._storage) for _, tensor in trace.captures)
+    fetched = []
+    for var, grad in trace.captures:
+        alone = grad._view is None and sharing[id(grad._storage)] == 1
+        if id(grad) in owners and alone and var.layout.flags.c_contiguous:
+            found.fetched.append(owners[id(grad)])
+            fetched.append((var, grad))
+    return fetched
+
+
 def _note_grads(
     found: Captured, trace: LiftingTrace, inputs: list[Tensor], outputs: list[Any]
 ) -> None:
@@ -172,13 +210,20 @@ def _note_grads(
         )
 
 
-def _conditions(trace: LiftingTrace) -> list[tuple[Callable[[], Any], Any, str]]:
+def _conditions(found: Captured, trace: LiftingTrace) -> list[tuple[Callable[[], Any], Any, str]]:
     """What the trace depends on besides types: gradients that exist, modes, options."""
     conditions: list[tuple[Callable[[], Any], Any, str]] = []
     for tensor, before in trace.grads.values():
         conditions.append(
-            (lambda t=tensor: t._grad is None, before is None, "whether a gradient exists")  # type: ignore[misc]
+            (lambda t=tensor: _kind(t._grad), _kind(before), "whether a gradient exists")  # type: ignore[misc]
         )
+    fetched = {id(tensor) for tensor in found.fetched}
+    read = {id(tensor) for _, tensor in trace.captures}
+    for tensor, before in trace.grads.values():
+        if id(tensor) not in fetched and id(before) in read:
+            conditions.append(
+                (lambda t=tensor, b=before: t._grad is b, True, "the memory of a gradient")  # type: ignore[misc]
+            )
     for module in trace.modules.values():
         conditions.append(
             (lambda m=module: m.__dict__["training"], module.__dict__["training"],  # type: ignore[misc]
@@ -186,7 +231,7 @@ def _conditions(trace: LiftingTrace) -> list[tuple[Callable[[], Any], Any, str]]
         )  # fmt: skip
         conditions.append(
             (_has_still(module, _parts(module)), True,
-             f"the buffers, submodules or hooks of a {type(module).__name__}")
+             f"the attributes, buffers, submodules or hooks of a {type(module).__name__}")
         )  # fmt: skip
         for name, parameter in module._parameters.items():
             conditions.append(
@@ -198,6 +243,8 @@ def _conditions(trace: LiftingTrace) -> list[tuple[Callable[[], Any], Any, str]]
                     (lambda p=parameter: isinstance(p._node, Leaf),  # type: ignore[misc]
                      isinstance(parameter._node, Leaf), f"whether {name} requires a gradient")
                 )  # fmt: skip
+    leaves = [tensor for _, tensor in trace.captures if isinstance(tensor._node, Leaf)]
+    conditions.append((partial(_hooks_of, leaves), _hooks_of(leaves), "the hooks of a tensor"))
     dynamic = {(id(c), k) for c, k, *_ in trace.numbers.values()}
     for group in trace.groups.values():
         for key, value in group.items():
@@ -217,7 +264,7 @@ def _conditions(trace: LiftingTrace) -> list[tuple[Callable[[], Any], Any, str]]
 
 def _parts(module: Any) -> list[Any]:
     """What a module calls and reads besides its parameters."""
-    parts = [*module._buffers.values(), *module._modules.values()]
+    parts = [*module._buffers.values(), *module._modules.values(), *module.__dict__.values()]
     hooks = module.__dict__["_hooks"]
     if hooks is not None:
         for table in (hooks.forward_pre, hooks.forward, hooks.backward_pre, hooks.backward):
@@ -225,12 +272,33 @@ def _parts(module: Any) -> list[Any]:
     return parts
 
 
+def _is_same(now: Any, then: Any) -> bool:
+    return now is then or (type(now) is type(then) and isinstance(now, _PLAIN) and now == then)
+
+
 def _has_still(module: Any, parts: list[Any]) -> Callable[[], bool]:
     def question() -> bool:
         now = _parts(module)
-        return len(now) == len(parts) and all(map(operator.is_, now, parts))
+        return len(now) == len(parts) and all(map(_is_same, now, parts))
 
     return question
+
+
+def _hooks_of(leaves: list[Tensor]) -> list[Any]:
+    """What is called with the gradients of leaves."""
+    found: list[Any] = []
+    for tensor in leaves:
+        leaf = tensor._node
+        if isinstance(leaf, Leaf) and (leaf.hooks or leaf.accumulated):
+            found += (leaf.accumulated or {}).values()
+            if leaf.hooks is not None:
+                tables = (*leaf.hooks.on_result.values(), leaf.hooks.before, leaf.hooks.after)
+                found += [hook for table in tables for hook in table.values()]
+    return found
+
+
+def _kind(grad: Tensor | None) -> Any:
+    return None if grad is None else grad._type
 
 
 def _told_apart(value: Any) -> Any:

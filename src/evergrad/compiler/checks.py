@@ -17,7 +17,6 @@ from evergrad.core.state import using
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Equation, Graph, Var
-from evergrad.errors import NonFiniteError
 
 _FLOATING = "fcV"  # V: the 16-bit floats of ml_dtypes
 
@@ -91,7 +90,7 @@ def failed_lookup(graph: Graph, inputs: Sequence[Tensor], generators: Iterable[A
         evaluate(graph, inputs, lambda eqn, outs: at.append(eqn))
     except (IndexError, RuntimeError) as error:
         eqn = graph.equations[len(at)]
-        return f"{error}\n  in {eqn.op.name}: {describe(eqn.site)}"
+        return f"{error}, in {told(eqn)}"
     finally:
         snapshot.restore_generators()
     return ""
@@ -138,8 +137,12 @@ class _Origins:
 class FiniteCheck:
     """A run of a program that is undone if a result or a written tensor is not finite."""
 
-    def __init__(self, graph: Graph, inputs: Sequence[Tensor], written: Sequence[Storage]) -> None:
+    def __init__(
+        self, graph: Graph, count: int, inputs: Sequence[Tensor], written: Sequence[Storage]
+    ) -> None:
+        """Looks at the first ``count`` outputs of the graph."""
         self.graph = graph
+        self.count = count
         self.inputs = inputs
         self.written = written
         drawn = [e.attrs.get("generator") for e in graph.equations if e.op.random]
@@ -147,40 +150,38 @@ class FiniteCheck:
         self.snapshot = Snapshot(written, generators)
 
     def passes(self, results: Sequence[Any]) -> bool:
-        return all(kind_of(a) == FINITE for a in (*results, *(s.value for s in self.written)))
+        held = (*results[: self.count], *(s.value for s in self.written))
+        return all(kind_of(array) == FINITE for array in held)
 
-    def undo(self) -> NonFiniteError:
-        """Put everything back as it was before the run; gives the error that tells why."""
+    def undo(self, name_of_input: Callable[[int], str]) -> str:
+        """Put everything back as it was before the run; gives the reason, for a message."""
         self.snapshot.restore()
         try:
             origins = _Origins(self.graph, self.inputs)
         finally:
             self.snapshot.restore_generators()
-        return NonFiniteError(self.story(origins))
+        return self.reason(origins, name_of_input)
 
-    def story(self, origins: _Origins) -> str:
+    def reason(self, origins: _Origins, name_of_input: Callable[[int], str]) -> str:
         head = "a compiled function gave numbers that are not finite; nothing was written."
-        outputs = [o for o in self.graph.outputs if isinstance(o, Var)]
+        outputs = [o for o in self.graph.outputs[: self.count] if isinstance(o, Var)]
         chain = origins.leading_to(outputs)
         if not chain:
             return (
                 f"{head}\n  Evaluated one op at a time all its values are finite: some value is "
                 "near the end of the range of its type."
             )
-        lines = [head, self.first(origins, chain[0])]
-        first_nan = next((v for v in chain if origins.kinds[v].nan), None)
-        if first_nan is not None and first_nan is not chain[0]:
-            eqn = origins.maker[first_nan]
-            lines.append(f"  The first nan came of it in {eqn.op.name}: {describe(eqn.site)}")
+        first, kind = chain[0], origins.kinds[chain[0]]
+        if first not in origins.maker:
+            given = name_of_input(self.graph.inputs.index(first))
+            return f"{head}\n  {kind} was there before: {given}"
+        lines = [head, f"  The first {kind} came from {told(origins.maker[first])}"]
+        first_nan = next((v for v in chain if origins.kinds[v].nan), first)
+        if first_nan is not first:
+            lines.append(f"  The first nan came of it in {told(origins.maker[first_nan])}")
         return "\n".join(lines)
 
-    def first(self, origins: _Origins, var: Var) -> str:
-        kind = origins.kinds[var]
-        eqn = origins.maker.get(var)
-        if eqn is not None:
-            return f"  The first {kind} came from {eqn.op.name}: {describe(eqn.site)}"
-        number = self.graph.inputs.index(var)
-        return f"  {kind} stood in what was given: {self.input_name(number, var)}"
 
-    def input_name(self, number: int, var: Var) -> str:
-        return f"input {number} of the traced graph ({var.type})"
+def told(eqn: Equation) -> str:
+    """An equation for a message: its op and the user's line."""
+    return f"{eqn.op.name}: {describe(eqn.site)}"

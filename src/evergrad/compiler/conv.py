@@ -1,35 +1,33 @@
 """Which convolutions become native kernels, and which kernels these are.
 
-Takes ``conv``, ``conv_input`` and ``conv_weight`` over one or two dimensions; others run their NumPy
-evaluation. The one place where an implementation of a convolution is chosen.
+Takes ``conv``, ``conv_input`` and ``conv_weight`` over one or two dimensions; others run their
+NumPy evaluation. The one place where an implementation of a convolution is chosen.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any
 
-import numpy as np
-
-from evergrad.compiler.conv_direct import (
-    Axis,
-    Correlation,
-    Steps,
-    correlation_kernel,
-    packed_bytes,
-    weight_kernel,
-)
-from evergrad.compiler.conv_text import is_native, vector_for
-from evergrad.compiler.conv_weight import (
+from evergrad.compiler.conv_direct import correlation_kernel, packed_bytes, weight_kernel
+from evergrad.compiler.conv_dots import dot_cycles, dot_kernel, dot_sum_bytes, dot_sum_kernel
+from evergrad.compiler.conv_planes import Axis, Correlation, Steps
+from evergrad.compiler.conv_runs import (
     Side,
     WeightGradient,
-    gradient_kernel,
-    partial_bytes,
-    sum_kernel,
+    run_cycles,
+    run_kernel,
+    run_sum_bytes,
+    run_sum_kernel,
 )
+from evergrad.compiler.conv_text import is_native, vector_for
 from evergrad.compiler.gemm import Product, gemm_kernel
+from evergrad.compiler.kernel import Place
 from evergrad.compiler.lowering import Lowering, lowers
-from evergrad.compiler.windows import in_two_dims
-from evergrad.core.trace import Equation
+from evergrad.compiler.windows import in_order, in_two_dims
+from evergrad.core.shapes import contiguous_strides
+from evergrad.core.trace import Equation, Var
 from evergrad.ops.sliding import Windows
 
 
@@ -42,19 +40,25 @@ def _fits(eqn: Equation) -> bool:
     )
 
 
-def _as_image(array: Any) -> Any:
-    """An array of one dimension as one of a single row."""
-    return array if array.ndim == 4 else array[:, :, np.newaxis, :]
+def _with_row(steps: tuple[int, ...]) -> tuple[int, ...]:
+    """Steps of a sequence as those of an image of a single row."""
+    return steps if len(steps) == 4 else (*steps[:2], 0, steps[2])
 
 
 def _steps(array: Any) -> Steps:
-    """The steps of an image in elements."""
-    return Steps(*[s // array.itemsize for s in array.strides])
+    """The steps of an image, in elements."""
+    return Steps(*_with_row(tuple(s // array.itemsize for s in array.strides)))
+
+
+def _image(lowering: Lowering, var: Var) -> tuple[Var | Place, Steps]:
+    """An image with its steps; laid out anew if its columns do not lie one after the other."""
+    if var.layout.strides[-1] > 0:
+        return var, _steps(var.layout)
+    return in_order(lowering, var), _in_order(var.type.shape)
 
 
 def _in_order(shape: tuple[int, ...]) -> Steps:
-    channel = shape[-1] * (shape[-2] if len(shape) == 4 else 1)
-    return Steps(shape[1] * channel, channel, shape[-1], 1)
+    return Steps(*_with_row(contiguous_strides(shape)))
 
 
 # -- products -----------------------------------------------------------------------------------
@@ -106,26 +110,25 @@ def _backward_axes(windows: Windows, dim: int) -> list[Axis]:
     return axes
 
 
-def _lower_correlation(
-    lowering: Lowering, eqn: Equation, given: Correlation, steps: tuple[int, int, int]
+def _lower_correlations(
+    lowering: Lowering, eqn: Equation, parts: Iterable[Correlation], weight_steps: Sequence[int]
 ) -> None:
-    """Lay the weight out (with these steps from group, output and channel to the next) and go over
-    the image."""
+    """For each part of the output lay the weight out (with these steps from group, output and
+    channel to the next) and go over the image."""
     image, weight = eqn.args
     out = eqn.outs[0]
     vector = vector_for(out.type.dtype)
-    weight_image = _as_image(weight.layout)
-    _, _, row, column = _steps(weight_image)
-    taps = [r * row + c * column for r, c in given.taps]
-    packed = lowering.scratch(packed_bytes(vector, given), f"{eqn.op.name} weight")
-    pack = weight_kernel(vector, given, *steps, taps)
-    lowering.native(f"{eqn.op.name} pack", pack, [weight], [packed], weight.type.numel)
-    kernel = correlation_kernel(
-        vector, given, _steps(_as_image(image.layout)), _in_order(out.type.shape)
-    )
-    pixels = given.rows.count * given.columns.count * given.samples * given.groups
-    work = pixels * given.outputs * given.channels * len(given.taps) // 8
-    lowering.native(eqn.op.name, kernel, [image, packed], [out], work)
+    source, image_steps = _image(lowering, image)
+    _, _, row, column = _steps(weight.layout)
+    for part in parts:
+        taps = [r * row + c * column for r, c in part.taps]
+        packed = lowering.scratch(packed_bytes(vector, part), f"{eqn.op.name} weight")
+        pack = weight_kernel(vector, part, *weight_steps, taps)
+        lowering.native(f"{eqn.op.name} pack", pack, [weight], [packed], weight.type.numel)
+        kernel = correlation_kernel(vector, part, image_steps, _in_order(out.type.shape))
+        pixels = part.rows.count * part.columns.count * part.samples * part.groups
+        work = pixels * part.outputs * part.channels * len(taps) // 8
+        lowering.native(eqn.op.name, kernel, [source, packed], [out], work)
 
 
 @lowers("conv")
@@ -139,8 +142,8 @@ def lower_conv(lowering: Lowering, eqn: Equation) -> bool:
     outputs = weight[0] // groups
     rows, columns = (_forward_axis(windows, dim) for dim in (0, 1))
     given = Correlation(image[0], groups, weight[1], outputs, rows, columns)
-    output, channel, _, _ = _steps(_as_image(eqn.args[1].layout))
-    _lower_correlation(lowering, eqn, given, (outputs * output, output, channel))
+    output, channel, _, _ = _steps(eqn.args[1].layout)
+    _lower_correlations(lowering, eqn, [given], (outputs * output, output, channel))
     return True
 
 
@@ -153,11 +156,13 @@ def lower_conv_input(lowering: Lowering, eqn: Equation) -> bool:
         return True
     image, weight = (a.type.shape for a in eqn.args)
     inputs = weight[0] // groups
-    channel, output, _, _ = _steps(_as_image(eqn.args[1].layout))
-    for rows in _backward_axes(windows, 0):
-        for columns in _backward_axes(windows, 1):
-            given = Correlation(image[0], groups, inputs, weight[1], rows, columns)
-            _lower_correlation(lowering, eqn, given, (inputs * channel, output, channel))
+    channel, output, _, _ = _steps(eqn.args[1].layout)
+    parts = [
+        Correlation(image[0], groups, inputs, weight[1], rows, columns)
+        for rows in _backward_axes(windows, 0)
+        for columns in _backward_axes(windows, 1)
+    ]
+    _lower_correlations(lowering, eqn, parts, (inputs * channel, output, channel))
     return True
 
 
@@ -168,20 +173,26 @@ def lower_conv_weight(lowering: Lowering, eqn: Equation) -> bool:
     windows, groups = in_two_dims(eqn.attrs["windows"]), eqn.attrs["groups"]
     y, x = eqn.args
     out = eqn.outs[0]
-    rows, columns = (
-        Side(windows.size[dim], windows.counts[dim], windows.kernel[dim], windows.stride[dim],
-             windows.dilation[dim], windows.padding[dim][0])
-        for dim in (0, 1)
-    )  # fmt: skip
-    given = WeightGradient(
-        x.type.shape[0], groups, x.type.shape[1] // groups, y.type.shape[1] // groups, rows, columns
-    )
     vector = vector_for(out.type.dtype)
-    kernel = gradient_kernel(
-        vector, given, _steps(_as_image(x.layout)), _steps(_as_image(y.layout))
-    )
-    sums = lowering.scratch(partial_bytes(vector, given), f"{eqn.op.name} sums")
-    work = y.type.numel * given.channels * rows.kernel * columns.kernel // 8
-    lowering.native(eqn.op.name, kernel, [y, x], [sums], work)
-    lowering.native(f"{eqn.op.name} sum", sum_kernel(vector, given), [], [sums, out])
+    sizes = x.type.shape[0], groups, x.type.shape[1] // groups, y.type.shape[1] // groups
+    dots = Correlation(*sizes, *(_forward_axis(windows, dim) for dim in (0, 1)))
+    runs = WeightGradient(*sizes, *(_side(windows, dim) for dim in (0, 1)))
+    (x_place, x_steps), (y_place, y_steps) = _image(lowering, x), _image(lowering, y)
+    if dot_cycles(vector, dots) < run_cycles(vector, runs):
+        kernel, total = dot_kernel(vector, dots, x_steps, y_steps), dot_sum_kernel(vector, dots)
+        nbytes = dot_sum_bytes(vector, dots)
+    else:
+        kernel, total = run_kernel(vector, runs, x_steps, y_steps), run_sum_kernel(vector, runs)
+        nbytes = run_sum_bytes(vector, runs)
+    sums = lowering.scratch(nbytes, f"{eqn.op.name} sums")
+    work = y.type.numel * prod(out.type.shape[1:]) // 8
+    lowering.native(eqn.op.name, kernel, [y_place, x_place], [sums], work)
+    lowering.native(f"{eqn.op.name} sum", total, [], [sums, out])
     return True
+
+
+def _side(windows: Windows, dim: int) -> Side:
+    return Side(
+        windows.size[dim], windows.counts[dim], windows.kernel[dim], windows.stride[dim],
+        windows.dilation[dim], windows.padding[dim][0],
+    )  # fmt: skip

@@ -18,6 +18,7 @@ from evergrad.core.dtypes import dtype
 
 # A chunk is worth claiming if it takes about this many operations.
 PIECE = 1 << 21
+_LINE = 64
 # Chunks that are enough for any team.
 ENOUGH_CHUNKS = 16
 
@@ -75,6 +76,7 @@ class Text(Code):
             address = self.op(f"getelementptr i64, ptr %args, i64 {place}")
             type = "ptr" if place < len(pointers) else "i64"
             self.named[name] = self.op(f"load {type}, ptr {address}")
+        self.scratch = self._aligned("%scratch")
 
     def __getitem__(self, name: str) -> str:
         return self.named[name]
@@ -124,6 +126,12 @@ class Text(Code):
 
     def store(self, value: str, address: str) -> None:
         self.do(f"store {self.vector.element} {value}, ptr {address}")
+
+    def _aligned(self, pointer: str) -> str:
+        """The next address that is a multiple of a cache line."""
+        address = self.op(f"ptrtoint ptr {pointer} to i64")
+        left = self.op(f"and i64 {self.sub(0, address)}, {_LINE - 1}")
+        return self.op(f"getelementptr i8, ptr {pointer}, i64 {left}")
 
     # -- vectors --------------------------------------------------------------------------------
 
@@ -181,17 +189,48 @@ class Text(Code):
             f"call void @{name}({many} {value}, ptr {address}, i32 {vector.size}, {masks} {mask})"
         )
 
-    def every_second(self, address: str, start: str, low: str, high: str, otherwise: str) -> str:
-        """The elements at every second place from ``start``, if it is between two places."""
-        vector = self.vector
-        halves = []
-        for begin in (start, self.add(start, vector.lanes)):
-            mask = self.between(self.places(begin), low, high)
-            halves.append(self.load_masked(self.at(address, begin), mask, otherwise))
-        picked = ", ".join(f"i32 {2 * n}" for n in range(vector.lanes))
-        many = vector.text
+    def load_apart(
+        self, kind: int, address: str, start: str, step: str, low: str, high: str, otherwise: str
+    ) -> str:
+        """The elements at places that are ``step`` apart from ``start`` on; places that are not
+        between two others are not read. For ``kind`` see :meth:`by_step`."""
+        if kind == 2:
+            halves = [
+                self.load_apart(1, address, begin, "1", low, high, otherwise)
+                for begin in (start, self.add(start, self.vector.lanes))
+            ]
+            return self._shuffled(halves, [2 * n for n in range(self.vector.lanes)])
+        places = self.places(start, 1 if kind == 1 else step)
+        mask = self.between(places, low, high)
+        if kind == 1:
+            return self.load_masked(self.at(address, start), mask, otherwise)
+        return self.gather(address, places, mask, otherwise)
+
+    def store_apart(self, kind: int, value: str, address: str, step: str, count: str) -> None:
+        """Write the first ``count`` lanes to places that are ``step`` apart."""
+        lanes = self.vector.lanes
+        if kind == 2:
+            for half in range(2):
+                order = [half * lanes // 2 + n // 2 for n in range(lanes)]
+                spread = self._shuffled([value, value], order)
+                left = self.sub(self.mul(count, 2), half * lanes)
+                inside = self.between(self.places("0"), "0", left)
+                even = ", ".join("i1 false" if n % 2 else "i1 true" for n in range(lanes))
+                mask = self.op(f"and {self.vector.of('i1')} {inside}, <{even}>")
+                self.store_masked(spread, self.at(address, half * lanes), mask)
+            return
+        mask = self.between(self.places("0"), "0", count)
+        if kind == 1:
+            self.store_masked(value, address, mask)
+        else:
+            self.scatter(value, address, self.places("0", step), mask)
+
+    def _shuffled(self, pair: list[str], order: list[int]) -> str:
+        """Lanes of two vectors, counted through both."""
+        many = self.vector.text
+        picked = ", ".join(f"i32 {n}" for n in order)
         return self.op(
-            f"shufflevector {many} {halves[0]}, {many} {halves[1]}, {vector.of('i32')} <{picked}>"
+            f"shufflevector {many} {pair[0]}, {many} {pair[1]}, {self.vector.of('i32')} <{picked}>"
         )
 
     def gather(self, pointer: str, places: str, mask: str, otherwise: str) -> str:
@@ -217,6 +256,17 @@ class Text(Code):
         return self.op(
             f"getelementptr {self.vector.element}, ptr {pointer}, {self.vector.of('i32')} {places}"
         )
+
+    def multiply_add(self, a: str, b: str, c: str) -> str:
+        many, name = self.vector.text, f"llvm.fma.{self.vector.mangled}"
+        self.helpers[name] = f"declare {many} @{name}({many}, {many}, {many})"
+        return self.op(f"call {many} @{name}({many} {a}, {many} {b}, {many} {c})")
+
+    def sum_of_lanes(self, value: str) -> str:
+        element, many = self.vector.element, self.vector.text
+        name = f"llvm.vector.reduce.fadd.{self.vector.mangled}"
+        self.helpers[name] = f"declare {element} @{name}({element}, {many})"
+        return self.op(f"call reassoc {element} @{name}({element} 0.0, {many} {value})")
 
     # -- control --------------------------------------------------------------------------------
 
@@ -252,9 +302,7 @@ class Text(Code):
         self.label(f"{word}.end")
         self.lines[head:head] = [
             f"  {name} = phi {type} [{value}, %{word}.before], [{after}, %{word}.next]"
-            for name, (type, value), after in zip(
-                carried.values, start, carried.after, strict=True
-            )
+            for name, (type, value), after in zip(carried.values, start, carried.after, strict=True)
         ]
         carried.after = carried.values
 
@@ -267,6 +315,16 @@ class Text(Code):
         yield
         self.do(f"br label %{word}.end")
         self.label(f"{word}.end")
+
+    def by_step(self, step: str) -> Iterator[int]:
+        """Lets lines be written for a step of 1, of 2 and of any other number (0) known only when
+        the kernel runs; one of the three runs."""
+        is_one, is_two = (self.op(f"icmp eq i64 {step}, {n}") for n in (1, 2))
+        either = self.op(f"or i1 {is_one}, {is_two}")
+        neither = self.op(f"xor i1 {either}, true")
+        for kind, condition in ((1, is_one), (2, is_two), (0, neither)):
+            with self.when(condition):
+                yield kind
 
     def items(self, chunk: str, per_chunk: str, items: str) -> tuple[str, str]:
         """The first item of a chunk, and where it ends."""
@@ -293,7 +351,7 @@ def numbered(
     kernel = Kernel(code, made.name, made.text)
     kernel.numbers = [*numbers, *tables]
     kernel.chunks = chunks
-    kernel.scratch = scratch
+    kernel.scratch = scratch + _LINE if scratch else 0
     return kernel
 
 

@@ -14,8 +14,8 @@ from evergrad.compiler.conv_text import Text, Vector
 
 # Shapes of tiles, for machines with 32 and with 16 registers.
 _TILES_32 = (
-    (8, 3), (6, 4), (12, 2), (4, 5), (5, 4), (3, 6), (2, 8), (1, 8), (14, 1), (8, 2), (8, 1), (6, 1),
-    (4, 1), (2, 4), (1, 4), (1, 1),
+    (8, 3), (6, 4), (12, 2), (4, 5), (5, 4), (3, 6), (2, 8), (1, 8), (14, 1), (8, 2), (8, 1),
+    (6, 1), (4, 1), (2, 4), (1, 4), (1, 1),
 )  # fmt: skip
 _TILES_16 = ((6, 2), (4, 3), (4, 2), (3, 3), (2, 4), (1, 6), (8, 1), (6, 1), (4, 1), (1, 1))
 _WIDE = 64  # bytes of the registers of which there are 32
@@ -27,17 +27,18 @@ class Tile(NamedTuple):
     vectors: int
 
 
-def best_tile(vector: Vector, rows: int, length: int) -> Tile:
-    """The shape of tiles that covers ``rows`` times ``length`` elements in the fewest cycles, if
+def tile_cycles(vector: Vector, tile: tuple[int, int], rows: int, length: int) -> float:
+    """The cycles in which all tiles of ``rows`` times ``length`` elements go one place further, if
     two products and two loads start in each; loads that cross cache lines count twice."""
+    high, wide = tile
+    count = -(-rows // high) * -(-length // (wide * vector.lanes))
+    return count * max(high * wide / 2, (high + 2 * wide + 1) / 2, _LATENCY)
 
-    def cycles(tile: tuple[int, int]) -> float:
-        high, wide = tile
-        count = -(-rows // high) * -(-length // (wide * vector.lanes))
-        return count * max(high * wide / 2, (high + 2 * wide + 1) / 2, _LATENCY)
 
-    is_wide = vector.lanes * vector.size == _WIDE
-    return Tile(*min(_TILES_32 if is_wide else _TILES_16, key=cycles))
+def best_tile(vector: Vector, rows: int, length: int) -> Tile:
+    """The shape of tiles that covers ``rows`` times ``length`` elements in the fewest cycles."""
+    shapes = _TILES_32 if vector.lanes * vector.size == _WIDE else _TILES_16
+    return Tile(*min(shapes, key=lambda tile: tile_cycles(vector, tile, rows, length)))
 
 
 @cache

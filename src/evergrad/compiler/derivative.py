@@ -120,16 +120,16 @@ def _views_inside(
     views: dict[int, Equation] = {}
     roots: dict[Var, None] = {}
 
-    def follow(var: Var) -> None:
+    for var in reads:
+        chain: list[Equation] = []
         eqn = maker.get(var)
+        while eqn is not None and eqn.op.alias and id(eqn) not in views and id(eqn) not in second:
+            chain.append(eqn)
+            var = eqn.args[0]
+            eqn = maker.get(var)
         if eqn is None or not eqn.op.alias:
             roots[var] = None
-        elif id(eqn) not in views and id(eqn) not in second:
-            follow(eqn.args[0])
-            views[id(eqn)] = eqn
-
-    for var in reads:
-        follow(var)
+        views.update((id(eqn), eqn) for eqn in reversed(chain))
     return list(views.values()), list(roots)
 
 

@@ -12,11 +12,10 @@ when the kernel has ended).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush
 from math import prod
-from typing import Any
 
 from evergrad.compiler import scalar, scalar_curves  # noqa: F401 - enters its ops
+from evergrad.compiler.units import Group, Single, Unit, Values, ordered
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
 
@@ -26,124 +25,8 @@ _PLACED = ("index", "gather", "scatter_sum")
 # Values copied into another kernel rather than written to memory: at most this many equations.
 _COPY_LIMIT = 8
 _EXPENSIVE_COPIES = 1
-
-
-class Values:
-    """What a graph says about its values: who makes them, who uses them, which are views."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.maker: dict[Var, Equation] = {}
-        self.position: dict[int, int] = {}
-        self.uses: dict[Var, list[Equation]] = {}
-        self.literal: dict[Var, Any] = {}
-        self.kept: list[Equation] = []
-        for number, eqn in enumerate(graph.equations):
-            self.position[id(eqn)] = number
-            for out in eqn.outs:
-                self.maker[out] = eqn
-            for arg in eqn.args:
-                if isinstance(arg, Var):
-                    self.uses.setdefault(arg, []).append(eqn)
-            out = eqn.outs[0].type
-            if eqn.op.name == "full" and out.dtype in scalar.KINDS and out.numel:
-                self.literal[eqn.outs[0]] = eqn.args[0]
-        self.outputs = {o for o in graph.outputs if isinstance(o, Var)}
-
-    def enter(self, eqn: Equation, position: int) -> None:
-        """Add an equation that was made later."""
-        self.position[id(eqn)] = position
-        self.kept.append(eqn)
-        self.maker[eqn.outs[0]] = eqn
-        for arg in eqn.args:
-            if isinstance(arg, Var):
-                self.uses.setdefault(arg, []).append(eqn)
-
-    def leave(self, eqn: Equation) -> None:
-        """Take back an equation that was entered last."""
-        del self.maker[eqn.outs[0]]
-        for arg in eqn.args:
-            if isinstance(arg, Var):
-                self.uses[arg].remove(eqn)
-
-    def give_arguments(self, eqn: Equation, args: tuple[Any, ...]) -> None:
-        """Let an equation use other values that are equal to its own."""
-        for before, after in zip(eqn.args, args, strict=True):
-            if before is not after:
-                self.uses[before] = [e for e in self.uses[before] if e is not eqn]
-                self.uses.setdefault(after, []).append(eqn)
-        eqn.args = args
-
-    def view_of(self, var: Var) -> Var | None:
-        """The value a view looks at, or ``None`` if it is none."""
-        eqn = self.maker.get(var)
-        return eqn.args[0] if eqn is not None and eqn.op.alias else None
-
-    def root(self, var: Var) -> Var:
-        """The value in whose memory a view lies."""
-        source = self.view_of(var)
-        while source is not None:
-            var, source = source, self.view_of(source)
-        return var
-
-    def users(self, var: Var) -> Iterable[Equation]:
-        """The equations that use a value or a view of it."""
-        for eqn in self.uses.get(var, ()):
-            if eqn.op.alias:
-                yield from self.users(eqn.outs[0])
-            else:
-                yield eqn
-
-    def escapes(self, var: Var) -> bool:
-        """Whether a value or a view of it is a result of the graph."""
-        if var in self.outputs:
-            return True
-        return any(self.escapes(e.outs[0]) for e in self.uses.get(var, ()) if e.op.alias)
-
-
-class Unit:
-    """Something that runs at once. ``needs`` is a bit set of the units it depends on."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.needs = 0
-        self.order = 0
-
-    @property
-    def bit(self) -> int:
-        return 1 << self.number
-
-
-class Single(Unit):
-    """One equation."""
-
-    def __init__(self, number: int, eqn: Equation) -> None:
-        super().__init__(number)
-        self.eqn = eqn
-
-
-class Group(Unit):
-    """Equations over one space of indices."""
-
-    def __init__(self, number: int, shape: Shape) -> None:
-        super().__init__(number)
-        self.shape = shape
-        self.members: list[Equation] = []
-        # The dimensions of the space along which each dimension of a value runs; -1: none.
-        self.axes: dict[Var, tuple[int, ...]] = {}
-        self.inner: frozenset[int] | None = None
-        self.late: set[Var] = set()
-        # For each member the dimensions of the space along which its result's dimensions run.
-        self.maps: dict[int, tuple[int, ...]] = {}
-        self.reads: set[Var] = set()
-
-    @property
-    def dims(self) -> frozenset[int]:
-        """The dimensions along which anything varies at all."""
-        return frozenset(d for d, n in enumerate(self.shape) if n != 1)
-
-    def varying(self, axes: Sequence[int]) -> frozenset[int]:
-        return frozenset(a for a in axes if a >= 0 and self.shape[a] != 1)
+# So many equations further on is another part of the program.
+_FAR = 48
 
 
 def fusable(values: Values, eqn: Equation) -> bool:
@@ -198,23 +81,34 @@ def _is_row_pick(eqn: Equation, shape: Shape) -> bool:
     )
 
 
-def fuse(graph: Graph) -> tuple[list[Unit], Values]:
-    """The units of a graph, in an order in which they can run."""
+def fuse(
+    graph: Graph,
+    again: frozenset[int] = frozenset(),
+    overwrites: Sequence[tuple[Var, Sequence[Var]]] = (),
+) -> tuple[list[Unit], Values]:
+    """The units of a graph, in an order in which they can run.
+
+    Equations in ``again`` (by ``id``) compute a value a second time, and must not do so at the
+    place of the first. ``overwrites`` are outputs with the inputs whose memory they take over.
+    """
     values = Values(graph)
-    fuser = _Fuser(values)
+    fuser = _Fuser(values, again)
     for eqn in graph.equations:
         if not eqn.op.alias:
             fuser.place(eqn)
-    return _ordered(fuser.units), values
+    fuser.wait_for_readers(overwrites)
+    return ordered(fuser.units, values, fuser.unit_of), values
 
 
 class _Fuser:
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: Values, again: frozenset[int]) -> None:
         self.values = values
+        self.again = again
         self.units: list[Unit] = []
         self.unit_of: dict[Var, Unit] = {}
         self.readers: dict[Var, list[Group]] = {}
         self.scalars: list[Group] = []
+        self.last_draw: Unit | None = None
 
     # -- where an equation goes -----------------------------------------------------------------
 
@@ -239,6 +133,10 @@ class _Fuser:
         self.units.append(unit)
         unit.order = self.values.position[id(eqn)]
         self._depend(unit, self._sources(eqn))
+        if eqn.op.random:  # one after the other takes its numbers from the stream
+            if self.last_draw is not None:
+                unit.needs |= self.last_draw.bit | self.last_draw.needs
+            self.last_draw = unit
         for out in eqn.outs:
             self.unit_of[out] = unit
 
@@ -325,9 +223,11 @@ class _Fuser:
         found: dict[int, Group] = {}
         for arg in eqn.args:
             unit = self.unit_of.get(self.values.root(arg)) if isinstance(arg, Var) else None
-            if isinstance(unit, Group):
+            if isinstance(unit, Group) and not self._is_past(unit, eqn):
                 found[unit.number] = unit
         chosen = [found[n] for n in sorted(found, reverse=True)]
+        if id(eqn) in self.again:
+            return [g for g in chosen if all(id(e) in self.again for e in g.members)]
         space = _space(eqn)
         if prod(space) == 1:
             return chosen + [g for g in reversed(self.scalars[-4:]) if g.number not in found]
@@ -335,10 +235,17 @@ class _Fuser:
             if not isinstance(arg, Var) or arg.type.numel < prod(space):
                 continue
             for group in reversed(self.readers.get(self.values.root(arg), ())):
-                if group.shape == space and group.number not in found:
+                if group.number in found or self._is_past(group, eqn):
+                    continue
+                if group.shape == space:
                     found[group.number] = group
                     chosen.append(group)
         return chosen
+
+    def _is_past(self, group: Group, eqn: Equation) -> bool:
+        """Whether an equation stands so far behind a group that joining it would mean to keep the
+        result for long: the derivative of a layer does not belong to the layer."""
+        return self.values.position[id(eqn)] - group.order > _FAR
 
     def _sources(self, eqn: Equation) -> list[Var]:
         roots = [self.values.root(a) for a in eqn.args if isinstance(a, Var)]
@@ -348,10 +255,29 @@ class _Fuser:
         for source in sources:
             other = self.unit_of[source]
             if other is not unit:
-                unit.needs |= other.bit | other.needs
+                self._depend_on(unit, other)
+
+    def _depend_on(self, unit: Unit, other: Unit) -> None:
+        added = other.bit | other.needs
+        if unit.needs & added == added:
+            return
+        unit.needs |= added
         for third in self.units:
             if third.needs & unit.bit:
-                third.needs |= unit.needs
+                third.needs |= added
+
+    def wait_for_readers(self, overwrites: Sequence[tuple[Var, Sequence[Var]]]) -> None:
+        """Let a unit that overwrites an input run after all that read it, if that can be."""
+        for out, sources in overwrites:
+            writer = self.unit_of.get(self.values.root(out))
+            if not isinstance(writer, Group):
+                continue
+            for source in sources:
+                for eqn in self.values.users(source):
+                    reader = self.unit_of.get(eqn.outs[0])
+                    if reader is None or reader is writer or reader.needs & writer.bit:
+                        continue
+                    self._depend_on(writer, reader)
 
     # -- joining --------------------------------------------------------------------------------
 
@@ -517,6 +443,8 @@ def _fit_fold(group: Group, eqn: Equation, inside: tuple[int, ...] | None) -> bo
     full = varying == group.dims
     if not full and (group.inner is None or varying != group.dims - group.inner):
         return False
+    if not folded and group.dims:
+        return False  # nothing is added up: the dimensions are of extent 1
     if full and folded != group.dims:
         rest = group.dims - folded
         trailing = max(rest, default=-1) > max(folded, default=-1) and min(rest) > max(folded)
@@ -573,29 +501,3 @@ def _fit_lookup(group: Group, eqn: Equation, inside: list[tuple[int, ...] | None
     group.inner = inner
     group.axes[eqn.outs[0]] = group.maps[id(eqn)] = axes
     return True
-
-
-def _ordered(units: list[Unit]) -> list[Unit]:
-    """By the place of the last equation, as far as dependences allow."""
-    by_number = {u.number: u for u in units}
-    waiting = {
-        u.number: [n for n in by_number if n != u.number and u.needs >> n & 1] for u in units
-    }
-    dependents: dict[int, list[int]] = {}
-    missing = {}
-    for number, needs in waiting.items():
-        missing[number] = len(needs)
-        for n in needs:
-            dependents.setdefault(n, []).append(number)
-    ready = [(u.order, u.number) for u in units if not missing[u.number]]
-    heapify(ready)
-    done: list[Unit] = []
-    while ready:
-        _, number = heappop(ready)
-        done.append(by_number[number])
-        for other in dependents.get(number, ()):
-            missing[other] -= 1
-            if not missing[other]:
-                heappush(ready, (by_number[other].order, other))
-    assert len(done) == len(units), "units wait for each other"
-    return done

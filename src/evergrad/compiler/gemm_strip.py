@@ -11,13 +11,24 @@ from __future__ import annotations
 from functools import cache
 
 from evergrad.compiler.conv_text import Text, Vector
+from evergrad.compiler.scalar import Code
 
 # Sums, one row of B and a broadcast element must leave a few of 32 registers free.
 ROWS = 8
 VECTORS = 3
 _UNROLLED = 4
+# How many rows of A, if its columns lie in order, are packed at once.
+DEALT = 64
 # How many rows ahead packing asks for what it will read.
 _AHEAD = 8
+
+
+class Inner(Text):
+    """The text of a function that kernels call; its arguments have names of their own."""
+
+    def __init__(self, vector: Vector) -> None:
+        Code.__init__(self)
+        self.vector = vector
 
 
 def use(text: Text, function: tuple[str, str, dict[str, str]], *arguments: str) -> None:
@@ -65,7 +76,7 @@ def strip(vector: Vector, vectors: int, by_rows: bool) -> tuple[str, str, dict[s
     ``by_rows``, a row lies in order and rows are ``a_step`` apart; otherwise a column of the tile
     lies in order and columns are ``a_step`` apart. It starts from C if ``more``.
     """
-    text = Text(vector, (), ())
+    text = Inner(vector)
     masks = _column_masks(text, vectors, "%width")
     kept = vector.of("i1")
     held = [
@@ -74,12 +85,17 @@ def strip(vector: Vector, vectors: int, by_rows: bool) -> tuple[str, str, dict[s
     with text.loop("%rows", ROWS) as top:
         left = text.sub("%rows", top)
         a = text.at("%a", text.mul(top, "%a_row"))
-        rows = [text.at("%c", text.mul(text.add(top, r), "%c_step")) for r in range(ROWS)]
-        for row in rows:
+        rows = [text.at("%c", text.mul(text.add(top, r), "%c_step")) for r in range(2 * ROWS)]
+        for row in rows[ROWS:]:
             for v in range(vectors):
                 _prefetch(text, text.at(row, v * vector.lanes), to_write=True)
-        sums = _tile_sums(text, a, left, masks, by_rows)
-        _store_tile(text, sums, rows, left, masks, held)
+        start = [
+            text.load_masked(text.at(row, v * vector.lanes), mask, "zeroinitializer")
+            for row in rows[:ROWS]
+            for v, mask in enumerate(held)
+        ]
+        sums = _tile_sums(text, a, left, masks, by_rows, start)
+        _store_tile(text, sums, rows[:ROWS], left, masks)
     name = f"gemm_strip_{vector.mangled}_{vectors}_{'rows' if by_rows else 'columns'}"
     return _finished(
         text,
@@ -89,7 +105,9 @@ def strip(vector: Vector, vectors: int, by_rows: bool) -> tuple[str, str, dict[s
     )
 
 
-def _tile_sums(text: Text, a: str, left: str, masks: list[str], by_rows: bool) -> list[str]:
+def _tile_sums(
+    text: Text, a: str, left: str, masks: list[str], by_rows: bool, sums: list[str]
+) -> list[str]:
     """The sums over the whole depth; a tile with fewer rows computes its last one again."""
     starts = [a] * ROWS
     if by_rows:
@@ -109,7 +127,6 @@ def _tile_sums(text: Text, a: str, left: str, masks: list[str], by_rows: bool) -
 
     types = [text.vector.text] * (ROWS * len(masks))
     whole = text.op(f"and i64 %depth, {-_UNROLLED}")
-    sums = ["zeroinitializer"] * len(types)
     for count, first, last in ((_UNROLLED, "0", whole), (1, whole, "%depth")):
         pairs = list(zip(types, sums, strict=True))
         with text.carrying(last, pairs, count, first) as (index, carried):
@@ -137,16 +154,14 @@ def _fma(text: Text, a: str, b: str, c: str) -> str:
 
 
 def _store_tile(
-    text: Text, sums: list[str], rows: list[str], left: str, masks: list[str], held: list[str]
+    text: Text, sums: list[str], rows: list[str], left: str, masks: list[str]
 ) -> None:
     """Write the rows that there are."""
     done = text.fresh("stored")
     for r, row in enumerate(rows):
         for v, mask in enumerate(masks):
             address = text.at(row, v * text.vector.lanes)
-            before = text.load_masked(address, held[v], "zeroinitializer")
-            value = text.op(f"fadd {text.vector.text} {sums[r * len(masks) + v]}, {before}")
-            text.store_masked(value, address, mask)
+            text.store_masked(sums[r * len(masks) + v], address, mask)
         if r + 1 < len(rows):
             _leave_at(text, left, r + 1, done)
     text.do(f"br label %{done}")
@@ -165,23 +180,53 @@ def _leave_at(text: Text, count: str, place: int, label: str) -> None:
 
 
 @cache
-def copying(vector: Vector, vectors: int) -> tuple[str, str, dict[str, str]]:
-    """Copy ``rows`` rows of up to ``vectors`` registers."""
-    text = Text(vector, (), ())
-    masks = _column_masks(text, vectors, "%width")
-    with text.loop("%rows") as r:
-        source = text.at("%source", text.mul(r, "%source_step"))
-        target = text.at("%target", text.mul(r, "%target_step"))
+def copying(vector: Vector) -> tuple[str, str, dict[str, str]]:
+    """Copy ``rows`` rows of ``width`` elements."""
+    text = Inner(vector)
+    with text.loop("%rows") as r, text.loop("%width", panel_width(vector)) as column:
+        source = text.at("%source", text.mul(r, "%source_step"), column)
+        target = text.at("%target", text.mul(r, "%target_step"), column)
         ahead = text.at(source, text.mul("%source_step", _AHEAD))
-        for v, mask in enumerate(masks):
+        for v, mask in enumerate(_column_masks(text, VECTORS, text.sub("%width", column))):
             place = v * vector.lanes
             _prefetch(text, text.at(ahead, place), to_write=False)
             value = text.load_masked(text.at(source, place), mask, "zeroinitializer")
             text.store_masked(value, text.at(target, place), mask)
     return _finished(
         text,
-        f"gemm_copy_{vector.mangled}_{vectors}",
+        f"gemm_copy_{vector.mangled}",
         "ptr noalias %source, i64 %source_step, ptr noalias %target, i64 %target_step, "
+        "i64 %rows, i64 %width",
+    )
+
+
+@cache
+def dealing(vector: Vector) -> tuple[str, str, dict[str, str]]:
+    """Lay ``rows`` rows of up to ``DEALT`` elements out as tiles: ``ROWS`` elements of each row go
+    to one tile, the next ``ROWS`` to the next, which is ``tile_step`` further."""
+    text = Inner(vector)
+    masks = _column_masks(text, DEALT // vector.lanes, "%width")
+    part = f"<{ROWS} x {vector.element}>"
+    with text.loop("%rows") as r:
+        source = text.at("%source", text.mul(r, "%source_step"))
+        target = text.at("%target", text.mul(r, ROWS))
+        ahead = text.at(source, text.mul("%source_step", _AHEAD))
+        for v, mask in enumerate(masks):
+            place = v * vector.lanes
+            _prefetch(text, text.at(ahead, place), to_write=False)
+            value = text.load_masked(text.at(source, place), mask, "zeroinitializer")
+            for first in range(0, vector.lanes, ROWS):
+                chosen = ", ".join(f"i32 {n}" for n in range(first, first + ROWS))
+                some = text.op(
+                    f"shufflevector {vector.text} {value}, {vector.text} poison, "
+                    f"<{ROWS} x i32> <{chosen}>"
+                )
+                tile = text.mul("%tile_step", (place + first) // ROWS)
+                text.do(f"store {part} {some}, ptr {text.at(target, tile)}, align {vector.size}")
+    return _finished(
+        text,
+        f"gemm_deal_{vector.mangled}",
+        "ptr noalias %source, i64 %source_step, ptr noalias %target, i64 %tile_step, "
         "i64 %rows, i64 %width",
     )
 
@@ -189,21 +234,18 @@ def copying(vector: Vector, vectors: int) -> tuple[str, str, dict[str, str]]:
 @cache
 def transposing(vector: Vector) -> tuple[str, str, dict[str, str]]:
     """``target[j, i] = source[i, j]`` for ``rows`` times ``columns`` elements."""
-    text = Text(vector, (), ())
+    text = Inner(vector)
     lanes = vector.lanes
-    with text.loop("%columns", lanes) as column, text.loop("%rows", lanes) as row:
+    with text.loop("%rows", lanes) as row, text.loop("%columns", lanes) as column:
         high, wide = text.sub("%rows", row), text.sub("%columns", column)
         mask = text.between(text.places("0", "1"), "0", wide)
         final = text.sub(high, 1)
         corner = text.at("%source", text.mul(row, "%source_step"), column)
-        block = [
-            text.load_masked(
-                text.at(corner, text.mul(text.least(str(n), final), "%source_step")),
-                mask,
-                "zeroinitializer",
-            )
-            for n in range(lanes)
-        ]
+        block = []
+        for n in range(lanes):
+            at = text.at(corner, text.mul(text.least(str(n), final), "%source_step"))
+            _prefetch(text, text.at(at, _AHEAD * lanes), to_write=False)
+            block.append(text.load_masked(at, mask, "zeroinitializer"))
         mask = text.between(text.places("0", "1"), "0", high)
         done = text.fresh("stored")
         target = text.at("%target", text.mul(column, "%target_step"), row)

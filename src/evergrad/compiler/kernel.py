@@ -73,6 +73,7 @@ class Instruction:
         self.writes: list[Buffer] = []
         self.work = 0
         self.unit: Any = None
+        self.unit: Any = None
         self.may_fail = False
 
 

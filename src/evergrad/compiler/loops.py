@@ -26,10 +26,11 @@ from evergrad.compiler.folds import (
     start_of,
     take_in_order,
 )
-from evergrad.compiler.fuse import FOLDS, Group, Values
+from evergrad.compiler.fuse import FOLDS
 from evergrad.compiler.kernel import Kernel
 from evergrad.compiler.llvm import name_of, vector_bits
 from evergrad.compiler.scalar import KINDS, Code
+from evergrad.compiler.units import Group, Values
 from evergrad.core.dtypes import dtype
 from evergrad.core.trace import Equation, Var
 
@@ -451,7 +452,6 @@ class LoopWriter:
             if eqn.outs[0] not in self.group.late:
                 sums[id(eqn)] = self.row_accumulator(eqn)
         self.invariant: dict[int, str] = {}
-        outer = self.inner_extents[:-1]
 
         def innermost(indices: list[str]) -> None:
             context = Point(self, number, indices)
@@ -464,17 +464,25 @@ class LoopWriter:
             for eqn in folds:
                 self.take_in(eqn, context, sums.get(id(eqn)))
 
-        def nest(indices: list[str], depth: int) -> None:
-            last = depth == len(outer)
-            low, high = ("%row_lo", "%row_hi") if self.flat else ("0", self.get(("inner", depth)))
-            step = lambda i: innermost([*indices, i]) if last else nest([*indices, i], depth + 1)
-            self.loop(low, high, step, vector=last)
-
         self.hoist()
-        nest([], 0)
+        self.nest(innermost, [])
         for eqn in folds:
             if id(eqn) in sums:
                 self.row_values[eqn.outs[0]] = self.folded_row(eqn, sums[id(eqn)])
+
+    def nest(self, innermost: Callable[[list[str]], None], indices: list[str]) -> None:
+        """Loops over the inner dimensions, from the one after ``indices`` on."""
+        depth = len(indices)
+        last = depth == len(self.inner_extents) - 1
+        low, high = ("%row_lo", "%row_hi") if self.flat else ("0", self.get(("inner", depth)))
+
+        def step(i: str) -> None:
+            if last:
+                innermost([*indices, i])
+            else:
+                self.nest(innermost, [*indices, i])
+
+        self.loop(low, high, step, vector=last)
 
     def hoist(self) -> None:
         """Load what does not vary along a row before the loop over it."""

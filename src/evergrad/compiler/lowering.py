@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.folds import combination
-from evergrad.compiler.fuse import Group, Single, Unit, Values, fuse
+from evergrad.compiler.fuse import fuse
 from evergrad.compiler.kernel import Instruction, Kernel, Place, address_of, strides_of, whole
 from evergrad.compiler.loops import LoopWriter
 from evergrad.compiler.plan import Buffer
-from evergrad.compiler.rewrite import fold, rewrite
 from evergrad.compiler.scalar import KINDS
+from evergrad.compiler.units import Group, Single, Unit, Values
 from evergrad.core import dtypes
 from evergrad.core.op import TABLE
 from evergrad.core.storage import Storage
@@ -44,19 +44,23 @@ def lowers(*names: str) -> Callable[[Any], Any]:
 class Lowering:
     """The instructions of a graph.
 
-    The graph's inputs are ``arguments`` tensors, ``numbers`` numbers and the ``outside`` tensors;
-    its outputs ``results`` results, then what each of the ``written`` storages ends at, then more
-    results.
+    The graph (a simplified one) has as inputs ``arguments`` tensors, ``numbers`` numbers and the
+    ``outside`` tensors; as outputs ``results`` results, then what each of the ``written`` storages
+    ends at, then more results. ``again`` are equations that compute a value for the second time.
     """
 
     def __init__(
         self, graph: Graph, arguments: int, numbers: int, outside: Sequence[Tensor],
-        results: int, written: Sequence[Storage],
+        results: int, written: Sequence[Storage], again: frozenset[int] = frozenset(),
     ) -> None:  # fmt: skip
-        self.graph, constants = fold(rewrite(graph))
+        self.graph = _own_equations(graph)
+        again = frozenset(
+            id(own) for own, eqn in zip(self.graph.equations, graph.equations, strict=True)
+            if id(eqn) in again
+        )  # fmt: skip
         self.arguments = arguments
         self.numbers = numbers
-        self.outside = [*outside, *constants]
+        self.outside = list(outside)
         self.written = list(written)
         self.results = results
         self.generators = list(
@@ -66,7 +70,7 @@ class Lowering:
         self.homes: dict[Var, Place] = {}
         self.storages: dict[int, Buffer] = {}
         self.instructions: list[Instruction] = []
-        self.units, self.values = fuse(self.graph)
+        self.units, self.values = fuse(self.graph, again, self.overwrites())
         self.unit_of = {
             id(eqn): unit
             for unit in self.units
@@ -78,8 +82,25 @@ class Lowering:
             if is_join(unit):
                 self.join_in_place(unit.eqn)  # type: ignore[attr-defined]
         for unit in self.units:
+            first = len(self.instructions)
             self.lower(unit)
+            for instruction in self.instructions[first:]:
+                instruction.unit = unit
         self.write_after_failures()
+
+    def overwrites(self) -> list[tuple[Var, list[Var]]]:
+        """Outputs that end in outside memory, with the inputs that lie there."""
+        inputs = self.graph.inputs[self.arguments + self.numbers :]
+        found = []
+        for number, storage in enumerate(self.written, self.results):
+            out = self.graph.outputs[number]
+            sources = [
+                var for var, tensor in zip(inputs, self.outside, strict=True)
+                if tensor._storage is storage
+            ]  # fmt: skip
+            if isinstance(out, Var):
+                found.append((out, sources))
+        return found
 
     # -- places ---------------------------------------------------------------------------------
 
@@ -370,6 +391,12 @@ class Lowering:
         instruction.reads = [a.buffer for a in instruction.args if isinstance(a, Place)]
         instruction.writes = [p.buffer for p in instruction.outs]
         self.instructions.append(instruction)
+
+
+def _own_equations(graph: Graph) -> Graph:
+    """The graph with equations that may be changed: values are computed again in other units."""
+    equations = [Equation(e.rule, e.args, e.outs, e.site, e.muted) for e in graph.equations]
+    return Graph(graph.inputs, (), equations, graph.outputs)
 
 
 def is_join(unit: Unit) -> bool:

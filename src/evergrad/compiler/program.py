@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler import (  # noqa: F401 - enter their lowerings
+    attention,
     conv,
     gemm,
     llvm,
@@ -29,7 +30,7 @@ from evergrad.core.quiet import QUIET, numpy_errors
 from evergrad.core.shapes import tensor_type
 from evergrad.core.site import describe
 from evergrad.core.tensor import fresh, from_array
-from evergrad.core.trace import Var
+from evergrad.core.trace import Equation, Var
 from evergrad.memory import pool
 
 # Programs with less work than this (elements and products) run on the calling thread alone.
@@ -48,6 +49,9 @@ class Program:
         self.waves = in_waves(self.instructions)
         self.plan = self.make_plan()
         self.bound = False
+        # Of the run that is going on: the arrays of arguments and results, by buffer and by output.
+        self.current: dict[int, Any] = {}
+        self.results: list[Any] = []
 
     # -- memory ---------------------------------------------------------------------------------
 
@@ -90,7 +94,7 @@ class Program:
         for wave in self.waves:
             if wave[0].kernel is None:
                 close()
-                self.segments.append(self.python_call(wave[0]))
+                self.segments.append(wave[0])
                 continue
             for instruction in wave:
                 kernel = instruction.kernel
@@ -193,7 +197,7 @@ class Program:
         """Take what memory is still needed and tell the kernels where their arguments lie."""
         for number, value in enumerate(numbers):
             self.number_values[number] = value
-        self.results: list[Any] = list(self.constants)
+        self.results = list(self.constants)
         for number, place in (*self.computed, *self.copied):
             self.results[number] = pool.empty(place.shape, place.dtype.np)
         current = {number: arguments[owner] for number, owner in self.given}
@@ -215,7 +219,7 @@ class Program:
 
     def run_segment(self, segment: Any) -> None:
         if not isinstance(segment, Run):
-            segment()
+            self.python_call(segment)
             return
         segment.run(self.threads)
         if self.status[0]:
@@ -255,31 +259,26 @@ class Program:
             start = address_of(base)
         return np.asarray(_Window(base, start + place.offset, place)).view(place.dtype.np)
 
-    def python_call(self, instruction: Instruction) -> Callable[[], None]:
+    def python_call(self, instruction: Instruction) -> None:
+        """Run the NumPy evaluation of an equation."""
         eqn = instruction.eqn
         assert eqn is not None
+        try:
+            self.evaluate(eqn, instruction)
+        except Exception as error:
+            error.add_note(f"in {eqn.op.name} of a compiled program: {describe(eqn.site)}")
+            raise
 
-        def call() -> None:
-            try:
-                run()
-            except Exception as error:
-                error.add_note(f"in {eqn.op.name} of a compiled program: {describe(eqn.site)}")
-                raise
-
-        def run() -> None:
-            given = [self.array(a) if isinstance(a, Place) else a for a in instruction.args]
-            if hasattr(eqn.rule, "run"):
-                result = eqn.rule.run(*given)
-            else:
-                found = eqn.apply(
-                    *[from_array(g) if isinstance(g, np.ndarray) else g for g in given]
-                )
-                result = found._value if eqn.op.outputs == 1 else tuple(f._value for f in found)
-            results = (result,) if eqn.op.outputs == 1 else result
-            for place, value in zip(instruction.outs, results, strict=True):
-                np.copyto(self.array(place), value)
-
-        return call
+    def evaluate(self, eqn: Equation, instruction: Instruction) -> None:
+        given = [self.array(a) if isinstance(a, Place) else a for a in instruction.args]
+        if hasattr(eqn.rule, "run"):
+            result = eqn.rule.run(*given)
+        else:
+            found = eqn.apply(*[from_array(g) if isinstance(g, np.ndarray) else g for g in given])
+            result = found._value if eqn.op.outputs == 1 else tuple(f._value for f in found)
+        results = (result,) if eqn.op.outputs == 1 else result
+        for place, value in zip(instruction.outs, results, strict=True):
+            np.copyto(self.array(place), value)
 
 
 def in_waves(instructions: Sequence[Instruction]) -> list[list[Instruction]]:

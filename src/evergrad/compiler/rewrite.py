@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.compiler.attention_recognise import recognise
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Var
@@ -19,6 +20,11 @@ from evergrad.core.tracing import tracing
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
+
+
+def simplify(graph: Graph) -> tuple[Graph, list[Tensor]]:
+    """All passes; gives the graph, with the tensors of its further inputs."""
+    return fold(rewrite(recognise(graph)))
 
 
 def rewrite(graph: Graph) -> Graph:
@@ -32,6 +38,7 @@ def rewrite(graph: Graph) -> Graph:
             env[var]._layout = var._layout
         for eqn in graph.equations:
             args = tuple([env[a] if isinstance(a, Var) else a for a in eqn.args])
+            first = len(trace.equations)
             outs = _said_differently(eqn, args) or slices.joined(trace, eqn, args)
             if outs is None:
                 layout = None
@@ -41,6 +48,8 @@ def rewrite(graph: Graph) -> Graph:
                     layout = args[0].layout
                 outs = trace.emit(eqn.rule, args, eqn.site, layout)
                 slices.note(eqn, args, outs[0])
+            for made in trace.equations[first:]:
+                made.site = eqn.site
             env.update(zip(eqn.outs, outs, strict=True))
         outputs = [env[o] if isinstance(o, Var) else o for o in graph.outputs]
         return trace.finish(outputs).without_dead_code()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -223,19 +223,10 @@ def _fold_windows(text: Text, fold: _Fold, step: int, x: str, row: str, column: 
             at_column = text.add(left, shift)
             places = text.places(at_column, step or text["stride_columns"])
             mask = text.between(places, "0", last)
-            value = _elements(text, fold, step, text.at(x, begin), at_column, places, mask, last)
+            value = text.load_apart(
+                step, text.at(x, begin), at_column, text["stride_columns"], "0", last, fold.outside
+            )
             here = text.op(f"add {text.vector.of('i32')} {places}, {text.narrow(begin)}")
             inner.after = fold.step(text, inner.values, value, mask, here)
         outer.after = inner.values
     return outer.values[fold.result]
-
-
-def _elements(
-    text: Text, fold: _Fold, step: int, line: str, start: str, places: str, mask: str, last: str
-) -> Any:
-    """The elements of a line at places that are some columns apart."""
-    if step == 1:
-        return text.load_masked(text.at(line, start), mask, fold.outside)
-    if step == 2:
-        return text.every_second(line, start, "0", last, fold.outside)
-    return text.gather(line, places, mask, fold.outside)

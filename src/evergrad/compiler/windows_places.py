@@ -6,6 +6,7 @@ Every image or row belongs to one chunk, which adds to it in a fixed order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
@@ -131,10 +132,12 @@ def _row_numbers(eqn: Equation, whole: TensorType) -> _RowNumbers | None:
 
 
 def _lower_rows(
-    lowering: Lowering, eqn: Equation, numbers: _RowNumbers | None, made: Kernel
+    lowering: Lowering, eqn: Equation, whole: TensorType, text: Callable[[Vector], Kernel]
 ) -> bool:
+    numbers = _row_numbers(eqn, whole)
     if numbers is None:
         return False
+    made = text(vector_for(whole.dtype))
     kernel = numbered(made, numbers, [], -(-numbers.items // numbers.per_chunk))
     given = [in_order(lowering, a) for a in eqn.args]
     work = numbers.items * numbers.places * _COST
@@ -144,14 +147,12 @@ def _lower_rows(
 
 @lowers("scatter_sum")
 def lower_scatter_sum(lowering: Lowering, eqn: Equation) -> bool:
-    out = eqn.outs[0].type
-    return _lower_rows(lowering, eqn, _row_numbers(eqn, out), _scatter_text(vector_for(out.dtype)))
+    return _lower_rows(lowering, eqn, eqn.outs[0].type, _scatter_text)
 
 
 @lowers("gather")
 def lower_gather(lowering: Lowering, eqn: Equation) -> bool:
-    x = eqn.args[0].type
-    return _lower_rows(lowering, eqn, _row_numbers(eqn, x), _gather_text(vector_for(x.dtype)))
+    return _lower_rows(lowering, eqn, eqn.args[0].type, _gather_text)
 
 
 @cache

@@ -11,13 +11,21 @@ from evergrad.nn.module import Module
 class OptimizedModule(Module):
     """Stands for a module: same parameters, modes and attributes; calls are compiled."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(
+        self, module: Module, check_finite: bool = False, memory_limit: int | None = None
+    ) -> None:
         super().__init__()
         self._orig_mod = module
-        self.__dict__["_compiled_call"] = Compiled(module.__call__)
+        self.__dict__["_compiled_call"] = Compiled(
+            module.__call__, check_finite, memory_limit
+        )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._compiled_call(*args, **kwargs)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Any:
+        """What the program for these arguments is; see ``evergrad.compiler.Compiled.explain``."""
+        return self._compiled_call.explain(*args, **kwargs)
 
     def train(self, mode: bool = True) -> OptimizedModule:
         self._orig_mod.train(mode)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.conv_direct import Steps
+from evergrad.compiler.conv_planes import Steps
 from evergrad.compiler.conv_text import ENOUGH_CHUNKS, PIECE, Text, Vector, numbered
-from evergrad.compiler.conv_tile import Tile, best_tile, call_tile
+from evergrad.compiler.conv_tile import Tile, best_tile, call_tile, tile_cycles
 from evergrad.compiler.kernel import Kernel
 
 # The rows of a chunk stay in a cache of this many bytes; a tile goes through so many pixels.
@@ -101,7 +101,15 @@ class Cut(NamedTuple):
         return self.blocks * self.tile.rows * self.leading(given)
 
 
-def partial_bytes(vector: Vector, given: WeightGradient) -> int:
+def run_cycles(vector: Vector, given: WeightGradient) -> float:
+    """About how many cycles a pixel of y takes, with laying x and y out."""
+    tile = best_tile(vector, given.outputs, given.run_length)
+    laying = given.channels * given.rows.stride * given.columns.stride + given.outputs
+    products = tile_cycles(vector, tile, given.outputs, given.run_length)
+    return len(given.runs) * products + laying
+
+
+def run_sum_bytes(vector: Vector, given: WeightGradient) -> int:
     """The bytes of the sums of all chunks."""
     cut = Cut.choose(vector, given)
     return cut.parts * given.groups * cut.sums(given) * vector.size
@@ -144,7 +152,7 @@ class _Numbers(NamedTuple):
     y_column: int
 
 
-def gradient_kernel(vector: Vector, given: WeightGradient, x: Steps, y: Steps) -> Kernel:
+def run_kernel(vector: Vector, given: WeightGradient, x: Steps, y: Steps) -> Kernel:
     """The kernel that takes y, x and the memory for sums."""
     cut = Cut.choose(vector, given)
     rows, columns = given.rows, given.columns
@@ -198,15 +206,13 @@ def _lay_out_x(text: Text, tile: Tile, x: str, row: str, rows: str) -> None:
     length = text.mul(text["width"], text["channels"])
     behind = 2 * tile.vectors * lanes
     with text.loop(text.add(text.mul(high, length), behind), lanes) as n:
-        text.store_vector("zeroinitializer", text.at("%scratch", n))
+        text.store_vector("zeroinitializer", text.at(text.scratch, n))
     with text.loop(high) as r:
         at = text.add(top, r)
         inside = text.op(f"icmp ult i64 {at}, {text['size_rows']}")
         with text.when(inside), text.loop(text["channels"]) as channel:
-            source = text.at(
-                x, text.mul(channel, text["x_channel"]), text.mul(at, text["x_row"])
-            )
-            target = text.at("%scratch", text.mul(r, length), channel)
+            source = text.at(x, text.mul(channel, text["x_channel"]), text.mul(at, text["x_row"]))
+            target = text.at(text.scratch, text.mul(r, length), channel)
             with text.loop(text["last_column"], first=text["first_column"]) as j:
                 column = text.mul(text.sub(j, text["pad_columns"]), text["x_column"])
                 value = text.load(text.at(source, column))
@@ -225,7 +231,7 @@ def _lay_out_y(text: Text, tile: Tile, y: str, rows: str) -> None:
             text.at(y, text.mul(text.least(text.add(top, r), final), text["y_channel"]))
             for r in range(tile.rows)
         ]
-        target = text.at("%scratch", text["y_at"], text.mul(number, pixels, tile.rows))
+        target = text.at(text.scratch, text["y_at"], text.mul(number, pixels, tile.rows))
         with text.loop(rows) as row, text.loop(text["count_columns"]) as column:
             offset = text.add(text.mul(row, text["y_row"]), text.mul(column, text["y_column"]))
             pixel = text.add(text.mul(row, text["count_columns"]), column)
@@ -246,9 +252,7 @@ def _multiply(text: Text, tile: Tile, sums: str, rows: str, is_later: str) -> No
     runs = text.table(text["count_columns"])
     with text.loop(rows, text["sub_block"]) as row, text.loop(text["runs"]) as run:
         count = text.least(text["sub_block"], text.sub(rows, row))
-        begin = text.at(
-            "%scratch", text.mul(row, text["row_step"]), text.number(runs, run)
-        )
+        begin = text.at(text.scratch, text.mul(row, text["row_step"]), text.number(runs, run))
         place = text.mul(run, text["padded_run"])
         below = text.op(f"icmp ne i64 {row}, 0")
         more = text.op(f"or i1 {below}, {is_later}")
@@ -256,10 +260,8 @@ def _multiply(text: Text, tile: Tile, sums: str, rows: str, is_later: str) -> No
             text.loop(text["padded_run"], tile.vectors * text.vector.lanes) as q,
             text.loop(blocks) as number,
         ):
-            done = text.add(
-                text.mul(number, pixels), text.mul(row, text["count_columns"])
-            )
-            a = text.at("%scratch", text["y_at"], text.mul(done, tile.rows))
+            done = text.add(text.mul(number, pixels), text.mul(row, text["count_columns"]))
+            a = text.at(text.scratch, text["y_at"], text.mul(done, tile.rows))
             c = text.at(sums, text.mul(number, tile.rows, text["leading"]), place, q)
             call_tile(
                 text, tile, a, text.at(begin, q), c, text["leading"], count, text["row_step"],
@@ -285,7 +287,7 @@ class _SumNumbers(NamedTuple):
     column_step: int
 
 
-def sum_kernel(vector: Vector, given: WeightGradient) -> Kernel:
+def run_sum_kernel(vector: Vector, given: WeightGradient) -> Kernel:
     """The kernel that adds the sums of all parts up and writes the weight's gradient; it takes the
     sums, which it overwrites, and the gradient."""
     cut = Cut.choose(vector, given)
@@ -336,8 +338,6 @@ def _write_kernel(text: Text, sums: str, out: str) -> None:
         text.loop(text["kernel_rows"]) as r,
         text.loop(columns) as c,
     ):
-        place = text.add(
-            text.mul(r, text["row_step"]), text.mul(c, text["column_step"]), channel
-        )
+        place = text.add(text.mul(r, text["row_step"]), text.mul(c, text["column_step"]), channel)
         to = text.add(text.mul(channel, size), text.mul(r, columns), c)
         text.store(text.load(text.at(sums, place)), text.at(out, to))

@@ -1,0 +1,166 @@
+"""How the rows of attention become kernels: numbers, scratch memory and chunks."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from math import prod
+
+from evergrad.compiler.attention_backward import KEYS as BACKWARD_KEYS
+from evergrad.compiler.attention_backward import PLACES as BACKWARD_PLACES
+from evergrad.compiler.attention_backward import backward
+from evergrad.compiler.attention_forward import KEYS as FORWARD_KEYS
+from evergrad.compiler.attention_forward import PLACES as FORWARD_PLACES
+from evergrad.compiler.attention_forward import forward
+from evergrad.compiler.attention_kernels import Step, Text
+from evergrad.compiler.attention_rows import BATCH_DIMS, MASKS, batch_of
+from evergrad.compiler.attention_text import EIGHT, QUERIES, ROW, lanes, up
+from evergrad.compiler.folds import combination
+from evergrad.compiler.kernel import Kernel, Place, whole
+from evergrad.compiler.lowering import Lowering, lowers
+from evergrad.compiler.scalar import Code
+from evergrad.core import dtypes
+from evergrad.core.shapes import Shape
+from evergrad.core.trace import Equation, Var
+
+# With fewer items (batches and heads of keys) than this, the keys of each are cut into spans.
+_FEW_ITEMS = 8
+
+
+class _Call:
+    """The sizes of an equation, and the numbers its kernel is called with."""
+
+    def __init__(self, lowering: Lowering, eqn: Equation, first_mask: int) -> None:
+        self.lowering = lowering
+        q, k, v = eqn.args[:3]
+        self.groups: int = eqn.attrs["groups"]
+        self.batch = batch_of(q.type, k.type, v.type)
+        self.items: int = prod(self.batch)
+        self.length: int = q.type.shape[-2] // self.groups
+        self.keys, self.width = k.type.shape[-2:]
+        self.value_width = v.type.shape[-1]
+        extents = [1] * (BATCH_DIMS - len(self.batch)) + list(self.batch)
+        self.numbers: dict[str, int] = {
+            "items_1": extents[1], "items_2": extents[2], "groups": self.groups,
+            "length": self.length, "keys": self.keys, "width": self.width,
+            "value_width": self.value_width,
+        }  # fmt: skip
+        self.places = [self.query("q", q), self.shared("k", k), self.shared("v", v)]
+        self.masks: list[Place] = []
+        self.steps = self.note_steps(eqn, first_mask)
+
+    def item_steps(self, name: str, shape: Shape, strides: Sequence[int]) -> None:
+        """The bytes between items, for each dimension of the batch."""
+        own = [s if n > 1 else 0 for n, s in zip(shape[:-2], strides, strict=False)]
+        for d, step in enumerate([0] * (BATCH_DIMS - len(own)) + own):
+            self.numbers[f"{name}_{d}"] = step
+
+    def query(self, name: str, var: Var) -> Place:
+        """Queries or their cotangents, whose rows must lie in one piece each."""
+        place = self.lowering.home(var)
+        if place.strides[-1] != 4 and place.shape[-1] > 1:
+            buffer = self.lowering.buffer(var.type.nbytes, "arena", f"rows of {var.type}")
+            place = whole(buffer, var)
+            self.lowering.copy(var, place)
+        self.item_steps(name, place.shape, place.strides)
+        self.numbers[f"{name}_row"] = place.strides[-2]
+        self.numbers[f"{name}_g"] = place.strides[-2] * self.length
+        return place
+
+    def shared(self, name: str, var: Var) -> Place:
+        place = self.lowering.home(var)
+        self.item_steps(name, place.shape, place.strides)
+        self.numbers[f"{name}_row"], self.numbers[f"{name}_column"] = place.strides[-2:]
+        return place
+
+    def note_steps(self, eqn: Equation, first_mask: int) -> tuple[Step, ...]:
+        steps = []
+        given = iter(eqn.args[first_mask:])
+        for n, (kind, number) in enumerate(eqn.attrs["steps"]):
+            spread = False
+            if kind in MASKS:
+                spread = self.mask(f"m{n}", next(given))
+            elif kind == "scale":
+                (self.numbers[f"scale{n}"],) = struct.unpack("<i", struct.pack("<f", number))
+            steps.append(Step(kind, spread))
+        return tuple(steps)
+
+    def mask(self, name: str, var: Var) -> bool:
+        """Enter a mask; gives whether it varies along queries."""
+        place = self.lowering.home(var)
+        self.masks.append(place)
+        rank = len(self.batch) + 2
+        shape = (1,) * (rank - len(place.shape)) + place.shape
+        strides = (0,) * (rank - len(place.shape)) + place.strides
+        self.item_steps(name, shape, strides)
+        heads = self.numbers[f"{name}_{BATCH_DIMS - 1}"]
+        self.numbers[f"{name}_g"] = heads if self.groups > 1 else 0
+        self.numbers[f"{name}_{BATCH_DIMS - 1}"] = heads * self.groups
+        self.numbers[f"{name}_key"] = strides[-2] if shape[-2] > 1 else 0
+        return shape[-1] > 1
+
+    def scratch(self, names: tuple[str, ...], sizes: list[int]) -> int:
+        """Lay out scratch memory; gives its size, with room to align it."""
+        offset = 0
+        for name, size in zip(names, sizes, strict=True):
+            self.numbers[name] = offset
+            offset += up(size, 64)
+        return offset + 64
+
+    def kernel(self, text: Text, chunks: int, scratch: int) -> Kernel:
+        code = Code()
+        code.helpers.update(text.helpers)
+        kernel = Kernel(code, text.name, text.text)
+        kernel.numbers = [self.numbers[name] for name in text.numbers]
+        kernel.chunks = chunks
+        kernel.scratch = scratch
+        return kernel
+
+    def work(self, products: int) -> int:
+        scores = self.items * self.groups * self.length * self.keys
+        return products * scores * int(max(self.width, self.value_width)) // 8
+
+
+@lowers("attention")
+def lower_attention(lowering: Lowering, eqn: Equation) -> bool:
+    call = _Call(lowering, eqn, 3)
+    text = forward(call.steps, eqn.attrs["empty_is_zero"])
+    blocks = -(-call.length // QUERIES)
+    call.numbers["blocks"] = blocks
+    width, value_width = up(call.width, lanes()), up(call.value_width, lanes())
+    sizes = [width * ROW, FORWARD_KEYS * ROW, value_width * ROW, ROW, ROW]
+    scratch = call.scratch(FORWARD_PLACES, sizes)
+    kernel = call.kernel(text, call.items * call.groups * blocks, scratch)
+    lowering.native("attention", kernel, [*call.places, *call.masks], eqn.outs, call.work(2))
+    return True
+
+
+@lowers("attention_backward")
+def lower_attention_backward(lowering: Lowering, eqn: Equation) -> bool:
+    call = _Call(lowering, eqn, 6)
+    cotangent = call.query("g", eqn.args[3])
+    reads = [*call.places, cotangent, *eqn.args[4:6], *call.masks]
+    width, value_width = up(call.width, lanes()), up(call.value_width, lanes())
+    wanted = -(-_FEW_ITEMS // call.items)
+    span = min(up(-(-call.keys // wanted), BACKWARD_KEYS), up(call.keys, EIGHT))
+    spans = -(-call.keys // span)
+    call.numbers |= {
+        "spans": spans, "span": span, "items": call.items, "width_row": width * 4,
+        "value_row": value_width * 4,
+    }  # fmt: skip
+    sizes = [
+        width * ROW, QUERIES * width * 4, value_width * ROW, QUERIES * value_width * 4,
+        BACKWARD_KEYS * ROW, max(BACKWARD_KEYS, value_width) * ROW, width * ROW, ROW,
+        span * width * 4, span * value_width * 4,
+    ]  # fmt: skip
+    scratch = call.scratch(BACKWARD_PLACES, sizes)
+    kernel = call.kernel(backward(call.steps), call.items * spans, scratch)
+    dq, dk, dv = eqn.outs
+    if spans == 1:
+        lowering.native("attention_backward", kernel, reads, [dq, dk, dv], call.work(5))
+        return True
+    parts = lowering.scratch(spans * dq.type.nbytes, f"parts of the gradient of {dq.type}")
+    lowering.native("attention_backward", kernel, reads, [parts, dk, dv], call.work(5))
+    total = combination("sum", dtypes.float32, spans, dq.type.numel)
+    lowering.native("combine sum", total, [parts], [dq])
+    return True

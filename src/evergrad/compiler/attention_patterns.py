@@ -1,0 +1,179 @@
+"""A small language for parts of graphs, and softmax and its derivative said in it.
+
+A pattern is the name of a value, a number, or an op and the patterns of its arguments; a system
+says what some values are made of. :class:`Match` finds values that solve a system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from evergrad.core.trace import Equation, Graph, Var
+
+Pattern = Any
+System = tuple[tuple[str, Pattern], ...]
+
+INFINITY = float("inf")
+
+
+def unless_lost(value: str, source: str, product: str) -> System:
+    """A product whose zeros stay zero beside infinities."""
+    lost = ("bitwise_and", ("eq", source, 0), ("isnan", product))
+    return ((value, ("where", lost, 0, product)),)
+
+
+# Softmax, with its derivative: from `x` to `p`, from `dp` to `dx`.
+_SOFTMAX: System = (("p", ("softmax", "x")),)
+_SOFTMAX_BACK: System = (
+    ("dx", ("sub", "weighted", ("mul", "p", ("sum", "weighted")))),
+    ("weighted", ("mul", "dp", "p")),
+)
+# The same with zeros for a query that looks nowhere.
+_SOFTMAX_OR_ZERO: System = (
+    ("p", ("mul", "powers", "factor")),
+    ("factor", ("reciprocal", ("where", "empty", 1, "total"))),
+    ("empty", ("eq", "total", 0)),
+    ("total", ("sum", "powers")),
+    ("powers", ("exp", ("sub", "x", ("where", ("eq", "top", -INFINITY), 0, "top")))),
+    ("top", ("amax", "x")),
+)
+_LOSS = ("mul", ("neg", ("sum", ("mul", "dp", "powers"))), ("mul", "factor", "factor"))
+_SOFTMAX_OR_ZERO_BACK: System = (
+    *unless_lost("dx", "rise", "product"),
+    ("product", ("mul", "rise", "powers")),
+    ("rise", ("add", ("mul", "dp", "factor"), ("expand", ("where", "empty", 0, _LOSS)))),
+)
+SOFTMAXES = ((_SOFTMAX, _SOFTMAX_BACK, False), (_SOFTMAX_OR_ZERO, _SOFTMAX_OR_ZERO_BACK, True))
+
+_COMMUTATIVE = ("mul", "add", "bitwise_and")
+_ROW_FOLDS = ("sum", "amax")
+# The derivative of a softmax is found within this many equations from the cotangent of its result.
+_NEAR = 24
+
+
+class Facts:
+    """Who makes and who uses the values of a graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.maker = {out: eqn for eqn in graph.equations for out in eqn.outs}
+        self.position = {id(eqn): n for n, eqn in enumerate(graph.equations)}
+        self.outputs = {o for o in graph.outputs if isinstance(o, Var)}
+        self.uses: dict[Var, list[Equation]] = {}
+        for eqn in graph.equations:
+            for arg in eqn.args:
+                if isinstance(arg, Var):
+                    self.uses.setdefault(arg, []).append(eqn)
+
+    def made_by(self, value: Any, *names: str) -> Equation | None:
+        eqn = self.maker.get(value) if isinstance(value, Var) else None
+        return eqn if eqn is not None and eqn.op.name in names else None
+
+    def users(self, var: Var, *names: str) -> Iterator[Equation]:
+        return (eqn for eqn in self.uses.get(var, ()) if eqn.op.name in names)
+
+    def number(self, value: Any) -> Any:
+        """A number, whether written as such or as a tensor of one number; else ``None``."""
+        if isinstance(value, Var):
+            full = self.made_by(value, "full")
+            return None if full is None or full.attrs["size"] else full.args[0]
+        return value
+
+    def is_turned(self, var: Var, other: Var) -> bool:
+        """Whether one value is the other with its last two dimensions swapped."""
+        return self.turns(var, other) or self.turns(other, var)
+
+    def turns(self, var: Var, source: Var) -> bool:
+        eqn = self.made_by(var, "permute")
+        return eqn is not None and eqn.args[0] is source and eqn.attrs["order"] == swapped(source)
+
+    def is_triangle(self, var: Any) -> bool:
+        """Whether a mask lets every query see the keys up to its own place."""
+        eqn = self.made_by(var, "tril")
+        whole = None if eqn is None else self.made_by(eqn.args[0], "full")
+        return (
+            eqn is not None and whole is not None
+            and eqn.attrs["diagonal"] == 0 and whole.args[0] is True
+        )  # fmt: skip
+
+
+def swapped(var: Var) -> tuple[int, ...]:
+    rank = len(var.type.shape)
+    return (*range(rank - 2), rank - 1, rank - 2)
+
+
+class Match:
+    """Values that have been found for names, and the equations between them."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.bound: dict[str, Any] = {}
+        self.region: list[Equation] = []
+
+    def copy(self) -> Match:
+        other = Match(self.facts)
+        other.bound, other.region = dict(self.bound), list(self.region)
+        return other
+
+    def adopt(self, other: Match) -> None:
+        self.bound, self.region = other.bound, other.region
+
+    def solves(self, system: System) -> bool:
+        return all(self.unify(pattern, self.bound[name]) for name, pattern in system)
+
+    def unify(self, pattern: Pattern, value: Any) -> bool:
+        while (passed := self.facts.made_by(value, "detach")) is not None:
+            self.region.append(passed)
+            value = passed.args[0]
+        if isinstance(pattern, str):
+            return self.bound.setdefault(pattern, value) is value
+        if not isinstance(pattern, tuple):
+            found = self.facts.number(value)
+            return found is not None and bool(found == pattern)
+        eqn = self.facts.made_by(value, pattern[0])
+        if eqn is None or not _is_along_rows(eqn):
+            return False
+        orders = [eqn.args, eqn.args[::-1]] if eqn.op.name in _COMMUTATIVE else [eqn.args]
+        return any(self.unify_all(pattern[1:], args, eqn) for args in orders)
+
+    def unify_all(self, patterns: Sequence[Pattern], args: Sequence[Any], eqn: Equation) -> bool:
+        tried = self.copy()
+        if len(args) != len(patterns):
+            return False
+        if not all(tried.unify(p, a) for p, a in zip(patterns, args, strict=True)):
+            return False
+        self.adopt(tried)
+        self.region.append(eqn)
+        return True
+
+    def find(self, name: str, near: Var, *systems: System) -> bool:
+        """Find the value of a name that solves the first of some systems that can be solved, among
+        what is made of a value."""
+        near_by = list(self.made_of(near))
+        for system in systems:
+            for var in near_by:
+                tried = self.copy()
+                tried.bound[name] = var
+                if tried.solves(system):
+                    self.adopt(tried)
+                    return True
+        return False
+
+    def made_of(self, var: Var) -> Iterable[Var]:
+        found = [var]
+        for source in found:
+            for eqn in self.facts.uses.get(source, ()):
+                if eqn.op.outputs == 1 and eqn.op.name != "matmul" and eqn.outs[0] not in found:
+                    found.append(eqn.outs[0])
+            if len(found) > _NEAR:
+                break
+        return found[1:]
+
+
+def _is_along_rows(eqn: Equation) -> bool:
+    """Whether a fold or a softmax runs along the last dimension."""
+    last = len(eqn.outs[0].type.shape) - 1
+    if eqn.op.name in _ROW_FOLDS:
+        return bool(eqn.attrs["dims"] == (last,) and eqn.attrs["keepdim"])
+    return eqn.op.name != "softmax" or bool(eqn.attrs["dim"] == last)

@@ -1,0 +1,398 @@
+"""Finds attention in a graph: products, masks, softmax and their derivatives become two equations.
+
+:func:`recognise` looks for ``softmax(steps(q @ k^T)) @ v`` and for what the derivative makes of it,
+in the words in which they were traced, and says them as ``attention`` and ``attention_backward``.
+It does so only if nothing else reads the scores or the weights; a graph in which anything is
+different stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from evergrad.compiler.attention_patterns import (
+    INFINITY,
+    SOFTMAXES,
+    Facts,
+    Match,
+    System,
+    swapped,
+    unless_lost,
+)  # fmt: skip
+from evergrad.compiler.attention_rows import ATTENTION, ATTENTION_BACKWARD, BATCH_DIMS, MASKS
+from evergrad.core import dtypes
+from evergrad.core.op import TABLE
+from evergrad.core.trace import Equation, Graph, Var
+
+# -- what is found ------------------------------------------------------------------------------
+
+
+class _Backward:
+    """The gradients that one cotangent of the result leads to; ``None`` where none is asked for."""
+
+    def __init__(self, cotangent: Var) -> None:
+        self.cotangent = cotangent
+        self.dq: Equation | None = None
+        self.dk_turned: Equation | None = None
+        self.dv: Equation | None = None
+
+    def targets(self) -> list[Equation]:
+        return [e for e in (self.dq, self.dk_turned, self.dv) if e is not None]
+
+
+class _Attention:
+    """One attention of a graph, found from its last product backwards."""
+
+    def __init__(self, facts: Facts, result: Equation) -> None:
+        self.facts = facts
+        self.result = result
+        self.match = Match(facts)
+        self.weights, self.v = result.args
+        self.groups = 1
+        self.steps: list[tuple[str, float]] = []
+        self.masks: list[Var] = []
+        # How the derivative goes back through each step: systems from `d` to `next`.
+        self.back: list[tuple[System, ...]] = []
+        self.backwards: list[_Backward] = []
+
+    def found(self) -> bool:
+        return (
+            self.find_softmax()
+            and self.find_scores()
+            and self.fits()
+            and self.find_backwards()
+            and self.take_scale()
+            and self.is_alone()
+        )
+
+    # -- forward --------------------------------------------------------------------------------
+
+    def find_softmax(self) -> bool:
+        p = self.weights
+        shared = self.facts.made_by(p, "reshape")
+        if shared is not None:
+            p = shared.args[0]
+            self.match.region.append(shared)
+        for system, back, empty_is_zero in SOFTMAXES:
+            tried = self.match.copy()
+            tried.bound["p"] = p
+            if tried.solves(system):
+                self.match.adopt(tried)
+                self.softmax_back, self.empty_is_zero = back, empty_is_zero
+                return True
+        return False
+
+    def find_scores(self) -> bool:
+        """Walk from what softmax takes to the product of queries and keys."""
+        x = self.match.bound["x"]
+        shape = x.type.shape
+        while (eqn := self.facts.maker.get(x)) is not None:
+            self.match.region.append(eqn)
+            if eqn.op.name == "matmul":
+                self.scores = eqn
+                self.q, self.k_turned = eqn.args
+                self.steps.reverse()
+                self.masks.reverse()
+                return True
+            source = self.step(eqn)
+            if source is None or (eqn.op.name != "reshape" and source.type.shape != shape):
+                return False
+            x = source
+        return False
+
+    def step(self, eqn: Equation) -> Var | None:
+        """Note what an equation does to scores; gives the scores it does it to."""
+        name, args = eqn.op.name, eqn.args
+        if name in ("mul", "div"):
+            return self.scaling(eqn)
+        if name == "add":
+            return self.addition(args)
+        if name == "where":
+            return self.masking(args)
+        if name == "reshape" and self.groups == 1:
+            return self.sharing(eqn)
+        return None
+
+    def scaling(self, eqn: Equation) -> Var | None:
+        x, factor = eqn.args
+        if eqn.op.name == "mul" and isinstance(factor, Var) and self.facts.number(x) is not None:
+            x, factor = factor, x
+        number = self.facts.number(factor)
+        if not isinstance(x, Var) or not isinstance(number, (int, float)) or not number:
+            return None
+        word = eqn.op.name
+        self.steps.append(("scale", 1 / number if word == "div" else number))
+        product = (("product", (word, "d", number)),)
+        self.back.append(
+            ((*unless_lost("next", "d", "product"), *product), (("next", product[0][1]),))
+        )
+        return x
+
+    def addition(self, args: Sequence[Any]) -> Var | None:
+        if not all(isinstance(a, Var) for a in args):
+            return None
+        x, mask = args
+        if self.facts.made_by(x, "matmul", "mul", "div", "where", "reshape") is None:
+            x, mask = mask, x
+        self.steps.append(("add", 0.0))
+        self.masks.append(mask)
+        return x  # type: ignore[no-any-return]
+
+    def masking(self, args: Sequence[Any]) -> Var | None:
+        mask, a, b = args
+        kind, x, other = ("keep", a, b) if isinstance(a, Var) else ("drop", b, a)
+        if not isinstance(x, Var) or self.facts.number(other) != -INFINITY:
+            return None
+        name = f"mask {len(self.steps)}"
+        self.match.bound[name] = mask
+        kept = ("where", name, "d", 0) if kind == "keep" else ("where", name, 0, "d")
+        if kind == "keep" and self.facts.is_triangle(mask):
+            kind = "causal"
+        else:
+            self.masks.append(mask)
+        self.steps.append((kind, 0.0))
+        self.back.append(((("next", kept),),))
+        return x
+
+    def sharing(self, eqn: Equation) -> Var | None:
+        """Heads of queries that share keys stand as one longer head."""
+        source = eqn.args[0]
+        own, shared = eqn.outs[0].type.shape, source.type.shape
+        if len(own) < 3 or len(shared) != len(own) or not all(shared):
+            return None
+        groups = own[-3] // shared[-3]
+        if (*shared[:-3], shared[-3] * groups, shared[-2] // groups, shared[-1]) != own:
+            return None
+        self.groups = groups
+        self.back.append(((("next", ("reshape", "d")),),))
+        return source  # type: ignore[no-any-return]
+
+    def fits(self) -> bool:
+        """Whether the kernels can take it."""
+        y, scores = self.result.outs[0].type.shape, self.scores.outs[0].type.shape
+        if min(len(self.q.type.shape), len(self.k_turned.type.shape), len(self.v.type.shape)) < 2:
+            return False
+        if y[:-1] != scores[:-1] or self.weights.type.shape != scores or len(y) > BATCH_DIMS + 2:
+            return False
+        if any(x.type.dtype is not dtypes.float32 for x in (self.q, self.k_turned, self.v)):
+            return False
+        if 0 in (*scores, *y, self.q.type.shape[-1]):
+            return False
+        wanted = {"keep": dtypes.bool_, "drop": dtypes.bool_, "add": dtypes.float32}
+        kinds = [kind for kind, _ in self.steps if kind in MASKS]
+        return all(
+            mask.type.dtype is wanted[kind] for kind, mask in zip(kinds, self.masks, strict=True)
+        )
+
+    # -- backward -------------------------------------------------------------------------------
+
+    def find_backwards(self) -> bool:
+        """Find what each cotangent of the result leads to."""
+        forward = self.match.bound
+        for cotangent in self.cotangents():
+            self.match.bound = dict(forward)
+            backward = _Backward(cotangent)
+            self.find_dv(backward)
+            if not self.find_dq_dk(backward):
+                return False
+            self.backwards.append(backward)
+        return True
+
+    def cotangents(self) -> list[Var]:
+        facts = self.facts
+        found: dict[Var, None] = {}
+        for turned in facts.users(self.v, "permute"):
+            if facts.turns(turned.outs[0], self.v):
+                for eqn in facts.users(turned.outs[0], "matmul"):
+                    if eqn.outs[0].type.shape == self.weights.type.shape:
+                        found[eqn.args[0]] = None
+        for turned in facts.users(self.weights, "permute"):
+            for eqn in facts.users(turned.outs[0], "matmul"):
+                found[eqn.args[1]] = None
+        return list(found)
+
+    def find_dv(self, backward: _Backward) -> None:
+        for eqn in self.facts.users(backward.cotangent, "matmul"):
+            turned = eqn.args[0]
+            if eqn.args[1] is backward.cotangent and self.facts.turns(turned, self.weights):
+                self.match.region.append(self.facts.maker[turned])
+                backward.dv = eqn
+
+    def find_dq_dk(self, backward: _Backward) -> bool:
+        """Follow the cotangent of the weights back to queries and keys, if it is there."""
+        match = self.match
+        made = [
+            eqn
+            for eqn in self.facts.users(backward.cotangent, "matmul")
+            if eqn.args[0] is backward.cotangent and self.facts.is_turned(eqn.args[1], self.v)
+        ]
+        if not made:
+            return backward.dv is not None
+        match.region.append(made[0])
+        dp = made[0].outs[0]
+        if self.groups > 1:
+            reshaped = list(self.facts.users(dp, "reshape"))
+            if len(reshaped) != 1:
+                return False
+            match.region.append(reshaped[0])
+            dp = reshaped[0].outs[0]
+        match.bound["dp"] = dp
+        if not match.find("dx", dp, self.softmax_back):
+            return False
+        d = match.bound["dx"]
+        for systems in self.back:
+            for name in ("next", "product"):
+                match.bound.pop(name, None)
+            match.bound["d"] = d
+            if not match.find("next", d, *systems):
+                return False
+            d = match.bound["next"]
+        return self.find_last_products(backward, d)
+
+    def find_last_products(self, backward: _Backward, d: Var) -> bool:
+        for eqn in self.facts.users(d, "matmul"):
+            if eqn.args[0] is d and self.facts.is_turned(eqn.args[1], self.k_turned):
+                backward.dq = eqn
+            elif eqn.args[1] is d and self.facts.is_turned(eqn.args[0], self.q):
+                backward.dk_turned = eqn
+        return backward.dq is not None or backward.dk_turned is not None
+
+    def take_scale(self) -> bool:
+        """Let queries that are scaled before the product be scaled after it, which saves two
+        passes over them; nothing changes where that cannot be."""
+        scaled = self.facts.made_by(self.q, "mul", "div")
+        number = None if scaled is None else self.facts.number(scaled.args[1])
+        if scaled is None or not isinstance(number, (int, float)) or not number:
+            return True
+        last: dict[_Backward, Equation] = {}
+        for backward in self.backwards:
+            if backward.dq is None:
+                continue
+            out = backward.dq.outs[0]
+            users = self.facts.uses.get(out, ())
+            if len(users) != 1 or out in self.facts.outputs or users[0].op is not scaled.op:
+                return True
+            if users[0].args[0] is not out or self.facts.number(users[0].args[1]) != number:
+                return True
+            last[backward] = users[0]
+        for backward, eqn in last.items():
+            assert backward.dq is not None
+            self.match.region.append(backward.dq)
+            backward.dq = eqn
+        self.q = scaled.args[0]
+        self.steps.insert(0, ("scale", 1 / number if scaled.op.name == "div" else number))
+        return True
+
+    # -- all of it ------------------------------------------------------------------------------
+
+    def targets(self) -> list[Equation]:
+        return [self.result, *(eqn for b in self.backwards for eqn in b.targets())]
+
+    def is_alone(self) -> bool:
+        """Whether nothing else reads what will not be computed any more."""
+        targets = {id(eqn) for eqn in self.targets()}
+        known = targets | {id(eqn) for eqn in self.match.region}
+        for eqn in self.match.region:
+            out = eqn.outs[0]
+            if id(eqn) in targets or out in self.facts.outputs:
+                return False
+            if any(id(user) not in known for user in self.facts.uses.get(out, ())):
+                return False
+        return True
+
+
+# -- the graph with what was found --------------------------------------------------------------
+
+
+def recognise(graph: Graph) -> Graph:
+    """The graph with each attention, and its derivative, as one equation."""
+    graph = graph.without_dead_code()
+    facts = Facts(graph)
+    products = [_Attention(facts, eqn) for eqn in graph.equations if eqn.op.name == "matmul"]
+    found = [attention for attention in products if attention.found()]
+    return _with(graph, facts, found) if found else graph
+
+
+def _with(graph: Graph, facts: Facts, found: Sequence[_Attention]) -> Graph:
+    new: dict[int, list[Equation]] = {}
+    gone: set[int] = set()
+    turned: dict[Var, Var] = {}
+    for attention in found:
+        gone |= {id(eqn) for eqn in (*attention.match.region, *attention.targets())}
+        rewriter = _Replacement(attention, turned)
+        new[facts.position[id(attention.result)]] = rewriter.forward()
+        for backward in attention.backwards:
+            first = min(facts.position[id(eqn)] for eqn in backward.targets())
+            new[first] = rewriter.backward(backward)
+    equations: list[Equation] = []
+    for number, eqn in enumerate(graph.equations):
+        equations += new.get(number, ())
+        if id(eqn) not in gone:
+            equations.append(eqn)
+    made = Graph(graph.inputs, graph.captures, equations, graph.outputs, graph.writes)
+    return made.without_dead_code()
+
+
+class _Replacement:
+    """The equations that take an attention's place. ``turned`` holds masks that lie key by key,
+    for all attentions that read them."""
+
+    def __init__(self, attention: _Attention, turned: dict[Var, Var]) -> None:
+        self.attention = attention
+        self.turned = turned
+        self.site = attention.result.site
+        self.equations: list[Equation] = []
+
+    def emit(
+        self, name: str, args: Sequence[Var], outs: Sequence[Equation | None] = (), **attrs: Any
+    ) -> tuple[Var, ...]:
+        """Add an equation; its results are those of equations it stands for, or new ones."""
+        op = TABLE[name]
+        types = tuple(a.type for a in args)
+        key: Any = (types, tuple(attrs.items())) if attrs else types
+        rule = op.rules.get(key) or op.resolve(key, types, attrs)
+        trace = self.attention.result.outs[0].trace
+        given = [*outs, *[None] * (op.outputs - len(outs))]
+        results = tuple(
+            Var(type, trace) if eqn is None else eqn.outs[0]
+            for eqn, type in zip(given, rule.out_types, strict=True)
+        )
+        self.equations.append(Equation(rule, tuple(args), results, self.site))
+        return results
+
+    def turn(self, var: Var) -> Var:
+        return self.emit("permute", [var], order=swapped(var))[0]
+
+    def by_key(self, mask: Var) -> Var:
+        """A mask that lies key by key."""
+        if len(mask.type.shape) < 2:
+            shape = (1,) * (2 - len(mask.type.shape)) + mask.type.shape
+            mask = self.emit("reshape", [mask], shape=shape)[0]
+        return self.emit("clone", [self.turn(mask)])[0]
+
+    def forward(self) -> list[Equation]:
+        found = self.attention
+        for mask in found.masks:
+            if mask not in self.turned:
+                self.turned[mask] = self.by_key(mask)
+        self.k = self.turn(found.k_turned)
+        self.masks = [self.turned[mask] for mask in found.masks]
+        _, self.stats = self.emit(
+            ATTENTION.name, [found.q, self.k, found.v, *self.masks], [found.result],
+            steps=tuple(found.steps), groups=found.groups, empty_is_zero=found.empty_is_zero,
+        )  # fmt: skip
+        return self.equations
+
+    def backward(self, backward: _Backward) -> list[Equation]:
+        self.equations = []
+        found = self.attention
+        y = found.result.outs[0]
+        args = [found.q, self.k, found.v, backward.cotangent, y, self.stats, *self.masks]
+        _, dk, _ = self.emit(
+            ATTENTION_BACKWARD.name, args, [backward.dq, None, backward.dv],
+            steps=tuple(found.steps), groups=found.groups,
+        )  # fmt: skip
+        if backward.dk_turned is not None:
+            self.emit("permute", [dk], [backward.dk_turned], order=swapped(dk))
+        return self.equations
