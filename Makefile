@@ -6,12 +6,12 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: train test lint types bench soak docs clean help
+.PHONY: train test lint types bench bench-ops soak docs clean help
 # Two installations at once would spoil one environment.
 .NOTPARALLEL:
 
-train: $(VENV)/app.stamp ## train the character model of examples/
-	$(PY) examples/char_model.py
+train: $(VENV)/app.stamp ## train the small GPT of examples/
+	$(PY) examples/gpt.py
 
 test: $(VENV)/test.stamp oracle ## run the tests on all cores
 	$(PY) -m pytest -n auto
@@ -24,8 +24,13 @@ lint: $(VENV)/test.stamp ## check style and formatting
 types: $(VENV)/test.stamp $(VENV)/app.stamp ## check types
 	$(PY) -m mypy
 
-bench: $(VENV)/bench.stamp ## measure the overhead per op against peers
+# The app extra draws the plot.
+bench: $(VENV)/bench.stamp $(VENV)/app.stamp ## time training steps against peers
+	$(PY) -m bench.peers.run
+
+bench-ops: $(VENV)/bench.stamp ## time single ops and the overhead per op against PyTorch
 	$(PY) bench/overhead.py
+	$(PY) bench/ops.py
 
 soak: $(VENV)/test.stamp oracle ## run the long tests, one at a time
 	$(PY) -m pytest tests/soak -p no:xdist
@@ -38,7 +43,7 @@ clean: ## remove build results and caches, keep .venv
 	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -exec rm -rf {} +
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Set-up. The stamp of an extra is newer than pyproject.toml once that extra is installed.
 

@@ -17,7 +17,7 @@ from evergrad.compiler.units import Values
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.errors import MemoryLimitError
 
-_ROUNDS = 60
+_IDLE_ROUNDS = 3
 _LONGEST_CHAIN = 12
 
 Build = Callable[[Graph, frozenset[int]], Program]
@@ -26,26 +26,36 @@ Build = Callable[[Graph, frozenset[int]], Program]
 def within(limit: int, graph: Graph, build: Build) -> Program:
     """The program of a graph whose arena has at most ``limit`` bytes. ``build(graph, again)`` makes
     one; ``again`` are the equations that were added to compute values again."""
-    again: frozenset[int] = frozenset()
-    program = build(graph, again)
+    program = build(graph, frozenset())
     smallest = program.plan.peak
-    idle = 0
-    for _ in range(_ROUNDS):
-        if program.plan.peak <= limit:
-            return program
-        # Where dropping just enough has not helped, the peak stands elsewhere: drop more at once.
-        found = _drop(program, graph, (program.plan.peak - limit) << idle, again)
-        if found is None or idle > 5:
-            break
-        graph, again = found
-        program = build(graph, again)
-        idle = 0 if program.plan.peak < smallest else idle + 1
-        smallest = min(smallest, program.plan.peak)
+    for eagerness in (1, 2, 4):
+        fitted = _fitted(limit, graph, build, program, eagerness)
+        if fitted.plan.peak <= limit:
+            return fitted
+        smallest = min(smallest, fitted.plan.peak)
     raise MemoryLimitError(
         f"the program needs {smallest:,} bytes even if values are computed again; the limit is "
         f"{limit:,}, which is {smallest - limit:,} too few.\n"
         "  fix: a smaller batch, or a larger memory_limit."
     )
+
+
+def _fitted(limit: int, graph: Graph, build: Build, program: Program, eagerness: int) -> Program:
+    """The smallest program found by dropping ``eagerness`` times the missing bytes at a time."""
+    best = program
+    again: frozenset[int] = frozenset()
+    idle = 0
+    while program.plan.peak > limit and idle < _IDLE_ROUNDS:
+        found = _drop(program, graph, eagerness * (program.plan.peak - limit), again)
+        if found is None:
+            break
+        graph, again = found
+        program = build(graph, again)
+        if program.plan.peak < best.plan.peak:
+            best, idle = program, 0
+        else:
+            idle += 1
+    return best
 
 
 class _Candidate:
