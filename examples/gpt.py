@@ -4,7 +4,7 @@
 
 Before the first step the memory plan and a check of all gradients are printed; then progress,
 samples and the loss on held-out text. A checkpoint (weights, optimizer, random stream) is written
-every 250 steps, and ``--resume`` goes on from it bit for bit.
+every 250 steps, and ``--resume`` goes on from it.
 """
 
 from __future__ import annotations
