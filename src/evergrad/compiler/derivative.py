@@ -58,7 +58,7 @@ def _compiled(graph: Graph) -> Callable[..., Any]:
 def cut(
     graph: Graph, forward: int, cotangents: Sequence[Var], moving: list[int]
 ) -> tuple[Graph, Derivative]:
-    """Cut a graph whose first ``forward`` outputs are the function's and whose others are gradients.
+    """Cut a graph whose first ``forward`` outputs are the function's, and the others gradients.
 
     Gives the graph of the function, with the values that the derivative reads as further outputs,
     and the derivative.

@@ -343,15 +343,14 @@ def _through_view(eqn: Equation, axes: tuple[int, ...]) -> tuple[int, ...] | Non
         kept = [a for a, n in zip(axes, source, strict=True) if n != 1]
         if [n for n in source if n != 1] != [n for n in target if n != 1]:
             return None
-        return tuple(kept.pop(0) if n != 1 else -1 for n in target)
+        return tuple([kept.pop(0) if n != 1 else -1 for n in target])
     return None
 
 
 def _space(eqn: Equation) -> Shape:
     """The space of indices an equation runs over by itself."""
-    if eqn.op.name in (*FOLDS, "gather"):
-        return eqn.args[0].type.shape
-    return eqn.outs[0].type.shape
+    source: Var = eqn.args[0] if eqn.op.name in (*FOLDS, "gather") else eqn.outs[0]
+    return source.type.shape
 
 
 def _fit(group: Group, eqn: Equation, inside: list[tuple[int, ...] | None]) -> bool:
@@ -403,28 +402,19 @@ def _aligned(
             axes[place] = axis
     taken = {a for a in axes if a is not None}
     limit = len(group.shape)
-    for place in reversed(range(rank)):
-        if axes[place] is not None:
-            limit = axes[place]  # type: ignore[assignment]
-            continue
-        if shape[place] == 1:
-            axes[place] = -1
-            continue
-        axis = next(
-            (
-                d
-                for d in reversed(range(limit))
-                if d not in taken and group.shape[d] == shape[place]
-            ),
-            None,
-        )
-        if axis is None:
-            return None
-        axes[place] = limit = axis
-        taken.add(axis)
-    found: tuple[int, ...] = tuple(axes)  # type: ignore[arg-type]
-    running = [a for a in found if a >= 0]
-    return found if running == sorted(set(running)) else None
+    found: list[int] = []  # from the last dimension on
+    for known, extent in zip(reversed(axes), reversed(shape), strict=True):
+        if known is not None:
+            limit = known
+        elif extent != 1:
+            fitting = [d for d in range(limit) if d not in taken and group.shape[d] == extent]
+            if not fitting:
+                return None
+            limit = fitting[-1]
+            taken.add(limit)
+        found.append(-1 if known is None and extent == 1 else limit)
+    running = [a for a in reversed(found) if a >= 0]
+    return tuple(reversed(found)) if running == sorted(set(running)) else None
 
 
 def _fit_fold(group: Group, eqn: Equation, inside: tuple[int, ...] | None) -> bool:
@@ -473,9 +463,8 @@ def _fit_fold(group: Group, eqn: Equation, inside: tuple[int, ...] | None) -> bo
 def _fit_pick(group: Group, eqn: Equation, inside: list[tuple[int, ...] | None]) -> bool:
     source, index = eqn.args[0].type.shape, inside[1]
     axes = inside[0] if inside[0] is not None else _aligned(group, source, ())
-    if axes is None or len(source) != len(group.shape) or axes != tuple(range(len(source))):
-        if axes is None or group.varying(axes) != group.dims:
-            return False
+    if axes is None or group.varying(axes) != group.dims:
+        return False
     last = frozenset((axes[-1],)) & group.dims
     if not last or group.inner not in (None, last):
         return False

@@ -86,9 +86,13 @@ def module_text(kernels: Iterable[Any]) -> str:
     first = 0
     for kernel in kernels:
         helpers.update(kernel.helpers)
-        texts.append(_METADATA.sub(lambda m, n=first: f"!{n + int(m[1])}", kernel.text))
+        texts.append(_renumbered(kernel.text, first))
         first += 1 + max((int(n) for n in _METADATA.findall(kernel.text)), default=-1)
     return "\n".join([*helpers.values(), *texts])
+
+
+def _renumbered(text: str, first: int) -> str:
+    return _METADATA.sub(lambda match: f"!{first + int(match[1])}", text)
 
 
 def name_of(text: str, kind: str) -> str:

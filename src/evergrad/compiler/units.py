@@ -27,8 +27,8 @@ class Values:
             for arg in eqn.args:
                 if isinstance(arg, Var):
                     self.uses.setdefault(arg, []).append(eqn)
-            out = eqn.outs[0].type
-            if eqn.op.name == "full" and out.dtype in scalar.KINDS and out.numel:
+            made = eqn.outs[0].type
+            if eqn.op.name == "full" and made.dtype in scalar.KINDS and made.numel:
                 self.literal[eqn.outs[0]] = eqn.args[0]
         self.outputs = {o for o in graph.outputs if isinstance(o, Var)}
 
