@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.peers.contenders import REFERENCE, SUBJECT
+from bench.peers.contenders import PEERS, REFERENCE, SUBJECT
 from bench.peers.machine import Turn
 from bench.peers.processes import PeerError, PeerProcess, environment, run_python
 
@@ -71,6 +71,10 @@ class Cell:
     threads: int
     results: dict[str, Result]
 
+    def quiet(self) -> bool:
+        """Whether the times are of rounds that nobody disturbed."""
+        return all(r.quiet_rounds for r in self.results.values() if r.seconds is not None)
+
     def best_peer(self) -> Result | None:
         """The fastest of the other frameworks."""
         others = [r for r in self.results.values() if not r.peer.startswith("evergrad")]
@@ -90,45 +94,51 @@ def measure(workload: str, threads: int, peers: Sequence[str], settings: Setting
     cell = Cell(workload, threads, {name: Result(name) for name in peers})
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="evergrad-bench-")))
-        arrays = _save_start(workload, folder, settings)
+        arrays = str(folder / "start.npz")
+        if any(PEERS[name].from_arrays for name in peers):
+            _save_start(workload, arrays, settings)
         running: dict[str, PeerProcess] = {}
         for result in cell.results.values():
             request = {
                 "peer": result.peer, "workload": workload, "threads": threads, "arrays": arrays,
             }  # fmt: skip
             try:
-                process = _start(result, request, folder / result.peer, settings)
+                running[result.peer] = _start(
+                    result, request, folder / result.peer, settings, stack
+                )
             except PeerError as error:
                 result.refuse(error)
-                continue
-            stack.callback(process.end)
-            running[result.peer] = process
         _compare_losses(cell, running)
         _take_turns(cell, running, settings)
         _finish(cell, running)
     return cell
 
 
-def _save_start(workload: str, folder: Path, settings: Settings) -> str:
-    """Where the start of the workload is kept as arrays; a peer that misses them says so."""
-    path = str(folder / "start.npz")
+def _save_start(workload: str, path: str, settings: Settings) -> None:
+    """Keep the start of the workload as arrays; a peer that misses them says so."""
     code = "import sys; from bench.peers.contenders import save_start; save_start(*sys.argv[1:])"
     try:
         run_python(code, settings.timeout, workload, path)
     except PeerError as error:
         print(f"  the start of {workload} could not be saved: {error.reason}", flush=True)
-    return path
 
 
 def _start(
-    result: Result, request: dict[str, Any], caches: Path, settings: Settings
+    result: Result, request: dict[str, Any], caches: Path, settings: Settings, stack: ExitStack
 ) -> PeerProcess:
+    """A peer that has done its first steps; the stack ends it, however far it came."""
     env = environment(request["threads"], caches)
-    process = PeerProcess(request, env, settings.timeout)
+
+    def launch() -> PeerProcess:
+        process = PeerProcess(request, env, settings.timeout)
+        stack.callback(process.end)
+        return process
+
+    process = launch()
     result.first_cold = _first_step(process, result)
     if settings.warm:
         process.finish()
-        process = PeerProcess(request, env, settings.timeout)
+        process = launch()
         result.first_warm = _first_step(process, result)
     return process
 

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
 from bench.peers.tasks import Array, Optimizer, Task
 from bench.peers.workloads import build
 
 Step = Callable[[], tuple[Any, ...]]
 
 
-class NotApplicable(Exception):
+class NothingToShowError(Exception):
     """A peer that has nothing of its own to show on a workload."""
 
 
@@ -34,12 +33,13 @@ class Given:
 
 @dataclass(frozen=True)
 class Peer:
-    """A framework used in one way."""
+    """A framework used in one way; ``from_arrays`` says that its parameters come from a file."""
 
     distribution: str
     modules: tuple[str, ...]
     make_step: Callable[[Given], Step]
     gather: Callable[[tuple[Any, ...]], list[Array]]
+    from_arrays: bool = False
 
     def load(self) -> None:
         """Import what a training program of this framework imports."""
@@ -109,7 +109,7 @@ def _torch_eager(given: Given) -> Step:
 def _torch_fused(given: Given) -> Step:
     torch, task = _torch(given)
     if task.optimizer is None:
-        raise NotApplicable("no optimizer to fuse")
+        raise NothingToShowError("no optimizer to fuse")
     step = _step_of(torch, task, task.function, fused=True)
     return lambda: step(*task.data)
 
@@ -156,7 +156,6 @@ def _saved_optimizer(kept: Any) -> Optimizer | None:
 
 def _jax(given: Given) -> Step:
     import jax.numpy as jnp
-
     from bench.peers.jax_workloads import make_step
 
     with np.load(given.arrays) as kept:
@@ -193,7 +192,7 @@ PEERS = {
     "torch eager": Peer("torch", _TORCH, _torch_eager, _from_tensors),
     "torch fused": Peer("torch", _TORCH, _torch_fused, _from_tensors),
     "torch.compile": Peer("torch", _TORCH, _torch_compile, _from_tensors),
-    "jax jit": Peer("jax", ("jax", "jax.numpy"), _jax, _from_jax),
+    "jax jit": Peer("jax", ("jax", "jax.numpy"), _jax, _from_jax, from_arrays=True),
 }
 # The peer whose losses the others must reproduce, and the one whose speed is the question.
 REFERENCE = "torch eager"

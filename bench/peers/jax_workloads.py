@@ -13,10 +13,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
-
 from bench.peers.tasks import Optimizer
 from bench.peers.workloads import GROUPS, VOCABULARY
+from jax import lax
 
 Parameters = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""What the machine says about a process: processor time, its own and others', memory, sizes on disk.
+"""What the machine says of a process: its processor time and others', memory, sizes on disk.
 
 Everything here works without a framework, so that reading it changes no measurement.
 """

@@ -5,6 +5,7 @@ A peer that fails, hangs or dies becomes a :class:`PeerError` with a reason; its
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -61,7 +62,8 @@ class PeerProcess:
             env=env, cwd=ROOT, start_new_session=True,
         )  # fmt: skip
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
@@ -90,11 +92,9 @@ class PeerProcess:
     def ask(self, **request: Any) -> dict[str, Any]:
         """Send a request; gives its answer."""
         assert self._process.stdin is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):  # it has died; the answer tells how
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it has died; the answer tells how
         return self.answer()
 
     def finish(self) -> dict[str, Any]:
@@ -110,7 +110,11 @@ class PeerProcess:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        self._errors.close()
+        self._listener.join()
+        for pipe in (self._process.stdin, self._process.stdout, self._errors):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
     def _last_words(self) -> str:
         self._errors.seek(0)
@@ -118,7 +122,7 @@ class PeerProcess:
 
 
 def _status_of(kind: str) -> str:
-    return {"ModuleNotFoundError": "missing", "NotApplicable": "none"}.get(kind, "failed")
+    return {"ModuleNotFoundError": "missing", "NothingToShowError": "none"}.get(kind, "failed")
 
 
 def run_python(code: str, timeout: float, *arguments: str) -> str:

@@ -51,6 +51,10 @@ def _step_entry(result: Result) -> str:
     return mark + time_text(result.seconds)
 
 
+def _mark(cell: Cell) -> str:
+    return "" if cell.quiet() else "~"
+
+
 def _first_entry(result: Result) -> str:
     if result.first_cold is None:
         return result.status
@@ -81,13 +85,13 @@ def text(
     for row, cell in zip(steps, cells, strict=True):
         ratio = cell.ratio()
         best = cell.best_peer()
-        row.append("-" if ratio is None else f"{ratio:.2f}")
+        row.append("-" if ratio is None else f"{_mark(cell)}{ratio:.2f}")
         row.append("-" if best is None else best.peer)
     tolerances = ", ".join(f"{t:g} after {step}" for step, t in TOLERANCE.items())
     parts = [
         f"Time of a step ({settings.clock}); ratio = best peer / {SUBJECT}, above 1 evergrad is "
         f"faster.\nCompared before timing: losses, relatively {tolerances} steps. "
-        "~: the machine was not quiet.",
+        "~: the machine was not quiet, no result.",
         table([*head, "ratio", "best peer"], steps),
         "First step, cold / warm caches",
         table(head, _rows(cells, peers, _first_entry)),
@@ -134,7 +138,7 @@ def data(
         "tolerance": TOLERANCE,
         "frameworks": [asdict(f) for f in frameworks],
         "cells": [
-            {"workload": c.workload, "threads": c.threads, "ratio": c.ratio(),
+            {"workload": c.workload, "threads": c.threads, "ratio": c.ratio(), "quiet": c.quiet(),
              "results": [asdict(r) for r in c.results.values()]}
             for c in cells
         ],
@@ -169,8 +173,11 @@ def draw(path: Path, cells: Sequence[Cell]) -> str:
     for panel, count in zip(panels[0], threads, strict=True):
         _draw_panel(panel, [cell for cell in shown if cell.threads == count])
         panel.set_title(f"threads: {count}")
-    figure.supxlabel(f"time of a step relative to {SUBJECT} (right of 1: evergrad is faster)")
-    panels[0][0].legend(fontsize="small")
+    figure.supxlabel(
+        f"time / time of {SUBJECT}; right of 1, evergrad is faster (~: not quiet)", fontsize=9
+    )
+    handles, labels = _legend_entries(panels[0])
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
@@ -189,6 +196,16 @@ def _relative_times(cell: Cell) -> dict[str, float]:
     }
 
 
+def _legend_entries(panels: Iterable[Any]) -> tuple[list[Any], list[str]]:
+    """Every peer once, in whichever panels it is drawn."""
+    entries = {
+        label: handle
+        for panel in panels
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    return list(entries.values()), list(entries)
+
+
 def _draw_panel(panel: Any, cells: Sequence[Cell]) -> None:
     for number, peer in enumerate(p for p in PEERS if p != SUBJECT):
         points = [
@@ -199,7 +216,9 @@ def _draw_panel(panel: Any, cells: Sequence[Cell]) -> None:
         if points:
             panel.scatter(*zip(*points, strict=True), label=peer, marker="osD^v"[number])
     panel.axvline(1.0, color="black", linewidth=1)
-    panel.set_xscale("log")
-    panel.set_yticks(range(len(cells)), [cell.workload for cell in cells])
+    panel.set_xscale("log", subs=(2, 5))
+    for axis in (panel.xaxis.set_major_formatter, panel.xaxis.set_minor_formatter):
+        axis(lambda value, _: f"{value:g}")
+    panel.set_yticks(range(len(cells)), [_mark(c) + c.workload for c in cells])
     panel.invert_yaxis()
     panel.grid(axis="x", alpha=0.3)

@@ -9,6 +9,8 @@ says so; the exit code tells whether evergrad's own steps all ran and agreed.
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -20,7 +22,8 @@ from bench.peers.machine import processors
 from bench.peers.processes import ROOT
 from bench.peers.workloads import SEVERAL, WORKLOADS
 
-_UNTIMED = ("ok", "none", "disturbed")
+# What evergrad may say of a workload: timed, nothing to show, or the machine was never quiet.
+_FINE = ("ok", "none", "disturbed")
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -36,7 +39,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--peers", type=_listed("peer", PEERS), default=list(PEERS),
         help=f"separated by commas: {', '.join(PEERS)}",
     )  # fmt: skip
-    parser.add_argument("--threads", type=_thread_counts, default=[2, 1], help="as in 2,1")
+    counts = [n for n in (2, 1) if n <= processors()]
+    parser.add_argument("--threads", type=_thread_counts, default=counts, help="as in 2,1")
     parser.add_argument("--rounds", type=_at_least_one, default=None)
     parser.add_argument("--timeout", type=_seconds, help="seconds to wait for an answer of a peer")
     parser.add_argument(
@@ -129,8 +133,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _fine(cell: Cell) -> bool:
     """Whether evergrad's own entries ran and agreed."""
     own = [r for r in cell.results.values() if r.peer.startswith("evergrad")]
-    return all(r.status in _UNTIMED for r in own)
+    return all(r.status in _FINE for r in own)
 
 
 if __name__ == "__main__":
+    # Ending by a signal, too, ends the processes of the peers.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     raise SystemExit(main())

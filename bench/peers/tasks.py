@@ -1,6 +1,6 @@
 """What a workload is, before any framework: its loss, its parameters, its data.
 
-A peer makes a step out of a :class:`Task` in its own way: eagerly, compiled in part, compiled whole.
+A peer makes a step out of a :class:`Task` in its own way: eagerly, compiled in part or whole.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ it answers with its memory and ends. Anything that goes wrong is answered as ``{
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -21,6 +22,7 @@ from bench.peers import machine
 
 # The losses are compared after these numbers of steps.
 CHECKED_STEPS = (1, 5)
+_PART = 1 << 16
 
 
 def take_stdout() -> TextIO:
@@ -107,10 +109,12 @@ class Worker:
 
 def fingerprint(array: Any) -> float:
     """A number that tells two results apart: a scalar itself, the norm of anything larger."""
-    import numpy as np
-
-    values = np.asarray(array, np.float64)
-    return float(values) if values.ndim == 0 else float(np.sqrt(np.vdot(values, values)))
+    if array.ndim == 0:
+        return float(array)
+    flat = array.reshape(-1)
+    # In parts, because a copy in double precision would be the peak of the memory.
+    parts = (flat[i : i + _PART].astype("float64") for i in range(0, flat.size, _PART))
+    return math.sqrt(sum(float(part @ part) for part in parts))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-
 from bench.peers.tasks import SEED, Array, Optimizer, Task, numbers
 
 VOCABULARY = 65

@@ -13,7 +13,7 @@ from evergrad.compiler import attention_text as parts
 from evergrad.compiler.attention_kernels import KEY_VALUE, QUERY, KernelWriter, Step, Text
 from evergrad.compiler.attention_text import QUERIES, ROW, lanes
 
-KEYS = 128  # of a block
+KEYS = 64  # of a block
 PLACES = (
     "at_turned_q", "at_rows_q", "at_turned_g", "at_rows_g", "at_powers", "at_slopes",
     "at_turned_dq", "at_deltas", "at_dk", "at_dv",

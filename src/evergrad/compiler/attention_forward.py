@@ -8,7 +8,7 @@ from evergrad.compiler import attention_text as parts
 from evergrad.compiler.attention_kernels import KEY_VALUE, QUERY, KernelWriter, Step, Text
 from evergrad.compiler.attention_text import QUERIES, ROW, lanes
 
-KEYS = 128  # of a block
+KEYS = 64  # of a block
 PLACES = ("at_turned", "at_scores", "at_sums", "at_tops", "at_totals")
 
 

@@ -50,6 +50,7 @@ class KernelWriter(Writer):
         numbers: tuple[str, ...],
     ) -> None:  # fmt: skip
         super().__init__()
+        self.tags: list[str] = []
         self.steps = steps
         self.masks = [n for n, step in enumerate(steps) if step.kind in ("keep", "drop", "add")]
         mask_numbers = [f"m{n}_{w}" for n in self.masks for w in ("0", "1", "2", "g", "key")]
@@ -62,6 +63,12 @@ class KernelWriter(Writer):
             self.do(f"%{name} = load {kind}, ptr {address}")
         self.scale = {n: self.as_vector(f"%{n}") for n in scales}
         self.causal = any(step.kind == "causal" for step in steps)
+
+    def loop_tag(self) -> str:
+        """Loops stay as they are: unrolled they are no faster, and take long to compile."""
+        number = len(self.tags) + 1
+        self.tags.append(f"!M{number} = distinct !{{!M{number}, !M0}}")
+        return f", !llvm.loop !M{number}"
 
     def as_vector(self, bits: str) -> str:
         """The float whose bits a number has, in every lane."""
@@ -195,7 +202,8 @@ class KernelWriter(Writer):
             "define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind "
             f'"prefer-vector-width"="{lanes() * 32}"'
         )
-        text = self.function(head)
+        tags = ['!M0 = !{!"llvm.loop.unroll.disable"}', *self.tags]
+        text = self.function(head) + "\n".join([*tags, ""])
         name = name_of(text, kind)
         named = text.replace("@SELF", f"@{name}")
         return Text(name, named, self.helpers, self.pointers, self.numbers)

@@ -73,6 +73,14 @@ class Facts:
     def users(self, var: Var, *names: str) -> Iterator[Equation]:
         return (eqn for eqn in self.uses.get(var, ()) if eqn.op.name in names)
 
+    def is_seen_by(self, var: Var, name: str) -> bool:
+        """Whether a kind of view is taken of a value, or of a view of it."""
+        return any(
+            eqn.op.name == name or self.is_seen_by(eqn.outs[0], name)
+            for eqn in self.uses.get(var, ())
+            if eqn.op.alias
+        )
+
     def number(self, value: Any) -> Any:
         """A number, whether written as such or as a tensor of one number; else ``None``."""
         if isinstance(value, Var):

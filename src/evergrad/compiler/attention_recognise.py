@@ -299,7 +299,9 @@ class _Attention:
                 return False
             if any(id(user) not in known for user in self.facts.uses.get(out, ())):
                 return False
-        return True
+        # Gradients of keys will lie otherwise: nobody may count on how they did.
+        turned = [b.dk_turned.outs[0] for b in self.backwards if b.dk_turned is not None]
+        return not any(self.facts.is_seen_by(var, "as_strided") for var in turned)
 
 
 # -- the graph with what was found --------------------------------------------------------------

@@ -207,8 +207,12 @@ class Writer:
         self.do(f"br label %{word}_end")
         self.label(f"{word}_end")
         self.do(f"%{word}_next = add nuw nsw i64 {index}, {step}")
-        self.do(f"br label %{word}")
+        self.do(f"br label %{word}{self.loop_tag()}")
         self.label(f"{word}_done")
+
+    def loop_tag(self) -> str:
+        """What is said to LLVM about a loop."""
+        return ""
 
     @contextmanager
     def when(self, condition: str) -> Iterator[None]:

@@ -7,7 +7,6 @@ under which conditions it holds.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -21,7 +20,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import Tracer, trace_value
 from evergrad.core.tree import TreeSpec, tree_flatten
-from evergrad.errors import TraceError
+from evergrad.errors import GradientError, TraceError
 
 # Attributes of modules that are compared by value.
 _PLAIN = (int, float, complex, str, tuple)
@@ -97,8 +96,8 @@ def _trace_into(
     tracer = Tracer(trace)
     inputs = [tracer.input(a._type) for a in arguments]
     argument_vars = list(trace.inputs)
-    for given, symbolic in zip(arguments, inputs, strict=True):
-        if given.requires_grad:
+    for argument, symbolic in zip(arguments, inputs, strict=True):
+        if argument.requires_grad:
             symbolic.requires_grad_()
     runtime = [trace.number(numbers, i) for i in range(len(numbers))]
     values_before = [t._storage.value for t in inputs]
@@ -109,9 +108,12 @@ def _trace_into(
     found.arguments = len(arguments) + len(fetched)
     outputs: list[Any] = [trace_value(trace, t) for t in tensors]
     changed = [t._storage.value is not v for t, v in zip(inputs, values_before, strict=True)]
-    changed += [id(grad._storage) in trace.written for _, grad in fetched]
     given = [*inputs, *(grad for _, grad in fetched)]
-    own = {id(grad._storage) for _, grad in fetched}
+    own = {id(grad._storage): place for place, (_, grad) in enumerate(fetched)}
+    changed += [
+        id(grad._storage) in trace.written and own[id(grad._storage)] == place
+        for place, (_, grad) in enumerate(fetched)
+    ]
     found.written = [
         w.storage for n, w in trace.written.items() if n not in trace.local and n not in own
     ]
@@ -163,32 +165,55 @@ def _pull_back(
     """Trace the gradients of the results, if any may be asked for; gives the cotangents."""
     from evergrad.autograd import grad
 
+    def pull(chosen: list[int]) -> Any:
+        results, directions = [tensors[i] for i in chosen], [given[i] for i in chosen]
+        return grad(results, targets, directions, retain_graph=True, allow_unused=True)
+
     moving = [i for i, t in enumerate(tensors) if t.requires_grad]
     own = [i for i, t in enumerate(inputs) if t.requires_grad]
     leaves = [t for _, t in trace.captures if isinstance(t._node, Leaf)]
     if not moving or not (own or leaves):
         return []
-    cotangents = [tracer.input(tensors[i]._type) for i in moving]
+    given = {i: tracer.input(tensors[i]._type) for i in moving}
     targets = [*(inputs[i] for i in own), *leaves]
-    grads = grad([tensors[i] for i in moving], targets, cotangents, allow_unused=True)
+    try:
+        grads = pull(moving)
+    except GradientError:  # the function has differentiated some of its results itself
+        moving = [i for i in moving if _can(lambda i=i: pull([i]))]  # type: ignore[misc]
+        if not moving:
+            return []
+        grads = pull(moving)
     found.moving = moving
     found.targets = (own, leaves)
     outputs += [None if g is None else trace_value(trace, g) for g in grads]
-    return [c._value for c in cotangents]
+    return [given[i]._value for i in moving]
+
+
+def _can(act: Callable[[], Any]) -> bool:
+    try:
+        act()
+    except GradientError:
+        return False
+    return True
 
 
 def _fetched_grads(found: Captured, trace: LiftingTrace) -> list[tuple[Var, Tensor]]:
     """Gradients that existed before the call and were read by it: they are other tensors at each
     call, and so become arguments. What they share memory with keeps them outside."""
-    owners = {id(before): owner for owner, before in trace.grads.values() if before is not None}
-    sharing = Counter(id(tensor._storage) for _, tensor in trace.captures)
-    fetched = []
-    for var, grad in trace.captures:
-        alone = grad._view is None and sharing[id(grad._storage)] == 1
-        if id(grad) in owners and alone and var.layout.flags.c_contiguous:
-            found.fetched.append(owners[id(grad)])
-            fetched.append((var, grad))
+    captures: dict[int, list[tuple[Var, Tensor]]] = {}
+    for var, tensor in trace.captures:
+        captures.setdefault(id(tensor._storage), []).append((var, tensor))
+    fetched: list[tuple[Var, Tensor]] = []
+    for owner, grad in trace.grads.values():
+        sharing = [] if grad is None else captures.pop(id(grad._storage), [])
+        if all(_is_whole(var, tensor) and tensor._type is grad._type for var, tensor in sharing):  # type: ignore[union-attr]
+            fetched += [(var, grad) for var, _ in sharing]  # type: ignore[misc]
+            found.fetched += [owner] * len(sharing)
     return fetched
+
+
+def _is_whole(var: Var, tensor: Tensor) -> bool:
+    return tensor._view is None and var.layout.flags.c_contiguous
 
 
 def _note_grads(

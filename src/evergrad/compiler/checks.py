@@ -25,12 +25,13 @@ class Snapshot:
     """What a program may change outside, as it is now: storages, and streams of random numbers."""
 
     def __init__(self, storages: Iterable[Storage], generators: Iterable[Any]) -> None:
-        self.storages = [(s, np.array(s.value)) for s in storages]
+        held: list[Any] = [s.value for s in storages]
+        self.arrays = [(array, array.copy()) for array in held]
         self.generators = [(g, g.get_state()) for g in generators]
 
     def restore(self) -> None:
-        for storage, value in self.storages:
-            np.copyto(storage.value, value)
+        for array, value in self.arrays:
+            np.copyto(array, value)
         self.restore_generators()
 
     def restore_generators(self) -> None:
@@ -168,8 +169,8 @@ class FiniteCheck:
         chain = origins.leading_to(outputs)
         if not chain:
             return (
-                f"{head}\n  Evaluated one op at a time all its values are finite: some value is "
-                "near the end of the range of its type."
+                f"{head}\n  Evaluated one op at a time all its values are finite: either one of "
+                "them is at the end of its type's range, or the program is wrong. Please report it."
             )
         first, kind = chain[0], origins.kinds[chain[0]]
         if first not in origins.maker:

@@ -6,7 +6,7 @@ NumPy evaluation. The one place where an implementation of a convolution is chos
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -22,7 +22,8 @@ from evergrad.compiler.conv_runs import (
     run_sum_kernel,
 )
 from evergrad.compiler.conv_text import is_native, vector_for
-from evergrad.compiler.gemm import Product, gemm_kernel
+from evergrad.compiler.gemm import add_product
+from evergrad.compiler.gemm_product import Product
 from evergrad.compiler.kernel import Place
 from evergrad.compiler.lowering import Lowering, lowers
 from evergrad.compiler.windows import in_order, in_two_dims
@@ -67,21 +68,21 @@ def _in_order(shape: tuple[int, ...]) -> Steps:
 def _lower_pointwise(lowering: Lowering, eqn: Equation, transposed: bool) -> bool:
     """A kernel of one element makes a convolution a product of matrices."""
     groups = eqn.attrs["groups"]
-    image, weight = (a.layout for a in eqn.args)
-    if not image.flags.c_contiguous or not weight.flags.c_contiguous:
+    image, weight = eqn.args
+    if not image.layout.flags.c_contiguous or not weight.layout.flags.c_contiguous:
         return False
-    samples, channels = image.shape[:2]
-    rows = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1])
+    samples, channels = image.type.shape[:2]
+    outputs, inputs = weight.type.shape[:2]
+    rows = weight.layout.reshape(groups, outputs // groups, inputs)
     if transposed:
         rows = rows.swapaxes(1, 2)
-    columns = image.reshape(samples, groups, channels // groups, -1)
+    columns = image.layout.reshape(samples, groups, channels // groups, -1)
     product = Product(rows, columns, (samples, groups))
     if product.a is None or product.b is None:
         return False
-    out = eqn.outs[0]
-    kernel = gemm_kernel(product, out.type.dtype, product.n)
-    work = product.m * product.n * product.k * samples * groups // 8
-    lowering.native(f"{eqn.op.name} pointwise", kernel, eqn.args, [out], work)
+    add_product(
+        lowering, f"{eqn.op.name} pointwise", product, [weight, image], eqn.outs[0], product.n
+    )
     return True
 
 
@@ -111,7 +112,10 @@ def _backward_axes(windows: Windows, dim: int) -> list[Axis]:
 
 
 def _lower_correlations(
-    lowering: Lowering, eqn: Equation, parts: Iterable[Correlation], weight_steps: Sequence[int]
+    lowering: Lowering,
+    eqn: Equation,
+    parts: Sequence[Correlation],
+    weight_steps: tuple[int, int, int],
 ) -> None:
     """For each part of the output lay the weight out (with these steps from group, output and
     channel to the next) and go over the image."""

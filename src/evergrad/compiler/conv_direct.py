@@ -62,7 +62,8 @@ class _Cut(NamedTuple):
         count = given.rows.count
         fewest = -(-count // given.rows_fitting(_CACHE // vector.size, given.outputs))
         if count * given.width > _WORTH_CUTTING:
-            fewest = max(fewest, -(-_FEW_CHUNKS // (given.samples * given.groups)))
+            few = -(-_FEW_CHUNKS // (given.samples * given.groups))
+            fewest = min(count, max(fewest, few))
         cuts = [cls.into(vector, given, n) for n in range(fewest, min(2 * fewest, count) + 1)]
         return min(cuts, key=lambda cut: cut.cycles(vector, given))
 

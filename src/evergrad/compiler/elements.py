@@ -122,11 +122,11 @@ class Point:
 def element(code: Code, eqn: Equation, args: list[str]) -> str:
     """One element of an elementwise equation."""
     operands = eqn.rule.operands
-    if eqn.op.name == "full":
-        return scalar.constant(eqn.args[0], eqn.rule.out_types[0].dtype)
     out = eqn.rule.out_types[0].dtype
+    if eqn.op.name == "full":
+        return scalar.literal(eqn.args[0], out)
     if eqn.op.name == "where":
         kind = KINDS[out].compute
         return code.op(f"select i1 {args[0]}, {kind} {args[1]}, {kind} {args[2]}")
     given = Element(code, operands[0].dtype, out, eqn.attrs)
-    return scalar.ELEMENTWISE[eqn.op.name](given, *args)
+    return scalar.rounded(code, out, scalar.ELEMENTWISE[eqn.op.name](given, *args))

@@ -132,7 +132,7 @@ class Call:
 
     def __init__(self, variant: Variant, tensors: list[Tensor]) -> None:
         self.variant = variant
-        self.tensors = [*tensors, *(t._grad for t in variant.captured.fetched)]
+        self.tensors: list[Any] = [*tensors, *(t._grad for t in variant.captured.fetched)]
         self.derivative = variant.captured.derivative
 
     def results(self) -> _Given:
@@ -203,9 +203,11 @@ class Call:
     def name_of_input(self, place: int) -> str:
         """An input of the graph, for a message."""
         captured = self.variant.captured
-        if place < captured.arguments:
+        if place < captured.arguments - len(captured.fetched):
             return f"argument {place} (counting tensors), {captured.graph.inputs[place].type}"
         number = place - captured.arguments
+        if number < 0:
+            return f"a gradient that was there, {captured.graph.inputs[place].type}"
         if number < len(captured.numbers):
             container, key, _ = captured.numbers[number]
             return f"the option {key!r}" if isinstance(container, dict) else f"the float {key}"

@@ -48,12 +48,13 @@ def page(data: Data, code: dict[str, dict[str, str]]) -> str:
     memory = data["memory"]
     title = f"evergrad: {data['function']}"
     parts = [
-        f"<h1>{escape(title)}</h1><p>{escape(summary(data))}</p><p>{escape(conditions(data))}</p>",
+        f"<h1>{escape(title)}</h1><p>{escape(summary(data))}</p>",
         "<h2>Time by unit, on one thread</h2>", _times(data),
         f"<h2>Memory: {size(memory['peak'])}, of which {size(memory['lower_bound'])} are alive "
         "at once</h2>",
         _drawing(memory), _peak(memory),
         "<h2>NumPy calls</h2>", _calls(data),
+        "<h2>Conditions</h2>", _folded("What must stay as it is", "\n".join(conditions(data))),
         "<h2>Graphs</h2>",
         _graph("As captured", data["captured"]), _graph("After the passes", data["simplified"]),
         "<h2>Units in their order</h2>", *map(_unit, data["units"]),

@@ -9,14 +9,17 @@ from evergrad.memory.reports import size
 
 _ROWS = 20
 _PEAK_ROWS = 12
+_KINDS = {
+    "loop": "fused loops", "native": "other kernels", "copy": "copies", "call": "NumPy calls",
+}  # fmt: skip
 
 Data = dict[str, Any]
 
 
 def text(data: Data, code: dict[str, dict[str, str]]) -> str:
     """All parts; ``code`` is shown if it is given."""
-    parts = [_summary(data), _times(data), _memory(data), _calls(data), _units(data)]
-    parts += [_graph("captured graph", data["captured"])]
+    parts = [summary(data), _times(data), _memory(data), _calls(data), _conditions(data)]
+    parts += [_units(data), _graph("captured graph", data["captured"])]
     parts += [_graph("graph after the passes", data["simplified"])]
     parts += [_code(name, held) for name, held in code.items()]
     return "\n\n".join(parts)
@@ -54,19 +57,15 @@ def where(unit: Data) -> str:
 
 
 def summary(data: Data) -> str:
-    kinds = [unit["kind"] for unit in data["units"]]
-    counts = [
-        f"{kinds.count(kind)} {name}"
-        for kind, name in (
-            ("loop", "fused loops"), ("native", "other kernels"), ("copy", "copies"),
-            ("call", "NumPy calls"),
-        )
-        if kind in kinds
-    ]  # fmt: skip
-    equations = f"{data['captured']['equations']} equations"
+    """How many units there are of each kind, and how long they take."""
+    parts = []
+    for kind, name in _KINDS.items():
+        taken = [unit["seconds"] for unit in data["units"] if unit["kind"] == kind]
+        if taken:
+            parts.append(f"{len(taken)} {name} ({duration(sum(taken))})")
     return (
-        f"{data['function']}: {equations} as {', '.join(counts) or 'nothing to do'}; "
-        f"{duration(data['seconds'])} on one thread"
+        f"{data['function']}: {data['captured']['equations']} equations as "
+        f"{', '.join(parts) or 'nothing to do'}; {duration(data['seconds'])} on one thread"
     )
 
 
@@ -76,15 +75,14 @@ def heading(unit: Data) -> str:
     return f"{unit['kind']}: {unit['label']}{space}, {duration(unit['seconds'])}"
 
 
-def conditions(data: Data) -> str:
-    held = [f"{name} ({n}x)" if n > 1 else name for name, n in data["conditions"].items()]
+def conditions(data: Data) -> list[str]:
+    """What must stay as it is for the program to be used again."""
     if data["holds_once"]:
-        return f"holds for one call alone: {data['holds_once']}"
-    return f"holds while unchanged: {'; '.join(held)}" if held else "holds for these types"
-
-
-def _summary(data: Data) -> str:
-    return f"{summary(data)}\n{conditions(data)}"
+        return [f"it holds for one call alone: {data['holds_once']}"]
+    return [
+        "the types of the arguments",
+        *(f"{name} ({n} times)" if n > 1 else name for name, n in data["conditions"].items()),
+    ]
 
 
 def _times(data: Data) -> str:
@@ -121,6 +119,10 @@ def _calls(data: Data) -> str:
         return "NumPy calls\n  none: everything is native"
     rows = [(duration(c["seconds"]), c["op"], c["type"], c["site"]) for c in calls]
     return "NumPy calls\n" + _table(("time", "op", "result", "line"), rows, 1)
+
+
+def _conditions(data: Data) -> str:
+    return "conditions\n" + "\n".join(f"  {name}" for name in conditions(data))
 
 
 def _units(data: Data) -> str:

@@ -9,10 +9,13 @@ is masked, and what lies outside of a matrix is neither read nor written.
 from __future__ import annotations
 
 from functools import cache
+from typing import NamedTuple
 
 from evergrad.compiler.conv_text import Text, Vector
 from evergrad.compiler.scalar import Code
 
+LANES = 16
+VECTOR = Vector("float", LANES, 4)
 # Sums, one row of B and a broadcast element must leave a few of 32 registers free.
 ROWS = 8
 VECTORS = 3
@@ -26,37 +29,39 @@ _AHEAD = 8
 class Inner(Text):
     """The text of a function that kernels call; its arguments have names of their own."""
 
-    def __init__(self, vector: Vector) -> None:
+    def __init__(self) -> None:
         Code.__init__(self)
-        self.vector = vector
+        self.vector = VECTOR
 
 
-def use(text: Text, function: tuple[str, str, dict[str, str]], *arguments: str) -> None:
-    """Call one of the functions of this module inside of another."""
-    name, body, needed = function
-    text.helpers.update(needed)
-    text.helpers[name] = body
-    text.do(f"call void @{name}({', '.join(arguments)})")
+class Function(NamedTuple):
+    """A finished function, and what it calls itself."""
+
+    name: str
+    text: str
+    helpers: dict[str, str]
 
 
-def panel_width(vector: Vector) -> int:
-    return VECTORS * vector.lanes
+def use(text: Text, function: Function, *arguments: str) -> None:
+    """Call a function inside of a kernel."""
+    text.helpers.update(function.helpers)
+    text.helpers[function.name] = function.text
+    text.do(f"call void @{function.name}({', '.join(arguments)})")
 
 
-def _finished(text: Text, name: str, parameters: str) -> tuple[str, str, dict[str, str]]:
+def _finished(text: Text, name: str, parameters: str) -> Function:
     lines = "\n".join(text.lines)
     body = (
         f"define internal void @{name}({parameters}) noinline nounwind {{\nentry:\n"
         f"{lines}\n  ret void\n}}\n"
     )
-    return name, body, text.helpers
+    return Function(name, body, text.helpers)
 
 
 def _column_masks(text: Text, vectors: int, width: str) -> list[str]:
     """For each register of a row of so many columns, which lanes there are."""
-    lanes = text.vector.lanes
     return [
-        text.between(text.places(str(v * lanes), "1"), "0", width) for v in range(vectors)
+        text.between(text.places(str(v * LANES), "1"), "0", width) for v in range(vectors)
     ]  # fmt: skip
 
 
@@ -69,34 +74,36 @@ def _prefetch(text: Text, address: str, to_write: bool) -> None:
 
 
 @cache
-def strip(vector: Vector, vectors: int, by_rows: bool) -> tuple[str, str, dict[str, str]]:
+def strip(vectors: int, by_rows: bool) -> Function:
     """``C[:rows, :width] = [C +] A B`` for a panel of B of up to ``vectors`` registers.
 
     ``a_row`` elements lie between the first elements of two rows of A. Inside of a tile, if
     ``by_rows``, a row lies in order and rows are ``a_step`` apart; otherwise a column of the tile
     lies in order and columns are ``a_step`` apart. It starts from C if ``more``.
     """
-    text = Inner(vector)
+    text = Inner()
     masks = _column_masks(text, vectors, "%width")
-    kept = vector.of("i1")
+    kept = VECTOR.of("i1")
     held = [
         text.op(f"select i1 %more, {kept} {mask}, {kept} zeroinitializer") for mask in masks
     ]  # fmt: skip
     with text.loop("%rows", ROWS) as top:
         left = text.sub("%rows", top)
         a = text.at("%a", text.mul(top, "%a_row"))
-        rows = [text.at("%c", text.mul(text.add(top, r), "%c_step")) for r in range(2 * ROWS)]
-        for row in rows[ROWS:]:
+        c = text.at("%c", text.mul(top, "%c_step"))
+        for r in range(ROWS, 2 * ROWS):
+            following = text.at(c, text.mul("%c_step", r))
             for v in range(vectors):
-                _prefetch(text, text.at(row, v * vector.lanes), to_write=True)
+                _prefetch(text, text.at(following, v * LANES), to_write=True)
+        rows = _rows(text, c, "%c_step", left)
         start = [
-            text.load_masked(text.at(row, v * vector.lanes), mask, "zeroinitializer")
-            for row in rows[:ROWS]
+            text.load_masked(text.at(row, v * LANES), mask, "zeroinitializer")
+            for row in rows
             for v, mask in enumerate(held)
         ]
         sums = _tile_sums(text, a, left, masks, by_rows, start)
-        _store_tile(text, sums, rows[:ROWS], left, masks)
-    name = f"gemm_strip_{vector.mangled}_{vectors}_{'rows' if by_rows else 'columns'}"
+        _store_tile(text, sums, rows, left, masks)
+    name = f"gemm_strip_{VECTOR.mangled}_{vectors}_{'rows' if by_rows else 'columns'}"
     return _finished(
         text,
         name,
@@ -105,27 +112,30 @@ def strip(vector: Vector, vectors: int, by_rows: bool) -> tuple[str, str, dict[s
     )
 
 
+def _rows(text: Text, start: str, step: str, left: str) -> list[str]:
+    """The rows of a tile; behind the last of them, the last again."""
+    final = text.sub(left, 1)
+    return [text.at(start, text.mul(text.least(str(r), final), step)) for r in range(ROWS)]
+
+
 def _tile_sums(
     text: Text, a: str, left: str, masks: list[str], by_rows: bool, sums: list[str]
 ) -> list[str]:
-    """The sums over the whole depth; a tile with fewer rows computes its last one again."""
-    starts = [a] * ROWS
-    if by_rows:
-        final = text.sub(left, 1)
-        starts = [text.at(a, text.mul(text.least(str(r), final), "%a_step")) for r in range(ROWS)]
+    """The sums of products over the whole depth."""
+    starts = _rows(text, a, "%a_step", left) if by_rows else [a] * ROWS
 
     def products(index: str, count: int, sums: list[str]) -> list[str]:
         for u in range(count):
             at = text.add(index, u)
             b = text.at("%b", text.mul(at, "%b_step"))
-            row = [text.load_vector(text.at(b, v * text.vector.lanes)) for v in range(len(masks) - 1)]
-            end = text.at(b, (len(masks) - 1) * text.vector.lanes)
+            row = [text.load_vector(text.at(b, v * LANES)) for v in range(len(masks) - 1)]
+            end = text.at(b, (len(masks) - 1) * LANES)
             row.append(text.load_masked(end, masks[-1], "zeroinitializer"))
             column = at if by_rows else text.mul(at, "%a_step")
             sums = _one_step(text, starts, column, by_rows, row, sums)
         return sums
 
-    types = [text.vector.text] * (ROWS * len(masks))
+    types = [VECTOR.text] * (ROWS * len(masks))
     whole = text.op(f"and i64 %depth, {-_UNROLLED}")
     for count, first, last in ((_UNROLLED, "0", whole), (1, whole, "%depth")):
         pairs = list(zip(types, sums, strict=True))
@@ -141,26 +151,24 @@ def _one_step(
     after = []
     for r, start in enumerate(starts):
         at = text.at(start, column) if by_rows else text.at(text.at(start, column), r)
-        factor = text.splat(text.load(at), text.vector.element)
+        factor = text.splat(text.load(at), VECTOR.element)
         for v, values in enumerate(row):
             after.append(_fma(text, factor, values, sums[r * len(row) + v]))
     return after
 
 
 def _fma(text: Text, a: str, b: str, c: str) -> str:
-    many, name = text.vector.text, f"llvm.fma.{text.vector.mangled}"
+    many, name = VECTOR.text, f"llvm.fma.{VECTOR.mangled}"
     text.helpers[name] = f"declare {many} @{name}({many}, {many}, {many})"
     return text.op(f"call {many} @{name}({many} {a}, {many} {b}, {many} {c})")
 
 
-def _store_tile(
-    text: Text, sums: list[str], rows: list[str], left: str, masks: list[str]
-) -> None:
+def _store_tile(text: Text, sums: list[str], rows: list[str], left: str, masks: list[str]) -> None:
     """Write the rows that there are."""
     done = text.fresh("stored")
     for r, row in enumerate(rows):
         for v, mask in enumerate(masks):
-            address = text.at(row, v * text.vector.lanes)
+            address = text.at(row, v * LANES)
             text.store_masked(sums[r * len(masks) + v], address, mask)
         if r + 1 < len(rows):
             _leave_at(text, left, r + 1, done)
@@ -180,84 +188,83 @@ def _leave_at(text: Text, count: str, place: int, label: str) -> None:
 
 
 @cache
-def copying(vector: Vector) -> tuple[str, str, dict[str, str]]:
+def copying() -> Function:
     """Copy ``rows`` rows of ``width`` elements."""
-    text = Inner(vector)
-    with text.loop("%rows") as r, text.loop("%width", panel_width(vector)) as column:
+    text = Inner()
+    with text.loop("%rows") as r, text.loop("%width", VECTORS * LANES) as column:
         source = text.at("%source", text.mul(r, "%source_step"), column)
         target = text.at("%target", text.mul(r, "%target_step"), column)
         ahead = text.at(source, text.mul("%source_step", _AHEAD))
         for v, mask in enumerate(_column_masks(text, VECTORS, text.sub("%width", column))):
-            place = v * vector.lanes
+            place = v * LANES
             _prefetch(text, text.at(ahead, place), to_write=False)
             value = text.load_masked(text.at(source, place), mask, "zeroinitializer")
             text.store_masked(value, text.at(target, place), mask)
     return _finished(
         text,
-        f"gemm_copy_{vector.mangled}",
+        f"gemm_copy_{VECTOR.mangled}",
         "ptr noalias %source, i64 %source_step, ptr noalias %target, i64 %target_step, "
         "i64 %rows, i64 %width",
     )
 
 
 @cache
-def dealing(vector: Vector) -> tuple[str, str, dict[str, str]]:
+def dealing() -> Function:
     """Lay ``rows`` rows of up to ``DEALT`` elements out as tiles: ``ROWS`` elements of each row go
     to one tile, the next ``ROWS`` to the next, which is ``tile_step`` further."""
-    text = Inner(vector)
-    masks = _column_masks(text, DEALT // vector.lanes, "%width")
-    part = f"<{ROWS} x {vector.element}>"
+    text = Inner()
+    masks = _column_masks(text, DEALT // LANES, "%width")
+    part = f"<{ROWS} x {VECTOR.element}>"
     with text.loop("%rows") as r:
         source = text.at("%source", text.mul(r, "%source_step"))
         target = text.at("%target", text.mul(r, ROWS))
         ahead = text.at(source, text.mul("%source_step", _AHEAD))
         for v, mask in enumerate(masks):
-            place = v * vector.lanes
+            place = v * LANES
             _prefetch(text, text.at(ahead, place), to_write=False)
             value = text.load_masked(text.at(source, place), mask, "zeroinitializer")
-            for first in range(0, vector.lanes, ROWS):
+            for first in range(0, LANES, ROWS):
                 chosen = ", ".join(f"i32 {n}" for n in range(first, first + ROWS))
                 some = text.op(
-                    f"shufflevector {vector.text} {value}, {vector.text} poison, "
+                    f"shufflevector {VECTOR.text} {value}, {VECTOR.text} poison, "
                     f"<{ROWS} x i32> <{chosen}>"
                 )
                 tile = text.mul("%tile_step", (place + first) // ROWS)
-                text.do(f"store {part} {some}, ptr {text.at(target, tile)}, align {vector.size}")
+                text.do(f"store {part} {some}, ptr {text.at(target, tile)}, align {VECTOR.size}")
     return _finished(
         text,
-        f"gemm_deal_{vector.mangled}",
+        f"gemm_deal_{VECTOR.mangled}",
         "ptr noalias %source, i64 %source_step, ptr noalias %target, i64 %tile_step, "
         "i64 %rows, i64 %width",
     )
 
 
 @cache
-def transposing(vector: Vector) -> tuple[str, str, dict[str, str]]:
+def transposing() -> Function:
     """``target[j, i] = source[i, j]`` for ``rows`` times ``columns`` elements."""
-    text = Inner(vector)
-    lanes = vector.lanes
-    with text.loop("%rows", lanes) as row, text.loop("%columns", lanes) as column:
+    text = Inner()
+    with text.loop("%rows", LANES) as row, text.loop("%columns", LANES) as column:
         high, wide = text.sub("%rows", row), text.sub("%columns", column)
         mask = text.between(text.places("0", "1"), "0", wide)
         final = text.sub(high, 1)
         corner = text.at("%source", text.mul(row, "%source_step"), column)
         block = []
-        for n in range(lanes):
+        for n in range(LANES):
             at = text.at(corner, text.mul(text.least(str(n), final), "%source_step"))
-            _prefetch(text, text.at(at, _AHEAD * lanes), to_write=False)
+            _prefetch(text, text.at(at, _AHEAD * LANES), to_write=False)
             block.append(text.load_masked(at, mask, "zeroinitializer"))
         mask = text.between(text.places("0", "1"), "0", high)
         done = text.fresh("stored")
         target = text.at("%target", text.mul(column, "%target_step"), row)
         for n, values in enumerate(_transposed(text, block)):
             text.store_masked(values, text.at(target, text.mul("%target_step", n)), mask)
-            if n + 1 < lanes:
+            if n + 1 < LANES:
                 _leave_at(text, wide, n + 1, done)
         text.do(f"br label %{done}")
         text.label(done)
     return _finished(
         text,
-        f"gemm_transpose_{vector.mangled}",
+        f"gemm_transpose_{VECTOR.mangled}",
         "ptr noalias %source, i64 %source_step, ptr noalias %target, i64 %target_step, "
         "i64 %rows, i64 %columns",
     )
@@ -265,20 +272,20 @@ def transposing(vector: Vector) -> tuple[str, str, dict[str, str]]:
 
 def _transposed(text: Text, block: list[str]) -> list[str]:
     """A square of registers, its rows and columns exchanged: bit by bit of their numbers."""
-    lanes, many = text.vector.lanes, text.vector.text
+    many = VECTOR.text
     bit = 1
-    while bit < lanes:
-        low = [lanes + (c ^ bit) if c & bit else c for c in range(lanes)]
-        high = [lanes + c if c & bit else c | bit for c in range(lanes)]
+    while bit < LANES:
+        low = [LANES + (c ^ bit) if c & bit else c for c in range(LANES)]
+        high = [LANES + c if c & bit else c | bit for c in range(LANES)]
         exchanged = list(block)
-        for n in range(lanes):
+        for n in range(LANES):
             if n & bit:
                 continue
             for place, order in ((n, low), (n | bit, high)):
                 chosen = ", ".join(f"i32 {c}" for c in order)
                 exchanged[place] = text.op(
                     f"shufflevector {many} {block[n]}, {many} {block[n | bit]}, "
-                    f"{text.vector.of('i32')} <{chosen}>"
+                    f"{VECTOR.of('i32')} <{chosen}>"
                 )
         block = exchanged
         bit *= 2

@@ -14,7 +14,8 @@ class Kernel:
     """Native code and what it is called with.
 
     ``slots`` name the pointers it takes, in order: a value that is read or written, the partial
-    results of one, or the word that tells of failures. ``numbers`` follow them.
+    results of one, or the word that tells of failures. ``numbers`` follow them. Object code of a
+    kernel that is compiled ``alone`` serves all programs.
     """
 
     def __init__(self, code: Code, name: str, text: str) -> None:
@@ -25,6 +26,7 @@ class Kernel:
         self.numbers: list[int] = []
         self.chunks = 1
         self.scratch = 0
+        self.alone = False
         self.passes = 1  # how often it goes over its elements
         # Late results: (value, how it folds, elements of one partial result).
         self.partials: list[tuple[Var, str, int]] = []
@@ -72,7 +74,6 @@ class Instruction:
         self.reads: list[Buffer] = []
         self.writes: list[Buffer] = []
         self.work = 0
-        self.unit: Any = None
         self.unit: Any = None
         self.may_fail = False
 

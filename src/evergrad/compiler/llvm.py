@@ -59,15 +59,17 @@ def vector_bits() -> int:
 
 
 def addresses(kernels: Iterable[Any]) -> dict[str, int]:
-    """The address of each kernel; those not known yet are compiled together. The name of a kernel
-    tells its text: equal names are taken for equal kernels."""
+    """The address of each kernel; those not known yet are compiled together, but for those that
+    want to be alone. The name of a kernel tells its text: equal names are taken for equal
+    kernels."""
     with _lock:
         wanted = {kernel.name: kernel for kernel in kernels}
-        missing = {name: k for name, k in wanted.items() if name not in _addresses}
-        if missing:
-            engine = _load(_object_code(module_text(missing.values())))
-            for name in missing:
-                _addresses[name] = engine.get_function_address(name)
+        missing = [k for name, k in wanted.items() if name not in _addresses]
+        together = [k for k in missing if not k.alone]
+        for module in ([together] if together else []) + [[k] for k in missing if k.alone]:
+            engine = _load(_object_code(module_text(module)))
+            for kernel in module:
+                _addresses[kernel.name] = engine.get_function_address(kernel.name)
         return {name: _addresses[name] for name in wanted}
 
 

@@ -134,7 +134,7 @@ class LoopWriter:
             return scalar.constant(arg, found)
         root = self.values.root(arg)
         if root in self.values.literal and root not in self.maker:
-            return scalar.constant(self.values.literal[root], found)
+            return scalar.literal(self.values.literal[root], found)
         if arg in self.group.axes and root in self.maker:
             return root
         if name == "index":
@@ -468,7 +468,10 @@ class LoopWriter:
         self.nest(innermost, [])
         for eqn in folds:
             if id(eqn) in sums:
-                self.row_values[eqn.outs[0]] = self.folded_row(eqn, sums[id(eqn)])
+                total = self.folded_row(eqn, sums[id(eqn)])
+                self.row_values[eqn.outs[0]] = scalar.rounded(
+                    self.code, eqn.outs[0].type.dtype, total
+                )
 
     def nest(self, innermost: Callable[[list[str]], None], indices: list[str]) -> None:
         """Loops over the inner dimensions, from the one after ``indices`` on."""

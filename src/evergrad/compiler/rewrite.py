@@ -131,6 +131,19 @@ def _clone(x: Tensor) -> Tensor | None:
     return x if x.layout_array().flags.c_contiguous else None
 
 
+@says("reshape")
+def _reshape(x: Tensor, shape: tuple[int, ...]) -> Any:
+    """Copied first if it is no view of a value that lies otherwise than when it was traced."""
+    from evergrad.core.bind import bind
+    from evergrad.core.op import TABLE
+
+    try:
+        np.reshape(x.layout_array(), shape, copy=False)
+    except ValueError:
+        return bind(TABLE["reshape"], bind(TABLE["clone"], x), shape=shape)
+    return None
+
+
 @says("cast")
 def _cast(x: Tensor, dtype: Any) -> Tensor | None:
     return x if x.dtype is dtype else None

@@ -12,6 +12,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from evergrad.compiler import vecmath
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
@@ -106,6 +108,13 @@ def constant(value: Any, found: dtype) -> str:
     return f"0x{bits:016X}"
 
 
+def literal(value: Any, found: dtype) -> str:
+    """The same for a number that is an element itself, and rounded as such."""
+    if found in (dtypes.bfloat16, dtypes.float16):
+        value = float(np.float64(value).astype(found.np))
+    return constant(value, found)
+
+
 def _as_float32(number: float) -> float:
     try:
         (rounded,) = struct.unpack("<f", struct.pack("<f", number))
@@ -150,6 +159,16 @@ def _to_bfloat16(code: Code, value: str) -> str:
     nan = code.op(f"fcmp uno float {value}, {value}")
     chosen = code.op(f"select i1 {nan}, i32 2143289344, i32 {rounded}")
     return code.op(f"trunc i32 {code.op(f'lshr i32 {chosen}, 16')} to i16")
+
+
+def rounded(code: Code, found: dtype, value: str) -> str:
+    """A computed element as it would be after a store and a load."""
+    if found is dtypes.bfloat16:
+        wide = code.op(f"zext i16 {_to_bfloat16(code, value)} to i32")
+        return code.op(f"bitcast i32 {code.op(f'shl i32 {wide}, 16')} to float")
+    if found is dtypes.float16:
+        return code.op(f"fpext half {code.op(f'fptrunc float {value} to half')} to float")
+    return value
 
 
 def convert(code: Code, value: str, source: dtype, target: dtype) -> str:

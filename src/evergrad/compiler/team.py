@@ -26,6 +26,8 @@ from evergrad.core.settings import get_num_threads
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())
 _CAN_SLEEP = sys.platform == "linux" and _FUTEX is not None
 _SPINS = 4000
+# The word of a team that counts how often its threads have met.
+_MEETINGS = 32
 
 # Words of a run, in the order of i64: see `Run`.
 _TEXT = r"""
@@ -116,7 +118,7 @@ done:
   ret void
 }
 
-; The team: [0] epoch, [8] run, [16] sleepers, [24] spins before sleeping
+; The team: [0] epoch, [8] run, [16] sleepers, [24] spins before sleeping, [32] meetings
 define void @team_help(ptr %team, i64 %thread) nounwind {
 entry:
   %runp = getelementptr i64, ptr %team, i64 8
@@ -194,7 +196,7 @@ def _native() -> dict[str, int]:
 
 
 class Team:
-    """The caller and its helpers."""
+    """The caller and its helpers. It lives as long as the process, since they look at its words."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -210,33 +212,44 @@ class Team:
                 target=help, args=(self.address, number), daemon=True, name=f"evergrad-{number}"
             ).start()
 
+    @property
+    def met(self) -> int:
+        """How often threads have met so far. It only grows: one that is slow to leave the last
+        meeting of a run must still find that all were there."""
+        return int(self.words[_MEETINGS])
+
+    @property
+    def meetings(self) -> int:
+        """The address of that number."""
+        return int(self.address + 8 * _MEETINGS)
+
     def run(self, run: int) -> None:
         self._run(self.address, run)
 
 
-_team: Team | None = None
+# The teams of this process by their size.
+_teams: dict[int, Team] = {}
 _made = threading.Lock()
 
 
 def team() -> Team:
     """The team of this process, of the size that ``set_num_threads`` asks for."""
-    global _team
     size = get_num_threads() if _CAN_SLEEP else 1
-    if _team is None or _team.size != size:
+    found = _teams.get(size)
+    if found is None:
         with _made:
-            if _team is None or _team.size != size:
-                _team = Team(size)
-    return _team
+            found = _teams.get(size) or _teams.setdefault(size, Team(size))
+    return found
 
 
-def _forget_team() -> None:
+def _forget_teams() -> None:
     """In a forked child the helpers are gone."""
-    global _team, _made
-    _team = None
+    global _made
+    _teams.clear()
     _made = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget_team)
+os.register_at_fork(after_in_child=_forget_teams)
 
 
 class Run:
@@ -248,14 +261,12 @@ class Run:
         self.tasks = tasks
         self.ends = np.array(ends, np.int64)
         self.counters = np.zeros(8 * len(ends), np.int64)
-        self.barrier = np.zeros(8, np.int64)
         self.scratch_bytes = -(-max(scratch, 64) // 64) * 64
         self.scratch = np.zeros(0, np.uint8)
         self.status = status
         self.words = np.zeros(10, np.int64)
-        self.words[:5] = [
+        self.words[:4] = [
             tasks.ctypes.data, self.ends.ctypes.data, len(ends), self.counters.ctypes.data,
-            self.barrier.ctypes.data,
         ]  # fmt: skip
         self.words[7] = self.scratch_bytes
         self.words[8] = status.ctypes.data
@@ -265,13 +276,11 @@ class Run:
     def run(self, threads: int) -> None:
         """Run all tasks; with the team if it is free and several threads are wanted."""
         self.counters.fill(0)
-        # How often threads have met so far. It only grows: one that is slow to leave the last
-        # meeting of a run must still find that all were there.
-        self.words[9] = self.barrier[0]
         found = team() if threads > 1 else None
         if found is not None and found.size > 1 and found.lock.acquire(blocking=False):
             try:
                 self._prepare(found.size)
+                self.words[4], self.words[9] = found.meetings, found.met
                 found.run(self.address)
             finally:
                 found.lock.release()

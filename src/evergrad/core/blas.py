@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,16 @@ _WORTH_THREADS = 1 << 23
 
 _threads_set = 0
 
+# Held by products on several threads, and while a process is forked: OpenBLAS ends its threads
+# then, and waits forever for one that has just been given work.
+_several_threads = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_several_threads.acquire,
+        after_in_parent=_several_threads.release,
+        after_in_child=_several_threads.release,
+    )
+
 
 def _find_setter() -> Callable[[int], Any] | None:
     """OpenBLAS's function that sets the number of threads, if NumPy brought an OpenBLAS."""
@@ -29,7 +40,9 @@ def _find_setter() -> Callable[[int], Any] | None:
     for folder in (package + ".libs", package + "/.libs", package + "/.dylibs"):
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
         for name in (n for n in names if "openblas" in n):
-            library = ctypes.CDLL(os.path.join(folder, name))
+            # Called with the interpreter's lock held, so that no process is forked in the middle:
+            # the child would wait forever for a lock that OpenBLAS holds meanwhile.
+            library = ctypes.PyDLL(os.path.join(folder, name))
             for symbol in ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads"):
                 if hasattr(library, symbol):
                     return getattr(library, symbol)  # type: ignore[no-any-return]
@@ -41,11 +54,20 @@ _set_threads = _find_setter()
 
 def matmul(a: Any, b: Any, **out: Any) -> Any:
     """``np.matmul`` on one thread or on all that are allowed, by the size of the product."""
-    global _threads_set
     # Of a stack each matrix is a product of its own.
     work = a.shape[-2] * b.shape[-2] * b.shape[-1] if a.ndim > 1 and b.ndim > 1 else 0
     wanted = settings.get_num_threads() if work >= _WORTH_THREADS else 1
-    if wanted != _threads_set and _set_threads is not None:
-        _set_threads(wanted)
-        _threads_set = wanted
+    if wanted > 1:
+        with _several_threads:
+            _use_threads(wanted)
+            return np.matmul(a, b, **out)
+    if _threads_set != 1:
+        _use_threads(1)
     return np.matmul(a, b, **out)
+
+
+def _use_threads(count: int) -> None:
+    global _threads_set
+    if count != _threads_set and _set_threads is not None:
+        _set_threads(count)
+        _threads_set = count

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import random
+from evergrad.core.lifting import refuse_while_lifting
 from evergrad.core.tensor import CPU, Tensor, from_array
 
 
@@ -71,6 +72,7 @@ def default_generator() -> Generator:
 def manual_seed(seed: int) -> Generator:
     """Begin the stream of ``seed`` here, and in every thread that has not drawn yet."""
     global _first_seed
+    refuse_while_lifting("manual_seed()")
     generator = default_generator()
     generator.manual_seed(seed)
     _first_seed = generator.initial_seed()

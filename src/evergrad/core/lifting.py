@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from evergrad.core.site import user_line
 from evergrad.core.state import STATE
 from evergrad.core.trace import Trace, Var
 from evergrad.errors import TraceError
@@ -37,8 +38,8 @@ class Number:
         raise TraceError(
             "the value of a run-time number (a float given to a compiled function, or an option "
             "of an optimizer) was asked for while tracing; the program is to run with any value."
-            "\n  fix: compute with it only (evergrad.where instead of `if`), or give it as a "
-            "string or an int, which are constants of the program."
+            f"\n  where: {user_line()}\n  fix: compute with it only (evergrad.where instead of "
+            "`if`), or give it as a string or an int, which are constants of the program."
         )
 
     __bool__ = __float__ = __int__ = __index__ = __complex__ = _refuse
@@ -198,8 +199,8 @@ def number_now(tensor: Tensor) -> float:
     value = tensor._value
     if isinstance(value, Var):
         raise TraceError(
-            "what a compiled program does depends on a number that it computes itself (an optimizer "
-            "stepped twice?).\n  fix: compile a function that steps once."
+            "what a compiled program does depends on a number that it computes itself (an "
+            "optimizer stepped twice?).\n  fix: compile a function that steps once."
         )
     return float(value)
 
@@ -252,6 +253,15 @@ def option(group: dict[str, Any], name: str) -> Any:
     return trace.number(group, name)
 
 
+def refuse_while_lifting(what: str) -> None:
+    """Raise if a program is being traced that is to run again: Python would do this only now."""
+    if lifter() is not None:
+        raise TraceError(
+            f"{what} was called inside a compiled function; it would happen only while tracing.\n"
+            "  fix: call it outside of the function."
+        )
+
+
 def refuse_outside_read(tensor: Tensor) -> None:
     """Raise if the elements of a tensor that a program reads are asked for while it is traced: it
     is to run with other elements. Those of another outside tensor become a condition."""
@@ -265,5 +275,6 @@ def refuse_outside_read(tensor: Tensor) -> None:
         raise TraceError(
             "the numbers inside a tensor that the compiled program reads (.item(), .tolist(), "
             "bool(), ...) were asked for while tracing; the program would keep today's numbers."
-            "\n  fix: keep the computation in tensors, or take the number outside of the function."
+            f"\n  where: {user_line()}\n  fix: keep the computation in tensors, or take the number "
+            "outside of the function."
         )

@@ -25,6 +25,11 @@ def user_site(depth: int = 1) -> Site | None:
     return None
 
 
+def user_line() -> str:
+    """The user's line that is being run, for a message."""
+    return describe(user_site(1))
+
+
 def line_of(site: Site) -> int:
     code, offset = site
     for start, end, line in code.co_lines():

@@ -16,8 +16,10 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.lifting import refuse_outside_read, watch_grad
 from evergrad.core.node import GraphNode, Leaf
 from evergrad.core.shapes import Size, TensorType, tensor_type
+from evergrad.core.site import user_line
+from evergrad.core.state import STATE
 from evergrad.core.storage import NO_ARRAY, Storage
-from evergrad.core.trace import Var
+from evergrad.core.trace import Var, leaked
 from evergrad.errors import TraceError
 
 if TYPE_CHECKING:
@@ -242,11 +244,14 @@ class Tensor:
         """The elements as an array, for reading inside the engine."""
         value = self._value
         if isinstance(value, Var) or isinstance(self._storage.value, Var):
+            if STATE.get().trace is None:
+                raise leaked()
             raise TraceError(
                 "the number inside a traced tensor was asked for (.item(), bool(), float(), "
                 ".numpy(), .tolist() or an index that depends on data), but while tracing there "
-                "is none yet.\n  fix: keep the computation in tensors (`evergrad.where` instead "
-                "of `if`), or take the number outside the traced function."
+                f"is none yet.\n  where: {user_line()}\n  fix: keep the computation in tensors "
+                "(`evergrad.where` instead of `if`), or take the number outside the traced "
+                "function."
             )
         refuse_outside_read(self)
         return value  # type: ignore[no-any-return]

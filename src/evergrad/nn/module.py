@@ -353,6 +353,9 @@ class Module(ModuleState, ModuleHooks):
         return self._apply(lambda t: empty_like(t), recurse)
 
     def share_memory(self: M) -> M:
+        """Move parameters and buffers to memory that forked processes share."""
+        for tensor in (*self.parameters(), *self.buffers()):
+            tensor.share_memory_()
         return self
 
     def train(self: M, mode: bool = True) -> M:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.compound import Compound
-from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.activations import softmax, widened
 from evergrad.ops.contract import matmul
+from evergrad.ops.creation import constant
+from evergrad.ops.diagonals import tril
 from evergrad.ops.dropout import dropout
 from evergrad.ops.elementwise import exp, reciprocal, where
 from evergrad.ops.handles import detach
@@ -43,7 +43,8 @@ def scaled_dot_product_attention(
     scores = _by_query_head(scores, q)
     if is_causal:
         length, width = scores._type.shape[-2:]
-        scores = where(from_array(np.tri(length, width, dtype=bool)), scores, -math.inf)
+        seen = tril(constant((length, width), True, dtypes.bool_))
+        scores = where(seen, scores, -math.inf)
         weights = softmax(scores, -1)
     elif attn_mask is None:
         weights = softmax(scores, -1)

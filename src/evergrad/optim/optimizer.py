@@ -10,6 +10,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
+from operator import is_
 from typing import Any
 
 from evergrad.core.compound import Compound
@@ -175,14 +176,19 @@ class Optimizer:
         trace = lifter()
         if trace is None:
             return
-        state, groups, sizes = self.state, self.param_groups, self._sizes()
+        parts = self._parts()
         trace.hold_if(
-            lambda: (self.state is state, self.param_groups is groups, self._sizes() == sizes),
-            f"the parameter groups or the state of {type(self).__name__}",
+            lambda: len(now := self._parts()) == len(parts) and all(map(is_, now, parts)),
+            f"the parameters or the state of {type(self).__name__}",
         )
 
-    def _sizes(self) -> list[int]:
-        return [len(self.state), *(len(group["params"]) for group in self.param_groups)]
+    def _parts(self) -> list[Any]:
+        """The parameters, and what is kept for each of them."""
+        parts = list(self.state.values())
+        for group in self.param_groups:
+            parts.append(group)
+            parts += group["params"]
+        return parts
 
     def _sparse_refusal(self) -> str:
         return f"{type(self).__name__} does not support sparse gradients"

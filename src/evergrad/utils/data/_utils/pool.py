@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from evergrad.utils.data._utils.shared import Unpacker
-from evergrad.utils.data._utils.worker import Job, Reply, Task, run_worker
+from evergrad.utils.data._utils.worker import Job, Reply, Task, quiet_blas, run_worker
 
 # How long a worker may take to finish what it is doing when it is told to stop, in seconds.
 _GRACE = 5.0
@@ -37,6 +37,7 @@ class WorkerPool:
     def __init__(self, context: Any, job: Job, resumes: Sequence[dict[str, Any] | None]) -> None:
         self._owner = os.getpid()
         self._workers: list[_Worker] = []
+        quiet_blas()
         try:
             with _interrupts_held():
                 for number, resume in enumerate(resumes):

@@ -112,12 +112,13 @@ def run_worker(
     if parents_end is not None:
         parents_end.close()
     _leave_interrupts_to_parent()
+    inbox = _Inbox(connection)
     _use_one_thread()
     seed = seed_worker(job.base_seed, worker_id)
     _worker_info = WorkerInfo(worker_id, job.num_workers, seed, job.dataset)
     worker = _Worker(job, worker_id, resume)
     try:
-        for task in _tasks(connection):
+        for task in inbox.tasks():
             worker.answer(task, connection)
     except (BrokenPipeError, ConnectionResetError):
         pass  # nobody waits for the batch any more
@@ -134,42 +135,46 @@ def _leave_interrupts_to_parent() -> None:
 def _use_one_thread() -> None:
     """Workers are as many as there is room for; more threads would only be in each other's way."""
     settings.set_num_threads(1)
-    blas.matmul(np.ones((1, 1)), np.ones((1, 1)))  # from here on BLAS knows it, too
+    quiet_blas()
 
 
-def _tasks(connection: Connection) -> Iterator[Task]:
-    """Tasks of the newest epoch in the order they were sent, until the pipe is closed."""
-    inbox: SimpleQueue[Task | None] = SimpleQueue()
-    reader = _Reader(connection, inbox)
-    reader.start()
-    while (task := inbox.get()) is not None and not reader.closed:
-        if task.epoch == reader.newest_epoch:
-            yield task
+def quiet_blas() -> None:
+    """Have BLAS use one thread, until a large product is allowed more.
+
+    Done before a fork, the worker inherits it and never has to touch the threads of BLAS.
+    """
+    blas.matmul(np.ones((1, 1)), np.ones((1, 1)))
 
 
-class _Reader(threading.Thread):
-    """Receives tasks, and ends the process if its parent has died."""
+class _Inbox:
+    """Receives tasks in a thread of its own, and ends the process if its parent has died."""
 
-    def __init__(self, connection: Connection, inbox: SimpleQueue[Task | None]) -> None:
-        super().__init__(daemon=True)
-        self.connection = connection
-        self.inbox = inbox
-        self.newest_epoch = 0
-        self.closed = False
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._received: SimpleQueue[Task | None] = SimpleQueue()
+        self._newest_epoch = 0
+        self._closed = False
         self._parent = os.getppid()
+        threading.Thread(target=self._read, daemon=True).start()
 
-    def run(self) -> None:
+    def tasks(self) -> Iterator[Task]:
+        """Tasks of the newest epoch in the order they were sent, until the pipe is closed."""
+        while (task := self._received.get()) is not None and not self._closed:
+            if task.epoch == self._newest_epoch:
+                yield task
+
+    def _read(self) -> None:
         try:
             while True:
-                while not self.connection.poll(_LOOK_FOR_PARENT):
+                while not self._connection.poll(_LOOK_FOR_PARENT):
                     self._check_parent()
-                task: Task = self.connection.recv()
-                self.newest_epoch = task.epoch
-                self.inbox.put(task)
+                task: Task = self._connection.recv()
+                self._newest_epoch = task.epoch
+                self._received.put(task)
         except (EOFError, OSError):
             self._check_parent()
-            self.closed = True
-            self.inbox.put(None)
+            self._closed = True
+            self._received.put(None)
 
     def _check_parent(self) -> None:
         parent = parent_process()

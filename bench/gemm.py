@@ -1,0 +1,217 @@
+"""Matrix products on one thread: our own kernels, OpenBLAS and PyTorch, in one run.
+
+    python bench/gemm.py [--only WORD] [--rounds N] [--write]
+
+The products are those of the workloads' training steps, and squares. What is compared is processor
+time, which a busy machine disturbs least; rounds alternate, medians are compared. Prints GFLOP/s,
+and the ratio of our kernels to the others. ``--write`` keeps the table in results/gemm.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evergrad.compiler import llvm
+from evergrad.compiler.gemm import Product
+from evergrad.compiler.gemm_blas import blas_kernel
+from evergrad.compiler.gemm_cut import PREPARED, cut_of
+from evergrad.compiler.gemm_own import own_kernel, prepare_kernel
+from evergrad.compiler.kernel import Kernel, address_of
+from evergrad.compiler.team import Run
+from evergrad.core import dtypes
+
+try:
+    import torch
+except ImportError:
+    sys.exit("PyTorch 2.13.0 is needed for the comparison: pip install torch==2.13.0")
+
+Array = np.ndarray[Any, Any]
+RESULTS = Path(__file__).parent / "results" / "gemm.txt"
+# Seconds of processor time that one measurement takes at least.
+_LEAST = 0.01
+
+
+class Case(NamedTuple):
+    """A product, or a batch of them; ``t`` in ``form`` says which factors lie transposed."""
+
+    what: str
+    m: int
+    n: int
+    k: int
+    form: str = "nn"
+    batch: int = 1
+
+    @property
+    def label(self) -> str:
+        batch = f"{self.batch} x " if self.batch > 1 else ""
+        return f"{self.what:<22} {batch}{self.m}x{self.n}x{self.k} {self.form}"
+
+
+CASES = [
+    Case("gpt_small up", 2048, 768, 192, "nt"),
+    Case("gpt_small up, dx", 2048, 192, 768, "nn"),
+    Case("gpt_small up, dw", 768, 192, 2048, "tn"),
+    Case("gpt_small down", 2048, 192, 768, "nt"),
+    Case("gpt_small down, dx", 2048, 768, 192, "nn"),
+    Case("gpt_small down, dw", 192, 768, 2048, "tn"),
+    Case("gpt_small qkv", 2048, 576, 192, "nt"),
+    Case("gpt_small head", 2048, 65, 192, "nt"),
+    Case("gpt_small scores", 128, 128, 32, "nt", 96),
+    Case("gpt_small values", 128, 32, 128, "nn", 96),
+    Case("gpt_small dv", 128, 32, 128, "tn", 96),
+    Case("gpt_tiny up", 1024, 256, 64, "nt"),
+    Case("gpt_tiny up, dx", 1024, 64, 256, "nn"),
+    Case("gpt_tiny up, dw", 256, 64, 1024, "tn"),
+    Case("gpt_tiny scores", 64, 64, 32, "nt", 32),
+    Case("gpt_tiny values", 64, 32, 64, "nn", 32),
+    Case("gpt_med up", 2048, 1536, 384, "nt"),
+    Case("gpt_med up, dx", 2048, 384, 1536, "nn"),
+    Case("gpt_med up, dw", 1536, 384, 2048, "tn"),
+    Case("mlp10m", 128, 2048, 2048, "nt"),
+    Case("mlp10m, dx", 128, 2048, 2048, "nn"),
+    Case("mlp10m, dw", 2048, 2048, 128, "tn"),
+    Case("mlp10m first", 128, 2048, 784, "nt"),
+    Case("mlp10m last", 128, 10, 2048, "nt"),
+    Case("mlp10m last, dx", 128, 2048, 10, "nn"),
+    Case("mlp10m last, dw", 10, 2048, 128, "tn"),
+    Case("lenet64", 64, 120, 400, "nt"),
+    Case("lenet64 last", 64, 10, 84, "nt"),
+    Case("lenet1", 1, 120, 400, "nt"),
+    Case("lenet1, dx", 1, 400, 120, "nn"),
+    Case("lenet1, dw", 120, 400, 1, "tn"),
+    Case("tiny_mlp", 32, 16, 16, "nt"),
+    Case("tiny_mlp last", 32, 1, 16, "nt"),
+    Case("lstm", 32, 512, 128, "nt"),
+    Case("few rows", 4, 1024, 1024, "nn"),
+    Case("few rows", 4, 1024, 1024, "nt"),
+    Case("few columns", 1024, 4, 1024, "nn"),
+    Case("one column", 1024, 1, 1024, "nn"),
+    Case("one row", 1, 1024, 1024, "nn"),
+    Case("square", 128, 128, 128),
+    Case("square", 512, 512, 512),
+    Case("square", 1024, 1024, 1024),
+    Case("square, both", 512, 512, 512, "tt"),
+]
+
+
+def aligned(shape: tuple[int, ...]) -> Array:
+    """Normal numbers at the beginning of a cache line."""
+    count = int(np.prod(shape))
+    memory = np.empty(count + 16, np.float32)
+    start = -memory.ctypes.data % 64 // 4
+    found = memory[start : start + count].reshape(shape)
+    found[...] = np.random.default_rng(0).standard_normal(shape)
+    return found
+
+
+def factors(case: Case) -> tuple[Array, Array]:
+    found = []
+    for (rows, columns), letter in zip(((case.m, case.k), (case.k, case.n)), case.form, strict=True):
+        shape = (columns, rows) if letter == "t" else (rows, columns)
+        array = aligned((case.batch, *shape) if case.batch > 1 else shape)
+        found.append(array.swapaxes(-1, -2) if letter == "t" else array)
+    return found[0], found[1]
+
+
+def program(*calls: tuple[Kernel, list[Array]]) -> Callable[[], None]:
+    """Kernels with their arrays, one after the other."""
+    tasks: list[tuple[int, int, int]] = []
+    ends = []
+    kept: list[Any] = []
+    for kernel, arrays in calls:
+        block = np.array([*map(address_of, arrays), *kernel.numbers], np.int64)
+        kept += [block, *arrays]
+        code = llvm.addresses([kernel])[kernel.name]
+        tasks += [(code, address_of(block), chunk) for chunk in range(kernel.chunks)]
+        ends.append(len(tasks))
+    scratch = max(kernel.scratch for kernel, _ in calls)
+    run = Run(np.array(tasks, np.int64).reshape(-1), ends, scratch, np.zeros(8, np.int64))
+
+    def call(kept: list[Any] = kept) -> None:
+        run.run(1)
+
+    return call
+
+
+def implementations(case: Case) -> list[Callable[[], Any]]:
+    """Ours, OpenBLAS, PyTorch."""
+    a, b = factors(case)
+    batch = (case.batch,) if case.batch > 1 else ()
+    product = Product(a, b, batch)
+    c = aligned((*batch, case.m, case.n))
+    cut = cut_of(product, case.n, may_prepare=True)
+    given = [a, b, c]
+    calls = []
+    if cut.b_way == PREPARED:
+        right = 0 if cut.flipped else 1
+        laid_out = aligned((cut.prepared,))
+        calls.append((prepare_kernel(product, cut), [given[right], laid_out]))
+        given[right] = laid_out
+    calls.append((own_kernel(product, cut), given))
+    ours = program(*calls)
+    blas = program((blas_kernel(product, dtypes.float32, case.n), [a, b, c]))
+    left, right_, out = (torch.from_numpy(x) for x in (a, b, np.empty_like(c)))
+    return [ours, blas, lambda: torch.matmul(left, right_, out=out)]
+
+
+def medians(calls: list[Callable[[], Any]], rounds: int) -> list[float]:
+    """Seconds of processor time of each, in alternating rounds."""
+    counts = []
+    for call in calls:
+        call()
+        start = time.thread_time()
+        call()
+        counts.append(max(1, int(_LEAST / max(time.thread_time() - start, 1e-6))))
+    times: list[list[float]] = [[] for _ in calls]
+    for _ in range(rounds):
+        for call, count, found in zip(calls, counts, times, strict=True):
+            start = time.thread_time()
+            for _ in range(count):
+                call()
+            found.append((time.thread_time() - start) / count)
+    return [statistics.median(found) for found in times]
+
+
+def row(case: Case, rounds: int) -> tuple[str, float, float]:
+    ours, blas, peer = medians(implementations(case), rounds)
+    work = 2e-9 * case.batch * case.m * case.n * case.k
+    speeds = "".join(f"{work / t:>10.1f}" for t in (ours, blas, peer))
+    return f"{case.label:<46}{speeds}{blas / ours:>12.2f}{peer / ours:>10.2f}", blas, peer / ours
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="products whose label contains this")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--write", action="store_true", help=f"keep the table in {RESULTS.name}")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    lines = [
+        "GFLOP/s on one thread (processor time)",
+        f"{'':<46}{'own':>10}{'OpenBLAS':>10}{'PyTorch':>10}{'/OpenBLAS':>12}{'/PyTorch':>10}",
+    ]
+    print(*lines, sep="\n")
+    ratios = []
+    for case in CASES:
+        if options.only in case.label:
+            line, _, ratio = row(case, options.rounds)
+            ratios.append(ratio)
+            lines.append(line)
+            print(line, flush=True)
+    if ratios:
+        lines.append(f"geometric mean of the ratio to PyTorch: {statistics.geometric_mean(ratios):.2f}")
+        print(lines[-1])
+    if options.write:
+        RESULTS.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

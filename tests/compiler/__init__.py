@@ -1,0 +1,1 @@
+"""The compiler against eager evaluation: ops, random programs, training steps, failures."""

@@ -1,0 +1,26 @@
+"""Set-up of the compiler's tests: threads as they were, no kernels left in the user's cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import evergrad as eg
+from evergrad import config
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Object code of the tests is kept beside their other files."""
+    before = config.KERNEL_CACHE
+    config.KERNEL_CACHE = str(tmp_path_factory.mktemp("kernels"))
+    yield
+    config.KERNEL_CACHE = before
+
+
+@pytest.fixture(autouse=True)
+def threads_as_before() -> Iterator[None]:
+    before = eg.get_num_threads()
+    yield
+    eg.set_num_threads(before)

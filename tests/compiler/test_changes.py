@@ -1,0 +1,202 @@
+"""What may change between two calls of a compiled function: it is noticed, or read at run time."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import pytest
+
+import evergrad as eg
+from evergrad import nn
+
+from .steps import Scenario, assert_alike, check, program_count, randn
+
+
+class Training(Scenario):
+    """A linear layer and Adam; subclasses change something in ``between``."""
+
+    def __init__(self) -> None:
+        self.model = nn.Linear(3, 2).double()
+        self.optimizer = eg.optim.Adam(self.model.parameters(), lr=0.1)
+
+    def arguments(self, round: int) -> tuple[Any, ...]:
+        return (randn(6, 3, seed=round),)
+
+    def step(self, x: Any) -> Any:
+        self.optimizer.zero_grad()
+        loss = self.model(x).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def watched(self) -> Any:
+        return self.model.state_dict(), self.optimizer.state_dict()["state"]
+
+
+class Reloaded(Training):
+    def between(self, round: int) -> None:
+        if round == 1:
+            self.saved = copy.deepcopy((self.model.state_dict(), self.optimizer.state_dict()))
+        if round == 3:
+            self.model.load_state_dict(self.saved[0])
+            self.optimizer.load_state_dict(self.saved[1])
+        if round == 5:
+            self.model.load_state_dict(self.saved[0], assign=True)
+
+
+def test_loaded_states() -> None:
+    check(Reloaded, 7)
+
+
+class Forgetful(Training):
+    def between(self, round: int) -> None:
+        if round == 2:
+            self.optimizer.state.clear()
+
+
+def test_optimizer_state_cleared() -> None:
+    check(Forgetful, 4)
+
+
+class Regrouped(Training):
+    def __init__(self) -> None:
+        super().__init__()
+        self.optimizer = eg.optim.Adam([self.model.weight], lr=0.1)
+
+    def between(self, round: int) -> None:
+        if round == 2:
+            self.optimizer.add_param_group({"params": [self.model.bias], "lr": 0.5})
+
+
+def test_a_group_added() -> None:
+    check(Regrouped, 4)
+
+
+class Replaced(Training):
+    def between(self, round: int) -> None:
+        if round == 2:
+            self.model.weight.data = randn(2, 3, seed=9)
+        if round == 3:
+            self.model.weight = nn.Parameter(randn(2, 3, seed=19))
+        if round == 4:
+            self.model.bias.requires_grad_(False)
+        if round == 5:
+            self.model.bias = None
+
+
+def test_parameters_replaced() -> None:
+    check(Replaced, 7)
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("shift", randn(3))
+        self.inner: Any = nn.Linear(3, 3).double()
+        self.factor = 2.0
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x) * self.factor + self.shift
+
+
+class ModuleChanged(Scenario):
+    def __init__(self) -> None:
+        self.layer = Layer()
+        self.dropout = nn.Dropout(0.5)
+
+    def arguments(self, round: int) -> tuple[Any, ...]:
+        return (randn(6, 3, seed=round),)
+
+    def between(self, round: int) -> None:
+        if round == 1:
+            self.layer.shift = randn(3, seed=5)
+        if round == 2:
+            self.layer.inner = nn.Tanh()
+        if round == 3:
+            self.layer.factor = 3.0
+        if round == 4:
+            self.dropout.p = 0.1
+        if round == 5:
+            self.layer.shift.mul_(2)
+
+    def step(self, x: Any) -> Any:
+        return self.dropout(self.layer(x))
+
+
+def test_parts_of_a_module() -> None:
+    check(ModuleChanged, 6, programs=5)
+
+
+def test_a_factor_set_to_the_same_number_changes_nothing() -> None:
+    layer = Layer()
+    compiled = eg.compile(lambda x: layer(x))
+    for _ in range(3):
+        layer.factor = float("2.0")
+        compiled(randn(2, 3))
+    assert program_count(compiled) == 1
+
+
+class NumberRead(Scenario):
+    """A number taken out of a tensor that the program itself does not read."""
+
+    def __init__(self) -> None:
+        self.scale = eg.tensor(2.0)
+
+    def arguments(self, round: int) -> tuple[Any, ...]:
+        return (randn(3, seed=round),)
+
+    def between(self, round: int) -> None:
+        if round == 2:
+            self.scale.fill_(5.0)
+
+    def step(self, x: Any) -> Any:
+        return x * self.scale.item()
+
+
+def test_a_number_read_while_tracing() -> None:
+    check(NumberRead, 4, programs=2)
+
+
+def test_modes_around_a_call() -> None:
+    compiled = eg.compile(lambda x, y: x @ y)
+    x = eg.randn(3, 3).requires_grad_()
+    assert compiled(x, x).requires_grad
+    with eg.no_grad():
+        assert not compiled(x, x).requires_grad
+    with eg.autocast("cpu", dtype=eg.bfloat16):
+        assert compiled(x, x).dtype == eg.bfloat16
+    assert compiled(x, x).dtype == eg.float32
+
+
+def test_the_default_type() -> None:
+    compiled = eg.compile(lambda x: x * eg.ones(3))
+    x = eg.tensor([1, 2, 3])
+    assert compiled(x).dtype == eg.float32
+    eg.set_default_dtype(eg.float64)
+    try:
+        assert compiled(x).dtype == eg.float64
+    finally:
+        eg.set_default_dtype(eg.float32)
+    assert compiled(x).dtype == eg.float32
+
+
+def test_compiling_again_and_again_is_told() -> None:
+    layer = Layer()
+    compiled = eg.compile(lambda x: layer(x))
+    with pytest.warns(RuntimeWarning, match="what changed: the attributes"):
+        for round in range(9):
+            layer.factor = float(round)
+            assert_alike(compiled(randn(2, 3)), layer(randn(2, 3)))
+
+
+def test_shapes_and_types_have_programs_of_their_own() -> None:
+    compiled = eg.compile(lambda x: x * 2 + 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in range(20):
+            assert_alike(compiled(randn(n)), randn(n) * 2 + 1)
+        assert compiled(eg.tensor([1])).dtype == eg.int64
+        assert compiled(eg.tensor([1.0])).dtype == eg.float32
+    assert program_count(compiled) == 22

@@ -1,0 +1,287 @@
+"""Compiled convolutions and pooling: values and gradients as in eager evaluation, without NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import evergrad as eg
+import evergrad.nn.functional as F
+from evergrad import nn
+
+from .steps import assert_alike, programs_of
+
+# The products of a convolution are added in another order.
+_TOLERANCES = {eg.float64: 1e-11, eg.float32: 3e-5}
+
+
+def normal(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> Any:
+    numbers = np.random.default_rng([3, seed]).standard_normal(shape)
+    return eg.tensor(numbers, dtype=dtype)
+
+
+def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that gives the result of another and its gradients, weighted unevenly."""
+
+    def call(*tensors: Any) -> Any:
+        leaves = [t.detach().requires_grad_() for t in tensors]
+        out = function(*leaves)
+        weights = eg.arange(out.numel(), dtype=out.dtype).reshape(out.shape).cos() / 8
+        return (out.detach(), *eg.autograd.grad(out, leaves, weights))
+
+    return call
+
+
+def scaled(found: Any, expected: Any) -> tuple[list[Any], list[Any]]:
+    """Results divided by the largest element expected, which is what rounding is relative to."""
+    scales = [max(1.0, float(e.abs().max())) if e.numel() else 1.0 for e in expected]
+    return (
+        [f / s for f, s in zip(found, scales, strict=True)],
+        [e / s for e, s in zip(expected, scales, strict=True)],
+    )
+
+
+def labels(compiled: Any) -> list[str]:
+    return [i.label for program in programs_of(compiled) for i in program.instructions]
+
+
+def numpy_calls(compiled: Any) -> list[str]:
+    return [label for label in labels(compiled) if label.startswith("call")]
+
+
+def check(function: Callable[..., Any], *tensors: Any, beside: tuple[str, ...] = ()) -> None:
+    """Compiled and eager evaluation agree, and one thread and two bit for bit; nothing runs in
+    NumPy but the ops named by ``beside``."""
+    step = with_gradients(function)
+    compiled = eg.compile(step)
+    found = compiled(*tensors)
+    tolerance = _TOLERANCES[tensors[0].dtype]
+    assert_alike(*scaled(found, step(*tensors)), tolerance)
+    assert set(numpy_calls(compiled)) <= {f"call {op}" for op in beside}
+    (program,) = programs_of(compiled)
+    for threads in (1, 2):
+        program.threads = threads
+        for a, b in zip(found, compiled(*tensors), strict=True):
+            np.testing.assert_array_equal(a.array(), b.array())
+
+
+# -- convolutions -------------------------------------------------------------------------------
+
+# Samples, groups, channels and outputs of a group; size; kernel; stride, padding, dilation.
+# Kernels are made for shapes of tiles; both element types share their writers.
+CONVOLUTIONS = [
+    ((2, 1, 1, 6), (28, 28), (5, 5), 1, 2, 1),
+    ((2, 1, 6, 16), (14, 14), (5, 5), 1, 0, 1),
+    ((2, 1, 32, 40), (9, 11), (3, 3), 1, 1, 1),
+    ((1, 1, 16, 24), (12, 33), (3, 3), 2, 1, 1),
+    ((3, 1, 3, 8), (17, 17), (7, 7), 2, 3, 1),
+    ((2, 1, 5, 7), (10, 12), (1, 1), 1, 0, 1),
+    ((2, 3, 2, 5), (6, 5), (1, 1), 1, 0, 1),
+    ((2, 1, 32, 8), (10, 12), (1, 1), 2, 0, 1),
+    ((2, 1, 4, 3), (11, 13), (3, 2), (3, 1), (0, 1), (1, 2)),
+    ((1, 1, 17, 9), (12, 20), (2, 3), 1, (1, 4), (2, 3)),
+    ((2, 6, 1, 1), (10, 35), (3, 3), 1, 1, 1),
+    ((2, 4, 1, 2), (9, 9), (3, 3), 2, 1, 1),
+    ((4, 1, 20, 20), (3, 3), (3, 3), 1, 2, 1),
+    ((1, 1, 1, 1), (1, 1), (1, 3), 1, (0, 1), 1),
+    ((1, 1, 130, 2), (40, 60), (3, 1), 1, 0, 1),
+]
+
+
+@pytest.mark.parametrize(
+    "case, dtype",
+    [(c, eg.float32) for c in CONVOLUTIONS] + [(c, eg.float64) for c in CONVOLUTIONS[2::5]],
+    ids=str,
+)
+def test_convolution(case: Any, dtype: Any) -> None:
+    (samples, groups, channels, outputs), size, kernel, stride, padding, dilation = case
+    x = normal((samples, groups * channels, *size), dtype)
+    w = normal((groups * outputs, channels, *kernel), dtype, 1)
+    check(lambda x, w: F.conv2d(x, w, None, stride, padding, dilation, groups), x, w)
+
+
+@pytest.mark.parametrize("stride, padding, output_padding, dilation, groups", [
+    (1, 0, 0, 1, 1), (2, 1, 1, 1, 1), ((3, 2), (0, 2), (2, 0), 1, 2), (2, 1, 0, (1, 3), 1),
+])  # fmt: skip
+def test_transposed(
+    stride: Any, padding: Any, output_padding: Any, dilation: Any, groups: int
+) -> None:
+    x, w = normal((2, 6, 5, 7), eg.float32), normal((6, 4, 3, 3), eg.float32, 1)
+
+    def function(x: Any, w: Any) -> Any:
+        return F.conv_transpose2d(x, w, None, stride, padding, output_padding, groups, dilation)
+
+    check(function, x, w)
+
+
+@pytest.mark.parametrize("stride, padding, dilation", [(1, 2, 1), (2, 0, 1), (3, 1, 2)])
+def test_one_dimension(stride: int, padding: int, dilation: int) -> None:
+    x, w = normal((2, 4, 30), eg.float32), normal((6, 2, 3), eg.float32, 1)
+    check(lambda x, w: F.conv1d(x, w, None, stride, padding, dilation, 2), x, w)
+    w = normal((4, 3, 3), eg.float32, 1)
+    check(lambda x, w: F.conv_transpose1d(x, w, None, stride, padding, 0, 2, dilation), x, w)
+
+
+@pytest.mark.parametrize("view", [
+    lambda x: x.transpose(2, 3),
+    lambda x: x.transpose(0, 1),
+    lambda x: x[:, :, ::2, 1::3],
+    lambda x: x[:, :1].expand(6, 6, 8, 13),
+    lambda x: x[:, :, :, :1].expand(6, 6, 8, 13),
+], ids=["columns", "channels", "steps", "channel", "column"])  # fmt: skip
+def test_views(view: Any) -> None:
+    x, w = normal((6, 6, 8, 13), eg.float32), normal((4, 6, 2, 2), eg.float32, 1)
+    beside = ("pad_slice",)
+    check(lambda x, w: F.conv2d(view(x), w.transpose(2, 3), padding=1), x, w, beside=beside)
+    check(lambda x: F.max_pool2d(view(x), 2) + F.avg_pool2d(view(x), 2), x, beside=beside)
+
+
+def test_a_gradient_that_is_one_number_everywhere() -> None:
+    def step(x: Any, w: Any) -> Any:
+        leaves = [t.detach().requires_grad_() for t in (x, w)]
+        return eg.autograd.grad(F.conv2d(*leaves, padding=1).sum(), leaves)
+
+    x, w = normal((2, 3, 9, 10), eg.float64), normal((4, 3, 3, 3), eg.float64, 1)
+    compiled = eg.compile(step)
+    assert_alike(compiled(x, w), step(x, w))
+    assert numpy_calls(compiled) == []
+
+
+def test_second_order() -> None:
+    def function(x: Any, w: Any) -> Any:
+        y = F.max_pool2d(F.conv2d(x, w, stride=2, padding=1), 2)
+        (g,) = eg.autograd.grad((y * y).sum(), x, create_graph=True)
+        return g * g
+
+    check(function, normal((2, 3, 11, 11), eg.float64), normal((4, 3, 3, 3), eg.float64, 1))
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 5, 5), (2, 3, 5, 5)])
+def test_what_has_no_kernel_runs_in_numpy(shape: tuple[int, ...]) -> None:
+    x = normal(shape, eg.float64)
+    w = normal((4, 3, 3, 3), eg.float64, 1)
+    if x.numel():
+        x, w = x.reshape(2, 1, 3, 5, 5), w.reshape(4, 1, 3, 3, 3)
+    convolution = F.conv3d if x.numel() else F.conv2d
+    compiled = eg.compile(convolution)
+    assert_alike(compiled(x, w), convolution(x, w))
+    assert numpy_calls(compiled) == ["call conv"]
+
+
+# -- pooling ------------------------------------------------------------------------------------
+
+
+def with_special_numbers(dtype: Any) -> Any:
+    """Numbers with ties, infinities and NaNs."""
+    x = normal((2, 3, 13, 37), eg.float64).mul(2).round()
+    x[0, 0, 2:4, 3:6] = float("nan")
+    x[0, 1, :, 3:9] = -float("inf")
+    x[1, 1, 5:7, 20:30] = float("inf")
+    return x.to(dtype)
+
+
+# Kernel, stride, padding, dilation, ceil_mode.
+POOLS = [
+    (2, 2, 0, 1, False),
+    (3, 2, 1, 1, True),
+    ((2, 3), (1, 1), (1, 0), 1, False),
+    (3, 3, 1, 2, False),
+    ((5, 2), (4, 5), (2, 1), (1, 3), True),
+    (13, 13, 0, 1, False),
+]
+
+
+@pytest.mark.parametrize("dtype", list(_TOLERANCES), ids=str)
+@pytest.mark.parametrize("case", POOLS, ids=str)
+def test_largest(case: Any, dtype: Any) -> None:
+    def step(x: Any) -> Any:
+        x = x.detach().requires_grad_()
+        out, places = F.max_pool2d(x, *case, return_indices=True)
+        weights = eg.arange(out.numel(), dtype=dtype).reshape(out.shape)
+        return out.detach(), places, eg.autograd.grad(out, x, weights)[0]
+
+    x = with_special_numbers(dtype)
+    compiled = eg.compile(step)
+    for found, expected in zip(compiled(x), step(x), strict=True):
+        np.testing.assert_array_equal(found.array(), expected.array())
+    assert numpy_calls(compiled) == []
+
+
+@pytest.mark.parametrize("case", [c for c in POOLS if c[3] == 1], ids=str)
+def test_mean(case: Any) -> None:
+    kernel, stride, padding, _, ceil_mode = case
+    x = normal((2, 3, 13, 37), eg.float64)
+    for count_padding in (False, True):
+        check(lambda x, c=count_padding: F.avg_pool2d(x, kernel, stride, padding, ceil_mode, c), x)
+
+
+def test_pooling_of_sequences() -> None:
+    x = normal((3, 4, 29), eg.float32)
+    check(lambda x: F.max_pool1d(x, 3, 2, 1) + F.avg_pool1d(x, 3, 2, 1), x)
+
+
+def test_places_out_of_range() -> None:
+    x = normal((3, 4), eg.float64)
+    compiled = eg.compile(lambda x, index: x.gather(1, index))
+    with pytest.raises((IndexError, RuntimeError)):
+        compiled(x, eg.tensor([[0, 1], [2, 4], [0, 0]]))
+    index = eg.tensor([[0, 1], [2, 3], [0, 0]])
+    assert_alike(compiled(x, index), x.gather(1, index))
+    assert numpy_calls(compiled) == []
+
+
+# -- whole steps --------------------------------------------------------------------------------
+
+
+class Block(nn.Module):
+    """Convolutions with group norm, as in residual networks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList([nn.Conv2d(16, 16, 3, padding=1) for _ in range(2)])
+        self.norms = nn.ModuleList([nn.GroupNorm(4, 16) for _ in range(2)])
+        self.shrink = nn.Conv2d(16, 10, 1, stride=2)
+
+    def forward(self, x: Any) -> Any:
+        y = x
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            y = F.silu(norm(conv(y)))
+        return F.avg_pool2d(self.shrink(x + y), 3).flatten(1)
+
+
+def lenet() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("make, shape", [
+    (lenet, (8, 1, 28, 28)), (Block, (2, 16, 6, 6)),
+], ids=["lenet", "block"])  # fmt: skip
+def test_a_training_step_needs_no_numpy(make: Callable[[], nn.Module], shape: Any) -> None:
+    x, target = normal(shape, eg.float64), eg.arange(shape[0]) % 10
+
+    def train(compiling: bool) -> Any:
+        eg.manual_seed(0)
+        model = make().double()
+        optimizer = eg.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+        def step(x: Any, target: Any) -> Any:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), target)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        run = eg.compile(step) if compiling else step
+        losses = [run(x, target) for _ in range(4)]
+        if compiling:
+            assert numpy_calls(run) == []
+        return losses, list(model.parameters())
+
+    assert_alike(train(True), train(False), 1e-9)

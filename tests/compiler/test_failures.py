@@ -1,0 +1,233 @@
+"""What goes wrong in or around a compiled function leaves nothing half-done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import evergrad as eg
+from evergrad import nn
+
+from .steps import arrays, assert_alike, program_count, randn
+
+linux = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+
+
+class Lookup:
+    """A step that looks rows up, with everything it changes."""
+
+    def __init__(self) -> None:
+        self.table, self.layer = nn.Embedding(5, 3).double(), nn.Linear(3, 2).double()
+        self.parameters = [*self.table.parameters(), *self.layer.parameters()]
+        self.optimizer = eg.optim.Adam(self.parameters, lr=0.1)
+
+    def step(self, index: Any) -> Any:
+        self.optimizer.zero_grad()
+        loss = self.layer(self.table(index)).square().sum()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def all(self) -> Any:
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        return self.parameters, grads, self.optimizer.state_dict()["state"]
+
+
+@pytest.mark.parametrize("bad", [[0, 5, 1], [-1, 0, 0], [10**12, 0, 0]])
+def test_an_index_out_of_range(bad: list[int]) -> None:
+    model = Lookup()
+    compiled = eg.compile(model.step)
+    for index in ([0, 4, 2], [1, 1, 3]):
+        compiled(eg.tensor(index))
+    before = arrays(model.all())
+    with pytest.raises(IndexError, match="out of range"):
+        compiled(eg.tensor(bad))
+    assert_alike(model.all(), before, 0)
+    compiled(eg.tensor([0, 4, 2]))
+
+
+class Mine(Exception):
+    pass
+
+
+def test_an_exception_of_the_function() -> None:
+    layer = nn.Linear(3, 3).double()
+    optimizer = eg.optim.SGD(layer.parameters(), lr=0.1)
+    before = arrays(list(layer.parameters()))
+
+    def step(x: Any, fail: bool) -> Any:
+        layer(x).sum().backward()
+        optimizer.step()
+        if fail:
+            raise Mine
+        return x
+
+    compiled = eg.compile(step)
+    for _ in range(2):
+        with pytest.raises(Mine):
+            compiled(randn(2, 3), True)
+    assert layer.weight.grad is None
+    assert_alike(list(layer.parameters()), before, 0)
+    compiled(randn(2, 3), False)
+    assert layer.weight.grad is not None
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda x: x.sum().item(), lambda x: float(x[0]), lambda x: bool(x[0] > 0),
+        lambda x: x.tolist(), lambda x: x.numpy(), lambda x: x[x > 0], lambda x: x.nonzero(),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_not_there_yet(ask: Callable[[Any], Any]) -> None:
+    def function(x: Any) -> Any:
+        ask(x * 2)
+        return x
+
+    with pytest.raises(eg.errors.TraceError, match="traced") as raised:
+        eg.compile(function)(randn(3))
+    assert "test_failures.py" in str(raised.value)
+    assert_alike(eg.compile(lambda x: x * 2)(randn(3)), randn(3) * 2)
+
+
+def test_a_tensor_that_the_program_reads_is_not_asked() -> None:
+    scale = eg.tensor(2.0)
+
+    def function(x: Any) -> Any:
+        y = x * scale
+        return y * scale.item()
+
+    with pytest.raises(eg.errors.TraceError, match="would\\s+keep today's numbers"):
+        eg.compile(function)(randn(3).float())
+
+
+def test_a_tensor_kept_by_python_says_so() -> None:
+    kept: list[Any] = []
+
+    def function(x: Any) -> Any:
+        kept.append(x * 2)
+        return kept[-1] + 1
+
+    eg.compile(function)(randn(3))
+    for use in (lambda t: t.sum(), lambda t: t.tolist(), lambda t: t + 1):
+        with pytest.raises(eg.errors.TraceError, match="after its trace had ended"):
+            use(kept[0])
+
+
+def test_seeds_are_set_outside() -> None:
+    def function(x: Any) -> Any:
+        eg.manual_seed(0)
+        return x + eg.rand(3)
+
+    with pytest.raises(eg.errors.TraceError, match=r"manual_seed\(\).*only while tracing"):
+        eg.compile(function)(randn(3))
+
+
+# -- threads, processes, signals ------------------------------------------------------------------
+
+
+def test_many_python_threads() -> None:
+    """One function from all threads, and two at once; large enough for a team of threads."""
+    layer = nn.Linear(60, 60).double()
+    functions = [lambda x: layer(x).tanh().sum(0), lambda x: layer(x).sigmoid().exp().sum(1)]
+    compiled = [eg.compile(f) for f in functions]
+    inputs = [randn(80, 60, seed=n) for n in range(4)]
+    expected = [[arrays(f(x)) for x in inputs] for f in functions]
+    failures: list[BaseException] = []
+
+    def work(first: int) -> None:
+        try:
+            for round in range(25):
+                n = (round + first) % len(inputs)
+                for f, values in zip(compiled, expected, strict=True):
+                    assert_alike(f(inputs[n]), values[n])
+        except BaseException as error:
+            failures.append(error)
+
+    eg.set_num_threads(2)
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert [program_count(f) for f in compiled] == [1, 1]
+
+
+def test_one_training_step_from_two_threads() -> None:
+    """Calls come one after the other: no update is lost."""
+    weight = eg.zeros(3)
+
+    @eg.compile
+    def step(x: Any) -> None:
+        weight.add_(x)
+
+    threads = [
+        threading.Thread(target=lambda: [step(eg.ones(3)) for _ in range(200)]) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert weight.tolist() == [600.0] * 3
+
+
+@linux
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_runs_compiled_code() -> None:
+    eg.set_num_threads(2)
+    x = randn(300, 300)
+    compiled = eg.compile(lambda x: (x @ x).tanh().sum())
+    expected = compiled(x).item()
+    child = os.fork()
+    if child == 0:
+        try:
+            same = compiled(x).item() == expected
+            more = eg.compile(lambda x: x.square().sum())(x).item() > 0
+            os._exit(0 if same and more else 1)
+        except BaseException:
+            os._exit(2)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert compiled(x).item() == expected
+
+
+INTERRUPTED = """
+import evergrad as eg
+weight, count = eg.zeros(400, 400), eg.zeros(())
+@eg.compile
+def step(x):
+    weight.add_((x @ x).tanh() * 0 + 1)
+    count.add_(1)
+step(eg.zeros(400, 400))
+print("ready", flush=True)
+try:
+    while True:
+        step(eg.zeros(400, 400))
+except KeyboardInterrupt:
+    same = bool((weight == count).all())
+    step(eg.zeros(400, 400))
+    print("consistent" if same and bool((weight == count).all()) else "torn", flush=True)
+"""
+
+
+@linux
+def test_an_interrupt_ends_a_loop_of_steps() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.stdout.readline() == "consistent\n"
+            assert process.wait(20) == 0
+        finally:
+            process.kill()

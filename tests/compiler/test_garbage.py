@@ -1,0 +1,136 @@
+"""Compiled functions hold what they need and no more; reference counts alone free it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import evergrad as eg
+from evergrad import nn
+from evergrad.memory.ledger import LEDGER
+
+from .steps import randn
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+
+@pytest.fixture(autouse=True)
+def collector_off() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def live() -> tuple[int, int]:
+    return LEDGER.live, LEDGER.count
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def pure(x: Any) -> None:
+    eg.compile(lambda x: (x.exp() @ x).sum(0))(x)
+
+
+def with_numpy_calls(x: Any) -> None:
+    eg.compile(lambda x: x.sort(0).values.cumsum(0) + eg.rand(30, 30))(x)
+
+
+def step(x: Any) -> None:
+    layer = nn.Linear(30, 30).double()
+    optimizer = eg.optim.Adam(layer.parameters())
+
+    def train(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = nn.functional.layer_norm(layer(x), (30,)).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    compiled = eg.compile(train)
+    for _ in range(3):
+        compiled(x)
+
+
+def module(x: Any) -> None:
+    compiled = eg.compile(nn.Sequential(nn.Linear(30, 30), nn.Tanh()).double())
+    x = x.clone().requires_grad_()
+    compiled(x).sum().backward()
+
+
+def second_order(x: Any) -> None:
+    x = x.clone().requires_grad_()
+    y = eg.compile(lambda x: (x * x).sin().sum())(x)
+    (first,) = eg.autograd.grad(y, x, create_graph=True)
+    eg.autograd.grad(first.sum(), x)
+
+
+def failing(x: Any) -> None:
+    layer = nn.Linear(30, 30).double()
+
+    def train(x: Any) -> Any:
+        loss = layer(x).sum()
+        loss.backward()
+        return loss.item()
+
+    with pytest.raises(eg.errors.TraceError):
+        eg.compile(train)(x)
+
+
+@pytest.mark.parametrize("use", [pure, with_numpy_calls, step, module, second_order, failing])
+def test_a_deleted_program_frees_its_memory(use: Callable[[Any], None]) -> None:
+    x = randn(30, 30)
+    use(x)
+    before = live()
+    use(x)
+    assert live() == before
+
+
+@linux
+def test_nothing_grows_over_steps() -> None:
+    layer = nn.Linear(8, 8)
+    optimizer = eg.optim.AdamW(layer.parameters())
+
+    @eg.compile
+    def train(x: Any, scale: float) -> Any:
+        optimizer.zero_grad()
+        loss = nn.functional.dropout(layer(x), 0.1).square().mean() * scale
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    x = eg.randn(4, 8)
+    for n in range(300):
+        train(x, float(n))
+    before, pages = live(), resident()
+    for n in range(2_000):
+        train(x, float(n))
+        assert live() == before
+    assert resident() - pages < 1 << 20
+
+
+@linux
+def test_nothing_grows_over_gradients_from_outside() -> None:
+    compiled = eg.compile(nn.Sequential(nn.Linear(8, 8), nn.Tanh()))
+    x = eg.randn(4, 8).requires_grad_()
+
+    def round() -> None:
+        compiled(x).square().sum().backward()
+        compiled.zero_grad()
+        x.grad = None
+
+    for _ in range(300):
+        round()
+    before, pages = live(), resident()
+    for _ in range(1_000):
+        round()
+        assert live() == before
+    assert resident() - pages < 1 << 20

@@ -1,0 +1,276 @@
+"""Products of matrices in compiled programs: our kernels against float64, all forms against eager."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.compiler.steps import programs_of
+
+import evergrad as eg
+import evergrad.nn.functional as F
+from evergrad.compiler import gemm, llvm
+from evergrad.compiler.gemm_blas import blas_kernel
+from evergrad.compiler.gemm_cut import PREPARED, Cut, cut_of
+from evergrad.compiler.gemm_own import own_kernel, prepare_kernel
+from evergrad.compiler.gemm_product import Product
+from evergrad.compiler.kernel import Kernel
+from evergrad.core import dtypes
+
+Array = np.ndarray[Any, Any]
+
+own = pytest.mark.skipif(
+    llvm.vector_bits() != 512, reason="our own kernels need registers of 512 bits (AVX-512)"
+)
+_GUARD = 7.0
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng([3, seed]).standard_normal(shape).astype(np.float32)
+
+
+def laid(array: Array, transposed: bool, room: int = 0) -> Array:
+    """The same numbers, in columns if transposed, with room between rows (or columns)."""
+    given = array.swapaxes(-1, -2) if transposed else array
+    memory = np.full((*given.shape[:-1], given.shape[-1] + room), np.nan, array.dtype)
+    memory[..., : given.shape[-1]] = given
+    view = memory[..., : given.shape[-1]]
+    return view.swapaxes(-1, -2) if transposed else view
+
+
+def address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def run(kernel: Kernel, *arrays: Array) -> None:
+    """All chunks of a kernel, in an order that is not theirs, in scratch memory full of NaN."""
+    function = llvm.function_of(
+        llvm.addresses([kernel])[kernel.name], ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
+    )
+    block = np.array([*map(address, arrays), *kernel.numbers], np.int64)
+    scratch = np.full(kernel.scratch // 4 + 16, np.nan, np.float32)
+    for chunk in np.random.default_rng(0).permutation(kernel.chunks):
+        function(address(block), int(chunk), address(scratch))
+
+
+def multiplied(
+    a: Array, b: Array, room: int = 0, prepare: bool = False, start: Array | None = None
+) -> tuple[Array, Cut]:
+    """The product by our kernels, and how it was cut; nothing beside it may be written."""
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    product = Product(a, b, batch)
+    cut = cut_of(product, product.n + room, prepare, more=start is not None)
+    memory = np.full((*batch, product.m, product.n + room), _GUARD, np.float32)
+    if start is not None:
+        memory[..., : product.n] = start
+    factors = [a, b]
+    if cut.b_way == PREPARED:
+        laid_out = np.full(cut.prepared, np.nan, np.float32)
+        right = 0 if cut.flipped else 1
+        run(prepare_kernel(product, cut), factors[right], laid_out)
+        factors[right] = laid_out
+    run(own_kernel(product, cut), *factors, memory)
+    assert (memory[..., product.n :] == _GUARD).all()
+    return memory[..., : product.n], cut
+
+
+def assert_product(found: Array, a: Array, b: Array) -> None:
+    """As near to the exact product as sums of so many roundings can be."""
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    size = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)
+    bound = (a.shape[-1] + 1) * np.finfo(np.float32).eps * size
+    assert (np.abs(found - exact) <= bound).all()
+
+
+EXTENTS = [
+    (1, 1, 1), (1, 17, 5), (2, 3, 1), (7, 5, 3), (8, 48, 4), (9, 49, 5), (10, 64, 33), (16, 16, 16),
+    (33, 17, 385), (64, 96, 64), (65, 100, 130), (128, 112, 390), (31, 145, 769), (300, 10, 70),
+    (5, 320, 300), (257, 65, 9),
+]  # fmt: skip
+
+
+@own
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("extents", EXTENTS, ids=lambda e: "x".join(map(str, e)))
+def test_products_are_exact_to_rounding(
+    extents: tuple[int, int, int], turned: tuple[bool, bool]
+) -> None:
+    m, n, k = extents
+    # A vector with room between its elements is no matrix: it is copied before.
+    for room in (0, 3) if min(extents) > 1 else (0,):
+        a = laid(normal(m, k), turned[0], room)
+        b = laid(normal(k, n, seed=1), turned[1], room)
+        for prepare in (False, True):
+            found, _ = multiplied(a, b, room, prepare)
+            assert_product(found, a, b)
+
+
+@own
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
+def test_pieces_and_preparation_of_large_products(turned: tuple[bool, bool]) -> None:
+    seen = set()
+    for m, n, k in ((512, 200, 400), (130, 1030, 1100), (1040, 64, 257)):
+        a, b = laid(normal(m, k), turned[0]), laid(normal(k, n, seed=1), turned[1])
+        for prepare in (False, True):
+            found, cut = multiplied(a, b, 1, prepare)
+            assert_product(found, a, b)
+            assert cut.chunks > 1
+            seen.add(cut.b_way == PREPARED)
+    assert seen == {False, True}
+
+
+@own
+def test_a_small_left_factor_is_multiplied_from_the_right() -> None:
+    a, b = normal(100, 700), laid(normal(700, 1000, seed=1), True)
+    found, cut = multiplied(a, b, 5)
+    assert cut.flipped
+    assert_product(found, a, b)
+
+
+@own
+@pytest.mark.parametrize("shapes", [
+    ((5, 20, 30), (5, 30, 50)), ((4, 3, 33, 16), (4, 3, 16, 70)), ((6, 1, 24, 40), (1, 7, 40, 24)),
+    ((2, 3, 2, 9, 5), (5, 8)), ((40, 8), (3, 8, 20)), ((2, 256, 300), (2, 300, 200)),
+])  # fmt: skip
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False)])
+def test_batches(shapes: tuple[Any, Any], turned: tuple[bool, bool]) -> None:
+    a = laid(normal(*shapes[0]), turned[0], 2)
+    b = laid(normal(*shapes[1], seed=1), turned[1], 1)
+    for prepare in (False, True):
+        found, _ = multiplied(a, b, 0, prepare)
+        assert_product(found, a, b)
+
+
+@own
+def test_products_are_added() -> None:
+    for m, n, k in ((9, 20, 5), (64, 130, 800)):
+        a, b, start = normal(m, k), normal(k, n, seed=1), normal(m, n, seed=2)
+        found, _ = multiplied(a, b, 0, True, start)
+        alone, _ = multiplied(a, b)
+        np.testing.assert_allclose(found, start + alone, rtol=1e-5, atol=1e-4)
+
+
+@own
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
+def test_nan_and_infinity_stay_in_their_rows_and_columns(turned: tuple[bool, bool]) -> None:
+    a, b = normal(30, 40), normal(40, 50, seed=1)
+    a[3, 5], a[29, 39], b[7, 49] = np.nan, np.inf, -np.inf
+    found, _ = multiplied(laid(a, turned[0]), laid(b, turned[1]))
+    with np.errstate(invalid="ignore"):
+        expected = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    infinite = np.isinf(expected)
+    np.testing.assert_array_equal(found[infinite], expected[infinite].astype(np.float32))
+    assert np.isfinite(found[np.isfinite(expected)]).all()
+
+
+@pytest.mark.parametrize("found", [dtypes.float32, dtypes.float64])
+def test_openblas(found: Any) -> None:
+    for turned in (False, True):
+        a = laid(normal(3, 40, 70).astype(found.np), turned)
+        b = laid(normal(3, 70, 90, seed=1).astype(found.np), turned)
+        c = np.zeros((3, 40, 90), found.np)
+        run(blas_kernel(Product(a, b, (3,)), found, 90), a, b, c)
+        np.testing.assert_allclose(c, a.astype(np.float64) @ b, rtol=1e-4, atol=1e-4)
+
+
+@own
+def test_one_text_for_all_products() -> None:
+    kernels = [
+        gemm.gemm_kernel(Product(normal(m, k), normal(k, n), ()), dtypes.float32, n)
+        for m, n, k in EXTENTS
+    ]
+    assert len({kernel.text for kernel in kernels if kernel.name.startswith("gemm_")}) == 1
+
+
+# -- compiled -----------------------------------------------------------------------------------
+
+
+def tensors(*shapes: tuple[int, ...], dtype: Any = eg.float32) -> list[Any]:
+    return [eg.tensor(normal(*s, seed=n), dtype=dtype) for n, s in enumerate(shapes)]
+
+
+FORMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "linear": (F.linear, ((6, 10, 33), (70, 33), (70,))),
+    "linear of a vector": (F.linear, ((33,), (70, 33))),
+    "matmul": (eg.matmul, ((50, 20), (20, 65))),
+    "matmul of vectors": (eg.matmul, ((20,), (20, 65))),
+    "matmul broadcast": (eg.matmul, ((4, 1, 12, 20), (3, 20, 17))),
+    "both transposed": (lambda a, b: a.T @ b.T, ((20, 50), (65, 20))),
+    "heads": (
+        lambda q, k: q.view(2, 16, 3, 8).transpose(1, 2) @ k.view(2, 16, 3, 8).permute(0, 2, 3, 1),
+        ((2, 16, 24), (2, 16, 24)),
+    ),
+    "every second column": (lambda a, b: a[:, ::2] @ b[::2], ((30, 40), (40, 20))),
+    "mm": (eg.mm, ((1, 40), (40, 20))),
+    "bmm": (eg.bmm, ((5, 9, 40), (5, 40, 20))),
+    "addmm": (eg.addmm, ((20,), (9, 40), (40, 20))),
+    "einsum": (lambda a, b: eg.einsum("bij,bkj->bik", a, b), ((3, 20, 31), (3, 40, 31))),
+    "joined": (lambda a, b: eg.cat([a @ b, a @ b * 2], 1), ((30, 20), (20, 40))),
+}
+
+
+@pytest.mark.parametrize("dtype", [eg.float32, eg.float64])
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_and_their_gradients(form: str, dtype: Any) -> None:
+    function, shapes = FORMS[form]
+
+    def step(*given: Any) -> Any:
+        result = function(*given)
+        return result.detach(), *eg.autograd.grad((result * result).sum(), given)
+
+    given = [t.requires_grad_() for t in tensors(*shapes, dtype=dtype)]
+    tolerance = 1e-11 if dtype is eg.float64 else 2e-4
+    for found, expected in zip(eg.compile(step)(*given), step(*given), strict=True):
+        assert found.dtype is dtype
+        np.testing.assert_allclose(
+            found.detach().numpy(), expected.detach().numpy(), rtol=tolerance, atol=tolerance
+        )
+
+
+@pytest.mark.parametrize("shapes", [((0, 3), (3, 4)), ((2, 0), (0, 4)), ((5, 3), (3, 0))])
+def test_empty_products(shapes: tuple[Any, Any]) -> None:
+    a, b = tensors(*shapes)
+    np.testing.assert_array_equal(eg.compile(eg.matmul)(a, b).numpy(), (a @ b).numpy())
+
+
+def test_results_do_not_depend_on_the_threads() -> None:
+    def step(x: Any, w: Any, v: Any) -> Any:
+        hidden = F.linear(x, w).relu()
+        return hidden.detach(), *eg.autograd.grad((hidden @ v).square().sum(), (w, v))
+
+    given = [t.requires_grad_() for t in tensors((300, 190), (400, 190), (400, 70))]
+    compiled = eg.compile(step)
+    found = []
+    for threads in (1, 2, 3):
+        eg.set_num_threads(threads)
+        compiled(*given)
+        (program,) = programs_of(compiled)
+        program.threads = threads
+        found.append([t.detach().numpy().tobytes() for t in compiled(*given)])
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_training_step() -> None:
+    def trained(compiled: bool) -> list[Array]:
+        eg.manual_seed(0)
+        model = eg.nn.Sequential(eg.nn.Linear(40, 130), eg.nn.Tanh(), eg.nn.Linear(130, 10))
+        optimizer = eg.optim.SGD(model.parameters(), lr=0.1)
+        (x,) = tensors((70, 40))
+
+        def step() -> Any:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run_step = eg.compile(step) if compiled else step
+        losses = [run_step().detach().numpy() for _ in range(3)]
+        return [*losses, *(p.detach().numpy() for p in model.parameters())]
+
+    for found, expected in zip(trained(True), trained(False), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)

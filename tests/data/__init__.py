@@ -1,0 +1,1 @@
+"""Loading data: data sets, samplers, batches, worker processes and snapshots."""
