@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -38,13 +39,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def answer() -> Any:
-    return llvm.function_of(llvm.addresses_in(TEXT, ["answer"])["answer"], result=_int64())()
+    return llvm.function_of(llvm.addresses_in(TEXT, ["answer"])["answer"], result=ctypes.c_int64)()
 
 
-def _int64() -> Any:
-    import ctypes
-
-    return ctypes.c_int64
 
 
 def spied(monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -261,8 +261,8 @@ def lenet() -> nn.Module:
 
 
 @pytest.mark.parametrize("make, shape", [
-    (lenet, (8, 1, 28, 28)), (Block, (2, 16, 6, 6)),
-], ids=["lenet", "block"])  # fmt: skip
+    (lenet, (8, 1, 28, 28)), (lenet, (1, 1, 28, 28)), (Block, (2, 16, 6, 6)),
+], ids=["lenet", "lenet alone", "block"])  # fmt: skip
 def test_a_training_step_needs_no_numpy(make: Callable[[], nn.Module], shape: Any) -> None:
     x, target = normal(shape, eg.float64), eg.arange(shape[0]) % 10
 

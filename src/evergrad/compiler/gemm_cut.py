@@ -20,14 +20,15 @@ from evergrad.compiler.gemm_strip import DEALT, LANES, ROWS, VECTORS
 AS_IT_LIES, COPIED, TRANSPOSED, DEALT_OUT, PREPARED = range(5)
 PANEL = VECTORS * LANES
 
-# Blocks of the depth: a panel of B of this depth about fills the first cache.
-_DEPTH = 384
+# The depth of blocks, for A whose rows lie in order and for A that is dealt out.
+_DEPTH = 512
+_DEALT_DEPTH = 256
 # Operands up to these steps and depths are multiplied as they lie.
 _NEAR = 256
 # With so few rows, packing B would take longer than multiplying.
 _FEW = 16
 # Rows of A further apart than this fall on the same places of a cache.
-_FAR = 1024
+_FAR = 2048
 # C is computed transposed only if it has no more rows than this.
 _FLAT = 256
 # Nanoseconds for a multiplication; for an element that is packed, more if it comes from further
@@ -157,7 +158,8 @@ def _all_cuts(sides: _Sides, may_prepare: bool) -> Iterator[Cut]:
 
 def _cut(sides: _Sides, row_parts: int, panel_parts: int, is_prepared: bool) -> Cut:
     m, n, k, panels = sides.m, sides.n, sides.k, sides.panels
-    depth = min(k, _rounded(_ceil(k, _ceil(k, _DEPTH)), 4))
+    deepest = _DEPTH if sides.a_column == 1 else _DEALT_DEPTH
+    depth = min(k, _rounded(_ceil(k, _ceil(k, deepest)), 4))
     part_rows = min(m, _rounded(_ceil(m, row_parts), ROWS))
     part_panels = _ceil(panels, panel_parts)
     per_chunk = 1
@@ -228,7 +230,7 @@ def _piece_time(cut: Cut) -> float:
     if cut.b_way in (COPIED, TRANSPOSED):
         time += columns * cut.k * _packing(cut.n, cut.k)
     else:
-        time += columns * cut.k * _reading(cut.n, cut.k)
+        time += columns * cut.k * 2 * _reading(cut.n, cut.k)
     if cut.flipped:
         time += rows * columns * (_STORE + _PACK)
     return time

@@ -149,6 +149,17 @@ def _cast(x: Tensor, dtype: Any) -> Tensor | None:
     return x if x.dtype is dtype else None
 
 
+@says("sum")
+def _sum(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor | None:
+    """Along dimensions of one element each there is nothing to add."""
+    from evergrad.core.shapes import reduced_shape
+    from evergrad.ops.movement import reshape
+
+    if any(x.shape[d] != 1 for d in dims):
+        return None
+    return reshape(x, reduced_shape(x._type.shape, dims, keepdim))
+
+
 @says("mean")
 def _mean(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
     from evergrad.ops.reduce import sum as total

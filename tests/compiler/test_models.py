@@ -1,0 +1,58 @@
+"""Whole models, compiled: the same training as eager, for long, in constant memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import evergrad as eg
+from evergrad.memory.ledger import LEDGER
+
+from .models import MODELS
+from .plans import check_plan
+from .steps import check, programs_of
+
+models = pytest.mark.parametrize("name", MODELS)
+
+
+@pytest.fixture
+def collector_off() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+@models
+def test_training_is_that_of_eager_evaluation(name: str) -> None:
+    """In float64, so that what differs is the order of sums alone."""
+    eg.set_default_dtype(eg.float64)
+    try:
+        check(MODELS[name], 6, tolerance=1e-6, programs=2)
+    finally:
+        eg.set_default_dtype(eg.float32)
+
+
+@models
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_memory_is_constant(name: str, collector_off: None) -> None:
+    training = MODELS[name]()
+    step = eg.compile(training.step)
+    for round in range(100):
+        step(*training.arguments(round))
+    for program in programs_of(step):
+        check_plan(program)
+    before, pages = (LEDGER.live, LEDGER.count), resident()
+    for round in range(300):
+        step(*training.arguments(round))
+        assert (LEDGER.live, LEDGER.count) == before
+    assert resident() - pages < 1 << 20
