@@ -114,7 +114,9 @@ def aligned(shape: tuple[int, ...]) -> Array:
 
 def factors(case: Case) -> tuple[Array, Array]:
     found = []
-    for (rows, columns), letter in zip(((case.m, case.k), (case.k, case.n)), case.form, strict=True):
+    for (rows, columns), letter in zip(
+        ((case.m, case.k), (case.k, case.n)), case.form, strict=True
+    ):
         shape = (columns, rows) if letter == "t" else (rows, columns)
         array = aligned((case.batch, *shape) if case.batch > 1 else shape)
         found.append(array.swapaxes(-1, -2) if letter == "t" else array)
@@ -207,7 +209,9 @@ def main() -> None:
             lines.append(line)
             print(line, flush=True)
     if ratios:
-        lines.append(f"geometric mean of the ratio to PyTorch: {statistics.geometric_mean(ratios):.2f}")
+        lines.append(
+            f"geometric mean of the ratio to PyTorch: {statistics.geometric_mean(ratios):.2f}"
+        )
         print(lines[-1])
     if options.write:
         RESULTS.write_text("\n".join(lines) + "\n")

@@ -171,11 +171,12 @@ def test_tables_say_why_an_entry_has_no_time(tmp_path: Path) -> None:
 
 def test_ratios_of_disturbed_rounds_are_marked() -> None:
     cell = timed(evergrad_compiled=1.0, jax_jit=3.0)
-    assert " 3.00  jax jit" in report.text([cell], list(cell.results), [], Settings())
+    text = report.text([cell], list(cell.results), [], Settings())
+    assert " 3.00 " in text and " 1.00 s " in text
     for result in cell.results.values():
         result.quiet_rounds = 0
     text = report.text([cell], list(cell.results), [], Settings())
-    assert "~1.00 s" in text and "~3.00  jax jit" in text
+    assert "~3.00 " in text and "~1.00 s " in text
     assert not report.data([cell], [], Settings(), {})["cells"][0]["quiet"]
 
 

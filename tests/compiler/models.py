@@ -37,7 +37,9 @@ class Block(nn.Module):
         self.heads, self.causal = heads, causal
         self.norm, self.norm_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+        )
 
     def attention(self, x: Any) -> Any:
         batch, length, width = x.shape

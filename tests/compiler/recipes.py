@@ -169,7 +169,8 @@ def product(kitchen: Kitchen, x: Any, c: list[int]) -> Any:
     if x.ndim < 2:
         return x * 2
     ways = [
-        lambda: x @ x.mT * 0.1, lambda: x.mT @ x * 0.1, lambda: F.linear(x, x.reshape(-1, x.shape[-1])),
+        lambda: x @ x.mT * 0.1, lambda: x.mT @ x * 0.1,
+        lambda: F.linear(x, x.reshape(-1, x.shape[-1])),
         lambda: eg.einsum("...i,...j->...ij", x, x)[..., 0],
     ]  # fmt: skip
     return ways[c[0] % len(ways)]()
@@ -199,10 +200,10 @@ def write_outside(kitchen: Kitchen, x: Any, c: list[int]) -> Any:
     """The outside tensor has the shape (3, 4)."""
     value = x.detach()
     part = kitchen.outside[c[0] % 3] if c[1] % 2 else kitchen.outside
-    if value.ndim <= part.ndim and _broadcasts(value.shape, part.shape):
-        if all(m <= n for m, n in zip(reversed(value.shape), reversed(part.shape), strict=False)):
-            with eg.no_grad():
-                part.mul_(0.5).add_(value)
+    pairs = zip(reversed(value.shape), reversed(part.shape), strict=False)
+    if value.ndim <= part.ndim and all(m in (1, n) for m, n in pairs):
+        with eg.no_grad():
+            part.mul_(0.5).add_(value)
     return kitchen.outside * 2
 
 

@@ -67,15 +67,17 @@ def rounds_of(make: Callable[[], Scenario], rounds: int, compiled: bool) -> Iter
 def check(
     make: Callable[[], Scenario], rounds: int = 4, tolerance: float = 1e-11,
     programs: int | None = None,
-) -> None:  # fmt: skip
-    """A scenario ends alike in both ways after every round; ``programs`` were made on the way."""
+) -> int:  # fmt: skip
+    """A scenario ends alike in both ways after every round; ``programs`` were made on the way.
+    Gives how many."""
     expected = [(found, state) for found, state, _ in rounds_of(make, rounds, compiled=False)]
-    step = None
+    made = 0
     for round, (found, state, step) in enumerate(rounds_of(make, rounds, compiled=True)):
         assert_alike(found, expected[round][0], tolerance)
         assert state == expected[round][1], "the random stream is at another place"
-    if programs is not None:
-        assert program_count(step) == programs
+        made = program_count(step)
+    assert programs in (None, made)
+    return made
 
 
 def program_count(compiled: Any) -> int:

@@ -42,8 +42,6 @@ def answer() -> Any:
     return llvm.function_of(llvm.addresses_in(TEXT, ["answer"])["answer"], result=ctypes.c_int64)()
 
 
-
-
 def spied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that are compiled from now on."""
     made: list[str] = []

@@ -53,7 +53,7 @@ def test_an_index_out_of_range(bad: list[int]) -> None:
     compiled(eg.tensor([0, 4, 2]))
 
 
-class Mine(Exception):
+class OwnError(Exception):
     pass
 
 
@@ -66,12 +66,12 @@ def test_an_exception_of_the_function() -> None:
         layer(x).sum().backward()
         optimizer.step()
         if fail:
-            raise Mine
+            raise OwnError
         return x
 
     compiled = eg.compile(step)
     for _ in range(2):
-        with pytest.raises(Mine):
+        with pytest.raises(OwnError):
             compiled(randn(2, 3), True)
     assert layer.weight.grad is None
     assert_alike(list(layer.parameters()), before, 0)
@@ -104,7 +104,7 @@ def test_a_tensor_that_the_program_reads_is_not_asked() -> None:
         y = x * scale
         return y * scale.item()
 
-    with pytest.raises(eg.errors.TraceError, match="would\\s+keep today's numbers"):
+    with pytest.raises(eg.errors.TraceError, match="keep today's numbers"):
         eg.compile(function)(randn(3).float())
 
 

@@ -1,4 +1,4 @@
-"""Products of matrices in compiled programs: our kernels against float64, all forms against eager."""
+"""Products of matrices in programs: our kernels against float64, compiled forms against eager."""
 
 from __future__ import annotations
 
@@ -179,11 +179,23 @@ def test_openblas(found: Any) -> None:
 
 @own
 def test_one_text_for_all_products() -> None:
-    kernels = [
-        gemm.gemm_kernel(Product(normal(m, k), normal(k, n), ()), dtypes.float32, n)
-        for m, n, k in EXTENTS
-    ]
-    assert len({kernel.text for kernel in kernels if kernel.name.startswith("gemm_")}) == 1
+    texts = set()
+    for m, n, k in EXTENTS:
+        product = Product(normal(m, k), normal(k, n), ())
+        texts.add(own_kernel(product, cut_of(product, n, may_prepare=False)).text)
+    assert len(texts) == 1
+
+
+@own
+@pytest.mark.parametrize(("extents", "ours"), [
+    ((2048, 768, 192), True), ((64, 120, 400), True), ((4, 1024, 1024), True),
+    ((1024, 4, 1024), False), ((1, 120, 400), False), ((64, 10, 84), False), ((8, 8, 8), False),
+])  # fmt: skip
+def test_who_multiplies(extents: tuple[int, int, int], ours: bool) -> None:
+    m, n, k = extents
+    product = Product(normal(m, k), normal(k, n), ())
+    assert gemm.is_ours(product, dtypes.float32) is ours
+    assert not gemm.is_ours(product, dtypes.float64)
 
 
 # -- compiled -----------------------------------------------------------------------------------
@@ -194,22 +206,22 @@ def tensors(*shapes: tuple[int, ...], dtype: Any = eg.float32) -> list[Any]:
 
 
 FORMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
-    "linear": (F.linear, ((6, 10, 33), (70, 33), (70,))),
+    "linear": (F.linear, ((6, 30, 53), (70, 53), (70,))),
     "linear of a vector": (F.linear, ((33,), (70, 33))),
-    "matmul": (eg.matmul, ((50, 20), (20, 65))),
+    "matmul": (eg.matmul, ((90, 50), (50, 65))),
     "matmul of vectors": (eg.matmul, ((20,), (20, 65))),
     "matmul broadcast": (eg.matmul, ((4, 1, 12, 20), (3, 20, 17))),
-    "both transposed": (lambda a, b: a.T @ b.T, ((20, 50), (65, 20))),
+    "both transposed": (lambda a, b: a.T @ b.T, ((50, 90), (65, 50))),
     "heads": (
-        lambda q, k: q.view(2, 16, 3, 8).transpose(1, 2) @ k.view(2, 16, 3, 8).permute(0, 2, 3, 1),
-        ((2, 16, 24), (2, 16, 24)),
+        lambda q, k: q.view(2, 96, 3, 8).transpose(1, 2) @ k.view(2, 96, 3, 8).permute(0, 2, 3, 1),
+        ((2, 96, 24), (2, 96, 24)),
     ),
-    "every second column": (lambda a, b: a[:, ::2] @ b[::2], ((30, 40), (40, 20))),
+    "every second column": (lambda a, b: a[:, ::2] @ b[::2], ((90, 80), (80, 60))),
     "mm": (eg.mm, ((1, 40), (40, 20))),
-    "bmm": (eg.bmm, ((5, 9, 40), (5, 40, 20))),
+    "bmm": (eg.bmm, ((5, 19, 40), (5, 40, 20))),
     "addmm": (eg.addmm, ((20,), (9, 40), (40, 20))),
-    "einsum": (lambda a, b: eg.einsum("bij,bkj->bik", a, b), ((3, 20, 31), (3, 40, 31))),
-    "joined": (lambda a, b: eg.cat([a @ b, a @ b * 2], 1), ((30, 20), (20, 40))),
+    "einsum": (lambda a, b: eg.einsum("bij,bkj->bik", a, b), ((3, 40, 31), (3, 60, 31))),
+    "joined": (lambda a, b: eg.cat([a @ b, a @ b * 2], 1), ((60, 40), (40, 70))),
 }
 
 
@@ -235,6 +247,17 @@ def test_forms_and_their_gradients(form: str, dtype: Any) -> None:
 def test_empty_products(shapes: tuple[Any, Any]) -> None:
     a, b = tensors(*shapes)
     np.testing.assert_array_equal(eg.compile(eg.matmul)(a, b).numpy(), (a @ b).numpy())
+
+
+@own
+def test_a_factor_of_many_pieces_is_laid_out_once() -> None:
+    compiled = eg.compile(F.linear)
+    given = tensors((2048, 192), (65, 192))
+    found = compiled(*given)
+    assert_product(found.numpy(), given[0].numpy(), given[1].numpy().T)
+    (program,) = programs_of(compiled)
+    labels = [instruction.label for instruction in program.instructions]
+    assert labels == ["lay out for linear 2048x65x192", "linear 2048x65x192"]
 
 
 def test_results_do_not_depend_on_the_threads() -> None:

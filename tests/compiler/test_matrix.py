@@ -24,7 +24,7 @@ _FLOAT32 = 2e-5
 
 
 def results(function: Callable[..., Any], tensors: Sequence[Any]) -> list[Array]:
-    """What a function gives from the start of the random stream on, and the stream's next number."""
+    """What a function gives from the start of the random stream on, and the next number of it."""
     manual_seed(SEED)
     found = [t.detach() for t in function(*tensors)]
     found.append(eg.rand(1, dtype=eg.float64))

@@ -1,4 +1,4 @@
-"""Training steps, compiled: parameters, gradients, state and random streams as in eager evaluation."""
+"""Training steps, compiled: parameters, gradients, state and random streams as in eager mode."""
 
 from __future__ import annotations
 

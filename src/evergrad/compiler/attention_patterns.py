@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
 
 Pattern = Any
@@ -96,13 +97,14 @@ class Facts:
         eqn = self.made_by(var, "permute")
         return eqn is not None and eqn.args[0] is source and eqn.attrs["order"] == swapped(source)
 
-    def is_triangle(self, var: Any) -> bool:
-        """Whether a mask lets every query see the keys up to its own place."""
+    def is_triangle(self, var: Any, shape: Shape) -> bool:
+        """Whether a mask of this shape lets every query see the keys up to its own place."""
         eqn = self.made_by(var, "tril")
         whole = None if eqn is None else self.made_by(eqn.args[0], "full")
         return (
             eqn is not None and whole is not None
             and eqn.attrs["diagonal"] == 0 and whole.args[0] is True
+            and var.type.shape[-2:] == shape
         )  # fmt: skip
 
 

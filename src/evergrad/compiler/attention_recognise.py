@@ -19,7 +19,7 @@ from evergrad.compiler.attention_patterns import (
     System,
     swapped,
     unless_lost,
-)  # fmt: skip
+)
 from evergrad.compiler.attention_rows import ATTENTION, ATTENTION_BACKWARD, BATCH_DIMS, MASKS
 from evergrad.core import dtypes
 from evergrad.core.op import TABLE
@@ -147,7 +147,7 @@ class _Attention:
         name = f"mask {len(self.steps)}"
         self.match.bound[name] = mask
         kept = ("where", name, "d", 0) if kind == "keep" else ("where", name, 0, "d")
-        if kind == "keep" and self.facts.is_triangle(mask):
+        if kind == "keep" and self.facts.is_triangle(mask, x.type.shape[-2:]):
             kind = "causal"
         else:
             self.masks.append(mask)
@@ -293,6 +293,10 @@ class _Attention:
         """Whether nothing else reads what will not be computed any more."""
         targets = {id(eqn) for eqn in self.targets()}
         known = targets | {id(eqn) for eqn in self.match.region}
+        cotangents = [b.cotangent for b in self.backwards]
+        for operand in (self.q, self.k_turned, self.v, *self.masks, *cotangents):
+            if id(self.facts.maker.get(operand)) in known:
+                return False
         for eqn in self.match.region:
             out = eqn.outs[0]
             if id(eqn) in targets or out in self.facts.outputs:

@@ -15,7 +15,7 @@ from functools import cache
 from evergrad.compiler.llvm import vector_bits
 
 # Queries of a block: they lie side by side in the lanes of vectors.
-QUERIES = 64
+QUERIES = 32
 ROW = QUERIES * 4
 # Rows of scratch matrices are counted in eights, the most rows of a tile.
 EIGHT = 8

@@ -268,7 +268,11 @@ def _conditions(found: Captured, trace: LiftingTrace) -> list[tuple[Callable[[],
                     (lambda p=parameter: isinstance(p._node, Leaf),  # type: ignore[misc]
                      isinstance(parameter._node, Leaf), f"whether {name} requires a gradient")
                 )  # fmt: skip
-    leaves = [tensor for _, tensor in trace.captures if isinstance(tensor._node, Leaf)]
+    read = [tensor for _, tensor in trace.captures]
+    conditions.append(
+        (partial(_moving, read), _moving(read), "whether a tensor requires a gradient")
+    )
+    leaves = [tensor for tensor in read if isinstance(tensor._node, Leaf)]
     conditions.append((partial(_hooks_of, leaves), _hooks_of(leaves), "the hooks of a tensor"))
     dynamic = {(id(c), k) for c, k, *_ in trace.numbers.values()}
     for group in trace.groups.values():
@@ -290,6 +294,9 @@ def _conditions(found: Captured, trace: LiftingTrace) -> list[tuple[Callable[[],
 def _parts(module: Any) -> list[Any]:
     """What a module calls and reads besides its parameters."""
     parts = [*module._buffers.values(), *module._modules.values(), *module.__dict__.values()]
+    for part in module.__dict__.values():
+        if isinstance(part, list):
+            parts += part
     hooks = module.__dict__["_hooks"]
     if hooks is not None:
         for table in (hooks.forward_pre, hooks.forward, hooks.backward_pre, hooks.backward):
@@ -307,6 +314,10 @@ def _has_still(module: Any, parts: list[Any]) -> Callable[[], bool]:
         return len(now) == len(parts) and all(map(_is_same, now, parts))
 
     return question
+
+
+def _moving(tensors: list[Tensor]) -> list[bool]:
+    return [tensor._node is not None for tensor in tensors]
 
 
 def _hooks_of(leaves: list[Tensor]) -> list[Any]:

@@ -7,11 +7,12 @@ whole vectors: every chunk leaves its own, and a second kernel adds these up in 
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import NamedTuple
 
 from evergrad.compiler.conv_planes import Correlation, Planes, Steps, copy_row, lay_out_planes
-from evergrad.compiler.conv_text import ENOUGH_CHUNKS, PIECE, Text, Vector, numbered
+from evergrad.compiler.conv_text import ENOUGH_CHUNKS, LATENCY, PIECE, Text, Vector, numbered
 from evergrad.compiler.kernel import Kernel
 
 # Planes and rows of y stay in a cache of this many bytes.
@@ -21,8 +22,8 @@ _SUMS = 16 << 20
 # Rows of y times places of the kernel that are held in registers: with 32 and with 16 of these.
 _TILES_32 = ((4, 6), (6, 4), (5, 5), (3, 8), (2, 9), (2, 6), (1, 12), (1, 9), (1, 5), (1, 3))
 _TILES_16 = ((3, 3), (4, 2), (2, 4), (1, 6), (1, 3))
-_WIDE = 64
-_LATENCY = 4.0
+# Cycles to take up a vector of sums and put it down again.
+_KEEPING = 3.0
 
 
 class DotTile(NamedTuple):
@@ -34,7 +35,7 @@ def _cycles(tile: tuple[int, int], outputs: int, places: int) -> float:
     """The cycles in which all tiles go one vector further; loads of x mostly cross cache lines."""
     high, wide = tile
     count = -(-outputs // high) * -(-places // wide)
-    return count * max(high * wide / 2, (high + 2 * wide) / 2, _LATENCY)
+    return count * max(high * wide / 2, (high + 2 * wide) / 2, LATENCY)
 
 
 class Cut(NamedTuple):
@@ -50,7 +51,7 @@ class Cut(NamedTuple):
     @classmethod
     def choose(cls, vector: Vector, given: Correlation) -> Cut:
         count = given.channels * len(given.taps)
-        shapes = _TILES_32 if vector.lanes * vector.size == _WIDE else _TILES_16
+        shapes = _TILES_32 if vector.has_many else _TILES_16
         tile = DotTile(*min(shapes, key=lambda t: _cycles(t, given.outputs, count)))
         outputs = -(-given.outputs // tile.outputs) * tile.outputs
         places = -(-count // tile.places) * tile.places
@@ -65,12 +66,14 @@ class Cut(NamedTuple):
 
 
 def dot_cycles(vector: Vector, given: Correlation) -> float:
-    """About how many cycles a pixel of y takes, and its share of keeping sums."""
+    """About how many cycles a pixel of y takes, with its share of keeping sums."""
     cut = Cut.choose(vector, given)
     step = _cycles(cut.tile, cut.outputs, cut.places)
     steps = -(-cut.block * given.width // vector.lanes)
-    keeping = cut.outputs * cut.places
-    return (step * steps + keeping) / (cut.block * given.columns.count)
+    kept = cut.outputs * cut.places
+    if kept * vector.lanes * vector.size > _CACHE:
+        return math.inf  # sums would come from memory again and again
+    return (step * steps + _KEEPING * kept) / (cut.block * given.columns.count)
 
 
 def dot_sum_bytes(vector: Vector, given: Correlation) -> int:

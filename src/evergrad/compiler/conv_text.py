@@ -16,9 +16,14 @@ from evergrad.compiler.scalar import Code
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 
-# A chunk is worth claiming if it takes about this many operations.
+# A chunk has no less than the first and no more than the second number of operations, if it can.
+_CRUMB = 1 << 16
 PIECE = 1 << 21
 _LINE = 64
+# The bytes of the registers of which there are 32.
+_WIDE = 64
+# Cycles until the result of a product can be added to.
+LATENCY = 4.0
 # Chunks that are enough for any team.
 ENOUGH_CHUNKS = 16
 
@@ -38,6 +43,11 @@ class Vector(NamedTuple):
     def mangled(self) -> str:
         letter = {"float": "f32", "double": "f64"}.get(self.element, self.element)
         return f"v{self.lanes}{letter}"
+
+    @property
+    def has_many(self) -> bool:
+        """Whether there are 32 registers of this width rather than 16."""
+        return self.lanes * self.size == _WIDE
 
     def of(self, element: str) -> str:
         """As many elements of another type."""
@@ -358,4 +368,6 @@ def numbered(
 
 def items_per_chunk(items: int, work: int) -> int:
     """How many items, each of so much work, make a chunk."""
-    return max(1, min(PIECE // max(work, 1), -(-items // ENOUGH_CHUNKS)))
+    work = max(work, 1)
+    wanted = max(-(-items // ENOUGH_CHUNKS), _CRUMB // work)
+    return max(1, min(wanted, PIECE // work, items))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.conv_text import Text, Vector
+from evergrad.compiler.conv_text import LATENCY, Text, Vector
 
 # Shapes of tiles, for machines with 32 and with 16 registers.
 _TILES_32 = (
@@ -18,8 +18,6 @@ _TILES_32 = (
     (6, 1), (4, 1), (2, 4), (1, 4), (1, 1),
 )  # fmt: skip
 _TILES_16 = ((6, 2), (4, 3), (4, 2), (3, 3), (2, 4), (1, 6), (8, 1), (6, 1), (4, 1), (1, 1))
-_WIDE = 64  # bytes of the registers of which there are 32
-_LATENCY = 4.0
 
 
 class Tile(NamedTuple):
@@ -32,12 +30,12 @@ def tile_cycles(vector: Vector, tile: tuple[int, int], rows: int, length: int) -
     two products and two loads start in each; loads that cross cache lines count twice."""
     high, wide = tile
     count = -(-rows // high) * -(-length // (wide * vector.lanes))
-    return count * max(high * wide / 2, (high + 2 * wide + 1) / 2, _LATENCY)
+    return count * max(high * wide / 2, (high + 2 * wide + 1) / 2, LATENCY)
 
 
 def best_tile(vector: Vector, rows: int, length: int) -> Tile:
     """The shape of tiles that covers ``rows`` times ``length`` elements in the fewest cycles."""
-    shapes = _TILES_32 if vector.lanes * vector.size == _WIDE else _TILES_16
+    shapes = _TILES_32 if vector.has_many else _TILES_16
     return Tile(*min(shapes, key=lambda tile: tile_cycles(vector, tile, rows, length)))
 
 

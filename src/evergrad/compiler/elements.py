@@ -73,19 +73,42 @@ class Point:
         return self._linear
 
     def value(self, var: Var) -> str:
-        if var not in self.memo:
-            self.memo[var] = self.compute(var)
+        """A value of the group; what it depends on is computed first, however long the chain."""
+        waiting = [var]
+        while waiting:
+            found = waiting[-1]
+            missing = [] if found in self.memo else self.missing_for(found)
+            if not missing:
+                if found not in self.memo:
+                    self.memo[found] = self.compute(found)
+                waiting.pop()
+            waiting += missing
         return self.memo[var]
+
+    def missing_for(self, var: Var) -> list[Var]:
+        """The values that have to be computed before this one."""
+        if self.is_at_hand(var):
+            return []
+        eqn, uses = self.writer.maker[var], self.writer.uses
+        sources = [uses[id(eqn), i] for i in range(len(eqn.args))]
+        return [s for s in sources if isinstance(s, Var) and s not in self.memo]
+
+    def is_at_hand(self, var: Var) -> bool:
+        """Whether a value was computed before: it is a row's, or an earlier pass kept it."""
+        writer = self.writer
+        if writer.is_row(var) and var in writer.row_values:
+            return True
+        kept = var in writer.scratch or var in writer.outlets
+        return not self.alone and writer.stage[var] < self.number and kept
 
     def compute(self, var: Var) -> str:
         writer = self.writer
-        if writer.is_row(var) and var in writer.row_values:
-            return writer.row_values[var]
-        if not self.alone and writer.stage[var] < self.number:
+        if self.is_at_hand(var):
+            if writer.is_row(var) and var in writer.row_values:
+                return writer.row_values[var]
             if var in writer.scratch:
                 return self.from_scratch(var)
-            if var in writer.outlets:
-                return self.load(writer.outlets[var])
+            return self.load(writer.outlets[var])
         eqn = writer.maker[var]
         if eqn.op.name == "index":
             return self.source(writer.uses[id(eqn), 0])

@@ -328,4 +328,11 @@ def _key(leaf: Any) -> Any:
         return leaf._type, leaf.requires_grad
     if leaf.__class__ is float:
         return float
+    try:
+        hash(leaf)
+    except TypeError:
+        raise TypeError(
+            f"an argument of a compiled function is a {type(leaf).__name__}, which cannot be told "
+            "from others of its kind.\n  fix: give a tensor, a number, a string or a tuple."
+        ) from None
     return leaf.__class__, leaf

@@ -16,7 +16,7 @@ from evergrad.compiler.gemm_blas import NAMES, blas_kernel
 from evergrad.compiler.gemm_cut import PREPARED, cut_of
 from evergrad.compiler.gemm_own import own_kernel, prepare_kernel
 from evergrad.compiler.gemm_product import BATCH_DIMS, Product, as_it_lies
-from evergrad.compiler.gemm_strip import LANES, VECTOR
+from evergrad.compiler.gemm_strip import VECTOR
 from evergrad.compiler.kernel import Kernel
 from evergrad.compiler.llvm import vector_bits
 from evergrad.compiler.lowering import Lowering, lowers
@@ -24,6 +24,14 @@ from evergrad.core import dtypes
 from evergrad.core.trace import Equation, Var
 
 __all__ = ["Product", "add_product", "gemm_kernel", "needs_copy", "product_of"]
+
+# With so few multiplications our kernels are not worth to be compiled, ...
+_TINY = 1 << 16
+# with so few columns most of a register is idle, ...
+_NARROW = 8
+# and with few rows or columns OpenBLAS is faster as long as a product is small.
+_SLIM = 16
+_SMALL = 1 << 20
 
 
 def product_of(eqn: Equation, a: Any, b: Any) -> Product | None:
@@ -68,8 +76,12 @@ def needs_copy(var: Var) -> bool:
 
 
 def is_ours(product: Product, found: Any) -> bool:
-    """Whether our kernels are the faster ones."""
-    return found is dtypes.float32 and vector_bits() == LANES * VECTOR.size * 8
+    """Whether our kernels are the faster ones (see bench/gemm.py)."""
+    if found is not dtypes.float32 or vector_bits() != VECTOR.lanes * VECTOR.size * 8:
+        return False
+    if product.work * product.items < _TINY or product.n < _NARROW:
+        return False
+    return min(product.m, product.n) >= _SLIM or product.work > _SMALL
 
 
 def gemm_kernel(product: Product, found: Any, leading: int) -> Kernel:

@@ -31,10 +31,10 @@ _FEW = 16
 _FAR = 2048
 # C is computed transposed only if it has no more rows than this.
 _FLAT = 256
-# Nanoseconds for a multiplication; for an element that is packed, more if it comes from further
-# away than the second cache, that is read for each panel or part (again more from further away), or
-# that is written out and read again; and for a piece.
-_MULTIPLY, _PACK, _FETCH, _READ, _STORE, _CLAIM = 1 / 60, 0.2, 0.3, 0.05, 0.2, 500.0
+# Nanoseconds for a multiplication; for an element that is packed, that is dealt out, more if it
+# comes from further away than the second cache, that is read for each panel or part (again more
+# from further away), or that is written out and read again; and for a piece.
+_MULTIPLY, _PACK, _DEAL, _FETCH, _READ, _STORE, _CLAIM = 1 / 60, 0.2, 0.3, 0.3, 0.05, 0.2, 500.0
 _SECOND_CACHE = 1 << 20
 # How often the time of a team of so many threads counts.
 _TEAMS = {1: 3, 2: 3, 8: 1}
@@ -222,7 +222,7 @@ def _piece_time(cut: Cut) -> float:
     time = rows * columns * cut.k * _MULTIPLY * slow
     time += rows * cut.k * panels * _reading(rows, cut.depth)
     if cut.a_way == DEALT_OUT:
-        time += _rounded(rows, DEALT) * cut.k * _packing(cut.m, cut.k)
+        time += _rounded(rows, DEALT) * cut.k * (_DEAL + _packing(cut.m, cut.k) - _PACK)
     elif cut.a_way == COPIED:
         time += rows * cut.k * _packing(cut.m, cut.k)
     else:

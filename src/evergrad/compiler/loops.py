@@ -237,27 +237,31 @@ class LoopWriter:
         """Choose the full values that are kept in scratch rows between passes."""
         self.scratch: dict[Var, int] = {}
         outlets = set(self.outlets)
+        last_use = self.last_uses()
         for eqn in self.group.members:
             out = eqn.outs[0]
             if eqn.op.name in FOLDS or self.is_row(out) or out in outlets:
                 continue
             if eqn.op.name not in scalar.EXPENSIVE:
                 continue
-            if any(stage > self.stage[out] for stage in self.stages_of_use(out)):
+            if last_use.get(out, -1) > self.stage[out]:
                 self.scratch[out] = len(self.scratch)
 
-    def stages_of_use(self, var: Var) -> list[int]:
-        """The passes in which a full value is needed, directly or to compute another again."""
-        found = []
-        for eqn in self.group.members:
-            if any(self.uses[id(eqn), i] is var for i in range(len(eqn.args))):
-                out = eqn.outs[0]
-                if eqn.op.name in FOLDS or out in self.outlets:
-                    found.append(self.stage[out])
-                if eqn.op.name not in FOLDS and not self.is_row(out):
-                    found.append(self.stage[out])
-                    found += self.stages_of_use(out)
-        return found
+    def last_uses(self) -> dict[Var, int]:
+        """For each full value the last pass that needs it, directly or to compute another again."""
+        last: dict[Var, int] = {}
+        for eqn in reversed(self.group.members):
+            out = eqn.outs[0]
+            stage = -1
+            if eqn.op.name in FOLDS or out in self.outlets:
+                stage = self.stage[out]
+            if eqn.op.name not in FOLDS and not self.is_row(out):
+                stage = max(self.stage[out], last.get(out, -1))
+            for place in range(len(eqn.args)):
+                source = self.uses[id(eqn), place]
+                if isinstance(source, Var):
+                    last[source] = max(last.get(source, -1), stage)
+        return last
 
     # -- writing --------------------------------------------------------------------------------
 

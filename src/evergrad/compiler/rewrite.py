@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.attention_recognise import recognise
+from evergrad.compiler.gathering import gather_sums
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Var
@@ -24,7 +25,7 @@ RULES: dict[str, Rule] = {}
 
 def simplify(graph: Graph) -> tuple[Graph, list[Tensor]]:
     """All passes; gives the graph, with the tensors of its further inputs."""
-    return fold(rewrite(recognise(graph)))
+    return fold(gather_sums(rewrite(recognise(graph))))
 
 
 def rewrite(graph: Graph) -> Graph:
@@ -76,7 +77,7 @@ class _Slices:
 
     def note(self, eqn: Equation, args: tuple[Any, ...], out: Var) -> None:
         if eqn.op.name == "pad_slice":
-            self.parts[out] = [(eqn.attrs["slices"], args[0])]
+            self.parts[out] = [(_spelled_out(eqn.attrs["slices"], out.type.shape), args[0])]
 
     def joined(self, trace: Any, eqn: Equation, args: tuple[Any, ...]) -> Sequence[Var] | None:
         if eqn.op.name != "add" or not all(isinstance(a, Var) and a in self.parts for a in args):
@@ -97,16 +98,26 @@ class _Slices:
             self.parts[outs[0]] = parts
             return outs
         from evergrad.ops.joining import cat
+        from evergrad.ops.movement import reshape
 
-        whole = cat([fresh(v, v.type) for _, v in parts], dim)
-        return (whole._value,)
+        pieces = [
+            reshape(fresh(v, v.type), tuple(end - start for start, end, _ in slices))
+            for slices, v in parts
+        ]
+        return (cat(pieces, dim)._value,)
+
+
+def _spelled_out(slices: Any, shape: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """(start, end, step) for every dimension; a single place is a slice of length one."""
+    spelled = [(s, s + 1, 1) if isinstance(s, int) else s for s in slices]
+    return spelled + [(0, extent, 1) for extent in shape[len(spelled) :]]
 
 
 def _dim_of_parts(all_slices: Sequence[Any], shape: tuple[int, ...]) -> int | None:
     """The one dimension along which parts take less than everything."""
     dims = set()
     for slices in all_slices:
-        if len(slices) != len(shape) or any(isinstance(s, int) or s[2] != 1 for s in slices):
+        if any(step != 1 for _, _, step in slices):
             return None
         dims |= {d for d, s in enumerate(slices) if (s[0], s[1]) != (0, shape[d])}
     return dims.pop() if len(dims) == 1 else None
@@ -266,4 +277,7 @@ def fold(graph: Graph) -> tuple[Graph, list[Tensor]]:
         constants.append(fresh(array, var.type))
         inputs.append(var)
         var._layout = array
+    for eqn in kept:
+        if eqn.op.alias:  # it may look at a value that lies elsewhere now
+            eqn.outs[0]._layout = eqn.op.eval(eqn.args[0].layout, **eqn.attrs)
     return Graph(inputs, (), [*literals, *kept], graph.outputs), constants

@@ -374,7 +374,7 @@ def _relu(e: Element, a: str) -> str:
 
 @writes("sign")
 def _sign(e: Element, a: str) -> str:
-    above = e.choose(e.compare("ogt", "gt", a, e.number(0)), e.number(1), a)
+    above = e.choose(e.compare("ogt", "gt", a, e.number(0)), e.number(1), e.number(0))
     return e.choose(e.compare("olt", "lt", a, e.number(0)), e.number(-1), above)
 
 

@@ -47,7 +47,7 @@ class Number:
     __hash__ = object.__hash__
 
     def __neg__(self) -> Any:
-        return self * -1.0
+        return _binary("mul", swapped=False)(self, -1.0)
 
     def __pos__(self) -> Number:
         return self

@@ -131,7 +131,7 @@ def constant(size: Shape, value: Any, dtype: dtype) -> Tensor:
     if isinstance(value, Number):
         from evergrad.ops.movement import clone, expand
 
-        return clone(expand(cast(value.tensor, dtype), size))  # type: ignore[no-any-return]
+        return clone(expand(cast(value.tensor, dtype), size))
     if value != 0 and value != 1:
         check_number(value, dtype)
     return bind(FULL, value, size=size, dtype=dtype)  # type: ignore[no-any-return]
