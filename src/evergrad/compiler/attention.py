@@ -37,8 +37,9 @@ class _Call:
         self.batch = batch_of(q.type, k.type, v.type)
         self.items: int = prod(self.batch)
         self.length: int = q.type.shape[-2] // self.groups
-        self.keys, self.width = k.type.shape[-2:]
-        self.value_width = v.type.shape[-1]
+        self.keys: int = k.type.shape[-2]
+        self.width: int = k.type.shape[-1]
+        self.value_width: int = v.type.shape[-1]
         extents = [1] * (BATCH_DIMS - len(self.batch)) + list(self.batch)
         self.numbers: dict[str, int] = {
             "items_1": extents[1], "items_2": extents[2], "groups": self.groups,
@@ -118,7 +119,7 @@ class _Call:
 
     def work(self, products: int) -> int:
         scores = self.items * self.groups * self.length * self.keys
-        return products * scores * int(max(self.width, self.value_width)) // 8
+        return products * scores * max(self.width, self.value_width) // 8
 
 
 @lowers("attention")

@@ -71,6 +71,7 @@ class _Attention:
     def find_softmax(self) -> bool:
         p = self.weights
         shared = self.facts.made_by(p, "reshape")
+        self.is_shared = shared is not None
         if shared is not None:
             p = shared.args[0]
             self.match.region.append(shared)
@@ -231,7 +232,7 @@ class _Attention:
             return backward.dv is not None
         match.region.append(made[0])
         dp = made[0].outs[0]
-        if self.groups > 1:
+        if self.is_shared:
             reshaped = list(self.facts.users(dp, "reshape"))
             if len(reshaped) != 1:
                 return False

@@ -8,9 +8,9 @@ under which conditions it holds.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
+from evergrad.compiler.conditions import Condition, conditions_of
 from evergrad.compiler.derivative import Derivative, cut
 from evergrad.core.lifting import LiftingTrace, Number
 from evergrad.core.node import Leaf
@@ -21,9 +21,6 @@ from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import Tracer, trace_value
 from evergrad.core.tree import TreeSpec, tree_flatten
 from evergrad.errors import GradientError, TraceError
-
-# Attributes of modules that are compared by value.
-_PLAIN = (int, float, complex, str, tuple)
 
 
 class Output:
@@ -64,7 +61,7 @@ class Captured:
         self.derivative: Derivative | None = None
         self.moving: list[int] = []
         self.targets: tuple[list[int], list[Tensor]] = ([], [])
-        self.conditions: list[tuple[Callable[[], Any], Any, str]] = []
+        self.conditions: list[Condition] = []
         self.once: str | None = None
 
     @property
@@ -126,7 +123,7 @@ def _trace_into(
     if not trace.grads:
         cotangents = _pull_back(found, trace, tracer, inputs, tensors, outputs)
     found.numbers = [(c, k, p) for c, k, p, _ in trace.numbers.values()]
-    found.conditions = [*trace.conditions, *_conditions(found, trace)]
+    found.conditions = conditions_of(trace, found.fetched)
     found.once = trace.once
     number_vars = [n.tensor._value for *_, n in trace.numbers.values()]
     graph = trace.finish(outputs)
@@ -233,117 +230,6 @@ def _note_grads(
             "the gradient of an argument was computed inside a compiled function; it would be lost."
             "\n  fix: use evergrad.func.grad inside, or make the tensor part of the outside."
         )
-
-
-def _conditions(found: Captured, trace: LiftingTrace) -> list[tuple[Callable[[], Any], Any, str]]:
-    """What the trace depends on besides types: gradients that exist, modes, options."""
-    conditions: list[tuple[Callable[[], Any], Any, str]] = []
-    for tensor, before in trace.grads.values():
-        conditions.append(
-            (lambda t=tensor: _kind(t._grad), _kind(before), "whether a gradient exists")  # type: ignore[misc]
-        )
-    fetched = {id(tensor) for tensor in found.fetched}
-    read = {id(tensor) for _, tensor in trace.captures}
-    for tensor, before in trace.grads.values():
-        if id(tensor) not in fetched and id(before) in read:
-            conditions.append(
-                (lambda t=tensor, b=before: t._grad is b, True, "the memory of a gradient")  # type: ignore[misc]
-            )
-    for module in trace.modules.values():
-        conditions.append(
-            (lambda m=module: m.__dict__["training"], module.__dict__["training"],  # type: ignore[misc]
-             f"the mode of a {type(module).__name__} (train or eval)")
-        )  # fmt: skip
-        conditions.append(
-            (_has_still(module, _parts(module)), True,
-             f"the attributes, buffers, submodules or hooks of a {type(module).__name__}")
-        )  # fmt: skip
-        for name, parameter in module._parameters.items():
-            conditions.append(
-                (lambda m=module, n=name, p=parameter: m._parameters.get(n) is p, True,  # type: ignore[misc]
-                 f"the parameter {name} of a {type(module).__name__}")
-            )  # fmt: skip
-            if parameter is not None:
-                conditions.append(
-                    (lambda p=parameter: isinstance(p._node, Leaf),  # type: ignore[misc]
-                     isinstance(parameter._node, Leaf), f"whether {name} requires a gradient")
-                )  # fmt: skip
-    read = [tensor for _, tensor in trace.captures]
-    conditions.append(
-        (partial(_moving, read), _moving(read), "whether a tensor requires a gradient")
-    )
-    leaves = [tensor for tensor in read if isinstance(tensor._node, Leaf)]
-    conditions.append((partial(_hooks_of, leaves), _hooks_of(leaves), "the hooks of a tensor"))
-    dynamic = {(id(c), k) for c, k, *_ in trace.numbers.values()}
-    for group in trace.groups.values():
-        for key, value in group.items():
-            if key in ("params", "param_names", "initial_lr"):
-                continue
-            if (id(group), key) in dynamic:
-                conditions.append(
-                    (lambda g=group, k=key: _zeros(g[k]), _zeros(value), f"the option {key}")  # type: ignore[misc]
-                )
-            else:
-                conditions.append(
-                    (lambda g=group, k=key: _told_apart(g.get(k)), _told_apart(value),  # type: ignore[misc]
-                     f"the option {key}")
-                )  # fmt: skip
-    return conditions
-
-
-def _parts(module: Any) -> list[Any]:
-    """What a module calls and reads besides its parameters."""
-    parts = [*module._buffers.values(), *module._modules.values(), *module.__dict__.values()]
-    for part in module.__dict__.values():
-        if isinstance(part, list):
-            parts += part
-    hooks = module.__dict__["_hooks"]
-    if hooks is not None:
-        for table in (hooks.forward_pre, hooks.forward, hooks.backward_pre, hooks.backward):
-            parts += table.values()
-    return parts
-
-
-def _is_same(now: Any, then: Any) -> bool:
-    return now is then or (type(now) is type(then) and isinstance(now, _PLAIN) and now == then)
-
-
-def _has_still(module: Any, parts: list[Any]) -> Callable[[], bool]:
-    def question() -> bool:
-        now = _parts(module)
-        return len(now) == len(parts) and all(map(_is_same, now, parts))
-
-    return question
-
-
-def _moving(tensors: list[Tensor]) -> list[bool]:
-    return [tensor._node is not None for tensor in tensors]
-
-
-def _hooks_of(leaves: list[Tensor]) -> list[Any]:
-    """What is called with the gradients of leaves."""
-    found: list[Any] = []
-    for tensor in leaves:
-        leaf = tensor._node
-        if isinstance(leaf, Leaf) and (leaf.hooks or leaf.accumulated):
-            found += (leaf.accumulated or {}).values()
-            if leaf.hooks is not None:
-                tables = (*leaf.hooks.on_result.values(), leaf.hooks.before, leaf.hooks.after)
-                found += [hook for table in tables for hook in table.values()]
-    return found
-
-
-def _kind(grad: Tensor | None) -> Any:
-    return None if grad is None else grad._type
-
-
-def _told_apart(value: Any) -> Any:
-    """An option as something that can be compared: a tensor is only equal to itself."""
-    return id(value) if isinstance(value, Tensor) else value
-
-
-def _zeros(value: Any) -> Any:
-    return tuple(v == 0 for v in value) if isinstance(value, tuple) else value == 0
 
 
 def _refuse_python_effects(trace: LiftingTrace) -> None:

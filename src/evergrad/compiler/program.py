@@ -34,7 +34,7 @@ from evergrad.core.trace import Equation, Var
 from evergrad.memory import pool
 
 # Programs with less work than this (elements and products) run on the calling thread alone.
-_WORTH_THREADS = 1 << 17
+_WORTH_THREADS = 1 << 20
 
 
 class Program:

@@ -225,14 +225,20 @@ def _mul(a: Any, b: Any) -> Any:
     return b if isinstance(b, Tensor) and not isinstance(a, Tensor) and a == 1 else None
 
 
+_SIXTEEN_BITS = (dtypes.bfloat16, dtypes.float16)
+
+
 def _with_copies(name: str) -> Rule:
-    """Lay factors out anew that BLAS cannot take as they lie."""
+    """Lay factors out anew that BLAS cannot take as they lie; 16-bit ones meet as float32."""
 
     def rule(a: Tensor, b: Tensor) -> Any:
         from evergrad.compiler.gemm import needs_copy
-        from evergrad.core.bind import bind
+        from evergrad.core.bind import bind, cast
         from evergrad.core.op import TABLE
 
+        if a.dtype in _SIXTEEN_BITS and a.numel() and b.numel():
+            wide = [cast(x, dtypes.float32) for x in (a, b)]
+            return cast(bind(TABLE[name], *wide), a.dtype)
         if not (needs_copy(a._value) or needs_copy(b._value)):
             return None
         laid = [bind(TABLE["clone"], x) if needs_copy(x._value) else x for x in (a, b)]
