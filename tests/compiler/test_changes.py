@@ -96,9 +96,10 @@ class Layer(nn.Module):
         self.register_buffer("shift", randn(3))
         self.inner: Any = nn.Linear(3, 3).double()
         self.factor = 2.0
+        self.factors = [1.0, 2.0]
 
     def forward(self, x: Any) -> Any:
-        return self.inner(x) * self.factor + self.shift
+        return self.inner(x) * self.factor * self.factors[0] + self.shift
 
 
 class ModuleChanged(Scenario):
@@ -120,13 +121,15 @@ class ModuleChanged(Scenario):
             self.dropout.p = 0.1
         if round == 5:
             self.layer.shift.mul_(2)
+        if round == 6:
+            self.layer.factors[0] = 7.0
 
     def step(self, x: Any) -> Any:
         return self.dropout(self.layer(x))
 
 
 def test_parts_of_a_module() -> None:
-    check(ModuleChanged, 6, programs=5)
+    check(ModuleChanged, 7, programs=6)
 
 
 def test_a_factor_set_to_the_same_number_changes_nothing() -> None:
@@ -157,6 +160,48 @@ class NumberRead(Scenario):
 
 def test_a_number_read_while_tracing() -> None:
     check(NumberRead, 4, programs=2)
+
+
+class Unfrozen(Scenario):
+    """A tensor of the outside that begins to ask for its gradient."""
+
+    def __init__(self) -> None:
+        self.first, self.second = randn(3).requires_grad_(), randn(3, seed=1)
+
+    def between(self, round: int) -> None:
+        self.second.requires_grad_(round >= 2)
+
+    def step(self) -> Any:
+        self.first.grad = self.second.grad = None
+        loss = (self.first * self.second).sum().sin()
+        loss.backward()
+        return loss
+
+    def watched(self) -> Any:
+        return [t.grad for t in (self.first, self.second) if t.grad is not None]
+
+
+def test_gradients_asked_for_later() -> None:
+    check(Unfrozen, 4)
+
+
+class RateInATensor(Training):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rate = eg.tensor(0.1, dtype=eg.float64)
+        self.optimizer = eg.optim.Adam(self.model.parameters(), lr=self.rate)
+
+    def between(self, round: int) -> None:
+        if round == 2:
+            self.rate.fill_(0.5)
+        if round == 3:
+            self.optimizer.param_groups[0]["lr"] = eg.tensor(0.2)
+        if round == 4:
+            self.optimizer.param_groups[0]["lr"] = 0.3
+
+
+def test_a_rate_in_a_tensor() -> None:
+    check(RateInATensor, 6)
 
 
 def test_modes_around_a_call() -> None:

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import evergrad as eg
@@ -91,6 +92,46 @@ def test_floats_are_read_at_run_time(name: str) -> None:
 def test_the_value_of_a_float_is_not_known(ask: Callable[[Any], Any]) -> None:
     with pytest.raises(eg.errors.TraceError, match="run-time number"):
         eg.compile(lambda x, a: x * ask(a))(randn(3), 1.5)
+
+
+def test_arguments_that_cannot_be_compared() -> None:
+    with pytest.raises(TypeError, match="is a ndarray"):
+        eg.compile(lambda x, n: x)(randn(3), np.ones(3))
+
+
+@pytest.mark.parametrize("kind", [eg.float32, eg.float64])
+def test_numbers_that_are_none(kind: Any) -> None:
+    """NaN, infinities, zeros of both signs, and numbers at both ends of the range."""
+    special = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-310, 1e308]
+    x = eg.tensor(special, dtype=kind)
+    functions: list[Callable[[Any], Any]] = [
+        eg.amax, lambda x: x[1:].amin(), eg.relu, eg.exp, eg.log, eg.tanh, eg.sigmoid, eg.sign,
+        lambda x: x[3:].softmax(0), lambda x: x.clamp(-1, 1), lambda x: eg.maximum(x, -x),
+        eg.sqrt, eg.reciprocal, eg.rsqrt, eg.round, eg.floor, eg.abs, eg.erf, eg.sin, eg.expm1,
+        lambda x: x == x, lambda x: eg.where(x > 0, x, 0), nn.functional.gelu,
+    ]  # fmt: skip
+    compiled = eg.compile(lambda x: [f(x) for f in functions])
+    for f, found in zip(functions, compiled(x), strict=True):
+        np.testing.assert_allclose(found.numpy(), f(x).numpy(), rtol=1e-6, atol=0)
+
+
+SMALL_TYPES: dict[str, Callable[[Any], Any]] = {
+    "chain": lambda x: (x * 0.3 + 1.7) * x, "row": lambda x: x.sum(1, True) * x,
+    "sum": lambda x: x.sum() * 3, "full": lambda x: eg.full_like(x, 0.3) * x + 0.1,
+    "largest": lambda x: (x - x.amax(0)).exp(), "mean": lambda x: x.mean(0) / 3,
+    "softmax": lambda x: x.softmax(1), "norm": lambda x: nn.functional.layer_norm(x, (8,)),
+    "product": lambda x: x @ x.t(), "square": lambda x: x**2 + x,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [eg.bfloat16, eg.float16])
+@pytest.mark.parametrize("name", SMALL_TYPES)
+def test_types_of_16_bits_round_after_every_op(name: str, kind: Any) -> None:
+    def function(x: Any) -> Any:
+        return SMALL_TYPES[name](x.to(kind)).float()
+
+    x = randn(6, 8).float()
+    np.testing.assert_array_equal(eg.compile(function)(x).numpy(), function(x).numpy())
 
 
 def test_layouts_of_arguments() -> None:

@@ -187,6 +187,27 @@ def test_one_text_for_all_products() -> None:
 
 
 @own
+def test_programs_share_object_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+    object_code = llvm._object_code
+
+    def noted(text: str) -> bytes:
+        texts.append(text)
+        return object_code(text)
+
+    monkeypatch.setattr(llvm, "_object_code", noted)
+    monkeypatch.setattr(llvm, "_addresses", {})
+    product = Product(normal(64, 64), normal(64, 64), ())
+    kernels = [
+        own_kernel(product, cut_of(product, 64, may_prepare=False)),
+        blas_kernel(product, dtypes.float32, 64),
+        blas_kernel(product, dtypes.float64, 64),
+    ]
+    llvm.addresses(kernels)
+    assert texts == [llvm.module_text(kernels[1:]), llvm.module_text(kernels[:1])]
+
+
+@own
 @pytest.mark.parametrize(("extents", "ours"), [
     ((2048, 768, 192), True), ((64, 120, 400), True), ((4, 1024, 1024), True),
     ((1024, 4, 1024), False), ((1, 120, 400), False), ((64, 10, 84), False), ((8, 8, 8), False),

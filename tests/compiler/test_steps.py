@@ -187,6 +187,79 @@ def test_gradients_set_to_zero() -> None:
     check(Zeroing, 5, programs=2)
 
 
+class Adversaries(Scenario):
+    """Two models with an optimizer each, the one trained against the other."""
+
+    def __init__(self) -> None:
+        self.maker, self.judge = nn.Linear(2, 3).double(), nn.Linear(3, 1).double()
+        self.optimizers = [eg.optim.Adam(m.parameters(), lr=0.1) for m in (self.maker, self.judge)]
+
+    def arguments(self, round: int) -> tuple[Any, ...]:
+        return randn(4, 2, seed=round), randn(4, 3, seed=round + 50)
+
+    def step(self, z: Any, x: Any) -> Any:
+        softplus = nn.functional.softplus
+        made = self.maker(z)
+        self.optimizers[1].zero_grad()
+        judged = softplus(-self.judge(x)).mean() + softplus(self.judge(made.detach())).mean()
+        judged.backward()
+        self.optimizers[1].step()
+        self.optimizers[0].zero_grad()
+        fooled = softplus(-self.judge(made)).mean()
+        fooled.backward()
+        self.optimizers[0].step()
+        return judged, fooled
+
+    def watched(self) -> Any:
+        models = (self.maker, self.judge)
+        return [(p, p.grad) for m in models for p in m.parameters()]
+
+
+def test_two_models() -> None:
+    check(Adversaries, 5)
+
+
+class Penalised(Training):
+    """A loss that holds a gradient."""
+
+    def loss(self, x: Any) -> Any:
+        x = x.detach().requires_grad_()
+        (slope,) = eg.autograd.grad(self.model(x).sum(), x, create_graph=True)
+        return (slope.norm(dim=1) - 1).square().mean()
+
+
+def test_a_gradient_inside_the_loss() -> None:
+    check(Penalised, 4)
+
+
+class InTurns(Training):
+    """An update at every third call only, by an argument."""
+
+    def arguments(self, round: int) -> tuple[Any, ...]:
+        return randn(6, 3, seed=round), round % 3 == 2
+
+    def step(self, x: Any, update: bool) -> Any:  # type: ignore[override]
+        loss = self.loss(x)
+        loss.backward()
+        if update:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        return loss
+
+
+def test_updates_in_turns() -> None:
+    check(InTurns, 9, programs=3)
+
+
+@pytest.mark.parametrize("wrap", ["spectral_norm", "weight_norm"])
+def test_parametrizations(wrap: str) -> None:
+    class Parametrized(Training):
+        def make_model(self) -> Any:
+            return getattr(nn.utils.parametrizations, wrap)(nn.Linear(3, 2))
+
+    check(Parametrized, 4)
+
+
 class Hooked(Training):
     """Hooks on tensors and modules, before and after they were compiled."""
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from itertools import product as pairs
 from typing import NamedTuple
 
 from evergrad.compiler.gemm_product import Matrix, Product
-from evergrad.compiler.gemm_strip import DEALT, LANES, ROWS, VECTORS
+from evergrad.compiler.gemm_strip import DEALT, LANES, ROWS, UNROLLED, VECTORS
 
 # How operands are taken: as they lie, copied in rows, transposed, dealt out to tiles, or laid out
 # by a kernel of its own before the product.
@@ -38,9 +37,11 @@ _MULTIPLY, _PACK, _DEAL, _FETCH, _READ, _STORE, _CLAIM = 1 / 60, 0.2, 0.3, 0.3, 
 _SECOND_CACHE = 1 << 20
 # How often the time of a team of so many threads counts.
 _TEAMS = {1: 3, 2: 3, 8: 1}
-_MOST_PARTS = 8
-# Products of a batch are put together into pieces of so many multiplications.
+# Into how many parts rows and panels are cut.
+_PARTS = (1, 2, 3, 4, 6, 8)
+# Products of a batch are put together into pieces of so many multiplications, but not too few.
 _PIECE = 1 << 21
+_ENOUGH_PIECES = 8
 
 
 class Cut(NamedTuple):
@@ -148,23 +149,24 @@ def _best(sides: tuple[_Sides, ...], may_prepare: bool) -> Cut:
 
 
 def _all_cuts(sides: _Sides, may_prepare: bool) -> Iterator[Cut]:
-    most_rows = min(_MOST_PARTS, _ceil(sides.m, ROWS))
-    most_panels = min(_MOST_PARTS, sides.panels)
-    for row_parts, panel_parts in pairs(range(1, most_rows + 1), range(1, most_panels + 1)):
-        yield _cut(sides, row_parts, panel_parts, False)
-        if may_prepare and sides.is_shared and row_parts * sides.items > 1:
-            yield _cut(sides, row_parts, panel_parts, True)
+    can_prepare = may_prepare and sides.is_shared
+    for row_parts in [p for p in _PARTS if p <= _ceil(sides.m, ROWS)]:
+        for panel_parts in [p for p in _PARTS if p <= sides.panels]:
+            yield _cut(sides, row_parts, panel_parts, False)
+            if can_prepare and row_parts * sides.items > 1:
+                yield _cut(sides, row_parts, panel_parts, True)
 
 
 def _cut(sides: _Sides, row_parts: int, panel_parts: int, is_prepared: bool) -> Cut:
     m, n, k, panels = sides.m, sides.n, sides.k, sides.panels
+    # In whole steps of the unrolled loop.
     deepest = _DEPTH if sides.a_column == 1 else _DEALT_DEPTH
-    depth = min(k, _rounded(_ceil(k, _ceil(k, deepest)), 4))
+    depth = min(k, _rounded(_ceil(k, _ceil(k, deepest)), UNROLLED))
     part_rows = min(m, _rounded(_ceil(m, row_parts), ROWS))
     part_panels = _ceil(panels, panel_parts)
     per_chunk = 1
     if row_parts * panel_parts == 1:
-        per_chunk = max(1, min(_PIECE // (m * n * k), _ceil(sides.items, _MOST_PARTS)))
+        per_chunk = max(1, min(_PIECE // (m * n * k), _ceil(sides.items, _ENOUGH_PIECES)))
     a_way = _way_of_a(sides, part_panels)
     b_way = PREPARED if is_prepared else _way_of_b(sides)
     copy_row = _rounded(depth, LANES) + LANES
@@ -214,6 +216,7 @@ def _time(cut: Cut) -> float:
 
 
 def _piece_time(cut: Cut) -> float:
+    """The time of one piece of one product."""
     rows = _rounded(cut.part_rows, ROWS)
     panels = min(cut.part_panels, cut.panels)
     columns = min(panels * PANEL, _rounded(cut.n, LANES))
@@ -222,7 +225,7 @@ def _piece_time(cut: Cut) -> float:
     time = rows * columns * cut.k * _MULTIPLY * slow
     time += rows * cut.k * panels * _reading(rows, cut.depth)
     if cut.a_way == DEALT_OUT:
-        time += _rounded(rows, DEALT) * cut.k * (_DEAL + _packing(cut.m, cut.k) - _PACK)
+        time += _rounded(rows, DEALT) * cut.k * _packing(cut.m, cut.k, _DEAL)
     elif cut.a_way == COPIED:
         time += rows * cut.k * _packing(cut.m, cut.k)
     else:
@@ -241,9 +244,11 @@ def _is_far(rows: int, columns: int) -> bool:
     return 4 * rows * columns > _SECOND_CACHE
 
 
-def _packing(rows: int, columns: int) -> float:
-    return _PACK + (_FETCH if _is_far(rows, columns) else 0)
+def _packing(rows: int, columns: int, near: float = _PACK) -> float:
+    """For an element of a matrix of this size."""
+    return near + (_FETCH if _is_far(rows, columns) else 0)
 
 
 def _reading(rows: int, columns: int) -> float:
+    """For an element of a matrix of this size."""
     return _READ * (3 if _is_far(rows, columns) else 1)

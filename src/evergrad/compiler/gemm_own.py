@@ -125,7 +125,7 @@ class _Piece:
             with text.loop(self.stop, first=self.start) as panel:
                 self.multiply(a, panel, done, depth, more)
         with text.when(self.flipped):
-            transpose(
+            _transpose(
                 text, self.aside, self.width, self.turned, text["c_row"], self.rows, self.width
             )
 
@@ -138,7 +138,7 @@ class _Piece:
         or columns of tiles."""
         text = self.text
         with text.when(self.takes("a", COPIED)):
-            copy(text, a, text["a_row"], text.scratch, text["copy_row"], self.rows, depth)
+            _copy(text, a, text["a_row"], text.scratch, text["copy_row"], self.rows, depth)
         with text.when(self.takes("a", DEALT_OUT)):
             tile = text.mul(text["depth"], ROWS)
             with text.loop(self.rows, DEALT) as row:
@@ -221,12 +221,12 @@ def _corner(text: Text, b: str, row: str, column: str) -> str:
 def _pack_panel(text: Text, way: int, source: str, target: str, depth: str, width: str) -> None:
     """Lay a panel of B out in rows of the width of a whole panel."""
     if way == TRANSPOSED:
-        transpose(text, source, text["b_column"], target, str(PANEL), width, depth)
+        _transpose(text, source, text["b_column"], target, str(PANEL), width, depth)
     else:
-        copy(text, source, text["b_row"], target, str(PANEL), depth, width)
+        _copy(text, source, text["b_row"], target, str(PANEL), depth, width)
 
 
-def copy(
+def _copy(
     text: Text, source: str, source_step: str, target: str, target_step: str, rows: str, width: str
 ) -> None:
     use(
@@ -235,7 +235,7 @@ def copy(
     )  # fmt: skip
 
 
-def transpose(
+def _transpose(
     text: Text, source: str, source_step: str, target: str, target_step: str, rows: str, width: str
 ) -> None:
     use(

@@ -19,10 +19,11 @@ VECTOR = Vector("float", LANES, 4)
 # Sums, one row of B and a broadcast element must leave a few of 32 registers free.
 ROWS = 8
 VECTORS = 3
-_UNROLLED = 4
+# Steps of the depth in one turn of the inner loop.
+UNROLLED = 4
 # How many rows of A, if its columns lie in order, are packed at once.
 DEALT = 64
-# How many rows ahead packing asks for what it will read.
+# How many rows (or registers of a row) ahead packing asks for what it will read.
 _AHEAD = 8
 
 
@@ -91,17 +92,13 @@ def strip(vectors: int, by_rows: bool) -> Function:
         left = text.sub("%rows", top)
         a = text.at("%a", text.mul(top, "%a_row"))
         c = text.at("%c", text.mul(top, "%c_step"))
-        for r in range(ROWS, 2 * ROWS):
-            following = text.at(c, text.mul("%c_step", r))
-            for v in range(vectors):
-                _prefetch(text, text.at(following, v * LANES), to_write=True)
         rows = _rows(text, c, "%c_step", left)
         start = [
             text.load_masked(text.at(row, v * LANES), mask, "zeroinitializer")
             for row in rows
             for v, mask in enumerate(held)
         ]
-        sums = _tile_sums(text, a, left, masks, by_rows, start)
+        sums = _tile_sums(text, a, c, left, masks, by_rows, start)
         _store_tile(text, sums, rows, left, masks)
     name = f"gemm_strip_{VECTOR.mangled}_{vectors}_{'rows' if by_rows else 'columns'}"
     return _finished(
@@ -119,10 +116,18 @@ def _rows(text: Text, start: str, step: str, left: str) -> list[str]:
 
 
 def _tile_sums(
-    text: Text, a: str, left: str, masks: list[str], by_rows: bool, sums: list[str]
+    text: Text, a: str, c: str, left: str, masks: list[str], by_rows: bool, sums: list[str]
 ) -> list[str]:
-    """The sums of products over the whole depth."""
-    starts = _rows(text, a, "%a_step", left) if by_rows else [a] * ROWS
+    """The sums of products over the whole depth.
+
+    Rows of C of the next tile are asked for one by one in the loop, since many at once keep what it
+    reads waiting; but tiles by rows have no registers to spare for that.
+    """
+    starts = [a] * ROWS
+    if by_rows:
+        starts = _rows(text, a, "%a_step", left)
+        for r in range(ROWS):
+            _prefetch_next_tile(text, c, r, len(masks))
 
     def products(index: str, count: int, sums: list[str]) -> list[str]:
         for u in range(count):
@@ -136,13 +141,24 @@ def _tile_sums(
         return sums
 
     types = [VECTOR.text] * (ROWS * len(masks))
-    whole = text.op(f"and i64 %depth, {-_UNROLLED}")
-    for count, first, last in ((_UNROLLED, "0", whole), (1, whole, "%depth")):
+    whole = text.op(f"and i64 %depth, {-UNROLLED}")
+    for count, first, last in ((UNROLLED, "0", whole), (1, whole, "%depth")):
         pairs = list(zip(types, sums, strict=True))
         with text.carrying(last, pairs, count, first) as (index, carried):
+            if count > 1 and not by_rows:
+                turn = text.op(f"udiv i64 {index}, {count}")
+                row = text.op(f"and i64 {turn}, {ROWS - 1}")
+                _prefetch_next_tile(text, c, row, len(masks))
             carried.after = products(index, count, carried.values)
         sums = carried.after
     return sums
+
+
+def _prefetch_next_tile(text: Text, c: str, row: str | int, vectors: int) -> None:
+    """Ask for a row of C of the next tile."""
+    following = text.at(c, text.mul(text.add(row, ROWS), "%c_step"))
+    for v in range(vectors):
+        _prefetch(text, text.at(following, v * LANES), to_write=True)
 
 
 def _one_step(
