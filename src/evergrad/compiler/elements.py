@@ -9,7 +9,8 @@ from evergrad.compiler.scalar import KINDS, Code, Element
 from evergrad.core.trace import Equation, Var
 
 if TYPE_CHECKING:
-    from evergrad.compiler.loops import Access, LoopWriter
+    from evergrad.compiler.loop_space import Access
+    from evergrad.compiler.loops import LoopWriter
 
 
 class Point:

@@ -46,9 +46,7 @@ def _with_numbers(
     text: Callable[[], Kernel], product: Product, cut: Cut, chunks: int, scratch: int = 0
 ) -> Kernel:
     numbers = (*cut, *product.batch_numbers(VECTOR.size))
-    kernel = numbered(text(), numbers, (), chunks, scratch * VECTOR.size)
-    kernel.alone = True
-    return kernel
+    return numbered(text(), numbers, (), chunks, scratch * VECTOR.size)
 
 
 # -- products -----------------------------------------------------------------------------------
