@@ -130,7 +130,7 @@ def _lower_correlations(
         pack = weight_kernel(vector, part, *weight_steps, taps)
         lowering.native(f"{eqn.op.name} pack", pack, [weight], [packed], weight.type.numel)
         kernel = correlation_kernel(vector, part, image_steps, _in_order(out.type.shape))
-        pixels = part.rows.count * part.columns.count * part.samples * part.groups
+        pixels = part.rows.extent * part.columns.extent * part.samples * part.groups
         work = pixels * part.outputs * part.channels * len(taps) // 8
         lowering.native(eqn.op.name, kernel, [source, packed], [out], work)
 

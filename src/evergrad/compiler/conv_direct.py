@@ -59,7 +59,7 @@ class _Cut(NamedTuple):
 
     @classmethod
     def choose(cls, vector: Vector, given: Correlation) -> _Cut:
-        count = given.rows.count
+        count = given.rows.extent
         fewest = -(-count // given.rows_fitting(_CACHE // vector.size, given.outputs))
         if count * given.width > _WORTH_CUTTING:
             few = -(-_FEW_CHUNKS // (given.samples * given.groups))
@@ -69,13 +69,13 @@ class _Cut(NamedTuple):
 
     @classmethod
     def into(cls, vector: Vector, given: Correlation, parts: int) -> _Cut:
-        rows = -(-given.rows.count // parts)
+        rows = -(-given.rows.extent // parts)
         tile = best_tile(vector, given.outputs, _pixels(given, rows))
         return cls(tile, -(-given.outputs // tile.rows), rows)
 
     def cycles(self, vector: Vector, given: Correlation) -> float:
         """About how many cycles a sample takes: its tiles, and laying planes out."""
-        whole, rest = divmod(given.rows.count, self.rows)
+        whole, rest = divmod(given.rows.extent, self.rows)
         steps = given.channels * len(given.taps)
         total = 0.0
         for rows in [self.rows] * whole + [rest] * (rest > 0):
@@ -88,7 +88,7 @@ class _Cut(NamedTuple):
 
 def _pixels(given: Correlation, rows: int) -> int:
     """The elements from the first output to the last of so many rows."""
-    return (rows - 1) * given.width + given.columns.count
+    return (rows - 1) * given.width + given.columns.extent
 
 
 def correlation_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps) -> Kernel:
@@ -98,13 +98,13 @@ def correlation_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps) -
     planes = Planes.of(given, x, block)
     wide = tile.vectors * vector.lanes
     leading = -(-_pixels(given, block) // wide) * wide
-    row_blocks = -(-rows.count // block)
+    row_blocks = -(-rows.extent // block)
     items = given.samples * given.groups * row_blocks
     places = planes.places(given)
     work = given.outputs * given.channels * len(places) * block * given.width
     per_chunk = items_per_chunk(items, work)
     numbers = _Numbers(
-        items, per_chunk, given.groups, row_blocks, block, rows.count, columns.count,
+        items, per_chunk, given.groups, row_blocks, block, rows.extent, columns.extent,
         given.outputs, len(places), max(1, _DEPTH // max(1, len(places))), leading,
         planes.size(wide), rows.start * y.row + columns.start * y.column, y.sample, y.channel,
         y.row * rows.step, y.column * columns.step,

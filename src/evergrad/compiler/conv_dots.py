@@ -56,8 +56,8 @@ class Cut(NamedTuple):
         outputs = -(-given.outputs // tile.outputs) * tile.outputs
         places = -(-count // tile.places) * tile.places
         fitting = given.rows_fitting(_CACHE // vector.size, outputs)
-        block = -(-given.rows.count // -(-given.rows.count // fitting))
-        items = given.samples * -(-given.rows.count // block)
+        block = -(-given.rows.extent // -(-given.rows.extent // fitting))
+        items = given.samples * -(-given.rows.extent // block)
         sums = outputs * places * vector.lanes * vector.size * given.groups
         work = outputs * places * block * given.width * items
         most = min(items, ENOUGH_CHUNKS, max(2, _SUMS // sums), max(1, work // PIECE))
@@ -73,7 +73,7 @@ def dot_cycles(vector: Vector, given: Correlation) -> float:
     kept = cut.outputs * cut.places
     if kept * vector.lanes * vector.size > _CACHE:
         return math.inf  # sums would come from memory again and again
-    return (step * steps + _KEEPING * kept) / (cut.block * given.columns.count)
+    return (step * steps + _KEEPING * kept) / (cut.block * given.columns.extent)
 
 
 def dot_sum_bytes(vector: Vector, given: Correlation) -> int:
@@ -110,8 +110,8 @@ def dot_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps) -> Kernel
     planes = Planes.of(given, x, cut.block)
     leading = (cut.block * given.width // vector.lanes + 2) * vector.lanes
     numbers = _Numbers(
-        given.groups, cut.items, -(-cut.items // cut.parts), -(-given.rows.count // cut.block),
-        cut.block, given.rows.count, given.columns.count, given.outputs, cut.outputs, cut.places,
+        given.groups, cut.items, -(-cut.items // cut.parts), -(-given.rows.extent // cut.block),
+        cut.block, given.rows.extent, given.columns.extent, given.outputs, cut.outputs, cut.places,
         planes.size(vector.lanes), leading, *y,
     )  # fmt: skip
     scratch = (planes.size(vector.lanes) + cut.outputs * leading) * vector.size
@@ -220,7 +220,7 @@ class _SumNumbers(NamedTuple):
     outputs: int
     group_size: int
     places: int
-    count: int
+    total: int
 
 
 def dot_sum_kernel(vector: Vector, given: Correlation) -> Kernel:

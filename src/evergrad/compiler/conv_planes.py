@@ -23,10 +23,10 @@ class Steps(NamedTuple):
 
 class Axis(NamedTuple):
     """One dimension of a correlation: ``y[start + step * i] = sum of w[tap] x[stride * i + shift]``
-    over (tap, shift) pairs, for ``count`` numbers ``i``; ``x`` has ``size`` elements."""
+    over (tap, shift) pairs, for ``extent`` numbers ``i``; ``x`` has ``size`` elements."""
 
     size: int
-    count: int
+    extent: int
     stride: int
     start: int
     step: int
@@ -73,12 +73,12 @@ class Correlation(NamedTuple):
     @property
     def width(self) -> int:
         """The elements of a row of a plane."""
-        return self.columns.count + self.columns.reach
+        return self.columns.extent + self.columns.reach
 
     def rows_fitting(self, size: int, outputs: int) -> int:
         """How many rows of all planes and of ``outputs`` fit into ``size`` elements; at least 1."""
         row = (self.channels * self.planes + outputs) * self.width
-        return max(1, min(self.rows.count, size // row - self.rows.reach))
+        return max(1, min(self.rows.extent, size // row - self.rows.reach))
 
 
 class Planes(NamedTuple):

@@ -24,10 +24,10 @@ _SUMS = 16 << 20
 
 
 class Side(NamedTuple):
-    """One dimension: x has ``size`` elements, y has ``count``."""
+    """One dimension: x has ``size`` elements, y has ``extent``."""
 
     size: int
-    count: int
+    extent: int
     kernel: int
     stride: int
     dilation: int
@@ -51,7 +51,7 @@ class WeightGradient(NamedTuple):
     @property
     def runs(self) -> list[int]:
         """Where each run begins, from where its window does."""
-        width = self.columns.needed(self.columns.count)
+        width = self.columns.needed(self.columns.extent)
         starts = [r * self.rows.dilation * width for r in range(self.rows.kernel)]
         if self.columns.dilation > 1:
             across = [c * self.columns.dilation for c in range(self.columns.kernel)]
@@ -80,13 +80,13 @@ class Cut(NamedTuple):
         padded_run = -(-given.run_length // wide) * wide
         blocks = -(-given.outputs // tile.rows)
         rows, columns = given.rows, given.columns
-        row = columns.needed(columns.count) * given.channels * rows.stride
-        row += columns.count * blocks * tile.rows
-        block = max(1, min(rows.count, _CACHE // (row * vector.size)))
-        block = -(-rows.count // -(-rows.count // block))
-        items = given.samples * -(-rows.count // block)
+        row = columns.needed(columns.extent) * given.channels * rows.stride
+        row += columns.extent * blocks * tile.rows
+        block = max(1, min(rows.extent, _CACHE // (row * vector.size)))
+        block = -(-rows.extent // -(-rows.extent // block))
+        items = given.samples * -(-rows.extent // block)
         sums = blocks * tile.rows * len(given.runs) * padded_run
-        work = sums * columns.count * block * items
+        work = sums * columns.extent * block * items
         most = min(items, ENOUGH_CHUNKS, max(2, _SUMS // (sums * vector.size * given.groups)))
         parts = max(1, min(most, work // PIECE))
         parts = -(-items // -(-items // parts))
@@ -156,22 +156,22 @@ def run_kernel(vector: Vector, given: WeightGradient, x: Steps, y: Steps) -> Ker
     """The kernel that takes y, x and the memory for sums."""
     cut = Cut.choose(vector, given)
     rows, columns = given.rows, given.columns
-    width = columns.needed(columns.count)
+    width = columns.needed(columns.extent)
     high = rows.needed(cut.block)
     wide = cut.tile.vectors * vector.lanes
     y_at = (high * width * given.channels // wide + 3) * wide
     first = min(max(0, columns.padding), width)
     last = min(width, columns.size + columns.padding)
     numbers = _Numbers(
-        given.groups, cut.items, -(-cut.items // cut.parts), -(-rows.count // cut.block),
-        cut.block, max(1, _DEPTH // columns.count), given.channels, given.outputs, rows.count,
-        columns.count, rows.size, rows.stride,
+        given.groups, cut.items, -(-cut.items // cut.parts), -(-rows.extent // cut.block),
+        cut.block, max(1, _DEPTH // columns.extent), given.channels, given.outputs, rows.extent,
+        columns.extent, rows.size, rows.stride,
         rows.needed(1) - rows.stride, rows.padding, columns.padding, width, first,
         max(first, last), rows.stride * width * given.channels, len(given.runs), cut.padded_run,
         cut.leading(given), cut.sums(given), y_at, *x, *y,
     )  # fmt: skip
-    pixels = [c * columns.stride * given.channels for c in range(columns.count)]
-    scratch = y_at + cut.block * columns.count * cut.blocks * cut.tile.rows
+    pixels = [c * columns.stride * given.channels for c in range(columns.extent)]
+    scratch = y_at + cut.block * columns.extent * cut.blocks * cut.tile.rows
     return numbered(
         _text(vector, cut.tile), numbers, [*pixels, *given.runs], cut.parts * given.groups,
         scratch * vector.size,

@@ -75,8 +75,8 @@ class Product:
         missing = BATCH_DIMS - len(self.batch)
         _, e1, e2 = [1] * missing + list(self.batch)
         pad = [0] * missing
-        steps = (*pad, *self.a_steps, *pad, *self.b_steps)
-        return Batch(e1, e2, *steps, c_step=self.m * self.n * itemsize)
+        c_step = self.m * self.n * itemsize
+        return Batch._make((e1, e2, *pad, *self.a_steps, *pad, *self.b_steps, c_step))
 
 
 def _batch_steps(array: Any, batch: tuple[int, ...]) -> list[int]:

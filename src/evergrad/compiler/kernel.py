@@ -1,4 +1,4 @@
-"""What a program is made of: places in memory, native kernels and the instructions that join them."""
+"""What a program is made of: places in memory, native kernels, and instructions that join them."""
 
 from __future__ import annotations
 

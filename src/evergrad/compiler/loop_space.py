@@ -138,7 +138,7 @@ class LoopSpace:
     # -- the loops ------------------------------------------------------------------------------
 
     def arrange(self) -> None:
-        """Order the dimensions, rows first, and join those that lie behind each other everywhere."""
+        """Order the dimensions, rows first, and join those that lie behind each other."""
         group = self.group
         inner = group.inner
         if inner is None:

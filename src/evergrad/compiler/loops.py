@@ -92,7 +92,7 @@ class LoopWriter(LoopSpace):
         return [e for e in self.group.members if e.outs[0] in self.group.late]
 
     def partition(self) -> tuple[int, int]:
-        """How many rows (or elements) a chunk has, and how many chunks there are; by shape alone."""
+        """How many rows (or elements) a chunk has, and how many chunks there are: by shape."""
         units, weight = (self.row_length, 1) if self.flat else (self.rows, self.row_length)
         most = _MOST_PARTIALS if self.group.late else _MOST_CHUNKS
         wanted = max(1, min(most, units, units * weight * self.passes // _CHUNK))

@@ -19,7 +19,7 @@ from evergrad.compiler.kernel import Instruction, Kernel, Place, address_of, str
 from evergrad.compiler.loops import LoopWriter
 from evergrad.compiler.plan import Buffer
 from evergrad.compiler.scalar import KINDS
-from evergrad.compiler.units import Group, Single, Unit, Values
+from evergrad.compiler.units import Group, Single, Unit, Values, equations_of
 from evergrad.core import dtypes
 from evergrad.core.op import TABLE
 from evergrad.core.storage import Storage
@@ -71,11 +71,7 @@ class Lowering:
         self.storages: dict[int, Buffer] = {}
         self.instructions: list[Instruction] = []
         self.units, self.values = fuse(self.graph, again, self.overwrites())
-        self.unit_of = {
-            id(eqn): unit
-            for unit in self.units
-            for eqn in (unit.members if isinstance(unit, Group) else [unit.eqn])  # type: ignore[attr-defined]
-        }
+        self.unit_of = {id(eqn): unit for unit in self.units for eqn in equations_of(unit)}
         self.place_inputs()
         self.choose_targets()
         for unit in self.units:
@@ -136,16 +132,9 @@ class Lowering:
         """Values that are results or end in outside memory are computed right there if nothing
         else needs what is overwritten."""
         order = {id(unit): number for number, unit in enumerate(self.units)}
-        maker = {
-            out: unit
-            for unit in self.units
-            for out in (
-                [e.outs[0] for e in unit.members] if isinstance(unit, Group) else unit.eqn.outs  # type: ignore[attr-defined]
-            )
-        }
+        maker = {out: unit for unit in self.units for eqn in equations_of(unit) for out in eqn.outs}
         self.copies: list[tuple[Var, Any]] = []  # what is copied to its place at the end
         self.in_place: list[tuple[Var, Buffer]] = []  # what is computed right in outside memory
-        self.fresh_outputs: list[tuple[int, Var]] = []
         taken: set[Var] = set()
         outputs = self.graph.outputs
         for number, var in enumerate(outputs):
@@ -295,7 +284,7 @@ class Lowering:
         return parts
 
     def join_in_place(self, eqn: Equation) -> None:
-        """Let the parts of a ``cat`` be computed right in their place, if it is all they are for."""
+        """Let the parts of a ``cat`` be computed right in their place, if they are for it alone."""
         for var, place in self.parts_of_join(eqn):
             root = self.values.root(var)
             if root in self.homes or self.values.escapes(root) or not self.is_reshaped(var):

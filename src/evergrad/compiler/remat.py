@@ -137,7 +137,7 @@ def _candidates(program: Program, graph: Graph) -> list[_Candidate]:
 
 
 def _chain(known: Values, lowering: Lowering, var: Var, wave: int) -> list[Equation] | None:
-    """The equations that make a value from others that are there in a wave; ``None`` if too many."""
+    """The equations that make a value from what is there in a wave; ``None`` if too many."""
     chain: dict[int, Equation] = {}
     waiting = [var]
     while waiting:

@@ -1,8 +1,8 @@
 """Passes from graph to graph: results stay the same, equations become simpler.
 
-:func:`rewrite` copies a graph equation by equation into a new trace (which finds equal equations and
-keeps one), and lets :data:`RULES` say some of them differently: in more elementary ops, or not at
-all.
+:func:`rewrite` copies a graph equation by equation into a new trace (which finds equal equations
+and keeps one), and lets :data:`RULES` say some of them differently: in more elementary ops, or not
+at all.
 """
 
 from __future__ import annotations

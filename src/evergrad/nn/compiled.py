@@ -16,9 +16,7 @@ class OptimizedModule(Module):
     ) -> None:
         super().__init__()
         self._orig_mod = module
-        self.__dict__["_compiled_call"] = Compiled(
-            module.__call__, check_finite, memory_limit
-        )
+        self.__dict__["_compiled_call"] = Compiled(module.__call__, check_finite, memory_limit)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._compiled_call(*args, **kwargs)
