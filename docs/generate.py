@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,8 @@ def ops_page() -> str:
 
 def _signature(value: Any) -> str:
     try:
-        return str(inspect.signature(value)).replace("evergrad.core.tensor.", "")
+        text = str(inspect.signature(value)).replace("evergrad.core.tensor.", "")
+        return re.sub(r"<(?:function|class|built-in function) '?([\w.]+)'?[^>]*>", r"\1", text)
     except (TypeError, ValueError):
         return "(...)"
 
