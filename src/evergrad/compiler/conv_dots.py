@@ -240,7 +240,7 @@ def dot_sum_kernel(vector: Vector, given: Correlation) -> Kernel:
 def _sum_text(vector: Vector) -> Kernel:
     text = Text(vector, ("sums", "out"), _SumNumbers._fields)
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
-    with text.loop(last, first=first) as item, text.loop(text["count"]) as place:
+    with text.loop(last, first=first) as item, text.loop(text["total"]) as place:
         group, output = text.split(item, text["outputs"])
         number = text.add(text.mul(output, text["places"]), place)
         at = text.at(
@@ -251,5 +251,5 @@ def _sum_text(vector: Vector) -> Kernel:
             other = text.load_vector(text.at(at, text.mul(part, text["part_size"])))
             held.after = [text.op(f"fadd {vector.text} {held.values[0]}, {other}")]
         total = text.sum_of_lanes(held.values[0])
-        text.store(total, text.at(text["out"], text.mul(item, text["count"]), place))
+        text.store(total, text.at(text["out"], text.mul(item, text["total"]), place))
     return text.kernel("conv_dot_sum")
