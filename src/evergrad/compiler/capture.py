@@ -23,6 +23,11 @@ from evergrad.core.tree import TreeSpec, tree_flatten
 from evergrad.errors import GradientError, TraceError
 
 
+class InsideGraphError(Exception):
+    """The function uses outside tensors that have a history, as ``functional_call`` with computed
+    parameters does: its own history has to be recorded with theirs, op by op."""
+
+
 class Output:
     """Where a result of the function is found among the outputs of the graph, and whether it is a
     tensor or a Python number."""
@@ -168,7 +173,10 @@ def _pull_back(
 
     moving = [i for i, t in enumerate(tensors) if t.requires_grad]
     own = [i for i, t in enumerate(inputs) if t.requires_grad]
-    leaves = [t for _, t in trace.captures if isinstance(t._node, Leaf)]
+    asking = [t for _, t in trace.captures if t._node is not None]
+    leaves = [t for t in asking if isinstance(t._node, Leaf)]
+    if moving and len(leaves) != len(asking):
+        raise InsideGraphError
     if not moving or not (own or leaves):
         return []
     given = {i: tracer.input(tensors[i]._type) for i in moving}

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from evergrad.compiler.capture import Captured, Output, capture, read_number
+from evergrad.compiler.capture import Captured, InsideGraphError, Output, capture, read_number
 from evergrad.compiler.checks import FiniteCheck, failed_lookup
 from evergrad.compiler.derivative import CompiledCall
 from evergrad.compiler.lowering import Lowering
@@ -20,6 +20,7 @@ from evergrad.compiler.remat import within
 from evergrad.compiler.rewrite import simplify
 from evergrad.core import dtypes
 from evergrad.core.state import STATE
+from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor, fresh, from_array
 from evergrad.core.trace import Graph
 from evergrad.core.tree import tree_flatten, tree_unflatten
@@ -235,6 +236,8 @@ class Compiled:
         self.check_finite = check_finite
         self.memory_limit = memory_limit
         self.variants: dict[Any, list[Variant]] = {}
+        # Signatures whose calls stand inside a graph that is being recorded around them.
+        self.inside_graphs: set[Any] = set()
         self.lock = threading.RLock()
         functools.update_wrapper(self, function, updated=())
 
@@ -243,7 +246,7 @@ class Compiled:
             return self.function(*args, **kwargs)  # part of a larger program
         with self.lock:
             variant, tensors = self.variant_for(args, kwargs)
-            if not variant.is_entangled(tensors):
+            if variant is not None and not variant.is_entangled(tensors):
                 return variant.run(tensors)
         return self.function(*args, **kwargs)
 
@@ -255,19 +258,27 @@ class Compiled:
         """A copy has no programs yet."""
         return type(self), (self.function, self.check_finite, self.memory_limit)
 
-    def variant_for(self, args: Any, kwargs: Any) -> tuple[Variant, list[Tensor]]:
-        """The variant that holds for these arguments, told of the floats among them; and the
-        tensors among them."""
+    def variant_for(self, args: Any, kwargs: Any) -> tuple[Variant | None, list[Tensor]]:
+        """The variant that holds for these arguments, told of the floats among them (``None`` if
+        they are to run eagerly); and the tensors among them."""
         leaves, spec = tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         numbers = [leaf for leaf in leaves if leaf.__class__ is float]
+        if any(t._value is NO_ARRAY for t in tensors):  # sparse or ragged
+            return None, tensors
         variant = self.find(_signature(leaves, spec), leaves, spec, tensors, numbers)
+        if variant is None:
+            return None, tensors
         for container, index, _ in variant.captured.numbers:
             if isinstance(container, list):
                 container[index] = numbers[index]
         return variant, tensors
 
-    def find(self, key: Any, leaves: list[Any], spec: Any, tensors: Any, numbers: Any) -> Variant:
+    def find(
+        self, key: Any, leaves: list[Any], spec: Any, tensors: Any, numbers: Any
+    ) -> Variant | None:
+        if key in self.inside_graphs:
+            return None
         known = self.variants.setdefault(key, [])
         for variant in known:
             if variant.holds():
@@ -280,7 +291,11 @@ class Compiled:
                 stacklevel=4,
             )
             known.clear()
-        captured = self.trace(leaves, spec, tensors, numbers)
+        try:
+            captured = self.trace(leaves, spec, tensors, numbers)
+        except InsideGraphError:
+            self.inside_graphs.add(key)
+            return None
         variant = Variant(captured, self.check_finite, self.memory_limit)
         if variant.captured.once is None:
             known.append(variant)
@@ -302,7 +317,17 @@ class Compiled:
     def plan(self, *args: Any, **kwargs: Any) -> Any:
         """The memory plan for these arguments, without running anything."""
         with self.lock:
-            return self.variant_for(args, kwargs)[0].program.plan
+            return self.compiled_for(args, kwargs)[0].program.plan
+
+    def compiled_for(self, args: Any, kwargs: Any) -> tuple[Variant, list[Tensor]]:
+        """As :meth:`variant_for`, for questions about a program that must exist."""
+        variant, tensors = self.variant_for(args, kwargs)
+        if variant is None:
+            raise RuntimeError(
+                "calls with these arguments run eagerly: they take sparse or ragged tensors, or "
+                "the function uses tensors that are computed from others with gradients"
+            )
+        return variant, tensors
 
     def explain(self, *args: Any, **kwargs: Any) -> Any:
         """What the program for these arguments is, needs and spends its time on; see
@@ -311,7 +336,7 @@ class Compiled:
 
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
         with self.lock:
-            variant, tensors = self.variant_for(args, kwargs)
+            variant, tensors = self.compiled_for(args, kwargs)
             return Explanation(Call(variant, tensors), name)
 
 

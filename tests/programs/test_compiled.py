@@ -1,0 +1,95 @@
+"""Every program gives the same losses when its modules and optimizer steps are compiled.
+
+Each module that a program calls is compiled as ``evergrad.compile(model)`` would, and so is the step
+of each optimizer; the program itself is left as it is. Losses are compared with the eager run in
+float64.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import evergrad
+from evergrad.compiler.entry import Compiled
+from evergrad.core.state import STATE
+from evergrad.errors import TraceError
+from evergrad.nn import Module
+from evergrad.optim import Optimizer
+
+from .test_programs import FLOAT64, NOT_IN_FLOAT64, PROGRAMS, outcome
+
+# A policy whose distribution checks its arguments, a line search that looks at losses, sequences
+# packed by their lengths, a table with bounded norms: a trace cannot ask for these numbers.
+ASKS_FOR_NUMBERS = {
+    "actor_critic": {"Policy"},
+    "timeseries_lbfgs": {"LBFGS"},
+    "seq2seq": {"Encoder", "GRU", "Decoder", "Embedding"},
+}
+
+# In float32 compiled and eager sums differ by their order.
+FLOAT32 = 1e-5
+
+
+class Everything:
+    """Compiles the calls of modules and the steps of optimizers while it is in force."""
+
+    def __init__(self) -> None:
+        self.compiled: weakref.WeakKeyDictionary[Any, Compiled] = weakref.WeakKeyDictionary()
+        self.programs = 0
+        self.refused: list[str] = []
+
+    def run(self, owner: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+        if STATE.get().trace is not None or self.is_refused(owner):
+            return function(owner, *args, **kwargs)
+        if owner not in self.compiled:
+            reference = weakref.ref(owner)
+            self.compiled[owner] = Compiled(lambda *a, **k: function(reference(), *a, **k))
+        try:
+            result = self.compiled[owner](*args, **kwargs)
+        except TraceError as error:
+            assert "fix:" in str(error)
+            self.refused.append(type(owner).__name__)
+            del self.compiled[owner]
+            owner.__dict__["_not_compiled"] = True
+            return function(owner, *args, **kwargs)
+        self.programs += 1
+        return result
+
+    def is_refused(self, owner: Any) -> bool:
+        return "_not_compiled" in owner.__dict__
+
+
+@pytest.fixture
+def everything(monkeypatch: pytest.MonkeyPatch) -> Iterator[Everything]:
+    made = Everything()
+    call = Module.__call__
+    monkeypatch.setattr(Module, "__call__", lambda m, *a, **k: made.run(m, call, *a, **k))
+    for kind in _optimizers(Optimizer):
+        if "step" in kind.__dict__:
+            step = kind.__dict__["step"]
+            monkeypatch.setattr(kind, "step", lambda o, *a, s=step, **k: made.run(o, s, *a, **k))
+    yield made
+    evergrad.set_default_dtype(evergrad.float32)
+
+
+def _optimizers(kind: type) -> list[type]:
+    return [kind, *(found for sub in kind.__subclasses__() for found in _optimizers(sub))]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_losses_are_those_of_eager_evaluation(program: str, everything: Everything) -> None:
+    kind, tolerance = "float64", FLOAT64
+    if program in NOT_IN_FLOAT64:
+        kind, tolerance = "float32", FLOAT32
+    losses, drawn = outcome(program, evergrad, kind)
+    assert everything.programs
+    assert set(everything.refused) == ASKS_FOR_NUMBERS.get(program, set())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(everything, "run", lambda owner, function, *a, **k: function(owner, *a, **k))
+        expected, expected_drawn = outcome(program, evergrad, kind)
+    assert losses == pytest.approx(expected, rel=tolerance, abs=1e-12)
+    assert drawn == expected_drawn
