@@ -1,8 +1,8 @@
 """Every program gives the same losses when its modules and optimizer steps are compiled.
 
-Each module that a program calls is compiled as ``evergrad.compile(model)`` would, and so is the step
-of each optimizer; the program itself is left as it is. Losses are compared with the eager run in
-float64.
+Each module that a program calls is compiled as ``evergrad.compile(model)`` would, and so is the
+step of each optimizer; the program itself is left as it is. Losses are compared with the eager run
+in float64.
 """
 
 from __future__ import annotations

@@ -68,12 +68,13 @@ class Program:
 
     def bind(self) -> None:
         """Take memory and compile; the program can run afterwards."""
-        size = max(self.plan.peak, 64)
+        size = self.plan.peak
         memory = self.take_arena(size + 64)
         shift = -address_of(memory) % 64
-        self.arena = fresh(memory, tensor_type((size + 64,), dtypes.uint8))
         self.arena_address = address_of(memory) + shift
         self.arena_bytes = memory[shift : shift + size]
+        # Enters the ledger with the bytes of the plan.
+        self.arena = fresh(self.arena_bytes, tensor_type((size,), dtypes.uint8))
         self.number_values = np.zeros(max(self.lowering.numbers, 1), np.float64)
         kernels = [i.kernel for i in self.instructions if i.kernel is not None]
         addresses = llvm.addresses(kernels)
