@@ -81,7 +81,7 @@ def test_threads_can_be_set() -> None:
 def test_switches_of_other_machines_are_accepted(torch: ModuleType) -> None:
     assert not evergrad.cuda.is_available() and evergrad.cuda.device_count() == 0
     assert not evergrad.backends.mps.is_available()
-    evergrad.backends.cudnn.benchmark = True
+    monkeypatch.setattr(evergrad.backends.cudnn, "benchmark", True)
     evergrad.cuda.manual_seed_all(1)
     evergrad.use_deterministic_algorithms(True)
     assert evergrad.are_deterministic_algorithms_enabled()

@@ -207,8 +207,8 @@ def step(x):
     weight.add_((x @ x).tanh() * 0 + 1)
     count.add_(1)
 step(eg.zeros(400, 400))
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     while True:
         step(eg.zeros(400, 400))
 except KeyboardInterrupt:
