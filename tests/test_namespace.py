@@ -78,7 +78,9 @@ def test_threads_can_be_set() -> None:
         evergrad.set_num_threads(0)
 
 
-def test_switches_of_other_machines_are_accepted(torch: ModuleType) -> None:
+def test_switches_of_other_machines_are_accepted(
+    torch: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert not evergrad.cuda.is_available() and evergrad.cuda.device_count() == 0
     assert not evergrad.backends.mps.is_available()
     monkeypatch.setattr(evergrad.backends.cudnn, "benchmark", True)
