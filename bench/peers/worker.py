@@ -16,9 +16,13 @@ import sys
 import time
 import traceback
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TextIO
 
 from bench.peers import machine
+
+# Left out of tracebacks, which are kept with the results.
+ROOT = Path(__file__).resolve().parents[2]
 
 # The losses are compared after these numbers of steps.
 CHECKED_STEPS = (1, 5)
@@ -49,7 +53,8 @@ class Worker:
             self.work()
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error).strip()}"
-            self.answer(error=reason, kind=type(error).__name__, trace=traceback.format_exc())
+            trace = traceback.format_exc().replace(f"{ROOT}{os.sep}", "")
+            self.answer(error=reason, kind=type(error).__name__, trace=trace)
 
     def work(self) -> None:
         machine.pin_to(self.request["threads"])
