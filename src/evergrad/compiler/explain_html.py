@@ -6,7 +6,6 @@ the last that reads it and from its first byte to its last. Its hover text is an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
@@ -21,6 +20,7 @@ from evergrad.compiler.explain_text import (
     summary,
     where,
 )
+from evergrad.memory.html import table
 from evergrad.memory.reports import size
 
 _COLOURS = ("#4c78a8", "#72b7b2", "#b279a2", "#f2a93b", "#54a24b", "#d67195", "#9aa5b1", "#e45756")
@@ -124,13 +124,13 @@ def _times(data: Data) -> str:
         (duration(u["seconds"]), share(u, data), rate(u), u["kind"], u["label"], where(u))
         for u in slowest_first(data["units"])
     ]
-    return _table(("time", "share", "rate", "kind", "unit", "line"), rows, 3)
+    return table(("time", "share", "rate", "kind", "unit", "line"), rows, 3)
 
 
 def _peak(memory: Data) -> str:
     living = [memory["buffers"][n] for n in memory["at_peak"]]
     rows = [(size(b["bytes"]), b["label"], b["site"]) for b in living]
-    return _table(("bytes", "alive at the peak", "line"), rows, 1)
+    return table(("bytes", "alive at the peak", "line"), rows, 1)
 
 
 def _calls(data: Data) -> str:
@@ -140,7 +140,7 @@ def _calls(data: Data) -> str:
     ]
     if not rows:
         return "<p>None: everything is native.</p>"
-    return _table(("time", "op", "result", "line"), rows, 1)
+    return table(("time", "op", "result", "line"), rows, 1)
 
 
 def _graph(title: str, graph: Data) -> str:
@@ -155,9 +155,9 @@ def _unit(unit: Data) -> str:
         for p in unit["instructions"]
         if p["kernel"] is not None
     ]
-    tables = _table(("op", "result", "line"), rows, 0)
+    tables = table(("op", "result", "line"), rows, 0)
     if parts:
-        tables += _table(("wave", "chunks", "passes", "scratch", "kernel"), parts, 4)
+        tables += table(("wave", "chunks", "passes", "scratch", "kernel"), parts, 4)
     return f"<details><summary>{escape(heading(unit))}</summary>{tables}</details>"
 
 
@@ -167,17 +167,3 @@ def _code(name: str, held: dict[str, str]) -> str:
 
 def _folded(head: str, text: str) -> str:
     return f"<details><summary>{escape(head)}</summary><pre>{escape(text)}</pre></details>"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int) -> str:
-    """The first ``numbers`` columns hold numbers."""
-
-    def row(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(
-            f'<{tag} class="n">{escape(text)}</{tag}>'
-            if i < numbers
-            else f"<{tag}><code>{escape(text)}</code></{tag}>"
-            for i, text in enumerate(cells)
-        ) + "</tr>"  # fmt: skip
-
-    return f"<table>{row(head, 'th')}{''.join(row(cells, 'td') for cells in rows)}</table>"

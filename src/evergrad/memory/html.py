@@ -208,7 +208,7 @@ def _entries(entries: Sequence[Entry]) -> str:
         for e in entries[:_ROWS]
     ]
     head = ("bytes", "buffers", "category", "type", "op", "line")
-    return _table(head, rows, 2) + _rest(len(entries))
+    return table(head, rows, 2) + _rest(len(entries))
 
 
 def _usage(usage: dict[str, Usage], name: str) -> str:
@@ -216,15 +216,15 @@ def _usage(usage: dict[str, Usage], name: str) -> str:
         (size(u.at_peak), size(u.allocated), f"{u.buffers:,}", text)
         for text, u in list(usage.items())[:_ROWS]
     ]
-    return _table(("at the peak", "allocated", "buffers", name), rows, 3) + _rest(len(usage))
+    return table(("at the peak", "allocated", "buffers", name), rows, 3) + _rest(len(usage))
 
 
 def _rest(count: int) -> str:
     return f"<p>and {count - _ROWS:,} more</p>" if count > _ROWS else ""
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int) -> str:
-    """The first ``numbers`` columns hold numbers."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int) -> str:
+    """A table of which the first ``numbers`` columns hold numbers."""
 
     def row(cells: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(
