@@ -74,10 +74,6 @@ def _by_query_head(x: Any, groups: int) -> Any:
     return x.reshape(*lead, rows // groups, width)
 
 
-def _by_shared_head(x: Any, like: Any) -> Any:
-    return x.reshape(*like.shape[:-1], x.shape[-1])
-
-
 def _forward_eval(
     q: Any, k: Any, v: Any, *masks: Any, steps: Steps, groups: int, empty_is_zero: bool
 ) -> tuple[Any, Any]:

@@ -64,10 +64,10 @@ def cut(
     and the derivative.
     """
     maker = {out: eqn for eqn in graph.equations for out in eqn.outs}
-    first = _leading_to(graph.outputs[:forward], maker, graph.equations)
+    first = _leading_to(graph.outputs[:forward], graph.equations)
     first |= {id(e) for e in graph.equations if e.op.random}
     wanted = graph.outputs[forward:]
-    needed = _leading_to(wanted, maker, graph.equations)
+    needed = _leading_to(wanted, graph.equations)
     second = [e for e in graph.equations if id(e) in needed and id(e) not in first]
     reads = _reads(second, wanted)
     views, reads = _views_inside(reads, maker, {id(e) for e in second})
@@ -93,7 +93,7 @@ def cut(
     return function, Derivative(pulled, places, whole, sources, moving)
 
 
-def _leading_to(outputs: Sequence[Any], maker: dict[Var, Equation], equations: Any) -> set[int]:
+def _leading_to(outputs: Sequence[Any], equations: Sequence[Equation]) -> set[int]:
     needed = {o for o in outputs if isinstance(o, Var)}
     found: set[int] = set()
     for eqn in reversed(equations):

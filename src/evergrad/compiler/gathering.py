@@ -7,12 +7,12 @@ as ``sum(a0) + sum(a1) + ...``. The parts joined behind each other give the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
+from evergrad.compiler.passes import copied
 from evergrad.core.tensor import fresh
-from evergrad.core.trace import Equation, Graph, Var
-from evergrad.core.tracing import tracing
+from evergrad.core.trace import Equation, Graph, Trace, Var
 
 # Fewer parts than this stay as they are.
 _FEWEST = 4
@@ -24,22 +24,11 @@ def gather_sums(graph: Graph) -> Graph:
     found = {id(e): parts for e in graph.equations if (parts := finder.parts(e)) is not None}
     if not found:
         return graph
-    env: dict[Var, Any] = {}
-    with tracing() as tracer:
-        trace = tracer.trace
-        for var in graph.inputs:
-            env[var] = trace.add_input(var.type)
-            env[var]._layout = var._layout
-        for eqn in graph.equations:
-            if id(eqn) in found:
-                outs: Sequence[Any] = (found[id(eqn)](env),)
-            else:
-                args = tuple([env[a] if isinstance(a, Var) else a for a in eqn.args])
-                layout = eqn.op.eval(args[0].layout, **eqn.attrs) if eqn.op.alias else None
-                outs = trace.emit(eqn.rule, args, eqn.site, layout)
-            env.update(zip(eqn.outs, outs, strict=True))
-        outputs = [env[o] if isinstance(o, Var) else o for o in graph.outputs]
-        return trace.finish(outputs).without_dead_code()
+
+    def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+        return (found[id(eqn)](env),) if id(eqn) in found else None
+
+    return copied(graph, replace)
 
 
 class _Finder:

@@ -14,10 +14,10 @@ import numpy as np
 
 from evergrad.compiler.attention_recognise import recognise
 from evergrad.compiler.gathering import gather_sums
+from evergrad.compiler.passes import copied
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
-from evergrad.core.trace import Equation, Graph, Var
-from evergrad.core.tracing import tracing
+from evergrad.core.trace import Equation, Graph, Trace, Var
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
@@ -30,30 +30,12 @@ def simplify(graph: Graph) -> tuple[Graph, list[Tensor]]:
 
 def rewrite(graph: Graph) -> Graph:
     """The graph in the words the compiler knows best, without dead code."""
-    env: dict[Var, Any] = {}
     slices = _Slices()
-    with tracing() as tracer:
-        trace = tracer.trace
-        for var in graph.inputs:
-            env[var] = trace.add_input(var.type)
-            env[var]._layout = var._layout
-        for eqn in graph.equations:
-            args = tuple([env[a] if isinstance(a, Var) else a for a in eqn.args])
-            first = len(trace.equations)
-            outs = _said_differently(eqn, args) or slices.joined(trace, eqn, args)
-            if outs is None:
-                layout = None
-                if eqn.op.alias:
-                    layout = eqn.op.eval(args[0].layout, **eqn.attrs)
-                elif eqn.op.name == "update":
-                    layout = args[0].layout
-                outs = trace.emit(eqn.rule, args, eqn.site, layout)
-                slices.note(eqn, args, outs[0])
-            for made in trace.equations[first:]:
-                made.site = eqn.site
-            env.update(zip(eqn.outs, outs, strict=True))
-        outputs = [env[o] if isinstance(o, Var) else o for o in graph.outputs]
-        return trace.finish(outputs).without_dead_code()
+
+    def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+        return _said_differently(eqn, args) or slices.joined(trace, eqn, args)
+
+    return copied(graph, replace)
 
 
 def _said_differently(eqn: Equation, args: tuple[Any, ...]) -> Sequence[Any] | None:
@@ -75,11 +57,12 @@ class _Slices:
     def __init__(self) -> None:
         self.parts: dict[Var, list[tuple[Any, Var]]] = {}
 
-    def note(self, eqn: Equation, args: tuple[Any, ...], out: Var) -> None:
+    def joined(self, trace: Trace, eqn: Equation, args: tuple[Any, ...]) -> Sequence[Var] | None:
         if eqn.op.name == "pad_slice":
-            self.parts[out] = [(_spelled_out(eqn.attrs["slices"], out.type.shape), args[0])]
-
-    def joined(self, trace: Any, eqn: Equation, args: tuple[Any, ...]) -> Sequence[Var] | None:
+            part = trace.emit(eqn.rule, args, eqn.site)
+            places = _spelled_out(eqn.attrs["slices"], part[0].type.shape)
+            self.parts[part[0]] = [(places, args[0])]
+            return part
         if eqn.op.name != "add" or not all(isinstance(a, Var) and a in self.parts for a in args):
             return None
         shape = eqn.outs[0].type.shape
