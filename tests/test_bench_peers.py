@@ -6,6 +6,8 @@ import json
 import math
 import signal
 import sys
+import threading
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,20 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the benchmark is a package of the repository, not of the wheel
 
-from bench.peers import cells, machine, processes, report, run, worker, workloads  # noqa: E402
+from bench.peers import (  # noqa: E402
+    cells,
+    limits,
+    machine,
+    processes,
+    report,
+    run,
+    scaling,
+    shared_machine,
+    summary,
+    two_threads,
+    worker,
+    workloads,
+)
 from bench.peers.cells import Cell, Result, Settings, disagreement  # noqa: E402
 from bench.peers.machine import Turn  # noqa: E402
 from bench.peers.processes import PeerError, PeerProcess, run_python  # noqa: E402
@@ -240,6 +255,63 @@ def test_evergrad_against_itself(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert all(r["seconds"] > 0 and r["first_cold"] > 0 for r in results)
     assert content["frameworks"][0]["import_seconds"] > 0
     assert "tiny_mlp (1)" in printed
+
+
+def test_the_limit_of_a_step_counts_products_and_bytes() -> None:
+    sizes = "gpt:layers=1,heads=1,width=16,context=8,batch=2"
+    found = limits.limit_of(sizes, 1, ROOT / "build", 120)
+    assert found is not None
+    # Forward and backward are three products each: qkv, out, up, down and the scores of tokens.
+    linear = 3 * 2 * 16 * 16 * (48 + 16 + 64 + 64 + workloads.VOCABULARY)
+    assert linear < found.flops < 1.2 * linear
+    assert found.nbytes > 0 and 0 < found.seconds < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("flops", "nbytes", "seconds", "bound"), [(100, 10, 10, "products"), (10, 100, 5, "memory")]
+)
+def test_the_limit_is_the_longer_of_computing_and_moving(
+    flops: int, nbytes: int, seconds: float, bound: str
+) -> None:
+    limit = limits.Limit(flops, nbytes, flops_per_second=10, bytes_per_second=20)
+    assert (limit.seconds, limit.bound) == (seconds, bound)
+
+
+def test_the_means_of_a_table() -> None:
+    fast = timed(evergrad_compiled=1.0, evergrad_eager=2.0, torch_eager=4.0, jax_jit=8.0)
+    slow = timed(evergrad_compiled=1.0, evergrad_eager=2.0, torch_eager=1.0, jax_jit=8.0)
+    slow.workload = "tiny_mlp"
+    said = summary.text([fast, slow])
+    assert "best peer / evergrad compiled 2.00" in said and "the least of these 1.00" in said
+    assert "on the tiny ones 1.00" in said and "torch eager / evergrad eager 1.00" in said
+    assert summary.geometric_mean([None]) is None
+
+
+def test_two_threads_do_two_things() -> None:
+    done: set[int] = set()
+
+    def step() -> tuple[Any, ...]:
+        done.add(threading.get_ident())
+        time.sleep(0.01)
+        return ()
+
+    assert two_threads.rate([step, step], 0.1) > 0
+    assert len(done) == 2
+
+
+def test_a_competitor_is_busy_until_it_is_ended() -> None:
+    with shared_machine.competitor() as process:
+        while process.poll() is None and shared_machine.nice_of(process.pid) != 10:
+            time.sleep(0.01)
+        assert process.poll() is None
+    assert process.poll() == -signal.SIGKILL
+
+
+def test_sizes_of_a_gpt_are_told_by_its_name() -> None:
+    name = scaling.workload("batch", 2)
+    assert name == "gpt:layers=4,heads=4,width=128,context=64,batch=2"
+    tokens, _ = workloads.build(name, evergrad).data
+    assert tokens.shape == (2, 64)
 
 
 @pytest.mark.parametrize("name", ["lenet1", "tiny_mlp", "gpt_tiny", "lstm", "dit"])

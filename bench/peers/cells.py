@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers.contenders import PEERS, REFERENCE, SUBJECT
+from bench.peers.limits import Limit, limit_of
 from bench.peers.machine import Turn
 from bench.peers.processes import PeerError, PeerProcess, environment, run_python
 
@@ -54,6 +55,8 @@ class Result:
     first_warm: float | None = None
     steady_bytes: int | None = None
     peak_bytes: int | None = None
+    # All that the process holds, with its framework.
+    resident_bytes: int | None = None
     checks: dict[int, list[float]] = field(default_factory=dict)
     quiet_rounds: int = 0
     disturbed_rounds: int = 0
@@ -70,6 +73,7 @@ class Cell:
     workload: str
     threads: int
     results: dict[str, Result]
+    limit: Limit | None = None
 
     def quiet(self) -> bool:
         """Whether the times are of rounds that nobody disturbed."""
@@ -108,6 +112,8 @@ def measure(workload: str, threads: int, peers: Sequence[str], settings: Setting
                 )
             except PeerError as error:
                 result.refuse(error)
+        if SUBJECT in running:
+            cell.limit = limit_of(workload, threads, folder / "limits", settings.timeout)
         _compare_losses(cell, running)
         _take_turns(cell, running, settings)
         _finish(cell, running)
@@ -239,3 +245,4 @@ def _finish(cell: Cell, running: dict[str, PeerProcess]) -> None:
         if result.peak_bytes is not None and result.steady_bytes is not None:
             result.peak_bytes += max(last["first_peak_bytes"], last["peak_bytes"])
             result.steady_bytes += last["peak_bytes"]
+            result.resident_bytes = last["peak_bytes"]

@@ -50,7 +50,7 @@ class Peer:
 # -- evergrad and PyTorch ------------------------------------------------------------------------
 
 
-def _step_of(torch: Any, task: Task, function: Callable[..., Any], **options: Any) -> Any:
+def step_of(torch: Any, task: Task, function: Callable[..., Any], **options: Any) -> Any:
     """A step as a training program writes it: ``step(*data)``."""
     parameters = list(task.parameters.values())
     if task.optimizer is None:
@@ -83,13 +83,13 @@ def _evergrad(given: Given) -> tuple[Any, Task]:
 
 def _evergrad_eager(given: Given) -> Step:
     evergrad, task = _evergrad(given)
-    step = _step_of(evergrad, task, task.function)
+    step = step_of(evergrad, task, task.function)
     return lambda: step(*task.data)
 
 
 def _evergrad_compiled(given: Given) -> Step:
     evergrad, task = _evergrad(given)
-    step = evergrad.compile(_step_of(evergrad, task, task.function))
+    step = evergrad.compile(step_of(evergrad, task, task.function))
     return lambda: step(*task.data)
 
 
@@ -102,7 +102,7 @@ def _torch(given: Given) -> tuple[Any, Task]:
 
 def _torch_eager(given: Given) -> Step:
     torch, task = _torch(given)
-    step = _step_of(torch, task, task.function)
+    step = step_of(torch, task, task.function)
     return lambda: step(*task.data)
 
 
@@ -110,7 +110,7 @@ def _torch_fused(given: Given) -> Step:
     torch, task = _torch(given)
     if task.optimizer is None:
         raise NothingToShowError("no optimizer to fuse")
-    step = _step_of(torch, task, task.function, fused=True)
+    step = step_of(torch, task, task.function, fused=True)
     return lambda: step(*task.data)
 
 
@@ -119,7 +119,7 @@ def _torch_compile(given: Given) -> Step:
     called inside of ``torch.compile``."""
     torch, task = _torch(given)
     options = {} if task.optimizer is None else {"fused": True}
-    step = _step_of(torch, task, torch.compile(task.function), **options)
+    step = step_of(torch, task, torch.compile(task.function), **options)
     return lambda: step(*task.data)
 
 

@@ -125,12 +125,14 @@ def _status_of(kind: str) -> str:
     return {"ModuleNotFoundError": "missing", "NothingToShowError": "none"}.get(kind, "failed")
 
 
-def run_python(code: str, timeout: float, *arguments: str) -> str:
+def run_python(
+    code: str, timeout: float, *arguments: str, env: dict[str, str] | None = None
+) -> str:
     """The output of a short program in a fresh interpreter."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=ROOT,
-            timeout=timeout, check=True,
+            timeout=timeout, check=True, env=env,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise PeerError("timeout", f"no answer within {timeout:g} s") from None

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from bench.peers import summary
 from bench.peers.cells import TOLERANCE, Cell, Result, Settings
 from bench.peers.contenders import PEERS, SUBJECT
 from bench.peers.frameworks import Framework
@@ -55,6 +56,15 @@ def _mark(cell: Cell) -> str:
     return "" if cell.quiet() else "~"
 
 
+def _limit_entries(cell: Cell) -> list[str]:
+    """The least time the machine could do a step in, and how much of that is reached."""
+    own = cell.results.get(SUBJECT)
+    if cell.limit is None or own is None or own.seconds is None:
+        return ["-", "-"]
+    reached = cell.limit.seconds / own.seconds
+    return [f"{time_text(cell.limit.seconds)} ({cell.limit.bound})", f"{_mark(cell)}{reached:.0%}"]
+
+
 def _first_entry(result: Result) -> str:
     if result.first_cold is None:
         return result.status
@@ -87,19 +97,24 @@ def text(
         best = cell.best_peer()
         row.append("-" if ratio is None else f"{_mark(cell)}{ratio:.2f}")
         row.append("-" if best is None else best.peer)
+        row += _limit_entries(cell)
     tolerances = ", ".join(f"{t:g} after {step}" for step, t in TOLERANCE.items())
     parts = [
         f"Time of a step ({settings.clock}); ratio = best peer / {SUBJECT}, above 1 evergrad is "
         f"faster.\nCompared before timing: losses, relatively {tolerances} steps. "
-        "~: the machine was not quiet, no result.",
-        table([*head, "ratio", "best peer"], steps),
+        "~: the machine was not quiet, no result.\nLimit: the least time for the step's products, "
+        "or for moving its data once; reached: limit / time.",
+        table([*head, "ratio", "best peer", "limit", "reached"], steps),
         "First step, cold / warm caches",
         table(head, _rows(cells, peers, _first_entry)),
         "Peak memory above the imported framework, steady steps / with the first ones",
         table(head, _rows(cells, peers, _memory_entry)),
+        "Peak memory of the process",
+        table(head, _rows(cells, peers, lambda result: size_text(result.resident_bytes))),
         "Frameworks",
         table(["", "version", "import", "installed"], [_framework_row(f) for f in frameworks]),
     ]
+    parts.insert(2, summary.text(cells))
     reasons = _reasons(cells)
     return "\n\n".join([*parts, reasons] if reasons else parts)
 
@@ -139,6 +154,7 @@ def data(
         "frameworks": [asdict(f) for f in frameworks],
         "cells": [
             {"workload": c.workload, "threads": c.threads, "ratio": c.ratio(), "quiet": c.quiet(),
+             "limit": None if c.limit is None else asdict(c.limit),
              "results": [asdict(r) for r in c.results.values()]}
             for c in cells
         ],

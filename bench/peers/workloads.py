@@ -18,8 +18,13 @@ GROUPS = 8
 
 
 def build(name: str, torch: Any) -> Task:
-    """The workload of this name in the given namespace."""
+    """The workload of this name in the given namespace; ``gpt:`` and sizes, as in
+    ``gpt:layers=2,heads=2,width=64,context=64,batch=16``, make a GPT of these."""
     torch.manual_seed(SEED)
+    family, _, sizes = name.partition(":")
+    if family == "gpt":
+        pairs = (part.split("=") for part in sizes.split(","))
+        return gpt(torch, **{key: int(value) for key, value in pairs})
     return WORKLOADS[name](torch)
 
 

@@ -1,0 +1,104 @@
+"""How much slower a step gets when another process wants a processor, beside PyTorch.
+
+    python -m bench.peers.shared_machine     # writes shared_machine.json
+
+The other process computes without end at nice 10. Turns with and without it alternate; the figure
+is the median step with it over the median step without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from bench.peers.contenders import REFERENCE, SUBJECT
+from bench.peers.machine import Turn, processors
+from bench.peers.processes import ROOT, PeerError, PeerProcess, environment
+from bench.peers.report import table, time_text, write_json
+from bench.peers.workloads import WORKLOADS
+
+PEERS = (SUBJECT, REFERENCE)
+
+
+@contextmanager
+def competitor() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is always busy, and gives way a little."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import os; os.nice(10)\nwhile True: pass"], start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def nice_of(process: int) -> int:
+    """How much a process gives way to others."""
+    return os.getpriority(os.PRIO_PROCESS, process)
+
+
+def slowdown(
+    peer: str, workload: str, threads: int, rounds: int, seconds: float
+) -> tuple[float, float]:
+    """The seconds of a step alone and beside the competitor."""
+    with ExitStack() as stack:
+        caches = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="evergrad-bench-")))
+        request = {"peer": peer, "workload": workload, "threads": threads, "arrays": ""}
+        process = PeerProcess(request, environment(threads, caches), timeout=600)
+        stack.callback(process.end)
+        process.answer()
+        process.answer()
+        process.ask(seconds=seconds)
+        alone, beside = [], []
+        for _ in range(rounds):
+            alone.append(_step_time(process, seconds))
+            with competitor():
+                beside.append(_step_time(process, seconds))
+        return statistics.median(alone), statistics.median(beside)
+
+
+def _step_time(process: PeerProcess, seconds: float) -> float:
+    turn = Turn(**process.ask(seconds=seconds)["turn"])
+    return turn.wall / turn.steps
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument("--threads", type=int, default=min(2, processors()))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.0, help="the length of a turn")
+    parser.add_argument("--output", type=Path, default=ROOT / "bench/results")
+    options = parser.parse_args(arguments)
+    rows, found = [], {}
+    for workload in options.workloads.split(","):
+        print(f"{workload} ...", file=sys.stderr, flush=True)
+        row = [workload]
+        for peer in PEERS:
+            try:
+                alone, beside = slowdown(
+                    peer, workload, options.threads, options.rounds, options.seconds
+                )
+            except PeerError as error:
+                row += [error.status, "-", "-"]
+                continue
+            found.setdefault(workload, {})[peer] = {"alone": alone, "beside": beside}
+            row += [time_text(alone), time_text(beside), f"{beside / alone:.2f}"]
+        rows.append(row)
+    head = ["workload", *(f"{peer}{what}" for peer in PEERS for what in ("", " beside", " x"))]
+    print(table(head, rows))
+    write_json(options.output / "shared_machine.json", {"threads": options.threads, "steps": found})
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
