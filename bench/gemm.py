@@ -22,10 +22,12 @@ import numpy as np
 from evergrad.compiler import llvm
 from evergrad.compiler.gemm import Product
 from evergrad.compiler.gemm_blas import blas_kernel
-from evergrad.compiler.gemm_cut import PREPARED, cut_of
+from evergrad.compiler.gemm_cut import cut_of
 from evergrad.compiler.gemm_own import own_kernel, prepare_kernel
+from evergrad.compiler.gemm_strip import tile_for
 from evergrad.compiler.kernel import Kernel, address_of
 from evergrad.compiler.team import Run
+from evergrad.compiler.vector_text import vector_for
 from evergrad.core import dtypes
 
 try:
@@ -150,15 +152,16 @@ def implementations(case: Case) -> list[Callable[[], Any]]:
     batch = (case.batch,) if case.batch > 1 else ()
     product = Product(a, b, batch)
     c = aligned((*batch, case.m, case.n))
-    cut = cut_of(product, case.n, may_prepare=True)
+    tile = tile_for(vector_for(dtypes.float32))
+    cut = cut_of(product, tile, case.n, may_prepare=True)
     given = [a, b, c]
     calls = []
-    if cut.b_way == PREPARED:
-        right = 0 if cut.flipped else 1
-        laid_out = aligned((cut.prepared,))
-        calls.append((prepare_kernel(product, cut), [given[right], laid_out]))
-        given[right] = laid_out
-    calls.append((own_kernel(product, cut), given))
+    for side in cut.prepared:
+        number = cut.number_of(side)
+        laid_out = aligned((cut.laid_out(side),))
+        calls.append((prepare_kernel(product, tile, cut, side), [given[number], laid_out]))
+        given[number] = laid_out
+    calls.append((own_kernel(product, tile, cut), given))
     ours = program(*calls)
     blas = program((blas_kernel(product, dtypes.float32, case.n), [a, b, c]))
     left, right_, out = (torch.from_numpy(x) for x in (a, b, np.empty_like(c)))

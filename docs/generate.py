@@ -46,13 +46,13 @@ def _derivative(op: Op) -> str:
 def _lowering(op: Op) -> str:
     """What a compiled program makes of a row."""
     from evergrad.compiler import program, scalar  # noqa: F401 - program enters the lowerings
-    from evergrad.compiler.fuse import _PLACED, FOLDS
+    from evergrad.compiler.fuse import FOLDS, PLACED
     from evergrad.compiler.lowering import LOWERINGS
     from evergrad.compiler.rewrite import RULES
 
     if op.alias:
         return "view"
-    if op.name in scalar.ELEMENTWISE or op.name in (*FOLDS, *_PLACED, "where", "full"):
+    if op.name in scalar.ELEMENTWISE or op.name in (*FOLDS, *PLACED, "where", "full"):
         return "loop"
     if op.name in LOWERINGS or op.name == "cat":
         return "kernel"

@@ -38,6 +38,13 @@ KERNEL_CACHE = os.environ.get("EVERGRAD_KERNEL_CACHE") or os.path.join(
     os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "evergrad", "kernels"
 )
 
+# Heavy functions (norms, attention, losses, ...) on large tensors run generated kernels in eager
+# mode; EVERGRAD_EAGER_KERNELS=0 turns that off. See docs/design/eager-kernels.md.
+EAGER_KERNELS = os.environ.get("EVERGRAD_EAGER_KERNELS", "1") != "0"
+
+# From how many elements on; None where each function gains. For tests.
+EAGER_KERNEL_ELEMENTS: int | None = None
+
 
 def launcher_variable(name: str) -> str | None:
     """What a launcher of several processes says in the environment: RANK, WORLD_SIZE and so on."""

@@ -29,6 +29,11 @@ class TraceError(RuntimeError):
     """Python asked for the number inside a value that exists only symbolically."""
 
 
+class IndexOutOfRangeError(IndexError, RuntimeError):
+    """An index out of range in a compiled program, where some lookups raise one class and some the
+    other: ``gather`` is a function of its own, and a part of losses."""
+
+
 class NonFiniteError(RuntimeError, FloatingPointError):
     """A checked computation gave an infinity or a NaN."""
 

@@ -178,6 +178,14 @@ def test_shared_batches_are_broadcast() -> None:
         return eg.softmax(q @ k.mT, -1) @ v
 
     assert_right(form, normal(3, 2, 20, 8), normal(3, 1, 20, 8), normal(3, 2, 20, 8))
+    for ranks in ((2, 3, 3), (3, 4, 4), (4, 3, 4)):
+        shapes = [(3, 2, 20, 8)[4 - rank :] for rank in ranks]
+        given = [normal(*shape, seed=n) for n, shape in enumerate(shapes)]
+        compiled = eg.compile(form)
+        ours = compiled(*map(eg.tensor, given)).numpy()
+        exact = form(*(eg.tensor(np.float64(x)) for x in given)).numpy()
+        np.testing.assert_allclose(ours, exact, rtol=0, atol=TOLERANCE)
+        assert labels(compiled) == ["attention"]
 
 
 def test_values_as_they_lie() -> None:
@@ -373,16 +381,18 @@ def test_kernels_give_what_the_rows_say(groups: int, empty_is_zero: bool) -> Non
     keep = normal(1, 2 * groups, 150, 70, seed=3) > 0
     keep[..., 5] = False
     masks = [normal(2, 1, 150, 1, seed=4), keep]
-    steps = (("add", 0.0), ("scale", 0.4), ("keep", 0.0))
-    attrs: dict[str, Any] = {"steps": steps, "groups": groups}
+    steps = (("add", 0.0), ("scale", 0.4), ("keep", -math.inf))
+    attrs: dict[str, Any] = {"steps": steps, "groups": groups, "dropout": None}
     forward, backward = attention_rows.ATTENTION, attention_rows.ATTENTION_BACKWARD
     given = [q, k, v, *masks]
     with np.errstate(all="ignore"):
-        y, stats = forward.eval(*given, **attrs, empty_is_zero=empty_is_zero)
+        y, stats = forward.eval(*given, **attrs, empty_is_zero=empty_is_zero, order=(0, 1, 2, 3))
         given_back = [q, k, v, normal(*y.shape, seed=5), y, stats, *masks]
-        gradients = backward.eval(*given_back, **attrs)
-    found = run_row(forward, given, {**attrs, "empty_is_zero": empty_is_zero})
-    found += run_row(backward, given_back, attrs)
+        gradients = backward.eval(*given_back, **attrs, orders=((0, 1, 2, 3),) * 3)
+    found = run_row(
+        forward, given, {**attrs, "empty_is_zero": empty_is_zero, "order": (0, 1, 2, 3)}
+    )
+    found += run_row(backward, given_back, {**attrs, "orders": ((0, 1, 2, 3),) * 3})
     for ours, theirs in zip(found, [y, stats, *gradients], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=TOLERANCE)
 

@@ -10,6 +10,7 @@ import pytest
 
 import evergrad as eg
 from evergrad import nn
+from evergrad.nn.hooks import register_module_forward_hook
 
 from .steps import Scenario, assert_alike, check, program_count, randn
 
@@ -202,6 +203,109 @@ class RateInATensor(Training):
 
 def test_a_rate_in_a_tensor() -> None:
     check(RateInATensor, 6)
+
+
+class StateReplaced(Training):
+    """What optimizers keep, exchanged behind their back."""
+
+    def between(self, round: int) -> None:
+        state = self.optimizer.state
+        if round == 2:
+            state[self.model.weight]["exp_avg"] = randn(2, 3, seed=8)
+        if round == 3:
+            self.optimizer.state = copy.deepcopy(state)
+            self.optimizer.state.clear()
+        if round == 4:
+            del state[self.optimizer.param_groups[0]["params"].pop()]
+
+
+def test_state_replaced() -> None:
+    check(StateReplaced, 6)
+
+
+class HookedLater(Training):
+    """Hooks on everything: each is noticed when it comes and when it goes."""
+
+    def between(self, round: int) -> None:
+        if round == 1:
+            self.handle = self.optimizer.register_step_pre_hook(self.halve)
+        if round in (2, 4, 6):
+            self.handle.remove()
+        if round == 3:
+            self.handle = register_module_forward_hook(lambda module, args, out: out * 2)
+        if round == 5:
+            self.handle = self.model.weight.register_post_accumulate_grad_hook(
+                lambda p: p.grad.mul_(0.5)
+            )
+
+    @staticmethod
+    def halve(optimizer: Any, args: Any, kwargs: Any) -> None:
+        for parameter in optimizer.param_groups[0]["params"]:
+            parameter.grad.mul_(0.5)
+
+
+def test_hooks_that_come_and_go() -> None:
+    check(HookedLater, 8)
+
+
+class TablesWritten(ModuleChanged):
+    """Parts of a module exchanged without its knowing."""
+
+    def between(self, round: int) -> None:
+        if round == 1:
+            self.layer._buffers["shift"] = randn(3, seed=5)
+        if round == 2:
+            self.layer._modules.update(inner=nn.Tanh())
+        if round == 3:
+            self.layer.shift.data = randn(3, seed=6)
+        if round == 4:
+            self.layer.eval()
+            self.dropout.eval()
+
+
+def test_tables_of_a_module() -> None:
+    check(TablesWritten, 6, programs=5)
+
+
+def test_options_written_directly() -> None:
+    """A rate is read at run time; whether something is zero, or a flag, is a condition."""
+    weight = nn.Parameter(randn(3))
+    optimizer = eg.optim.SGD([weight], lr=0.5)
+
+    @eg.compile
+    def step() -> None:
+        weight.grad = eg.ones(3).double()
+        optimizer.step()
+        weight.grad = None
+
+    group = optimizer.param_groups[0]
+    for key, value, programs in (
+        ("lr", 0.5, 1), ("lr", 0.25, 1), ("maximize", True, 2), ("maximize", False, 2),
+        ("weight_decay", 0.1, 3), ("weight_decay", 0.2, 3), ("lr", 0.125, 3),
+    ):  # fmt: skip
+        group[key] = value
+        before = weight.detach().clone()
+        step()
+        sign = -1 if group["maximize"] else 1
+        slope = sign * eg.ones(3) + group["weight_decay"] * before
+        assert_alike(weight, before - group["lr"] * slope)
+        assert program_count(step) == programs
+
+
+def test_nothing_is_asked_again_while_nothing_changes() -> None:
+    scenario = Training()
+    step = eg.compile(scenario.step)
+    for round in range(3):
+        step(*scenario.arguments(round))
+    (known,) = step.variants.values()
+    asked = known[-1].conditions.asked
+    for round in range(3):
+        step(*scenario.arguments(round))
+    assert known[-1].conditions.asked == asked
+    scenario.optimizer.param_groups[0]["lr"] = 0.3
+    step(*scenario.arguments(0))
+    assert known[-1].conditions.asked == asked + 1
+    assert program_count(step) == 2
 
 
 def test_modes_around_a_call() -> None:

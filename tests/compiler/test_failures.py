@@ -53,8 +53,56 @@ def test_an_index_out_of_range(bad: list[int]) -> None:
     compiled(eg.tensor([0, 4, 2]))
 
 
+LOOKUPS: dict[str, Callable[[Any, Any], Any]] = {
+    "gather": lambda x, index: x.gather(1, index[:, None]),
+    "one_hot": lambda x, index: nn.functional.one_hot(index, 5) * 2,
+    "index": lambda x, index: x[index],
+    "index_select": lambda x, index: x.index_select(1, index),
+    "take": lambda x, index: x.take(index * 5),
+    "scatter": lambda x, index: x.scatter(1, index[:, None], 1.0),
+    "cross_entropy": lambda x, index: nn.functional.cross_entropy(x, index),
+    "embedding": lambda x, index: nn.functional.embedding(index, x),
+}
+
+
+@pytest.mark.parametrize("bad", [5, -6])
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_lookups_fail_with_the_class_of_eager_mode(name: str, bad: int) -> None:
+    function = LOOKUPS[name]
+    compiled, x = eg.compile(function), randn(5, 5)
+    for index in ([0, 1, 4, 2, 3], [4, 4, 0, 0, 1]):
+        assert_alike(compiled(x, eg.tensor(index)), function(x, eg.tensor(index)))
+    wrong = eg.tensor([0, 1, bad, 2, 3])
+    with pytest.raises((IndexError, RuntimeError)) as eager:
+        function(x, wrong)
+    with pytest.raises(eager.type):
+        compiled(x, wrong)
+    assert program_count(compiled) == 1
+
+
 class OwnError(Exception):
     pass
+
+
+@pytest.mark.parametrize("stepped_before", [False, True])
+def test_a_trace_that_fails_leaves_no_state(stepped_before: bool) -> None:
+    layer = nn.Linear(3, 3).double()
+    optimizer = eg.optim.Adam(layer.parameters())
+
+    def step(x: Any, fail: bool) -> None:
+        layer(x).sum().backward()
+        optimizer.step()
+        if fail:
+            raise OwnError
+
+    if stepped_before:
+        step(randn(2, 3), False)
+    kept = {p: dict(entries) for p, entries in optimizer.state.items()}
+    before = arrays(list(kept.values()))
+    with pytest.raises(OwnError):
+        eg.compile(step)(randn(2, 3), True)
+    assert {p: dict(entries) for p, entries in optimizer.state.items()} == kept
+    assert_alike(arrays([dict(s) for s in optimizer.state.values()]), before, 0)
 
 
 def test_an_exception_of_the_function() -> None:
@@ -177,6 +225,35 @@ def test_one_training_step_from_two_threads() -> None:
     for thread in threads:
         thread.join()
     assert weight.tolist() == [600.0] * 3
+
+
+def test_two_models_in_two_threads() -> None:
+    """Each caller may find the team taken by the other; the numbers are the same."""
+
+    def train(seed: int, rounds: int) -> Any:
+        weight = randn(300, 300, seed=seed) * 0.01
+
+        @eg.compile
+        def step(x: Any) -> None:
+            weight.add_((x @ weight).tanh() * 1e-3)
+
+        for _ in range(rounds):
+            step(randn(300, 300))
+        return weight
+
+    eg.set_num_threads(2)
+    expected = [arrays(train(seed, 12)) for seed in (1, 2)]
+    found: dict[int, Any] = {}
+    threads = [
+        threading.Thread(target=lambda seed=seed: found.update({seed: train(seed, 12)}))
+        for seed in (1, 2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for seed, values in zip((1, 2), expected, strict=True):
+        assert_alike(found[seed], values, 0)
 
 
 @linux

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+import llvmlite.binding as llvmlite
 import numpy as np
 import pytest
 from tests.compiler.steps import programs_of
@@ -14,10 +15,12 @@ import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad.compiler import gemm, llvm
 from evergrad.compiler.gemm_blas import blas_kernel
-from evergrad.compiler.gemm_cut import PREPARED, Cut, cut_of
+from evergrad.compiler.gemm_cut import LEFT, RIGHT, Cut, cut_of
 from evergrad.compiler.gemm_own import own_kernel, prepare_kernel
 from evergrad.compiler.gemm_product import Product
+from evergrad.compiler.gemm_strip import Tile, tile_for
 from evergrad.compiler.kernel import Kernel
+from evergrad.compiler.vector_text import Vector, vector_for
 from evergrad.core import dtypes
 
 Array = np.ndarray[Any, Any]
@@ -26,6 +29,7 @@ own = pytest.mark.skipif(
     llvm.vector_bits() != 512, reason="our own kernels need registers of 512 bits (AVX-512)"
 )
 _GUARD = 7.0
+TILE = tile_for(vector_for(dtypes.float32))
 
 
 def normal(*shape: int, seed: int = 0) -> Array:
@@ -57,22 +61,23 @@ def run(kernel: Kernel, *arrays: Array) -> None:
 
 
 def multiplied(
-    a: Array, b: Array, room: int = 0, prepare: bool = False, start: Array | None = None
-) -> tuple[Array, Cut]:
+    a: Array, b: Array, room: int = 0, prepare: bool = False, start: Array | None = None,
+    tile: Tile = TILE,
+) -> tuple[Array, Cut]:  # fmt: skip
     """The product by our kernels, and how it was cut; nothing beside it may be written."""
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     product = Product(a, b, batch)
-    cut = cut_of(product, product.n + room, prepare, more=start is not None)
-    memory = np.full((*batch, product.m, product.n + room), _GUARD, np.float32)
+    cut = cut_of(product, tile, product.n + room, prepare, more=start is not None)
+    memory = np.full((*batch, product.m, product.n + room), _GUARD, a.dtype)
     if start is not None:
         memory[..., : product.n] = start
     factors = [a, b]
-    if cut.b_way == PREPARED:
-        laid_out = np.full(cut.prepared, np.nan, np.float32)
-        right = 0 if cut.flipped else 1
-        run(prepare_kernel(product, cut), factors[right], laid_out)
-        factors[right] = laid_out
-    run(own_kernel(product, cut), *factors, memory)
+    for side in cut.prepared:
+        laid_out = np.full(cut.laid_out(side), np.nan, a.dtype)
+        number = cut.number_of(side)
+        run(prepare_kernel(product, tile, cut, side), factors[number], laid_out)
+        factors[number] = laid_out
+    run(own_kernel(product, tile, cut), *factors, memory)
     assert (memory[..., product.n :] == _GUARD).all()
     return memory[..., : product.n], cut
 
@@ -81,7 +86,7 @@ def assert_product(found: Array, a: Array, b: Array) -> None:
     """As near to the exact product as sums of so many roundings can be."""
     exact = a.astype(np.float64) @ b.astype(np.float64)
     size = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)
-    bound = (a.shape[-1] + 1) * np.finfo(np.float32).eps * size
+    bound = (a.shape[-1] + 1) * np.finfo(found.dtype).eps * size
     assert (np.abs(found - exact) <= bound).all()
 
 
@@ -118,8 +123,44 @@ def test_pieces_and_preparation_of_large_products(turned: tuple[bool, bool]) -> 
             found, cut = multiplied(a, b, 1, prepare)
             assert_product(found, a, b)
             assert cut.chunks > 1
-            seen.add(cut.b_way == PREPARED)
-    assert seen == {False, True}
+            seen |= set(cut.prepared)
+    assert seen == ({LEFT, RIGHT} if turned[0] else {RIGHT})
+
+
+# Registers of 512, 256 and 128 bits: LLVM makes each of them out of what there is.
+VECTORS = [
+    Vector("float", 16, 4), Vector("float", 8, 4), Vector("float", 4, 4),
+    Vector("double", 8, 8), Vector("double", 4, 8), Vector("double", 2, 8),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda v: v.mangled)
+def test_tiles_of_other_machines(vector: Vector) -> None:
+    found = np.float32 if vector.size == 4 else np.float64
+    for turned in ((False, False), (False, True), (True, False), (True, True)):
+        for m, n, k in ((1, 5, 3), (17, 23, 9), (70, 130, 300)):
+            a = laid(normal(m, k).astype(found), turned[0], 1 if min(m, k) > 1 else 0)
+            b = laid(normal(k, n, seed=1).astype(found), turned[1], 3)
+            for prepare in (False, True):
+                result, _ = multiplied(a, b, 2, prepare, tile=tile_for(vector))
+                assert_product(result, a, b)
+
+
+@pytest.mark.parametrize(("vector", "triple", "cpu", "word"), [
+    (Vector("float", 4, 4), "aarch64-linux-gnu", "neoverse-n1", "fmla"),
+    (Vector("float", 8, 4), "x86_64-linux-gnu", "haswell", "vfmadd"),
+    (Vector("float", 16, 4), "x86_64-linux-gnu", "icelake-server", "vfmadd"),
+])  # fmt: skip
+def test_text_becomes_code_of_other_machines(
+    vector: Vector, triple: str, cpu: str, word: str
+) -> None:
+    llvmlite.initialize_all_targets()
+    llvmlite.initialize_all_asmprinters()
+    product, tile = Product(normal(64, 64), normal(64, 64), ()), tile_for(vector)
+    kernel = own_kernel(product, tile, cut_of(product, tile, 64, may_prepare=False))
+    module = llvmlite.parse_assembly(llvm.module_text([kernel]))
+    machine = llvmlite.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=2)
+    assert word in machine.emit_assembly(module)
 
 
 @own
@@ -182,7 +223,7 @@ def test_one_text_for_all_products() -> None:
     texts = set()
     for m, n, k in EXTENTS:
         product = Product(normal(m, k), normal(k, n), ())
-        texts.add(own_kernel(product, cut_of(product, n, may_prepare=False)).text)
+        texts.add(own_kernel(product, TILE, cut_of(product, TILE, n, may_prepare=False)).text)
     assert len(texts) == 1
 
 
@@ -199,7 +240,7 @@ def test_programs_share_object_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llvm, "_addresses", {})
     product = Product(normal(64, 64), normal(64, 64), ())
     kernels = [
-        own_kernel(product, cut_of(product, 64, may_prepare=False)),
+        own_kernel(product, TILE, cut_of(product, TILE, 64, may_prepare=False)),
         blas_kernel(product, dtypes.float32, 64),
         blas_kernel(product, dtypes.float64, 64),
     ]
@@ -216,7 +257,8 @@ def test_who_multiplies(extents: tuple[int, int, int], ours: bool) -> None:
     m, n, k = extents
     product = Product(normal(m, k), normal(k, n), ())
     assert gemm.is_ours(product, dtypes.float32) is ours
-    assert not gemm.is_ours(product, dtypes.float64)
+    assert gemm.is_ours(product, dtypes.float64) is ours
+    assert not gemm.is_ours(product, dtypes.int64)
 
 
 # -- compiled -----------------------------------------------------------------------------------

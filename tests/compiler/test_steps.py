@@ -302,6 +302,49 @@ def test_checkpoint(use_reentrant: bool) -> None:
     check(Checkpointed, 3)
 
 
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_checkpoint_writes_statistics_twice(use_reentrant: bool) -> None:
+    """As in eager mode, where the second run of the function updates them again."""
+
+    class Checkpointed(Training):
+        def make_model(self) -> Any:
+            return nn.Sequential(
+                nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Tanh(), nn.Linear(4, 2)
+            )
+
+        def loss(self, x: Any) -> Any:
+            out = checkpoint(self.model, x, use_reentrant=use_reentrant)
+            return out.square().mean()
+
+    check(Checkpointed, 3)
+
+
+@pytest.mark.parametrize("average", ["equal", "exponential", "own"])
+def test_an_averaged_model_inside(average: str) -> None:
+    """One program for the first model of the average, one for the others."""
+    utils = eg.optim.swa_utils
+    options: dict[str, Any] = {
+        "equal": {},
+        "exponential": {"multi_avg_fn": utils.get_ema_multi_avg_fn(0.9)},
+        "own": {"avg_fn": lambda held, now, count: held + (now - held) / (count + 1)},
+    }[average]
+
+    class Averaging(Training):
+        def __init__(self) -> None:
+            super().__init__()
+            self.averaged = utils.AveragedModel(self.model, **options)
+
+        def step(self, x: Any) -> Any:
+            loss = super().step(x)
+            self.averaged.update_parameters(self.model)
+            return loss
+
+        def watched(self) -> Any:
+            return super().watched(), self.averaged.state_dict()
+
+    check(Averaging, 5, programs=2)
+
+
 class InPlace(Scenario):
     """Writes through views, slices and diagonals of outside memory."""
 

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 
-from evergrad.compiler.attention_backward import KEYS as BACKWARD_KEYS
 from evergrad.compiler.attention_backward import PLACES as BACKWARD_PLACES
 from evergrad.compiler.attention_backward import backward
-from evergrad.compiler.attention_forward import KEYS as FORWARD_KEYS
 from evergrad.compiler.attention_forward import PLACES as FORWARD_PLACES
 from evergrad.compiler.attention_forward import forward
-from evergrad.compiler.attention_kernels import Step, Text
-from evergrad.compiler.attention_rows import BATCH_DIMS, MASKS, batch_of
+from evergrad.compiler.attention_kernels import BITS, COUNTED, KEPT, KEYS, Step, Text
+from evergrad.compiler.attention_rows import (
+    BATCH_DIMS,
+    MASKS,
+    Dropout,
+    Order,
+    batch_of,
+    laid_out,
+    way_back,
+)
 from evergrad.compiler.attention_text import EIGHT, QUERIES, ROW, lanes, up
+from evergrad.compiler.draw_rows import limit_of
 from evergrad.compiler.folds import combination
-from evergrad.compiler.kernel import Kernel, Place, whole
+from evergrad.compiler.kernel import Kernel, Place, strides_of, whole
 from evergrad.compiler.lowering import Lowering, lowers
 from evergrad.compiler.scalar import Code
 from evergrad.core import dtypes
@@ -49,6 +56,8 @@ class _Call:
         self.places = [self.query("q", q), self.shared("k", k), self.shared("v", v)]
         self.masks: list[Place] = []
         self.steps = self.note_steps(eqn, first_mask)
+        self.drawn: list[Var] = []
+        self.dropout = self.note_dropout(eqn, eqn.attrs["dropout"])
 
     def item_steps(self, name: str, shape: Shape, strides: Sequence[int]) -> None:
         """The bytes between items, for each dimension of the batch."""
@@ -63,9 +72,19 @@ class _Call:
             buffer = self.lowering.buffer(var.type.nbytes, "arena", f"rows of {var.type}")
             place = whole(buffer, var)
             self.lowering.copy(var, place)
-        self.item_steps(name, place.shape, place.strides)
-        self.numbers[f"{name}_row"] = place.strides[-2]
-        self.numbers[f"{name}_g"] = place.strides[-2] * self.length
+        self.rows(name, place.shape, place.strides)
+        return place
+
+    def rows(self, name: str, shape: Shape, strides: Sequence[int]) -> None:
+        """The bytes between items, groups and rows."""
+        self.item_steps(name, shape, strides)
+        self.numbers[f"{name}_row"] = strides[-2]
+        self.numbers[f"{name}_g"] = strides[-2] * self.length
+
+    def result(self, name: str, var: Var, order: Order) -> Place:
+        place = self.lowering.home(var)
+        back = way_back(order)
+        self.rows(name, laid_out(place.shape, back), [place.strides[d] for d in back])
         return place
 
     def shared(self, name: str, var: Var) -> Place:
@@ -78,13 +97,24 @@ class _Call:
         steps = []
         given = iter(eqn.args[first_mask:])
         for n, (kind, number) in enumerate(eqn.attrs["steps"]):
-            spread = False
+            spread, finite = False, kind in ("keep", "drop") and number > -inf
             if kind in MASKS:
                 spread = self.mask(f"m{n}", next(given))
             elif kind == "scale":
-                (self.numbers[f"scale{n}"],) = struct.unpack("<i", struct.pack("<f", number))
-            steps.append(Step(kind, spread))
+                self.numbers[f"scale{n}"] = bits_of(number)
+            if finite:
+                self.numbers[f"fill{n}"] = bits_of(number)
+            steps.append(Step(kind, spread, finite))
         return tuple(steps)
+
+    def note_dropout(self, eqn: Equation, dropout: Dropout | None) -> str:
+        """Enter what was drawn; gives how weights are dropped."""
+        if dropout is None:
+            return KEPT
+        self.drawn = list(eqn.args[-dropout.drawn :])
+        self.numbers["drop"] = bits_of(dropout.scale)
+        self.numbers["limit"] = limit_of(dropout.keep)
+        return COUNTED if dropout.counted else BITS
 
     def mask(self, name: str, var: Var) -> bool:
         """Enter a mask; gives whether it varies along queries."""
@@ -101,9 +131,10 @@ class _Call:
         return shape[-1] > 1
 
     def scratch(self, names: tuple[str, ...], sizes: list[int]) -> int:
-        """Lay out scratch memory; gives its size, with room to align it."""
+        """Lay out scratch memory, with the bits of a block; gives its size, with room to align
+        it."""
         offset = 0
-        for name, size in zip(names, sizes, strict=True):
+        for name, size in zip((*names, "at_bits"), (*sizes, (KEYS + 1) * 4), strict=True):
             self.numbers[name] = offset
             offset += up(size, 64)
         return offset + 64
@@ -122,17 +153,25 @@ class _Call:
         return products * scores * max(self.width, self.value_width) // 8
 
 
+def bits_of(number: float) -> int:
+    """The bits of a float32."""
+    (bits,) = struct.unpack("<i", struct.pack("<f", number))
+    return int(bits)
+
+
 @lowers("attention")
 def lower_attention(lowering: Lowering, eqn: Equation) -> bool:
     call = _Call(lowering, eqn, 3)
-    text = forward(call.steps, eqn.attrs["empty_is_zero"])
+    text = forward(call.steps, eqn.attrs["empty_is_zero"], call.dropout)
+    call.result("y", eqn.outs[0], eqn.attrs["order"])
     blocks = -(-call.length // QUERIES)
     call.numbers["blocks"] = blocks
     width, value_width = up(call.width, lanes()), up(call.value_width, lanes())
-    sizes = [width * ROW, FORWARD_KEYS * ROW, value_width * ROW, ROW, ROW]
+    sizes = [width * ROW, KEYS * ROW, value_width * ROW, ROW, ROW]
     scratch = call.scratch(FORWARD_PLACES, sizes)
     kernel = call.kernel(text, call.items * call.groups * blocks, scratch)
-    lowering.native("attention", kernel, [*call.places, *call.masks], eqn.outs, call.work(2))
+    reads = [*call.places, *call.masks, *call.drawn]
+    lowering.native("attention", kernel, reads, eqn.outs, call.work(2))
     return True
 
 
@@ -140,23 +179,30 @@ def lower_attention(lowering: Lowering, eqn: Equation) -> bool:
 def lower_attention_backward(lowering: Lowering, eqn: Equation) -> bool:
     call = _Call(lowering, eqn, 6)
     cotangent = call.query("g", eqn.args[3])
-    reads = [*call.places, cotangent, *eqn.args[4:6], *call.masks]
+    y = call.query("y", eqn.args[4])
+    dq, dk, dv = eqn.outs
+    places = [
+        call.result(name, out, order)
+        for name, out, order in zip(("dq", "dk", "dv"), eqn.outs, eqn.attrs["orders"], strict=True)
+    ]
+    reads = [*call.places, cotangent, y, eqn.args[5], *call.masks, *call.drawn]
     width, value_width = up(call.width, lanes()), up(call.value_width, lanes())
-    wanted = -(-_FEW_ITEMS // call.items)
-    span = min(up(-(-call.keys // wanted), BACKWARD_KEYS), up(call.keys, EIGHT))
+    # Parts of a gradient are added up in the order of memory.
+    may_cut = places[0].strides == strides_of(dq)
+    wanted = -(-_FEW_ITEMS // call.items) if may_cut else 1
+    span = min(up(-(-call.keys // wanted), KEYS), up(call.keys, EIGHT))
     spans = -(-call.keys // span)
     call.numbers |= {
-        "spans": spans, "span": span, "items": call.items, "width_row": width * 4,
+        "spans": spans, "span": span, "dq_part": dq.type.nbytes, "width_row": width * 4,
         "value_row": value_width * 4,
     }  # fmt: skip
     sizes = [
         width * ROW, QUERIES * width * 4, value_width * ROW, QUERIES * value_width * 4,
-        BACKWARD_KEYS * ROW, max(BACKWARD_KEYS, value_width) * ROW, width * ROW, ROW,
+        KEYS * ROW, max(KEYS, value_width) * ROW, width * ROW, ROW,
         span * width * 4, span * value_width * 4,
     ]  # fmt: skip
     scratch = call.scratch(BACKWARD_PLACES, sizes)
-    kernel = call.kernel(backward(call.steps), call.items * spans, scratch)
-    dq, dk, dv = eqn.outs
+    kernel = call.kernel(backward(call.steps, call.dropout), call.items * spans, scratch)
     if spans == 1:
         lowering.native("attention_backward", kernel, reads, [dq, dk, dv], call.work(5))
         return True

@@ -10,29 +10,40 @@ from __future__ import annotations
 from functools import cache
 
 from evergrad.compiler import attention_text as parts
-from evergrad.compiler.attention_kernels import KEY_VALUE, QUERY, KernelWriter, Step, Text
+from evergrad.compiler.attention_kernels import (
+    KEPT,
+    KEY_VALUE,
+    KEYS,
+    QUERY,
+    KernelWriter,
+    Step,
+    Text,
+    steps_of,
+)
 from evergrad.compiler.attention_text import QUERIES, ROW, lanes
 
-KEYS = 64  # of a block
 PLACES = (
     "at_turned_q", "at_rows_q", "at_turned_g", "at_rows_g", "at_powers", "at_slopes",
     "at_turned_dq", "at_deltas", "at_dk", "at_dv",
 )  # fmt: skip
-_COTANGENT = ("g_0", "g_1", "g_2", "g_g", "g_row")
-_NUMBERS = ("spans", "span", "items", "width_row", "value_row")
+_RESULTS = (
+    *steps_of("g", "g"), *steps_of("y", "g"), *steps_of("dq", "g", "part"), *steps_of("dk"),
+    *steps_of("dv"),
+)  # fmt: skip
+_NUMBERS = ("spans", "span", "width_row", "value_row")
 
 
 @cache
-def backward(steps: tuple[Step, ...]) -> Text:
+def backward(steps: tuple[Step, ...], dropout: str = KEPT) -> Text:
     """A chunk is one span of the keys of an item."""
-    return _Backward(steps).write()
+    return _Backward(steps, dropout).write()
 
 
 class _Backward(KernelWriter):
-    def __init__(self, steps: tuple[Step, ...]) -> None:
+    def __init__(self, steps: tuple[Step, ...], dropout: str) -> None:
         super().__init__(
-            steps, ("q", "k", "v", "g", "y", "stats"), ("dq", "dk", "dv"),
-            (*_NUMBERS, *QUERY, *KEY_VALUE, *_COTANGENT, *PLACES),
+            steps, dropout, ("q", "k", "v", "g", "y", "stats"), ("dq", "dk", "dv"),
+            (*_NUMBERS, *QUERY, *KEY_VALUE, *_RESULTS, *PLACES),
         )  # fmt: skip
 
     def write(self) -> Text:
@@ -50,12 +61,10 @@ class _Backward(KernelWriter):
         self.clear(self.area["dv"], whole, "%value_row")
         with self.loop(0, "%groups") as group, self.loop(0, "%length", QUERIES) as query:
             self.queries(group, query)
-        row = self.add(self.mul(self.item, "%keys"), self.start)
         for name, width in (("dk", "%width"), ("dv", "%value_width")):
-            to_row = self.mul(width, 4)
             from_row = "%width_row" if name == "dk" else "%value_row"
-            to = self.at(f"%{name}", self.mul(row, to_row))
-            self.move(parts.rows_out(), self.area[name], from_row, count, width, to, to_row)
+            to = self.at(self.of_item(name), self.mul(self.start, f"%{name}_row"))
+            self.move(parts.rows_out(), self.area[name], from_row, count, width, to, f"%{name}_row")
         return self.finish("attention_backward")
 
     def queries(self, group: str, query: str) -> None:
@@ -63,8 +72,8 @@ class _Backward(KernelWriter):
         area = self.area
         rows, vectors = self.block_of(query)
         head = self.add(self.mul(self.item, "%groups"), group)
-        row = self.add(self.mul(head, "%length"), query)
         self.locate_masks(group, query)
+        self.locate_drawn(head, query)
         for name, width, own_row in (("q", "%width", "width"), ("g", "%value_width", "value")):
             start = self.at(self.of_item(name, group), self.mul(query, f"%{name}_row"))
             self.move(
@@ -74,7 +83,7 @@ class _Backward(KernelWriter):
                 parts.rows_in(), start, f"%{name}_row", rows, width, area[f"rows_{name}"],
                 f"%{own_row}_row",
             )  # fmt: skip
-        self.deltas(row, rows, vectors)
+        self.deltas(group, query, rows, vectors)
         self.clear(area["turned_dq"], "%width", ROW)
         stats = self.at("%stats", self.mul(self.mul(head, "%length"), 8), self.mul(query, 4))
         broken = self.is_broken(stats, rows, vectors)
@@ -84,18 +93,16 @@ class _Backward(KernelWriter):
             seen = self.is_seen(first, self.add(first, count), rows, vectors)
             with self.when("true" if seen is None else self.op(f"or i1 {seen}, {broken}")):
                 self.keys(query, rows, vectors, stats, first, count)
-        part = self.mul(self.mul(self.mul(self.part, "%items"), "%groups"), "%length")
-        to_row = self.mul("%width", 4)
-        to = self.at("%dq", self.mul(self.add(part, row), to_row))
-        self.move(parts.turn_out(), area["turned_dq"], ROW, rows, "%width", to, to_row)
+        place = self.add(self.mul(self.part, "%dq_part"), self.mul(query, "%dq_row"))
+        to = self.at(self.of_item("dq", group), place)
+        self.move(parts.turn_out(), area["turned_dq"], ROW, rows, "%width", to, "%dq_row")
 
-    def deltas(self, row: str, rows: str, vectors: str) -> None:
+    def deltas(self, group: str, query: str, rows: str, vectors: str) -> None:
         """For each query the sum of its result times the result's cotangent."""
         area = self.area
-        from_row = self.mul("%value_width", 4)
-        start = self.at("%y", self.mul(row, from_row))
+        start = self.at(self.of_item("y", group), self.mul(query, "%y_row"))
         # The results lie where the block's gradient will be.
-        self.move(parts.turn_in(), start, from_row, rows, "%value_width", area["slopes"], ROW)
+        self.move(parts.turn_in(), start, "%y_row", rows, "%value_width", area["slopes"], ROW)
         with self.loop(0, vectors) as vector:
             shift = self.mul(vector, lanes() * 4)
             total = self.slot(self.vector, "zeroinitializer")
@@ -141,6 +148,7 @@ class _Backward(KernelWriter):
                 start, across, along, count, depth, area[turned], ROW, area[to], ROW, vectors,
                 more=False,
             )  # fmt: skip
+        self.draw_keys(first, count, vectors)
         with self.loop(0, vectors) as vector:
             self.slopes(query, rows, stats, first, count, self.mul(vector, lanes()))
         for weights, factors, row, target in (
@@ -167,8 +175,9 @@ class _Backward(KernelWriter):
             key = self.add(first, j)
             s, chosen = self.score(self.load(power_at), key, lane, query, valid)
             power = self.calc("fmul", self.exp(self.calc("fsub", s, level)), factor)
-            self.store(power, power_at)
-            slope = self.calc("fmul", power, self.calc("fsub", self.load(slope_at), delta))
+            self.store(self.dropped(power, j, lane), power_at)
+            slope = self.dropped(self.load(slope_at), j, lane)
+            slope = self.calc("fmul", power, self.calc("fsub", slope, delta))
             for bits in chosen:
                 slope = self.choose(bits, slope, "zeroinitializer")
             for scale in self.scale.values():

@@ -5,24 +5,33 @@ from __future__ import annotations
 from functools import cache
 
 from evergrad.compiler import attention_text as parts
-from evergrad.compiler.attention_kernels import KEY_VALUE, QUERY, KernelWriter, Step, Text
+from evergrad.compiler.attention_kernels import (
+    KEPT,
+    KEY_VALUE,
+    KEYS,
+    QUERY,
+    KernelWriter,
+    Step,
+    Text,
+    steps_of,
+)
 from evergrad.compiler.attention_text import QUERIES, ROW, lanes
 
-KEYS = 64  # of a block
 PLACES = ("at_turned", "at_scores", "at_sums", "at_tops", "at_totals")
 
 
 @cache
-def forward(steps: tuple[Step, ...], empty_is_zero: bool) -> Text:
+def forward(steps: tuple[Step, ...], empty_is_zero: bool, dropout: str = KEPT) -> Text:
     """A chunk is one block of queries."""
-    return _Forward(steps, empty_is_zero).write()
+    return _Forward(steps, empty_is_zero, dropout).write()
 
 
 class _Forward(KernelWriter):
-    def __init__(self, steps: tuple[Step, ...], empty_is_zero: bool) -> None:
+    def __init__(self, steps: tuple[Step, ...], empty_is_zero: bool, dropout: str) -> None:
         super().__init__(
-            steps, ("q", "k", "v"), ("y", "stats"), ("blocks", *QUERY, *KEY_VALUE, *PLACES)
-        )
+            steps, dropout, ("q", "k", "v"), ("y", "stats"),
+            ("blocks", *QUERY, *KEY_VALUE, *steps_of("y", "g"), *PLACES),
+        )  # fmt: skip
         self.empty_is_zero = empty_is_zero
 
     def write(self) -> Text:
@@ -36,6 +45,7 @@ class _Forward(KernelWriter):
         k, v = self.of_item("k"), self.of_item("v")
         q = self.at(self.of_item("q", group), self.mul(query, "%q_row"))
         self.locate_masks(group, query)
+        self.locate_drawn(rest, query)
         self.move(parts.turn_in(), q, "%q_row", rows, "%width", turned, ROW)
         self.clear(sums, "%value_width", ROW)
         self.clear(totals, "1", ROW)
@@ -51,6 +61,7 @@ class _Forward(KernelWriter):
                     start, "%k_row", "%k_column", count, "%width", turned, ROW, scores, ROW,
                     vectors, more=False,
                 )  # fmt: skip
+                self.draw_keys(first, count, vectors)
                 with self.loop(0, vectors) as vector:
                     self.powers(vector, query, rows, first, count, scores, sums, tops, totals)
                 start = self.at(v, self.mul(first, "%v_row"))
@@ -58,11 +69,9 @@ class _Forward(KernelWriter):
                     start, "%v_column", "%v_row", "%value_width", count, scores, ROW, sums, ROW,
                     vectors, more=True,
                 )  # fmt: skip
-        row = self.add(self.mul(rest, "%length"), query)
         self.end_block(rest, query, rows, vectors, sums, tops, totals)
-        y = self.at("%y", self.mul(self.mul(row, "%value_width"), 4))
-        to_row = self.mul("%value_width", 4)
-        self.move(parts.turn_out(), sums, ROW, rows, "%value_width", y, to_row)
+        y = self.at(self.of_item("y", group), self.mul(query, "%y_row"))
+        self.move(parts.turn_out(), sums, ROW, rows, "%value_width", y, "%y_row")
         return self.finish("attention")
 
     def powers(
@@ -90,7 +99,7 @@ class _Forward(KernelWriter):
         with self.loop(0, count) as j:
             place = self.at(scores, self.mul(j, ROW), shift)
             power = self.exp(self.calc("fsub", self.load(place), level))
-            self.store(power, place)
+            self.store(self.dropped(power, j, lane), place)
             self.keep(total, self.calc("fadd", self.kept(total), power))
         self.store(now, top_at)
         self.store(self.kept(total), total_at)

@@ -5,7 +5,8 @@ A block of queries lies in the lanes of vectors, keys run along the rows: scores
 sums over keys need nothing across lanes. The forward kernel takes one block of queries through all
 keys and keeps, for each query, the largest score and one over the sum of its powers; the backward
 kernel computes the probabilities again from these, takes all blocks of queries through a span of
-keys and adds up the gradients of its keys and values on the way.
+keys and adds up the gradients of its keys and values on the way. For dropout a word holds, for one
+key, a bit for each query of a block; it was drawn before, or is computed here from a position.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from typing import NamedTuple
 
 from evergrad.compiler import attention_text as parts
 from evergrad.compiler.attention_text import QUERIES, Writer, lanes
+from evergrad.compiler.draw_text import counted_bits
 from evergrad.compiler.llvm import name_of
 
 
 class Step(NamedTuple):
     """What happens to a score: ``scale`` by a number, ``causal`` (only keys up to the query),
-    ``keep`` or ``drop`` by a mask, or ``add`` one. ``spread``: the mask varies along queries."""
+    ``keep`` or ``drop`` by a mask, or ``add`` one. ``spread``: the mask varies along queries;
+    ``finite``: what is left out becomes a number, not an infinity."""
 
     kind: str
     spread: bool = False
+    finite: bool = False
 
 
 class Text(NamedTuple):
@@ -36,18 +40,31 @@ class Text(NamedTuple):
 
 
 _SIZES = ("items_1", "items_2", "groups", "length", "keys", "width", "value_width")
-QUERY = ("q_0", "q_1", "q_2", "q_g", "q_row")
-KEY_VALUE = (
-    "k_0", "k_1", "k_2", "k_row", "k_column", "v_0", "v_1", "v_2", "v_row", "v_column",
-)  # fmt: skip
+
+
+def steps_of(name: str, *more: str) -> tuple[str, ...]:
+    """The names of the bytes between items, between rows, and along what else is told."""
+    return tuple(f"{name}_{step}" for step in ("0", "1", "2", "row", *more))
+
+
+QUERY = steps_of("q", "g")
+KEY_VALUE = (*steps_of("k", "column"), *steps_of("v", "column"))
+
+
+KEYS = 64  # of a block
+# How weights are dropped: not at all, by bits that lie in memory, or by counting.
+KEPT, BITS, COUNTED = "kept", "bits", "counted"
+_DRAWN = {KEPT: (), BITS: ("bits",), COUNTED: ("seed", "offset")}
+_DRAWN_NUMBERS = {KEPT: (), BITS: ("drop",), COUNTED: ("drop", "limit", "at_bits")}
 
 
 class KernelWriter(Writer):
-    """What both kernels share: arguments, the place in the batch, and the steps of a score."""
+    """What both kernels share: arguments, the place in the batch, the steps of a score, and
+    dropout."""
 
     def __init__(
-        self, steps: tuple[Step, ...], reads: tuple[str, ...], writes: tuple[str, ...],
-        numbers: tuple[str, ...],
+        self, steps: tuple[Step, ...], dropout: str, reads: tuple[str, ...],
+        writes: tuple[str, ...], numbers: tuple[str, ...],
     ) -> None:  # fmt: skip
         super().__init__()
         self.tags: list[str] = []
@@ -55,13 +72,17 @@ class KernelWriter(Writer):
         self.masks = [n for n, step in enumerate(steps) if step.kind in ("keep", "drop", "add")]
         mask_numbers = [f"m{n}_{w}" for n in self.masks for w in ("0", "1", "2", "g", "key")]
         scales = [f"scale{n}" for n, step in enumerate(steps) if step.kind == "scale"]
-        self.pointers = (*reads, *(f"m{n}" for n in self.masks), *writes)
-        self.numbers = (*_SIZES, *numbers, *mask_numbers, *scales)
+        fills = [f"fill{n}" for n, step in enumerate(steps) if step.finite]
+        self.dropout = dropout
+        self.pointers = (*reads, *(f"m{n}" for n in self.masks), *_DRAWN[dropout], *writes)
+        self.numbers = (*_SIZES, *numbers, *mask_numbers, *scales, *fills, *_DRAWN_NUMBERS[dropout])
         for place, name in enumerate((*self.pointers, *self.numbers)):
             kind = "ptr" if place < len(self.pointers) else "i64"
             address = self.op(f"getelementptr i64, ptr %args, i64 {place}")
             self.do(f"%{name} = load {kind}, ptr {address}")
         self.scale = {n: self.as_vector(f"%{n}") for n in scales}
+        self.fill = {n: self.as_vector(f"%{n}") for n in fills}
+        self.drop = "" if dropout == KEPT else self.as_vector("%drop")
         self.causal = any(step.kind == "causal" for step in steps)
 
     def loop_tag(self) -> str:
@@ -140,15 +161,57 @@ class KernelWriter(Writer):
             if step.kind == "add":
                 s = self.calc("fadd", s, bits)
             else:
-                s = self.choose(bits, s, self.number(float("-inf")))
+                fill = self.fill[f"fill{n}"] if step.finite else self.number(float("-inf"))
+                s = self.choose(bits, s, fill)
                 chosen.append(bits)
         return s, chosen
+
+    # -- dropout --------------------------------------------------------------------------------
+
+    def locate_drawn(self, head: str, query: str) -> None:
+        """Where the bits of a block of queries begin, or what the number of its first element is
+        in the draw."""
+        if self.dropout == BITS:
+            blocks = self.op(f"udiv i64 {self.add('%length', QUERIES - 1)}, {QUERIES}")
+            block = self.add(self.mul(head, blocks), self.op(f"udiv i64 {query}, {QUERIES}"))
+            self.drawn = self.at("%bits", self.mul(self.mul(block, "%keys"), 4))
+        elif self.dropout == COUNTED:
+            row = self.add(self.mul(head, "%length"), query)
+            self.drawn = self.mul(row, "%keys")
+
+    def draw_keys(self, first: str, count: str, vectors: str) -> None:
+        """Have the bits of a block of keys."""
+        if self.dropout == BITS:
+            self.drawn_keys = self.at(self.drawn, self.mul(first, 4))
+        elif self.dropout == COUNTED:
+            self.drawn_keys = self.scratch("at_bits")
+            seed, offset = (self.op(f"load i64, ptr %{name}") for name in _DRAWN[COUNTED])
+            with self.loop(0, vectors) as vector:
+                lane = self.mul(vector, lanes())
+                index = self.add(self.drawn, first, self.mul(lane, "%keys"))
+                self.call(
+                    counted_bits(), f"i64 {seed}", f"i64 {offset}", f"i64 {index}", "i64 %keys",
+                    f"i64 {count}", "i64 %limit", f"i64 {lane}", f"ptr {self.drawn_keys}",
+                )  # fmt: skip
+
+    def dropped(self, value: str, key: str, lane: str) -> str:
+        """Weights of a vector of queries, or their cotangents, after dropout."""
+        if self.dropout == KEPT:
+            return value
+        word = self.op(f"load i32, ptr {self.at(self.drawn_keys, self.mul(key, 4))}, align 4")
+        moved = self.op(f"lshr i32 {word}, {self.op(f'trunc i64 {lane} to i32')}")
+        kept = self.op(
+            f"bitcast i{lanes()} {self.op(f'trunc i32 {moved} to i{lanes()}')} to {self.bits}"
+        )
+        return self.calc("fmul", value, self.choose(kept, self.drop, "zeroinitializer"))
+
+    # -- blocks ---------------------------------------------------------------------------------
 
     def is_seen(self, first: str, end: str, rows: str, vectors: str) -> str | None:
         """Whether the masks leave anything of a block of keys; ``None`` if that is known."""
         result = None
         for n in self.masks:
-            if self.steps[n].kind == "add":
+            if self.steps[n].kind == "add" or any(step.finite for step in self.steps[n:]):
                 continue
             seen = self.slot("i1", "false")
             with self.loop(0, vectors) as vector, self.loop(first, end) as key:

@@ -2,6 +2,7 @@
 
 :func:`recognise` looks for ``softmax(steps(q @ k^T)) @ v`` and for what the derivative makes of it,
 in the words in which they were traced, and says them as ``attention`` and ``attention_backward``.
+Weights may go through dropout on their way to the values.
 It does so only if nothing else reads the scores or the weights; a graph in which anything is
 different stays as it is.
 """
@@ -11,24 +12,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from evergrad.compiler.attention_dropout import Noise, find_noise, with_bits
 from evergrad.compiler.attention_patterns import (
     INFINITY,
     SOFTMAXES,
     Facts,
     Match,
     System,
-    swapped,
     unless_lost,
 )
-from evergrad.compiler.attention_rows import ATTENTION, ATTENTION_BACKWARD, BATCH_DIMS, MASKS
+from evergrad.compiler.attention_replace import replaced
+from evergrad.compiler.attention_rows import BATCH_DIMS, MASKS
 from evergrad.core import dtypes
-from evergrad.core.op import TABLE
 from evergrad.core.trace import Equation, Graph, Var
+
+# Element types of queries, keys and values; the kernels compute with float32 in any case.
+_TYPES = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
 
 # -- what is found ------------------------------------------------------------------------------
 
 
-class _Backward:
+class Backward:
     """The gradients that one cotangent of the result leads to; ``None`` where none is asked for."""
 
     def __init__(self, cotangent: Var) -> None:
@@ -41,7 +45,7 @@ class _Backward:
         return [e for e in (self.dq, self.dk_turned, self.dv) if e is not None]
 
 
-class _Attention:
+class Attention:
     """One attention of a graph, found from its last product backwards."""
 
     def __init__(self, facts: Facts, result: Equation) -> None:
@@ -54,7 +58,8 @@ class _Attention:
         self.masks: list[Var] = []
         # How the derivative goes back through each step: systems from `d` to `next`.
         self.back: list[tuple[System, ...]] = []
-        self.backwards: list[_Backward] = []
+        self.backwards: list[Backward] = []
+        self.noise: Noise | None = None
 
     def found(self) -> bool:
         return (
@@ -75,6 +80,12 @@ class _Attention:
         if shared is not None:
             p = shared.args[0]
             self.match.region.append(shared)
+        # 16-bit numbers go through softmax, and perhaps dropout, as wider ones.
+        after_dropout = self.before_cast(p)
+        dropped = self.before_dropout(after_dropout)
+        before_dropout = self.before_cast(dropped)
+        self.is_cast = after_dropout is not p, before_dropout is not dropped
+        p = before_dropout
         for system, back, empty_is_zero in SOFTMAXES:
             tried = self.match.copy()
             tried.bound["p"] = p
@@ -83,6 +94,26 @@ class _Attention:
                 self.softmax_back, self.empty_is_zero = back, empty_is_zero
                 return True
         return False
+
+    def before_cast(self, x: Var) -> Var:
+        """A value as it was before it got another floating type."""
+        eqn = self.facts.made_by(x, "cast")
+        if eqn is None or not eqn.args[0].type.dtype.is_floating_point:
+            return x
+        self.match.region.append(eqn)
+        return eqn.args[0]  # type: ignore[no-any-return]
+
+    def before_dropout(self, p: Var) -> Var:
+        """The weights as softmax gave them."""
+        dropped = self.facts.made_by(p, "mul")
+        if dropped is None:
+            return p
+        for weights, factor in (dropped.args, dropped.args[::-1]):
+            self.noise = find_noise(self.facts, factor, p)
+            if self.noise is not None and isinstance(weights, Var):
+                self.match.region += [dropped, *self.noise.region]
+                return weights
+        return p
 
     def find_scores(self) -> bool:
         """Walk from what softmax takes to the product of queries and keys."""
@@ -113,6 +144,9 @@ class _Attention:
             return self.masking(args)
         if name == "reshape" and self.groups == 1:
             return self.sharing(eqn)
+        if name == "cast" and args[0].type.dtype in _TYPES:
+            self.back.append(((("next", ("cast", "d")),),))
+            return args[0]  # type: ignore[no-any-return]
         return None
 
     def scaling(self, eqn: Equation) -> Var | None:
@@ -143,16 +177,19 @@ class _Attention:
     def masking(self, args: Sequence[Any]) -> Var | None:
         mask, a, b = args
         kind, x, other = ("keep", a, b) if isinstance(a, Var) else ("drop", b, a)
-        if not isinstance(x, Var) or self.facts.number(other) != -INFINITY:
+        fill = self.facts.number(other)
+        if not isinstance(x, Var) or not isinstance(fill, (int, float)) or fill >= 0:
             return None
         name = f"mask {len(self.steps)}"
         self.match.bound[name] = mask
         kept = ("where", name, "d", 0) if kind == "keep" else ("where", name, 0, "d")
-        if kind == "keep" and self.facts.is_triangle(mask, x.type.shape[-2:]):
+        # What is finite afterwards could still be looked at: a triangle is then one of the masks.
+        is_last = fill == -INFINITY and all(n in (0.0, fill) for k, n in self.steps if k != "scale")
+        if kind == "keep" and is_last and self.facts.is_triangle(mask, x.type.shape[-2:]):
             kind = "causal"
         else:
             self.masks.append(mask)
-        self.steps.append((kind, 0.0))
+        self.steps.append((kind, float(fill)))
         self.back.append(((("next", kept),),))
         return x
 
@@ -176,14 +213,18 @@ class _Attention:
             return False
         if y[:-1] != scores[:-1] or self.weights.type.shape != scores or len(y) > BATCH_DIMS + 2:
             return False
-        if any(x.type.dtype is not dtypes.float32 for x in (self.q, self.k_turned, self.v)):
+        own = self.q.type.dtype
+        if own not in _TYPES or any(x.type.dtype is not own for x in (self.k_turned, self.v)):
             return False
-        if 0 in (*scores, *y, self.q.type.shape[-1]):
+        if (
+            0 in (*scores, *y, self.q.type.shape[-1])
+            or self.match.bound["x"].type.dtype not in _TYPES
+        ):
             return False
-        wanted = {"keep": dtypes.bool_, "drop": dtypes.bool_, "add": dtypes.float32}
         kinds = [kind for kind, _ in self.steps if kind in MASKS]
         return all(
-            mask.type.dtype is wanted[kind] for kind, mask in zip(kinds, self.masks, strict=True)
+            mask.type.dtype in (_TYPES if kind == "add" else (dtypes.bool_,))
+            for kind, mask in zip(kinds, self.masks, strict=True)
         )
 
     # -- backward -------------------------------------------------------------------------------
@@ -193,7 +234,7 @@ class _Attention:
         forward = self.match.bound
         for cotangent in self.cotangents():
             self.match.bound = dict(forward)
-            backward = _Backward(cotangent)
+            backward = Backward(cotangent)
             self.find_dv(backward)
             if not self.find_dq_dk(backward):
                 return False
@@ -213,14 +254,14 @@ class _Attention:
                 found[eqn.args[1]] = None
         return list(found)
 
-    def find_dv(self, backward: _Backward) -> None:
+    def find_dv(self, backward: Backward) -> None:
         for eqn in self.facts.users(backward.cotangent, "matmul"):
             turned = eqn.args[0]
             if eqn.args[1] is backward.cotangent and self.facts.turns(turned, self.weights):
                 self.match.region.append(self.facts.maker[turned])
                 backward.dv = eqn
 
-    def find_dq_dk(self, backward: _Backward) -> bool:
+    def find_dq_dk(self, backward: Backward) -> bool:
         """Follow the cotangent of the weights back to queries and keys, if it is there."""
         match = self.match
         made = [
@@ -232,12 +273,15 @@ class _Attention:
             return backward.dv is not None
         match.region.append(made[0])
         dp = made[0].outs[0]
-        if self.is_shared:
-            reshaped = list(self.facts.users(dp, "reshape"))
-            if len(reshaped) != 1:
+        for name in self.ways_back():
+            users = [
+                e for e in self.facts.users(dp, name)
+                if name != "mul" or (self.noise is not None and self.noise.var in e.args)
+            ]  # fmt: skip
+            if len(users) != 1:
                 return False
-            match.region.append(reshaped[0])
-            dp = reshaped[0].outs[0]
+            match.region.append(users[0])
+            dp = users[0].outs[0]
         match.bound["dp"] = dp
         if not match.find("dx", dp, self.softmax_back):
             return False
@@ -251,7 +295,14 @@ class _Attention:
             d = match.bound["next"]
         return self.find_last_products(backward, d)
 
-    def find_last_products(self, backward: _Backward, d: Var) -> bool:
+    def ways_back(self) -> list[str]:
+        """What happens to the cotangent of the weights before it comes to softmax."""
+        after_dropout, before_dropout = self.is_cast
+        dropped = self.noise is not None
+        asked = {"reshape": self.is_shared, "cast": after_dropout, "mul": dropped}
+        return [name for name, is_there in asked.items() if is_there] + ["cast"] * before_dropout
+
+    def find_last_products(self, backward: Backward, d: Var) -> bool:
         for eqn in self.facts.users(d, "matmul"):
             if eqn.args[0] is d and self.facts.is_turned(eqn.args[1], self.k_turned):
                 backward.dq = eqn
@@ -266,7 +317,7 @@ class _Attention:
         number = None if scaled is None else self.facts.number(scaled.args[1])
         if scaled is None or not isinstance(number, (int, float)) or not number:
             return True
-        last: dict[_Backward, Equation] = {}
+        last: dict[Backward, Equation] = {}
         for backward in self.backwards:
             if backward.dq is None:
                 continue
@@ -295,7 +346,8 @@ class _Attention:
         targets = {id(eqn) for eqn in self.targets()}
         known = targets | {id(eqn) for eqn in self.match.region}
         cotangents = [b.cotangent for b in self.backwards]
-        for operand in (self.q, self.k_turned, self.v, *self.masks, *cotangents):
+        drawn = () if self.noise is None else self.noise.drawn
+        for operand in (self.q, self.k_turned, self.v, *self.masks, *drawn, *cotangents):
             if id(self.facts.maker.get(operand)) in known:
                 return False
         for eqn in self.match.region:
@@ -314,92 +366,20 @@ class _Attention:
 
 def recognise(graph: Graph) -> Graph:
     """The graph with each attention, and its derivative, as one equation."""
-    graph = graph.without_dead_code()
+    graph = keep_bits(graph)
     facts = Facts(graph)
-    products = [_Attention(facts, eqn) for eqn in graph.equations if eqn.op.name == "matmul"]
-    found = [attention for attention in products if attention.found()]
-    return _with(graph, facts, found) if found else graph
+    found = _attentions(facts)
+    return replaced(graph, facts, found) if found else graph
 
 
-def _with(graph: Graph, facts: Facts, found: Sequence[_Attention]) -> Graph:
-    new: dict[int, list[Equation]] = {}
-    gone: set[int] = set()
-    turned: dict[Var, Var] = {}
-    for attention in found:
-        gone |= {id(eqn) for eqn in (*attention.match.region, *attention.targets())}
-        rewriter = _Replacement(attention, turned)
-        new[facts.position[id(attention.result)]] = rewriter.forward()
-        for backward in attention.backwards:
-            first = min(facts.position[id(eqn)] for eqn in backward.targets())
-            new[first] = rewriter.backward(backward)
-    equations: list[Equation] = []
-    for number, eqn in enumerate(graph.equations):
-        equations += new.get(number, ())
-        if id(eqn) not in gone:
-            equations.append(eqn)
-    made = Graph(graph.inputs, graph.captures, equations, graph.outputs, graph.writes)
-    return made.without_dead_code()
+def keep_bits(graph: Graph) -> Graph:
+    """The graph without dead code, in which what attentions draw for dropout is kept as bits."""
+    graph = graph.without_dead_code()
+    noises = [attention.noise for attention in _attentions(Facts(graph))]
+    masks = [noise.mask for noise in noises if noise is not None and noise.mask.op.name == "cast"]
+    return with_bits(graph, masks) if masks else graph
 
 
-class _Replacement:
-    """The equations that take an attention's place. ``turned`` holds masks that lie key by key,
-    for all attentions that read them."""
-
-    def __init__(self, attention: _Attention, turned: dict[Var, Var]) -> None:
-        self.attention = attention
-        self.turned = turned
-        self.site = attention.result.site
-        self.equations: list[Equation] = []
-
-    def emit(
-        self, name: str, args: Sequence[Var], outs: Sequence[Equation | None] = (), **attrs: Any
-    ) -> tuple[Var, ...]:
-        """Add an equation; its results are those of equations it stands for, or new ones."""
-        op = TABLE[name]
-        types = tuple(a.type for a in args)
-        key: Any = (types, tuple(attrs.items())) if attrs else types
-        rule = op.rules.get(key) or op.resolve(key, types, attrs)
-        trace = self.attention.result.outs[0].trace
-        given = [*outs, *[None] * (op.outputs - len(outs))]
-        results = tuple(
-            Var(type, trace) if eqn is None else eqn.outs[0]
-            for eqn, type in zip(given, rule.out_types, strict=True)
-        )
-        self.equations.append(Equation(rule, tuple(args), results, self.site))
-        return results
-
-    def turn(self, var: Var) -> Var:
-        return self.emit("permute", [var], order=swapped(var))[0]
-
-    def by_key(self, mask: Var) -> Var:
-        """A mask that lies key by key."""
-        if len(mask.type.shape) < 2:
-            shape = (1,) * (2 - len(mask.type.shape)) + mask.type.shape
-            mask = self.emit("reshape", [mask], shape=shape)[0]
-        return self.emit("clone", [self.turn(mask)])[0]
-
-    def forward(self) -> list[Equation]:
-        found = self.attention
-        for mask in found.masks:
-            if mask not in self.turned:
-                self.turned[mask] = self.by_key(mask)
-        self.k = self.turn(found.k_turned)
-        self.masks = [self.turned[mask] for mask in found.masks]
-        _, self.stats = self.emit(
-            ATTENTION.name, [found.q, self.k, found.v, *self.masks], [found.result],
-            steps=tuple(found.steps), groups=found.groups, empty_is_zero=found.empty_is_zero,
-        )  # fmt: skip
-        return self.equations
-
-    def backward(self, backward: _Backward) -> list[Equation]:
-        self.equations = []
-        found = self.attention
-        y = found.result.outs[0]
-        args = [found.q, self.k, found.v, backward.cotangent, y, self.stats, *self.masks]
-        _, dk, _ = self.emit(
-            ATTENTION_BACKWARD.name, args, [backward.dq, None, backward.dv],
-            steps=tuple(found.steps), groups=found.groups,
-        )  # fmt: skip
-        if backward.dk_turned is not None:
-            self.emit("permute", [dk], [backward.dk_turned], order=swapped(dk))
-        return self.equations
+def _attentions(facts: Facts) -> list[Attention]:
+    products = [Attention(facts, e) for e in facts.graph.equations if e.op.name == "matmul"]
+    return [attention for attention in products if attention.found()]

@@ -238,8 +238,9 @@ class Writer:
 Helper = tuple[str, str, dict[str, str]]
 
 
-def _helper(w: Writer, word: str, parameters: str) -> Helper:
-    name = f"attention_{word}_{lanes()}"
+def helper(w: Writer, word: str, parameters: str) -> Helper:
+    """What a writer has written as a function that others call."""
+    name = f"{word}_{lanes()}"
     head = f"define internal void @{name}({parameters}) noinline nounwind"
     return name, w.function(head), w.helpers
 
@@ -290,8 +291,8 @@ def tile(vectors: int) -> Helper:
     w.label("end")
     for value, target in zip(nexts, targets, strict=True):
         w.store(value, target)
-    return _helper(
-        w, f"tile{vectors}",
+    return helper(
+        w, f"attention_tile{vectors}",
         "ptr noalias %a, i64 %across, i64 %along, i64 %rows, i64 %depth, ptr noalias %b, "
         "i64 %b_row, ptr noalias %c, i64 %c_row, i1 %more",
     )  # fmt: skip
@@ -311,8 +312,8 @@ def product() -> Helper:
                 f"ptr {w.at('%b', shift)}", "i64 %b_row",
                 f"ptr {w.at('%c', w.mul(r, '%c_row'), shift)}", "i64 %c_row", "i1 %more",
             )  # fmt: skip
-    return _helper(
-        w, "product",
+    return helper(
+        w, "attention_product",
         "ptr %a, i64 %across, i64 %along, i64 %rows, i64 %depth, ptr %b, i64 %b_row, ptr %c, "
         "i64 %c_row, i64 %vectors, i1 %more",
     )  # fmt: skip
@@ -359,7 +360,7 @@ def turn_in() -> Helper:
         target = w.at("%to", w.mul(c, "%to_row"), w.mul(r, 4))
         for x, row in enumerate(found):
             w.store(row, w.at(target, w.mul(x, "%to_row")))
-    return _helper(w, "turn_in", _MOVED)
+    return helper(w, "attention_turn_in", _MOVED)
 
 
 @cache
@@ -376,7 +377,7 @@ def turn_out() -> Helper:
         for x, row in enumerate(found):
             with w.when(w.op(f"icmp sgt i64 {left}, {x}")):
                 w.masked_store(row, w.at(target, w.mul(x, "%to_row")), mask)
-    return _helper(w, "turn_out", _MOVED)
+    return helper(w, "attention_turn_out", _MOVED)
 
 
 def _moved(word: str, inward: bool) -> Helper:
@@ -389,7 +390,7 @@ def _moved(word: str, inward: bool) -> Helper:
             w.store(w.masked_load(start, mask), target)
         else:
             w.masked_store(w.load(start), target, mask)
-    return _helper(w, word, _MOVED)
+    return helper(w, f"attention_{word}", _MOVED)
 
 
 @cache
@@ -410,4 +411,4 @@ def clear() -> Helper:
     w = Writer()
     with w.loop(0, "%bytes", lanes() * 4) as i:
         w.store("zeroinitializer", w.at("%to", i))
-    return _helper(w, "clear", "ptr %to, i64 %bytes")
+    return helper(w, "attention_clear", "ptr %to, i64 %bytes")

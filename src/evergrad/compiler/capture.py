@@ -10,33 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from evergrad.compiler.conditions import Condition, conditions_of
+from evergrad.compiler.conditions import Conditions
 from evergrad.compiler.derivative import Derivative, cut
-from evergrad.core.lifting import LiftingTrace, Number
+from evergrad.compiler.results import Output, Results
+from evergrad.compiler.surroundings import Surroundings
+from evergrad.core.lifting import LiftingTrace
 from evergrad.core.node import Leaf
 from evergrad.core.state import STATE, using
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import Tracer, trace_value
-from evergrad.core.tree import TreeSpec, tree_flatten
 from evergrad.errors import GradientError, TraceError
 
 
 class InsideGraphError(Exception):
     """The function uses outside tensors that have a history, as ``functional_call`` with computed
     parameters does: its own history has to be recorded with theirs, op by op."""
-
-
-class Output:
-    """Where a result of the function is found among the outputs of the graph, and whether it is a
-    tensor or a Python number."""
-
-    __slots__ = ("is_number", "place")
-
-    def __init__(self, place: int, is_number: bool = False) -> None:
-        self.place = place
-        self.is_number = is_number
 
 
 class Captured:
@@ -56,8 +46,7 @@ class Captured:
         self.outside: list[Tensor] = []
         self.written: list[Storage] = []
         self.overwritten: list[int] = []
-        self.results: list[Any] = []
-        self.spec: TreeSpec
+        self.results: Results
         self.result_count = 0
         # Gradients at the end: (tensor, place among the outputs, a tensor, or None).
         self.grads: list[tuple[Tensor, Any]] = []
@@ -66,7 +55,7 @@ class Captured:
         self.derivative: Derivative | None = None
         self.moving: list[int] = []
         self.targets: tuple[list[int], list[Tensor]] = ([], [])
-        self.conditions: list[Condition] = []
+        self.conditions: Conditions
         self.once: str | None = None
 
     @property
@@ -80,21 +69,27 @@ def capture(
     function: Callable[[Sequence[Any], Sequence[Any]], Any],
     arguments: Sequence[Tensor],
     numbers: list[float],
+    surroundings: Surroundings,
 ) -> Captured:
     """Trace ``function(tensors, numbers)``; the numbers are Python floats, read at run time."""
     found = Captured()
     trace = LiftingTrace(STATE.get().trace)
     with using(trace=trace, grad=STATE.get().grad, muted=False, saved_hooks=None):
         try:
-            _trace_into(found, trace, function, arguments, numbers)
+            _trace_into(found, trace, function, arguments, numbers, surroundings)
+        except BaseException:
+            trace.restore_states()
+            raise
         finally:
             trace.abandon()
+    found.conditions.begin(found.outside)
     return found
 
 
 def _trace_into(
-    found: Captured, trace: LiftingTrace, function: Any, arguments: Sequence[Tensor], numbers: Any
-) -> None:
+    found: Captured, trace: LiftingTrace, function: Any, arguments: Sequence[Tensor], numbers: Any,
+    surroundings: Surroundings,
+) -> None:  # fmt: skip
     tracer = Tracer(trace)
     inputs = [tracer.input(a._type) for a in arguments]
     argument_vars = list(trace.inputs)
@@ -105,7 +100,11 @@ def _trace_into(
     values_before = [t._storage.value for t in inputs]
     result = function(inputs, runtime)
     _refuse_python_effects(trace)
-    tensors = _tensors_in(found, result)
+    surroundings.settle()
+    surroundings.visit_modules(trace.modules.values())
+    found.results = Results(trace, inputs, result)
+    tensors = found.results.forget_tensors()
+    found.result_count = len(tensors)
     fetched = _fetched_grads(found, trace)
     found.arguments = len(arguments) + len(fetched)
     outputs: list[Any] = [trace_value(trace, t) for t in tensors]
@@ -128,7 +127,7 @@ def _trace_into(
     if not trace.grads:
         cotangents = _pull_back(found, trace, tracer, inputs, tensors, outputs)
     found.numbers = [(c, k, p) for c, k, p, _ in trace.numbers.values()]
-    found.conditions = conditions_of(trace, found.fetched)
+    found.conditions = Conditions(trace, found.fetched, surroundings)
     found.once = trace.once
     number_vars = [n.tensor._value for *_, n in trace.numbers.values()]
     graph = trace.finish(outputs)
@@ -142,22 +141,6 @@ def _trace_into(
     if cotangents:
         pure, found.derivative = cut(pure, forward, cotangents, found.moving)
     found.graph = pure
-
-
-def _tensors_in(found: Captured, result: Any) -> list[Tensor]:
-    """The tensors in what the function gave; notes where each of them belongs."""
-    leaves, found.spec = tree_flatten(result)
-    tensors: list[Tensor] = []
-    for place, leaf in enumerate(leaves):
-        if isinstance(leaf, Tensor):
-            leaves[place] = Output(len(tensors))
-            tensors.append(leaf)
-        elif isinstance(leaf, Number):
-            leaves[place] = Output(len(tensors), is_number=True)
-            tensors.append(leaf.tensor)
-    found.results = leaves
-    found.result_count = len(tensors)
-    return tensors
 
 
 def _pull_back(

@@ -17,6 +17,7 @@ from evergrad.core.state import using
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.errors import IndexOutOfRangeError
 
 _FLOATING = "fcV"  # V: the 16-bit floats of ml_dtypes
 
@@ -83,18 +84,19 @@ def evaluate(
 # -- lookups ------------------------------------------------------------------------------------
 
 
-def failed_lookup(graph: Graph, inputs: Sequence[Tensor], generators: Iterable[Any]) -> str:
-    """Which lookup meets an index that is out of range, for a message; empty if none does."""
+def failed_lookup(graph: Graph, inputs: Sequence[Tensor], generators: Iterable[Any]) -> IndexError:
+    """The error of the lookup that meets an index out of range, with the line it stands in."""
+    head = "an index is out of range in a lookup inside a compiled function; nothing was written."
     at: list[Equation] = []
     snapshot = Snapshot((), generators)
     try:
         evaluate(graph, inputs, lambda eqn, outs: at.append(eqn))
     except (IndexError, RuntimeError) as error:
-        eqn = graph.equations[len(at)]
-        return f"{error}, in {told(eqn)}"
+        kind = IndexError if isinstance(error, IndexError) else IndexOutOfRangeError
+        return kind(f"{head}\n  {error}, in {told(graph.equations[len(at)])}")
     finally:
         snapshot.restore_generators()
-    return ""
+    return IndexError(head)
 
 
 # -- numbers that are not finite ----------------------------------------------------------------

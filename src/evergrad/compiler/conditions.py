@@ -1,15 +1,22 @@
 """Under which conditions a traced program may run again.
 
 A condition is a question about the outside, the answer it had while tracing, and what it is about
-(for a message). They are asked before every run, so the questions are few and cheap.
+(for a message). They hold before every run. Most of them need not be asked for that: changes of
+modules, hooks and handles are counted (:mod:`evergrad.core.changes`), and of options, lists and the
+state of optimizers it is enough to see that they have the same members as at the last asking.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
+from operator import is_
 from typing import Any
 
+from evergrad.compiler.surroundings import Places, Surroundings
+from evergrad.core.changes import CHANGES
+from evergrad.core.generators import default_generator
 from evergrad.core.lifting import LiftingTrace
 from evergrad.core.node import Leaf
 from evergrad.core.tensor import Tensor
@@ -22,18 +29,94 @@ _PLAIN = (int, float, complex, str, tuple)
 _NO_OPTIONS = ("params", "param_names", "initial_lr")
 
 
-def conditions_of(trace: LiftingTrace, fetched: Iterable[Tensor]) -> list[Condition]:
-    """What a trace depends on besides the types of its arguments; gradients of ``fetched`` tensors
-    are taken anew at each run."""
-    read = [tensor for _, tensor in trace.captures]
-    return [
-        *trace.conditions,
-        *_gradients(trace, {id(tensor) for tensor in fetched}),
-        *_modules(trace),
-        *_options(trace),
-        _condition(partial(_moving, read), "whether a tensor requires a gradient"),
-        _condition(partial(_hooks, read), "the hooks of a tensor"),
-    ]
+# Ends what is watched: a collection that has grown or shrunk moves it to another place.
+_END = [object()]
+
+
+class Conditions:
+    """The conditions of one program. ``asked`` counts how often they had to be asked: as long as it
+    stays, so do the options that are read at run time."""
+
+    def __init__(
+        self, trace: LiftingTrace, fetched: Iterable[Tensor], surroundings: Surroundings
+    ) -> None:
+        """What a trace depends on besides the types of its arguments; gradients of ``fetched``
+        tensors are taken anew at each run."""
+        self.surroundings = surroundings
+        read = [tensor for _, tensor in trace.captures]
+        memory = _memory_of_gradients(trace, {id(tensor) for tensor in fetched})
+        loose = [*memory, *_streams(trace)]
+        self.questions: list[Condition] = [
+            *_gradients(trace), *trace.conditions, *loose, *_modules(trace), *_options(trace),
+            _condition(partial(_moving, read), "whether a tensor requires a gradient"),
+            _condition(partial(_hooks, read), "the hooks of a tensor"),
+            *((found.is_same, True, found.name) for found in surroundings.found),
+        ]  # fmt: skip
+        self.always = [*trace.always, *loose]
+        groups = [group.values() for group in trace.groups.values()]
+        self.watched: list[Collection[Any]] = [
+            *groups, *_lists_of_modules(trace), *trace.watched, *surroundings.collections(), _END,
+        ]  # fmt: skip
+        before = list(trace.grads.values())
+        self.without_grad = [tensor for tensor, grad in before if grad is None]
+        self.with_grad = [(tensor, grad._type) for tensor, grad in before if grad is not None]
+        # A leaf stops asking for its gradient by a change that is counted; others begin unseen.
+        handles = {id(write.handle) for write in trace.written.values()}
+        self.silent = [t for t in read if t._node is None and id(t) not in handles]
+        self.asked = 0
+
+    def begin(self, outside: Sequence[Tensor]) -> None:
+        """Note the memory of the outside tensors, after the trace has given it back."""
+        question = partial(_memory, outside)
+        self.questions.append(_condition(question, "the memory of a tensor"))
+        self.remember(*self.look())
+
+    def hold(self) -> bool:
+        if self.are_untouched():
+            return True
+        # Looked at before anything is asked: what changes meanwhile is seen the next time.
+        seen = self.look()
+        for ask, answer, _ in self.questions:
+            if ask() != answer:
+                return False
+        self.remember(*seen)
+        return True
+
+    def look(self) -> tuple[int, list[Any], Places]:
+        """What tells later whether questions have to be asked again."""
+        count = CHANGES.count
+        seen = list(chain.from_iterable(self.watched))
+        return count, seen, Places(self.surroundings.places())
+
+    def remember(self, count: int, seen: list[Any], places: Places) -> None:
+        self.count = count
+        self.seen = seen
+        self.places = places
+        self.asked += 1
+
+    def are_untouched(self) -> bool:
+        """Whether nothing that the questions are about has changed since they were asked."""
+        if CHANGES.count != self.count:
+            return False
+        for tensor in self.without_grad:
+            if tensor._grad is not None:
+                return False
+        for tensor, kind in self.with_grad:
+            grad = tensor._grad
+            if grad is None or grad._type is not kind:
+                return False
+        for tensor in self.silent:
+            if tensor._node is not None:
+                return False
+        for ask, answer, _ in self.always:
+            if ask() != answer:
+                return False
+        watched = chain.from_iterable(self.watched)
+        return self.places.are_same() and all(map(is_, watched, self.seen))
+
+    def changed(self) -> str:
+        """What does not hold any more, for a message."""
+        return next(name for ask, answer, name in self.questions if ask() != answer)
 
 
 def _condition(question: Callable[[], Any], name: str) -> Condition:
@@ -43,11 +126,19 @@ def _condition(question: Callable[[], Any], name: str) -> Condition:
 # -- tensors ------------------------------------------------------------------------------------
 
 
-def _gradients(trace: LiftingTrace, fetched: set[int]) -> Iterator[Condition]:
-    read = {id(tensor) for _, tensor in trace.captures}
+def _memory(tensors: Sequence[Tensor]) -> list[tuple[int, int]]:
+    return [(id(tensor._storage), id(tensor._storage.value)) for tensor in tensors]
+
+
+def _gradients(trace: LiftingTrace) -> Iterator[Condition]:
     for tensor, before in trace.grads.values():
         kind = None if before is None else before._type
         yield partial(_kind_of_grad, tensor), kind, "whether a gradient exists"
+
+
+def _memory_of_gradients(trace: LiftingTrace, fetched: set[int]) -> Iterator[Condition]:
+    read = {id(tensor) for _, tensor in trace.captures}
+    for tensor, before in trace.grads.values():
         if id(before) in read and id(tensor) not in fetched:
             yield partial(_grad_is, tensor, before), True, "the memory of a gradient"
 
@@ -79,10 +170,25 @@ def _hooks(tensors: list[Tensor]) -> list[Any]:
     return found
 
 
+# -- random numbers -----------------------------------------------------------------------------
+
+
+def _streams(trace: LiftingTrace) -> Iterator[Condition]:
+    """How numbers are drawn from the calling thread's generator: masks are kept accordingly."""
+    if any(e.op.random and e.attrs.get("generator") is None for e in trace.equations):
+        yield _condition(_algorithm, "the algorithm of the default generator")
+
+
+def _algorithm() -> str:
+    return default_generator().algorithm
+
+
 # -- modules ------------------------------------------------------------------------------------
 
 
 def _modules(trace: LiftingTrace) -> Iterator[Condition]:
+    if trace.modules:
+        yield _condition(_hooks_everywhere, "the hooks on all modules")
     for module in trace.modules.values():
         kind = type(module).__name__
         yield _condition(partial(_mode, module), f"the mode of a {kind} (train or eval)")
@@ -90,6 +196,26 @@ def _modules(trace: LiftingTrace) -> Iterator[Condition]:
             partial(_has_still, module, _parts(module)), True,
             f"the attributes, parameters, submodules or hooks of a {kind}",
         )  # fmt: skip
+
+
+def _hooks_everywhere() -> list[Any]:
+    from evergrad.nn.hooks import HookTables
+
+    tables = HookTables.everywhere
+    return [] if tables is None else _hooks_in(tables)
+
+
+def _hooks_in(tables: Any) -> list[Any]:
+    """The hooks that run with a module."""
+    found: list[Any] = []
+    for table in (tables.forward_pre, tables.forward, tables.backward_pre, tables.backward):
+        found += table.values()
+    return found
+
+
+def _lists_of_modules(trace: LiftingTrace) -> list[list[Any]]:
+    parts = (part for module in trace.modules.values() for part in module.__dict__.values())
+    return [part for part in parts if isinstance(part, list)]
 
 
 def _mode(module: Any) -> bool:
@@ -106,10 +232,7 @@ def _parts(module: Any) -> list[Any]:
         if isinstance(part, list):
             parts += part
     hooks = own["_hooks"]
-    if hooks is not None:
-        for table in (hooks.forward_pre, hooks.forward, hooks.backward_pre, hooks.backward):
-            parts += table.values()
-    return parts
+    return parts if hooks is None else parts + _hooks_in(hooks)
 
 
 def _has_still(module: Any, parts: list[Any]) -> bool:

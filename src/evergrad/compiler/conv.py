@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from evergrad.compiler.conv_direct import correlation_kernel, packed_bytes, weight_kernel
+from evergrad.compiler.conv_direct import DirectCut, correlation_kernel
 from evergrad.compiler.conv_dots import dot_cycles, dot_kernel, dot_sum_bytes, dot_sum_kernel
+from evergrad.compiler.conv_pack import WeightSteps, packed_bytes, weight_kernel
+from evergrad.compiler.conv_pixels import PixelCut, pixel_kernel
 from evergrad.compiler.conv_planes import Axis, Correlation, Steps
 from evergrad.compiler.conv_runs import (
     Side,
@@ -20,16 +22,23 @@ from evergrad.compiler.conv_runs import (
     run_kernel,
     run_sum_bytes,
     run_sum_kernel,
+    sums_are_gradient,
 )
-from evergrad.compiler.conv_text import is_native, vector_for
 from evergrad.compiler.gemm import add_product
 from evergrad.compiler.gemm_product import Product
 from evergrad.compiler.kernel import Place
 from evergrad.compiler.lowering import Lowering, lowers
+from evergrad.compiler.vector_text import Vector, is_native, vector_for
 from evergrad.compiler.windows import in_order, in_two_dims
 from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Equation, Var
 from evergrad.ops.sliding import Windows
+
+# Pixels of an image without rows of its own are taken so many at a time.
+_LONGEST_ROW = 128
+# A weight of more bytes comes from far away each time, so many bytes in a cycle.
+_NEAR_BYTES = 768 << 10
+_BYTES_A_CYCLE = 8
 
 
 def _fits(eqn: Equation) -> bool:
@@ -125,14 +134,29 @@ def _lower_correlations(
     source, image_steps = _image(lowering, image)
     _, _, row, column = _steps(weight.layout)
     for part in parts:
-        taps = [r * row + c * column for r, c in part.taps]
-        packed = lowering.scratch(packed_bytes(vector, part), f"{eqn.op.name} weight")
-        pack = weight_kernel(vector, part, *weight_steps, taps)
+        steps = WeightSteps(*weight_steps, [r * row + c * column for r, c in part.taps])
+        if _prefers_pixels(vector, part):
+            tile = PixelCut.choose(vector, part).tile
+            outputs, write = tile.vectors * vector.lanes, pixel_kernel
+        else:
+            outputs, write = DirectCut.choose(vector, part).tile.rows, correlation_kernel
+        nbytes = packed_bytes(vector, part, outputs)
+        packed = lowering.scratch(nbytes, f"{eqn.op.name} weight")
+        pack = weight_kernel(vector, part, outputs, steps)
         lowering.native(f"{eqn.op.name} pack", pack, [weight], [packed], weight.type.numel)
-        kernel = correlation_kernel(vector, part, image_steps, _in_order(out.type.shape))
+        kernel = write(vector, part, image_steps, _in_order(out.type.shape))
         pixels = part.rows.extent * part.columns.extent * part.samples * part.groups
-        work = pixels * part.outputs * part.channels * len(taps) // 8
+        work = pixels * part.outputs * part.channels * len(part.taps) // 8
         lowering.native(eqn.op.name, kernel, [source, packed], [out], work)
+
+
+def _prefers_pixels(vector: Vector, part: Correlation) -> bool:
+    """Whether a part should have its outputs side by side in registers rather than its pixels."""
+    direct, pixels = DirectCut.choose(vector, part), PixelCut.choose(vector, part)
+    nbytes = part.outputs * part.channels * len(part.taps) * vector.size
+    reading = nbytes / _BYTES_A_CYCLE if nbytes > _NEAR_BYTES else 0.0
+    along_rows = direct.cycles(vector, part) + direct.passes(vector, part) * reading
+    return pixels.cycles(vector, part) + pixels.passes(part) * reading < along_rows
 
 
 @lowers("conv")
@@ -179,20 +203,37 @@ def lower_conv_weight(lowering: Lowering, eqn: Equation) -> bool:
     out = eqn.outs[0]
     vector = vector_for(out.type.dtype)
     sizes = x.type.shape[0], groups, x.type.shape[1] // groups, y.type.shape[1] // groups
+    (x_place, x_steps), (y_place, y_steps) = _image(lowering, x), _image(lowering, y)
+    if windows.kernel == (1, 1) and not windows.is_padded:
+        windows, x_steps, y_steps = _as_pixels(windows, x_steps, y_steps)
     dots = Correlation(*sizes, *(_forward_axis(windows, dim) for dim in (0, 1)))
     runs = WeightGradient(*sizes, *(_side(windows, dim) for dim in (0, 1)))
-    (x_place, x_steps), (y_place, y_steps) = _image(lowering, x), _image(lowering, y)
+    is_direct = False
     if dot_cycles(vector, dots) < run_cycles(vector, runs):
         kernel, total = dot_kernel(vector, dots, x_steps, y_steps), dot_sum_kernel(vector, dots)
         nbytes = dot_sum_bytes(vector, dots)
     else:
         kernel, total = run_kernel(vector, runs, x_steps, y_steps), run_sum_kernel(vector, runs)
-        nbytes = run_sum_bytes(vector, runs)
-    sums = lowering.scratch(nbytes, f"{eqn.op.name} sums")
+        nbytes, is_direct = run_sum_bytes(vector, runs), sums_are_gradient(vector, runs)
+    sums = out if is_direct else lowering.scratch(nbytes, f"{eqn.op.name} sums")
     work = y.type.numel * prod(out.type.shape[1:]) // 8
     lowering.native(eqn.op.name, kernel, [y_place, x_place], [sums], work)
-    lowering.native(f"{eqn.op.name} sum", total, [], [sums, out])
+    if not is_direct:
+        lowering.native(f"{eqn.op.name} sum", total, [sums], [out])
     return True
+
+
+def _as_pixels(windows: Windows, x: Steps, y: Steps) -> tuple[Windows, Steps, Steps]:
+    """Windows of one element as those of an image that has nothing between them; in rows of another
+    length if both images are one row of pixels."""
+    (row_step, column_step), (rows, columns) = windows.stride, windows.counts
+    x = x._replace(row=x.row * row_step, column=x.column * column_step)
+    if all(steps.row == columns * steps.column for steps in (x, y)):
+        pixels = rows * columns
+        columns = max(n for n in range(1, min(pixels, _LONGEST_ROW) + 1) if pixels % n == 0)
+        rows = pixels // columns
+        x, y = (steps._replace(row=columns * steps.column) for steps in (x, y))
+    return Windows((rows, columns), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)), x, y
 
 
 def _side(windows: Windows, dim: int) -> Side:

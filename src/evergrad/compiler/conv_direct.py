@@ -8,13 +8,12 @@ out between two rows means nothing and is left behind when rows are written.
 from __future__ import annotations
 
 from functools import cache
-from math import prod
 from typing import NamedTuple
 
 from evergrad.compiler.conv_planes import Correlation, Planes, Steps, lay_out_planes
-from evergrad.compiler.conv_text import Text, Vector, items_per_chunk, numbered
 from evergrad.compiler.conv_tile import Tile, best_tile, call_tile, tile_cycles
 from evergrad.compiler.kernel import Kernel
+from evergrad.compiler.vector_text import Text, Vector, items_per_chunk, numbered
 
 # Rows and sums of a chunk stay in a cache of this many bytes.
 _CACHE = 512 << 10
@@ -49,7 +48,7 @@ class _Numbers(NamedTuple):
     y_step: int
 
 
-class _Cut(NamedTuple):
+class DirectCut(NamedTuple):
     """How the outputs are cut: tiles, how many of them are on top of each other, and the rows of a
     chunk."""
 
@@ -58,7 +57,7 @@ class _Cut(NamedTuple):
     rows: int
 
     @classmethod
-    def choose(cls, vector: Vector, given: Correlation) -> _Cut:
+    def choose(cls, vector: Vector, given: Correlation) -> DirectCut:
         count = given.rows.extent
         fewest = -(-count // given.rows_fitting(_CACHE // vector.size, given.outputs))
         if count * given.width > _WORTH_CUTTING:
@@ -68,7 +67,7 @@ class _Cut(NamedTuple):
         return min(cuts, key=lambda cut: cut.cycles(vector, given))
 
     @classmethod
-    def into(cls, vector: Vector, given: Correlation, parts: int) -> _Cut:
+    def into(cls, vector: Vector, given: Correlation, parts: int) -> DirectCut:
         rows = -(-given.rows.extent // parts)
         tile = best_tile(vector, given.outputs, _pixels(given, rows))
         return cls(tile, -(-given.outputs // tile.rows), rows)
@@ -85,6 +84,12 @@ class _Cut(NamedTuple):
             total += _COPYING * copied / vector.lanes
         return total
 
+    def passes(self, vector: Vector, given: Correlation) -> float:
+        """How often a sample has the whole weight read."""
+        pixels = _pixels(given, self.rows)
+        blocks = -(-given.rows.extent // self.rows)
+        return blocks * -(-pixels // (self.tile.vectors * vector.lanes))
+
 
 def _pixels(given: Correlation, rows: int) -> int:
     """The elements from the first output to the last of so many rows."""
@@ -93,7 +98,7 @@ def _pixels(given: Correlation, rows: int) -> int:
 
 def correlation_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps) -> Kernel:
     """The kernel that takes x, the packed weight and y."""
-    tile, blocks, block = _Cut.choose(vector, given)
+    tile, blocks, block = DirectCut.choose(vector, given)
     rows, columns = given.rows, given.columns
     planes = Planes.of(given, x, block)
     wide = tile.vectors * vector.lanes
@@ -132,7 +137,7 @@ def _text(vector: Vector, tile: Tile) -> Kernel:
             text.mul(sample, text["x_sample"]),
             text.mul(group, text["channels"], text["x_channel"]),
         )
-        lay_out_planes(text, tile.vectors * vector.lanes, x, row)
+        lay_out_planes(text, tile.vectors * vector.lanes, x, row, text.scratch)
         _multiply(text, tile, group, rows)
         y = text.at(
             text["y"],
@@ -183,66 +188,3 @@ def _write_rows(text: Text, y: str, rows: str) -> None:
                 to = text.at(target, text.mul(j, text["y_step"]))
                 left = text.sub(text["count_columns"], j)
                 text.store_apart(kind, value, to, text["y_step"], left)
-
-
-# -- the weight ---------------------------------------------------------------------------------
-
-
-class _WeightNumbers(NamedTuple):
-    """The numbers of the kernel that lays a weight out; the table of taps follows."""
-
-    items: int
-    per_chunk: int
-    blocks: int
-    outputs: int
-    channels: int
-    taps: int
-    w_group: int
-    w_output: int
-    w_channel: int
-
-
-def weight_kernel(
-    vector: Vector, given: Correlation, group: int, output: int, channel: int, taps: list[int]
-) -> Kernel:
-    """The kernel that lays a weight out for tiles: [groups, blocks, channels, taps, rows]; it
-    takes the weight, with so many elements from group to group and so on, and the copy."""
-    tile, blocks, _ = _Cut.choose(vector, given)
-    items = given.groups * blocks
-    per_chunk = items_per_chunk(items, given.channels * len(taps) * tile.rows * 8)
-    numbers = _WeightNumbers(
-        items, per_chunk, blocks, given.outputs, given.channels, len(taps), group, output, channel
-    )
-    return numbered(_weight_text(vector, tile.rows), numbers, taps, -(-items // per_chunk))
-
-
-def packed_bytes(vector: Vector, given: Correlation) -> int:
-    """The bytes of a weight that is laid out for tiles."""
-    tile, blocks, _ = _Cut.choose(vector, given)
-    count = prod((given.groups, blocks, tile.rows, given.channels, max(1, len(given.taps))))
-    return count * vector.size
-
-
-@cache
-def _weight_text(vector: Vector, rows: int) -> Kernel:
-    text = Text(vector, ("weight", "packed"), _WeightNumbers._fields)
-    first, last = text.items("%chunk", text["per_chunk"], text["items"])
-    table = text.table()
-    final = text.sub(text["outputs"], 1)
-    with text.loop(last, first=first) as item:
-        group, block = text.split(item, text["blocks"])
-        source = text.at(text["weight"], text.mul(group, text["w_group"]))
-        top = text.mul(block, rows)
-        starts = [
-            text.at(source, text.mul(text.least(text.add(top, r), final), text["w_output"]))
-            for r in range(rows)
-        ]
-        depth = text.mul(text["channels"], text["taps"])
-        target = text.at(text["packed"], text.mul(item, depth, rows))
-        with text.loop(text["channels"]) as channel, text.loop(text["taps"]) as tap:
-            offset = text.add(text.mul(channel, text["w_channel"]), text.number(table, tap))
-            place = text.mul(text.add(text.mul(channel, text["taps"]), tap), rows)
-            to = text.at(target, place)
-            for r, start in enumerate(starts):
-                text.store(text.load(text.at(start, offset)), text.at(to, r))
-    return text.kernel("conv_pack")

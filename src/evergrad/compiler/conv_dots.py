@@ -12,8 +12,8 @@ from functools import cache
 from typing import NamedTuple
 
 from evergrad.compiler.conv_planes import Correlation, Planes, Steps, copy_row, lay_out_planes
-from evergrad.compiler.conv_text import ENOUGH_CHUNKS, LATENCY, PIECE, Text, Vector, numbered
 from evergrad.compiler.kernel import Kernel
+from evergrad.compiler.vector_text import ENOUGH_CHUNKS, LATENCY, PIECE, Text, Vector, numbered
 
 # Planes and rows of y stay in a cache of this many bytes.
 _CACHE = 384 << 10
@@ -142,7 +142,8 @@ def _text(vector: Vector, tile: DotTile) -> Kernel:
         sample, block = text.split(item, text["row_blocks"])
         row = text.mul(block, text["block"])
         rows = text.least(text["block"], text.sub(text["count_rows"], row))
-        lay_out_planes(text, vector.lanes, text.at(x, text.mul(sample, text["x_sample"])), row)
+        x_start = text.at(x, text.mul(sample, text["x_sample"]))
+        lay_out_planes(text, vector.lanes, x_start, row, text.scratch)
         start = text.at(y, text.mul(sample, text["y_sample"]), text.mul(row, text["y_row"]))
         _lay_out_y(text, start, rows)
         is_later = text.op(f"icmp ne i64 {item}, {first}")

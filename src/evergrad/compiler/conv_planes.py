@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from evergrad.compiler.conv_text import Text
+from evergrad.compiler.vector_text import Text
 
 
 class Steps(NamedTuple):
@@ -136,7 +136,7 @@ class Planes(NamedTuple):
         return table
 
 
-def lay_out_planes(text: Text, wide: int, x: str, row: str) -> None:
+def lay_out_planes(text: Text, wide: int, x: str, row: str, to: str) -> None:
     """Write the padded planes of all channels to scratch memory, and zeros behind them: twice as
     many as are read at once. ``row`` is the first row of outputs."""
     size = text.mul(text["plane_rows"], text["width"])
@@ -151,9 +151,9 @@ def lay_out_planes(text: Text, wide: int, x: str, row: str) -> None:
             inside = text.op(f"icmp ult i64 {at}, {text['size_rows']}")
             upto = text.op(f"select i1 {inside}, i64 {high}, i64 0")
             from_row = text.at(source, text.mul(at, text["x_row"]), column)
-            target = text.at(text.scratch, start, text.mul(r, text["width"]))
+            target = text.at(to, start, text.mul(r, text["width"]))
             copy_row(text, from_row, target, low, upto, text["x_step"])
-    end = text.at(text.scratch, text.mul(text["channels"], text["channel_size"]))
+    end = text.at(to, text.mul(text["channels"], text["channel_size"]))
     with text.loop(2 * wide, text.vector.lanes) as n:
         text.store_vector("zeroinitializer", text.at(end, n))
 

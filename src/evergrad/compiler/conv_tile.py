@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.conv_text import LATENCY, Text, Vector
+from evergrad.compiler.vector_text import LATENCY, Text, Vector
 
 # Shapes of tiles, for machines with 32 and with 16 registers.
 _TILES_32 = (
@@ -51,10 +51,13 @@ def tile_function(vector: Vector, tile: Tile) -> tuple[str, str]:
 
 
 class _TileWriter:
+    kind = "conv_tile"
+    more_arguments = ""
+
     def __init__(self, vector: Vector, tile: Tile) -> None:
         self.vector = vector
         self.tile = tile
-        self.name = f"conv_tile_{vector.mangled}_{tile.rows}x{tile.vectors}"
+        self.name = f"{self.kind}_{vector.mangled}_{tile.rows}x{tile.vectors}"
         self.lines: list[str] = []
 
     def sums(self, word: str) -> list[str]:
@@ -70,10 +73,12 @@ class _TileWriter:
     def write(self) -> str:
         self.lines.append(
             f"define internal void @{self.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, "
-            "i64 %leading, i64 %planes, i64 %step, i64 %places, ptr noalias %table, i1 %more) "
-            "noinline nounwind {"
+            "i64 %leading, i64 %planes, i64 %step, i64 %places, ptr noalias %table, i1 %more"
+            f"{self.more_arguments}) noinline nounwind {{"
         )
-        self.lines += ["entry:", "  br i1 %more, label %held, label %start"]
+        self.lines.append("entry:")
+        self.enter()
+        self.lines.append("  br i1 %more, label %held, label %start")
         self.lines.append("held:")
         self.load_sums()
         self.lines += ["  br label %start", "start:"]
@@ -84,6 +89,12 @@ class _TileWriter:
         self.store_sums()
         self.lines += ["  ret void", "}"]
         return "\n".join(self.lines) + "\n"
+
+    def enter(self) -> None:
+        """What is the same for the whole tile."""
+
+    def enter_plane(self) -> None:
+        """What is the same for a plane, which begins at ``%b0``."""
 
     def phis(self, word: str, sources: list[tuple[str, str]]) -> None:
         """A value for each sum that comes from where the function came from."""
@@ -101,6 +112,7 @@ class _TileWriter:
             "  %b0 = phi ptr [%b, %start], [%b1, %plane_end]",
         ]
         self.phis("u", [("s", "start"), ("w", "plane_end")])
+        self.enter_plane()
         self.lines += [
             "  %some = icmp slt i64 %p, %planes",
             "  br i1 %some, label %place, label %end",
@@ -120,32 +132,39 @@ class _TileWriter:
         self.lines += ["  %p1 = add i64 %p, 1", "  br label %plane"]
 
     def products(self) -> None:
-        vector, (rows, vectors) = self.vector, self.tile
-        many = vector.text
         self.lines += [
             "  %op = getelementptr i64, ptr %table, i64 %t",
             "  %o = load i64, ptr %op",
         ]
         self.address("%from", "%b0", "%o")
-        for v in range(vectors):
-            self.address(f"%bp{v}", "%from", v * vector.lanes)
-            self.lines.append(f"  %bv{v} = load {many}, ptr %bp{v}, align {vector.size}")
+        self.load_vectors("%from")
+        for r in range(self.tile.rows):
+            self.multiply_row(r, self.address(f"%ap{r}", "%a1", r))
+        self.address("%a2", "%a1", self.tile.rows)
+
+    def load_vectors(self, start: str) -> None:
+        for v in range(self.tile.vectors):
+            self.address(f"%bp{v}", start, v * self.vector.lanes)
+            self.lines.append(
+                f"  %bv{v} = load {self.vector.text}, ptr %bp{v}, align {self.vector.size}"
+            )
+
+    def multiply_row(self, r: int, address: str) -> None:
+        """Add the products of the element at an address and all vectors."""
+        vector, vectors, many = self.vector, self.tile.vectors, self.vector.text
+        self.lines += [
+            f"  %as{r} = load {vector.element}, ptr {address}",
+            f"  %ai{r} = insertelement {many} poison, {vector.element} %as{r}, i64 0",
+            f"  %av{r} = shufflevector {many} %ai{r}, {many} poison, "
+            f"{vector.of('i32')} zeroinitializer",
+        ]
         held, after = self.sums("w"), self.sums("x")
-        for r in range(rows):
-            self.address(f"%ap{r}", "%a1", r)
-            self.lines += [
-                f"  %as{r} = load {vector.element}, ptr %ap{r}",
-                f"  %ai{r} = insertelement {many} poison, {vector.element} %as{r}, i64 0",
-                f"  %av{r} = shufflevector {many} %ai{r}, {many} poison, "
-                f"{vector.of('i32')} zeroinitializer",
-            ]
-            for v in range(vectors):
-                n = r * vectors + v
-                self.lines.append(
-                    f"  {after[n]} = call {many} @llvm.fma.{vector.mangled}({many} %av{r}, "
-                    f"{many} %bv{v}, {many} {held[n]})"
-                )
-        self.address("%a2", "%a1", rows)
+        for v in range(vectors):
+            n = r * vectors + v
+            self.lines.append(
+                f"  {after[n]} = call {many} @llvm.fma.{vector.mangled}({many} %av{r}, "
+                f"{many} %bv{v}, {many} {held[n]})"
+            )
 
     def row_addresses(self, word: str) -> list[str]:
         rows, vectors = self.tile
@@ -172,16 +191,57 @@ class _TileWriter:
             )
 
 
+class _PixelWriter(_TileWriter):
+    """A tile of pixels, anywhere in the planes at ``%b``, times vectors of outputs, whose weights
+    lie in order at ``%a``."""
+
+    kind = "conv_pixels"
+    more_arguments = ", ptr noalias %pixels"
+
+    def enter(self) -> None:
+        for r in range(self.tile.rows):
+            self.lines += [
+                f"  %xp{r} = getelementptr i64, ptr %pixels, i64 {r}",
+                f"  %xo{r} = load i64, ptr %xp{r}",
+            ]
+
+    def enter_plane(self) -> None:
+        for r in range(self.tile.rows):
+            self.address(f"%xb{r}", "%b0", f"%xo{r}")
+
+    def products(self) -> None:
+        self.lines += [
+            "  %op = getelementptr i64, ptr %table, i64 %t",
+            "  %o = load i64, ptr %op",
+        ]
+        self.load_vectors("%a1")
+        for r in range(self.tile.rows):
+            self.multiply_row(r, self.address(f"%ap{r}", f"%xb{r}", "%o"))
+        self.address("%a2", "%a1", self.tile.vectors * self.vector.lanes)
+
+
+@cache
+def pixel_function(vector: Vector, tile: Tile) -> tuple[str, str]:
+    """The name and the text of the function that computes a tile of pixels.
+
+    ``C = [C +] sum over planes p and places t of B[pixels[r] + p * step + table[t]] A[p, t, :]``
+    with a row of C for each of ``rows`` pixels.
+    """
+    writer = _PixelWriter(vector, tile)
+    return writer.name, writer.write()
+
+
 def call_tile(
     text: Text, tile: Tile, a: str, b: str, c: str, leading: str,
-    planes: str, step: str, places: str, table: str, more: str,
+    planes: str, step: str, places: str, table: str, more: str, pixels: str | None = None,
 ) -> None:  # fmt: skip
-    """Compute a tile inside of another kernel."""
+    """Compute a tile inside of another kernel: one of pixels, if they are given."""
     many, fma = text.vector.text, f"llvm.fma.{text.vector.mangled}"
     text.helpers[fma] = f"declare {many} @{fma}({many}, {many}, {many})"
-    name, function = tile_function(text.vector, tile)
+    name, function = (tile_function if pixels is None else pixel_function)(text.vector, tile)
     text.helpers[name] = function
+    last = "" if pixels is None else f", ptr {pixels}"
     text.do(
         f"call void @{name}(ptr {a}, ptr {b}, ptr {c}, i64 {leading}, i64 {planes}, i64 {step}, "
-        f"i64 {places}, ptr {table}, i1 {more})"
+        f"i64 {places}, ptr {table}, i1 {more}{last})"
     )

@@ -2,8 +2,9 @@
 
 The function and its derivative are traced together and cut in two: what the results need, and the
 rest. The first program also gives the values that the second one reads. Where the gradient is to
-be differentiated again, the whole of it is computed from the function's inputs instead, by a
-compiled function that records its own derivative; gradients of any order follow.
+be differentiated again, the whole of it is computed from the function's inputs instead (and from
+what was drawn at random), by a compiled function that records its own derivative; gradients of any
+order follow.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ from functools import cached_property
 from typing import Any
 
 from evergrad.autograd.function import Function
+from evergrad.compiler.attention_recognise import keep_bits, recognise
+from evergrad.compiler.draw_rows import COUNTED_CHANCE, MASK_OF_BITS
+from evergrad.compiler.draws import draw_lean
 from evergrad.core.interpret import interpret
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.errors import SavedValueError
+
+# Ops that go element by element, beside those of that family.
+_ELEMENTWISE = ("cast", "clone", "where", MASK_OF_BITS.name, COUNTED_CHANCE.name)
 
 
 class Derivative:
@@ -25,17 +32,18 @@ class Derivative:
 
     ``places`` say what it reads: (``"input"``, number of an input of the function's graph) or
     (``"saved"``, number among the saved outputs). ``whole`` computes the gradients from the inputs
-    numbered ``sources``.
+    numbered ``sources`` and what was drawn, at these ``draws`` among the places.
     """
 
     def __init__(
         self, graph: Graph, places: list[tuple[str, int]], whole: Graph, sources: list[int],
-        moving: list[int],
+        draws: list[int], moving: list[int],
     ) -> None:  # fmt: skip
         self.graph = graph
         self.places = places
         self.whole = whole
         self.sources = sources
+        self.draws = draws
         self.moving = moving  # which results have a gradient
 
     @cached_property
@@ -61,36 +69,64 @@ def cut(
     """Cut a graph whose first ``forward`` outputs are the function's, and the others gradients.
 
     Gives the graph of the function, with the values that the derivative reads as further outputs,
-    and the derivative.
+    and the derivative. Attention is one equation before it is cut, and its weights are not saved.
     """
-    maker = {out: eqn for eqn in graph.equations for out in eqn.outs}
-    first = _leading_to(graph.outputs[:forward], graph.equations)
-    first |= {id(e) for e in graph.equations if e.op.random}
-    wanted = graph.outputs[forward:]
-    needed = _leading_to(wanted, graph.equations)
-    second = [e for e in graph.equations if id(e) in needed and id(e) not in first]
-    reads = _reads(second, wanted)
-    views, reads = _views_inside(reads, maker, {id(e) for e in second})
-    given = set(cotangents)
-    inputs = [v for v in graph.inputs if v not in given]
-    number = {var: i for i, var in enumerate(inputs)}
-    places: list[tuple[str, int]] = []
-    saved: list[Var] = []
-    order = [v for v in reads if v not in given]
-    for var in order:
-        if var in number:
-            places.append(("input", number[var]))
-        else:
-            places.append(("saved", len(saved)))
-            saved.append(var)
-    pulled = Graph([*order, *cotangents], (), [*views, *second], wanted)
-    kept = [e for e in graph.equations if id(e) in first]
-    function = Graph(inputs, (), kept, [*graph.outputs[:forward], *saved])
-    leading = [e for e in graph.equations if id(e) in needed]
-    used = set(_reads(leading, wanted))
-    sources = [i for i, var in enumerate(inputs) if var in used]
-    whole = Graph([*(inputs[i] for i in sources), *cotangents], (), leading, wanted)
-    return function, Derivative(pulled, places, whole, sources, moving)
+    plain = keep_bits(draw_lean(graph))
+    given = [plain.inputs[graph.inputs.index(var)] for var in cotangents]
+    return _Cut(recognise(plain), plain, forward, given).halves(moving)
+
+
+class _Cut:
+    """A graph (and the ``plain`` one that it was made of) where its function ends."""
+
+    def __init__(self, graph: Graph, plain: Graph, forward: int, cotangents: list[Var]) -> None:
+        self.graph = graph
+        self.plain = plain
+        self.forward = forward
+        self.cotangents = cotangents
+        self.inputs = [var for var in graph.inputs if var not in set(cotangents)]
+
+    def halves(self, moving: list[int]) -> tuple[Graph, Derivative]:
+        graph, outputs = self.graph, self.graph.outputs
+        first = _leading_to(outputs[: self.forward], graph.equations)
+        first |= {id(e) for e in graph.equations if e.op.random}
+        wanted = outputs[self.forward :]
+        needed = _leading_to(wanted, graph.equations)
+        second = [e for e in graph.equations if id(e) in needed and id(e) not in first]
+        again, reads = _taken_again(_reads(second, wanted), graph)
+        whole, sources, draws = self.whole()
+        order = [var for var in dict.fromkeys([*reads, *draws]) if var not in self.cotangents]
+        pulled = Graph([*order, *self.cotangents], (), [*again, *second], wanted)
+        places, saved = self.places(order)
+        kept = [e for e in graph.equations if id(e) in first]
+        function = Graph(self.inputs, (), kept, [*outputs[: self.forward], *saved])
+        drawn = [order.index(var) for var in draws]
+        return function, Derivative(pulled, places, whole, sources, drawn, moving)
+
+    def places(self, order: Sequence[Var]) -> tuple[list[tuple[str, int]], list[Var]]:
+        """Where the derivative finds what it reads, and what has to be saved for it."""
+        number = {var: i for i, var in enumerate(self.inputs)}
+        places: list[tuple[str, int]] = []
+        saved: list[Var] = []
+        for var in order:
+            if var in number:
+                places.append(("input", number[var]))
+            else:
+                places.append(("saved", len(saved)))
+                saved.append(var)
+        return places, saved
+
+    def whole(self) -> tuple[Graph, list[int], list[Var]]:
+        """The gradients from the inputs alone; the numbers of these, and what was drawn."""
+        plain = self.plain
+        wanted = plain.outputs[self.forward :]
+        needed = _leading_to(wanted, plain.equations)
+        leading = [e for e in plain.equations if id(e) in needed and not e.op.random]
+        used = set(_reads(leading, wanted))
+        sources = [i for i, var in enumerate(self.inputs) if var in used]
+        drawn = [out for e in plain.equations if e.op.random for out in e.outs if out in used]
+        given = [*(self.inputs[i] for i in sources), *drawn, *self.cotangents]
+        return Graph(given, (), leading, wanted), sources, drawn
 
 
 def _leading_to(outputs: Sequence[Any], equations: Sequence[Equation]) -> set[int]:
@@ -113,24 +149,52 @@ def _reads(equations: Sequence[Equation], outputs: Sequence[Any]) -> list[Var]:
     return list(reads)
 
 
-def _views_inside(
-    reads: Sequence[Var], maker: dict[Var, Equation], second: set[int]
-) -> tuple[list[Equation], list[Var]]:
-    """Views are taken again rather than saved; gives their equations and what these read."""
-    views: dict[int, Equation] = {}
-    roots: dict[Var, None] = {}
+def _taken_again(reads: Sequence[Var], graph: Graph) -> tuple[list[Equation], list[Var]]:
+    """What is cheap is computed again rather than saved; gives the equations of it, and what they
+    read."""
+    needed = dict.fromkeys(reads)
+    cheap = _cheap(graph)
+    again: list[Equation] = []
+    for eqn in reversed(graph.equations):
+        if id(eqn) in cheap and eqn.outs[0] in needed:
+            again.insert(0, eqn)
+            del needed[eqn.outs[0]]
+            needed.update((a, None) for a in eqn.args if isinstance(a, Var))
+    return again, list(needed)
 
-    for var in reads:
-        chain: list[Equation] = []
-        eqn = maker.get(var)
-        while eqn is not None and eqn.op.alias and id(eqn) not in views and id(eqn) not in second:
-            chain.append(eqn)
-            var = eqn.args[0]
-            eqn = maker.get(var)
-        if eqn is None or not eqn.op.alias:
-            roots[var] = None
-        views.update((id(eqn), eqn) for eqn in reversed(chain))
-    return list(views.values()), list(roots)
+
+def _cheap(graph: Graph) -> set[int]:
+    """Equations whose results are not worth saving: views, wider forms of numbers, what is made of
+    draws element by element, constants, and masks that are made of inputs."""
+    found: set[int] = set()
+    drawn: set[Var] = set()
+    fixed: set[Var] = set()
+    given = set(graph.inputs)
+    for eqn in graph.equations:
+        sources = {a for a in eqn.args if isinstance(a, Var)}
+        elementwise = eqn.op.family == "elementwise" or eqn.op.name in _ELEMENTWISE
+        is_mask = eqn.op.alias or (elementwise and eqn.outs[0].type.dtype.itemsize == 1)
+        if eqn.op.random:
+            drawn.update(eqn.outs)
+            continue
+        for values, fits in ((fixed, True), (drawn, elementwise), (given, is_mask)):
+            if fits and values >= sources:
+                values.update(eqn.outs)
+                found.add(id(eqn))
+                break
+        else:
+            if eqn.op.alias or _widens(eqn):
+                found.add(id(eqn))
+    return found
+
+
+def _widens(eqn: Equation) -> bool:
+    """Whether an equation gives the numbers that it takes, in more bytes."""
+    if eqn.op.name != "cast":
+        return False
+    source, target = eqn.args[0].type.dtype, eqn.outs[0].type.dtype
+    both_float = source.is_floating_point and target.is_floating_point
+    return bool(both_float and source.itemsize < target.itemsize)
 
 
 class CompiledCall(Function):
@@ -138,11 +202,12 @@ class CompiledCall(Function):
 
     @staticmethod
     def forward(ctx: Any, call: Any, *targets: Tensor) -> Any:
+        inputs = call.inputs()
+        ctx.inputs = [inputs[i] for i in call.derivative.sources]
+        ctx.versions = [t._version for t in ctx.inputs]  # also of those that the call overwrites
         results, saved = call.results()
         ctx.derivative = call.derivative
         ctx.save_for_backward(*saved)
-        ctx.inputs = [call.inputs()[i] for i in call.derivative.sources]
-        ctx.versions = [t._version for t in ctx.inputs]
         fixed = [r for i, r in enumerate(results) if i not in call.derivative.moving]
         ctx.mark_non_differentiable(*fixed)
         return tuple(results)
@@ -158,4 +223,5 @@ class CompiledCall(Function):
                 "an input of a compiled function was overwritten before its gradient was "
                 "differentiated.\n  fix: write to a clone() of it."
             )
-        return None, *derivative.pull_again(*ctx.inputs, *moving)
+        drawn = [ctx.saved_tensors[i] for i in derivative.draws]
+        return None, *derivative.pull_again(*ctx.inputs, *drawn, *moving)

@@ -41,9 +41,7 @@ class Point:
         if not self.alone and id(access) in writer.invariant:
             return writer.invariant[id(access)]
         if id(access) not in self.loaded:
-            self.loaded[id(access)] = scalar.load(
-                writer.code, access.dtype, self.address(access), self.tag
-            )
+            self.loaded[id(access)] = writer.read(access, self.address(access), self.tag)
         return self.loaded[id(access)]
 
     def address(self, access: Access) -> str:
@@ -113,7 +111,7 @@ class Point:
         eqn = writer.maker[var]
         if eqn.op.name == "index":
             return self.source(writer.uses[id(eqn), 0])
-        args = [self.source(writer.uses[id(eqn), i]) for i in range(len(eqn.args))]
+        args = [self.source(source) for source in writer.sources(eqn)]
         if eqn.op.name == "scatter_sum":
             found = eqn.outs[0].type.dtype
             here = writer.code.op(f"icmp eq i64 {self.linear()}, {args[1]}")

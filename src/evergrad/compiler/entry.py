@@ -5,23 +5,26 @@ from __future__ import annotations
 import functools
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import MethodType
 from typing import Any, cast
 
 import numpy as np
 
-from evergrad.compiler.capture import Captured, InsideGraphError, Output, capture, read_number
+from evergrad.compiler.capture import Captured, InsideGraphError, capture, read_number
 from evergrad.compiler.checks import FiniteCheck, failed_lookup
 from evergrad.compiler.derivative import CompiledCall
+from evergrad.compiler.lighten import lighten
 from evergrad.compiler.lowering import Lowering
 from evergrad.compiler.program import Program
 from evergrad.compiler.remat import within
+from evergrad.compiler.results import Output
 from evergrad.compiler.rewrite import simplify
+from evergrad.compiler.surroundings import Surroundings
 from evergrad.core import dtypes
-from evergrad.core.state import STATE
+from evergrad.core.state import STATE, State
 from evergrad.core.storage import NO_ARRAY
-from evergrad.core.tensor import Tensor, fresh, from_array
+from evergrad.core.tensor import Tensor, current_node, fresh, from_array
 from evergrad.core.trace import Graph
 from evergrad.core.tree import tree_flatten, tree_unflatten
 from evergrad.core.writing import assign
@@ -72,6 +75,7 @@ class Variant:
         self.captured = captured
         self.check_finite = check_finite
         graph, constants = simplify(captured.graph)
+        graph = lighten(graph)
 
         def build(graph: Graph, again: frozenset[int] = frozenset()) -> Program:
             return Program(Lowering(
@@ -80,17 +84,49 @@ class Variant:
             ))  # fmt: skip
 
         self.program = build(graph) if limit is None else within(limit, graph, build)
+        self.conditions = captured.conditions
         self.storages = [t._storage for t in captured.outside]
-        self.questions = [(ask, answer) for ask, answer, _ in captured.conditions]
+        self.result_types = [o.type for o in captured.graph.outputs[: captured.result_count]]
+        self.written = {id(storage) for storage in captured.written}
+        # The modes of the calls that it serves in the short way.
+        self.mode: Any = None
+        # For which questions about the options the program has their numbers.
+        self.asked = 0
 
-    def holds(self) -> bool:
-        for ask, answer in self.questions:
-            if ask() != answer:
-                return False
-        for tensor, storage in zip(self.captured.outside, self.storages, strict=True):
-            if tensor._storage is not storage:
-                return False
-        return True
+    @property
+    def is_plain(self) -> bool:
+        """Whether a call has only to run the program and to make its results tensors (and
+        gradients)."""
+        found = self.captured
+        unusual = (found.derivative, found.fetched, found.overwritten, found.once)
+        given = any(isinstance(container, list) for container, *_ in found.numbers)
+        return not (any(unusual) or given or self.check_finite)
+
+    def run_plain(self, tensors: Sequence[Tensor]) -> Any:
+        """As :meth:`run`, where a program :attr:`is_plain`."""
+        values = [t._value for t in tensors]
+        arrays = [v if v.flags.c_contiguous else v.copy() for v in values]
+        asked = self.conditions.asked
+        numbers = None
+        if self.asked != asked:
+            numbers = [read_number(*place) for place in self.captured.numbers]
+        try:
+            results = self.program.run(arrays, numbers, self.results_of)
+        except IndexError as error:
+            raise Call(self, list(tensors)).told_where(error) from None
+        self.asked = asked
+        return self.captured.results.put_together(results, tensors)
+
+    def results_of(self, found: list[Any]) -> list[Tensor]:
+        """What a plain program has computed, as tensors. Gradients are left with their owners;
+        doing it twice is as good as doing it once."""
+        outputs = self.captured.graph.outputs
+        for tensor, grad in self.captured.grads:
+            if grad.__class__ is Output:
+                grad = fresh(found[grad.place], outputs[grad.place].type)
+                grad._storage.tag(GRADIENT)
+            tensor._grad = grad
+        return [fresh(*pair) for pair in zip(found, self.result_types, strict=False)]
 
     def is_entangled(self, tensors: list[Tensor]) -> bool:
         """Whether memory that the program writes to is also that of another argument: a program
@@ -99,18 +135,11 @@ class Variant:
         if not tensors or not (captured.overwritten or captured.written):
             return False
         given = [id(t._storage) for t in tensors]
-        if not {id(storage) for storage in captured.written}.isdisjoint(given):
+        if not self.written.isdisjoint(given):
             return True
         taken = [given[i] for i in captured.overwritten if i < len(given)]
         outside = {id(storage) for storage in self.storages}
         return any(given.count(storage) > 1 or storage in outside for storage in taken)
-
-    def changed(self) -> str:
-        """What does not hold any more, for a message."""
-        for ask, answer, name in self.captured.conditions:
-            if ask() != answer:
-                return name
-        return "the memory of a tensor"
 
     def run(self, tensors: list[Tensor]) -> Any:
         call = Call(self, tensors)
@@ -120,12 +149,7 @@ class Variant:
         else:
             own, leaves = captured.targets
             results = CompiledCall.apply(call, *(tensors[i] for i in own), *leaves)
-        filled = [
-            r if not isinstance(r, Output)
-            else results[r.place].item() if r.is_number else results[r.place]
-            for r in captured.results
-        ]  # fmt: skip
-        return tree_unflatten(filled, captured.spec)
+        return captured.results.put_together(list(results), tensors)
 
 
 class Call:
@@ -135,25 +159,29 @@ class Call:
         self.variant = variant
         self.tensors: list[Any] = [*tensors, *(t._grad for t in variant.captured.fetched)]
         self.derivative = variant.captured.derivative
+        self.kept: dict[int, Tensor] = {}
 
     def results(self) -> _Given:
         """Run the program; gives the results, and what the derivative reads."""
+        self.keep_overwritten()
         found = self.checked_results() if self.variant.check_finite else self.run(self.deliver)
         return cast(_Given, found)
 
     def run(self, deliver: Callable[[list[Any]], _Given | None]) -> Any:
         """Run the program; an index that is out of range is told with the line of its lookup."""
-        program = self.variant.program
+        variant = self.variant
+        variant.asked = 0  # floats among the arguments are written over the options
         try:
-            return program.run(self.arrays(), self.numbers(), deliver)
-        except IndexError:
-            if not program.status[0]:
-                raise
-            place = failed_lookup(self.variant.captured.graph, self.inputs(), program.generators())
-            raise IndexError(
-                "an index is out of range in a lookup inside a compiled function; nothing was "
-                f"written.\n  {place}"
-            ) from None
+            return variant.program.run(self.arrays(), self.numbers(), deliver)
+        except IndexError as error:
+            raise self.told_where(error) from None
+
+    def told_where(self, error: IndexError) -> IndexError:
+        """An error of the run; of a lookup in the program, with its line."""
+        program = self.variant.program
+        if not program.status_word[0]:
+            return error
+        return failed_lookup(self.variant.captured.graph, self.inputs(), program.generators())
 
     def checked_results(self) -> Any:
         """Run the program; if it gives numbers that are not finite, undo it and tell why."""
@@ -214,11 +242,24 @@ class Call:
             return f"the option {key!r}" if isinstance(container, dict) else f"the float {key}"
         return f"a tensor of the outside, {captured.graph.inputs[place].type}"
 
+    def keep_overwritten(self) -> None:
+        """Copy the inputs that the derivative reads and the program overwrites."""
+        if self.derivative is None:
+            return
+        captured, inputs = self.variant.captured, self.inputs()
+        for kind, n in self.derivative.places:
+            is_own = kind == "input" and n in captured.overwritten
+            if is_own or (kind == "input" and id(inputs[n]._storage) in self.variant.written):
+                self.kept[n] = from_array(inputs[n]._value.copy())
+
     def read_by_derivative(self, saved: list[Any]) -> list[Tensor]:
         if self.derivative is None:
             return []
         inputs = self.inputs()
-        return [inputs[n] if kind == "input" else saved[n] for kind, n in self.derivative.places]
+        return [
+            saved[n] if kind == "saved" else self.kept[n] if n in self.kept else inputs[n]
+            for kind, n in self.derivative.places
+        ]
 
 
 def from_float(value: float) -> Tensor:
@@ -236,15 +277,21 @@ class Compiled:
         self.check_finite = check_finite
         self.memory_limit = memory_limit
         self.variants: dict[Any, list[Variant]] = {}
+        # The plain ones last used, by the types of arguments that are tensors without gradients.
+        self.plain: dict[tuple[Any, ...], Variant] = {}
         # Signatures whose calls stand inside a graph that is being recorded around them.
         self.inside_graphs: set[Any] = set()
         self.lock = threading.RLock()
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if STATE.get().trace is not None:
+        state = STATE.get()
+        if state.trace is not None:
             return self.function(*args, **kwargs)  # part of a larger program
         with self.lock:
+            plain = None if kwargs else self.plain_variant_for(args, state)
+            if plain is not None:
+                return plain.run_plain(args)
             variant, tensors = self.variant_for(args, kwargs)
             if variant is not None and not variant.is_entangled(tensors):
                 return variant.run(tensors)
@@ -257,6 +304,34 @@ class Compiled:
     def __reduce__(self) -> Any:
         """A copy has no programs yet."""
         return type(self), (self.function, self.check_finite, self.memory_limit)
+
+    def plain_variant_for(self, args: Sequence[Any], state: State) -> Variant | None:
+        """The plain variant that served such arguments last, if it holds for these: the short way
+        to what :meth:`variant_for` gives."""
+        try:
+            variant = self.plain.get(tuple([a._type for a in args]))
+        except (AttributeError, TypeError):  # other arguments than tensors
+            return None
+        if variant is None or variant.mode != (state.grad, dtypes.get_default_dtype()):
+            return None
+        written = variant.written
+        for tensor in args:
+            if tensor._node is not None or id(tensor._storage) in written:
+                return None
+            if tensor._view is not None and current_node(tensor) is not None:
+                return None
+        if state.autocast is not None or not variant.conditions.hold():
+            return None
+        return variant
+
+    def note_plain(self, args: Any, kwargs: Any, variant: Variant) -> None:
+        """Let further calls with such arguments find a variant in the short way."""
+        state = STATE.get()
+        if kwargs or state.autocast is not None or not variant.is_plain:
+            return
+        if all(isinstance(a, Tensor) and not a.requires_grad for a in args):
+            variant.mode = (state.grad, dtypes.get_default_dtype())
+            self.plain[tuple([a._type for a in args])] = variant
 
     def variant_for(self, args: Any, kwargs: Any) -> tuple[Variant | None, list[Tensor]]:
         """The variant that holds for these arguments, told of the floats among them (``None`` if
@@ -272,6 +347,7 @@ class Compiled:
         for container, index, _ in variant.captured.numbers:
             if isinstance(container, list):
                 container[index] = numbers[index]
+        self.note_plain(args, kwargs, variant)
         return variant, tensors
 
     def find(
@@ -280,13 +356,15 @@ class Compiled:
         if key in self.inside_graphs:
             return None
         known = self.variants.setdefault(key, [])
-        for variant in known:
-            if variant.holds():
+        for variant in reversed(known):  # the one used last comes last
+            if variant.conditions.hold():
+                known.remove(variant)
+                known.append(variant)
                 return variant
         if len(known) >= _MANY:
             warnings.warn(
                 f"{self.function} was compiled {len(known) + 1} times for the same types; what "
-                f"changed: {known[-1].changed()}",
+                f"changed: {known[-1].conditions.changed()}",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -312,7 +390,8 @@ class Compiled:
             args, kwargs = tree_unflatten(filled, spec)
             return self.function(*args, **kwargs)
 
-        return capture(call, tensors, list(numbers))
+        args, kwargs = tree_unflatten(leaves, spec)
+        return capture(call, tensors, list(numbers), Surroundings(self.function, args, kwargs))
 
     def plan(self, *args: Any, **kwargs: Any) -> Any:
         """The memory plan for these arguments, without running anything."""

@@ -101,8 +101,8 @@ def _described(call: Call, seconds: Sequence[float]) -> Data:
         "simplified": _graph(program.graph),
         "units": units,
         "calls": [_call(u) for u in units if u["kind"] == "call"],
-        "memory": _memory(program.plan),
-        "conditions": dict(Counter(name for _, _, name in captured.conditions)),
+        "memory": memory_data(program.plan),
+        "conditions": dict(Counter(name for _, _, name in captured.conditions.questions)),
         "holds_once": captured.once,
     }
 
@@ -206,7 +206,8 @@ def _line(site: Site | None) -> str:
 # -- memory -------------------------------------------------------------------------------------
 
 
-def _memory(plan: Plan) -> Data:
+def memory_data(plan: Plan) -> Data:
+    """A memory plan as plain data."""
     number = {id(b): n for n, b in enumerate(plan.buffers)}
     return {
         "peak": plan.peak,

@@ -26,7 +26,7 @@ from evergrad.memory.reports import size
 _COLOURS = ("#4c78a8", "#72b7b2", "#b279a2", "#f2a93b", "#54a24b", "#d67195", "#9aa5b1", "#e45756")
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 1000, 360, 86, 24
 
-_STYLE = """
+STYLE = """
 :root { color-scheme: light dark; font: 14px/1.45 system-ui, sans-serif; }
 body { max-width: 1100px; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.05rem; margin-top: 2rem; }
@@ -52,7 +52,7 @@ def page(data: Data, code: dict[str, dict[str, str]]) -> str:
         "<h2>Time by unit, on one thread</h2>", _times(data),
         f"<h2>Memory: {size(memory['peak'])}, of which {size(memory['lower_bound'])} are alive "
         "at once</h2>",
-        _drawing(memory), _peak(memory),
+        drawing(memory), peak_table(memory),
         "<h2>NumPy calls</h2>", _calls(data),
         "<h2>Conditions</h2>", _folded("What must stay as it is", "\n".join(conditions(data))),
         "<h2>Graphs</h2>",
@@ -62,7 +62,7 @@ def page(data: Data, code: dict[str, dict[str, str]]) -> str:
     ]  # fmt: skip
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>"
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
         f"{''.join(parts)}</body></html>\n"
     )
 
@@ -70,18 +70,19 @@ def page(data: Data, code: dict[str, dict[str, str]]) -> str:
 # -- the drawing --------------------------------------------------------------------------------
 
 
-def _drawing(memory: Data) -> str:
+def drawing(memory: Data) -> str:
+    """The arena over time."""
     if not memory["buffers"]:
         return "<p>Nothing is kept between kernels.</p>"
     across = (_WIDTH - _LEFT) / max(memory["waves"], 1)
     scale = (_HEIGHT - _BOTTOM) / max(memory["peak"], 1)
-    drawing = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="the arena">']
-    drawing += _grid(memory, scale)
-    drawing += [
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="the arena">']
+    parts += _grid(memory, scale)
+    parts += [
         _rectangle(b, _COLOURS[n % len(_COLOURS)], across, scale)
         for n, b in enumerate(memory["buffers"])
     ]
-    return "".join([*drawing, "</svg>"])
+    return "".join([*parts, "</svg>"])
 
 
 def _grid(memory: Data, scale: float) -> list[str]:
@@ -127,7 +128,8 @@ def _times(data: Data) -> str:
     return table(("time", "share", "rate", "kind", "unit", "line"), rows, 3)
 
 
-def _peak(memory: Data) -> str:
+def peak_table(memory: Data) -> str:
+    """Who is alive when most bytes are."""
     living = [memory["buffers"][n] for n in memory["at_peak"]]
     rows = [(size(b["bytes"]), b["label"], b["site"]) for b in living]
     return table(("bytes", "alive at the peak", "line"), rows, 1)

@@ -49,7 +49,7 @@ def _alone(
 ) -> Iterator[list[Callable[[], None]]]:
     """Each instruction as something that can be run by itself, in their order."""
     patches, kept = program.patches, len(program.keep)
-    program.patches = {}
+    program.patches, program.told = {}, {}
     try:
         kernels = [i.kernel for i in program.instructions if i.kernel is not None]
         addresses = llvm.addresses(kernels)
@@ -57,9 +57,9 @@ def _alone(
         program.prepare(arguments, numbers)
         yield runs
     finally:
-        program.patches = patches
+        program.patches, program.told = patches, {}
         del program.keep[kept:]
-        program.current, program.results = {}, []
+        program.forget_arrays()
 
 
 def _runner(program: Program, instruction: Instruction, addresses: Any) -> Callable[[], None]:

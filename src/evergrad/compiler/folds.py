@@ -41,7 +41,8 @@ def fold_two(code: Code, name: str, type: str, a: str, b: str) -> str:
 
 
 def combination(name: str, found: dtype, chunks: int, length: int) -> Kernel:
-    """A kernel that folds the partial results of all chunks, one after the other."""
+    """A kernel that folds partial results, so many of one block of rows, one after the other. A
+    chunk is a block."""
     code = Code()
     type = KINDS[found].compute
     memory = memory_type(type)
@@ -49,10 +50,13 @@ def combination(name: str, found: dtype, chunks: int, length: int) -> Kernel:
     if memory != type:
         start = "1" if start == "true" else "0"
     code.lines += [
-        "  %parts = load ptr, ptr %args",
-        "  %outp = getelementptr i64, ptr %args, i64 1", "  %out = load ptr, ptr %outp",
+        "  %all = load ptr, ptr %args",
+        "  %outp = getelementptr i64, ptr %args, i64 1", "  %outs = load ptr, ptr %outp",
         "  %countp = getelementptr i64, ptr %args, i64 2", "  %count = load i64, ptr %countp",
         "  %lengthp = getelementptr i64, ptr %args, i64 3", "  %length = load i64, ptr %lengthp",
+        "  %first = mul i64 %chunk, %length", "  %before = mul i64 %first, %count",
+        f"  %parts = getelementptr {memory}, ptr %all, i64 %before",
+        f"  %out = getelementptr {KINDS[found].storage}, ptr %outs, i64 %first",
         "  br label %places",
         "places:", "  %i = phi i64 [0, %entry], [%i1, %next]",
         "  br label %parts_of",

@@ -15,18 +15,22 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from evergrad.compiler import scalar, scalar_curves  # noqa: F401 - enters its ops
+from evergrad.compiler.fit import FOLDS, fit, space_of, through_view
 from evergrad.compiler.units import Group, Single, Unit, Values, ordered
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
 
-FOLDS = ("sum", "amax", "amin", "any", "all")
+__all__ = ["FAR", "FOLDS", "PLACED", "fusable", "fuse"]
+
 # Ops that look at places other than their own.
-_PLACED = ("index", "gather", "scatter_sum")
+_LOOKUPS = ("index", "gather")
+PLACED = (*_LOOKUPS, "scatter_sum")
 # Values copied into another kernel rather than written to memory: at most this many equations.
 _COPY_LIMIT = 8
 _EXPENSIVE_COPIES = 1
+_FEW = 16
 # So many equations further on is another part of the program.
-_FAR = 48
+FAR = 48
 
 
 def fusable(values: Values, eqn: Equation) -> bool:
@@ -92,22 +96,38 @@ def fuse(
     place of the first. ``overwrites`` are outputs with the inputs whose memory they take over.
     """
     values = Values(graph)
-    fuser = _Fuser(values, again)
+    fuser = _Fuser(values, again, _ending_in(values, {out for out, _ in overwrites}))
     for eqn in graph.equations:
         if not eqn.op.alias:
             fuser.place(eqn)
+    fuser.place_rest()
+    fuser.leave_out_unneeded()
     fuser.wait_for_readers(overwrites)
     return ordered(fuser.units, values, fuser.unit_of), values
 
 
+def _ending_in(values: Values, ends: set[Var]) -> set[int]:
+    """The equations (by ``id``) whose results are needed for nothing but some outputs."""
+    found: set[int] = set()
+    for eqn in reversed(values.graph.equations):
+        out, users = eqn.outs[0], values.uses.get(eqn.outs[0], ())
+        is_end = out in ends or (users and out not in values.outputs)
+        if is_end and eqn.op.name not in FOLDS and all(id(e) in found for e in users):
+            found.add(id(eqn))
+    return found
+
+
 class _Fuser:
-    def __init__(self, values: Values, again: frozenset[int]) -> None:
+    def __init__(self, values: Values, again: frozenset[int], ending: set[int]) -> None:
         self.values = values
         self.again = again
+        self.ending = ending
         self.units: list[Unit] = []
         self.unit_of: dict[Var, Unit] = {}
         self.readers: dict[Var, list[Group]] = {}
         self.scalars: list[Group] = []
+        # Equations that read inputs alone, and go where they are first used.
+        self.waiting: dict[Var, Equation] = {}
         self.last_draw: Unit | None = None
 
     # -- where an equation goes -----------------------------------------------------------------
@@ -116,10 +136,37 @@ class _Fuser:
         values = self.values
         if eqn.outs[0] in values.literal and not self._needed_in_memory(eqn.outs[0]):
             return
-        if not fusable(values, eqn) and eqn.outs[0] not in values.literal:
-            self._alone(eqn)
+        is_single = not fusable(values, eqn) and eqn.outs[0] not in values.literal
+        if not is_single and self._may_wait(eqn):
+            self.waiting[eqn.outs[0]] = eqn
             return
-        joined = next((g for g in self._candidates(eqn) if self._join(g, eqn)), None)
+        for root in [values.root(a) for a in eqn.args if isinstance(a, Var)]:
+            if root in self.waiting:
+                self._place_in_group(self.waiting.pop(root), self._candidates(eqn))
+        if is_single:
+            self._alone(eqn)
+        else:
+            self._place_in_group(eqn, self._candidates(eqn))
+
+    def place_rest(self) -> None:
+        """Place what nobody has used."""
+        for eqn in self.waiting.values():
+            self._place_in_group(eqn, [])
+        self.waiting = {}
+
+    def _may_wait(self, eqn: Equation) -> bool:
+        """Whether an equation is elementwise and reads nothing that the program makes, but for
+        single numbers."""
+        values = self.values
+        if eqn.op.name in (*FOLDS, *PLACED) or id(eqn) in self.again or eqn.op.random:
+            return False
+        if eqn.outs[0].type.numel == 1 or values.escapes(eqn.outs[0]):
+            return False
+        sources = [values.root(a) for a in eqn.args if isinstance(a, Var)]
+        return bool(sources) and all(s.type.numel == 1 or s not in values.maker for s in sources)
+
+    def _place_in_group(self, eqn: Equation, candidates: Sequence[Group]) -> None:
+        joined = next((g for g in candidates if self._join(g, eqn)), None)
         group = joined or self._found(eqn)
         if group is not None:
             self._copy_in(group, eqn)
@@ -141,7 +188,7 @@ class _Fuser:
             self.unit_of[out] = unit
 
     def _found(self, eqn: Equation) -> Group | None:
-        group = Group(len(self.units), _space(eqn))
+        group = Group(len(self.units), space_of(eqn))
         self.units.append(group)
         if not self._join(group, eqn):
             self.units.pop()
@@ -182,9 +229,11 @@ class _Fuser:
             eqn = self.values.maker.get(found)
             if eqn is None or id(eqn) in chain or self._lies_in_memory(found):
                 continue
+            if found.type.numel * _FEW <= var.type.numel and not eqn.op.alias:
+                continue  # so few that they may be written
             if not eqn.op.alias:
                 expensive += eqn.op.name in scalar.EXPENSIVE
-                if eqn.op.name in (*FOLDS, *_PLACED) or expensive > _EXPENSIVE_COPIES:
+                if eqn.op.name in (*FOLDS, *_LOOKUPS) or expensive > _EXPENSIVE_COPIES:
                     return []
             chain[id(eqn)] = eqn
             if len(chain) > _COPY_LIMIT:
@@ -218,6 +267,24 @@ class _Fuser:
         self.values.leave(copy)
         return False
 
+    def leave_out_unneeded(self) -> None:
+        """Drop groups whose values others compute by themselves now."""
+        for unit in reversed(self.units):
+            if isinstance(unit, Group) and not any(map(self._is_needed, unit.members)):
+                for eqn in reversed(unit.members):
+                    self.values.leave(eqn)
+                    del self.unit_of[eqn.outs[0]]
+                unit.members.clear()
+        self.units = [u for u in self.units if not isinstance(u, Group) or u.members]
+
+    def _is_needed(self, eqn: Equation) -> bool:
+        """Whether a value is a result, or used by another unit."""
+        out, values = eqn.outs[0], self.values
+        if values.escapes(out):
+            return True
+        own = self.unit_of[out]
+        return any(self.unit_of.get(e.outs[0]) is not own for e in values.users(out))
+
     def _candidates(self, eqn: Equation) -> list[Group]:
         """Groups an equation might join: its arguments' makers, then readers of the same values."""
         found: dict[int, Group] = {}
@@ -228,7 +295,7 @@ class _Fuser:
         chosen = [found[n] for n in sorted(found, reverse=True)]
         if id(eqn) in self.again:
             return [g for g in chosen if all(id(e) in self.again for e in g.members)]
-        space = _space(eqn)
+        space = space_of(eqn)
         if prod(space) == 1:
             return chosen + [g for g in reversed(self.scalars[-4:]) if g.number not in found]
         for arg in eqn.args:
@@ -244,8 +311,11 @@ class _Fuser:
 
     def _is_past(self, group: Group, eqn: Equation) -> bool:
         """Whether an equation stands so far behind a group that joining it would mean to keep the
-        result for long: the derivative of a layer does not belong to the layer."""
-        return self.values.position[id(eqn)] - group.order > _FAR
+        result for long: the derivative of a layer does not belong to the layer. What ends in
+        memory outside is not kept: the update of a parameter belongs to that of its averages."""
+        if id(eqn) in self.ending:
+            return False
+        return self.values.position[id(eqn)] - group.order > FAR
 
     def _sources(self, eqn: Equation) -> list[Var]:
         roots = [self.values.root(a) for a in eqn.args if isinstance(a, Var)]
@@ -288,7 +358,7 @@ class _Fuser:
         sources = [r for r in self._sources(eqn) if self.unit_of[r] is not group]
         if any(self.unit_of[r].needs & group.bit for r in sources):
             return False  # it would wait for itself
-        if not _fit(group, eqn, inside):
+        if not fit(group, eqn, inside):
             return False
         out = eqn.outs[0]
         group.members.append(eqn)
@@ -329,164 +399,7 @@ class _Fuser:
         before = self._axes_of(group, source)
         if before is None:
             return None
-        axes = _through_view(self.values.maker[var], before)
+        axes = through_view(self.values.maker[var], before)
         if axes is not None:
             group.axes[var] = axes
         return axes
-
-
-def _through_view(eqn: Equation, axes: tuple[int, ...]) -> tuple[int, ...] | None:
-    source, target = eqn.args[0].type.shape, eqn.outs[0].type.shape
-    if eqn.op.name == "expand":
-        return (-1,) * (len(target) - len(source)) + axes
-    if eqn.op.name == "reshape":
-        kept = [a for a, n in zip(axes, source, strict=True) if n != 1]
-        if [n for n in source if n != 1] != [n for n in target if n != 1]:
-            return None
-        return tuple([kept.pop(0) if n != 1 else -1 for n in target])
-    return None
-
-
-def _space(eqn: Equation) -> Shape:
-    """The space of indices an equation runs over by itself."""
-    source: Var = eqn.args[0] if eqn.op.name in (*FOLDS, "gather") else eqn.outs[0]
-    return source.type.shape
-
-
-def _fit(group: Group, eqn: Equation, inside: list[tuple[int, ...] | None]) -> bool:
-    """Enter an equation's axes into a group, if it runs over the same space."""
-    if eqn.op.name in FOLDS:
-        return _fit_fold(group, eqn, inside[0])
-    if eqn.op.name == "gather":
-        return _fit_pick(group, eqn, inside)
-    shape = eqn.outs[0].type.shape
-    if eqn.op.name == "index":
-        return _fit_lookup(group, eqn, inside)
-    axes = _aligned(group, shape, inside)
-    if axes is None:
-        return False
-    if eqn.op.name == "scatter_sum":
-        last = frozenset((len(shape) - 1,))
-        if len(shape) != len(group.shape) or group.varying(axes) != group.dims:
-            return False
-        if group.inner not in (None, last):
-            return False
-        group.inner = last
-    if not _is_full_or_row(group, axes):
-        return False
-    group.axes[eqn.outs[0]] = group.maps[id(eqn)] = axes
-    return True
-
-
-def _is_full_or_row(group: Group, axes: tuple[int, ...]) -> bool:
-    varying = group.varying(axes)
-    return varying == group.dims or (
-        group.inner is not None and varying == group.dims - group.inner
-    )
-
-
-def _aligned(
-    group: Group, shape: Shape, inside: Sequence[tuple[int, ...] | None]
-) -> tuple[int, ...] | None:
-    """The dimensions of the space along which a result of this shape runs."""
-    rank = len(shape)
-    axes: list[int | None] = [None] * rank
-    for given in inside:
-        if given is None:
-            continue
-        for place, axis in enumerate(given, rank - len(given)):
-            if axis < 0:
-                continue
-            if axes[place] not in (None, axis):
-                return None
-            axes[place] = axis
-    taken = {a for a in axes if a is not None}
-    limit = len(group.shape)
-    found: list[int] = []  # from the last dimension on
-    for known, extent in zip(reversed(axes), reversed(shape), strict=True):
-        if known is not None:
-            limit = known
-        elif extent != 1:
-            fitting = [d for d in range(limit) if d not in taken and group.shape[d] == extent]
-            if not fitting:
-                return None
-            limit = fitting[-1]
-            taken.add(limit)
-        found.append(-1 if known is None and extent == 1 else limit)
-    running = [a for a in reversed(found) if a >= 0]
-    return tuple(reversed(found)) if running == sorted(set(running)) else None
-
-
-def _fit_fold(group: Group, eqn: Equation, inside: tuple[int, ...] | None) -> bool:
-    shape = eqn.args[0].type.shape
-    axes = inside if inside is not None else _aligned(group, shape, ())
-    if axes is None:
-        return False
-    varying = group.varying(axes)
-    folded = group.varying([axes[d] for d in eqn.attrs["dims"]])
-    kept = tuple(
-        -1 if d in eqn.attrs["dims"] else a
-        for d, a in enumerate(axes)
-        if eqn.attrs["keepdim"] or d not in eqn.attrs["dims"]
-    )
-    out = eqn.outs[0]
-    full = varying == group.dims
-    if not full and (group.inner is None or varying != group.dims - group.inner):
-        return False
-    if not folded and group.dims:
-        return False  # nothing is added up: the dimensions are of extent 1
-    if full and folded != group.dims:
-        rest = group.dims - folded
-        trailing = max(rest, default=-1) > max(folded, default=-1) and min(rest) > max(folded)
-        if group.inner is None:
-            group.inner = rest if trailing else folded
-        if folded == group.inner:
-            pass  # a row value
-        elif folded == group.dims - group.inner:
-            group.late.add(out)
-        else:
-            return False
-    elif full:
-        if group.inner is not None and group.inner == group.dims:
-            pass  # the only row
-        else:
-            group.late.add(out)
-    elif folded == varying:
-        group.late.add(out)
-    else:
-        return False
-    group.maps[id(eqn)] = axes
-    group.axes[out] = kept
-    return True
-
-
-def _fit_pick(group: Group, eqn: Equation, inside: list[tuple[int, ...] | None]) -> bool:
-    source, index = eqn.args[0].type.shape, inside[1]
-    axes = inside[0] if inside[0] is not None else _aligned(group, source, ())
-    if axes is None or group.varying(axes) != group.dims:
-        return False
-    last = frozenset((axes[-1],)) & group.dims
-    if not last or group.inner not in (None, last):
-        return False
-    if index is not None and group.varying(index) & last:
-        return False
-    group.inner = last
-    group.maps[id(eqn)] = axes
-    group.axes[eqn.outs[0]] = (*axes[:-1], -1)
-    return True
-
-
-def _fit_lookup(group: Group, eqn: Equation, inside: list[tuple[int, ...] | None]) -> bool:
-    if inside[0] is not None or inside[1] is not None:
-        return False  # the table and the places come from memory
-    shape = eqn.outs[0].type.shape
-    rank = len(eqn.args[1].type.shape)
-    axes = _aligned(group, shape, ())
-    if axes is None or group.varying(axes) != group.dims:
-        return False
-    inner = group.varying(axes[rank:])
-    if not inner or group.inner not in (None, inner):
-        return False
-    group.inner = inner
-    group.axes[eqn.outs[0]] = group.maps[id(eqn)] = axes
-    return True

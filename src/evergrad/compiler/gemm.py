@@ -1,7 +1,6 @@
 """Matrix products: which equations are some, and who multiplies.
 
-The one place where an implementation of a product is chosen: our own kernels (float32 on machines
-with registers of 512 bits), or OpenBLAS.
+The one place where an implementation of a product is chosen: our own kernels, or OpenBLAS.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.gemm_blas import NAMES, blas_kernel
-from evergrad.compiler.gemm_cut import PREPARED, cut_of
+from evergrad.compiler.gemm_cut import cut_of
 from evergrad.compiler.gemm_own import own_kernel, prepare_kernel
 from evergrad.compiler.gemm_product import BATCH_DIMS, Product, as_it_lies
-from evergrad.compiler.gemm_strip import VECTOR
+from evergrad.compiler.gemm_strip import tile_for
 from evergrad.compiler.kernel import Kernel
-from evergrad.compiler.llvm import vector_bits
+from evergrad.compiler.llvm import has_fma
 from evergrad.compiler.lowering import Lowering, lowers
-from evergrad.core import dtypes
+from evergrad.compiler.vector_text import is_native, vector_for
 from evergrad.core.trace import Equation, Var
 
-__all__ = ["Product", "add_product", "gemm_kernel", "needs_copy", "product_of"]
+__all__ = ["Product", "add_product", "needs_copy", "product_of"]
 
 # With so few multiplications our kernels are not worth to be compiled, ...
 _TINY = 1 << 16
@@ -32,6 +31,8 @@ _NARROW = 8
 # and with few rows or columns OpenBLAS is faster as long as a product is small.
 _SLIM = 16
 _SMALL = 1 << 20
+# Factors of so many bytes stay laid out for other products.
+_KEPT = 1 << 20
 
 
 def product_of(eqn: Equation, a: Any, b: Any) -> Product | None:
@@ -77,37 +78,45 @@ def needs_copy(var: Var) -> bool:
 
 def is_ours(product: Product, found: Any) -> bool:
     """Whether our kernels are the faster ones (see bench/gemm.py)."""
-    if found is not dtypes.float32 or vector_bits() != VECTOR.lanes * VECTOR.size * 8:
+    if not is_native(found) or not has_fma():
         return False
     if product.work * product.items < _TINY or product.n < _NARROW:
         return False
     return min(product.m, product.n) >= _SLIM or product.work > _SMALL
 
 
-def gemm_kernel(product: Product, found: Any, leading: int) -> Kernel:
-    """The kernel of a product, with its numbers; the pointers are A, B and C."""
-    if is_ours(product, found):
-        return own_kernel(product, cut_of(product, leading, may_prepare=False))
-    return blas_kernel(product, found, leading)
-
-
 def add_product(
     lowering: Lowering, label: str, product: Product, factors: list[Any], out: Var, leading: int
 ) -> None:
-    """Add the instructions of a product of two values: one, or one that lays a factor out first."""
+    """Add the instructions of a product of two values: one, or more that lay factors out first."""
     work = product.work * product.items // 8
     found = out.type.dtype
     if not is_ours(product, found):
         lowering.native(label, blas_kernel(product, found, leading), factors, [out], work)
         return
-    cut = cut_of(product, leading, may_prepare=True)
-    if cut.b_way == PREPARED:
-        right = 0 if cut.flipped else 1
-        place = lowering.scratch(cut.prepared * VECTOR.size, f"factor of {label}")
-        laid_out = prepare_kernel(product, cut)
-        lowering.native(f"lay out for {label}", laid_out, [factors[right]], [place], cut.n * cut.k)
-        factors = [place if n == right else factor for n, factor in enumerate(factors)]
-    lowering.native(label, own_kernel(product, cut), factors, [out], work)
+    tile = tile_for(vector_for(found))
+    cut = cut_of(product, tile, leading, may_prepare=True)
+    given = list(factors)
+    for side in cut.prepared:
+        number = cut.number_of(side)
+        kernel = prepare_kernel(product, tile, cut, side)
+        nbytes = cut.laid_out(side) * found.itemsize
+        given[number] = _laid_out(lowering, label, kernel, factors[number], nbytes)
+    lowering.native(label, own_kernel(product, tile, cut), given, [out], work)
+
+
+def _laid_out(lowering: Lowering, label: str, kernel: Kernel, factor: Any, nbytes: int) -> Any:
+    """A factor in the order of our kernels. One that is small is laid out once for all products
+    that take it so: the weights of a recurrent layer, at every step."""
+    key = (kernel.name, tuple(kernel.numbers), factor)
+    place = lowering.laid_out.get(key)
+    if place is None:
+        place = lowering.scratch(nbytes, f"factor of {label}")
+        size = factor.type.numel
+        lowering.native(f"lay out for {label}", kernel, [factor], [place], size)
+        if nbytes <= _KEPT:
+            lowering.laid_out[key] = place
+    return place
 
 
 @lowers("matmul", "linear")

@@ -12,12 +12,13 @@ from functools import cache
 from typing import NamedTuple
 
 from evergrad.compiler.gemm_product import Matrix, Product
-from evergrad.compiler.gemm_strip import DEALT, LANES, ROWS, UNROLLED, VECTORS
+from evergrad.compiler.gemm_strip import UNROLLED, Tile
 
 # How operands are taken: as they lie, copied in rows, transposed, dealt out to tiles, or laid out
 # by a kernel of its own before the product.
 AS_IT_LIES, COPIED, TRANSPOSED, DEALT_OUT, PREPARED = range(5)
-PANEL = VECTORS * LANES
+# The operands, as tiles see them.
+LEFT, RIGHT = range(2)
 
 # The depth of blocks, for A whose rows lie in order and for A that is dealt out.
 _DEPTH = 512
@@ -30,10 +31,14 @@ _FEW = 16
 _FAR = 2048
 # C is computed transposed only if it has no more rows than this.
 _FLAT = 256
-# Nanoseconds for a multiplication; for an element that is packed, that is dealt out, more if it
-# comes from further away than the second cache, that is read for each panel or part (again more
-# from further away), or that is written out and read again; and for a piece.
-_MULTIPLY, _PACK, _DEAL, _FETCH, _READ, _STORE, _CLAIM = 1 / 60, 0.2, 0.3, 0.3, 0.05, 0.2, 500.0
+# Nanoseconds for the products of a register; for four bytes that are copied, transposed, dealt out
+# to tiles or stored for later, more if they come from further away than the second cache; of a
+# panel of B for a piece; of A when it first comes from further away, and for a further panel; of C
+# for a block of the depth; and for a piece. Fitted to measured times of many cuts, to about 10 %;
+# those of A and of a piece were set by hand so that the cuts measured as best are chosen.
+_MULTIPLY, _COPY, _TRANSPOSE, _DEAL, _STORE, _FETCH = 0.24, 0.12, 0.17, 0.13, 0.12, 0.33
+_TAKE, _TAKE_FAR, _STREAM, _AGAIN, _SUM, _SUM_FAR = 0.05, 0.32, 0.15, 0.05, 0.14, 0.27
+_CLAIM = 500.0
 _SECOND_CACHE = 1 << 20
 # How often the time of a team of so many threads counts.
 _TEAMS = {1: 3, 2: 3, 8: 1}
@@ -69,6 +74,8 @@ class Cut(NamedTuple):
     items: int
     per_chunk: int
     more: int  # add to C
+    panel: int  # the columns of a panel
+    dealt_rows: int  # of A, in whole steps of packing
     copy_row: int  # from row to row of the copy of A
     panel_at: int  # where the scratch memory has the panel of B
     aside_at: int  # and the transposed part of C
@@ -83,9 +90,19 @@ class Cut(NamedTuple):
         return -(-self.k // self.depth)
 
     @property
-    def prepared(self) -> int:
-        """The elements of B when it is laid out before."""
-        return self.blocks * self.panels * self.depth * PANEL
+    def prepared(self) -> list[int]:
+        """Which operands are laid out before."""
+        ways = {LEFT: self.a_way, RIGHT: self.b_way}
+        return [side for side, way in ways.items() if way == PREPARED]
+
+    def laid_out(self, side: int) -> int:
+        """The elements of an operand that is laid out before."""
+        across = self.dealt_rows if side == LEFT else self.panels * self.panel
+        return self.blocks * self.depth * across
+
+    def number_of(self, side: int) -> int:
+        """Which factor of the product (0 or 1) an operand is."""
+        return side ^ self.flipped
 
 
 class _Sides(NamedTuple):
@@ -100,11 +117,13 @@ class _Sides(NamedTuple):
     b_column: int
     flipped: bool
     items: int
-    is_shared: bool  # B is the same in the whole batch
+    a_is_shared: bool  # A is the same in the whole batch
+    b_is_shared: bool
+    tile: Tile
 
     @property
     def panels(self) -> int:
-        return _ceil(self.n, PANEL)
+        return _ceil(self.n, self.tile.panel)
 
 
 def _ceil(a: int, b: int) -> int:
@@ -115,22 +134,24 @@ def _rounded(a: int, step: int) -> int:
     return _ceil(a, step) * step
 
 
-def cut_of(product: Product, leading: int, may_prepare: bool, more: bool = False) -> Cut:
+def cut_of(
+    product: Product, tile: Tile, leading: int, may_prepare: bool, more: bool = False
+) -> Cut:
     """The best way to cut a product; C has a leading extent."""
-    sides = [_sides(product, False)]
+    sides = [_sides(product, tile, False)]
     if _may_flip(sides[0]) and not more:
-        sides.append(_sides(product, True))
+        sides.append(_sides(product, tile, True))
     return _best(tuple(sides), may_prepare)._replace(c_row=leading, more=int(more))
 
 
-def _sides(product: Product, flipped: bool) -> _Sides:
+def _sides(product: Product, tile: Tile, flipped: bool) -> _Sides:
     assert product.a is not None and product.b is not None
     a, b = _steps(product.a), _steps(product.b)
     m, n, k = product.m, product.n, product.k
-    is_shared = not any(product.a_steps if flipped else product.b_steps)
+    shared = not any(product.a_steps), not any(product.b_steps)
     if flipped:
-        return _Sides(n, m, k, *b[::-1], *a[::-1], True, product.items, is_shared)
-    return _Sides(m, n, k, *a, *b, False, product.items, is_shared)
+        return _Sides(n, m, k, *b[::-1], *a[::-1], True, product.items, *shared[::-1], tile)
+    return _Sides(m, n, k, *a, *b, False, product.items, *shared, tile)
 
 
 def _steps(matrix: Matrix) -> tuple[int, int]:
@@ -144,55 +165,58 @@ def _may_flip(sides: _Sides) -> bool:
 
 @cache
 def _best(sides: tuple[_Sides, ...], may_prepare: bool) -> Cut:
-    cuts = [cut for side in sides for cut in _all_cuts(side, may_prepare)]
-    return min(cuts, key=_time)
+    cuts = [(cut, side) for side in sides for cut in _all_cuts(side, may_prepare)]
+    return min(cuts, key=lambda pair: _time(*pair))[0]
 
 
 def _all_cuts(sides: _Sides, may_prepare: bool) -> Iterator[Cut]:
-    can_prepare = may_prepare and sides.is_shared
-    for row_parts in [p for p in _PARTS if p <= _ceil(sides.m, ROWS)]:
+    can_prepare_a = may_prepare and sides.a_is_shared and sides.a_column != 1
+    can_prepare_b = may_prepare and sides.b_is_shared
+    for row_parts in [p for p in _PARTS if p <= _ceil(sides.m, sides.tile.rows)]:
         for panel_parts in [p for p in _PARTS if p <= sides.panels]:
-            yield _cut(sides, row_parts, panel_parts, False)
-            if can_prepare and row_parts * sides.items > 1:
-                yield _cut(sides, row_parts, panel_parts, True)
+            yield _cut(sides, row_parts, panel_parts)
+            if can_prepare_b and row_parts * sides.items > 1:
+                yield _cut(sides, row_parts, panel_parts, prepared=RIGHT)
+            if can_prepare_a and panel_parts * sides.items > 1:
+                yield _cut(sides, row_parts, panel_parts, prepared=LEFT)
 
 
-def _cut(sides: _Sides, row_parts: int, panel_parts: int, is_prepared: bool) -> Cut:
-    m, n, k, panels = sides.m, sides.n, sides.k, sides.panels
+def _cut(sides: _Sides, row_parts: int, panel_parts: int, prepared: int | None = None) -> Cut:
+    m, n, k, panels, tile = sides.m, sides.n, sides.k, sides.panels, sides.tile
     # In whole steps of the unrolled loop.
     deepest = _DEPTH if sides.a_column == 1 else _DEALT_DEPTH
     depth = min(k, _rounded(_ceil(k, _ceil(k, deepest)), UNROLLED))
-    part_rows = min(m, _rounded(_ceil(m, row_parts), ROWS))
+    part_rows = min(m, _rounded(_ceil(m, row_parts), tile.rows))
     part_panels = _ceil(panels, panel_parts)
     per_chunk = 1
     if row_parts * panel_parts == 1:
         per_chunk = max(1, min(_PIECE // (m * n * k), _ceil(sides.items, _ENOUGH_PIECES)))
-    a_way = _way_of_a(sides, part_panels)
-    b_way = PREPARED if is_prepared else _way_of_b(sides)
-    copy_row = _rounded(depth, LANES) + LANES
-    panel_at = 0 if a_way == AS_IT_LIES else _rounded(part_rows, DEALT) * copy_row
-    aside_at = panel_at + (depth * PANEL if b_way in (COPIED, TRANSPOSED) else 0)
-    scratch = aside_at + (part_rows * part_panels * PANEL if sides.flipped else 0)
+    a_way = PREPARED if prepared == LEFT else _way_of_a(sides, part_panels)
+    b_way = PREPARED if prepared == RIGHT else _way_of_b(sides)
+    copy_row = _rounded(depth, tile.lanes) + tile.lanes
+    panel_at = _rounded(part_rows, tile.dealt) * copy_row if a_way in (COPIED, DEALT_OUT) else 0
+    aside_at = panel_at + (depth * tile.panel if b_way in (COPIED, TRANSPOSED) else 0)
+    scratch = aside_at + (part_rows * part_panels * tile.panel if sides.flipped else 0)
     return Cut(
         m, n, k, sides.a_row, sides.a_column, sides.b_row, sides.b_column, 0, depth, a_way, b_way,
-        panels, _last_panel(n), part_rows, part_panels, _ceil(m, part_rows),
-        _ceil(panels, part_panels), int(sides.flipped), sides.items, per_chunk, 0, copy_row,
-        panel_at, aside_at, scratch,
+        panels, _last_panel(n, tile), part_rows, part_panels, _ceil(m, part_rows),
+        _ceil(panels, part_panels), int(sides.flipped), sides.items, per_chunk, 0, tile.panel,
+        _rounded(m, tile.dealt), copy_row, panel_at, aside_at, scratch,
     )  # fmt: skip
 
 
-def _last_panel(n: int) -> int:
+def _last_panel(n: int, tile: Tile) -> int:
     """Where the last panel begins: if it had one register only, the one before gives it one."""
-    registers, panels = _ceil(n, LANES), _ceil(n, PANEL)
-    lent = LANES if panels > 1 and registers % VECTORS == 1 else 0
-    return (panels - 1) * PANEL - lent
+    registers, panels = _ceil(n, tile.lanes), _ceil(n, tile.panel)
+    lent = tile.lanes if panels > 1 and registers % tile.vectors == 1 else 0
+    return (panels - 1) * tile.panel - lent
 
 
 def _way_of_a(sides: _Sides, part_panels: int) -> int:
     if sides.a_column == 1:
         return COPIED if sides.a_row >= _FAR and part_panels >= 4 else AS_IT_LIES
     is_near = max(sides.a_column, sides.k) <= _NEAR
-    return AS_IT_LIES if is_near and sides.m % ROWS == 0 else DEALT_OUT
+    return AS_IT_LIES if is_near and sides.m % sides.tile.rows == 0 else DEALT_OUT
 
 
 def _way_of_b(sides: _Sides) -> int:
@@ -202,53 +226,85 @@ def _way_of_b(sides: _Sides) -> int:
     return AS_IT_LIES if is_near or sides.m <= _FEW else COPIED
 
 
-def _time(cut: Cut) -> float:
+def _time(cut: Cut, sides: _Sides) -> float:
     """A mean of the times that teams of several sizes take."""
-    piece = _piece_time(cut) * cut.per_chunk + _CLAIM
-    before = 0.0
-    if cut.b_way == PREPARED:
-        far = 3 * _FETCH if _is_far(cut.n, cut.k) else 0
-        before = cut.n * cut.k * (_packing(cut.n, cut.k) + _STORE + far) + _CLAIM
+    clock = _Clock(cut, sides.tile)
+    piece = clock.piece() * clock.filled * cut.per_chunk + _CLAIM
+    before = clock.preparation()
     total = 1.0
     for team, count in _TEAMS.items():
         total *= (_ceil(cut.chunks, team) * piece + before / team) ** count
     return total
 
 
-def _piece_time(cut: Cut) -> float:
-    """The time of one piece of one product."""
-    rows = _rounded(cut.part_rows, ROWS)
-    panels = min(cut.part_panels, cut.panels)
-    columns = min(panels * PANEL, _rounded(cut.n, LANES))
-    # Tiles of one register wait for what they load.
-    slow = 2 if cut.n <= LANES else 1
-    time = rows * columns * cut.k * _MULTIPLY * slow
-    time += rows * cut.k * panels * _reading(rows, cut.depth)
-    if cut.a_way == DEALT_OUT:
-        time += _rounded(rows, DEALT) * cut.k * _packing(cut.m, cut.k, _DEAL)
-    elif cut.a_way == COPIED:
-        time += rows * cut.k * _packing(cut.m, cut.k)
-    else:
-        time += rows * cut.k * _reading(cut.m, cut.k)
-    if cut.b_way in (COPIED, TRANSPOSED):
-        time += columns * cut.k * _packing(cut.n, cut.k)
-    else:
-        time += columns * cut.k * 2 * _reading(cut.n, cut.k)
-    if cut.flipped:
-        time += rows * columns * (_STORE + _PACK)
-    return time
+class _Clock:
+    """How long the parts of a cut product take."""
 
+    def __init__(self, cut: Cut, tile: Tile) -> None:
+        self.cut = cut
+        self.tile = tile
+        self.rows = _rounded(cut.part_rows, tile.rows)
+        self.panels = min(cut.part_panels, cut.panels)
+        self.columns = min(self.panels * tile.panel, _rounded(cut.n, tile.lanes))
 
-def _is_far(rows: int, columns: int) -> bool:
-    """Whether so many elements do not stay in the second cache."""
-    return 4 * rows * columns > _SECOND_CACHE
+    @property
+    def filled(self) -> float:
+        """How much of a whole piece is in one on the average: those at the end are smaller."""
+        cut = self.cut
+        rows, panels = cut.row_parts * cut.part_rows, cut.panel_parts * cut.part_panels
+        return cut.m / rows * cut.panels / panels
 
+    def words(self, rows: int, columns: int) -> float:
+        """The size of a matrix, in four bytes."""
+        return rows * columns * self.tile.vector.size / 4
 
-def _packing(rows: int, columns: int, near: float = _PACK) -> float:
-    """For an element of a matrix of this size."""
-    return near + (_FETCH if _is_far(rows, columns) else 0)
+    def is_far(self, rows: int, columns: int) -> bool:
+        """Whether a matrix does not stay in the second cache."""
+        return 4 * self.words(rows, columns) > _SECOND_CACHE
 
+    def packing(self, way: float, rows: int, of_rows: int) -> float:
+        """The time to pack so many rows (or columns) of an operand that has more of them."""
+        fetch = _FETCH if self.is_far(of_rows, self.cut.k) else 0
+        return self.words(rows, self.cut.k) * (way + fetch)
 
-def _reading(rows: int, columns: int) -> float:
-    """For an element of a matrix of this size."""
-    return _READ * (3 if _is_far(rows, columns) else 1)
+    @property
+    def pack_b(self) -> float:
+        return _COPY if self.cut.b_column == 1 else _TRANSPOSE
+
+    def preparation(self) -> float:
+        """The time to lay operands out before."""
+        cut, time = self.cut, 0.0
+        for side in cut.prepared:
+            across, way = (cut.m, _DEAL) if side == LEFT else (cut.n, self.pack_b)
+            time += self.packing(way + _STORE, across, across) + _CLAIM
+        return time
+
+    def streaming(self) -> float:
+        """The time in which A of a piece comes from further away than the second cache."""
+        cut = self.cut
+        is_packed = cut.a_way in (COPIED, DEALT_OUT)
+        first = 0 if is_packed or not self.is_far(cut.m, cut.k) else _STREAM
+        again = _AGAIN * (self.panels - 1) if self.is_far(self.rows, cut.depth) else 0
+        return self.words(self.rows, cut.k) * (first + again)
+
+    def piece(self) -> float:
+        """The time of one piece of one product."""
+        cut, words = self.cut, self.words
+        # Tiles of one register wait for what they load.
+        slow = 2 if cut.n <= self.tile.lanes else 1
+        time = self.rows * self.columns / self.tile.lanes * cut.k * _MULTIPLY * slow
+        time += self.streaming()
+        if cut.a_way == DEALT_OUT:
+            time += self.packing(_DEAL, _rounded(self.rows, self.tile.dealt), cut.m)
+        elif cut.a_way == COPIED:
+            time += self.packing(_COPY, self.rows, cut.m)
+        if cut.b_way in (COPIED, TRANSPOSED):
+            time += self.packing(self.pack_b, self.columns, cut.n)
+        else:
+            take = _TAKE_FAR if self.is_far(cut.n, cut.k) else _TAKE
+            time += words(self.columns, cut.k) * take
+        per_sum = _SUM_FAR if self.is_far(cut.m, cut.n) else _SUM
+        time += words(self.rows, self.columns) * per_sum * cut.blocks
+        if cut.flipped:
+            time += words(self.rows, self.columns) * (_STORE + _TRANSPOSE)
+        return time

@@ -3,63 +3,66 @@
 A chunk is a rectangle of C (or some whole products of a batch) over the whole depth. It goes
 through the depth in blocks; A of a block stays in the second cache, a panel of B in the first. The
 kernels take a :class:`~evergrad.compiler.gemm_cut.Cut` as numbers, so that there is one text for
-all products.
+all products of a type of elements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 
-from evergrad.compiler.conv_text import Text, numbered
-from evergrad.compiler.gemm_cut import AS_IT_LIES, COPIED, DEALT_OUT, PANEL, TRANSPOSED, Cut
-from evergrad.compiler.gemm_product import Batch, Product
-from evergrad.compiler.gemm_strip import (
-    DEALT,
-    LANES,
-    ROWS,
-    VECTOR,
-    VECTORS,
-    copying,
-    dealing,
-    strip,
-    transposing,
-    use,
+from evergrad.compiler.gemm_cut import (
+    AS_IT_LIES,
+    COPIED,
+    DEALT_OUT,
+    LEFT,
+    PREPARED,
+    TRANSPOSED,
+    Cut,
 )
+from evergrad.compiler.gemm_product import Batch, Product
+from evergrad.compiler.gemm_strip import Tile, copying, dealing, strip, transposing, use
 from evergrad.compiler.kernel import Kernel
+from evergrad.compiler.vector_text import Text, numbered
 
 _NUMBERS = (*Cut._fields, *Batch._fields)
 
 
-def own_kernel(product: Product, cut: Cut) -> Kernel:
-    """The kernel of a product; the pointers are A, B and C. If the cut says that the operand on the
-    right of tiles is prepared, its pointer is to what the other kernel made of it."""
-    return _with_numbers(_product_text, product, cut, cut.chunks, cut.scratch)
+# How many steps of packing rows of A a chunk has that lays it out.
+_STEPS = 4
 
 
-def prepare_kernel(product: Product, cut: Cut) -> Kernel:
-    """The kernel that lays the operand on the right of tiles out, before the product."""
-    return _with_numbers(_prepare_text, product, cut, cut.blocks * cut.panels)
+def own_kernel(product: Product, tile: Tile, cut: Cut) -> Kernel:
+    """The kernel of a product; the pointers are A, B and C. The pointer of an operand that is
+    prepared, as the cut says, is to what the other kernel made of it."""
+    return _with_numbers(_product_text(tile), product, tile, cut, cut.chunks, cut.scratch)
+
+
+def prepare_kernel(product: Product, tile: Tile, cut: Cut, side: int) -> Kernel:
+    """The kernel that lays an operand out, before the product."""
+    if side == LEFT:
+        chunks = cut.blocks * -(-cut.m // (_STEPS * tile.dealt))
+        return _with_numbers(_prepare_left_text(tile), product, tile, cut, chunks)
+    return _with_numbers(_prepare_right_text(tile), product, tile, cut, cut.blocks * cut.panels)
 
 
 def _with_numbers(
-    text: Callable[[], Kernel], product: Product, cut: Cut, chunks: int, scratch: int = 0
+    made: Kernel, product: Product, tile: Tile, cut: Cut, chunks: int, scratch: int = 0
 ) -> Kernel:
-    numbers = (*cut, *product.batch_numbers(VECTOR.size))
-    return numbered(text(), numbers, (), chunks, scratch * VECTOR.size)
+    size = tile.vector.size
+    return numbered(made, (*cut, *product.batch_numbers(size)), (), chunks, scratch * size)
 
 
 # -- products -----------------------------------------------------------------------------------
 
 
 @cache
-def _product_text() -> Kernel:
-    text = Text(VECTOR, ("a", "b", "c"), _NUMBERS)
+def _product_text(tile: Tile) -> Kernel:
+    text = Text(tile.vector, ("a", "b", "c"), _NUMBERS)
     parts = text.mul(text["row_parts"], text["panel_parts"])
     group, part = text.split("%chunk", parts)
     first, last = text.items(group, text["per_chunk"], text["items"])
     with text.loop(last, first=first) as item:
-        _Piece(text, *_operands(text, item), part).write()
+        _Piece(text, tile, *_operands(text, item), part).write()
     return text.kernel("gemm")
 
 
@@ -82,7 +85,7 @@ def _first_column(text: Text, panel: str) -> str:
     """The first column of a panel; behind the last panel, the number of columns."""
     is_last = text.op(f"icmp eq i64 {text.add(panel, 1)}, {text['panels']}")
     is_end = text.op(f"icmp eq i64 {panel}, {text['panels']}")
-    regular = text.mul(panel, PANEL)
+    regular = text.mul(panel, text["panel"])
     column = text.op(f"select i1 {is_last}, i64 {text['last_panel']}, i64 {regular}")
     return text.op(f"select i1 {is_end}, i64 {text['n']}, i64 {column}")
 
@@ -90,8 +93,10 @@ def _first_column(text: Text, panel: str) -> str:
 class _Piece:
     """The text that computes a rectangle of C."""
 
-    def __init__(self, text: Text, a: str, b: str, c: str, part: str) -> None:
+    def __init__(self, text: Text, tile: Tile, a: str, b: str, c: str, part: str) -> None:
         self.text = text
+        self.tile = tile
+        self.prepared_a = a
         self.b = b
         row_part, panel_part = text.split(part, text["panel_parts"])
         self.top = text.mul(row_part, text["part_rows"])
@@ -124,8 +129,9 @@ class _Piece:
                 self.multiply(a, panel, done, depth, more)
         with text.when(self.flipped):
             _transpose(
-                text, self.aside, self.width, self.turned, text["c_row"], self.rows, self.width
-            )
+                text, self.tile, self.aside, self.width, self.turned, text["c_row"], self.rows,
+                self.width,
+            )  # fmt: skip
 
     def takes(self, operand: str, way: int) -> str:
         """Whether an operand is taken in some way."""
@@ -136,17 +142,10 @@ class _Piece:
         or columns of tiles."""
         text = self.text
         with text.when(self.takes("a", COPIED)):
-            _copy(text, a, text["a_row"], text.scratch, text["copy_row"], self.rows, depth)
+            step = text["copy_row"]
+            _copy(text, self.tile, a, text["a_row"], text.scratch, step, self.rows, depth)
         with text.when(self.takes("a", DEALT_OUT)):
-            tile = text.mul(text["depth"], ROWS)
-            with text.loop(self.rows, DEALT) as row:
-                width = text.least(str(DEALT), text.sub(self.rows, row))
-                source = text.at(a, text.mul(row, text["a_row"]))
-                target = text.at(text.scratch, text.mul(row, text["depth"]))
-                use(
-                    text, dealing(), f"ptr {source}", f"i64 {text['a_column']}", f"ptr {target}",
-                    f"i64 {tile}", f"i64 {depth}", f"i64 {width}",
-                )  # fmt: skip
+            _deal(text, self.tile, a, text.scratch, self.rows, depth)
 
     def multiply(self, a: str, panel: str, done: str, depth: str, more: str) -> None:
         """All tiles of a panel of B, in a block of the depth."""
@@ -155,16 +154,17 @@ class _Piece:
         width = text.sub(_first_column(text, text.add(panel, 1)), column)
         b, b_step = self.panel_of_b(panel, column, done, depth, width)
         c = text.at(self.c, text.sub(column, self.left))
-        a_at, a_row, a_step = self.tiles_of_a(a)
+        a_at, a_row, a_step = self.tiles_of_a(a, done)
         in_rows = text.op(f"icmp eq i64 {text['a_column']}, 1")
         in_columns = text.op(f"xor i1 {in_rows}, true")
-        registers = text.op(f"udiv i64 {text.add(width, LANES - 1)}, {LANES}")
-        for count in range(1, VECTORS + 1):
+        lanes = self.tile.lanes
+        registers = text.op(f"udiv i64 {text.add(width, lanes - 1)}, {lanes}")
+        for count in range(1, self.tile.vectors + 1):
             fits = text.op(f"icmp eq i64 {registers}, {count}")
             for by_rows, so in ((True, in_rows), (False, in_columns)):
                 with text.when(text.op(f"and i1 {fits}, {so}")):
                     use(
-                        text, strip(count, by_rows), f"ptr {a_at}", f"i64 {a_row}",
+                        text, strip(self.tile, count, by_rows), f"ptr {a_at}", f"i64 {a_row}",
                         f"i64 {a_step}", f"ptr {b}", f"i64 {b_step}", f"ptr {c}",
                         f"i64 {self.c_row}", f"i64 {depth}", f"i64 {self.rows}", f"i64 {width}",
                         f"i1 {more}",
@@ -179,30 +179,34 @@ class _Piece:
         packed = text.at(text.scratch, text["panel_at"])
         for way in (COPIED, TRANSPOSED):
             with text.when(self.takes("b", way)):
-                _pack_panel(text, way, source, packed, depth, width)
+                _pack_panel(text, self.tile, way, source, packed, depth, width)
         block = text.op(f"udiv i64 {done}, {text['depth']}")
         number = text.add(text.mul(block, text["panels"]), panel)
-        prepared = text.at(self.b, text.mul(number, text["depth"], PANEL))
-        found, step = prepared, str(PANEL)
+        prepared = text.at(self.b, text.mul(number, text["depth"], text["panel"]))
+        found, step = prepared, text["panel"]
         for way in (COPIED, TRANSPOSED):
             found = text.op(f"select i1 {self.takes('b', way)}, ptr {packed}, ptr {found}")
         lies = self.takes("b", AS_IT_LIES)
         found = text.op(f"select i1 {lies}, ptr {source}, ptr {found}")
         return found, text.op(f"select i1 {lies}, i64 {text['b_row']}, i64 {step}")
 
-    def tiles_of_a(self, a: str) -> tuple[str, str, str]:
+    def tiles_of_a(self, a: str, done: str) -> tuple[str, str, str]:
         """Where A is found, the step between the first elements of rows, and the step between the
         rows or columns of a tile."""
         text = self.text
         in_rows = text.op(f"icmp eq i64 {text['a_column']}, 1")
         step = text.op(f"select i1 {in_rows}, i64 {text['a_row']}, i64 {text['a_column']}")
         row = text["a_row"]
-        for way, packed_row, packed_step in (
-            (COPIED, text["copy_row"], text["copy_row"]),
-            (DEALT_OUT, text["depth"], str(ROWS)),
+        before = text.op(f"udiv i64 {text.mul(done, text['dealt_rows'])}, {text['depth']}")
+        first = text.mul(text.add(before, self.top), text["depth"])
+        tile = str(self.tile.rows)
+        for way, packed, packed_row, packed_step in (
+            (COPIED, text.scratch, text["copy_row"], text["copy_row"]),
+            (DEALT_OUT, text.scratch, text["depth"], tile),
+            (PREPARED, text.at(self.prepared_a, first), text["depth"], tile),
         ):
             so = self.takes("a", way)
-            a = text.op(f"select i1 {so}, ptr {text.scratch}, ptr {a}")
+            a = text.op(f"select i1 {so}, ptr {packed}, ptr {a}")
             row = text.op(f"select i1 {so}, i64 {packed_row}, i64 {row}")
             step = text.op(f"select i1 {so}, i64 {packed_step}, i64 {step}")
         return a, row, step
@@ -216,46 +220,83 @@ def _corner(text: Text, b: str, row: str, column: str) -> str:
     return text.at(b, text.mul(row, text["b_row"]), text.mul(column, text["b_column"]))
 
 
-def _pack_panel(text: Text, way: int, source: str, target: str, depth: str, width: str) -> None:
+def _pack_panel(
+    text: Text, tile: Tile, way: int, source: str, target: str, depth: str, width: str
+) -> None:
     """Lay a panel of B out in rows of the width of a whole panel."""
+    panel = text["panel"]
     if way == TRANSPOSED:
-        _transpose(text, source, text["b_column"], target, str(PANEL), width, depth)
+        _transpose(text, tile, source, text["b_column"], target, panel, width, depth)
     else:
-        _copy(text, source, text["b_row"], target, str(PANEL), depth, width)
+        _copy(text, tile, source, text["b_row"], target, panel, depth, width)
+
+
+def _deal(text: Text, tile: Tile, a: str, target: str, rows: str, depth: str) -> None:
+    """Lay rows of A, whose columns lie in order, out as columns of tiles."""
+    step = text.mul(text["depth"], tile.rows)
+    with text.loop(rows, tile.dealt) as row:
+        width = text.least(str(tile.dealt), text.sub(rows, row))
+        source = text.at(a, text.mul(row, text["a_row"]))
+        place = text.at(target, text.mul(row, text["depth"]))
+        use(
+            text, dealing(tile), f"ptr {source}", f"i64 {text['a_column']}", f"ptr {place}",
+            f"i64 {step}", f"i64 {depth}", f"i64 {width}",
+        )  # fmt: skip
 
 
 def _copy(
-    text: Text, source: str, source_step: str, target: str, target_step: str, rows: str, width: str
-) -> None:
+    text: Text, tile: Tile, source: str, source_step: str, target: str, target_step: str,
+    rows: str, width: str,
+) -> None:  # fmt: skip
     use(
-        text, copying(), f"ptr {source}", f"i64 {source_step}", f"ptr {target}",
+        text, copying(tile), f"ptr {source}", f"i64 {source_step}", f"ptr {target}",
         f"i64 {target_step}", f"i64 {rows}", f"i64 {width}",
     )  # fmt: skip
 
 
 def _transpose(
-    text: Text, source: str, source_step: str, target: str, target_step: str, rows: str, width: str
-) -> None:
+    text: Text, tile: Tile, source: str, source_step: str, target: str, target_step: str,
+    rows: str, width: str,
+) -> None:  # fmt: skip
     use(
-        text, transposing(), f"ptr {source}", f"i64 {source_step}", f"ptr {target}",
+        text, transposing(tile), f"ptr {source}", f"i64 {source_step}", f"ptr {target}",
         f"i64 {target_step}", f"i64 {rows}", f"i64 {width}",
     )  # fmt: skip
 
 
+# -- preparation --------------------------------------------------------------------------------
+
+
 @cache
-def _prepare_text() -> Kernel:
+def _prepare_right_text(tile: Tile) -> Kernel:
     """A chunk is a panel of B in a block of the depth."""
-    text = Text(VECTOR, ("b", "prepared"), _NUMBERS)
+    text = Text(tile.vector, ("b", "prepared"), _NUMBERS)
     block, panel = text.split("%chunk", text["panels"])
     done = text.mul(block, text["depth"])
     depth = text.least(text["depth"], text.sub(text["k"], done))
     column = _first_column(text, panel)
     width = text.sub(_first_column(text, text.add(panel, 1)), column)
     source = _corner(text, text["b"], done, column)
-    target = text.at(text["prepared"], text.mul("%chunk", text["depth"], PANEL))
+    target = text.at(text["prepared"], text.mul("%chunk", text["depth"], text["panel"]))
     in_rows = text.op(f"icmp eq i64 {text['b_column']}, 1")
     with text.when(in_rows):
-        _pack_panel(text, COPIED, source, target, depth, width)
+        _pack_panel(text, tile, COPIED, source, target, depth, width)
     with text.when(text.op(f"xor i1 {in_rows}, true")):
-        _pack_panel(text, TRANSPOSED, source, target, depth, width)
+        _pack_panel(text, tile, TRANSPOSED, source, target, depth, width)
+    return text.kernel("gemm_prepare")
+
+
+@cache
+def _prepare_left_text(tile: Tile) -> Kernel:
+    """A chunk is a few rows of A, whose columns lie in order, in a block of the depth."""
+    text = Text(tile.vector, ("a", "prepared"), _NUMBERS)
+    some = _STEPS * tile.dealt
+    parts = text.op(f"udiv i64 {text.add(text['m'], some - 1)}, {some}")
+    block, part = text.split("%chunk", parts)
+    done, top = text.mul(block, text["depth"]), text.mul(part, some)
+    depth = text.least(text["depth"], text.sub(text["k"], done))
+    rows = text.least(str(some), text.sub(text["m"], top))
+    source = text.at(text["a"], text.mul(done, text["a_column"]), text.mul(top, text["a_row"]))
+    first = text.mul(text.add(text.mul(block, text["dealt_rows"]), top), text["depth"])
+    _deal(text, tile, source, text.at(text["prepared"], first), rows, depth)
     return text.kernel("gemm_prepare")

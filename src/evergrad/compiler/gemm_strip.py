@@ -1,9 +1,10 @@
 """The inner functions of matrix products: strips of tiles held in registers, and packing.
 
-A tile is ``ROWS`` elements of A that are broadcast, times up to ``VECTORS`` registers of
-neighbouring columns of B. A strip is a column of tiles that share one panel of B. Functions here
-know nothing of whole products; extents and steps are given at run time, the last register of a row
-is masked, and what lies outside of a matrix is neither read nor written.
+A :class:`Tile` is some elements of A that are broadcast, times a few registers of neighbouring
+columns of B; how many depends on the machine and the type of the elements. A strip is a column of
+tiles that share one panel of B. Functions here know nothing of whole products; extents and steps
+are given at run time, the last register of a row is masked, and what lies outside of a matrix is
+neither read nor written.
 """
 
 from __future__ import annotations
@@ -11,28 +12,49 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.conv_text import Text, Vector
 from evergrad.compiler.scalar import Code
+from evergrad.compiler.vector_text import Text, Vector
 
-LANES = 16
-VECTOR = Vector("float", LANES, 4)
-# Sums, one row of B and a broadcast element must leave a few of 32 registers free.
-ROWS = 8
-VECTORS = 3
 # Steps of the depth in one turn of the inner loop.
 UNROLLED = 4
-# How many rows of A, if its columns lie in order, are packed at once.
-DEALT = 64
 # How many rows (or registers of a row) ahead packing asks for what it will read.
 _AHEAD = 8
+
+
+class Tile(NamedTuple):
+    """The sums that are held in registers: so many rows of so many registers."""
+
+    vector: Vector
+    rows: int
+    vectors: int
+
+    @property
+    def lanes(self) -> int:
+        return self.vector.lanes
+
+    @property
+    def panel(self) -> int:
+        """The columns of a tile."""
+        return self.vectors * self.vector.lanes
+
+    @property
+    def dealt(self) -> int:
+        """How many rows of A, if its columns lie in order, are packed at once."""
+        return 4 * max(self.vector.lanes, self.rows)
+
+
+def tile_for(vector: Vector) -> Tile:
+    """Sums, one row of B and a broadcast element fit into the registers: there are 16 of 256 bits
+    and 32 of others, a few of which stay free."""
+    return Tile(vector, 4 if vector.lanes * vector.size == 32 else 8, 3)
 
 
 class Inner(Text):
     """The text of a function that kernels call; its arguments have names of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, tile: Tile) -> None:
         Code.__init__(self)
-        self.vector = VECTOR
+        self.vector = tile.vector
 
 
 class Function(NamedTuple):
@@ -61,9 +83,8 @@ def _finished(text: Text, name: str, parameters: str) -> Function:
 
 def _column_masks(text: Text, vectors: int, width: str) -> list[str]:
     """For each register of a row of so many columns, which lanes there are."""
-    return [
-        text.between(text.places(str(v * LANES), "1"), "0", width) for v in range(vectors)
-    ]  # fmt: skip
+    lanes = text.vector.lanes
+    return [text.between(text.places(str(v * lanes), "1"), "0", width) for v in range(vectors)]
 
 
 def _prefetch(text: Text, address: str, to_write: bool) -> None:
@@ -75,32 +96,32 @@ def _prefetch(text: Text, address: str, to_write: bool) -> None:
 
 
 @cache
-def strip(vectors: int, by_rows: bool) -> Function:
+def strip(tile: Tile, vectors: int, by_rows: bool) -> Function:
     """``C[:rows, :width] = [C +] A B`` for a panel of B of up to ``vectors`` registers.
 
     ``a_row`` elements lie between the first elements of two rows of A. Inside of a tile, if
     ``by_rows``, a row lies in order and rows are ``a_step`` apart; otherwise a column of the tile
     lies in order and columns are ``a_step`` apart. It starts from C if ``more``.
     """
-    text = Inner()
+    text = Inner(tile)
     masks = _column_masks(text, vectors, "%width")
-    kept = VECTOR.of("i1")
+    kept = tile.vector.of("i1")
     held = [
         text.op(f"select i1 %more, {kept} {mask}, {kept} zeroinitializer") for mask in masks
     ]  # fmt: skip
-    with text.loop("%rows", ROWS) as top:
+    with text.loop("%rows", tile.rows) as top:
         left = text.sub("%rows", top)
         a = text.at("%a", text.mul(top, "%a_row"))
         c = text.at("%c", text.mul(top, "%c_step"))
-        rows = _rows(text, c, "%c_step", left)
+        rows = _rows(text, tile, c, "%c_step", left)
         start = [
-            text.load_masked(text.at(row, v * LANES), mask, "zeroinitializer")
+            text.load_masked(text.at(row, v * tile.lanes), mask, "zeroinitializer")
             for row in rows
             for v, mask in enumerate(held)
         ]
-        sums = _tile_sums(text, a, c, left, masks, by_rows, start)
+        sums = _tile_sums(text, tile, a, c, left, masks, by_rows, start)
         _store_tile(text, sums, rows, left, masks)
-    name = f"gemm_strip_{VECTOR.mangled}_{vectors}_{'rows' if by_rows else 'columns'}"
+    name = f"gemm_strip_{tile.vector.mangled}_{vectors}_{'rows' if by_rows else 'columns'}"
     return _finished(
         text,
         name,
@@ -109,56 +130,57 @@ def strip(vectors: int, by_rows: bool) -> Function:
     )
 
 
-def _rows(text: Text, start: str, step: str, left: str) -> list[str]:
+def _rows(text: Text, tile: Tile, start: str, step: str, left: str) -> list[str]:
     """The rows of a tile; behind the last of them, the last again."""
     final = text.sub(left, 1)
-    return [text.at(start, text.mul(text.least(str(r), final), step)) for r in range(ROWS)]
+    return [text.at(start, text.mul(text.least(str(r), final), step)) for r in range(tile.rows)]
 
 
 def _tile_sums(
-    text: Text, a: str, c: str, left: str, masks: list[str], by_rows: bool, sums: list[str]
-) -> list[str]:
+    text: Text, tile: Tile, a: str, c: str, left: str, masks: list[str], by_rows: bool,
+    sums: list[str],
+) -> list[str]:  # fmt: skip
     """The sums of products over the whole depth.
 
     Rows of C of the next tile are asked for one by one in the loop, since many at once keep what it
     reads waiting; but tiles by rows have no registers to spare for that.
     """
-    starts = [a] * ROWS
+    starts = [a] * tile.rows
     if by_rows:
-        starts = _rows(text, a, "%a_step", left)
-        for r in range(ROWS):
-            _prefetch_next_tile(text, c, r, len(masks))
+        starts = _rows(text, tile, a, "%a_step", left)
+        for r in range(tile.rows):
+            _prefetch_next_tile(text, tile, c, r, len(masks))
 
     def products(index: str, count: int, sums: list[str]) -> list[str]:
         for u in range(count):
             at = text.add(index, u)
             b = text.at("%b", text.mul(at, "%b_step"))
-            row = [text.load_vector(text.at(b, v * LANES)) for v in range(len(masks) - 1)]
-            end = text.at(b, (len(masks) - 1) * LANES)
+            row = [text.load_vector(text.at(b, v * tile.lanes)) for v in range(len(masks) - 1)]
+            end = text.at(b, (len(masks) - 1) * tile.lanes)
             row.append(text.load_masked(end, masks[-1], "zeroinitializer"))
             column = at if by_rows else text.mul(at, "%a_step")
             sums = _one_step(text, starts, column, by_rows, row, sums)
         return sums
 
-    types = [VECTOR.text] * (ROWS * len(masks))
+    types = [tile.vector.text] * (tile.rows * len(masks))
     whole = text.op(f"and i64 %depth, {-UNROLLED}")
     for count, first, last in ((UNROLLED, "0", whole), (1, whole, "%depth")):
         pairs = list(zip(types, sums, strict=True))
         with text.carrying(last, pairs, count, first) as (index, carried):
             if count > 1 and not by_rows:
                 turn = text.op(f"udiv i64 {index}, {count}")
-                row = text.op(f"and i64 {turn}, {ROWS - 1}")
-                _prefetch_next_tile(text, c, row, len(masks))
+                row = text.op(f"and i64 {turn}, {tile.rows - 1}")
+                _prefetch_next_tile(text, tile, c, row, len(masks))
             carried.after = products(index, count, carried.values)
         sums = carried.after
     return sums
 
 
-def _prefetch_next_tile(text: Text, c: str, row: str | int, vectors: int) -> None:
+def _prefetch_next_tile(text: Text, tile: Tile, c: str, row: str | int, vectors: int) -> None:
     """Ask for a row of C of the next tile."""
-    following = text.at(c, text.mul(text.add(row, ROWS), "%c_step"))
+    following = text.at(c, text.mul(text.add(row, tile.rows), "%c_step"))
     for v in range(vectors):
-        _prefetch(text, text.at(following, v * LANES), to_write=True)
+        _prefetch(text, text.at(following, v * tile.lanes), to_write=True)
 
 
 def _one_step(
@@ -167,16 +189,10 @@ def _one_step(
     after = []
     for r, start in enumerate(starts):
         at = text.at(start, column) if by_rows else text.at(text.at(start, column), r)
-        factor = text.splat(text.load(at), VECTOR.element)
+        factor = text.splat(text.load(at), text.vector.element)
         for v, values in enumerate(row):
-            after.append(_fma(text, factor, values, sums[r * len(row) + v]))
+            after.append(text.multiply_add(factor, values, sums[r * len(row) + v]))
     return after
-
-
-def _fma(text: Text, a: str, b: str, c: str) -> str:
-    many, name = VECTOR.text, f"llvm.fma.{VECTOR.mangled}"
-    text.helpers[name] = f"declare {many} @{name}({many}, {many}, {many})"
-    return text.op(f"call {many} @{name}({many} {a}, {many} {b}, {many} {c})")
 
 
 def _store_tile(text: Text, sums: list[str], rows: list[str], left: str, masks: list[str]) -> None:
@@ -184,7 +200,7 @@ def _store_tile(text: Text, sums: list[str], rows: list[str], left: str, masks: 
     done = text.fresh("stored")
     for r, row in enumerate(rows):
         for v, mask in enumerate(masks):
-            address = text.at(row, v * LANES)
+            address = text.at(row, v * text.vector.lanes)
             text.store_masked(sums[r * len(masks) + v], address, mask)
         if r + 1 < len(rows):
             _leave_at(text, left, r + 1, done)
@@ -204,104 +220,109 @@ def _leave_at(text: Text, count: str, place: int, label: str) -> None:
 
 
 @cache
-def copying() -> Function:
+def copying(tile: Tile) -> Function:
     """Copy ``rows`` rows of ``width`` elements."""
-    text = Inner()
-    with text.loop("%rows") as r, text.loop("%width", VECTORS * LANES) as column:
+    text = Inner(tile)
+    with text.loop("%rows") as r, text.loop("%width", tile.panel) as column:
         source = text.at("%source", text.mul(r, "%source_step"), column)
         target = text.at("%target", text.mul(r, "%target_step"), column)
         ahead = text.at(source, text.mul("%source_step", _AHEAD))
-        for v, mask in enumerate(_column_masks(text, VECTORS, text.sub("%width", column))):
-            place = v * LANES
+        for v, mask in enumerate(_column_masks(text, tile.vectors, text.sub("%width", column))):
+            place = v * tile.lanes
             _prefetch(text, text.at(ahead, place), to_write=False)
             value = text.load_masked(text.at(source, place), mask, "zeroinitializer")
             text.store_masked(value, text.at(target, place), mask)
     return _finished(
         text,
-        f"gemm_copy_{VECTOR.mangled}",
+        f"gemm_copy_{tile.vector.mangled}",
         "ptr noalias %source, i64 %source_step, ptr noalias %target, i64 %target_step, "
         "i64 %rows, i64 %width",
     )
 
 
 @cache
-def dealing() -> Function:
-    """Lay ``rows`` rows of up to ``DEALT`` elements out as tiles: ``ROWS`` elements of each row go
-    to one tile, the next ``ROWS`` to the next, which is ``tile_step`` further."""
-    text = Inner()
-    masks = _column_masks(text, DEALT // LANES, "%width")
-    part = f"<{ROWS} x {VECTOR.element}>"
+def dealing(tile: Tile) -> Function:
+    """Lay ``rows`` rows of up to ``tile.dealt`` elements out as tiles: as many elements of each row
+    as a tile has rows go to one tile, the next to the next, which is ``tile_step`` further."""
+    text = Inner(tile)
+    masks = _column_masks(text, tile.dealt // tile.lanes, "%width")
+    length = min(tile.lanes, tile.rows)
+    part = f"<{length} x {tile.vector.element}>"
     with text.loop("%rows") as r:
         source = text.at("%source", text.mul(r, "%source_step"))
-        target = text.at("%target", text.mul(r, ROWS))
+        target = text.at("%target", text.mul(r, tile.rows))
         ahead = text.at(source, text.mul("%source_step", _AHEAD))
         for v, mask in enumerate(masks):
-            place = v * LANES
-            _prefetch(text, text.at(ahead, place), to_write=False)
-            value = text.load_masked(text.at(source, place), mask, "zeroinitializer")
-            for first in range(0, LANES, ROWS):
-                chosen = ", ".join(f"i32 {n}" for n in range(first, first + ROWS))
-                some = text.op(
-                    f"shufflevector {VECTOR.text} {value}, {VECTOR.text} poison, "
-                    f"<{ROWS} x i32> <{chosen}>"
-                )
-                tile = text.mul("%tile_step", (place + first) // ROWS)
-                text.do(f"store {part} {some}, ptr {text.at(target, tile)}, align {VECTOR.size}")
+            _prefetch(text, text.at(ahead, v * tile.lanes), to_write=False)
+            value = text.load_masked(text.at(source, v * tile.lanes), mask, "zeroinitializer")
+            for first in range(0, tile.lanes, length):
+                number, place = divmod(v * tile.lanes + first, tile.rows)
+                some = _part_of(text, value, first, length)
+                to = text.at(target, text.mul("%tile_step", number), place)
+                text.do(f"store {part} {some}, ptr {to}, align {tile.vector.size}")
     return _finished(
         text,
-        f"gemm_deal_{VECTOR.mangled}",
+        f"gemm_deal_{tile.vector.mangled}",
         "ptr noalias %source, i64 %source_step, ptr noalias %target, i64 %tile_step, "
         "i64 %rows, i64 %width",
     )
 
 
+def _part_of(text: Text, value: str, first: int, length: int) -> str:
+    """Some neighbouring lanes of a register."""
+    many = text.vector.text
+    chosen = ", ".join(f"i32 {n}" for n in range(first, first + length))
+    return text.op(f"shufflevector {many} {value}, {many} poison, <{length} x i32> <{chosen}>")
+
+
 @cache
-def transposing() -> Function:
+def transposing(tile: Tile) -> Function:
     """``target[j, i] = source[i, j]`` for ``rows`` times ``columns`` elements."""
-    text = Inner()
-    with text.loop("%rows", LANES) as row, text.loop("%columns", LANES) as column:
+    text = Inner(tile)
+    lanes = tile.lanes
+    with text.loop("%rows", lanes) as row, text.loop("%columns", lanes) as column:
         high, wide = text.sub("%rows", row), text.sub("%columns", column)
         mask = text.between(text.places("0", "1"), "0", wide)
         final = text.sub(high, 1)
         corner = text.at("%source", text.mul(row, "%source_step"), column)
         block = []
-        for n in range(LANES):
+        for n in range(lanes):
             at = text.at(corner, text.mul(text.least(str(n), final), "%source_step"))
-            _prefetch(text, text.at(at, _AHEAD * LANES), to_write=False)
+            _prefetch(text, text.at(at, _AHEAD * lanes), to_write=False)
             block.append(text.load_masked(at, mask, "zeroinitializer"))
         mask = text.between(text.places("0", "1"), "0", high)
         done = text.fresh("stored")
         target = text.at("%target", text.mul(column, "%target_step"), row)
-        for n, values in enumerate(_transposed(text, block)):
+        for n, values in enumerate(transposed(text, block)):
             text.store_masked(values, text.at(target, text.mul("%target_step", n)), mask)
-            if n + 1 < LANES:
+            if n + 1 < lanes:
                 _leave_at(text, wide, n + 1, done)
         text.do(f"br label %{done}")
         text.label(done)
     return _finished(
         text,
-        f"gemm_transpose_{VECTOR.mangled}",
+        f"gemm_transpose_{tile.vector.mangled}",
         "ptr noalias %source, i64 %source_step, ptr noalias %target, i64 %target_step, "
         "i64 %rows, i64 %columns",
     )
 
 
-def _transposed(text: Text, block: list[str]) -> list[str]:
+def transposed(text: Text, block: list[str]) -> list[str]:
     """A square of registers, its rows and columns exchanged: bit by bit of their numbers."""
-    many = VECTOR.text
+    many, lanes = text.vector.text, text.vector.lanes
     bit = 1
-    while bit < LANES:
-        low = [LANES + (c ^ bit) if c & bit else c for c in range(LANES)]
-        high = [LANES + c if c & bit else c | bit for c in range(LANES)]
+    while bit < lanes:
+        low = [lanes + (c ^ bit) if c & bit else c for c in range(lanes)]
+        high = [lanes + c if c & bit else c | bit for c in range(lanes)]
         exchanged = list(block)
-        for n in range(LANES):
+        for n in range(lanes):
             if n & bit:
                 continue
             for place, order in ((n, low), (n | bit, high)):
                 chosen = ", ".join(f"i32 {c}" for c in order)
                 exchanged[place] = text.op(
                     f"shufflevector {many} {block[n]}, {many} {block[n | bit]}, "
-                    f"{VECTOR.of('i32')} <{chosen}>"
+                    f"{text.vector.of('i32')} <{chosen}>"
                 )
         block = exchanged
         bit *= 2

@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import hashlib
 import os
+import platform
 import re
 import tempfile
 import threading
@@ -56,6 +57,13 @@ def vector_bits() -> int:
     """The widest vectors that loops are given on this machine."""
     features = llvm.get_host_cpu_features()
     return 512 if features.get("avx512f") else 256
+
+
+@cache
+def has_fma() -> bool:
+    """Whether this machine multiplies and adds with one instruction and one rounding."""
+    is_arm = platform.machine() in ("aarch64", "arm64")
+    return is_arm or bool(llvm.get_host_cpu_features().get("fma"))
 
 
 def addresses(kernels: Iterable[Any]) -> dict[str, int]:

@@ -10,13 +10,19 @@ from math import prod
 from typing import Any
 
 from evergrad.compiler import scalar
-from evergrad.compiler.fuse import FOLDS
+from evergrad.compiler.fit import FOLDS
 from evergrad.compiler.scalar import Code
 from evergrad.compiler.units import Group, Values
+from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
+from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Equation, Var
 
 STATUS = "status"
+
+
+# The slot of no memory: what would be an address there is the number of the element.
+NOWHERE = -1
 
 
 class Access:
@@ -92,6 +98,8 @@ class LoopSpace:
             axes = self.group.maps[id(eqn)]
             for place, arg in enumerate(eqn.args):
                 self.uses[id(eqn), place] = self.operand(eqn, place, arg, axes)
+            if eqn.op.name in scalar.NUMBERED:
+                self.uses[id(eqn), len(eqn.args)] = self.numbering(eqn.outs[0], axes)
         for var in self.stored:
             if var not in self.group.late:
                 strides = [0] * len(self.group.shape)
@@ -121,6 +129,21 @@ class LoopSpace:
             return self.access("read", arg, self.along(arg, axes))
         aligned = axes[len(axes) - len(arg.type.shape) :] if arg.type.shape else ()
         return self.access("read", arg, self.along(arg, aligned))
+
+    def numbering(self, var: Var, axes: tuple[int, ...]) -> Access:
+        """The numbers of a value's elements, in their order."""
+        strides = [0] * len(self.group.shape)
+        for axis, step in zip(axes, contiguous_strides(var.type.shape), strict=True):
+            if axis >= 0:
+                strides[axis] = step
+        made = Access(NOWHERE, dtypes.uint8, tuple(strides))
+        self.accesses.append(made)
+        return made
+
+    def sources(self, eqn: Equation) -> list[Any]:
+        """What an equation computes with, in the order of its arguments."""
+        count = len(eqn.args) + (eqn.op.name in scalar.NUMBERED)
+        return [self.uses[id(eqn), place] for place in range(count)]
 
     def lookup(self, eqn: Equation, place: int, arg: Var, axes: tuple[int, ...]) -> Any:
         rank = len(eqn.args[1].type.shape)

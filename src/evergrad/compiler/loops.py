@@ -16,6 +16,7 @@ from typing import Any
 
 from evergrad.compiler import scalar
 from evergrad.compiler.elements import Point, element
+from evergrad.compiler.fit import FOLDS
 from evergrad.compiler.folds import (
     fold,
     from_order,
@@ -26,10 +27,9 @@ from evergrad.compiler.folds import (
     start_of,
     take_in_order,
 )
-from evergrad.compiler.fuse import FOLDS
 from evergrad.compiler.kernel import Kernel
 from evergrad.compiler.llvm import name_of, vector_bits
-from evergrad.compiler.loop_space import STATUS, Access, LoopSpace
+from evergrad.compiler.loop_space import NOWHERE, STATUS, Access, LoopSpace
 from evergrad.compiler.scalar import KINDS
 from evergrad.core.trace import Equation, Var
 
@@ -67,10 +67,13 @@ class LoopWriter(LoopSpace):
         """The numbers that follow the pointers in the arguments."""
         self.numbers: list[int] = []
         self.places: dict[Any, int] = {}
-        self.per_chunk, self.chunks = self.partition()
+        per_chunk, chunks = self.partition()
+        self.chunks = chunks * self.group.blocks
         total = self.row_length if self.flat else self.rows
-        for key, value in (("total", total), ("per_chunk", self.per_chunk)):
+        for key, value in (("total", total // self.group.blocks), ("per_chunk", per_chunk)):
             self.number(key, value)
+        if self.group.blocks > 1:
+            self.number("chunks", chunks)
         for d, extent in enumerate(self.row_extents):
             self.number(("row", d), extent)
         for d, extent in enumerate(self.inner_extents):
@@ -92,11 +95,13 @@ class LoopWriter(LoopSpace):
         return [e for e in self.group.members if e.outs[0] in self.group.late]
 
     def partition(self) -> tuple[int, int]:
-        """How many rows (or elements) a chunk has, and how many chunks there are: by shape."""
+        """How many rows (or elements) a chunk has, and how many chunks a block has: by shape."""
         units, weight = (self.row_length, 1) if self.flat else (self.rows, self.row_length)
+        blocks = self.group.blocks
         most = _MOST_PARTIALS if self.group.late else _MOST_CHUNKS
         wanted = max(1, min(most, units, units * weight * self.passes // _CHUNK))
-        per_chunk = -(-units // wanted)
+        units //= blocks
+        per_chunk = -(-units // max(1, wanted // blocks))
         if self.flat:
             per_chunk = -(-per_chunk // 64) * 64
         return per_chunk, -(-units // per_chunk)
@@ -119,7 +124,13 @@ class LoopWriter(LoopSpace):
         return name
 
     def pointer(self, access: Access) -> str:
-        return self.pointer_at(access.slot)
+        return "null" if access.slot == NOWHERE else self.pointer_at(access.slot)
+
+    def read(self, access: Access, address: str, tag: str = "") -> str:
+        """The element at an address, or its number."""
+        if access.slot == NOWHERE:
+            return self.code.op(f"ptrtoint ptr {address} to i64")
+        return scalar.load(self.code, access.dtype, address, tag)
 
     def variable(self, type: str) -> str:
         name = f"%{self.code.fresh('m')}"
@@ -128,12 +139,17 @@ class LoopWriter(LoopSpace):
 
     def chunk_bounds(self) -> None:
         code = self.code
-        low = code.op(f"mul i64 %chunk, {self.get('per_chunk')}")
+        part, start = "%chunk", "0"
+        if self.group.blocks > 1:
+            block = code.op(f"udiv i64 %chunk, {self.get('chunks')}")
+            part = code.op(f"urem i64 %chunk, {self.get('chunks')}")
+            start = code.op(f"mul i64 {block}, {self.get('total')}")
+        low = code.op(f"mul i64 {part}, {self.get('per_chunk')}")
         high = code.op(f"add i64 {low}, {self.get('per_chunk')}")
         short = code.op(f"icmp slt i64 {high}, {self.get('total')}")
         high = code.op(f"select i1 {short}, i64 {high}, i64 {self.get('total')}")
-        code.do(f"%row_lo = add i64 {low}, 0")
-        code.do(f"%row_hi = add i64 {high}, 0")
+        code.do(f"%row_lo = add i64 {low}, {start}")
+        code.do(f"%row_hi = add i64 {high}, {start}")
 
     def loop(self, low: str, high: str, body: Callable[[str], None], vector: bool) -> None:
         code = self.code
@@ -279,7 +295,7 @@ class LoopWriter(LoopSpace):
                 )
 
     def is_input(self, access: Access) -> bool:
-        return self.slots[access.slot][0] == "read"
+        return access.slot != NOWHERE and self.slots[access.slot][0] == "read"
 
     def folds_full(self, eqn: Equation) -> bool:
         source = self.uses[id(eqn), 0]
@@ -311,14 +327,14 @@ class LoopWriter(LoopSpace):
             index = self.within(index, self.get(("inner", 0)), False)
             context = Point(self, self.stage[eqn.outs[0]] + 1, [index], alone=True)
             return context.source(self.uses[id(eqn), 0])
-        args = [self.row_value(self.uses[id(eqn), i]) for i in range(len(eqn.args))]
+        args = [self.row_value(source) for source in self.sources(eqn)]
         return element(self.code, eqn, args)
 
     def row_value(self, source: Any) -> str:
         if isinstance(source, str):
             return source
         if isinstance(source, Access):
-            return scalar.load(self.code, source.dtype, self.bases[id(source)])
+            return self.read(source, self.bases[id(source)])
         return self.row_values[source]
 
     # -- folds ----------------------------------------------------------------------------------
@@ -368,10 +384,11 @@ class LoopWriter(LoopSpace):
 
     def is_column(self, eqn: Equation) -> bool:
         """Whether a late fold leaves one number per place in a row, rather than one in all."""
-        return self.folds_full(eqn) and self.late_length(eqn) > 1
+        return self.folds_full(eqn) and eqn.outs[0].type.numel > 1
 
     def late_length(self, eqn: Equation) -> int:
-        return eqn.outs[0].type.numel
+        """The numbers that one chunk leaves."""
+        return self.row_length if self.is_column(eqn) else 1
 
     def late_pointer(self, eqn: Equation) -> str:
         return self.late_pointers[id(eqn)]
@@ -384,7 +401,6 @@ class LoopWriter(LoopSpace):
         for number, eqn in enumerate(self.late_slots()):
             type = KINDS[eqn.rule.operands[0].dtype].compute
             whole = self.pointer_at(len(self.slots) + number)
-            length = self.late_length(eqn)
             if not self.is_column(eqn):
                 self.late_variables[id(eqn)] = self.accumulator(eqn)
                 self.late_pointers[id(eqn)] = code.op(
@@ -398,7 +414,6 @@ class LoopWriter(LoopSpace):
             begin = code.op(f"mul i64 %chunk, {count}")
             start = code.op(f"getelementptr {type}, ptr {whole}, i64 {begin}")
             self.late_pointers[id(eqn)] = start
-            assert length == self.row_length
 
             def clear(index: str, start: str = start, type: str = type, eqn: Any = eqn) -> None:
                 place = code.op(f"getelementptr {type}, ptr {start}, i64 {index}")

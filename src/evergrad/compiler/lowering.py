@@ -19,6 +19,7 @@ from evergrad.compiler.kernel import Instruction, Kernel, Place, address_of, str
 from evergrad.compiler.loops import LoopWriter
 from evergrad.compiler.plan import Buffer
 from evergrad.compiler.scalar import KINDS
+from evergrad.compiler.streams import STREAM_BYTES
 from evergrad.compiler.units import Group, Single, Unit, Values, equations_of
 from evergrad.core import dtypes
 from evergrad.core.op import TABLE
@@ -28,6 +29,10 @@ from evergrad.core.trace import Equation, Graph, Var
 
 # For an op, the functions that may lower an equation of it; the first that says yes does.
 LOWERINGS: dict[str, list[Callable[[Lowering, Equation], bool]]] = {}
+
+_PRODUCTS = ("matmul", "linear")
+# Ops whose results may lie anyhow, as long as each row lies in one piece.
+_BY_ROWS = ("attention_backward",)
 
 
 def lowers(*names: str) -> Callable[[Any], Any]:
@@ -69,7 +74,10 @@ class Lowering:
         self.buffers: list[Buffer] = []
         self.homes: dict[Var, Place] = {}
         self.storages: dict[int, Buffer] = {}
+        self.streams: list[Any] = []  # generators that kernels draw from
         self.instructions: list[Instruction] = []
+        # Factors of products in the order of their kernels, for others that take the same.
+        self.laid_out: dict[Any, Place] = {}
         self.units, self.values = fuse(self.graph, again, self.overwrites())
         self.unit_of = {id(eqn): unit for unit in self.units for eqn in equations_of(unit)}
         self.place_inputs()
@@ -222,7 +230,7 @@ class Lowering:
     def write_after_failures(self) -> None:
         """Nothing outside is written before the last instruction that may fail: a step that fails
         leaves everything as it was. What would be written earlier waits in the arena."""
-        last = max((n for n, i in enumerate(self.instructions) if i.may_fail), default=-1)
+        last = max((n for n, i in enumerate(self.instructions) if i.may_fail), default=0)
         early = {id(b) for i in self.instructions[:last] for b in i.writes}
         for var, buffer in self.in_place:
             if id(buffer) in early:
@@ -263,6 +271,15 @@ class Lowering:
         """Memory for one instruction or between a few of them."""
         return Place(self.buffer(nbytes, "arena", label), 0, (nbytes,), (1,), dtypes.uint8)
 
+    def stream(self, generator: Any) -> Place:
+        """The state of a generator, which kernels that draw from it move on."""
+        for buffer in self.buffers:
+            if buffer.home == "stream" and self.streams[buffer.owner] is generator:
+                return Place(buffer, 0, (), (), dtypes.uint8)
+        self.streams.append(generator)
+        made = self.buffer(STREAM_BYTES, "stream", "state of a generator", len(self.streams) - 1)
+        return Place(made, 0, (), (), dtypes.uint8)
+
     def lower_join(self, eqn: Equation) -> None:
         """Copy the parts that were not computed in their place."""
         for var, place in self.parts_of_join(eqn):
@@ -293,7 +310,7 @@ class Lowering:
             if made_by is None or len(list(self.values.users(root))) != 1:
                 continue
             unit = self.unit_of[id(made_by)]
-            if isinstance(unit, Single) and made_by.op.name not in ("matmul", "linear"):
+            if isinstance(unit, Single) and made_by.op.name not in (*_PRODUCTS, *_BY_ROWS):
                 continue
             if isinstance(unit, Group) and root in unit.late:
                 continue
@@ -307,19 +324,17 @@ class Lowering:
                 continue  # it does not lie there as one piece
             if isinstance(unit, Single) and shaped.strides[-1] != shaped.itemsize:
                 continue
-            if isinstance(unit, Single) and len(root.type.shape) != 2:
+            if made_by.op.name in _PRODUCTS and len(root.type.shape) != 2:
                 continue
             self.homes[root] = Place(
                 place.buffer, place.offset, root.type.shape, shaped.strides, place.dtype
             )
 
     def is_reshaped(self, var: Var) -> bool:
-        """Whether a value is all of its root, in another shape."""
-        while (source := self.values.view_of(var)) is not None:
-            if self.values.maker[var].op.name != "reshape":
-                return False
-            var = source
-        return True
+        """Whether a value is all of its root, in its order, in another shape."""
+        root = self.values.root(var)
+        laid = (var.layout, root.layout)
+        return var.type.numel == root.type.numel and all(x.flags.c_contiguous for x in laid)
 
     def copy(self, var: Var, place: Place) -> None:
         """Write a value to another place."""
@@ -369,7 +384,9 @@ class Lowering:
         return parts[var]
 
     def combine(self, var: Var, name: str, length: int, kernel: Kernel, parts: Place) -> None:
-        combined = combination(name, var.type.dtype, kernel.chunks, length)
+        blocks = var.type.numel // length
+        combined = combination(name, var.type.dtype, kernel.chunks // blocks, length)
+        combined.chunks = blocks
         self.native(f"combine {name}", combined, [parts], [var])
 
     def lower_call(self, eqn: Equation) -> None:

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from evergrad.core.op import TABLE, Rule
 from evergrad.core.trace import Equation, Graph, Trace, Var
 from evergrad.core.tracing import tracing
 
 Environment = dict[Var, Any]
 Replace = Callable[[Trace, Equation, tuple[Any, ...], Environment], Sequence[Any] | None]
+
+
+def rule_of(name: str, *args: Any, **attrs: Any) -> Rule:
+    """How a row of the table answers to values and numbers, for an equation that a pass writes."""
+    op = TABLE[name]
+    types = tuple([a.type if isinstance(a, Var) else type(a) for a in args])
+    key: Any = (types, tuple(attrs.items())) if attrs else types
+    return op.rules.get(key) or op.resolve(key, types, attrs)
 
 
 def copied(graph: Graph, replace: Replace) -> Graph:

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 ALIGNMENT = 64
 
 
 class Buffer:
     """Memory of a program. ``home`` says where it is: ``arena``, ``input``, ``outside`` (a tensor
-    that the program reads or writes), ``output`` or ``constant``."""
+    that the program reads or writes), ``stream`` (a generator's state), ``output`` or
+    ``constant``."""
 
     __slots__ = ("first", "home", "label", "last", "nbytes", "number", "offset", "owner", "site")
 
@@ -84,23 +87,22 @@ def _aligned(nbytes: int) -> int:
 
 def _lay_out(buffers: Sequence[Buffer]) -> int:
     """Give each buffer an offset, the largest first, in the tightest gap; the size of the arena."""
-    placed: list[Buffer] = []
-    size = 0
-    for b in sorted(buffers, key=lambda b: (-b.nbytes, b.first)):
+    chosen = sorted(buffers, key=lambda b: (-b.nbytes, b.first))
+    first, last = (np.array([getattr(b, end) for b in chosen]) for end in ("first", "last"))
+    begin, end = np.zeros(len(chosen), np.int64), np.zeros(len(chosen), np.int64)
+    for number, b in enumerate(chosen):
         wanted = _aligned(b.nbytes)
-        near = sorted(
-            (o for o in placed if o.first <= b.last and b.first <= o.last), key=lambda o: o.offset
-        )
-        best, best_gap, at = -1, 0, 0
-        for other in near:
-            gap = other.offset - at
-            if gap >= wanted and (best < 0 or gap < best_gap):
-                best, best_gap = at, gap
-            at = max(at, other.offset + _aligned(other.nbytes))
-        b.offset = best if best >= 0 else at
-        size = max(size, b.offset + wanted)
-        placed.append(b)
-    return size
+        near = (first[:number] <= b.last) & (last[:number] >= b.first)
+        begins = begin[:number][near]
+        order = np.argsort(begins, kind="stable")
+        # Where the gap before each of those that live at the same time begins, and behind all.
+        floors = np.maximum.accumulate(np.concatenate(([0], end[:number][near][order])))
+        gaps = begins[order] - floors[:-1]
+        fitting = np.flatnonzero(gaps >= wanted)
+        place = fitting[np.argmin(gaps[fitting])] if len(fitting) else -1
+        b.offset = int(floors[place])
+        begin[number], end[number] = b.offset, b.offset + wanted
+    return int(end.max(initial=0))
 
 
 def verify(plan: Plan, accesses: Sequence[tuple[int, Any, bool]]) -> None:

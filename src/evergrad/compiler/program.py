@@ -6,7 +6,9 @@ put into waves, buffers into the arena, kernels into machine code.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Sequence
+from ctypes import addressof, c_char
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import numpy as np
 from evergrad.compiler import (  # noqa: F401 - enter their lowerings
     attention,
     conv,
+    draws,
     gemm,
     llvm,
     row_sums,
@@ -23,6 +26,7 @@ from evergrad.compiler import (  # noqa: F401 - enter their lowerings
 from evergrad.compiler.kernel import Instruction, Place, address_of
 from evergrad.compiler.lowering import Lowering
 from evergrad.compiler.plan import Buffer, Plan
+from evergrad.compiler.streams import STREAM_BYTES, Streams
 from evergrad.compiler.team import Run
 from evergrad.core import dtypes
 from evergrad.core.generators import default_generator
@@ -40,12 +44,17 @@ _WORTH_THREADS = 1 << 20
 class Program:
     """A lowered graph with its plan; takes memory and compiles when it first runs."""
 
+    # Results of at most so many bytes are computed in memory of the program and copied out of it:
+    # that is cheaper than telling the kernels of new memory.
+    small = 512
+
     def __init__(self, lowering: Lowering) -> None:
         self.lowering = lowering
         self.graph = lowering.graph
         self.buffers = lowering.buffers
         self.instructions = lowering.instructions
         self.status = np.zeros(8, np.int64)
+        self.status_word = self.status.data[:1]
         self.waves = in_waves(self.instructions)
         self.plan = self.make_plan()
         self.bound = False
@@ -68,17 +77,16 @@ class Program:
 
     def bind(self) -> None:
         """Take memory and compile; the program can run afterwards."""
-        size = self.plan.peak
-        memory = self.take_arena(size + 64)
-        shift = -address_of(memory) % 64
-        self.arena_address = address_of(memory) + shift
-        self.arena_bytes = memory[shift : shift + size]
-        # Enters the ledger with the bytes of the plan.
-        self.arena = fresh(self.arena_bytes, tensor_type((size,), dtypes.uint8))
+        self.hold_arena(self.plan.peak)
         self.number_values = np.zeros(max(self.lowering.numbers, 1), np.float64)
+        self.number_words: Any = self.number_values.data
+        self.streams = Streams(self.lowering.streams)
+        self.prepare_results()
         kernels = [i.kernel for i in self.instructions if i.kernel is not None]
         addresses = llvm.addresses(kernels)
         self.patches: dict[int, list[tuple[Any, int, int]]] = {}
+        # The array that the kernels were last told of, for each argument.
+        self.told: dict[int, Any] = {}
         self.segments: list[Any] = []
         self.keep: list[Any] = []
         tasks: list[tuple[int, int, int]] = []
@@ -106,10 +114,20 @@ class Program:
                     tasks.append((addresses[kernel.name], address_of(args), chunk))
             ends.append(len(tasks))
         close()
-        self.prepare_results()
+        # What writes to the outside, after everything that may fail.
+        self.final = self.segments[-1] if self.segments else None
         work = sum(i.work for i in self.instructions)
         self.threads = 2 if work > _WORTH_THREADS else 1
         self.bound = True
+
+    def hold_arena(self, size: int) -> None:
+        """Take the memory of the values between kernels, for as long as there is the program."""
+        memory = self.take_arena(size + 64)
+        shift = -address_of(memory) % 64
+        self.arena_address = address_of(memory) + shift
+        self.arena_bytes = memory[shift : shift + size]
+        # Enters the ledger with the bytes of the plan.
+        self.arena = fresh(self.arena_bytes, tensor_type((size,), dtypes.uint8))
 
     def take_arena(self, size: int) -> Any:
         try:
@@ -123,19 +141,40 @@ class Program:
 
     def prepare_results(self) -> None:
         """Find which results are computed in memory of their own and which are copied out of where
-        they lie, and the segment that writes to the outside: the last one, after everything that
-        may fail."""
-        self.final = self.segments[-1] if self.segments else None
+        they lie."""
         written = range(self.lowering.results, self.lowering.results + len(self.lowering.written))
         self.constants = [None if isinstance(v, Var) else v for v in self.graph.outputs]
         self.given = [(b.number, b.owner) for b in self.buffers if b.home == "input"]
         self.computed: list[tuple[int, Place]] = []
         self.copied: list[tuple[int, Place]] = []
+        # Memory of the program for small results, by their buffers; what is copied out of it, and
+        # out of the arena, when a run has ended.
+        self.boxes: dict[int, Any] = {}
+        self.boxed: list[tuple[int, Any]] = []
         for number, var in enumerate(self.graph.outputs):
-            if isinstance(var, Var) and number not in written:
-                place = self.lowering.home(var)
-                own = place.buffer.home == "output" and place.buffer.owner == number
-                (self.computed if own else self.copied).append((number, place))
+            if not isinstance(var, Var) or number in written:
+                continue
+            place = self.lowering.home(var)
+            buffer = place.buffer
+            own = buffer.home == "output" and buffer.owner == number
+            if own and buffer.nbytes <= self.small:
+                self.boxes[buffer.number] = np.zeros(place.shape, place.dtype.np)
+                self.boxed.append((number, self.boxes[buffer.number]))
+            elif own:
+                self.computed.append((number, place))
+            elif var.type.nbytes <= self.small and buffer.home not in ("input", "output"):
+                self.boxed.append((number, self.array(place)))
+            else:
+                self.copied.append((number, place))
+        self.is_random = bool(self.lowering.generators)
+        self.has_calls = any(i.kernel is None for i in self.instructions)
+        self.is_looked_at = self.has_calls or self.copies_arguments()
+
+    def copies_arguments(self) -> bool:
+        """Whether arguments, or results of this run, are copied when it has ended."""
+        places = [p for _, p in self.copied]
+        places += [self.lowering.home(var) for var, _ in self.lowering.copies]
+        return any(p.buffer.home in ("input", "output") for p in places)
 
     def argument_block(self, instruction: Instruction) -> Any:
         kernel = instruction.kernel
@@ -147,8 +186,9 @@ class Program:
                 block[slot] = address_of(self.status)
                 continue
             buffer = place.buffer
-            if buffer.home in ("input", "output"):
-                self.patches.setdefault(buffer.number, []).append((block, slot, place.offset))
+            if buffer.home in ("input", "output") and buffer.number not in self.boxes:
+                words = block.data
+                self.patches.setdefault(buffer.number, []).append((words, slot, place.offset))
             else:
                 block[slot] = self.fixed_address(buffer) + place.offset
         block[len(instruction.pointers) :] = kernel.numbers
@@ -159,6 +199,10 @@ class Program:
             return self.arena_address + buffer.offset
         if buffer.home == "number":
             return address_of(self.number_values) + 8 * int(buffer.owner)
+        if buffer.home == "stream":
+            return address_of(self.streams.memory) + STREAM_BYTES * int(buffer.owner)
+        if buffer.home == "output":
+            return address_of(self.boxes[buffer.number])
         return address_of(buffer.owner.value)
 
     # -- running --------------------------------------------------------------------------------
@@ -166,10 +210,11 @@ class Program:
     def run(
         self,
         arguments: Sequence[Any],
-        numbers: Iterable[float],
+        numbers: Iterable[float] | None,
         deliver: Callable[[list[Any]], Any] = lambda found: found,
     ) -> Any:
-        """Run on arrays; gives ``deliver`` the arrays of the outputs that are not written in place.
+        """Run on arrays and numbers (``None``: those of the last run); gives ``deliver`` the arrays
+        of the outputs that are not written in place.
 
         What fails or is interrupted leaves everything outside as it was. Once the outside has been
         written, the run is brought to its end, with ``deliver``, before an interrupt goes on.
@@ -177,8 +222,8 @@ class Program:
         if not self.bound:
             self.bind()
         self.prepare(arguments, numbers)
-        streams = [(g, g.get_state()) for g in self.generators()]
-        token = numpy_errors.set(QUIET)
+        streams = [(g, g.get_state()) for g in self.generators()] if self.is_random else ()
+        token = numpy_errors.set(QUIET) if self.has_calls else None
         try:
             for segment in self.segments:
                 self.run_segment(segment)
@@ -191,28 +236,61 @@ class Program:
                     generator.set_state(state)
             raise
         finally:
-            numpy_errors.reset(token)
-            self.current, self.results = {}, []
+            if token is not None:
+                numpy_errors.reset(token)
+            self.forget_arrays()
 
-    def prepare(self, arguments: Sequence[Any], numbers: Iterable[float]) -> None:
+    def prepare(self, arguments: Sequence[Any], numbers: Iterable[float] | None) -> None:
         """Take what memory is still needed and tell the kernels where their arguments lie."""
-        for number, value in enumerate(numbers):
-            self.number_values[number] = value
-        self.results = list(self.constants)
-        for number, place in (*self.computed, *self.copied):
-            self.results[number] = pool.empty(place.shape, place.dtype.np)
-        current = {number: arguments[owner] for number, owner in self.given}
+        if numbers is not None:
+            words = self.number_words
+            for number, value in enumerate(numbers):
+                words[number] = value
+        if self.lowering.streams:
+            self.streams.take()
+        results = self.results = list(self.constants)
+        for number, place in self.copied:
+            results[number] = self.memory_for(number, place)
         for number, place in self.computed:
-            current[place.buffer.number] = self.results[number]
-        for number, array in current.items():
-            start = address_of(array)
-            for block, slot, offset in self.patches.get(number, ()):
-                block[slot] = start + offset
-        self.current = current
-        self.status[0] = 0
+            results[number] = array = self.memory_for(number, place)
+            self.tell(place.buffer.number, array)
+        told = self.told
+        for number, owner in self.given:
+            array = arguments[owner]
+            last = told.get(number)
+            if last is None or last() is not array:
+                self.tell(number, array)
+                told[number] = weakref.ref(array)
+        if self.is_looked_at:
+            self.look_at_arrays(arguments)
         self.committed = False
-        if isinstance(self.final, Run):
+        if self.final.__class__ is Run:
             self.final.forget()
+
+    def tell(self, number: int, array: Any) -> None:
+        """Tell the kernels where a buffer of this run lies."""
+        patches = self.patches.get(number)
+        if patches is not None:
+            start = _start_of(array)
+            for words, slot, offset in patches:
+                words[slot] = start + offset
+
+    def look_at_arrays(self, arguments: Sequence[Any]) -> None:
+        """Have the arguments and results of this run at hand as arrays."""
+        self.current = {number: arguments[owner] for number, owner in self.given}
+        self.current.update(self.boxes)
+        for number, place in self.computed:
+            self.current[place.buffer.number] = self.results[number]
+
+    def forget_arrays(self) -> None:
+        """Let go of the arrays of a run."""
+        self.results = []
+        if self.is_looked_at:
+            self.current = {}
+
+    def memory_for(self, number: int, place: Place) -> Any:
+        """An array for a result of this run."""
+        return pool.empty(place.shape, place.dtype.np)
 
     def generators(self) -> list[Any]:
         """The generators that the program draws from."""
@@ -222,8 +300,7 @@ class Program:
         if not isinstance(segment, Run):
             self.python_call(segment)
             return
-        segment.run(self.threads)
-        if self.status[0]:
+        if segment.run(self.threads):
             raise IndexError(
                 "an index is out of range in a lookup inside the compiled program; nothing was "
                 "written"
@@ -231,7 +308,7 @@ class Program:
 
     def has_written(self) -> bool:
         """Whether this run has begun to write to the outside."""
-        ended = isinstance(self.final, Run) and self.final.started() and not self.status[0]
+        ended = isinstance(self.final, Run) and self.final.started() and not self.status_word[0]
         return self.committed or ended
 
     def outputs(self) -> list[Any]:
@@ -239,6 +316,10 @@ class Program:
         if not self.committed:
             for number, place in self.copied:
                 np.copyto(self.results[number], self.array(place))
+            for number, box in self.boxed:
+                self.results[number] = box.copy()
+            if self.lowering.streams:
+                self.streams.give_back()
         self.committed = True
         for var, storage in self.lowering.copies:
             np.copyto(storage.value, self.array(self.lowering.home(var)))
@@ -272,11 +353,15 @@ class Program:
 
     def evaluate(self, eqn: Equation, instruction: Instruction) -> None:
         given = [self.array(a) if isinstance(a, Place) else a for a in instruction.args]
+        if eqn.op.random:
+            self.streams.give_back()
         if hasattr(eqn.rule, "run"):
             result = eqn.rule.run(*given)
         else:
             found = eqn.apply(*[from_array(g) if isinstance(g, np.ndarray) else g for g in given])
             result = found._value if eqn.op.outputs == 1 else tuple(f._value for f in found)
+        if eqn.op.random:
+            self.streams.take()
         results = (result,) if eqn.op.outputs == 1 else result
         for place, value in zip(instruction.outs, results, strict=True):
             np.copyto(self.array(place), value)
@@ -303,6 +388,14 @@ def in_waves(instructions: Sequence[Instruction]) -> list[list[Instruction]]:
         read |= reads
         written |= writes
     return waves
+
+
+def _start_of(array: Any) -> int:
+    """The address of an array, in the cheapest way that works for it."""
+    try:
+        return addressof(c_char.from_buffer(array))
+    except (TypeError, ValueError):  # no elements, or not to be written
+        return address_of(array)
 
 
 class _Window:

@@ -8,9 +8,9 @@ their size first, until the plan fits or nothing is left to drop.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from evergrad.compiler.lowering import Lowering
+from evergrad.compiler.again import Dropped, computed_again
+from evergrad.compiler.fuse import FAR
 from evergrad.compiler.plan import Buffer
 from evergrad.compiler.program import Program
 from evergrad.compiler.units import Values
@@ -59,17 +59,18 @@ def _fitted(limit: int, graph: Graph, build: Build, program: Program, eagerness:
 
 
 class _Candidate:
-    """A value that could be dropped: the equations that make it again, and who uses it then."""
+    """A buffer that could be given up for a while: the values that are computed again for it."""
 
-    def __init__(self, var: Var, chain: list[Equation], users: list[Equation]) -> None:
-        self.var = var
-        self.chain = chain
-        self.users = users
+    def __init__(self, nbytes: int, dropped: list[Dropped]) -> None:
+        self.nbytes = nbytes
+        self.dropped = dropped
+        self.users = {id(eqn) for one in dropped for eqn in one.users}
 
     @property
     def price(self) -> float:
         """Work for each byte that is saved."""
-        return sum(_work(eqn) for eqn in self.chain) / self.var.type.nbytes
+        chains = {id(eqn): eqn for one in self.dropped for eqn in one.chain}
+        return sum(_work(eqn) for eqn in chains.values()) / self.nbytes
 
 
 def _work(eqn: Equation) -> int:
@@ -84,141 +85,103 @@ def _drop(
     program: Program, graph: Graph, missing: int, again: frozenset[int]
 ) -> tuple[Graph, frozenset[int]] | None:
     """Drop values worth the missing bytes; gives the new graph and what it computes again."""
-    candidates = sorted(_candidates(program, graph), key=lambda c: c.price)
-    chosen: list[_Candidate] = []
+    chosen: list[Dropped] = []
     taken: set[int] = set()
-    for candidate in candidates:
+    for candidate in sorted(_Waiting(program, graph).candidates(), key=lambda c: c.price):
         if missing <= 0:
             break
-        if any(id(eqn) in taken for eqn in candidate.users):
-            continue
-        chosen.append(candidate)
-        taken |= {id(eqn) for eqn in candidate.users}
-        missing -= candidate.var.type.nbytes
-    if not chosen:
-        return None
-    return _computed_again(graph, chosen, again)
+        if taken.isdisjoint(candidate.users):
+            chosen += candidate.dropped
+            taken |= candidate.users
+            missing -= candidate.nbytes
+    return computed_again(graph, chosen, again, near=FAR) if chosen else None
 
 
-def _candidates(program: Program, graph: Graph) -> list[_Candidate]:
-    lowering, plan = program.lowering, program.plan
-    known = Values(graph)
-    alive = plan.timeline()
-    peak = alive.index(max(alive))
-    values = {place.buffer.number: var for var, place in lowering.homes.items()}
-    wave_of = {
-        id(instruction.unit): wave
-        for wave, instructions in enumerate(program.waves)
-        for instruction in instructions
-    }
-    # The lowering has its own copies of the equations, in the same order.
-    own = dict(zip(map(id, graph.equations), lowering.graph.equations, strict=True))
-    found = []
-    for buffer in plan.at_peak():
-        var = values.get(buffer.number)
-        maker = None if var is None else known.maker.get(var)
-        if var is None or maker is None or maker.op.random or known.escapes(var):
-            continue
-        if not buffer.first < peak < buffer.last:
-            continue
-        waves = {
-            id(e): wave_of.get(id(lowering.unit_of.get(id(own[id(e)]))), -1)
-            for e in known.users(var)
+class _Waiting:
+    """What lies idle at the moment of the most memory."""
+
+    def __init__(self, program: Program, graph: Graph) -> None:
+        self.known = Values(graph)
+        self.lowering, self.plan = program.lowering, program.plan
+        alive = self.plan.timeline()
+        self.peak = alive.index(max(alive))
+        unit_waves = {
+            id(instruction.unit): wave
+            for wave, instructions in enumerate(program.waves)
+            for instruction in instructions
         }
-        if any(wave == peak for wave in waves.values()):
-            continue
-        late = [e for e in known.users(var) if waves[id(e)] > peak]
-        if not late:
-            continue
-        chain = _chain(known, lowering, var, min(waves[id(e)] for e in late))
-        if chain is not None:
-            found.append(_Candidate(var, chain, late))
-    return found
+        # The lowering has its own copies of the equations, in the same order.
+        pairs = zip(graph.equations, self.lowering.graph.equations, strict=True)
+        self.wave_of = {
+            id(eqn): unit_waves.get(id(self.lowering.unit_of.get(id(own))), -1)
+            for eqn, own in pairs
+        }
 
+    def candidates(self) -> list[_Candidate]:
+        values = {place.buffer.number: var for var, place in self.lowering.homes.items()}
+        found = []
+        for buffer in self.plan.at_peak():
+            if buffer.number in values and buffer.first < self.peak < buffer.last:
+                dropped = self.dropped_for(values[buffer.number])
+                if dropped:
+                    found.append(_Candidate(buffer.nbytes, dropped))
+        return found
 
-def _chain(known: Values, lowering: Lowering, var: Var, wave: int) -> list[Equation] | None:
-    """The equations that make a value from what is there in a wave; ``None`` if too many."""
-    chain: dict[int, Equation] = {}
-    waiting = [var]
-    while waiting:
-        eqn = known.maker[waiting.pop()]
-        if id(eqn) in chain:
-            continue
-        if eqn.op.random or len(chain) >= _LONGEST_CHAIN:
-            return None
-        chain[id(eqn)] = eqn
-        for arg in eqn.args:
-            if isinstance(arg, Var) and not _is_there(known, lowering, arg, wave):
-                waiting.append(arg)
-    return sorted(chain.values(), key=lambda e: known.position[id(e)])
+    def dropped_for(self, var: Var) -> list[Dropped] | None:
+        """All that has to be computed again if a value does not wait in memory."""
+        found = []
+        for value in self.carried(var):
+            users = list(self.known.users(value))
+            late = [e for e in users if self.wave_of[id(e)] > self.peak]
+            if any(self.wave_of[id(e)] == self.peak for e in users):
+                return None
+            if not late:
+                continue
+            if self.known.maker[value].op.random or self.known.escapes(value):
+                return None
+            chain = self.chain(value, min(self.wave_of[id(e)] for e in late))
+            if chain is None:
+                return None
+            found.append(Dropped(value, chain, late))
+        return found
 
+    def carried(self, var: Var) -> list[Var]:
+        """The values for which one lies in memory: itself, and those that kernels compute from it
+        as they go (a product, and what is more by a bias)."""
+        found = [var] if var in self.known.maker else []
+        for value in found:
+            for eqn in self.known.users(value):
+                out = eqn.outs[0]
+                early = self.wave_of[id(eqn)] <= self.peak
+                if early and out not in self.lowering.homes and out not in found:
+                    found.append(out)
+        return found
 
-def _is_there(known: Values, lowering: Lowering, var: Var, wave: int) -> bool:
-    """Whether a value lies in memory when a wave runs."""
-    if var not in known.maker or var in known.literal:
-        return True
-    if known.view_of(var) is not None:
-        return False  # the view is taken again
-    place = lowering.homes.get(var)
-    if place is None:
-        return False
-    buffer: Buffer = place.buffer
-    return buffer.home == "outside" or (buffer.home == "arena" and buffer.last >= wave)
+    def chain(self, var: Var, wave: int) -> list[Equation] | None:
+        """The equations that make a value from what is there in a wave; ``None`` if too many."""
+        known = self.known
+        chain: dict[int, Equation] = {}
+        waiting = [var]
+        while waiting:
+            eqn = known.maker[waiting.pop()]
+            if id(eqn) in chain:
+                continue
+            if eqn.op.random or len(chain) >= _LONGEST_CHAIN:
+                return None
+            chain[id(eqn)] = eqn
+            for arg in eqn.args:
+                if isinstance(arg, Var) and not self.is_there(arg, wave):
+                    waiting.append(arg)
+        return sorted(chain.values(), key=lambda e: known.position[id(e)])
 
-
-def _computed_again(
-    graph: Graph, chosen: list[_Candidate], again: frozenset[int]
-) -> tuple[Graph, frozenset[int]]:
-    """The graph with copies of the chains before the late uses, which use these instead; and all
-    its equations that compute something again."""
-    position = {id(eqn): number for number, eqn in enumerate(graph.equations)}
-    maker = {out: eqn for eqn in graph.equations for out in eqn.outs}
-    before: dict[int, list[Equation]] = {}
-    renamed: dict[int, dict[Var, Var]] = {}
-    added: set[int] = set()
-    for candidate in chosen:
-        copies: dict[Var, Var] = {}
-        place = min(position[id(eqn)] for eqn in candidate.users)
-        made = before.setdefault(place, [])
-        for eqn in candidate.chain:
-            made.append(_copy(eqn, copies))
-            added.add(id(made[-1]))
-        for user in candidate.users:
-            for arg in user.args:
-                for view in _views_between(arg, candidate.var, maker):
-                    if view.outs[0] not in copies:
-                        made.append(_copy(view, copies))
-            renamed.setdefault(id(user), {}).update(copies)
-    equations: list[Equation] = []
-    for number, eqn in enumerate(graph.equations):
-        equations += before.get(number, ())
-        equations.append(_with_names(eqn, renamed.get(id(eqn), {})))
-        if id(eqn) in again:
-            added.add(id(equations[-1]))
-    return Graph(graph.inputs, (), equations, graph.outputs), frozenset(added)
-
-
-def _views_between(arg: Any, var: Var, maker: dict[Var, Equation]) -> list[Equation]:
-    """The views that lead from a value to an argument, the first one first."""
-    views: list[Equation] = []
-    while isinstance(arg, Var) and arg is not var:
-        eqn = maker.get(arg)
-        if eqn is None or not eqn.op.alias:
-            return []
-        views.insert(0, eqn)
-        arg = eqn.args[0]
-    return views
-
-
-def _with_names(eqn: Equation, names: dict[Var, Var]) -> Equation:
-    if not names:
-        return eqn
-    args = tuple([names.get(a, a) if isinstance(a, Var) else a for a in eqn.args])
-    return Equation(eqn.rule, args, eqn.outs, eqn.site)
-
-
-def _copy(eqn: Equation, copies: dict[Var, Var]) -> Equation:
-    args = tuple([copies.get(a, a) if isinstance(a, Var) else a for a in eqn.args])
-    outs = tuple([Var(out.type, out.trace, out._layout) for out in eqn.outs])
-    copies.update(zip(eqn.outs, outs, strict=True))
-    return Equation(eqn.rule, args, outs, eqn.site)
+    def is_there(self, var: Var, wave: int) -> bool:
+        """Whether a value lies in memory when a wave runs."""
+        if var not in self.known.maker or var in self.known.literal:
+            return True
+        if self.known.view_of(var) is not None:
+            return False  # the view is taken again
+        place = self.lowering.homes.get(var)
+        if place is None:
+            return False
+        buffer: Buffer = place.buffer
+        return buffer.home == "outside" or (buffer.home == "arena" and buffer.last >= wave)

@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.attention_recognise import recognise
+from evergrad.compiler.draws import draw_lean
 from evergrad.compiler.gathering import gather_sums
+from evergrad.compiler.joins import join_in_order
 from evergrad.compiler.passes import copied
 from evergrad.core import dtypes
+from evergrad.core.shapes import tensor_type
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
 
@@ -25,7 +28,7 @@ RULES: dict[str, Rule] = {}
 
 def simplify(graph: Graph) -> tuple[Graph, list[Tensor]]:
     """All passes; gives the graph, with the tensors of its further inputs."""
-    return fold(gather_sums(rewrite(recognise(graph))))
+    return fold(join_in_order(gather_sums(rewrite(recognise(draw_lean(graph))))))
 
 
 def rewrite(graph: Graph) -> Graph:
@@ -136,6 +139,27 @@ def _reshape(x: Tensor, shape: tuple[int, ...]) -> Any:
     except ValueError:
         return bind(TABLE["reshape"], bind(TABLE["clone"], x), shape=shape)
     return None
+
+
+@says("update")
+def _update(base: Tensor, value: Tensor, steps: Any) -> Tensor | None:
+    """Nothing of a base is left if all of it is replaced, through views that turn or reshape it."""
+    from evergrad.ops.movement import permute, reshape
+
+    shapes = [base._type.shape]
+    for op, attrs in steps.steps:
+        if op.name not in ("permute", "reshape"):
+            return None
+        shapes.append(op.type(tensor_type(shapes[-1], base.dtype), **attrs).shape)
+    if value._type.shape != shapes.pop():
+        return None
+    for op, attrs in reversed(steps.steps):
+        before = shapes.pop()
+        if op.name == "permute":
+            value = permute(value, [attrs["order"].index(d) for d in range(len(before))])
+        else:
+            value = reshape(value, before)
+    return value
 
 
 @says("cast")

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler import vecmath
+from evergrad.compiler.draw_rows import limit_of
+from evergrad.compiler.draw_text import counted_element
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 
@@ -206,8 +208,10 @@ ELEMENTWISE: dict[str, Writer] = {}
 EXPENSIVE = {
     "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "tanh", "sigmoid", "erf", "erfc",
     "sin", "cos", "tan", "pow", "softplus", "logsigmoid", "elu", "sinh", "cosh", "atan", "asin",
-    "acos", "ndtr", "index",
+    "acos", "ndtr", "index", "counted_chance",
 }  # fmt: skip
+# Ops whose elements depend on their number, which a writer is given after the arguments.
+NUMBERED = ("counted_chance",)
 
 
 class Element:
@@ -405,6 +409,12 @@ def _logical_not(e: Element, a: str) -> str:
 @writes("bitwise_not")
 def _bitwise_not(e: Element, a: str) -> str:
     return e.op(f"xor {e.type} {a}, {'true' if e.type == 'i1' else '-1'}")
+
+
+@writes("counted_chance")
+def _counted_chance(e: Element, seed: str, offset: str, number: str) -> str:
+    kept = counted_element(e.op, seed, offset, number, str(limit_of(e.attrs["keep"])))
+    return convert(e.code, kept, dtypes.bool_, e.out)
 
 
 @writes("cast")

@@ -3,10 +3,11 @@
 A program is a list of tasks (function, arguments, chunk) cut into waves. Everybody claims tasks of
 a wave from one counter until none is left, then waits for the others; who ran what does not matter,
 since a task's result depends on its chunk alone. Between programs the helpers spin for a moment and
-then sleep on a futex.
+then sleep on a futex. Who waits for others spins, then lets other processes run.
 
 One program runs with the team at a time; a second caller, a nested one, or one in a process forked
-from here runs its program by itself.
+from here runs its program by itself, one task after the other. Callers that meet often are better
+off each by itself: once the team was found busy, nobody takes it for a while.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import platform
 import sys
 import threading
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -26,13 +28,17 @@ from evergrad.core.settings import get_num_threads
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())
 _CAN_SLEEP = sys.platform == "linux" and _FUTEX is not None
 _SPINS = 4000
-# The word of a team that counts how often its threads have met.
-_MEETINGS = 32
+# For how many runs nobody takes the team after somebody found it busy.
+_APART = 64
 
-# Words of a run, in the order of i64: see `Run`.
+# Words of a run, in the order of i64: [0] tasks, [1] where each wave ends, [2] waves, [3] counters,
+# [4] the meetings of the team, [5] threads, [6] scratch memory, [7] its bytes for each thread,
+# [8] the word that tells of failures, [9] how often threads have met before this run. Meetings only
+# grow: one that is slow to leave the last meeting of a run must still find that all were there.
 _TEXT = r"""
 declare i64 @syscall(i64, ...)
 declare i32 @sched_yield()
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 PAUSE_DECLARATION
 
 define void @team_execute(ptr %run, i64 %thread) nounwind {
@@ -59,7 +65,6 @@ entry:
   %target0 = add i64 %met, %threads
   %mine = mul i64 %thread, %stride
   %scratch = getelementptr i8, ptr %scratches, i64 %mine
-  %alone = icmp eq i64 %threads, 1
   br label %wave
 wave:
   %w = phi i64 [0, %entry], [%w1, %next]
@@ -74,7 +79,7 @@ claim:
   %t = atomicrmw add ptr %counter, i64 1 monotonic
   %at = add i64 %first, %t
   %left = icmp ult i64 %at, %end
-  br i1 %left, label %check, label %arrived
+  br i1 %left, label %check, label %meet
 check:
   %failed = load atomic i64, ptr %status monotonic, align 8
   %fine = icmp eq i64 %failed, 0
@@ -89,8 +94,6 @@ work:
   %chunk = load i64, ptr %chunkp
   call void %function(ptr %args, i64 %chunk, ptr %scratch)
   br label %claim
-arrived:
-  br i1 %alone, label %next, label %meet
 meet:
   %before = atomicrmw add ptr %barrier, i64 1 acq_rel
   br label %spin
@@ -102,7 +105,7 @@ spin:
 pause:
   PAUSE
   %n1 = add i64 %n, 1
-  %long = icmp ugt i64 %n1, 2000
+  %long = icmp ugt i64 %n1, 500
   br i1 %long, label %yield, label %again
 yield:
   %ignored = call i32 @sched_yield()
@@ -160,8 +163,24 @@ run:
   br label %top
 }
 
-define void @team_run(ptr %team, ptr %run) nounwind {
+; Runs with the team; gives the word that tells of failures.
+define i64 @team_run(ptr %team, ptr %run) nounwind {
 entry:
+  %met = getelementptr i64, ptr %team, i64 32
+  %barrierp = getelementptr i64, ptr %run, i64 4
+  store ptr %met, ptr %barrierp
+  %before = load i64, ptr %met
+  %metp = getelementptr i64, ptr %run, i64 9
+  store i64 %before, ptr %metp
+  %statusp = getelementptr i64, ptr %run, i64 8
+  %status = load ptr, ptr %statusp
+  store i64 0, ptr %status
+  %wavesp = getelementptr i64, ptr %run, i64 2
+  %waves = load i64, ptr %wavesp
+  %bytes = shl i64 %waves, 6
+  %countersp = getelementptr i64, ptr %run, i64 3
+  %counters = load ptr, ptr %countersp
+  call void @llvm.memset.p0.i64(ptr %counters, i8 0, i64 %bytes, i1 false)
   %runp = getelementptr i64, ptr %team, i64 8
   %sleepers = getelementptr i64, ptr %team, i64 16
   store ptr %run, ptr %runp
@@ -176,7 +195,50 @@ wake:
   br label %go
 go:
   call void @team_execute(ptr %run, i64 0)
-  ret void
+  %failed = load i64, ptr %status
+  ret i64 %failed
+}
+
+; Runs on the calling thread: all tasks in their order, until one fails. The first counter tells
+; that it has begun.
+define i64 @team_alone(ptr %run) nounwind {
+entry:
+  %tasks = load ptr, ptr %run
+  %endsp = getelementptr i64, ptr %run, i64 1
+  %ends = load ptr, ptr %endsp
+  %wavesp = getelementptr i64, ptr %run, i64 2
+  %waves = load i64, ptr %wavesp
+  %countersp = getelementptr i64, ptr %run, i64 3
+  %counters = load ptr, ptr %countersp
+  %scratchp = getelementptr i64, ptr %run, i64 6
+  %scratch = load ptr, ptr %scratchp
+  %statusp = getelementptr i64, ptr %run, i64 8
+  %status = load ptr, ptr %statusp
+  store i64 0, ptr %status
+  store i64 1, ptr %counters
+  %lastp0 = getelementptr i64, ptr %ends, i64 %waves
+  %lastp = getelementptr i64, ptr %lastp0, i64 -1
+  %count = load i64, ptr %lastp
+  %stop = getelementptr [3 x i64], ptr %tasks, i64 %count
+  br label %next
+next:
+  %task = phi ptr [%tasks, %entry], [%following, %work]
+  %failed = load i64, ptr %status
+  %fine = icmp eq i64 %failed, 0
+  %left = icmp ult ptr %task, %stop
+  %go_on = and i1 %fine, %left
+  br i1 %go_on, label %work, label %done
+work:
+  %function = load ptr, ptr %task
+  %argsp = getelementptr i64, ptr %task, i64 1
+  %args = load ptr, ptr %argsp
+  %chunkp = getelementptr i64, ptr %task, i64 2
+  %chunk = load i64, ptr %chunkp
+  call void %function(ptr %args, i64 %chunk, ptr %scratch)
+  %following = getelementptr [3 x i64], ptr %task, i64 1
+  br label %next
+done:
+  ret i64 %failed
 }
 """
 
@@ -192,7 +254,7 @@ def _native() -> dict[str, int]:
         declaration, pause = "", "fence seq_cst"
     text = _TEXT.replace("PAUSE_DECLARATION", declaration).replace("PAUSE", pause)
     text = text.replace("FUTEX", str(_FUTEX or 0))
-    return llvm.addresses_in(text, ("team_execute", "team_help", "team_run"))
+    return llvm.addresses_in(text, ("team_alone", "team_help", "team_run"))
 
 
 class Team:
@@ -201,30 +263,33 @@ class Team:
     def __init__(self, size: int) -> None:
         self.size = size
         self.lock = threading.Lock()
+        # How many runs are still to be done by their callers alone.
+        self.apart = 0
         self.words = np.zeros(40, np.int64)  # padded to whole cache lines between its words
         self.words[24] = _SPINS
         self.address = self.words.ctypes.data
         native = _native()
         help = llvm.function_of(native["team_help"], ctypes.c_void_p, ctypes.c_int64)
-        self._run = llvm.function_of(native["team_run"], ctypes.c_void_p, ctypes.c_void_p)
+        self._run = llvm.function_of(
+            native["team_run"], ctypes.c_void_p, ctypes.c_void_p, result=ctypes.c_int64
+        )
         for number in range(1, size):
             threading.Thread(
                 target=help, args=(self.address, number), daemon=True, name=f"evergrad-{number}"
             ).start()
 
-    @property
-    def met(self) -> int:
-        """How often threads have met so far. It only grows: one that is slow to leave the last
-        meeting of a run must still find that all were there."""
-        return int(self.words[_MEETINGS])
+    def take(self) -> bool:
+        """Whether the caller has the team for itself now; it must release the lock then."""
+        if self.apart > 0:
+            self.apart -= 1
+            return False
+        if self.lock.acquire(blocking=False):
+            return True
+        self.apart = _APART
+        return False
 
-    @property
-    def meetings(self) -> int:
-        """The address of that number."""
-        return int(self.address + 8 * _MEETINGS)
-
-    def run(self, run: int) -> None:
-        self._run(self.address, run)
+    def run(self, run: int) -> int:
+        return int(self._run(self.address, run))
 
 
 # The teams of this process by their size.
@@ -252,6 +317,11 @@ def _forget_teams() -> None:
 os.register_at_fork(after_in_child=_forget_teams)
 
 
+@cache
+def _alone() -> Any:
+    return llvm.function_of(_native()["team_alone"], ctypes.c_void_p, result=ctypes.c_int64)
+
+
 class Run:
     """A list of tasks in waves, ready to be run."""
 
@@ -261,8 +331,8 @@ class Run:
         self.tasks = tasks
         self.ends = np.array(ends, np.int64)
         self.counters = np.zeros(8 * len(ends), np.int64)
+        self.first_counter = self.counters.data[:1]
         self.scratch_bytes = -(-max(scratch, 64) // 64) * 64
-        self.scratch = np.zeros(0, np.uint8)
         self.status = status
         self.words = np.zeros(10, np.int64)
         self.words[:4] = [
@@ -270,35 +340,36 @@ class Run:
         ]  # fmt: skip
         self.words[7] = self.scratch_bytes
         self.words[8] = status.ctypes.data
-        self.address = self.words.ctypes.data
-        self._alone = llvm.function_of(_native()["team_execute"], ctypes.c_void_p, ctypes.c_int64)
+        self.address = int(self.words.ctypes.data)
+        self.run_alone = _alone()
+        self.threads = 0
+        self.make_room(1)
 
-    def run(self, threads: int) -> None:
-        """Run all tasks; with the team if it is free and several threads are wanted."""
-        self.counters.fill(0)
-        found = team() if threads > 1 else None
-        if found is not None and found.size > 1 and found.lock.acquire(blocking=False):
-            try:
-                self._prepare(found.size)
-                self.words[4], self.words[9] = found.meetings, found.met
-                found.run(self.address)
-            finally:
-                found.lock.release()
-            return
-        self._prepare(1)
-        self._alone(self.address, 0)
+    def run(self, threads: int) -> int:
+        """Run all tasks; with the team if it is free and several threads are wanted. Gives the word
+        that tells of failures."""
+        if threads > 1:
+            found = team()
+            if found.size > 1 and found.take():
+                try:
+                    self.make_room(found.size)
+                    return found.run(self.address)
+                finally:
+                    found.lock.release()
+        return self.run_alone(self.address)  # type: ignore[no-any-return]
 
     def forget(self) -> None:
         """Be as if it had not been run."""
-        self.counters[0] = 0
+        self.first_counter[0] = 0
 
     def started(self) -> bool:
         """Whether a task was claimed since it was last forgotten."""
-        return bool(self.counters[0])
+        return bool(self.first_counter[0])
 
-    def _prepare(self, threads: int) -> None:
-        size = threads * self.scratch_bytes
-        if self.scratch.size < size:
-            self.scratch = np.zeros(size, np.uint8)
+    def make_room(self, threads: int) -> None:
+        """Have scratch memory for so many threads."""
+        if threads > self.threads:
+            self.scratch = np.zeros(threads * self.scratch_bytes, np.uint8)
             self.words[6] = self.scratch.ctypes.data
-        self.words[5] = threads
+        if threads != self.threads:
+            self.words[5] = self.threads = threads

@@ -42,7 +42,7 @@ class Values:
                 self.uses.setdefault(arg, []).append(eqn)
 
     def leave(self, eqn: Equation) -> None:
-        """Take back an equation that was entered last."""
+        """Take out an equation that nobody uses."""
         del self.maker[eqn.outs[0]]
         for arg in eqn.args:
             if isinstance(arg, Var):
@@ -115,6 +115,8 @@ class Group(Unit):
         self.axes: dict[Var, tuple[int, ...]] = {}
         self.inner: frozenset[int] | None = None
         self.late: set[Var] = set()
+        # Into how many equal blocks rows are cut: late values are folded over one of them, or all.
+        self.blocks = 1
         # For each member the dimensions of the space along which its result's dimensions run.
         self.maps: dict[int, tuple[int, ...]] = {}
         self.reads: set[Var] = set()
@@ -149,6 +151,11 @@ class _Schedule:
             self.missing[unit.number] = len(needs)
             for n in needs:
                 self.dependents.setdefault(n, []).append(unit.number)
+        # A unit is due when it was written, or earlier if something needs it by then.
+        self.due = {
+            n: min(self.units[other].order for other in (n, *self.dependents.get(n, ())))
+            for n in self.units
+        }
         # Who still has to read each value that units hand to each other.
         self.readers: dict[Var, set[int]] = {}
         self.reads: dict[int, list[Var]] = {}
@@ -197,6 +204,6 @@ class _Schedule:
         return done
 
     def choose(self, ready: set[int]) -> int:
-        first = min(ready, key=lambda n: (self.units[n].order, n))
+        first = min(ready, key=lambda n: (self.due[n], n))
         gain, best = max(((self.frees(n) - self.takes[n], -n) for n in ready), default=(0, 0))
         return -best if gain > 0 else first

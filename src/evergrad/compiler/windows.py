@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evergrad.compiler.conv_text import (
+from evergrad.compiler.kernel import Kernel, Place, strides_of
+from evergrad.compiler.lowering import Lowering, lowers
+from evergrad.compiler.vector_text import (
     Text,
     Vector,
     is_native,
@@ -20,8 +22,6 @@ from evergrad.compiler.conv_text import (
     numbered,
     vector_for,
 )
-from evergrad.compiler.kernel import Kernel, Place, strides_of
-from evergrad.compiler.lowering import Lowering, lowers
 from evergrad.core.trace import Equation, Var
 from evergrad.ops.sliding import Windows
 

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.conv_text import (
+from evergrad.compiler.kernel import Kernel
+from evergrad.compiler.lowering import Lowering, lowers
+from evergrad.compiler.vector_text import (
     Text,
     Vector,
     is_native,
@@ -18,8 +20,6 @@ from evergrad.compiler.conv_text import (
     numbered,
     vector_for,
 )
-from evergrad.compiler.kernel import Kernel
-from evergrad.compiler.lowering import Lowering, lowers
 from evergrad.compiler.windows import fits, in_order, in_two_dims, window_numbers
 from evergrad.core import dtypes
 from evergrad.core.shapes import TensorType

@@ -9,6 +9,7 @@ import numpy as np
 
 from evergrad import config
 from evergrad.core import dtypes
+from evergrad.core.heavy_rows import is_heavy_row, row_evaluator
 from evergrad.core.shapes import TensorType
 from evergrad.memory import pool
 
@@ -28,6 +29,8 @@ def evaluator(
 ) -> Callable[..., Any]:
     """``op.eval`` made fit for these types: a plain ufunc where nothing needs to be added."""
     run = _plain_evaluator(op, attrs, types, operands, out_types)
+    if is_heavy_row(op, operands):
+        run = row_evaluator(op, attrs, operands, run)
     return _into_pool(run) if config.POISON and not op.alias else run
 
 

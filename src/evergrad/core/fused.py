@@ -2,18 +2,21 @@
 
 An optimizer states its update once, as a formula in ops. While tracing the formula is simply
 called. Otherwise it is traced once per combination of types, and the equations run on NumPy over
-a few thousand elements at a time, into scratch memory made once: the step allocates nothing and
-each tensor passes through memory once.
+a few thousand elements at a time, into scratch memory made once for each thread: the step
+allocates nothing and each tensor passes through memory once.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from evergrad import config
 from evergrad.core import dtypes
+from evergrad.core.heavy import is_large
 from evergrad.core.quiet import QUIET, numpy_errors
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.site import user_site
@@ -26,6 +29,18 @@ from evergrad.core.writing import assign
 Array = np.ndarray[Any, Any]
 
 _PIECE = 16384  # elements; a handful of float32 pieces fit the second-level cache
+
+# From how many elements on a native kernel gains, and how many are kept for one formula.
+_LEAST_KERNEL = 4096
+_MOST_KERNELS = 256
+
+
+class _Scratch(threading.local):
+    """Buffers by place. A program serves all optimizers of its kind, and these may step in several
+    threads at once: each thread gets buffers of its own when it first asks."""
+
+    def __init__(self, kinds: dict[int, Any], size: int) -> None:
+        self.buffers = {place: np.empty(size, kind) for place, kind in kinds.items()}
 
 
 class _Program:
@@ -67,8 +82,7 @@ class _Program:
                 if last_use.get(arg) == number and place[arg] in self.scratch:
                     free[arg.type.dtype.np].append(place[arg])
         self.outputs = [place[out] for out in graph.outputs]
-        size = min(_PIECE, length)
-        self.buffers = {p: np.empty(size, kind) for p, kind in self.scratch.items()}
+        self.own = _Scratch(self.scratch, min(_PIECE, length))
 
     def _new_place(self) -> int:
         self.values.append(None)
@@ -82,11 +96,12 @@ class _Program:
         for function, args, target in self.once:
             values[target] = function(*[values[a] for a in args])
         length = arrays[0].size
+        buffers = self.own.buffers
         for start in range(0, length, _PIECE):
             stop = min(start + _PIECE, length)
             for i, array in enumerate(arrays):
                 values[i] = array[start:stop]
-            for place, buffer in self.buffers.items():
+            for place, buffer in buffers.items():
                 values[place] = buffer[: stop - start]
             for function, args, target, direct in self.calls:
                 if direct:
@@ -120,6 +135,7 @@ class FusedUpdate:
         self.writes = writes
         self.options = options
         self._programs: dict[Any, _Program | None] = {}
+        self._kernels: dict[Any, Callable[..., Any] | None] = {}
 
     def __call__(self, tensors: Sequence[Tensor], *numbers: float) -> None:
         """Update the tensors in place."""
@@ -135,17 +151,15 @@ class FusedUpdate:
 
     def _run_in_pieces(self, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> bool:
         type = tensors[0]._type
-        key = (type.dtype, type.numel < _PIECE, type.numel if type.numel < _PIECE else 0,
-               len(tensors))  # fmt: skip
-        if key not in self._programs:
-            self._programs[key] = self._build(type, len(tensors), len(numbers))
-        program = self._programs[key]
-        if program is None or not _uniform(tensors):
+        run = self._kernel(type, len(tensors), len(numbers)) or self._in_pieces(
+            type, len(tensors), len(numbers)
+        )
+        if run is None or not _uniform(tensors):
             return False
         arrays = [t._value.reshape(-1) for t in tensors]
         token = numpy_errors.set(QUIET)
         try:
-            program.run(arrays, numbers)
+            run(arrays, numbers)
         finally:
             numpy_errors.reset(token)
         site = user_site(2)
@@ -154,8 +168,31 @@ class FusedUpdate:
             tensor._storage.writer = site
         return True
 
-    def _build(self, type: TensorType, tensors: int, numbers: int) -> _Program | None:
-        """The program for an element type; ``None`` where only the plain way is right."""
+    def _kernel(self, type: TensorType, tensors: int, numbers: int) -> Callable[..., Any] | None:
+        """One kernel for large tensors of a type; ``None`` where none is worth it or can do it."""
+        if not config.EAGER_KERNELS or not is_large(type.numel, _LEAST_KERNEL):
+            return None
+        key = type.dtype, type.numel, tensors
+        if key not in self._kernels:
+            if len(self._kernels) >= _MOST_KERNELS:
+                self._kernels.clear()
+            graph = self._traced(type, tensors, numbers)
+            self._kernels[key] = None if graph is None else _native_update(graph, tensors)
+        return self._kernels[key]
+
+    def _in_pieces(self, type: TensorType, tensors: int, numbers: int) -> Callable[..., Any] | None:
+        key = (type.dtype, type.numel < _PIECE, type.numel if type.numel < _PIECE else 0,
+               tensors)  # fmt: skip
+        if key not in self._programs:
+            graph = self._traced(type, tensors, numbers)
+            self._programs[key] = (
+                None if graph is None else _Program(graph, tensors, max(type.numel, 1))
+            )
+        program = self._programs[key]
+        return None if program is None else program.run
+
+    def _traced(self, type: TensorType, tensors: int, numbers: int) -> Graph | None:
+        """The formula for an element type; ``None`` where only the plain way is right."""
         if type.dtype.compute is not type.dtype.np:
             return None
         flat = tensor_type((max(type.numel, 1),), type.dtype)
@@ -171,7 +208,13 @@ class FusedUpdate:
             for eqn in graph.equations
         ):
             return None
-        return _Program(graph, tensors, flat.numel)
+        return graph
+
+
+def _native_update(graph: Graph, tensors: int) -> Callable[..., Any] | None:
+    from evergrad.compiler.eager_update import native_update
+
+    return native_update(graph, tensors)
 
 
 def _as_pairs(tensor: Tensor) -> Tensor:

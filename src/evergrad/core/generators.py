@@ -100,6 +100,16 @@ def set_rng_state(new_state: Tensor) -> None:
 
 
 @contextmanager
+def drawing_from(generator: Generator) -> Iterator[Generator]:
+    """Let this generator be the calling thread's default inside."""
+    token = _current.set(generator)
+    try:
+        yield generator
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
 def fork_rng(devices: Any = None, enabled: bool = True, **named: Any) -> Iterator[None]:
     """Draw freely inside; afterwards the calling thread's stream goes on as if nothing had been."""
     before = get_rng_state() if enabled else None

@@ -8,15 +8,17 @@ noted as a run-time input or as a condition under which the graph holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evergrad.core.site import user_line
 from evergrad.core.state import STATE
-from evergrad.core.trace import Trace, Var
+from evergrad.core.trace import Equation, Trace, Var
 from evergrad.errors import TraceError
 
 if TYPE_CHECKING:
+    from evergrad.core.op import Rule
+    from evergrad.core.site import Site
     from evergrad.core.storage import Storage
     from evergrad.core.tensor import Tensor
 
@@ -114,12 +116,54 @@ class LiftingTrace(Trace):
         self.seen: dict[int, float] = {}
         # What must hold for the graph to be used again: (question, answer, name).
         self.conditions: list[tuple[Callable[[], Any], Any, str]] = []
+        # Those of them that are asked at every call, and collections that tell by their members
+        # whether the others have to be asked.
+        self.always: list[tuple[Callable[[], Any], Any, str]] = []
+        self.watched: list[Collection[Any]] = []
         self.modules: dict[int, Any] = {}
         # The options of optimizers that were stepped.
         self.groups: dict[int, dict[str, Any]] = {}
         self.looked_at: dict[int, Storage] = {}
+        # What optimizers kept before they were stepped: (state, its entries, copies of these).
+        self.states: dict[int, tuple[Any, list[tuple[Any, Any, Any]]]] = {}
+        # What random equations give that are written for the second time.
+        self.drawn: list[tuple[Var, ...]] = []
         # Why the graph holds for this call alone, if it does.
         self.once: str | None = None
+
+    def emit(
+        self, rule: Rule, args: tuple[Any, ...], site: Site | None, layout: Any = None,
+        muted: bool = False,
+    ) -> tuple[Var, ...]:  # fmt: skip
+        if self.drawn and rule.op.random:
+            return self.drawn.pop(0)
+        return super().emit(rule, args, site, layout, muted)
+
+    def repeat(self, first: Sequence[Equation], act: Callable[[], Any]) -> None:
+        """Do again what has written the ``first`` equations, with the same random numbers. What it
+        computes is there already, so that only what it writes to the outside is new."""
+        outer = self.drawn
+        self.drawn = [e.outs for e in first if e.op.random]
+        try:
+            act()
+        finally:
+            self.drawn = outer
+
+    def note_state(self, state: Any) -> None:
+        """Remember what an optimizer keeps for its parameters as it was before this trace."""
+        if id(state) not in self.states:
+            entries = [(p, kept, _copy_of(kept)) for p, kept in state.items()]
+            self.states[id(state)] = (state, entries)
+
+    def restore_states(self) -> None:
+        """Let optimizers keep what they kept before, after a trace that came to nothing."""
+        for state, entries in self.states.values():
+            state.clear()
+            for parameter, kept, before in entries:
+                if isinstance(kept, dict):
+                    kept.clear()
+                    kept.update(before)
+                state[parameter] = kept
 
     def note_grad(self, tensor: Tensor) -> None:
         """Remember a gradient as it was before this trace."""
@@ -141,10 +185,21 @@ class LiftingTrace(Trace):
             self.seen[id(number)] = float(value)
         return self.numbers[place][3]
 
-    def hold_if(self, question: Callable[[], Any], name: str) -> Any:
-        """Note that the graph holds only while the question has its present answer; gives that."""
+    def hold_if(
+        self, question: Callable[[], Any], name: str, watched: list[Collection[Any]] | None = None
+    ) -> Any:
+        """Note that the graph holds only while the question has its present answer; gives that.
+
+        While the members of ``watched`` collections (lists, values of dictionaries) are the same
+        objects the answer is taken to be the same.
+        """
         answer = question()
-        self.conditions.append((question, answer, name))
+        condition = (question, answer, name)
+        self.conditions.append(condition)
+        if watched is None:
+            self.always.append(condition)
+        else:
+            self.watched += watched
         return answer
 
     def hold_while_unchanged(self, storage: Storage) -> None:
@@ -161,11 +216,15 @@ class LiftingTrace(Trace):
         for tensor, before in self.grads.values():
             tensor._grad = before
         noted: tuple[dict[Any, Any], ...] = (self.grads, self.numbers, self.seen, self.modules)
-        for table in (*noted, self.groups, self.looked_at):
+        for table in (*noted, self.groups, self.looked_at, self.states):
             table.clear()
-        self.conditions.clear()
+        self.conditions, self.always, self.watched = [], [], []
         self.lifter = None
         super().abandon()
+
+
+def _copy_of(kept: Any) -> Any:
+    return dict(kept) if isinstance(kept, dict) else kept
 
 
 def lifter() -> LiftingTrace | None:
@@ -205,6 +264,16 @@ def number_now(tensor: Tensor) -> float:
     return float(value)
 
 
+def number_in(tensor: Tensor) -> Any:
+    """The number in a tensor; while a program is traced, one that is known at run time."""
+    if lifter() is None:
+        return tensor.item()
+    from evergrad.core import dtypes
+    from evergrad.core.bind import cast
+
+    return Number(cast(tensor, dtypes.float64))
+
+
 def at_least(number: Any, bound: Any) -> Any:
     """The larger of two numbers, also of such that are known at run time."""
     return _one_of(max, "maximum", number, bound)
@@ -222,6 +291,13 @@ def _one_of(choose: Callable[[Any, Any], Any], op: str, a: Any, b: Any) -> Any:
     from evergrad.core.op import TABLE
 
     return Number(bind(TABLE[op], *(x.tensor if isinstance(x, Number) else x for x in (a, b))))
+
+
+def note_state(state: Any) -> None:
+    """Tell a running lifting trace that an optimizer with this state is about to be stepped."""
+    trace = lifter()
+    if trace is not None:
+        trace.note_state(state)
 
 
 def note_options(group: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evergrad.core.changes import CHANGES
 from evergrad.core.shapes import TensorType
 from evergrad.core.site import Site, describe, user_site
 from evergrad.core.storage import Storage, checksum
@@ -77,9 +78,11 @@ class RemovableHandle:
             hooks.clear()
         hooks[self.id] = hook
         hooks.update(others)
+        CHANGES.count += 1
 
     def remove(self) -> None:
         self._hooks.pop(self.id, None)
+        CHANGES.count += 1
 
     def __enter__(self) -> RemovableHandle:
         return self

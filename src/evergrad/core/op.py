@@ -16,6 +16,8 @@ from typing import Any, Final
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 from evergrad.core.evaluate import evaluator
+from evergrad.core.heavy import forget_kernels
+from evergrad.core.heavy_rows import forget_row_kernels
 from evergrad.core.plan import Plan
 from evergrad.core.shapes import TensorType, tensor_type
 
@@ -153,6 +155,8 @@ def forget_rules() -> None:
     """
     global _rules_kept
     _rules_kept = 0
+    forget_kernels()
+    forget_row_kernels()
     for op in TABLE.values():
         forgotten, op.rules = op.rules, {}
         for rule in forgotten.values():

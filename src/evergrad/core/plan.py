@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.heavy_rows import FusedDerivative, is_fusable
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import using
 from evergrad.core.trace import Equation, Graph, Var
@@ -38,8 +39,8 @@ class Plan:
     """
 
     __slots__ = (
-        "_constants", "_program", "edges", "graph", "is_settled", "lays", "needs", "rule", "saves",
-        "scratch", "single",
+        "_constants", "_fused", "_program", "edges", "graph", "is_settled", "lays", "needs",
+        "rule", "saves", "scratch", "single",
     )  # fmt: skip
 
     def __init__(self, rule: Rule, needs: int, settled: bool = False) -> None:
@@ -62,6 +63,15 @@ class Plan:
             for i, (place, source) in enumerate(zip(places, self._sources(cotangents), strict=True))
             if place is not None
         )
+        self._fused = self._as_one_kernel(places)
+
+    def _as_one_kernel(self, places: list[int | None]) -> FusedDerivative | None:
+        """The program of several loops as one kernel, if all its results are new memory."""
+        if not is_fusable(self.graph) or any(source != FRESH for _, _, source in self.edges):
+            return None
+        calls = sum(len(eqn.outs) for eqn in self.graph.equations)
+        top = len(self.graph.inputs) + len(self._constants) + calls
+        return FusedDerivative(self.graph, places, top)
 
     def _build_program(self) -> list[int | None]:
         """Number the values (inputs, numbers, results), so that a call names list positions; gives
@@ -115,6 +125,9 @@ class Plan:
 
     def run(self, values: list[Any]) -> None:
         """Run on arrays: saved values, then cotangents; results are appended, see ``edges``."""
+        if self._fused is not None and self._fused.is_worth():
+            self._fused.run(values)
+            return
         values += self._constants
         append = values.append
         for call, a, b in self._program:

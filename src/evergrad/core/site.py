@@ -12,17 +12,28 @@ from types import CodeType, FrameType
 
 Site = tuple[CodeType, int]
 
-_INSIDE = ("evergrad", "evergrad.")
+# Parts of this package that are programs themselves: what they do is told with their own lines.
+_PROGRAMS = ("evergrad.models.", "evergrad.train.")
+# For each module met so far, whether it belongs to the engine.
+_engine: dict[str, bool] = {}
 
 
 def user_site(depth: int = 1) -> Site | None:
-    """The innermost frame outside this package, ``depth`` frames above the caller at least."""
+    """The innermost frame outside of the engine, ``depth`` frames above the caller at least."""
     frame: FrameType | None = sys._getframe(depth + 1)
     while frame is not None:
-        if frame.f_globals.get("__name__", "")[:9] not in _INSIDE:
+        name = frame.f_globals.get("__name__", "")
+        inside = _engine.get(name)
+        if inside is None:
+            inside = _engine[name] = _is_engine(name)
+        if not inside:
             return frame.f_code, frame.f_lasti
         frame = frame.f_back
     return None
+
+
+def _is_engine(name: str) -> bool:
+    return f"{name}.".startswith("evergrad.") and not f"{name}.".startswith(_PROGRAMS)
 
 
 def user_line() -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evergrad.core.changes import CHANGES
 from evergrad.core.shapes import TensorType
 from evergrad.core.site import Site
 from evergrad.memory.ledger import LEDGER, SAVED
@@ -124,6 +125,7 @@ class Storage:
             observer.allocated(self)
         if LEDGER.live > LEDGER.peak:
             LEDGER.peak = LEDGER.live
+        CHANGES.count += 1
 
 
 def checksum(array: Any) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.changes import CHANGES
 from evergrad.core.dtypes import dtype
 from evergrad.core.lifting import refuse_outside_read, watch_grad
 from evergrad.core.node import GraphNode, Leaf
@@ -279,6 +280,7 @@ class Tensor:
                     "use var_no_grad = var.detach()."
                 )
             self._node = None
+            CHANGES.count += 1
             return self
         if self._type.dtype.category < dtypes.FLOATING:
             raise RuntimeError(

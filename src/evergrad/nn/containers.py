@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, overload
 
+from evergrad.core.changes import CHANGES
 from evergrad.core.tensor import Tensor
 from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter
+from evergrad.nn.tables import Table
 
 
 def _place(length: int, index: Any) -> int:
@@ -19,6 +21,12 @@ def _place(length: int, index: Any) -> int:
     if not -length <= place < length:
         raise IndexError(f"index {place} is out of range")
     return place % length
+
+
+def _renumber(container: Module, modules: Iterable[Module]) -> None:
+    """Make these the submodules, named by their places."""
+    container.__dict__["_modules"] = Table((str(i), m) for i, m in enumerate(modules))
+    CHANGES.count += 1
 
 
 def _required_sequential(other: Any) -> Sequential:
@@ -67,7 +75,7 @@ class Sequential(Module):
         self._renumber(list(self._modules.values()))
 
     def _renumber(self, modules: Iterable[Module]) -> None:
-        self.__dict__["_modules"] = {str(i): m for i, m in enumerate(modules)}
+        _renumber(self, modules)
 
     def __len__(self) -> int:
         return len(self._modules)
@@ -128,7 +136,7 @@ class ModuleList(Module):
             self.extend(modules)
 
     def _set_all(self, modules: Iterable[Module]) -> None:
-        self.__dict__["_modules"] = {str(i): m for i, m in enumerate(modules)}
+        _renumber(self, modules)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):

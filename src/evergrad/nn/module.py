@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from evergrad.core import dtypes
+from evergrad.core.changes import CHANGES
 from evergrad.core.dtypes import dtype
 from evergrad.core.lifting import note_module, watch_grad
 from evergrad.core.state import using
@@ -17,6 +18,7 @@ from evergrad.core.tensor import Device, Tensor
 from evergrad.nn.hooks import HookTables, ModuleHooks
 from evergrad.nn.parameter import Buffer, Parameter, is_lazy
 from evergrad.nn.state import ModuleState
+from evergrad.nn.tables import Table
 
 M = TypeVar("M", bound="Module")
 
@@ -30,10 +32,10 @@ class Module(ModuleState, ModuleHooks):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         fields = self.__dict__
         fields["training"] = True
-        fields["_parameters"] = {}
-        fields["_buffers"] = {}
+        fields["_parameters"] = Table()
+        fields["_buffers"] = Table()
         fields["_non_persistent_buffers_set"] = set()
-        fields["_modules"] = {}
+        fields["_modules"] = Table()
         fields["_hooks"] = None
 
     # -- attributes -------------------------------------------------------------------------
@@ -79,6 +81,7 @@ class Module(ModuleState, ModuleHooks):
             fields["_buffers"][name] = value
         else:
             super().__setattr__(name, value)
+        CHANGES.count += 1
 
     def __delattr__(self, name: str) -> None:
         for table in ("_parameters", "_buffers", "_modules"):
@@ -87,6 +90,7 @@ class Module(ModuleState, ModuleHooks):
                 self._non_persistent_buffers_set.discard(name)
                 return
         super().__delattr__(name)
+        CHANGES.count += 1
 
     def _require_init(self) -> None:
         if "_parameters" not in self.__dict__:
@@ -430,5 +434,8 @@ class Module(ModuleState, ModuleHooks):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        for name in ("_parameters", "_buffers", "_modules"):
+            if name in state and not isinstance(state[name], Table):
+                self.__dict__[name] = Table(state[name])
         for name, default in (("_hooks", None), ("_non_persistent_buffers_set", set())):
             self.__dict__.setdefault(name, default)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from evergrad.core.autocast import as_lowered
+from evergrad.core.heavy import heavy
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
 from evergrad.nn import init
@@ -44,24 +45,34 @@ def _relu_step(weight: Tensor, bias: Tensor | None) -> Step:
 def _lstm_step(weight: Tensor, bias: Tensor | None, projection: Tensor | None = None) -> Step:
     def step(x: Tensor, state: State) -> State:
         h, c = state
-        i, f, g, o = (x + _hidden_share(h, weight, bias)).chunk(4, 1)
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        h = o.sigmoid() * c.tanh()
+        h, c = _lstm_gates(x + _hidden_share(h, weight, bias), c)
         return (h if projection is None else F.linear(h, projection)), c
 
     return step
 
 
+@heavy(least=2048)
+def _lstm_gates(gates: Tensor, c: Tensor) -> State:
+    i, f, g, o = gates.chunk(4, 1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
 def _gru_step(weight: Tensor, bias: Tensor | None) -> Step:
     def step(x: Tensor, state: State) -> State:
         (h,) = state
-        x_r, x_z, x_n = x.chunk(3, 1)
-        h_r, h_z, h_n = _hidden_share(h, weight, bias).chunk(3, 1)
-        r, z = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
-        n = (x_n + r * h_n).tanh()
-        return (n + z * (h - n),)
+        return (_gru_gates(x, _hidden_share(h, weight, bias), h),)
 
     return step
+
+
+@heavy(least=2048)
+def _gru_gates(x: Tensor, hidden: Tensor, h: Tensor) -> Tensor:
+    x_r, x_z, x_n = x.chunk(3, 1)
+    h_r, h_z, h_n = hidden.chunk(3, 1)
+    r, z = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
+    n = (x_n + r * h_n).tanh()
+    return n + z * (h - n)  # type: ignore[no-any-return]
 
 
 # -- over time ----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype, dtype
+from evergrad.core.heavy import heavy
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
@@ -320,26 +321,46 @@ def logsigmoid(input: Tensor) -> Tensor:
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """``x * sigmoid(x)``"""
     require_floating("silu", input)
-    return applied("silu", lambda x: x * sigmoid(x), input, inplace)
+    return applied("silu", _silu, input, inplace)
+
+
+@heavy(least=4096)
+def _silu(x: Tensor) -> Tensor:
+    return x * sigmoid(x)
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """``x * tanh(softplus(x))``"""
     require_floating("mish", input)
-    return applied("mish", lambda x: x * tanh(softplus(x)), input, inplace)
+    return applied("mish", _mish, input, inplace)
+
+
+@heavy(least=4096)
+def _mish(x: Tensor) -> Tensor:
+    return x * tanh(softplus(x))
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """``x`` times the normal distribution's probability of being below ``x``."""
     require_floating("gelu", input)
     if approximate == "tanh":
-        inner = (input + input * input * input * 0.044715) * math.sqrt(2 / math.pi)
-        return input * ((tanh(inner) + 1) * 0.5)
+        return _gelu_by_tanh(input)  # type: ignore[no-any-return]
     if approximate != "none":
         raise RuntimeError("approximate argument must be either none or tanh.")
+    return _gelu(input)  # type: ignore[no-any-return]
+
+
+@heavy(least=4096)
+def _gelu(x: Tensor) -> Tensor:
     from evergrad.ops.special import ndtr
 
-    return input * ndtr(input)  # type: ignore[no-any-return]
+    return x * ndtr(x)  # type: ignore[no-any-return]
+
+
+@heavy(least=4096)
+def _gelu_by_tanh(x: Tensor) -> Tensor:
+    inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
+    return x * ((tanh(inner) + 1) * 0.5)
 
 
 def softsign(input: Tensor) -> Tensor:

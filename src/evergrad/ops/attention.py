@@ -7,6 +7,7 @@ import math
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.compound import Compound
+from evergrad.core.heavy import heavy
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.activations import softmax, widened
@@ -37,8 +38,21 @@ def scaled_dot_product_attention(
         return attend(query, key, value, *options)
     _check(query, key, value, attn_mask, dropout_p, is_causal)
     scale = 1 / math.sqrt(query._type.shape[-1]) if scale is None else scale
-    heads = key._type.shape[-3] if enable_gqa else 0
     q, k, v = (widened(x) for x in (query, key, value))
+    attended = _attended.function if dropout_p else _attended
+    result = attended(
+        q, k, v, attn_mask, scale=scale, dropout_p=dropout_p, is_causal=is_causal,
+        enable_gqa=enable_gqa,
+    )  # fmt: skip
+    return cast(result, query.dtype)
+
+
+@heavy(least=4096, keeps=3)
+def _attended(
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, *, scale: float, dropout_p: float,
+    is_causal: bool, enable_gqa: bool,
+) -> Tensor:  # fmt: skip
+    heads = k._type.shape[-3] if enable_gqa else 0
     scores = matmul(_by_shared_head(q * scale, heads), transpose(k, -2, -1))
     scores = _by_query_head(scores, q)
     if is_causal:
@@ -53,7 +67,7 @@ def scaled_dot_product_attention(
     if dropout_p:
         weights = dropout(weights, dropout_p)
     result = matmul(_by_shared_head(weights, heads), v)
-    return cast(_by_query_head(result, q), query.dtype)
+    return _by_query_head(result, q)
 
 
 def _check(

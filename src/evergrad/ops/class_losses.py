@@ -10,6 +10,7 @@ from typing import Any
 
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
+from evergrad.core.heavy import heavy
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
 from evergrad.errors import DTypeError, ShapeError
@@ -134,10 +135,20 @@ def cross_entropy(
     places, counts = _counted(target, input._type.shape[_class_dim(input)], ignore_index)
     if label_smoothing:
         return _smoothed(input, places, counts, weight, reduction, label_smoothing)
+    entropy = _entropy if input.ndim < 3 else _entropy.function  # whose classes lie side by side
+    loss = entropy(widened(input), places, counts, weight, reduction=reduction)
+    return cast(loss, input.dtype)
+
+
+@heavy(least=4096)
+def _entropy(
+    input: Tensor, places: Tensor, counts: Tensor | None, weight: Tensor | None, *, reduction: str
+) -> Tensor:
+    """The cross-entropy of classes that have been looked at (see ``_counted``)."""
     dim = _class_dim(input)
-    below = below_largest(widened(input), dim)
+    below = below_largest(input, dim)
     loss = log(total(exp(below), dim)) - _at(below, places)
-    return cast(_of_classes(loss, counts, places, weight, reduction), input.dtype)
+    return _of_classes(loss, counts, places, weight, reduction)
 
 
 def _from_probabilities(

@@ -19,12 +19,13 @@ from evergrad.core.autocast import addend_for
 from evergrad.core.bind import bind
 from evergrad.core.compound import Compound
 from evergrad.core.families import bilinear
+from evergrad.core.heavy import heavy
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.magnitude import conj
-from evergrad.ops.movement import movedim, reshape, sum_to_type, to_front, transpose
+from evergrad.ops.movement import contiguous, movedim, reshape, sum_to_type, to_front, transpose
 from evergrad.ops.public import expose, operator
 
 Dims = Sequence[int | None]
@@ -261,12 +262,25 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if weight.ndim == 1:
         result = matmul(input, weight)
     elif weight.ndim == 2:
+        if bias is not None and bias._type.same(tensor_type(weight._type.shape[:1], input.dtype)):
+            rows = input if input.ndim == 2 else contiguous(input)
+            return _linear_and_bias(rows, weight, bias)  # type: ignore[no-any-return]
         result = bind(LINEAR, input, weight)
     else:
         raise ShapeError(f"linear expects a weight of at most 2 dimensions, not {weight.ndim}")
     if bias is None:
         return result
     return result + checked_addend(bias, result)
+
+
+def _multiply_adds(x: Tensor, weight: Tensor, bias: Tensor) -> int:
+    return x._type.numel * weight._type.shape[0]
+
+
+@heavy(least=1 << 15, size=_multiply_adds)
+def _linear_and_bias(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    result = bind(LINEAR, x, weight)
+    return result + checked_addend(bias, result)  # type: ignore[no-any-return]
 
 
 def checked_addend(addend: Tensor, product: Tensor) -> Tensor:

@@ -153,9 +153,12 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 
     if tensor.dtype is not dtypes.int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
-    if num_classes == -1 or not isinstance(tensor._storage.value, Var):
+    is_known = not isinstance(tensor._storage.value, Var)
+    if num_classes == -1 or is_known:
         num_classes = _checked_classes(tensor.array(), num_classes)
     places = arange(num_classes)
+    if not is_known:  # a lookup that gives each class itself fails for one that is none
+        tensor = reshape(gather(places, 0, reshape(tensor, -1)), tensor._type.shape)
     return cast(reshape(tensor, (*tensor._type.shape, 1)) == places, dtypes.int64)
 
 

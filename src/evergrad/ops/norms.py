@@ -10,6 +10,7 @@ from typing import Any
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
+from evergrad.core.heavy import heavy
 from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
@@ -84,8 +85,14 @@ def layer_norm(
     shape = _shape_of(normalized_shape)
     _check_last("layer_norm", input, shape, weight=weight, bias=bias)
     dims = tuple(range(input.ndim - len(shape), input.ndim))
-    result = _affine(_normalized(_row_by_row(input), dims, eps), weight, bias)
-    return cast(result, input.dtype)
+    return cast(_layer_normed(_row_by_row(input), weight, bias, dims=dims, eps=eps), input.dtype)
+
+
+@heavy(least=4096)
+def _layer_normed(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, *, dims: Shape, eps: float
+) -> Tensor:
+    return _affine(_normalized(x, dims, eps), weight, bias)
 
 
 @expose(method=False, out=False)
@@ -98,8 +105,12 @@ def rms_norm(
     dims = tuple(range(input.ndim - len(shape), input.ndim))
     x = _row_by_row(input)
     smallest = dtypes.finfo(x.dtype).eps if eps is None else eps
-    result = x * rsqrt(mean(x * x, dims, True) + smallest)
-    return cast(_affine(result, weight, None), input.dtype)
+    return cast(_rms_normed(x, weight, dims=dims, eps=smallest), input.dtype)
+
+
+@heavy(least=4096)
+def _rms_normed(x: Tensor, weight: Tensor | None, *, dims: Shape, eps: float) -> Tensor:
+    return _affine(x * rsqrt(mean(x * x, dims, True) + eps), weight, None)
 
 
 # -- over channels ------------------------------------------------------------------------------
@@ -139,7 +150,7 @@ def group_norm(
         raise RuntimeError(
             f"Expected at least 2 dimensions for input tensor but received {input.ndim}"
         )
-    samples, channels = input._type.shape[:2]
+    channels = input._type.shape[1]
     if num_groups <= 0 or channels % num_groups:
         raise RuntimeError(
             "Expected number of channels in input to be divisible by num_groups, but got input of "
@@ -152,12 +163,18 @@ def group_norm(
                 f"but got {name} of shape {list(parameter._type.shape)} and input of shape "
                 f"{list(input._type.shape)}"
             )
-    count = math.prod(input._type.shape[1:]) // num_groups
-    groups = reshape(_row_by_row(input), (samples, num_groups, count))
-    result = reshape(_normalized(groups, (2,), eps), input._type.shape)
-    rank = input.ndim
-    affine = _affine(result, _per_channel(weight, rank), _per_channel(bias, rank))
-    return cast(affine, input.dtype)
+    result = _group_normed(_row_by_row(input), weight, bias, num_groups=num_groups, eps=eps)
+    return cast(result, input.dtype)
+
+
+@heavy(least=4096)
+def _group_normed(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, *, num_groups: int, eps: float
+) -> Tensor:
+    shape, rank = x._type.shape, x.ndim
+    groups = reshape(x, (shape[0], num_groups, math.prod(shape[1:]) // num_groups))
+    result = reshape(_normalized(groups, (2,), eps), shape)
+    return _affine(result, _per_channel(weight, rank), _per_channel(bias, rank))
 
 
 def batch_norm(

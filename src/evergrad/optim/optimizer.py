@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from copy import deepcopy
 from operator import is_
 from typing import Any
 
 from evergrad.core.compound import Compound
 from evergrad.core.fused import FusedUpdate
-from evergrad.core.lifting import Number, lifter, note_options, watch_grad
+from evergrad.core.lifting import Number, lifter, note_options, note_state, watch_grad
 from evergrad.core.node import RemovableHandle
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
@@ -55,6 +55,7 @@ def _with_step_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                     f"{changed}."
                 )
             given, kwargs = changed
+        note_state(self.state)
         result = step(*given, **kwargs)
         self._hold_while_unchanged()
         self._opt_called = True  # schedules warn if they are stepped first
@@ -179,16 +180,22 @@ class Optimizer:
         parts = self._parts()
         trace.hold_if(
             lambda: len(now := self._parts()) == len(parts) and all(map(is_, now, parts)),
-            f"the parameters or the state of {type(self).__name__}",
+            f"the parameters, the state or the hooks of {type(self).__name__}",
+            self._collections(),
         )
 
     def _parts(self) -> list[Any]:
-        """The parameters, and what is kept for each of them."""
-        parts = list(self.state.values())
-        for group in self.param_groups:
-            parts.append(group)
-            parts += group["params"]
-        return parts
+        """The parameters, what is kept for each of them, and the hooks around steps."""
+        parts = [part for table in self._collections()[1:] for part in table]
+        for table in (_STEP_PRE, _STEP_POST, self._step_pre, self._step_post):
+            parts += table.values()
+        return [self.state, self.param_groups, *parts]
+
+    def _collections(self) -> list[Collection[Any]]:
+        """Where the parameters and the state are found."""
+        groups, states = self.param_groups, self.state.values()
+        kept = [state.values() for state in states if isinstance(state, dict)]
+        return [vars(self).values(), groups, *(g["params"] for g in groups), states, *kept]
 
     def _sparse_refusal(self) -> str:
         return f"{type(self).__name__} does not support sparse gradients"

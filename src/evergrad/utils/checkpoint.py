@@ -15,11 +15,12 @@ import numpy as np
 
 from evergrad.autograd.graph import saved_tensors_hooks
 from evergrad.core.generators import default_generator
+from evergrad.core.lifting import LiftingTrace
 from evergrad.core.node import keep, verify
 from evergrad.core.site import describe, user_site
 from evergrad.core.state import STATE, Hooks, using
 from evergrad.core.tensor import Tensor, current_node, detached
-from evergrad.core.tree import tree_map_only
+from evergrad.core.tree import tree_leaves, tree_map_only
 
 Contexts = Callable[[], tuple[Any, Any]]
 
@@ -206,6 +207,8 @@ def checkpoint(
             f"determinism_check should be one of ['default', 'none'], but got {determinism_check!r}"
         )
     state = STATE.get()
+    if isinstance(state.trace, LiftingTrace) and state.grad:
+        return _traced(state.trace, function, args, kwargs)
     if not state.grad or state.trace is not None:  # a traced program has no memory to save yet
         return function(*args, **kwargs)
     forward_context, recompute_context = context_fn()
@@ -215,6 +218,27 @@ def checkpoint(
     )  # fmt: skip
     with forward_context:
         return frame.run(args, kwargs)
+
+
+def _traced(trace: LiftingTrace, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """A call in a program that is being compiled. The compiler finds by itself what is better
+    computed again; what the second run writes (running statistics) is written nevertheless."""
+    start = len(trace.equations)
+    result = function(*args, **kwargs)
+    first = trace.equations[start:]
+    results = [t for t in tree_leaves(result) if isinstance(t, Tensor) and t.requires_grad]
+    has_run_again = False
+
+    def run_again(gradient: Tensor) -> None:
+        nonlocal has_run_again
+        if not has_run_again:
+            has_run_again = True
+            with using(grad=True):
+                trace.repeat(first, lambda: function(*args, **kwargs))
+
+    for tensor in results:
+        tensor.register_hook(run_again)
+    return result
 
 
 def checkpoint_sequential(

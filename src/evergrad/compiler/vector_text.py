@@ -1,7 +1,7 @@
-"""Kernels over images as text: loops, named arguments and vectors.
+"""Kernels as text: loops, named arguments and vectors.
 
-What the kernels of convolution and pooling are written with. A :class:`Text` is a function under
-way; :class:`Vector` says how many elements of a type go into one register.
+What the kernels of products, convolution and pooling are written with. A :class:`Text` is a
+function under way; :class:`Vector` says how many elements of a type go into one register.
 """
 
 from __future__ import annotations

@@ -1,0 +1,146 @@
+"""Rows whose evaluation or derivative on large arrays is a native kernel.
+
+A row stays what it is, in a graph, in a trace and for its derivative; only how numbers come about
+changes. Whether a kernel is used depends on the types alone, so that the same op on the same
+numbers gives the same bits, however often it was called before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from evergrad import config
+from evergrad.core import dtypes
+from evergrad.core.heavy import is_large
+from evergrad.core.shapes import TensorType
+from evergrad.memory.ledger import LEDGER, WORTH_COUNTING
+
+if TYPE_CHECKING:
+    from evergrad.core.op import Attrs, Op
+    from evergrad.core.trace import Graph
+
+_FLOATS = (dtypes.float32, dtypes.float64)
+
+
+def _elements(*types: TensorType) -> int:
+    return max(t.numel for t in types)
+
+
+def _matmul_work(a: TensorType, b: TensorType) -> int:
+    return a.numel * b.shape[-1]
+
+
+def _linear_work(x: TensorType, weight: TensorType) -> int:
+    return x.numel * weight.shape[0]
+
+
+# From which size on a kernel is faster than NumPy, and how size is counted.
+_ROWS: dict[str, tuple[int, Callable[..., int]]] = {
+    "conv": (1 << 9, _elements),
+    "conv_input": (1 << 9, _elements),
+    "conv_weight": (1 << 9, _elements),
+    "linear": (1 << 23, _linear_work),
+    "log_softmax": (1 << 14, _elements),
+    "matmul": (1 << 23, _matmul_work),
+    "sigmoid": (1 << 16, _elements),
+    "softmax": (1 << 16, _elements),
+}
+
+
+def is_heavy_row(op: Op, operands: Sequence[Any]) -> bool:
+    """Whether a row on these types may get a kernel."""
+    return op.name in _ROWS and all(
+        isinstance(t, TensorType) and t.dtype in _FLOATS and t.numel for t in operands
+    )
+
+
+# The kernels of rows; None where there is none for these types. They are not held by what they
+# evaluate: a kernel knows its equation, and so its rule.
+_kernels: dict[Any, Callable[..., Any] | None] = {}
+_KERNEL_LIMIT = 256
+
+
+def row_evaluator(
+    op: Op, attrs: Attrs, operands: tuple[TensorType, ...], plain: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Evaluates by a kernel if that is worth it, else as given."""
+    least, measure = _ROWS[op.name]
+    size = measure(*operands)
+    key = op.name, tuple(attrs.items()), operands
+
+    def run(*arrays: Any) -> Any:
+        if not config.EAGER_KERNELS or not is_large(size, least):
+            return plain(*arrays)
+        try:
+            kernel = _kernels[key]
+        except KeyError:
+            kernel = _new_kernel(key, op, attrs)
+        return plain(*arrays) if kernel is None else kernel(*arrays)
+
+    return run
+
+
+def _new_kernel(key: Any, op: Op, attrs: Attrs) -> Callable[..., Any] | None:
+    from evergrad.compiler.eager_graph import NativeGraph, graph_of_row
+
+    native = NativeGraph(graph_of_row(op, attrs, key[-1]))
+    kernel = (lambda *arrays: native.run(arrays)[0]) if native.is_native() else None
+    if len(_kernels) >= _KERNEL_LIMIT:
+        _kernels.clear()
+    _kernels[key] = kernel
+    return kernel
+
+
+def forget_row_kernels() -> None:
+    """Let go of the kernels of rows; those in use are made again."""
+    _kernels.clear()
+
+
+# From how many elements on one kernel for the derivative of a row is faster than its calls.
+_LEAST_DERIVATIVE = 1 << 15
+_FUSABLE = ("elementwise", "reduction")
+
+
+class FusedDerivative:
+    """The derivative of a row as one program, where that is worth it."""
+
+    __slots__ = ("graph", "native", "nbytes", "places", "size", "top")
+
+    def __init__(self, graph: Graph, places: Sequence[int | None], top: int) -> None:
+        self.graph = graph
+        self.places = [place for place in places if place is not None]
+        self.top = top
+        self.size = max(var.type.numel for var in graph.inputs)
+        self.nbytes = sum(out.type.nbytes for out in graph.outputs if out is not None)
+        self.native: Any = None
+
+    def is_worth(self) -> bool:
+        return config.EAGER_KERNELS and is_large(self.size, _LEAST_DERIVATIVE)
+
+    def run(self, values: list[Any]) -> None:
+        """Put the results where the calls of the plan would leave them."""
+        if self.native is None:
+            from evergrad.compiler.eager_graph import NativeGraph
+            from evergrad.core.trace import Graph
+
+            outputs = [out for out in self.graph.outputs if out is not None]
+            self.native = NativeGraph(Graph(self.graph.inputs, (), self.graph.equations, outputs))
+        found = self.native.run(values)
+        if self.nbytes >= WORTH_COUNTING:
+            LEDGER.transient(self.nbytes)
+        values += [None] * (self.top - len(values))
+        for place, result in zip(self.places, found, strict=True):
+            values[place] = result
+
+
+def is_fusable(graph: Graph) -> bool:
+    """Whether a derivative consists of several loops over floats that one kernel can do."""
+    loops = 0
+    for eqn in graph.equations:
+        if eqn.op.alias:
+            continue
+        if eqn.op.family not in _FUSABLE or not all(v.type.dtype in _FLOATS for v in eqn.outs):
+            return False
+        loops += 1
+    return loops > 1 and all(v.type.numel and v.type.dtype in _FLOATS for v in graph.inputs)

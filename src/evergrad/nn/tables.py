@@ -1,0 +1,37 @@
+"""The tables of a module: dictionaries whose changes are counted."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from evergrad.core.changes import CHANGES
+
+
+class Table(dict[str, Any]):
+    """The parameters, buffers or submodules of a module by name."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Saved as the dictionary that any reader knows; modules make it a table again."""
+        return OrderedDict, (), None, None, iter(self.items())
+
+
+def _counted(name: str) -> Callable[..., Any]:
+    change = getattr(dict, name)
+
+    def method(self: Table, *args: Any, **kwargs: Any) -> Any:
+        found = change(self, *args, **kwargs)
+        CHANGES.count += 1
+        return found
+
+    method.__name__, method.__doc__ = name, change.__doc__
+    return method
+
+
+for _name in (
+    "__delitem__", "__ior__", "__setitem__", "clear", "pop", "popitem", "setdefault", "update",
+):  # fmt: skip
+    setattr(Table, _name, _counted(_name))

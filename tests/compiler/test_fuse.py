@@ -1,0 +1,98 @@
+"""What becomes one kernel: folds over blocks of rows, updates of parameters."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.compiler.steps import programs_of
+
+import evergrad as eg
+from evergrad.compiler.units import Group
+
+SHAPES = [(4, 20, 30), (3, 17, 2, 33), (2, 3, 18, 40), (4, 300, 64), (2, 20, 21, 22), (4, 5, 6)]
+
+
+def normal(*shape: int, dtype: Any = eg.float32) -> Any:
+    return eg.tensor(np.random.default_rng(len(shape)).standard_normal(shape), dtype=dtype)
+
+
+def assert_near(found: Any, expected: Any) -> None:
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_folds_over_any_dimensions(shape: tuple[int, ...]) -> None:
+    """Several folds of one value, in the same kernel if they fit together."""
+    x = normal(*shape)
+    for count in range(1, len(shape)):
+        for dims in combinations(range(len(shape)), count):
+
+            def folded(x: Any, dims: Any = dims) -> tuple[Any, ...]:
+                y = x * eg.tanh(x)
+                return y.sum(dims), y.amax(dims, keepdim=True), (y > 1).any(dims[0]), y.sum(-1), y
+
+            for found, expected in zip(eg.compile(folded)(x), folded(x), strict=True):
+                assert_near(found, expected)
+
+
+def test_a_middle_dimension_is_folded_block_by_block() -> None:
+    x = normal(4, 256, 128)
+    compiled = eg.compile(lambda x: (x * 2).sum(1))
+    assert_near(compiled(x), (x * 2).sum(1))
+    (program,) = programs_of(compiled)
+    (group,) = [u for u in program.lowering.units if isinstance(u, Group)]
+    assert (group.blocks, group.inner) == (4, {2})
+
+
+def test_blocks_do_not_depend_on_the_threads() -> None:
+    x = normal(3, 1000, 70)
+    compiled = eg.compile(lambda x: ((x * x).sum(1), x.sum((0, 1)), x.sum()))
+    results = []
+    for threads in (1, 2, 3):
+        eg.set_num_threads(threads)
+        compiled(x)
+        (program,) = programs_of(compiled)
+        program.threads = threads
+        results.append([t.numpy().tobytes() for t in compiled(x)])
+    assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD"])
+def test_the_update_of_a_parameter_is_one_kernel(name: str) -> None:
+    options = {"momentum": 0.9} if name == "SGD" else {}
+    layers = [eg.nn.Linear(n, n + 1) for n in (17, 18, 19)]
+    model = eg.nn.Sequential(*layers)
+    optimizer = getattr(eg.optim, name)(model.parameters(), lr=0.1, **options)
+
+    @eg.compile
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for _ in range(3):
+        step(normal(5, 17))
+    program = programs_of(step)[-1]
+    for layer in layers:
+        shape = tuple(layer.weight.shape)
+        groups = [u for u in program.lowering.units if isinstance(u, Group)]
+        assert len([g for g in groups if g.shape == shape]) == 1
+
+
+def test_what_cannot_fail_writes_right_to_its_place() -> None:
+    weight = normal(30, 40)
+
+    @eg.compile
+    def step(x: Any) -> Any:
+        weight.add_(x)
+        return weight.sum()
+
+    step(normal(30, 40))
+    (program,) = programs_of(step)
+    assert all(instruction.unit is not None for instruction in program.instructions)

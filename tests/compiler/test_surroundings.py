@@ -1,0 +1,283 @@
+"""What a compiled function reads from around it: it is noticed when that changes."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import evergrad as eg
+from evergrad import nn
+
+from .steps import assert_alike, program_count, randn
+
+SCALE = 2.0
+OPTIONS = {"scale": 2.0, "names": ["a"]}
+SETTINGS = types.SimpleNamespace(scale=2.0, inner=types.SimpleNamespace(shift=1))
+
+
+class Config:
+    scale = 2.0
+
+    def __init__(self) -> None:
+        self.shift = 1.0
+
+
+def with_global(x: Any) -> Any:
+    return x * SCALE
+
+
+def with_helper(x: Any) -> Any:
+    return with_global(x) + 1
+
+
+def with_item(x: Any) -> Any:
+    return x * OPTIONS["scale"]
+
+
+def with_record(x: Any) -> Any:
+    return x * SETTINGS.scale + SETTINGS.inner.shift
+
+
+def through_an_argument(x: Any) -> Any:
+    return scaled(x, SETTINGS)
+
+
+def scaled(x: Any, settings: Any) -> Any:
+    return x * settings.scale
+
+
+def inside_a_list(x: Any) -> Any:
+    return sum([part * SCALE for part in (x, x)])
+
+
+def with_default(x: Any, factors: Any = (1.0,), *, shift: float = 0.5) -> Any:
+    return x * factors[0] + shift
+
+
+GLOBALS: dict[str, tuple[Callable[[Any], Any], Callable[[pytest.MonkeyPatch], Any]]] = {
+    "global": (with_global, lambda m: m.setitem(globals(), "SCALE", 5.0)),
+    "helper": (with_helper, lambda m: m.setitem(globals(), "SCALE", 5.0)),
+    "helper itself": (
+        with_helper, lambda m: m.setitem(globals(), "with_global", lambda x: x * 7),
+    ),
+    "item": (with_item, lambda m: m.setitem(OPTIONS, "scale", 5.0)),
+    "attribute": (with_record, lambda m: m.setattr(SETTINGS, "scale", 5.0)),
+    "attribute of an attribute": (with_record, lambda m: m.setattr(SETTINGS.inner, "shift", 5)),
+    "argument": (through_an_argument, lambda m: m.setattr(SETTINGS, "scale", 5.0)),
+    "comprehension": (inside_a_list, lambda m: m.setitem(globals(), "SCALE", 5.0)),
+    "defaults": (with_default, lambda m: m.setattr(with_default, "__defaults__", ((3.0,),))),
+    "keyword": (with_default, lambda m: m.setattr(with_default, "__kwdefaults__", {"shift": 2.0})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GLOBALS)
+def test_globals_and_what_they_hold(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, change = GLOBALS[name]
+    compiled, x = eg.compile(function), randn(3)
+    for _ in range(2):
+        assert_alike(compiled(x), function(x))
+    before = function(x)
+    with monkeypatch.context() as patch:
+        change(patch)
+        assert (function(x) != before).all(), "the change changes nothing"
+        for _ in range(2):
+            assert_alike(compiled(x), function(x))
+    assert_alike(compiled(x), before)
+    assert program_count(compiled) == 2
+
+
+def test_a_default_that_is_changed_in_place() -> None:
+    factors = [1.0]
+
+    def function(x: Any, held: Any = factors) -> Any:
+        return x * held[0]
+
+    compiled, x = eg.compile(function), randn(3)
+    assert_alike(compiled(x), x)
+    factors[0] = 4.0
+    assert_alike(compiled(x), x * 4)
+
+
+def test_a_list_that_was_empty() -> None:
+    factors: list[float] = []
+
+    def function(x: Any) -> Any:
+        for factor in factors:
+            x = x * factor
+        return x + 1
+
+    compiled, x = eg.compile(function), randn(3)
+    for expected in (x + 1, x * 3 + 1):
+        for _ in range(2):
+            assert_alike(compiled(x), expected)
+        factors.append(3.0)
+
+
+def test_cells() -> None:
+    scale, weight, act = 2.0, randn(3), eg.tanh
+
+    def inner(x: Any) -> Any:
+        return act(x * scale)
+
+    def function(x: Any) -> Any:
+        return inner(x) + weight
+
+    compiled, x = eg.compile(function), randn(3, seed=1)
+    assert_alike(compiled(x), function(x))
+    scale = 3.0
+    assert_alike(compiled(x), function(x))
+    weight = randn(3, seed=2)
+    assert_alike(compiled(x), function(x))
+    act = eg.sigmoid
+    assert_alike(compiled(x), function(x))
+    scale = float("3.0")
+    compiled(x)
+    assert program_count(compiled) == 4
+
+
+class Owner:
+    """No module: a class of the user's own that keeps a step with what belongs to it."""
+
+    kind = "sum"
+
+    def __init__(self) -> None:
+        self.flag, self.weight, self.config = True, randn(3), Config()
+        self.act: Any = eg.tanh
+
+    @property
+    def factor(self) -> Any:
+        return self.config.scale
+
+    @staticmethod
+    def shifted(x: Any) -> Any:
+        return x + SCALE
+
+    def total(self, x: Any) -> Any:
+        return x.sum() if self.kind == "sum" else x.mean()
+
+    def step(self, x: Any) -> Any:
+        y = self.act(x * self.weight * self.factor)
+        y = self.shifted(y + self.config.shift)
+        return self.total(y) if self.flag else y
+
+
+def test_attributes_of_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = Owner()
+    compiled, x = eg.compile(owner.step), randn(3, seed=1)
+
+    def check() -> None:
+        for _ in range(2):
+            assert_alike(compiled(x), owner.step(x))
+
+    check()
+    owner.kind = "mean"
+    check()
+    owner.flag = False
+    check()
+    owner.weight = randn(3, seed=2)
+    check()
+    owner.config.shift = 4.0
+    check()
+    monkeypatch.setattr(Config, "scale", 3.0)
+    check()
+    owner.act = eg.sigmoid
+    check()
+    monkeypatch.setitem(globals(), "SCALE", 9.0)
+    check()
+    assert program_count(compiled) == 8
+
+
+class Scaled(nn.Module):
+    """A module that looks at an object which is none."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+        self.layer = nn.Linear(3, 3).double()
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x) * self.config.shift * SCALE
+
+
+def test_modules_look_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = Config()
+    model = nn.Sequential(Scaled(config))
+    compiled, x = eg.compile(model), randn(2, 3)
+    for change in (
+        lambda: None, lambda: setattr(config, "shift", 3.0),
+        lambda: monkeypatch.setitem(globals(), "SCALE", 4.0),
+    ):  # fmt: skip
+        change()
+        assert_alike(compiled(x), model(x))
+
+
+def test_objects_among_the_arguments() -> None:
+    def function(x: Any, config: Config) -> Any:
+        return x * config.shift
+
+    compiled, x, config = eg.compile(function), randn(3), Config()
+    assert_alike(compiled(x, config), x)
+    config.shift = 3.0
+    assert_alike(compiled(x, config), x * 3)
+
+
+def test_partials_and_compiled_functions_inside() -> None:
+    config, scale = Config(), 2.0
+    inner = eg.compile(lambda x: x * scale)
+
+    def function(config: Config, x: Any) -> Any:
+        return inner(x) * config.shift
+
+    compiled, x = eg.compile(functools.partial(function, config)), randn(3)
+    assert_alike(compiled(x), x * 2)
+    config.shift = 3.0
+    assert_alike(compiled(x), x * 6)
+    scale = 5.0
+    assert_alike(compiled(x), x * 15)
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def step(self, x: Any) -> Any:
+        self.count += 1
+        return x * self.count
+
+
+def test_a_number_that_the_function_changes_itself() -> None:
+    with pytest.raises(
+        eg.errors.TraceError, match=r"self\.count in Counting\.step\(\) is read and"
+    ):
+        eg.compile(Counting().step)(randn(3))
+
+
+class CountingModule(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def forward(self, x: Any) -> Any:
+        self.count += 1
+        return x * self.count
+
+
+@pytest.mark.parametrize("wrap", [lambda m: m, lambda m: m.__call__, lambda m: lambda x: m(x)])
+def test_a_number_that_a_module_changes_itself(wrap: Callable[[Any], Any]) -> None:
+    model = nn.Sequential(nn.Tanh(), CountingModule())
+    with pytest.raises(eg.errors.TraceError, match=r"self\.count in CountingModule\.forward\(\)"):
+        eg.compile(wrap(model))(randn(3))
+
+
+def test_what_stays_is_compiled_once() -> None:
+    owner = Owner()
+    compiled = eg.compile(owner.step)
+    for seed in range(4):
+        owner.unread = seed  # type: ignore[attr-defined]
+        owner.config = Config()
+        compiled(randn(3, seed=seed))
+    assert program_count(compiled) == 1
