@@ -6,12 +6,12 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: train test lint types bench bench-ops soak docs clean help
+.PHONY: train test lint types bench bench-all bench-ops soak docs clean help
 # Two installations at once would spoil one environment.
 .NOTPARALLEL:
 
-train: $(VENV)/app.stamp ## train the small GPT of examples/
-	$(PY) examples/gpt.py
+train: $(VENV)/app.stamp ## train a small GPT on the text every Python ships
+	$(VENV)/bin/evergrad train
 
 test: $(VENV)/test.stamp oracle ## run the tests on all cores
 	$(PY) -m pytest -n auto
@@ -27,6 +27,11 @@ types: $(VENV)/test.stamp $(VENV)/app.stamp ## check types
 # The app extra draws the plot.
 bench: $(VENV)/bench.stamp $(VENV)/app.stamp ## time training steps against peers
 	$(PY) -m bench.peers.run
+
+bench-all: bench ## and scaling, two Python threads, a shared machine
+	$(PY) -m bench.peers.scaling
+	$(PY) -m bench.peers.two_threads
+	$(PY) -m bench.peers.shared_machine
 
 bench-ops: $(VENV)/bench.stamp ## time single ops and the overhead per op against PyTorch
 	$(PY) bench/overhead.py

@@ -16,13 +16,24 @@ def read_text(path: str | Path, pattern: str = "*.txt", encoding: str = "utf-8")
     """The text of a file, or of the files below a folder whose names fit, in order of paths."""
     path = Path(path).expanduser()
     if path.is_file():
-        return path.read_text(encoding)
+        return _decoded(path, encoding)
     if not path.is_dir():
         raise FileNotFoundError(f"there is no file or folder {path}")
     files = sorted(file for file in path.rglob(pattern) if file.is_file())
     if not files:
         raise FileNotFoundError(f"no file below {path} has a name like {pattern!r}")
-    return "\n".join(file.read_text(encoding) for file in files)
+    return "\n".join(_decoded(file, encoding) for file in files)
+
+
+def _decoded(path: Path, encoding: str) -> str:
+    """The text of one file, or an error that tells where it is no text."""
+    try:
+        return path.read_text(encoding)
+    except UnicodeDecodeError as error:
+        wrong = error.object[error.start]
+        raise ValueError(
+            f"{path} is not {encoding} text: byte {error.start} is 0x{wrong:02x} ({error.reason})"
+        ) from error
 
 
 def pydoc_topics() -> str:

@@ -1,0 +1,124 @@
+"""What commands share that look at a training without doing it: its configuration and its step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from evergrad.errors import MemoryLimitError
+from evergrad.train.config import (
+    DEFAULT_PRESET,
+    PRESETS,
+    ConfigError,
+    RunConfig,
+    override,
+    preset,
+    read_config,
+)
+from evergrad.train.directory import RunDirectory
+from evergrad.train.exit_codes import ExitCode
+from evergrad.train.task import TASKS, task_class
+
+if TYPE_CHECKING:
+    from evergrad.train.state import TrainingState
+    from evergrad.train.step import TrainingStep
+
+DEFAULT_TASK = "gpt"
+
+
+def takes_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of a training: a task or file, a size, and ``--key value``.
+
+    The function gets them as ``size`` and ``words``.
+    """
+    command = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="")(command)
+    for name in reversed(PRESETS):
+        command = click.option(
+            f"--{name}", "size", flag_value=name, help=f"The {name} preset of the task."
+        )(command)
+    return command
+
+
+# Options of the configuration are no options of the command, so click is to pass them on.
+PASS_OPTIONS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": True}
+METAVAR = "[WHAT] [--KEY VALUE]..."
+
+
+def chosen_config(size: str | None, words: Sequence[str]) -> RunConfig:
+    """The configuration that is asked for: of a task, of a TOML file or of a run's folder."""
+    named = bool(words) and not words[0].startswith("--")
+    what, options = (words[0], words[1:]) if named else (DEFAULT_TASK, words)
+    directory = RunDirectory(Path(what))
+    if directory.holds_run():
+        what = str(directory.config)
+    return override(beginning(what, size), options)
+
+
+def beginning(what: str, size: str | None) -> RunConfig:
+    """The configuration that options are set in: a file's, or a preset of a task."""
+    path = Path(what)
+    if path.suffix == ".toml":
+        if size is not None:
+            raise ConfigError(f'--{size} is for tasks; write preset = "{size}" in {path}')
+        return read_config(path)
+    if what not in TASKS and ":" not in what and path.exists():
+        raise ConfigError(f"{what} is neither a task, a *.toml file nor the folder of a run")
+    return preset(what, size or DEFAULT_PRESET)
+
+
+class Prepared(NamedTuple):
+    """A training that is ready for its first step."""
+
+    state: TrainingState
+    step: TrainingStep
+
+    def programs(self) -> dict[str, tuple[Any, tuple[Any, ...]]]:
+        """The compiled parts of a step by name (``whole``, or ``micro`` and ``update``), with the
+        arguments of the first step."""
+        if self.state.config.eager:
+            raise ConfigError("an eager step is not compiled; leave out --eager")
+        found = self.step.programs()
+        return {program.function.__name__.strip("_"): (program, args) for program, args in found}
+
+
+@contextmanager
+def prepared(config: RunConfig) -> Iterator[Prepared]:
+    """Make the model, the optimizer and the step of a training; inside, draws come from its seed.
+
+    Nothing is written: there is no run's folder.
+    """
+    import evergrad  # training's own imports take a second
+    from evergrad.core.generators import drawing_from
+    from evergrad.train.state import TrainingState
+
+    if config.threads:
+        evergrad.set_num_threads(config.threads)
+    task = task_class(config.task)(config, None)
+    state = TrainingState(config, task)
+    with drawing_from(state.generator):
+        yield Prepared(state, state.training_step())
+
+
+@contextmanager
+def telling_errors() -> Iterator[None]:
+    """End the command with a message and the exit code of what went wrong."""
+    try:
+        yield
+    except ConfigError as error:
+        _end(error, ExitCode.USAGE)
+    except (MemoryLimitError, MemoryError) as error:
+        _end(error, ExitCode.MEMORY)
+    except BrokenPipeError:  # whoever reads the output has seen enough; click knows how to end
+        raise
+    except (ModuleNotFoundError, OSError) as error:
+        _end(error, ExitCode.ERROR)
+
+
+def _end(error: Exception, code: ExitCode) -> None:
+    click.echo(f"error: {error}", err=True)
+    sys.exit(code)

@@ -1,0 +1,152 @@
+"""``evergrad memory``: what a training needs in memory, and when, without training."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import click
+
+from evergrad.cli.configured import (
+    METAVAR,
+    PASS_OPTIONS_ON,
+    chosen_config,
+    prepared,
+    takes_configuration,
+    telling_errors,
+)
+from evergrad.cli.timeline import draw_timeline
+from evergrad.memory.reports import size as told
+from evergrad.train.config import RunConfig
+
+_AT_PEAK = 12
+
+
+@dataclass(frozen=True)
+class Plans:
+    """The memory of a training: its table and the plan of each of its programs as plain data."""
+
+    parameters: int
+    rows: list[tuple[str, str, str]]  # name, bytes, note
+    programs: dict[str, dict[str, Any]]
+
+    @property
+    def activations(self) -> int:
+        return sum(int(program["peak"]) for program in self.programs.values())
+
+
+def plan_training(config: RunConfig) -> Plans:
+    """Plan a training; nothing is run but what makes the model."""
+    from evergrad.compiler.explain import memory_data
+    from evergrad.train.memory_table import MemoryTable
+
+    with prepared(config) as training:
+        plans = {
+            name: memory_data(program.plan(*arguments))
+            for name, (program, arguments) in training.programs().items()
+        }
+        table = MemoryTable(training.state, training.step)
+        rows = [(name, planned, note) for name, planned, _, note in table.as_text_rows()]
+        count = sum(p.numel() for p in training.state.model.parameters())
+    return Plans(count, rows, plans)
+
+
+@click.command(context_settings=PASS_OPTIONS_ON, options_metavar=METAVAR)
+@takes_configuration
+@click.option("--html", type=click.Path(path_type=Path), help="Write the plan to this page too.")
+def memory(size: str | None, words: tuple[str, ...], html: Path | None) -> None:
+    """Show the memory plan of a training, without training.
+
+    WHAT is gpt (the default) or another task, a TOML file or the folder of a run. Shown are the
+    bytes of parameters, gradients, optimizer and activations and their peak; then how many bytes of
+    activations are alive in each wave of the compiled step, and who they are at the peak. With
+    --memory-limit values are computed again instead of kept until the activations fit.
+
+    \b
+    Examples:
+      evergrad memory
+      evergrad memory gpt --layers 8 --batch 32
+      evergrad memory gpt --memory-limit 20MB
+      evergrad memory runs/gpt --html plan.html
+
+    \b
+    Exit codes: 0 if the plan is shown, 2 for an option or file that cannot be used, 6 if the step
+    cannot be done within --memory-limit.
+    """
+    with telling_errors():
+        config = chosen_config(size, words)
+        plans = plan_training(config)
+        click.echo(as_text(config, plans))
+        if config.memory_limit is not None:
+            click.echo(f"\n{_effect(config, plans)}")
+        if html is not None:
+            html.write_text(as_page(config, plans), encoding="utf-8")
+            click.echo(f"\n{html}")
+
+
+def _effect(config: RunConfig, plans: Plans) -> str:
+    """What a limit changes."""
+    free = plan_training(dataclasses.replace(config, memory_limit=None))
+    limit = told(config.memory_limit or 0)
+    if free.activations == plans.activations:
+        return f"the limit of {limit} changes nothing: the activations fit without it"
+    return (
+        f"within the limit of {limit} the activations take {told(plans.activations)} instead of "
+        f"{told(free.activations)}; what is missing is computed again"
+    )
+
+
+# -- showing ------------------------------------------------------------------------------------
+
+
+def as_text(config: RunConfig, plans: Plans) -> str:
+    """The plan for a terminal."""
+    name_width = max(len(name) for name, _, _ in plans.rows)
+    width = max(len(nbytes) for _, nbytes, _ in plans.rows)
+    lines = [_title(config, plans), ""]
+    lines += [f"  {n:<{name_width}}  {b:>{width}}  {note}".rstrip() for n, b, note in plans.rows]
+    for name, program in plans.programs.items():
+        lines += ["", f"activations over time, in the {_heading(name)}", ""]
+        lines += [draw_timeline(program["timeline"]), "", "alive at the peak", *_peak(program)]
+    return "\n".join(lines)
+
+
+def _title(config: RunConfig, plans: Plans) -> str:
+    return f"{config.task}: {plans.parameters:,} parameters, batches of {config.batch}"
+
+
+def _heading(name: str) -> str:
+    """How a program of the step is called."""
+    return {
+        "whole": "training step", "micro": "part for each micro-batch",
+        "update": "part that changes weights",
+    }.get(name, name)  # fmt: skip
+
+
+def _peak(program: dict[str, Any]) -> list[str]:
+    living = [program["buffers"][number] for number in program["at_peak"]]
+    lines = [f"{told(b['bytes']):>12}  {b['label']}" for b in living[:_AT_PEAK]]
+    rest = living[_AT_PEAK:]
+    if rest:
+        lines.append(f"{told(sum(b['bytes'] for b in rest)):>12}  in {len(rest)} more")
+    return lines
+
+
+def as_page(config: RunConfig, plans: Plans) -> str:
+    """The plan as one page that needs nothing else, the arena drawn buffer by buffer."""
+    from evergrad.compiler.explain_html import STYLE, drawing, peak_table
+    from evergrad.memory.html import table
+
+    rows = [(nbytes, name, note) for name, nbytes, note in plans.rows]
+    parts = [f"<h1>{escape(_title(config, plans))}</h1>", table(("bytes", "for", ""), rows, 1)]
+    for name, program in plans.programs.items():
+        parts += [f"<h2>Activations in the {_heading(name)}</h2>", drawing(program)]
+        parts += [peak_table(program)]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>evergrad memory</title><style>{STYLE}</style></head><body>"
+        f"{''.join(parts)}</body></html>\n"
+    )

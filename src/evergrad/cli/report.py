@@ -1,0 +1,35 @@
+"""``evergrad report``: the curves of a run as pictures, and its report as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from evergrad.train.report import write_report
+from evergrad.train.values import ConfigError
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
+def report(run: Path) -> None:
+    """Draw the curves of a run and write its report.
+
+    RUN is the folder that `evergrad train` named. The report is written at the end of each run;
+    this command makes it at any time, also while the run goes on or after it was killed. The
+    pictures (loss, learning rate, memory, speed, samples) and report.html, one page that needs no
+    other file, go to the folder of the run.
+
+    \b
+    Examples:
+      evergrad report runs/gpt
+
+    \b
+    Exit codes: 0 if the report is written, 2 if RUN holds no run.
+    """
+    try:
+        files = write_report(run)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    for path in files:
+        click.echo(path)

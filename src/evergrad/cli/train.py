@@ -1,0 +1,150 @@
+"""``evergrad train``: from words on a command line to a run, and from its end to an exit code."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import click
+
+from evergrad.cli.configured import DEFAULT_TASK, METAVAR, PASS_OPTIONS_ON, beginning
+from evergrad.errors import GradientError, MemoryLimitError
+from evergrad.train.checkpoint import CheckpointError
+from evergrad.train.config import (
+    ConfigError,
+    RunConfig,
+    override,
+    preset,
+    read_config,
+    settable,
+    value_of,
+)
+from evergrad.train.directory import (
+    RUNS,
+    RunDirectory,
+    latest_directory,
+    new_directory,
+    run_name,
+)
+from evergrad.train.exit_codes import ExitCode
+from evergrad.train.option_help import options_help
+from evergrad.train.task import TASKS
+
+# What the steps so far depend on: a resumed run cannot have another.
+_FIXED = ("task", "seed", "batch", "accumulate", "precision", "model", "data")
+
+
+class TrainCommand(click.Command):
+    """A command whose help ends with the options of the configuration."""
+
+    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, rows in options_help(preset(DEFAULT_TASK)).items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+@click.command(cls=TrainCommand, context_settings=PASS_OPTIONS_ON, options_metavar=METAVAR)
+@click.option("--tiny", "size", flag_value="tiny", help="Seconds: to see that it works.")
+@click.option("--small", "size", flag_value="small", help="Two minutes on two cores; the default.")
+@click.option("--medium", "size", flag_value="medium", help="An hour.")
+@click.option("--large", "size", flag_value="large", help="A day.")
+@click.option("--resume", is_flag=True, help="Go on from the newest checkpoint, bit for bit.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="")
+def train(size: str | None, resume: bool, words: tuple[str, ...]) -> None:
+    """Train a model.
+
+    WHAT is gpt (the default), lstm, lenet, resnet, vit, mlp, dit, a TOML file with a
+    configuration, a run's folder (with --resume), or module:Class for a task of your own. Every
+    option of the configuration can be set with --key value.
+
+    \b
+    Examples:
+      evergrad train                                a GPT on the text every Python ships
+      evergrad train --data shakespeare.txt --tokenizer bpe
+      evergrad train lenet --tiny --steps 100
+      evergrad train gpt --layers 6 --lr 1e-3 --accumulate 4 --output runs/deep
+      evergrad train runs/gpt --resume              go on after Ctrl-C or a crash
+      evergrad train runs/gpt/config.toml           the same once more
+
+    \b
+    Files of a run, in runs/NAME: config.toml, metrics.jsonl, checkpoints/, samples/,
+    tensorboard/, report.html and plots.
+
+    \b
+    Exit codes:
+      0    done, or stopped early        4    newest state not saved (disk full?)
+      1    unexpected error              5    every checkpoint is damaged
+      2    wrong option or data          6    not enough memory
+      3    loss not finite               130  Ctrl-C, saved      143  SIGTERM, saved
+    """
+    sys.exit(run(size, resume, list(words)))
+
+
+def run(size: str | None, resume: bool, words: list[str]) -> ExitCode:
+    """Train as the words say; errors become a message and an exit code."""
+    try:
+        return _run(size, resume, words)
+    except ConfigError as error:
+        return _failed(error, ExitCode.USAGE)
+    except CheckpointError as error:
+        return _failed(error, ExitCode.NO_CHECKPOINT)
+    except (MemoryLimitError, MemoryError) as error:
+        return _failed(error, ExitCode.MEMORY)
+    except (GradientError, ImportError, OSError) as error:
+        return _failed(error, ExitCode.ERROR)
+    except KeyboardInterrupt:
+        return _failed("interrupted; the last checkpoint is untouched", ExitCode.INTERRUPTED)
+
+
+def _failed(error: object, code: ExitCode) -> ExitCode:
+    click.echo(f"error: {error}", err=True)
+    return code
+
+
+def _run(size: str | None, resume: bool, words: list[str]) -> ExitCode:
+    config, directory = prepare(size, resume, words)
+    from evergrad.train.console import Console  # training's own imports take a second
+    from evergrad.train.loop import Trainer
+
+    return Trainer(config, directory, Console()).run()
+
+
+def prepare(size: str | None, resume: bool, words: list[str]) -> tuple[RunConfig, RunDirectory]:
+    """The configuration and the folder that the words ask for."""
+    what = words.pop(0) if words and not words[0].startswith("--") else None
+    named = None if what is None else RunDirectory(Path(what))
+    if named is not None and named.holds_run():
+        if not resume:
+            raise ConfigError(f"{what} is the folder of a run; go on with it with --resume")
+        return _resumed(named, words)
+    config = override(beginning(what or DEFAULT_TASK, size), words)
+    if resume:
+        found = _to_resume(what, config)
+        if found.holds_run():
+            return _resumed(found, words)
+        config = dataclasses.replace(config, output=str(found.path))
+    directory = new_directory(config)
+    return dataclasses.replace(config, output=str(directory.path)), directory
+
+
+def _to_resume(what: str | None, config: RunConfig) -> RunDirectory:
+    """The folder to go on in: the one that is named, or that of the latest run."""
+    if config.output:
+        return RunDirectory(Path(config.output))
+    if what is None or what in TASKS:
+        return latest_directory(config.name or what)
+    return RunDirectory(RUNS / run_name(config))
+
+
+def _resumed(directory: RunDirectory, words: list[str]) -> tuple[RunConfig, RunDirectory]:
+    """A run's configuration, with the options that may still change."""
+    stored = read_config(directory.config)
+    config = override(stored, words)
+    for key in settable(stored):
+        if key.split(".")[0] in _FIXED and value_of(config, key) != value_of(stored, key):
+            raise ConfigError(
+                f"{key} cannot change in a run that goes on: it is {value_of(stored, key)!r} there;"
+                " begin a new run instead"
+            )
+    return dataclasses.replace(config, output=str(directory.path)), directory

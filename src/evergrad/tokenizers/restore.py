@@ -1,0 +1,35 @@
+"""Tokenizers by name: trained on a text, or restored from a checkpoint."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+from evergrad.tokenizers.base import Tokenizer
+from evergrad.tokenizers.bpe import BPETokenizer
+from evergrad.tokenizers.char import CharTokenizer
+
+KINDS: dict[str, type[CharTokenizer] | type[BPETokenizer]] = {
+    "char": CharTokenizer,
+    "bpe": BPETokenizer,
+}
+
+
+def train_tokenizer(kind: str, text: str, size: int) -> Tokenizer:
+    """A tokenizer of this kind for a text; ``size`` is the number of tokens of ``bpe``."""
+    if _known(kind) is BPETokenizer:
+        return BPETokenizer.train(text, size)
+    return CharTokenizer.train(text)
+
+
+def tokenizer_from_dict(state: dict[str, Any]) -> Tokenizer:
+    """The tokenizer whose ``to_dict`` gave this."""
+    return _known(state.get("kind")).from_dict(state)
+
+
+def _known(kind: Any) -> type[CharTokenizer] | type[BPETokenizer]:
+    if kind in KINDS:
+        return KINDS[kind]
+    near = get_close_matches(str(kind), KINDS, n=1)
+    advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(KINDS)}"
+    raise ValueError(f"there is no tokenizer {kind!r}: {advice}")

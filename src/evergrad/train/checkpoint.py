@@ -1,0 +1,137 @@
+"""Checkpoints: whole files or none, checked when they are read, the newest sound one found.
+
+A checkpoint is a file in PyTorch's format (every record with a checksum) of plain values and
+tensors. It is written beside its place, brought to disk and renamed, so that a process that is
+killed at any moment leaves the former checkpoints and at most a file that nobody reads.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tomllib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evergrad import nn
+from evergrad.io import load, save
+from evergrad.io.atomic import replacing
+from evergrad.train.config import RunConfig, from_mapping
+from evergrad.train.task import Task, task_class
+
+FORMAT = 1
+BEST = "best.ckpt"
+_PATTERN = "step-*.ckpt"
+_KEYS = {
+    "format", "step", "batches", "best", "stale", "seconds", "model", "optimizer", "average",
+    "random", "extras", "config", "metrics_offset",
+}  # fmt: skip
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that is damaged or missing."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was read, and found whole."""
+
+    path: Path
+    content: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        return int(self.content["step"])
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration of the run that wrote it."""
+        return from_mapping(tomllib.loads(self.content["config"]))
+
+    def task(self, config: RunConfig | None = None) -> Task:
+        """Its task, with what the task had found out about its data (the tokenizer)."""
+        config = self.config if config is None else config
+        return task_class(config.task)(config, self.content["extras"])
+
+    def model(self, task: Task) -> nn.Module:
+        """The trained model, in evaluation mode: the running mean of its weights if there is."""
+        model = task.model()
+        model.load_state_dict(self.content["average"] or self.content["model"])
+        return model.eval()
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint, or the best (else the newest) of a run's folder."""
+    if path.is_dir():
+        path = _representative(path)
+    if not path.is_file():
+        raise CheckpointError(f"there is no checkpoint {path}")
+    try:
+        content = load(path)
+    except Exception as error:  # whatever damage makes of a file, it is told as such
+        raise CheckpointError(f"{path} is damaged: {error}") from error
+    if not isinstance(content, dict) or not content.keys() >= _KEYS:
+        raise CheckpointError(f"{path} is not a checkpoint of evergrad train")
+    if content["format"] != FORMAT:
+        raise CheckpointError(f"{path} has format {content['format']}; this version reads {FORMAT}")
+    return Checkpoint(path, content)
+
+
+def _representative(directory: Path) -> Path:
+    """The checkpoint that stands for a run: its best, or else its newest."""
+    folder = directory / "checkpoints" if (directory / "checkpoints").is_dir() else directory
+    found = [folder / BEST] if (folder / BEST).is_file() else sorted(folder.glob(_PATTERN))
+    if not found:
+        raise CheckpointError(f"there is no checkpoint in {directory}")
+    return found[-1]
+
+
+class CheckpointStore:
+    """The checkpoints of one run: the last few, and the best."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder = folder
+        self.keep = keep
+
+    def paths(self) -> list[Path]:
+        """All numbered checkpoints, the oldest first."""
+        return sorted(self.folder.glob(_PATTERN))
+
+    def write(self, content: dict[str, Any], *, best: bool) -> Path:
+        """Write a checkpoint, then remove what is too old; an ``OSError`` leaves all others."""
+        path = self.folder / f"step-{content['step']:06d}.ckpt"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        save({"format": FORMAT, **content}, path)
+        if best:
+            _duplicate(path, self.folder / BEST)
+        for old in self.paths()[: -self.keep]:
+            old.unlink()
+        return path
+
+    def newest(self, report: Callable[[str], None]) -> Checkpoint | None:
+        """The newest checkpoint that is whole. Damaged ones are told and put aside."""
+        for path in reversed(self.paths()):
+            try:
+                return read_checkpoint(path)
+            except CheckpointError as error:
+                aside = path.with_suffix(".ckpt.damaged")
+                os.replace(path, aside)
+                report(f"{error}; kept as {aside.name}, trying the one before")
+        return None
+
+
+def _duplicate(source: Path, target: Path) -> None:
+    """Give a file a second name at once; where there are no links, a copy."""
+    waiting = target.with_suffix(".link")
+    with suppress(FileNotFoundError):
+        waiting.unlink()
+    try:
+        os.link(source, waiting)
+    except OSError:
+        with source.open("rb") as original, replacing(target) as copy:
+            shutil.copyfileobj(original, copy)
+    else:
+        os.replace(waiting, target)

@@ -1,0 +1,125 @@
+"""A run as its folder tells it: configuration, metrics, samples, memory.
+
+Reads what :mod:`.metrics` writes. A run may have been killed while it wrote, so a last line that
+is cut and files that are not there yet are no errors; they are noted in ``problems``.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evergrad.train.config import ConfigError
+from evergrad.train.directory import RunDirectory
+from evergrad.train.task import task_class
+
+Line = dict[str, Any]
+
+
+@dataclass
+class Run:
+    """Everything that is known of a run."""
+
+    path: Path
+    config_text: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    steps: list[Line] = field(default_factory=list)
+    evaluations: list[Line] = field(default_factory=list)
+    samples: list[Line] = field(default_factory=list)
+    memory: dict[str, dict[str, int | None]] = field(default_factory=dict)  # planned, measured
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return str(self.config.get("name") or self.path.resolve().name)
+
+    @property
+    def last_step(self) -> int:
+        return max((line["step"] for line in (*self.steps, *self.evaluations)), default=0)
+
+    @property
+    def best(self) -> Line | None:
+        """The evaluation with the least loss."""
+        known = [e for e in self.evaluations if "loss" in e["evaluation"]]
+        return min(known, key=lambda line: line["evaluation"]["loss"], default=None)
+
+    @property
+    def unit(self) -> str:
+        """What the task counts: tokens or images; ``units`` if the task cannot be asked."""
+        try:
+            return task_class(str(self.config.get("task", ""))).unit
+        except ConfigError:
+            return "units"
+
+
+def read_run(path: Path) -> Run:
+    """Read the folder of a run, which may still be going on."""
+    directory = RunDirectory(path)
+    if not (directory.config.exists() or directory.metrics.exists()):
+        raise ConfigError(
+            f"{path} holds no run: neither config.toml nor metrics.jsonl is there; give the folder "
+            "that `evergrad train` named, like runs/gpt"
+        )
+    run = Run(path)
+    _read_config(run, directory.config)
+    _read_metrics(run, directory.metrics)
+    _read_memory(run, directory.memory)
+    return run
+
+
+def _read_config(run: Run, path: Path) -> None:
+    try:
+        run.config_text = path.read_text("utf-8")
+        run.config = tomllib.loads(run.config_text)
+    except FileNotFoundError:
+        run.problems.append(f"{path.name} is missing")
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        run.problems.append(f"{path.name} cannot be read: {error}")
+
+
+def _read_metrics(run: Run, path: Path) -> None:
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        run.problems.append(f"{path.name} is missing: nothing has been measured yet")
+        return
+    *whole, rest = lines
+    bad = [number for number, line in enumerate(whole, 1) if not _enter(run, line)]
+    if bad:
+        count = "a line" if len(bad) == 1 else f"{len(bad)} lines"
+        run.problems.append(f"{path.name}: {count} left out as not readable, first line {bad[0]}")
+    if rest:
+        run.problems.append(
+            f"{path.name}: the last line is cut (the run ended while writing it) and left out"
+        )
+
+
+def _enter(run: Run, text: bytes) -> bool:
+    """Put a line where it belongs; tells whether it could be read."""
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return False
+    if not (isinstance(line, dict) and isinstance(line.get("step"), int)):
+        return False
+    if isinstance(line.get("evaluation"), dict):
+        run.evaluations.append(line)
+    elif isinstance(line.get("sample"), dict):
+        run.samples.append(line)
+    elif "loss" in line:
+        run.steps.append(line)
+    else:
+        return False
+    return True
+
+
+def _read_memory(run: Run, path: Path) -> None:
+    try:
+        run.memory = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return  # written at the end of a run
+    except ValueError as error:
+        run.problems.append(f"{path.name} cannot be read: {error}")

@@ -1,0 +1,172 @@
+"""The report of a run: pictures of its curves and one page that needs nothing else.
+
+Works from the folder of the run alone, so a report can be made at any time: while the run goes on,
+after it was killed, and on another machine.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from evergrad.io.atomic import replacing
+from evergrad.memory.html import table
+from evergrad.memory.reports import size
+from evergrad.train.environment import environment
+from evergrad.train.plots import draw_plots, sample_picture, spread
+from evergrad.train.records import Line, Run, read_run
+
+REPORT = "report.html"
+_SHOWN_SAMPLES = 8
+_TITLES = {
+    "loss": "Loss",
+    "learning_rate": "Learning rate",
+    "memory": "Memory",
+    "speed": "Speed",
+}
+
+_STYLE = """
+:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
+body { max-width: 1000px; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2.2rem; }
+table { border-collapse: collapse; }
+td, th { padding: .2rem .8rem .2rem 0; text-align: left; border-bottom: 1px solid #8884; }
+th { font-weight: 600; } .n { text-align: right; font-variant-numeric: tabular-nums; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(420px, 1fr)); gap: 1rem; }
+figure { margin: 0; } figcaption { font-weight: 600; } figure img { width: 100%; background: #fff; }
+pre { font-size: 12px; overflow-x: auto; white-space: pre-wrap; border-left: 3px solid #8886;
+  padding-left: .8rem; }
+.problem { border-left: 3px solid #e45756; padding-left: .8rem; }
+.sample { image-rendering: pixelated; min-width: 256px; max-width: 100%; }
+"""
+
+
+def write_report(path: Path) -> list[Path]:
+    """Write the pictures and the page of a run into its folder; gives the files, the page last."""
+    run = read_run(path)
+    plots = draw_plots(run)
+    files = {path / f"{name}.png": picture for name, picture in plots.items()}
+    files[path / REPORT] = page(run, plots).encode()
+    for target, content in files.items():
+        with replacing(target) as file:
+            file.write(content)
+    return list(files)
+
+
+def page(run: Run, plots: dict[str, bytes]) -> str:
+    """The report as one page: no script, nothing loaded from elsewhere."""
+    title = f"evergrad: {run.name}"
+    parts = [
+        f"<h1>{escape(title)}</h1>", _summary(run), _problems(run), _curves(plots),
+        _evaluations(run), _samples(run), _memory(run),
+        _configuration(run),
+        _section("Where this report was written", table(("", ""), environment().items(), 0)),
+    ]  # fmt: skip
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>"
+        f"{''.join(parts)}</body></html>\n"
+    )
+
+
+def _section(title: str, content: str) -> str:
+    """A part of the page; nothing at all if there is nothing in it."""
+    return f"<h2>{escape(title)}</h2>{content}" if content else ""
+
+
+# -- the parts ----------------------------------------------------------------------------------
+
+
+def _summary(run: Run) -> str:
+    planned = run.config.get("steps")
+    facts = [f"{run.last_step:,} of {planned:,} steps" if planned else f"{run.last_step:,} steps"]
+    if run.steps:
+        last = run.steps[-1]
+        facts += _known(last, "time", lambda seconds: f"{_duration(seconds)}")
+        facts += _known(last, "loss", lambda loss: f"training loss {loss:.4f}")
+        facts += _known(last, "units_per_second", lambda rate: f"{rate:,.0f} {run.unit}/s")
+    if run.best is not None:
+        least = run.best["evaluation"]["loss"]
+        facts.append(f"best held-out loss {least:.4f} after step {run.best['step']:,}")
+    return f"<p>{escape('; '.join(facts))}.</p>"
+
+
+def _known(line: Line, key: str, tell: Any) -> list[str]:
+    return [tell(line[key])] if isinstance(line.get(key), int | float) else []
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
+def _problems(run: Run) -> str:
+    return "".join(f'<p class="problem">{escape(problem)}</p>' for problem in run.problems)
+
+
+def _curves(plots: dict[str, bytes]) -> str:
+    shown = [
+        f"<figure><figcaption>{_TITLES[name]}</figcaption>{_image(picture, _TITLES[name])}</figure>"
+        for name, picture in plots.items()
+        if name in _TITLES
+    ]
+    return _section("Curves", f'<div class="plots">{"".join(shown)}</div>' if shown else "")
+
+
+def _image(png: bytes, title: str, attributes: str = "") -> str:
+    data = base64.b64encode(png).decode()
+    return f'<img {attributes}alt="{escape(title)}" src="data:image/png;base64,{data}">'
+
+
+def _evaluations(run: Run) -> str:
+    names = list(dict.fromkeys(name for line in run.evaluations for name in line["evaluation"]))
+    rows = [
+        (f"{line['step']:,}", *(_number(line["evaluation"].get(name)) for name in names),
+         "best" if line is run.best else "")
+        for line in run.evaluations
+    ]  # fmt: skip
+    head = ("step", *names, "")
+    return _section("Held-out data", table(head, rows, 1 + len(names)) if rows else "")
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, int | float) else "-"
+
+
+def _samples(run: Run) -> str:
+    shown = reversed(spread(run.samples, _SHOWN_SAMPLES))
+    return _section("Samples, the latest first", "".join(_sample(run, line) for line in shown))
+
+
+def _sample(run: Run, line: Line) -> str:
+    sample, title = line["sample"], f"step {line['step']:,}"
+    picture = sample_picture(run.path, sample)
+    if picture is not None:
+        content = _image(picture, title, 'class="sample" ')
+    elif "image" in sample:
+        content = f'<p class="problem">{escape(str(sample["image"]))} is missing</p>'
+    else:
+        content = f"<pre>{escape(str(sample.get('text', '')))}</pre>"
+    return f"<h3>{title}</h3>{content}"
+
+
+def _memory(run: Run) -> str:
+    rows: Sequence[Sequence[str]] = [
+        (_bytes(found.get("planned")), _bytes(found.get("measured")), name)
+        for name, found in run.memory.items()
+    ]
+    head = ("planned", "measured", "")
+    return _section("Memory, planned and measured", table(head, rows, 2) if rows else "")
+
+
+def _configuration(run: Run) -> str:
+    text = run.config_text
+    return _section("Configuration", f"<pre>{escape(text)}</pre>" if text else "")
+
+
+def _bytes(value: int | None) -> str:
+    return "-" if value is None else f"{value:,} ({size(value)})"

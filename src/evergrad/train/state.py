@@ -1,0 +1,118 @@
+"""Everything that changes from step to step, and its way into a checkpoint and back."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import evergrad as eg
+from evergrad import nn
+from evergrad.core.generators import drawing_from
+from evergrad.train.config import RunConfig
+from evergrad.train.step import TrainingStep, make_optimizer
+from evergrad.train.task import Task
+
+# Streams beside the one that training draws from, told from it by their seed.
+_EVALUATION_STREAM = 1 << 32
+
+
+def stream(seed: int) -> eg.Generator:
+    """A counter-based stream: its state is a few words, wherever it has got to."""
+    generator = eg.Generator(algorithm="philox")
+    generator.manual_seed(seed)
+    return generator
+
+
+class TrainingState:
+    """A model, its optimizer, the running mean of its weights, and how far the run has got."""
+
+    def __init__(self, config: RunConfig, task: Task) -> None:
+        self.config = config
+        self.task = task
+        self.generator = stream(config.seed)
+        with drawing_from(self.generator):
+            self.model = task.model().train()
+        self.optimizer = make_optimizer(self.model, config.optimizer)
+        self.averaged = _frozen_copy(self.model) if config.ema else None
+        self.step = 0
+        self.best = math.inf  # the least held-out loss so far
+        self.stale = 0  # evaluations since then
+        self.seconds = 0.0  # spent on training, over all starts
+
+    def training_step(self, *, check_finite: bool = False) -> TrainingStep:
+        return TrainingStep(
+            self.config, self.task, self.model, self.optimizer, self.averaged,
+            check_finite=check_finite,
+        )  # fmt: skip
+
+    # -- evaluation ---------------------------------------------------------------------------
+
+    @contextmanager
+    def evaluated_model(self) -> Iterator[nn.Module]:
+        """The model to judge, in evaluation mode and without gradients: the running mean if there
+        is one. What is drawn inside is the same each time and leaves training's stream alone."""
+        model = self.model if self.averaged is None else self._averaged_with_buffers()
+        with eg.no_grad(), drawing_from(stream(self.config.seed + _EVALUATION_STREAM)):
+            model.eval()
+            try:
+                yield model
+            finally:
+                model.train()
+
+    def _averaged_with_buffers(self) -> nn.Module:
+        """The running mean, with the newest buffers: counts and statistics have no mean."""
+        assert self.averaged is not None
+        pairs = zip(self.averaged.buffers(), self.model.buffers(), strict=True)
+        with eg.no_grad():
+            for own, newest in pairs:
+                own.copy_(newest)
+        return self.averaged
+
+    def note_evaluation(self, loss: float) -> bool:
+        """Enter a held-out loss; tells whether it is the best so far."""
+        if loss < self.best:
+            self.best, self.stale = loss, 0
+            return True
+        self.stale += 1
+        return False
+
+    # -- checkpoints --------------------------------------------------------------------------
+
+    def capture(self) -> dict[str, Any]:
+        """The state as plain values and tensors, which are not copied."""
+        return {
+            "step": self.step,
+            "batches": self.step * self.config.accumulate,
+            "best": self.best,
+            "stale": self.stale,
+            "seconds": self.seconds,
+            "model": dict(self.model.state_dict()),
+            "optimizer": self.optimizer.state_dict(),
+            "average": None if self.averaged is None else dict(self.averaged.state_dict()),
+            "random": self.generator.get_state(),
+            "extras": self.task.extras(),
+        }
+
+    def restore(self, content: dict[str, Any]) -> None:
+        """Continue from what :meth:`capture` gave."""
+        self.step = content["step"]
+        self.best, self.stale = content["best"], content["stale"]
+        self.seconds = content["seconds"]
+        self.model.load_state_dict(content["model"])
+        self.optimizer.load_state_dict(content["optimizer"])
+        if self.averaged is not None and content["average"] is not None:
+            self.averaged.load_state_dict(content["average"])
+        self.generator.set_state(content["random"])
+
+    def is_finite(self) -> bool:
+        """Whether all weights are: a state that is not is never written."""
+        return all(bool(np.isfinite(p.detach().numpy()).all()) for p in self.model.parameters())
+
+
+def _frozen_copy(model: nn.Module) -> nn.Module:
+    return copy.deepcopy(model).requires_grad_(False)

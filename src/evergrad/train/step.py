@@ -1,0 +1,179 @@
+"""One training step as native code: forward, backward, clipping, AdamW, running mean of weights.
+
+Without accumulation a step is one program. With it there are two: one takes a micro-batch and adds
+its gradients to sums, and one turns the sums into new weights; so activations are those of a single
+micro-batch. The learning rate and the decay of the running mean are numbers given at each call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import evergrad as eg
+from evergrad import nn, optim
+from evergrad.core.tensor import Tensor
+from evergrad.memory.ledger import GRADIENT
+from evergrad.train.config import OptimizerConfig, RunConfig
+from evergrad.train.task import Task
+
+
+class StepResult(NamedTuple):
+    """The loss of a step and the norm of its gradients before clipping."""
+
+    loss: float
+    norm: float
+
+    @property
+    def is_finite(self) -> bool:
+        return math.isfinite(self.loss) and math.isfinite(self.norm)
+
+
+def learning_rate(options: OptimizerConfig, step: int, steps: int) -> float:
+    """A linear warm-up, then half a cosine down to ``final`` of the peak."""
+    if step < options.warmup:
+        return options.lr * (step + 1) / options.warmup
+    done = (step - options.warmup) / max(1, steps - options.warmup)
+    wave = 0.5 + 0.5 * math.cos(math.pi * min(1.0, done))
+    return options.lr * (options.final + (1 - options.final) * wave)
+
+
+def mean_weight(decay: float, step: int) -> float:
+    """How much of the new weights enters the running mean: more at first, to forget the start."""
+    return 1.0 - min(decay, (1 + step) / (10 + step))
+
+
+def make_optimizer(model: nn.Module, options: OptimizerConfig) -> optim.AdamW:
+    """AdamW that decays matrices and leaves biases, gains and other vectors alone."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": options.weight_decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    filled = [group for group in groups if group["params"]]
+    return optim.AdamW(filled, lr=options.lr, betas=options.betas)
+
+
+class TrainingStep:
+    """Does the steps of a run on a model, its optimizer and the running mean of its weights."""
+
+    def __init__(
+        self, config: RunConfig, task: Task, model: nn.Module, optimizer: optim.Optimizer,
+        averaged: nn.Module | None, *, check_finite: bool = False,
+    ) -> None:  # fmt: skip
+        self.config = config
+        self.task = task
+        self.model = model
+        self.optimizer = optimizer
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.means = _means(model, averaged)
+        self.sums = [_gradient_like(p) for p in self.parameters] if config.accumulate > 1 else []
+        self.loss_sum = eg.zeros(())
+        is_compiled = check_finite or not config.eager
+        wrap = _compiler(config, check_finite) if is_compiled else _identity
+        self.whole = wrap(self._whole)
+        self.micro = wrap(self._micro)
+        self.update = wrap(self._update)
+
+    def __call__(self, number: int) -> StepResult:
+        """Do the step of this number, counted from 0."""
+        self.set_rate(number)
+        first = number * self.config.accumulate
+        weight = mean_weight(self.config.ema, number)
+        if self.config.accumulate == 1:
+            found = self.whole(weight, *self.task.batch(first))
+        else:
+            for offset in range(self.config.accumulate):
+                self.micro(*self.task.batch(first + offset))
+            found = self.update(weight)
+        loss, norm = found.tolist()
+        return StepResult(loss, norm)
+
+    def programs(self) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+        """What is run at each step, with arguments as of the first: to plan and to explain."""
+        batch = self.task.batch(0)
+        if self.config.accumulate == 1:
+            yield self.whole, (mean_weight(self.config.ema, 0), *batch)
+        else:
+            yield self.micro, batch
+            yield self.update, (mean_weight(self.config.ema, 0),)
+
+    def set_rate(self, number: int) -> None:
+        """Give the optimizer the learning rate of this step."""
+        rate = learning_rate(self.config.optimizer, number, self.config.steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
+    def _whole(self, weight: float, *batch: Tensor) -> Tensor:
+        loss = self._backward(*batch)
+        return self._apply(loss, weight)
+
+    def _micro(self, *batch: Tensor) -> None:
+        loss = self._backward(*batch)
+        with eg.no_grad():
+            self.loss_sum.add_(loss)
+            for total, parameter in zip(self.sums, self.parameters, strict=True):
+                if parameter.grad is not None:
+                    total.add_(parameter.grad)
+        self.optimizer.zero_grad()
+
+    def _update(self, weight: float) -> Tensor:
+        for total, parameter in zip(self.sums, self.parameters, strict=True):
+            parameter.grad = total
+        found = self._apply(self.loss_sum, weight)
+        with eg.no_grad():
+            for total in (*self.sums, self.loss_sum):
+                total.zero_()
+        return found
+
+    def _backward(self, *batch: Tensor) -> Tensor:
+        """The gradients of a micro-batch's part of the loss; gives that part."""
+        with precision(self.config):
+            loss = self.task.loss(self.model, *batch)
+        part = loss.float() / self.config.accumulate
+        part.backward()
+        detached: Tensor = part.detach()
+        return detached
+
+    def _apply(self, loss: Tensor, weight: float) -> Tensor:
+        """New weights from the gradients; gives the loss and the norm of the gradients."""
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.config.optimizer.clip or math.inf)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        with eg.no_grad():
+            for mean, parameter in self.means:
+                mean.lerp_(parameter, weight)
+        found: Tensor = eg.stack([loss, norm.detach()])
+        return found
+
+
+@contextmanager
+def precision(config: RunConfig) -> Iterator[None]:
+    """Products in bfloat16 if the run wants that; weights and sums stay float32."""
+    with eg.autocast("cpu", eg.bfloat16, enabled=config.precision == "bfloat16"):
+        yield
+
+
+def _gradient_like(parameter: Tensor) -> Tensor:
+    """Zeros that the ledger knows as a gradient."""
+    found: Tensor = eg.zeros_like(parameter, requires_grad=False)
+    found._storage.tag(GRADIENT)
+    return found
+
+
+def _means(model: nn.Module, averaged: nn.Module | None) -> list[tuple[Tensor, Tensor]]:
+    """Pairs of running means and what they are of."""
+    if averaged is None:
+        return []
+    return list(zip(averaged.parameters(), model.parameters(), strict=True))
+
+
+def _identity(function: Callable[..., Any]) -> Any:
+    return function
+
+
+def _compiler(config: RunConfig, check_finite: bool) -> Callable[[Callable[..., Any]], Any]:
+    compiled = eg.compile(check_finite=check_finite, memory_limit=config.memory_limit)
+    return compiled  # type: ignore[no-any-return]

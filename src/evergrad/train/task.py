@@ -1,0 +1,113 @@
+"""What the trainer asks of a task: a model, numbered batches, a loss, an evaluation, samples.
+
+The trainer knows nothing of text or images, and a task nothing of steps, checkpoints or screens.
+Everything a task draws depends on the seed and a number alone, so a run that is resumed sees the
+very batches it would have seen.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from evergrad import nn
+from evergrad.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from evergrad.train.config import RunConfig
+
+# Where tasks live; any other "module:Class" may be named in its place.
+TASKS: dict[str, str] = {
+    "gpt": "evergrad.train.tasks.text:GPTTask",
+    "lstm": "evergrad.train.tasks.text:LSTMTask",
+    "lenet": "evergrad.train.tasks.images:LeNetTask",
+    "resnet": "evergrad.train.tasks.images:ResNetTask",
+    "vit": "evergrad.train.tasks.images:ViTTask",
+    "mlp": "evergrad.train.tasks.images:MLPTask",
+    "dit": "evergrad.train.tasks.diffusion:DiTTask",
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a model makes up: a text, or a picture (height, width, 3) of uint8."""
+
+    text: str | None = None
+    image: np.ndarray[Any, np.dtype[np.uint8]] | None = None
+
+
+class Task(ABC):
+    """One kind of training, prepared for one configuration.
+
+    ``extras`` is what :meth:`extras` gave when a checkpoint was written, so that a resumed run
+    does not train its tokenizer again; a new run has none.
+    """
+
+    name: ClassVar[str]
+    unit: ClassVar[str]  # what is counted per second: "tokens" or "images"
+    # Model options that follow from the data and are not for the user to set.
+    set_by_data: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, config: RunConfig, extras: dict[str, Any] | None = None) -> None:
+        self.config = config
+
+    @classmethod
+    @abstractmethod
+    def presets(cls) -> dict[str, RunConfig]:
+        """Whole configurations under ``tiny``, ``small``, ``medium`` and ``large``.
+
+        ``small`` is what runs when none is named. Options in ``set_by_data`` may hold anything.
+        """
+
+    @property
+    @abstractmethod
+    def units_per_batch(self) -> int:
+        """How many units one micro-batch has."""
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """A fresh model, its weights drawn from the default generator."""
+
+    @abstractmethod
+    def batch(self, number: int) -> tuple[Tensor, ...]:
+        """The micro-batch of that number: a function of the seed and the number alone."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
+        """The mean loss of a micro-batch; traced, so without branching on values."""
+
+    @abstractmethod
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """``loss`` and whatever else tells of quality, on held-out batches that stay the same.
+
+        The trainer has put the model into evaluation mode and switched gradients off.
+        """
+
+    def sample(self, model: nn.Module, seed: int) -> Sample | None:
+        """Something the model makes up, the same for the same seed; None if it makes nothing."""
+        return None
+
+    def extras(self) -> dict[str, Any]:
+        """What a checkpoint keeps for the next start: plain values and tensors."""
+        return {}
+
+
+def task_class(name: str) -> type[Task]:
+    """The class of a task in the table, or of one given as ``module:Class``."""
+    from evergrad.train.config import ConfigError, nearest
+
+    place = TASKS.get(name, name)
+    module, colon, attribute = place.partition(":")
+    if not colon:
+        raise ConfigError(f"there is no task {name!r}{nearest(name, TASKS)}")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ConfigError(f"the task {place!r} cannot be imported: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Task)):
+        raise ConfigError(f"{place!r} is not a class derived from evergrad.train.Task")
+    return found
