@@ -13,7 +13,7 @@ PY     := $(VENV)/bin/python
 train: $(VENV)/app.stamp ## train a small GPT on the text every Python ships
 	$(VENV)/bin/evergrad train
 
-test: $(VENV)/test.stamp oracle ## run the tests on all cores
+test: $(VENV)/test.stamp $(VENV)/app.stamp oracle ## run the tests on all cores
 	$(PY) -m pytest -n auto
 
 lint: $(VENV)/test.stamp ## check style and formatting
@@ -37,7 +37,7 @@ bench-ops: $(VENV)/bench.stamp ## time single ops and the overhead per op agains
 	$(PY) bench/overhead.py
 	$(PY) bench/ops.py
 
-soak: $(VENV)/test.stamp oracle ## run the long tests, one at a time
+soak: $(VENV)/test.stamp $(VENV)/app.stamp oracle ## run the long tests, one at a time
 	$(PY) -m pytest tests/soak -p no:xdist
 
 docs: $(VENV)/app.stamp ## generate the documentation

@@ -11,6 +11,7 @@ import pytest
 import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad import nn
+from evergrad.compiler import conv as convolutions
 
 from .steps import assert_alike, programs_of
 
@@ -88,6 +89,8 @@ CONVOLUTIONS = [
     ((4, 1, 20, 20), (3, 3), (3, 3), 1, 2, 1),
     ((1, 1, 1, 1), (1, 1), (1, 3), 1, (0, 1), 1),
     ((1, 1, 130, 2), (40, 60), (3, 1), 1, 0, 1),
+    ((5, 1, 130, 150), (4, 5), (3, 3), 1, 1, 1),
+    ((3, 1, 128, 40), (9, 9), (1, 1), 2, 0, 1),
 ]
 
 
@@ -101,6 +104,28 @@ def test_convolution(case: Any, dtype: Any) -> None:
     x = normal((samples, groups * channels, *size), dtype)
     w = normal((groups * outputs, channels, *kernel), dtype, 1)
     check(lambda x, w: F.conv2d(x, w, None, stride, padding, dilation, groups), x, w)
+
+
+@pytest.mark.parametrize("is_chosen", [False, True], ids=["rows", "pixels"])
+@pytest.mark.parametrize("case, dtype", [
+    (((5, 2, 3, 70), (5, 7), (3, 2), 1, 1, 1), eg.float32),
+    (((2, 1, 5, 19), (9, 18), (3, 3), (1, 2), (2, 1), 1), eg.float64),
+    (((3, 1, 40, 8), (70, 33), (2, 3), (2, 1), 1, (1, 2)), eg.float32),
+])  # fmt: skip
+def test_both_ways(monkeypatch: Any, is_chosen: bool, case: Any, dtype: Any) -> None:
+    """Rows of pixels in registers, or outputs side by side: whichever is chosen."""
+    monkeypatch.setattr(convolutions, "_prefers_pixels", lambda vector, part: is_chosen)
+    test_convolution(case, dtype)
+
+
+def test_a_large_gradient_is_written_where_it_lies() -> None:
+    """A kernel of one element with few pixels: there is nothing to add up."""
+    x, w = normal((1, 128, 7, 7), eg.float32), normal((96, 128, 1, 1), eg.float32, 1)
+    check(F.conv2d, x, w)
+    compiled = eg.compile(with_gradients(F.conv2d))
+    compiled(x, w)
+    assert "conv_weight" in labels(compiled)
+    assert "conv_weight sum" not in labels(compiled)
 
 
 @pytest.mark.parametrize("stride, padding, output_padding, dilation, groups", [

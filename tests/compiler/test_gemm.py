@@ -232,7 +232,7 @@ def test_programs_share_object_code(monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
     object_code = llvm._object_code
 
-    def noted(text: str) -> bytes:
+    def noted(text: str) -> tuple[str, bytes]:
         texts.append(text)
         return object_code(text)
 

@@ -20,7 +20,7 @@ from evergrad.compiler.vector_text import LATENCY, Text, Vector, numbered
 # Planes and sums of a chunk stay in a cache of this many bytes.
 _CACHE = 640 << 10
 # The elements of the kernel that a tile goes through at once, over a few channels.
-_DEPTH = 128
+_DEPTH = 96
 # There are at least so many chunks, if there is work for them.
 _FEW_CHUNKS = 4
 _WORTH_CUTTING = 1 << 20
@@ -29,6 +29,8 @@ _ENOUGH_PIXELS = 96
 _MOST_PIXELS = 1024
 # Cycles to copy or to turn a vector.
 _COPYING = 4.0
+# How much longer a tile takes than its products: pixels are read one by one.
+_SLOWER = 1.2
 # Shapes of tiles, for machines with 32 and with 16 registers: addresses of pixels take others.
 _TILES_32 = ((6, 4), (8, 3), (8, 2), (8, 1), (4, 4), (4, 1))
 _TILES_16 = ((6, 2), (4, 2), (4, 3), (8, 1), (4, 1))
@@ -38,7 +40,7 @@ def _tile_cycles(vector: Vector, tile: tuple[int, int], pixels: int, outputs: in
     """The cycles in which all tiles go one place further."""
     high, wide = tile
     count = -(-pixels // high) * -(-outputs // (wide * vector.lanes))
-    return count * max(high * wide / 2, (high + wide + 1) / 2, LATENCY)
+    return count * _SLOWER * max(high * wide / 2, (high + wide + 1) / 2, LATENCY)
 
 
 class PixelCut(NamedTuple):

@@ -2,7 +2,8 @@
 
 Where windows are more than one element apart, every phase of rows and columns has a plane of its
 own. All windows are neighbours then, and an element of the kernel is always the same distance away
-from where its window begins. What lies between two rows belongs to no window.
+from where its window begins. What lies between two rows belongs to no window; where both sides are
+padded, rows share it.
 """
 
 from __future__ import annotations
@@ -45,6 +46,20 @@ class Axis(NamedTuple):
         """How many more elements than outputs a plane has."""
         return max(((shift - self.low) // self.stride for _, shift in self.taps), default=0)
 
+    def inside(self, phase: int) -> tuple[int, int]:
+        """Which elements of a phase's plane lie in x (from, to)."""
+        begin = self.low + phase
+        first = max(0, -(begin // self.stride))
+        last = min(self.extent + self.reach, (self.size - 1 - begin) // self.stride + 1)
+        return first, max(first, last)
+
+    @property
+    def shared(self) -> int:
+        """How much of the padding behind a row can be the padding before the next one."""
+        ends = [self.inside(phase) for phase in self.phases]
+        length = self.extent + self.reach
+        return min(self.reach, *(min(first, length - last) for first, last in ends))
+
     def place(self, shift: int) -> tuple[int, int]:
         """The phase of a shift and how far it is into its plane."""
         distance = shift - self.low
@@ -73,7 +88,7 @@ class Correlation(NamedTuple):
     @property
     def width(self) -> int:
         """The elements of a row of a plane."""
-        return self.columns.extent + self.columns.reach
+        return self.columns.extent + self.columns.reach - self.columns.shared
 
     def rows_fitting(self, size: int, outputs: int) -> int:
         """How many rows of all planes and of ``outputs`` fit into ``size`` elements; at least 1."""
@@ -117,10 +132,8 @@ class Planes(NamedTuple):
         table = []
         for row_phase in rows.phases:
             for phase in columns.phases:
-                begin = columns.low + phase
-                first = max(0, -(begin // columns.stride))
-                last = min(self.width, (columns.size - 1 - begin) // columns.stride + 1)
-                table += [rows.low + row_phase, begin * x.column, first, max(first, last)]
+                begin = (columns.low + phase) * x.column
+                table += [rows.low + row_phase, begin, *columns.inside(phase)]
         return table
 
     def places(self, given: Correlation) -> list[int]:

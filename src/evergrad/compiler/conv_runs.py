@@ -163,7 +163,8 @@ def _laid_out(
 def run_cycles(vector: Vector, given: WeightGradient) -> float:
     """About how many cycles a pixel of y takes, with laying x and y out."""
     tile = best_tile(vector, given.outputs, given.run_length)
-    laid = given.channels * given.rows.stride * given.columns.stride + given.outputs
+    laid = given.rows.stride * given.columns.stride * -(-given.channels // vector.lanes)
+    laid = (laid + -(-given.outputs // vector.lanes)) * vector.lanes
     products = tile_cycles(vector, tile, given.outputs, given.run_length)
     return len(given.runs(vector)) * products + _LAYING * laid
 

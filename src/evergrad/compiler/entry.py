@@ -14,18 +14,13 @@ import numpy as np
 from evergrad.compiler.capture import Captured, InsideGraphError, capture, read_number
 from evergrad.compiler.checks import FiniteCheck, failed_lookup
 from evergrad.compiler.derivative import CompiledCall
-from evergrad.compiler.lighten import lighten
-from evergrad.compiler.lowering import Lowering
-from evergrad.compiler.program import Program
-from evergrad.compiler.remat import within
 from evergrad.compiler.results import Output
-from evergrad.compiler.rewrite import simplify
 from evergrad.compiler.surroundings import Surroundings
+from evergrad.compiler.warm import built, program_of
 from evergrad.core import dtypes
 from evergrad.core.state import STATE, State
 from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor, current_node, fresh, from_array
-from evergrad.core.trace import Graph
 from evergrad.core.tree import tree_flatten, tree_unflatten
 from evergrad.core.writing import assign
 from evergrad.errors import NonFiniteError
@@ -74,16 +69,8 @@ class Variant:
     ) -> None:
         self.captured = captured
         self.check_finite = check_finite
-        graph, constants = simplify(captured.graph)
-        graph = lighten(graph)
-
-        def build(graph: Graph, again: frozenset[int] = frozenset()) -> Program:
-            return Program(Lowering(
-                graph, captured.arguments, len(captured.numbers), [*captured.outside, *constants],
-                captured.result_count, captured.written, again,
-            ))  # fmt: skip
-
-        self.program = build(graph) if limit is None else within(limit, graph, build)
+        self.limit = limit
+        self.program = program_of(captured, limit)
         self.conditions = captured.conditions
         self.storages = [t._storage for t in captured.outside]
         self.result_types = [o.type for o in captured.graph.outputs[: captured.result_count]]
@@ -92,6 +79,12 @@ class Variant:
         self.mode: Any = None
         # For which questions about the options the program has their numbers.
         self.asked = 0
+
+    def lower(self) -> None:
+        """Have a program that can tell what it was made of, in place of one from the disk."""
+        if self.program.recipe.lowering is None:
+            self.program = built(self.captured, self.limit)
+            self.asked = 0
 
     @property
     def is_plain(self) -> bool:
@@ -416,6 +409,7 @@ class Compiled:
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
         with self.lock:
             variant, tensors = self.compiled_for(args, kwargs)
+            variant.lower()
             return Explanation(Call(variant, tensors), name)
 
 

@@ -33,7 +33,7 @@ def seconds_of(program: Program, arguments: list[Any], numbers: list[float]) -> 
     """The CPU time of each instruction, the best of a few runs."""
     if not program.bound:
         program.bind()
-    snapshot = Snapshot(program.lowering.written, program.generators())
+    snapshot = Snapshot(program.recipe.written, program.generators())
     token = numpy_errors.set(QUIET)
     try:
         with _alone(program, arguments, numbers) as runs:
@@ -46,7 +46,7 @@ def seconds_of(program: Program, arguments: list[Any], numbers: list[float]) -> 
 @contextmanager
 def _alone(
     program: Program, arguments: list[Any], numbers: list[float]
-) -> Iterator[list[Callable[[], None]]]:
+) -> Iterator[list[Callable[[], object]]]:
     """Each instruction as something that can be run by itself, in their order."""
     patches, kept = program.patches, len(program.keep)
     program.patches, program.told = {}, {}
@@ -62,7 +62,7 @@ def _alone(
         program.forget_arrays()
 
 
-def _runner(program: Program, instruction: Instruction, addresses: Any) -> Callable[[], None]:
+def _runner(program: Program, instruction: Instruction, addresses: Any) -> Callable[[], object]:
     kernel = instruction.kernel
     if kernel is None:
         return lambda: program.python_call(instruction)
@@ -71,12 +71,12 @@ def _runner(program: Program, instruction: Instruction, addresses: Any) -> Calla
     return _one_wave(program, np.array(tasks, np.int64).reshape(-1), kernel.scratch)
 
 
-def _one_wave(program: Program, tasks: Any, scratch: int) -> Callable[[], None]:
+def _one_wave(program: Program, tasks: Any, scratch: int) -> Callable[[], object]:
     run = Run(tasks, [len(tasks) // 3], scratch, program.status)
     return lambda: run.run(1)
 
 
-def _measured(program: Program, runs: list[Callable[[], None]]) -> list[float]:
+def _measured(program: Program, runs: list[Callable[[], object]]) -> list[float]:
     nothing = _best_of(_one_wave(program, np.zeros(3, np.int64)[:0], 0))
     found = []
     for instruction, run in zip(program.instructions, runs, strict=True):
@@ -87,7 +87,7 @@ def _measured(program: Program, runs: list[Callable[[], None]]) -> list[float]:
     return found
 
 
-def _best_of(run: Callable[[], None]) -> float:
+def _best_of(run: Callable[[], object]) -> float:
     """The nanoseconds of one run; short ones are measured several at a time."""
     spent = best = _nanoseconds(run, 1)
     times = max(1, min(_MANY, int(_LONG_ENOUGH / max(spent, 1))))
@@ -100,7 +100,7 @@ def _best_of(run: Callable[[], None]) -> float:
     return best
 
 
-def _nanoseconds(run: Callable[[], None], times: int) -> float:
+def _nanoseconds(run: Callable[[], object], times: int) -> float:
     start = thread_time_ns()
     for _ in range(times):
         run()

@@ -14,8 +14,12 @@ from evergrad.compiler.passes import copied
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
 
-# Fewer parts than this stay as they are.
+# Fewer parts than this stay as they are, ...
 _FEWEST = 4
+# and so do parts of so many rows or elements: they run well by themselves, and all of them would
+# have to wait for the last one (the gradients of micro-batches).
+_MANY_ROWS = 256
+_MANY_ELEMENTS = 1 << 16
 
 
 def gather_sums(graph: Graph) -> Graph:
@@ -41,13 +45,13 @@ class _Finder:
             for arg in eqn.args:
                 if isinstance(arg, Var):
                     self.uses[arg] = self.uses.get(arg, 0) + 1
+        for out in graph.outputs:
+            if isinstance(out, Var):
+                self.uses[out] = self.uses.get(out, 0) + 1
         self.inner: set[int] = set()
         for eqn in graph.equations:
             if eqn.op.name == "add":
                 self.inner.update(id(e) for e in self.added(eqn))
-        for out in graph.outputs:
-            if isinstance(out, Var):
-                self.uses[out] = self.uses.get(out, 0) + 1
 
     def added(self, eqn: Equation) -> list[Equation]:
         """The sums that an addition takes up and nobody else looks at."""
@@ -101,7 +105,9 @@ class _Finder:
         if not isinstance(leaf, Var) or self.uses[leaf] != 1:
             return None
         eqn = self.behind_reshape(leaf)
-        if eqn is None:
+        if eqn is None or eqn.op.name not in ("sum", "matmul"):
+            return None
+        if eqn.args[0].type.numel > _MANY_ELEMENTS:
             return None
         if eqn.op.name == "sum" and 0 in eqn.attrs["dims"]:
             return "sum", leaf.type, eqn.args[0].type, tuple(eqn.attrs.items())
@@ -109,6 +115,8 @@ class _Finder:
             return None
         turned = self.maker.get(eqn.args[0])
         if turned is None or turned.op.name != "permute" or len(eqn.args[1].type.shape) != 2:
+            return None
+        if eqn.args[1].type.shape[0] > _MANY_ROWS:
             return None
         return "matmul", turned.args[0].type, eqn.args[1].type
 
@@ -135,6 +143,9 @@ class _Finder:
 
 
 def _joined(values: list[Var]) -> Any:
+    """Parts behind each other, the last first: a derivative comes to them in that order, and what
+    it gives a sequence is joined in the order of time. So one join serves both."""
     from evergrad.ops.joining import cat
 
-    return cat([fresh(v, v.type) for v in values], 0)
+    parts = [fresh(v, v.type).reshape(1, *v.type.shape) for v in reversed(values)]
+    return cat(parts, 0).reshape(-1, *values[0].type.shape[1:])

@@ -16,7 +16,6 @@ from evergrad.compiler.gemm_cut import cut_of
 from evergrad.compiler.gemm_own import own_kernel, prepare_kernel
 from evergrad.compiler.gemm_product import BATCH_DIMS, Product, as_it_lies
 from evergrad.compiler.gemm_strip import tile_for
-from evergrad.compiler.kernel import Kernel
 from evergrad.compiler.llvm import has_fma
 from evergrad.compiler.lowering import Lowering, lowers
 from evergrad.compiler.vector_text import is_native, vector_for
@@ -31,8 +30,6 @@ _NARROW = 8
 # and with few rows or columns OpenBLAS is faster as long as a product is small.
 _SLIM = 16
 _SMALL = 1 << 20
-# Factors of so many bytes stay laid out for other products.
-_KEPT = 1 << 20
 
 
 def product_of(eqn: Equation, a: Any, b: Any) -> Product | None:
@@ -99,24 +96,12 @@ def add_product(
     given = list(factors)
     for side in cut.prepared:
         number = cut.number_of(side)
+        place = lowering.scratch(cut.laid_out(side) * found.itemsize, f"factor of {label}")
         kernel = prepare_kernel(product, tile, cut, side)
-        nbytes = cut.laid_out(side) * found.itemsize
-        given[number] = _laid_out(lowering, label, kernel, factors[number], nbytes)
+        size = factors[number].type.numel
+        lowering.native(f"lay out for {label}", kernel, [factors[number]], [place], size)
+        given[number] = place
     lowering.native(label, own_kernel(product, tile, cut), given, [out], work)
-
-
-def _laid_out(lowering: Lowering, label: str, kernel: Kernel, factor: Any, nbytes: int) -> Any:
-    """A factor in the order of our kernels. One that is small is laid out once for all products
-    that take it so: the weights of a recurrent layer, at every step."""
-    key = (kernel.name, tuple(kernel.numbers), factor)
-    place = lowering.laid_out.get(key)
-    if place is None:
-        place = lowering.scratch(nbytes, f"factor of {label}")
-        size = factor.type.numel
-        lowering.native(f"lay out for {label}", kernel, [factor], [place], size)
-        if nbytes <= _KEPT:
-            lowering.laid_out[key] = place
-    return place
 
 
 @lowers("matmul", "linear")

@@ -30,7 +30,8 @@ def _library() -> Any:
     return library
 
 
-def _address(found: Any) -> int:
+def address(found: Any) -> int:
+    """Of the product for an element type."""
     symbol, _ = NAMES[found]
     return int(ctypes.cast(getattr(_library(), symbol), ctypes.c_void_p).value or 0)
 
@@ -148,9 +149,10 @@ def blas_kernel(product: Product, found: Any, leading: int) -> Kernel:
     kernel.numbers = [
         product.m, product.n, product.k, product.a.leading, product.b.leading, leading,
         112 if product.a.transposed else 111, 112 if product.b.transposed else 111,
-        items, per_chunk, parts, part_m, part_n, _address(found),
+        items, per_chunk, parts, part_m, part_n, address(found),
         *product.batch_numbers(found.itemsize),
     ]  # fmt: skip
+    kernel.products = {_ARGUMENTS.index("blas") - 3: found.name}
     kernel.chunks = -(-items // per_chunk) * parts
     return kernel
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from evergrad.compiler.plan import Buffer
@@ -27,6 +28,9 @@ class Kernel:
         self.chunks = 1
         self.scratch = 0
         self.alone = False
+        # Numbers that are addresses in this process, by their places: of the product of OpenBLAS
+        # for the element type of this name.
+        self.products: dict[int, str] = {}
         self.passes = 1  # how often it goes over its elements
         # Late results: (value, how it folds, elements of one partial result).
         self.partials: list[tuple[Var, str, int]] = []
@@ -50,6 +54,11 @@ class Place:
         self.shape = shape
         self.strides = strides
         self.dtype = found
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the value by itself."""
+        return prod(self.shape) * int(self.dtype.itemsize)
 
 
 class Instruction:

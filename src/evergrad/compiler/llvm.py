@@ -1,9 +1,8 @@
 """LLVM IR as text into machine code in this process, with a cache on disk.
 
 Owns the target machine and the cache of object code. A text is compiled once per machine: its
-object code is kept under a name made of the text, the CPU and LLVM's version, with a checksum, so
-that a damaged file is noticed and made again. Files appear by renaming, so that several processes
-may share the cache.
+object code is kept (:mod:`.disk`) under a name made of the text, the CPU and LLVM's version. Who
+remembers that name needs no text to load the code again.
 """
 
 from __future__ import annotations
@@ -11,27 +10,26 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
-import os
 import platform
 import re
-import tempfile
 import threading
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
 
-from evergrad import config
+from evergrad.compiler import disk
 
-_MAGIC = b"evergrad object 1\n"
+_KIND = b"evergrad object 1\n"
 # Metadata in the text of a kernel, which is numbered anew in a module.
 _METADATA = re.compile(r"!M(\d+)")
 _lock = threading.Lock()
 # Code stays for the life of the process: programs hold its addresses.
 _engines: list[Any] = []
 _addresses: dict[str, int] = {}
+# For each kernel the file that holds its code.
+_files: dict[str, str] = {}
 
 
 @cache
@@ -75,16 +73,42 @@ def addresses(kernels: Iterable[Any]) -> dict[str, int]:
         missing = [k for name, k in wanted.items() if name not in _addresses]
         together = [k for k in missing if not k.alone]
         for module in ([together] if together else []) + [[k] for k in missing if k.alone]:
-            engine = _load(_object_code(module_text(module)))
-            for kernel in module:
-                _addresses[kernel.name] = engine.get_function_address(kernel.name)
+            file, code = _object_code(module_text(module))
+            _enter(code, file, [kernel.name for kernel in module])
         return {name: _addresses[name] for name in wanted}
+
+
+def files_of(names: Iterable[str]) -> dict[str, str]:
+    """For each of these kernels, which have addresses, the file with its object code."""
+    with _lock:
+        return {name: _files[name] for name in names}
+
+
+def load_files(files: dict[str, str]) -> bool:
+    """Give kernels addresses without their texts, each from the file it is in; says whether all
+    have one now. A file that is gone or damaged leaves its kernels without."""
+    with _lock:
+        missing: dict[str, list[str]] = {}
+        for name, file in files.items():
+            if name not in _addresses:
+                missing.setdefault(file, []).append(name)
+        for file, names in missing.items():
+            code = disk.read(disk.folder() / file, _KIND)
+            if code is None:
+                return False
+            _enter(code, file, names)
+        return True
+
+
+def target_name() -> str:
+    """The machine that is compiled for, as a text."""
+    return _target()[1]
 
 
 def addresses_in(text: str, names: Iterable[str]) -> dict[str, int]:
     """The addresses of functions in one text."""
     with _lock:
-        engine = _load(_object_code(text))
+        engine = _load(_object_code(text)[1])
         return {name: engine.get_function_address(name) for name in names}
 
 
@@ -115,6 +139,14 @@ def function_of(address: int, *arguments: Any, result: Any = None) -> Any:
     return ctypes.CFUNCTYPE(result, *arguments)(address)
 
 
+def _enter(code: bytes, file: str, names: Iterable[str]) -> None:
+    """Load the code of kernels, and remember where it came from."""
+    engine = _load(code)
+    for name in names:
+        _addresses[name] = engine.get_function_address(name)
+        _files[name] = file
+
+
 def _load(code: bytes) -> Any:
     machine, _ = _target()
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
@@ -124,15 +156,15 @@ def _load(code: bytes) -> Any:
     return engine
 
 
-def _object_code(text: str) -> bytes:
-    """From the disk, or compiled and kept there."""
-    _, target = _target()
-    path = cache_folder() / f"{hashlib.sha256(f'{target}|{text}'.encode()).hexdigest()}.o"
-    code = _read(path)
+def _object_code(text: str) -> tuple[str, bytes]:
+    """The name of a file, and what it holds: from the disk, or compiled and kept there."""
+    file = f"{hashlib.sha256(f'{target_name()}|{text}'.encode()).hexdigest()}.o"
+    path = disk.folder() / file
+    code = disk.read(path, _KIND)
     if code is None:
         code = _compile(text)
-        _write(path, code)
-    return code
+        disk.write(path, _KIND, code)
+    return file, code
 
 
 def _compile(text: str) -> bytes:
@@ -158,41 +190,3 @@ def assembly(text: str) -> str:
     """The machine code of a text, for reading."""
     machine, _ = _target()
     return str(machine.emit_assembly(_optimized(text)))
-
-
-# -- the cache on disk --------------------------------------------------------------------------
-
-
-def cache_folder() -> Path:
-    """Where object code is kept between processes."""
-    return Path(config.KERNEL_CACHE)
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    head = len(_MAGIC) + 32
-    if (
-        data[: len(_MAGIC)] != _MAGIC
-        or hashlib.sha256(data[head:]).digest() != data[len(_MAGIC) : head]
-    ):
-        with contextlib.suppress(OSError):
-            path.unlink()  # damaged: made again
-        return None
-    return data[head:]
-
-
-def _write(path: Path, code: bytes) -> None:
-    """Keep object code; a cache that cannot be written is done without."""
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + hashlib.sha256(code).digest() + code)
-            os.replace(name, path)
-        except OSError:
-            os.unlink(name)
-            raise

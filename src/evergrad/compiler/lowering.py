@@ -76,8 +76,6 @@ class Lowering:
         self.storages: dict[int, Buffer] = {}
         self.streams: list[Any] = []  # generators that kernels draw from
         self.instructions: list[Instruction] = []
-        # Factors of products in the order of their kernels, for others that take the same.
-        self.laid_out: dict[Any, Place] = {}
         self.units, self.values = fuse(self.graph, again, self.overwrites())
         self.unit_of = {id(eqn): unit for unit in self.units for eqn in equations_of(unit)}
         self.place_inputs()

@@ -44,11 +44,12 @@ class Buffer:
 class Plan:
     """The memory of a program: how large its arena is, and who lives where and when."""
 
-    def __init__(self, buffers: Sequence[Buffer], waves: int) -> None:
+    def __init__(self, buffers: Sequence[Buffer], waves: int, peak: int | None = None) -> None:
+        """``peak`` tells that the buffers have their places already."""
         self.buffers = [b for b in buffers if b.home == "arena" and b.nbytes and b.first >= 0]
         self.waves = waves
         self.outside = [b for b in buffers if b.home != "arena"]
-        self.peak = _lay_out(self.buffers)
+        self.peak = _lay_out(self.buffers) if peak is None else peak
 
     @property
     def lower_bound(self) -> int:

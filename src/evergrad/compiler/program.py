@@ -1,7 +1,7 @@
 """A graph as native code with a planned memory, ready to run.
 
-:class:`Program` puts the parts together: units become instructions over buffers, instructions are
-put into waves, buffers into the arena, kernels into machine code.
+:class:`Program` takes a recipe (instructions in waves, buffers with their places), and puts it into
+memory and machine code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from evergrad.compiler import (  # noqa: F401 - enter their lowerings
 )
 from evergrad.compiler.kernel import Instruction, Place, address_of
 from evergrad.compiler.lowering import Lowering
-from evergrad.compiler.plan import Buffer, Plan
+from evergrad.compiler.plan import Buffer
+from evergrad.compiler.recipe import Recipe, recipe_of
 from evergrad.compiler.streams import STREAM_BYTES, Streams
 from evergrad.compiler.team import Run
 from evergrad.core import dtypes
@@ -34,7 +35,7 @@ from evergrad.core.quiet import QUIET, numpy_errors
 from evergrad.core.shapes import tensor_type
 from evergrad.core.site import describe
 from evergrad.core.tensor import fresh, from_array
-from evergrad.core.trace import Equation, Var
+from evergrad.core.trace import Equation, Graph
 from evergrad.memory import pool
 
 # Programs with less work than this (elements and products) run on the calling thread alone.
@@ -48,39 +49,42 @@ class Program:
     # that is cheaper than telling the kernels of new memory.
     small = 512
 
-    def __init__(self, lowering: Lowering) -> None:
-        self.lowering = lowering
-        self.graph = lowering.graph
-        self.buffers = lowering.buffers
-        self.instructions = lowering.instructions
+    def __init__(
+        self, source: Lowering | Recipe, when_bound: Callable[[Recipe], None] | None = None
+    ) -> None:
+        """``when_bound`` is called once, when the kernels have their machine code."""
+        self.recipe = source if isinstance(source, Recipe) else recipe_of(source)
+        self.when_bound = when_bound
+        self.buffers = self.recipe.buffers
+        self.instructions = self.recipe.instructions
+        self.waves = self.recipe.waves
+        self.plan = self.recipe.plan
         self.status = np.zeros(8, np.int64)
         self.status_word = self.status.data[:1]
-        self.waves = in_waves(self.instructions)
-        self.plan = self.make_plan()
         self.bound = False
         # Of the run that is going on: the arrays of arguments and results, by buffer and by output.
         self.current: dict[int, Any] = {}
         self.results: list[Any] = []
 
-    # -- memory ---------------------------------------------------------------------------------
+    @property
+    def lowering(self) -> Lowering:
+        """What the program was made of; only one that was not read from the disk can tell."""
+        assert self.recipe.lowering is not None, "a program from the disk has no lowering"
+        return self.recipe.lowering
 
-    def make_plan(self) -> Plan:
-        for wave, instructions in enumerate(self.waves):
-            for instruction in instructions:
-                for buffer in (*instruction.reads, *instruction.writes):
-                    buffer.used_in(wave)
-        for var in self.graph.outputs:  # what is copied out at the end lives to the end
-            if isinstance(var, Var):
-                buffer = self.lowering.home(var).buffer
-                buffer.used_in(len(self.waves) - 1)
-        return Plan(self.buffers, len(self.waves))
+    @property
+    def graph(self) -> Graph:
+        """The simplified graph."""
+        return self.lowering.graph
+
+    # -- memory ---------------------------------------------------------------------------------
 
     def bind(self) -> None:
         """Take memory and compile; the program can run afterwards."""
         self.hold_arena(self.plan.peak)
-        self.number_values = np.zeros(max(self.lowering.numbers, 1), np.float64)
+        self.number_values = np.zeros(max(self.recipe.numbers, 1), np.float64)
         self.number_words: Any = self.number_values.data
-        self.streams = Streams(self.lowering.streams)
+        self.streams = Streams(self.recipe.streams)
         self.prepare_results()
         kernels = [i.kernel for i in self.instructions if i.kernel is not None]
         addresses = llvm.addresses(kernels)
@@ -119,6 +123,9 @@ class Program:
         work = sum(i.work for i in self.instructions)
         self.threads = 2 if work > _WORTH_THREADS else 1
         self.bound = True
+        if self.when_bound is not None:
+            self.when_bound(self.recipe)
+            self.when_bound = None
 
     def hold_arena(self, size: int) -> None:
         """Take the memory of the values between kernels, for as long as there is the program."""
@@ -142,8 +149,9 @@ class Program:
     def prepare_results(self) -> None:
         """Find which results are computed in memory of their own and which are copied out of where
         they lie."""
-        written = range(self.lowering.results, self.lowering.results + len(self.lowering.written))
-        self.constants = [None if isinstance(v, Var) else v for v in self.graph.outputs]
+        recipe = self.recipe
+        written = range(recipe.results, recipe.results + len(recipe.written))
+        self.constants = [None if isinstance(o, Place) else o for o in recipe.outputs]
         self.given = [(b.number, b.owner) for b in self.buffers if b.home == "input"]
         self.computed: list[tuple[int, Place]] = []
         self.copied: list[tuple[int, Place]] = []
@@ -151,10 +159,9 @@ class Program:
         # out of the arena, when a run has ended.
         self.boxes: dict[int, Any] = {}
         self.boxed: list[tuple[int, Any]] = []
-        for number, var in enumerate(self.graph.outputs):
-            if not isinstance(var, Var) or number in written:
+        for number, place in enumerate(recipe.outputs):
+            if not isinstance(place, Place) or number in written:
                 continue
-            place = self.lowering.home(var)
             buffer = place.buffer
             own = buffer.home == "output" and buffer.owner == number
             if own and buffer.nbytes <= self.small:
@@ -162,18 +169,17 @@ class Program:
                 self.boxed.append((number, self.boxes[buffer.number]))
             elif own:
                 self.computed.append((number, place))
-            elif var.type.nbytes <= self.small and buffer.home not in ("input", "output"):
+            elif place.nbytes <= self.small and buffer.home not in ("input", "output"):
                 self.boxed.append((number, self.array(place)))
             else:
                 self.copied.append((number, place))
-        self.is_random = bool(self.lowering.generators)
+        self.is_random = bool(recipe.generators)
         self.has_calls = any(i.kernel is None for i in self.instructions)
         self.is_looked_at = self.has_calls or self.copies_arguments()
 
     def copies_arguments(self) -> bool:
         """Whether arguments, or results of this run, are copied when it has ended."""
-        places = [p for _, p in self.copied]
-        places += [self.lowering.home(var) for var, _ in self.lowering.copies]
+        places = [p for _, p in self.copied] + [p for p, _ in self.recipe.copies]
         return any(p.buffer.home in ("input", "output") for p in places)
 
     def argument_block(self, instruction: Instruction) -> Any:
@@ -246,7 +252,7 @@ class Program:
             words = self.number_words
             for number, value in enumerate(numbers):
                 words[number] = value
-        if self.lowering.streams:
+        if self.recipe.streams:
             self.streams.take()
         results = self.results = list(self.constants)
         for number, place in self.copied:
@@ -294,7 +300,7 @@ class Program:
 
     def generators(self) -> list[Any]:
         """The generators that the program draws from."""
-        return [default_generator() if g is None else g for g in self.lowering.generators]
+        return [default_generator() if g is None else g for g in self.recipe.generators]
 
     def run_segment(self, segment: Any) -> None:
         if not isinstance(segment, Run):
@@ -318,12 +324,12 @@ class Program:
                 np.copyto(self.results[number], self.array(place))
             for number, box in self.boxed:
                 self.results[number] = box.copy()
-            if self.lowering.streams:
+            if self.recipe.streams:
                 self.streams.give_back()
         self.committed = True
-        for var, storage in self.lowering.copies:
-            np.copyto(storage.value, self.array(self.lowering.home(var)))
-        for storage in self.lowering.written:
+        for place, storage in self.recipe.copies:
+            np.copyto(storage.value, self.array(place))
+        for storage in self.recipe.written:
             storage.version += 1
         return self.results
 
@@ -365,29 +371,6 @@ class Program:
         results = (result,) if eqn.op.outputs == 1 else result
         for place, value in zip(instruction.outs, results, strict=True):
             np.copyto(self.array(place), value)
-
-
-def in_waves(instructions: Sequence[Instruction]) -> list[list[Instruction]]:
-    """Instructions that may run at the same time, in their order; a Python call stands alone, and
-    what writes to the outside waits until what may fail has ended."""
-    waves: list[list[Instruction]] = []
-    read: set[int] = set()
-    written: set[int] = set()
-    risky = False
-    for instruction in instructions:
-        reads = {b.number for b in instruction.reads}
-        writes = {b.number for b in instruction.writes}
-        clash = reads & written or writes & written or writes & read
-        alone = instruction.kernel is None
-        too_early = risky and any(b.home == "outside" for b in instruction.writes)
-        if not waves or clash or alone or too_early or waves[-1][0].kernel is None:
-            waves.append([])
-            read, written, risky = set(), set(), False
-        waves[-1].append(instruction)
-        risky = risky or instruction.may_fail
-        read |= reads
-        written |= writes
-    return waves
 
 
 def _start_of(array: Any) -> int:

@@ -28,7 +28,7 @@ class DiffusionConfig(DiTConfig):
 
     process: Literal["flow", "ddpm"] = "flow"
     sampling_steps: int = 30
-    guidance: float = 1.5  # how much a sample exaggerates its class; 1 does not
+    guidance: float = 2.5  # how much a sample exaggerates its class; 1 does not
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,7 +60,7 @@ class DiTTask(PictureTask):
     def process(self) -> Process:
         return Flow() if self.config.model.process == "flow" else DDPM()
 
-    def _scaled(self, pictures: np.ndarray[Any, Any]) -> Tensor:
+    def scaled(self, pictures: np.ndarray[Any, Any]) -> Tensor:
         """Bytes as numbers from -1 to 1."""
         return from_array(pictures * np.float32(2 / 255) - np.float32(1))
 

@@ -93,12 +93,12 @@ class PictureTask(Task):
         epoch, place = divmod(number, len(train) // size)
         chosen = self._order(epoch)[place * size : (place + 1) * size]
         pictures = varied(self.pictures, chosen, draw(self.config.seed, "variation", number))
-        return self._scaled(pictures), from_array(train.labels[chosen])
+        return self.scaled(pictures), from_array(train.labels[chosen])
 
     def _permutation(self, epoch: int) -> Array:
         return draw(self.config.seed, "order", epoch).randperm(len(self.pictures.train))
 
-    def _scaled(self, pictures: Array) -> Tensor:
+    def scaled(self, pictures: Array) -> Tensor:
         """Bytes as numbers around 0 with a deviation of 1."""
         mean, deviation = self._statistics
         return from_array((pictures * np.float32(1 / 255) - mean) / deviation)
@@ -114,7 +114,7 @@ class PictureTask(Task):
         count = min(len(part), size * self.config.evaluate_batches)
         chosen = np.linspace(0, len(part) - 1, count).astype(np.int64)
         groups = [chosen[start : start + size] for start in range(0, count, size)]
-        return [(self._scaled(part.pictures[g]), from_array(part.labels[g])) for g in groups]
+        return [(self.scaled(part.pictures[g]), from_array(part.labels[g])) for g in groups]
 
     def extras(self) -> dict[str, Any]:
         return {"facts": dataclasses.asdict(self.facts)}
@@ -144,7 +144,7 @@ class ClassifierTask(PictureTask):
         part = self.pictures.held_out
         chosen = draw(seed, "sample").randperm(len(part))[:SAMPLE_COUNT]
         shown = Part(part.pictures[chosen], part.labels[chosen])
-        answers = model(self._scaled(shown.pictures)).argmax(1).array()
+        answers = model(self.scaled(shown.pictures)).argmax(1).array()
         colours = [RIGHT if right else WRONG for right in answers == shown.labels]
         return Sample(image=grid(framed(shown.pictures, colours)))
 

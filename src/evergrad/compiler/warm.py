@@ -1,0 +1,67 @@
+"""Programs that outlive their process.
+
+A captured step gets its program from the disk if one was made of the same step before; then no pass
+runs and no kernel is written. A program that was made here is kept when its kernels have machine
+code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from evergrad.compiler import disk
+from evergrad.compiler.capture import Captured
+from evergrad.compiler.lighten import lighten
+from evergrad.compiler.lowering import Lowering
+from evergrad.compiler.program import Program
+from evergrad.compiler.recipe import Recipe
+from evergrad.compiler.recipe_file import packed, unpacked
+from evergrad.compiler.recipe_key import key_of
+from evergrad.compiler.remat import within
+from evergrad.compiler.rewrite import simplify
+from evergrad.compiler.ties import Ties
+from evergrad.core.trace import Graph
+
+_KIND = b"evergrad program 1\n"
+
+
+def program_of(captured: Captured, limit: int | None) -> Program:
+    """The program of a captured step, whose arena has at most ``limit`` bytes."""
+    ties = Ties(captured)
+    key = key_of(captured, ties, limit)
+    if key is None:
+        return built(captured, limit)
+    path = disk.folder() / f"{key}.program"
+    found = _read(path, ties)
+    if found is not None:
+        return Program(found)
+    return built(captured, limit, lambda recipe: _keep(path, recipe, ties))
+
+
+def built(
+    captured: Captured, limit: int | None, when_bound: Callable[[Recipe], None] | None = None
+) -> Program:
+    """A program made from the graph on."""
+    graph, constants = simplify(captured.graph)
+    graph = lighten(graph)
+
+    def build(graph: Graph, again: frozenset[int] = frozenset()) -> Program:
+        lowering = Lowering(
+            graph, captured.arguments, len(captured.numbers), [*captured.outside, *constants],
+            captured.result_count, captured.written, again,
+        )  # fmt: skip
+        return Program(lowering, when_bound)
+
+    return build(graph) if limit is None else within(limit, graph, build)
+
+
+def _read(path: Path, ties: Ties) -> Recipe | None:
+    data = disk.read(path, _KIND)
+    return None if data is None else unpacked(data, ties)
+
+
+def _keep(path: Path, recipe: Recipe, ties: Ties) -> None:
+    data = packed(recipe, ties)
+    if data is not None:
+        disk.write(path, _KIND, data)
