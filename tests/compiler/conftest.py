@@ -8,6 +8,7 @@ import pytest
 
 import evergrad as eg
 from evergrad import config
+from evergrad.compiler import warm
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -17,6 +18,12 @@ def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     config.KERNEL_CACHE = str(tmp_path_factory.mktemp("kernels"))
     yield
     config.KERNEL_CACHE = before
+
+
+@pytest.fixture
+def made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs are not taken from the disk: for tests that change how they are made."""
+    monkeypatch.setattr(warm, "key_of", lambda *given: None)
 
 
 @pytest.fixture(autouse=True)

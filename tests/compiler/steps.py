@@ -89,6 +89,14 @@ def programs_of(compiled: Any) -> list[Any]:
     return [v.program for variants in compiled.variants.values() for v in variants]
 
 
+def lowered_programs_of(compiled: Any) -> list[Any]:
+    """Programs that can tell what they were made of, also where others came from the disk."""
+    for variants in compiled.variants.values():
+        for variant in variants:
+            variant.lower()
+    return programs_of(compiled)
+
+
 def randn(*shape: int, seed: int = 0) -> Any:
     """Fixed normal numbers in float64, without the global random stream."""
     return eg.tensor(np.random.default_rng([7, seed]).standard_normal(shape))

@@ -14,7 +14,7 @@ from evergrad import nn
 from evergrad.compiler import program as program_module
 from evergrad.errors import NonFiniteError, TraceError
 
-from .steps import arrays, assert_alike, programs_of, randn
+from .steps import arrays, assert_alike, lowered_programs_of, programs_of, randn
 
 GOOD = np.array([[4.0, 1.0], [1.0, 3.0]])
 BAD = np.array([[1.0, 2.0], [2.0, 1.0]])  # has no Cholesky factor
@@ -99,7 +99,7 @@ def test_without_anything_that_may_fail_values_are_computed_in_place() -> None:
     weight = randn(3, 4)
     step = eg.compile(lambda x: weight.add_(x))
     step(eg.ones(3, 4, dtype=eg.float64))
-    (program,) = programs_of(step)
+    (program,) = lowered_programs_of(step)
     assert [i.unit is None for i in program.instructions] == [False]
     assert program.plan.peak == 0
 

@@ -106,6 +106,7 @@ def test_convolution(case: Any, dtype: Any) -> None:
     check(lambda x, w: F.conv2d(x, w, None, stride, padding, dilation, groups), x, w)
 
 
+@pytest.mark.usefixtures("made_anew")
 @pytest.mark.parametrize("is_chosen", [False, True], ids=["rows", "pixels"])
 @pytest.mark.parametrize("case, dtype", [
     (((5, 2, 3, 70), (5, 7), (3, 2), 1, 1, 1), eg.float32),

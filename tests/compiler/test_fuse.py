@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.compiler.steps import programs_of
+from tests.compiler.steps import lowered_programs_of, programs_of
 
 import evergrad as eg
 from evergrad.compiler.units import Group
@@ -43,7 +43,7 @@ def test_a_middle_dimension_is_folded_block_by_block() -> None:
     x = normal(4, 256, 128)
     compiled = eg.compile(lambda x: (x * 2).sum(1))
     assert_near(compiled(x), (x * 2).sum(1))
-    (program,) = programs_of(compiled)
+    (program,) = lowered_programs_of(compiled)
     (group,) = [u for u in program.lowering.units if isinstance(u, Group)]
     assert (group.blocks, group.inner) == (4, {2})
 
@@ -78,7 +78,7 @@ def test_the_update_of_a_parameter_is_one_kernel(name: str) -> None:
 
     for _ in range(3):
         step(normal(5, 17))
-    program = programs_of(step)[-1]
+    program = lowered_programs_of(step)[-1]
     for layer in layers:
         shape = tuple(layer.weight.shape)
         groups = [u for u in program.lowering.units if isinstance(u, Group)]
@@ -94,5 +94,5 @@ def test_what_cannot_fail_writes_right_to_its_place() -> None:
         return weight.sum()
 
     step(normal(30, 40))
-    (program,) = programs_of(step)
+    (program,) = lowered_programs_of(step)
     assert all(instruction.unit is not None for instruction in program.instructions)

@@ -23,6 +23,7 @@ from evergrad.compiler.kernel import Place
 from evergrad.compiler.recipe_key import key_of
 from evergrad.compiler.ties import Ties
 from evergrad.core.generators import drawing_from
+from evergrad.core.op import TABLE
 
 from .plans import check_plan
 from .steps import programs_of
@@ -325,12 +326,18 @@ def test_modes_and_versions_change_the_name(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(names) == 3
 
 
-def test_what_has_no_form_is_compiled_without_the_disk(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(warm, "key_of", lambda *given: None)
-    _, first, made = run()
-    assert not is_from_disk(made)
+def test_ops_of_other_packages_have_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, x = step_of(ONE)
+    step.plan(x)
+    ((variant,),) = step.variants.values()
+    assert key_of(variant.captured, Ties(variant.captured), None) is not None
+    monkeypatch.setattr(TABLE["exp"], "eval", lambda x: x)
+    assert key_of(variant.captured, Ties(variant.captured), None) is None
+
+
+@pytest.mark.usefixtures("made_anew")
+def test_what_has_no_form_is_compiled_without_the_disk(folder: Path) -> None:
+    results = [run() for _ in range(2)]
+    assert not any(is_from_disk(program) for *_, program in results)
     assert programs_in(folder) == []
-    monkeypatch.undo()
-    assert_equal(first, run()[1])
+    assert_equal(results[0][1], results[1][1])

@@ -145,7 +145,7 @@ def forbid_making() -> None:
     from evergrad.compiler import llvm, lowering, plan, warm
 
     lowering.Lowering.__init__ = refuse  # type: ignore[method-assign]
-    warm.simplify = refuse
+    warm.built = refuse
     plan._lay_out = refuse
     llvm.module_text = refuse
     llvm._compile = refuse

@@ -48,8 +48,8 @@ class _Packing:
         # The storages of the outside, then those of folded constants.
         self.storages: list[Storage] = list(ties.storages)
         self.storage_numbers = {id(s): n for n, s in enumerate(self.storages)}
-        sites = {id(site): n for n, site in reversed(list(enumerate(ties.sites)))}
-        self.site_numbers = {**sites, id(None): None}
+        sites = enumerate(ties.sites)
+        self.site_numbers = {id(site): n for n, site in sites if site is not None}
 
     def data(self) -> bytes | None:
         recipe, generators = self.recipe, self.ties.generators
@@ -61,14 +61,14 @@ class _Packing:
             for p in self.places
         ]
         buffers = [self.said(buffer) for buffer in self.buffers]
-        constants = [s.value for s in self.storages[len(self.ties.storages) :]]
-        if sum(array.nbytes for array in constants) > _MOST_CONSTANTS:
+        folded = self.storages[len(self.ties.storages) :]
+        if sum(storage.nbytes for storage in folded) > _MOST_CONSTANTS:
             return None
+        constants = [(s.type.dtype.name, s.type.shape, _content(s)) for s in folded]
         kernels = {i.kernel.name for i in recipe.instructions if i.kernel is not None}
         return marshal.dumps((
             llvm.files_of(sorted(kernels)),
-            [(s.type.dtype.name, s.value.shape, s.value.tobytes())
-             for s in self.storages[len(self.ties.storages):]],
+            constants,
             buffers, len(recipe.buffers), places, waves, outputs, copies,
             [generators.index(g) for g in recipe.streams],
             [generators.index(g) for g in recipe.generators],
@@ -77,8 +77,8 @@ class _Packing:
 
     def said(self, b: Buffer) -> tuple[Any, ...]:
         owner = self.storage(b.owner) if b.home == "outside" else b.owner
-        site = self.site_numbers[id(b.site)]
-        return b.number, int(b.nbytes), b.home, b.label, owner, site, b.first, b.last, b.offset
+        site = self.site_numbers.get(id(b.site))
+        return b.number, int(b.nbytes), b.home, b.label, owner, site, b.first, b.last, int(b.offset)
 
     def buffer(self, buffer: Buffer) -> int:
         """The number of a buffer; those that stand for new contents of another one are entered
@@ -96,11 +96,11 @@ class _Packing:
         assert kernel is not None
         numbers = [0 if n in kernel.products else int(x) for n, x in enumerate(kernel.numbers)]
         return (
-            instruction.label, instruction.work, instruction.may_fail,
+            instruction.label, int(instruction.work), bool(instruction.may_fail),
             [None if p is None else self.place(p) for p in instruction.pointers],
             [self.buffer(b) for b in instruction.reads],
             [self.buffer(b) for b in instruction.writes],
-            (kernel.name, numbers, kernel.products, kernel.chunks, kernel.scratch),
+            (kernel.name, numbers, kernel.products, int(kernel.chunks), int(kernel.scratch)),
         )  # fmt: skip
 
 
@@ -110,6 +110,11 @@ def _number_of(item: Any, items: list[Any], numbers: dict[int, int]) -> int:
         number = numbers[id(item)] = len(items)
         items.append(item)
     return number
+
+
+def _content(storage: Storage) -> bytes:
+    assert isinstance(storage.value, np.ndarray)
+    return storage.value.tobytes()
 
 
 def _ints(values: Any) -> tuple[int, ...]:

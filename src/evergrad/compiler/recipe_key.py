@@ -78,7 +78,7 @@ class _Form:
         self.rules: dict[int, int] = {}
         self.said_rules: list[Any] = []
         self.storage_numbers = {id(s): n for n, s in enumerate(ties.storages)}
-        graph = captured.graph
+        graph = ties.graph
         inputs = [(_type(var.type), self.enter(var)) for var in graph.inputs]
         equations = [self.equation(eqn) for eqn in graph.equations]
         self.parts = (
