@@ -27,12 +27,32 @@ def check_plan(program: Any) -> None:
         for one, other in combinations(wave, 2):
             for mine in one.writes:
                 for theirs in (*other.reads, *other.writes):
-                    assert not overlap(mine, theirs), f"{mine} and {theirs} in wave {number}"
+                    if theirs is mine and not any(theirs is b for b in other.reads):
+                        shared = touched_bytes(one, mine) & touched_bytes(other, mine)
+                        assert not shared.any(), f"{mine} is written twice in wave {number}"
+                    else:
+                        assert not overlap(mine, theirs), f"{mine} and {theirs} in wave {number}"
             for mine in one.reads:
                 for theirs in other.writes:
                     assert not overlap(mine, theirs), f"{mine} and {theirs} in wave {number}"
     verify(program.plan, accesses)
     assert program.plan.peak >= program.plan.lower_bound
+
+
+def touched_bytes(instruction: Any, buffer: Any) -> Any:
+    """Which bytes of a buffer an instruction goes over, one by one."""
+    touched = np.zeros(buffer.nbytes, np.bool_)
+    for place in instruction.pointers:
+        if place is not None and place.buffer is buffer:
+            if not place.shape:
+                touched[:] = True
+                continue
+            np.lib.stride_tricks.as_strided(
+                touched[place.offset :],
+                (*place.shape, place.dtype.itemsize),
+                (*place.strides, 1),
+            )[...] = True
+    return touched
 
 
 def in_arena(buffer: Any) -> bool:

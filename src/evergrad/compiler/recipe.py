@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from evergrad.compiler.kernel import Instruction, Place
@@ -70,19 +70,41 @@ def in_waves(instructions: Sequence[Instruction]) -> list[list[Instruction]]:
     what writes to the outside waits until what may fail has ended."""
     waves: list[list[Instruction]] = []
     read: set[int] = set()
-    written: set[int] = set()
+    written: dict[int, list[tuple[int, int]]] = {}
     risky = False
     for instruction in instructions:
         reads = {b.number for b in instruction.reads}
-        writes = {b.number for b in instruction.writes}
-        clash = reads & written or writes & written or writes & read
+        writes = {b.number: _ranges(instruction, b) for b in instruction.writes}
+        clash = not (reads.isdisjoint(written) and read.isdisjoint(writes))
+        clash = clash or any(_meet(ranges, written.get(b, ())) for b, ranges in writes.items())
         alone = instruction.kernel is None
         too_early = risky and any(b.home == "outside" for b in instruction.writes)
         if not waves or clash or alone or too_early or waves[-1][0].kernel is None:
             waves.append([])
-            read, written, risky = set(), set(), False
+            read, written, risky = set(), {}, False
         waves[-1].append(instruction)
         risky = risky or instruction.may_fail
         read |= reads
-        written |= writes
+        for number, ranges in writes.items():
+            written.setdefault(number, []).extend(ranges)
     return waves
+
+
+def _ranges(instruction: Instruction, buffer: Buffer) -> list[tuple[int, int]]:
+    """The bytes of a buffer that an instruction goes over: its part of a join, say."""
+    places = [p for p in instruction.pointers if p is not None and p.buffer is buffer]
+    if instruction.kernel is None or any(not p.shape for p in places):
+        return [(0, buffer.nbytes)]  # a place without a shape is only where something begins
+    return [(p.offset, p.offset + _span(p)) for p in places]
+
+
+def _span(place: Place) -> int:
+    """The bytes from the first element of a place to its last."""
+    if 0 in place.shape:
+        return 0
+    steps = zip(place.shape, place.strides, strict=True)
+    return sum((n - 1) * step for n, step in steps) + int(place.dtype.itemsize)
+
+
+def _meet(these: Iterable[tuple[int, int]], those: Iterable[tuple[int, int]]) -> bool:
+    return any(a < d and c < b for a, b in these for c, d in those)
