@@ -40,6 +40,8 @@ from evergrad.memory import pool
 
 # Programs with less work than this (elements and products) run on the calling thread alone.
 _WORTH_THREADS = 1 << 20
+# With less than this a run takes microseconds, and letting others run meanwhile takes longer.
+_BRIEF = 1 << 15
 
 
 class Program:
@@ -96,12 +98,13 @@ class Program:
         tasks: list[tuple[int, int, int]] = []
         ends: list[int] = []
         scratch = 64
+        work = sum(i.work for i in self.instructions)
 
         def close() -> None:
             nonlocal tasks, ends, scratch
             if tasks:
                 table = np.array(tasks, np.int64).reshape(-1)
-                self.segments.append(Run(table, ends, scratch, self.status))
+                self.segments.append(Run(table, ends, scratch, self.status, work < _BRIEF))
             tasks, ends, scratch = [], [], 64
 
         for wave in self.waves:
@@ -120,7 +123,6 @@ class Program:
         close()
         # What writes to the outside, after everything that may fail.
         self.final = self.segments[-1] if self.segments else None
-        work = sum(i.work for i in self.instructions)
         self.threads = 2 if work > _WORTH_THREADS else 1
         self.bound = True
         if self.when_bound is not None:

@@ -318,16 +318,18 @@ os.register_at_fork(after_in_child=_forget_teams)
 
 
 @cache
-def _alone() -> Any:
-    return llvm.function_of(_native()["team_alone"], ctypes.c_void_p, result=ctypes.c_int64)
+def _alone(brief: bool) -> Any:
+    address = _native()["team_alone"]
+    return llvm.function_of(address, ctypes.c_void_p, result=ctypes.c_int64, brief=brief)
 
 
 class Run:
-    """A list of tasks in waves, ready to be run."""
+    """A list of tasks in waves, ready to be run; if it is ``brief``, with the GIL held."""
 
     def __init__(
-        self, tasks: np.ndarray, ends: list[int], scratch: int, status: np.ndarray
-    ) -> None:
+        self, tasks: np.ndarray, ends: list[int], scratch: int, status: np.ndarray,
+        brief: bool = False,
+    ) -> None:  # fmt: skip
         self.tasks = tasks
         self.ends = np.array(ends, np.int64)
         self.counters = np.zeros(8 * len(ends), np.int64)
@@ -341,7 +343,7 @@ class Run:
         self.words[7] = self.scratch_bytes
         self.words[8] = status.ctypes.data
         self.address = int(self.words.ctypes.data)
-        self.run_alone = _alone()
+        self.run_alone = _alone(brief)
         self.threads = 0
         self.make_room(1)
 
