@@ -62,7 +62,8 @@ class Result:
     disturbed_rounds: int = 0
 
     def refuse(self, error: PeerError) -> None:
-        self.status, self.reason, self.trace = error.status, error.reason, error.trace
+        self.status, self.reason = error.status, error.reason
+        self.trace = "" if error.status == "none" else error.trace  # nothing went wrong
         self.seconds = None
 
 
