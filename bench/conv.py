@@ -13,13 +13,13 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from timing import medians
 
 import evergrad
 from evergrad.nn import functional
@@ -31,8 +31,6 @@ except ImportError:
 
 RESULTS = Path(__file__).parent / "results" / "conv.txt"
 PARTS = ("result", "input", "weight")
-# Seconds of processor time that one measurement takes at least.
-_LEAST = 0.01
 
 
 class Case(NamedTuple):
@@ -126,24 +124,6 @@ def theirs(case: Case, part: str) -> Callable[..., Any]:
         return found[0 if part == "input" else 1]
 
     return compute
-
-
-def medians(calls: list[Callable[[], Any]], rounds: int) -> list[float]:
-    """Seconds of processor time of each, in alternating rounds."""
-    counts = []
-    for call in calls:
-        call()
-        start = time.thread_time()
-        call()
-        counts.append(max(1, int(_LEAST / max(time.thread_time() - start, 1e-6))))
-    times: list[list[float]] = [[] for _ in calls]
-    for _ in range(rounds):
-        for call, count, found in zip(calls, counts, times, strict=True):
-            start = time.thread_time()
-            for _ in range(count):
-                call()
-            found.append((time.thread_time() - start) / count)
-    return [statistics.median(found) for found in times]
 
 
 def row(case: Case, rounds: int) -> tuple[str, list[float]]:

@@ -12,12 +12,12 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from timing import medians
 
 from evergrad.compiler import llvm
 from evergrad.compiler.gemm import Product
@@ -37,8 +37,6 @@ except ImportError:
 
 Array = np.ndarray[Any, Any]
 RESULTS = Path(__file__).parent / "results" / "gemm.txt"
-# Seconds of processor time that one measurement takes at least.
-_LEAST = 0.01
 
 
 class Case(NamedTuple):
@@ -166,24 +164,6 @@ def implementations(case: Case) -> list[Callable[[], Any]]:
     blas = program((blas_kernel(product, dtypes.float32, case.n), [a, b, c]))
     left, right_, out = (torch.from_numpy(x) for x in (a, b, np.empty_like(c)))
     return [ours, blas, lambda: torch.matmul(left, right_, out=out)]
-
-
-def medians(calls: list[Callable[[], Any]], rounds: int) -> list[float]:
-    """Seconds of processor time of each, in alternating rounds."""
-    counts = []
-    for call in calls:
-        call()
-        start = time.thread_time()
-        call()
-        counts.append(max(1, int(_LEAST / max(time.thread_time() - start, 1e-6))))
-    times: list[list[float]] = [[] for _ in calls]
-    for _ in range(rounds):
-        for call, count, found in zip(calls, counts, times, strict=True):
-            start = time.thread_time()
-            for _ in range(count):
-                call()
-            found.append((time.thread_time() - start) / count)
-    return [statistics.median(found) for found in times]
 
 
 def row(case: Case, rounds: int) -> tuple[str, float]:

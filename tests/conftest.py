@@ -1,9 +1,13 @@
-"""Set-up shared by all tests: the PyTorch reference and the hypothesis profile."""
+"""Set-up shared by all tests: PyTorch as reference, the hypothesis profile, kernels, garbage."""
 
+import gc
+from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
 from hypothesis import settings
+
+from evergrad import config
 
 settings.register_profile("evergrad", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("evergrad")
@@ -16,3 +20,21 @@ def torch() -> ModuleType:
         "torch", reason="PyTorch 2.13.0 is not installed: pip install torch==2.13.0"
     )
     return module
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Object code of the tests is kept beside their other files, not in the user's cache."""
+    before = config.KERNEL_CACHE
+    config.KERNEL_CACHE = str(tmp_path_factory.mktemp("kernels"))
+    yield
+    config.KERNEL_CACHE = before
+
+
+@pytest.fixture
+def collector_off() -> Iterator[None]:
+    """Only reference counts free memory."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()

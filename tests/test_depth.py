@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,13 +11,7 @@ import pytest
 import evergrad as eg
 from evergrad import memory
 
-
-@pytest.fixture(autouse=True)
-def collector_off() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+pytestmark = pytest.mark.usefixtures("collector_off")
 
 
 def chain(start: Any, step: Callable[[Any], Any], length: int) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,13 +16,7 @@ from evergrad.core.op import forget_rules
 from evergrad.memory.ledger import LEDGER
 from evergrad.utils.checkpoint import checkpoint
 
-
-@pytest.fixture(autouse=True)
-def collector_off() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+pytestmark = pytest.mark.usefixtures("collector_off")
 
 
 def leaf(*shape: int) -> Any:

@@ -23,13 +23,7 @@ from evergrad.memory.ledger import CATEGORIES, GRADIENT, LEDGER, OPTIMIZER, PARA
 from evergrad.testing.samples import all_samples
 from evergrad.testing.subject import Subject, as_tensors, random_like
 
-
-@pytest.fixture(autouse=True)
-def collector_off() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+pytestmark = pytest.mark.usefixtures("collector_off")
 
 
 def live() -> tuple[int, int]:

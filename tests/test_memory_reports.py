@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
 
@@ -17,13 +15,7 @@ from evergrad import memory
 from evergrad.errors import SteadyStateError
 from evergrad.memory.ledger import CATEGORIES, LEDGER
 
-
-@pytest.fixture(autouse=True)
-def collector_off() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+pytestmark = pytest.mark.usefixtures("collector_off")
 
 
 def leaf(*shape: int) -> Any:

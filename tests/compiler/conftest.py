@@ -1,4 +1,4 @@
-"""Set-up of the compiler's tests: threads as they were, no kernels left in the user's cache."""
+"""Set-up of the compiler's tests: threads as they were."""
 
 from __future__ import annotations
 
@@ -7,17 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import evergrad as eg
-from evergrad import config
 from evergrad.compiler import warm
-
-
-@pytest.fixture(scope="session", autouse=True)
-def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Object code of the tests is kept beside their other files."""
-    before = config.KERNEL_CACHE
-    config.KERNEL_CACHE = str(tmp_path_factory.mktemp("kernels"))
-    yield
-    config.KERNEL_CACHE = before
 
 
 @pytest.fixture

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,14 +15,6 @@ from .plans import check_plan
 from .steps import check, programs_of
 
 models = pytest.mark.parametrize("name", MODELS)
-
-
-@pytest.fixture
-def collector_off() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def resident() -> int:

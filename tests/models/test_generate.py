@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,14 +26,6 @@ def lstm() -> LSTMLanguageModel:
 MODELS = {name: lambda config=config: made(config) for name, config in GPTS.items()}
 MODELS["lstm"] = lstm
 models = pytest.mark.parametrize("name", MODELS)
-
-
-@pytest.fixture
-def collector_off() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def likeliest(model: Any, tokens: list[int], length: int, limit: int | None) -> list[int]:

@@ -5,8 +5,7 @@ The garbage collector is off: what a step made is gone because nothing refers to
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,12 +23,7 @@ STEPS = 4
 Task = tuple[Any, Callable[[], Any]]
 
 
-@pytest.fixture(autouse=True)
-def collector_off() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+pytestmark = pytest.mark.usefixtures("collector_off")
 
 
 def program(name: str) -> Any:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -18,12 +16,7 @@ from evergrad.memory.ledger import LEDGER
 STEPS = 100_000
 
 
-@pytest.fixture(autouse=True)
-def collector_off() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+pytestmark = pytest.mark.usefixtures("collector_off")
 
 
 def resident() -> int:

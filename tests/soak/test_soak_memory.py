@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,12 +22,7 @@ MIB = 1 << 20
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 
-@pytest.fixture(autouse=True)
-def collector_off() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+pytestmark = pytest.mark.usefixtures("collector_off")
 
 
 def resident() -> int:

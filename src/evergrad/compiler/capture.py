@@ -140,7 +140,7 @@ def _trace_into(
     )  # fmt: skip
     if cotangents:
         pure, found.derivative = cut(pure, forward, cotangents, found.moving)
-    found.graph = pure
+    found.graph = pure.without_dead_code()
 
 
 def _pull_back(

@@ -11,14 +11,14 @@ from evergrad.core.trace import Var
 
 
 class Ties:
-    """Of a captured step: its ``graph`` without dead code; the outside ``storages`` that it reads
+    """Of a captured step: its ``graph``; the outside ``storages`` that it reads
     or writes, each once; the ``generators`` it draws from (``None`` for that of the calling
     thread); the lines (``sites``) its equations come from; the ``constants`` among its outputs
     (``None`` for what is computed).
     """
 
     def __init__(self, captured: Captured) -> None:
-        graph = self.graph = captured.graph.without_dead_code()
+        graph = self.graph = captured.graph
         used = [*(tensor._storage for tensor in captured.outside), *captured.written]
         drawn = [e.attrs.get("generator") for e in graph.equations if e.op.random]
         self.storages: list[Storage] = list({id(s): s for s in used}.values())

@@ -43,7 +43,7 @@ def built(
     captured: Captured, limit: int | None, when_bound: Callable[[Recipe], None] | None = None
 ) -> Program:
     """A program made from the graph on."""
-    graph, constants = simplify(captured.graph.without_dead_code())
+    graph, constants = simplify(captured.graph)
     graph = lighten(graph)
 
     def build(graph: Graph, again: frozenset[int] = frozenset()) -> Program:
