@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import evergrad
+import evergrad.core.bind as bind_module
 from evergrad.core.bind import bind
 from evergrad.core.families import elementwise, linear, opaque
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
@@ -171,6 +172,12 @@ def test_strides_ignored() -> None:
 
     row = opaque(NAME, in_memory_order, same_type, NONDIFFERENTIABLE, doc="Reads as it lies.")
     must_fail("strides", sample_of(row), "transposed")
+
+
+def test_results_out_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bind_module, "pool", SimpleNamespace(copy=lambda array: array))
+    row = elementwise(NAME, np.exp, lambda t, y, x: t * y, doc="e to the power of x.")
+    must_fail("strides", sample_of(row), "lie in order")
 
 
 def test_input_changed() -> None:

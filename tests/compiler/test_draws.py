@@ -56,6 +56,22 @@ def test_masks_are_those_of_eager(algorithm: str, before: int) -> None:
         assert not any(label.startswith("call") for label in labels(compiled))
 
 
+def masks_of_turned(x: Any) -> Any:
+    """Masks over a view, which is drawn as it lies, and over results of ops on it, which lie in
+    order."""
+    turned = x.transpose(0, -1)
+    views = F.dropout(turned, 0.3), F.dropout(turned[1:], 0.4)
+    made = turned * 2, turned + turned.clone(), F.relu(turned), -turned
+    masked = [F.dropout(y, 0.3) for y in made]
+    return *views, *masked, eg.rand_like(turned), eg.rand_like(turned.exp())
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 5), (130, 140), (300, 900)])
+def test_masks_over_what_lies_otherwise(algorithm: str, shape: tuple[int, ...]) -> None:
+    assert_same(masks_of_turned, algorithm, eg.tensor(normal(*shape)))
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int64", "bool"])
 def test_masks_of_any_element_type(algorithm: str, dtype: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import evergrad as eg
 from evergrad import nn
+from evergrad.ops.random import memory_order
 
 from .steps import assert_alike, randn
 
@@ -123,3 +124,30 @@ def test_writing_to_a_shared_result() -> None:
     assert whole.tolist() == [1.0, 6.0, 6.0]
     whole, part = compiled(eg.zeros(3))
     assert whole.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_turned_result_lies_as_in_eager_mode() -> None:
+    def function(x: Any) -> Any:
+        y = x * 3
+        return y.permute(2, 0, 1), y[:, ::2].transpose(0, 2), y.exp().transpose(0, 1), y[1:].sum(0)
+
+    x = randn(2, 4, 3)
+    for ours, theirs in zip(eg.compile(function)(x), function(x), strict=True):
+        assert_alike(ours, theirs)
+        assert memory_order(ours) == memory_order(theirs)
+
+
+def test_a_gradient_through_a_turned_result() -> None:
+    def function(x: Any) -> Any:
+        return (x * x).t()
+
+    given = randn(2, 3)
+    found = []
+    for f in (function, eg.compile(function)):
+        x = given.clone().requires_grad_()
+        y = f(x)
+        (grad,) = eg.autograd.grad((y * y).sum(), x, create_graph=True)
+        assert y.stride() == (1, 3)
+        found.append((y, grad, eg.autograd.grad(grad.sum(), x)[0]))
+    for ours, theirs in zip(*found, strict=True):
+        assert_alike(ours, theirs)

@@ -15,6 +15,8 @@ from evergrad.core.tensor import Step, Tensor, detached, on_storage
 from evergrad.core.trace import Var
 from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
 from evergrad.core.views import viewable
+from evergrad.ops.movement import permute
+from evergrad.ops.random import inverse_of, memory_order
 
 # Given the arguments and the computed results of a call, one of them or another tensor.
 _Source = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
@@ -101,8 +103,14 @@ class Results:
         if whole is not None and whole is not tensor:
             place = found[id(whole)].place
             return _look(lambda arguments, computed: computed[place], tensor)
-        self.tensors.append(tensor)
-        return Output(len(self.tensors) - 1)
+        place, order = len(self.tensors), memory_order(tensor)
+        if order == sorted(order):
+            self.tensors.append(tensor)
+            return Output(place)
+        # A look at a whole that is no result itself: computed as it lies, and turned afterwards.
+        self.tensors.append(permute(tensor, order))
+        back = inverse_of(order)
+        return Alias(lambda arguments, computed: permute(computed[place], back))
 
     def forget_tensors(self) -> list[Tensor]:
         """Gives the symbolic tensors and lets go of them: their trace ends."""

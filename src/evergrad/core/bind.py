@@ -2,6 +2,9 @@
 
 :func:`bind` asks the row for its rule, then either evaluates with NumPy or writes an equation, and
 records a node if a gradient may be asked for. Nothing else in the engine looks at the mode.
+
+What an op makes lies in order, however its arguments lie: only views have other strides. Eager
+evaluation, of any size, traces and compiled programs therefore agree on what is contiguous.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ from evergrad.core.tensor import Step, Tensor, _new, fresh, on_storage
 from evergrad.core.trace import Trace
 from evergrad.core.tracing import owner_of, trace_value
 from evergrad.core.views import base_of, steps_from, view_after, viewable
+from evergrad.memory import pool
 
+Array = np.ndarray[Any, Any]
 Scalar: tuple[type, ...] = (bool, int, float, complex)
 
 
@@ -86,6 +91,8 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
         numpy_errors.reset(token)
     if rule.single:
         type = rule.out_types[0]
+        if not value.flags.c_contiguous:  # as in_order(), without a call
+            value = pool.copy(value)
         out = _new(Tensor)
         out._value = value
         out._type = type
@@ -100,13 +107,18 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
         if state.grad and rule.differentiable:
             record(state, rule, args, (out,))
         return out
-    outs = tuple([fresh(v, t) for v, t in zip(value, rule.out_types, strict=True)])
+    outs = tuple([fresh(in_order(v), t) for v, t in zip(value, rule.out_types, strict=True)])
     if state.trace is not None:
         for out in outs:
             state.trace.adopt(out._storage)
     if state.grad and rule.differentiable:
         record(state, rule, args, outs)
     return outs
+
+
+def in_order(array: Array) -> Array:
+    """An array that NumPy gave the order of its arguments, in its own order."""
+    return array if array.flags.c_contiguous else pool.copy(array)
 
 
 def _as_operand(op: Op, arg: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from evergrad.core.op import ArgType, Attrs, Op
 
 Array = np.ndarray[Any, Any]
-_Order = Literal["K", "C"]
 
 
 def evaluator(
@@ -62,11 +61,7 @@ def _plain_evaluator(
     out = out_types[0]
     if op.takes_out and (not out.shape or out.nbytes >= config.POOL_MIN_BYTES):
         return _into_fresh(run, out.shape, out.dtype.np)
-    # As in PyTorch, elementwise results lie as their arguments do, others row by row.
-    order: _Order = "K" if op.family == "elementwise" else "C"
-    if not op.takes_out or (order == "C" and op.family != "bilinear" and len(out.shape) > 1):
-        return _as_array(run, out.dtype.np, order)
-    return run
+    return run if op.takes_out else _as_array(run, out.dtype.np)
 
 
 def _with_attrs(function: Callable[..., Any], attrs: Attrs) -> Callable[..., Any]:
@@ -136,10 +131,8 @@ def _into_pool(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _as_array(
-    function: Callable[..., Any], numpy_type: np.dtype[Any], order: _Order
-) -> Callable[..., Any]:
+def _as_array(function: Callable[..., Any], numpy_type: np.dtype[Any]) -> Callable[..., Any]:
     def run(*arrays: Any) -> Any:
-        return np.asarray(function(*arrays), numpy_type, order)
+        return np.asarray(function(*arrays), numpy_type)
 
     return run

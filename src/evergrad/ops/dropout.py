@@ -15,6 +15,7 @@ from evergrad.ops.activations import SELU_ALPHA, SELU_SCALE
 from evergrad.ops.creation import zeros
 from evergrad.ops.movement import permute, reshape
 from evergrad.ops.public import expose
+from evergrad.ops.random import inverse_of, memory_order
 
 
 def _check_probability(p: float) -> None:
@@ -43,15 +44,12 @@ def _dropped(
 
 
 def _mask(input: Tensor, shape: Shape) -> Tensor:
-    """Room for a mask, laid out like the input: masks are drawn in the order of memory."""
-    made = zeros(shape, dtype=input.dtype)
-    if shape != input._type.shape or input.is_contiguous():
-        return made
-    order = sorted(range(input.ndim), key=lambda dim: -input.stride(dim))
-    if not permute(input, order).is_contiguous():
-        return made
-    places = [order.index(dim) for dim in range(input.ndim)]
-    return permute(reshape(made, [shape[dim] for dim in order]), places)
+    """Room for a mask, in the order of the input: masks are drawn in the order of memory."""
+    if shape != input._type.shape:
+        return zeros(shape, dtype=input.dtype)
+    order = memory_order(input)
+    made = zeros([shape[dim] for dim in order], dtype=input.dtype)
+    return made if order == sorted(order) else permute(made, inverse_of(order))
 
 
 def _channels(input: Tensor) -> Shape:

@@ -104,6 +104,11 @@ def memory_order(tensor: Tensor) -> list[int]:
     return sorted(range(array.ndim), key=lambda dim: -array.strides[dim])
 
 
+def inverse_of(order: list[int]) -> list[int]:
+    """The order that undoes another one."""
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
 def draw_in_order(
     op: Op, order: list[int], size: Shape, dtype: dtype, generator: Any, *numbers: Any
 ) -> Tensor:
@@ -113,7 +118,7 @@ def draw_in_order(
     from evergrad.ops.movement import permute
 
     drawn = draw(op, tuple(size[dim] for dim in order), dtype, generator, *numbers)
-    return permute(drawn, [order.index(dim) for dim in range(len(size))])
+    return permute(drawn, inverse_of(order))
 
 
 def draw_like(op: Op, input: Tensor, dtype: dtype, generator: Any, *numbers: Any) -> Tensor:
