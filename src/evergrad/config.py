@@ -38,6 +38,10 @@ KERNEL_CACHE = os.environ.get("EVERGRAD_KERNEL_CACHE") or os.path.join(
     os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "evergrad", "kernels"
 )
 
+# Kernels are compiled in processes of their own, which end soon after: LLVM takes much memory.
+# EVERGRAD_COMPILE_IN_PROCESS=1 keeps it in this one. See docs/design/compiler.md.
+COMPILE_IN_PROCESS = os.environ.get("EVERGRAD_COMPILE_IN_PROCESS", "") not in ("", "0")
+
 # Heavy functions (norms, attention, losses, ...) on large tensors run generated kernels in eager
 # mode; EVERGRAD_EAGER_KERNELS=0 turns that off. See docs/design/eager-kernels.md.
 EAGER_KERNELS = os.environ.get("EVERGRAD_EAGER_KERNELS", "1") != "0"

@@ -22,8 +22,8 @@ PROGRAM = """
 import evergrad as eg
 from evergrad.compiler import llvm
 made = []
-compile_text = llvm._compile
-llvm._compile = lambda text: made.append(text) or compile_text(text)
+compiled = llvm._compiled
+llvm._compiled = lambda file, text: made.append(text) or compiled(file, text)
 x = eg.arange(12.0).reshape(3, 4).requires_grad_()
 y = eg.compile(lambda x: ((x @ x.t()).tanh() + x.exp().sum()).mean())(x)
 y.backward()
@@ -45,13 +45,13 @@ def answer() -> Any:
 def spied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that are compiled from now on."""
     made: list[str] = []
-    compile_text = llvm._compile
+    compiled = llvm._compiled
 
-    def compile(text: str) -> bytes:
+    def noted(file: str, text: str) -> bytes:
         made.append(text)
-        return compile_text(text)
+        return compiled(file, text)
 
-    monkeypatch.setattr(llvm, "_compile", compile)
+    monkeypatch.setattr(llvm, "_compiled", noted)
     return made
 
 
@@ -130,8 +130,7 @@ def test_the_text_and_the_machine_name_the_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer()
-    machine, name = llvm._target()
-    monkeypatch.setattr(llvm, "_target", lambda: (machine, name + " of another kind"))
+    monkeypatch.setattr(llvm, "target_name", lambda: "a machine of another kind")
     answer()
     assert len(list(folder.iterdir())) == 2
 

@@ -437,9 +437,9 @@ def test_the_compiler_is_loaded_by_the_first_heavy_call() -> None:
     program = (
         "import sys, evergrad as eg\n"
         "eg.nn.functional.gelu(eg.ones(8))\n"
-        "assert 'llvmlite' not in sys.modules and 'evergrad.compiler.eager' not in sys.modules\n"
+        "assert 'evergrad.compiler.eager' not in sys.modules\n"
         "eg.nn.functional.gelu(eg.ones(8192))\n"
-        "assert 'llvmlite' in sys.modules\n"
+        "assert 'evergrad.compiler.eager' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 

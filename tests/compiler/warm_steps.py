@@ -148,7 +148,8 @@ def forbid_making() -> None:
     warm.built = refuse
     plan._lay_out = refuse
     llvm.module_text = refuse
-    llvm._compile = refuse
+    llvm._compiled = refuse
+    llvm._request = refuse
 
 
 if __name__ == "__main__":

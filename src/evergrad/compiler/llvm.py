@@ -1,8 +1,9 @@
 """LLVM IR as text into machine code in this process, with a cache on disk.
 
-Owns the target machine and the cache of object code. A text is compiled once per machine: its
-object code is kept (:mod:`.disk`) under a name made of the text, the CPU and LLVM's version. Who
-remembers that name needs no text to load the code again.
+A text is compiled once per machine: its object code is kept (:mod:`.disk`) under a name made of the
+text, the CPU and LLVM's version. Who remembers that name needs no text to load the code again.
+LLVM itself is in other processes (:mod:`.workers`), and object code is put into memory by
+:mod:`.machine_code`; where either cannot be, this process does it by :mod:`.emission`.
 """
 
 from __future__ import annotations
@@ -10,71 +11,61 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
-import platform
+import os
 import re
 import threading
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
-import llvmlite.binding as llvm
+from evergrad import config
+from evergrad.compiler import disk, machine_code
+from evergrad.compiler.machine import has_fma, target_name, vector_bits
+from evergrad.compiler.object_file import UnknownCodeError
 
-from evergrad.compiler import disk
+__all__ = ["has_fma", "target_name", "vector_bits"]
 
-_KIND = b"evergrad object 1\n"
+_KIND = b"evergrad object 2\n"
 # Metadata in the text of a kernel, which is numbered anew in a module.
 _METADATA = re.compile(r"!M(\d+)")
 _lock = threading.Lock()
-# Code stays for the life of the process: programs hold its addresses.
-_engines: list[Any] = []
 _addresses: dict[str, int] = {}
 # For each kernel the file that holds its code.
 _files: dict[str, str] = {}
+# Kernels of which the code was asked for, and by the names of files what workers will give.
+_begun: set[str] = set()
+_coming: dict[str, Future[bytes | None]] = {}
 
 
-@cache
-def _target() -> tuple[Any, str]:
-    """The machine to compile for, and a text that names it."""
-    with contextlib.suppress(RuntimeError, AttributeError):
-        llvm.initialize()  # needed by older llvmlite only
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    for name in ("libm.so.6", "libm.dylib"):
-        with contextlib.suppress(RuntimeError):
-            llvm.load_library_permanently(name)
-    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=features, opt=3
-    )
-    version = ".".join(map(str, llvm.llvm_version_info))
-    return machine, f"{machine.triple} {cpu} {features} {version}"
+def compiles_outside() -> bool:
+    """Whether other processes compile for this one."""
+    if config.COMPILE_IN_PROCESS or not machine_code.can_load():
+        return False
+    from evergrad.compiler import workers
+
+    return workers.command() is not None and not workers.WORKERS.has_failed
 
 
-@cache
-def vector_bits() -> int:
-    """The widest vectors that loops are given on this machine."""
-    features = llvm.get_host_cpu_features()
-    return 512 if features.get("avx512f") else 256
-
-
-@cache
-def has_fma() -> bool:
-    """Whether this machine multiplies and adds with one instruction and one rounding."""
-    is_arm = platform.machine() in ("aarch64", "arm64")
-    return is_arm or bool(llvm.get_host_cpu_features().get("fma"))
+def begin(kernel: Any) -> None:
+    """Let a kernel be compiled meanwhile, if it has to be."""
+    with _lock:
+        if kernel.name in _addresses or kernel.name in _begun or not compiles_outside():
+            return
+        _begun.add(kernel.name)
+        text = module_text([kernel])
+        file = _file_of(text)
+        if not (disk.folder() / file).exists():
+            _request(file, text)
 
 
 def addresses(kernels: Iterable[Any]) -> dict[str, int]:
-    """The address of each kernel; those not known yet are compiled together, but for those that
-    want to be alone. The name of a kernel tells its text: equal names are taken for equal
-    kernels."""
+    """The address of each kernel; those not known yet are compiled, each by itself so that programs
+    share them. The name of a kernel tells its text: equal names are taken for equal kernels."""
     with _lock:
         wanted = {kernel.name: kernel for kernel in kernels}
-        missing = [k for name, k in wanted.items() if name not in _addresses]
-        together = [k for k in missing if not k.alone]
-        for module in ([together] if together else []) + [[k] for k in missing if k.alone]:
-            file, code = _object_code(module_text(module))
-            _enter(code, file, [kernel.name for kernel in module])
+        missing = [kernel for name, kernel in wanted.items() if name not in _addresses]
+        found = _object_codes([module_text([kernel]) for kernel in missing])
+        _enter([(file, code, [k.name]) for k, (file, code) in zip(missing, found, strict=True)])
         return {name: _addresses[name] for name in wanted}
 
 
@@ -86,30 +77,28 @@ def files_of(names: Iterable[str]) -> dict[str, str]:
 
 def load_files(files: dict[str, str]) -> bool:
     """Give kernels addresses without their texts, each from the file it is in; says whether all
-    have one now. A file that is gone or damaged leaves its kernels without."""
+    have one now. A file that is gone or damaged leaves all kernels as they are."""
     with _lock:
         missing: dict[str, list[str]] = {}
         for name, file in files.items():
             if name not in _addresses:
                 missing.setdefault(file, []).append(name)
+        found = []
         for file, names in missing.items():
             code = disk.read(disk.folder() / file, _KIND)
             if code is None:
                 return False
-            _enter(code, file, names)
+            found.append((file, code, names))
+        _enter(found)
         return True
-
-
-def target_name() -> str:
-    """The machine that is compiled for, as a text."""
-    return _target()[1]
 
 
 def addresses_in(text: str, names: Iterable[str]) -> dict[str, int]:
     """The addresses of functions in one text."""
     with _lock:
-        engine = _load(_object_code(text)[1])
-        return {name: engine.get_function_address(name) for name in names}
+        ((_, code),) = _object_codes([text])
+        (find,) = _load([code])
+        return {name: find(name) for name in names}
 
 
 def module_text(kernels: Iterable[Any]) -> str:
@@ -141,54 +130,79 @@ def function_of(address: int, *arguments: Any, result: Any = None, brief: bool =
     return kind(result, *arguments)(address)
 
 
-def _enter(code: bytes, file: str, names: Iterable[str]) -> None:
-    """Load the code of kernels, and remember where it came from."""
-    engine = _load(code)
-    for name in names:
-        _addresses[name] = engine.get_function_address(name)
-        _files[name] = file
-
-
-def _load(code: bytes) -> Any:
-    machine, _ = _target()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    _engines.append(engine)
-    return engine
-
-
-def _object_code(text: str) -> tuple[str, bytes]:
-    """The name of a file, and what it holds: from the disk, or compiled and kept there."""
-    file = f"{hashlib.sha256(f'{target_name()}|{text}'.encode()).hexdigest()}.o"
-    path = disk.folder() / file
-    code = disk.read(path, _KIND)
-    if code is None:
-        code = _compile(text)
-        disk.write(path, _KIND, code)
-    return file, code
-
-
-def _compile(text: str) -> bytes:
-    machine, _ = _target()
-    module = _optimized(text)
-    return bytes(machine.emit_object(module))
-
-
-def _optimized(text: str) -> Any:
-    machine, _ = _target()
-    module = llvm.parse_assembly(text)
-    module.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
-    options.loop_vectorization = True
-    options.slp_vectorization = False
-    options.loop_unrolling = True
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
-    return module
-
-
 def assembly(text: str) -> str:
     """The machine code of a text, for reading."""
-    machine, _ = _target()
-    return str(machine.emit_assembly(_optimized(text)))
+    from evergrad.compiler import emission
+
+    return emission.assembly(text)
+
+
+def _enter(found: Sequence[tuple[str, bytes, Sequence[str]]]) -> None:
+    """Load files with the code of kernels, and remember where each came from."""
+    if not found:
+        return
+    for find, (file, _, names) in zip(_load([code for _, code, _ in found]), found, strict=True):
+        for name in names:
+            _addresses[name] = find(name)
+            _files[name] = file
+
+
+def _load(codes: Sequence[bytes]) -> list[Callable[[str], int]]:
+    """Put object code into memory; gives, for each, who knows the addresses in it."""
+    if machine_code.can_load():
+        with contextlib.suppress(UnknownCodeError):
+            return [found.__getitem__ for found in machine_code.load(codes)]
+    from evergrad.compiler import emission
+
+    return [emission.load(code) for code in codes]
+
+
+def _file_of(text: str) -> str:
+    """The name of the file that holds the object code of a text."""
+    return f"{hashlib.sha256(f'{target_name()}|{text}'.encode()).hexdigest()}.o"
+
+
+def _object_codes(texts: Sequence[str]) -> list[tuple[str, bytes]]:
+    """Names of files, and what they hold: from the disk, or compiled and kept there."""
+    files = [_file_of(text) for text in texts]
+    codes = [disk.read(disk.folder() / file, _KIND) for file in files]
+    for file, text, code in zip(files, texts, codes, strict=True):
+        if code is None:
+            _request(file, text)
+    made = []
+    for file, text, code in zip(files, texts, codes, strict=True):
+        if code is None:
+            code = _compiled(file, text)
+            disk.write(disk.folder() / file, _KIND, code)
+        made.append((file, code))
+    return made
+
+
+def _request(file: str, text: str) -> None:
+    """Let workers compile a text that will be wanted, if there are any."""
+    if file not in _coming and compiles_outside():
+        from evergrad.compiler.workers import WORKERS
+
+        _coming[file] = WORKERS.compile(text)
+
+
+def _compiled(file: str, text: str) -> bytes:
+    """The object code of a text, of which a worker may know already."""
+    coming = _coming.pop(file, None)
+    code = None if coming is None else coming.result()
+    if code is None:
+        from evergrad.compiler import emission
+
+        code = emission.object_code(text)
+    return code
+
+
+def _forget_begun() -> None:
+    """In a forked child nobody brings what was asked for."""
+    global _lock
+    _lock = threading.Lock()
+    _begun.clear()
+    _coming.clear()
+
+
+os.register_at_fork(after_in_child=_forget_begun)

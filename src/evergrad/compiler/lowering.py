@@ -52,11 +52,13 @@ class Lowering:
     The graph (a simplified one) has as inputs ``arguments`` tensors, ``numbers`` numbers and the
     ``outside`` tensors; as outputs ``results`` results, then what each of the ``written`` storages
     ends at, then more results. ``again`` are equations that compute a value for the second time.
+    ``when_written`` is told of each kernel as soon as its text is known.
     """
 
     def __init__(
         self, graph: Graph, arguments: int, numbers: int, outside: Sequence[Tensor],
         results: int, written: Sequence[Storage], again: frozenset[int] = frozenset(),
+        when_written: Callable[[Kernel], None] = lambda kernel: None,
     ) -> None:  # fmt: skip
         self.graph = _own_equations(graph)
         again = frozenset(
@@ -88,6 +90,8 @@ class Lowering:
             self.lower(unit)
             for instruction in self.instructions[first:]:
                 instruction.unit = unit
+                if instruction.kernel is not None:
+                    when_written(instruction.kernel)
         self.write_after_failures()
 
     def overwrites(self) -> list[tuple[Var, list[Var]]]:

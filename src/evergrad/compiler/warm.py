@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from evergrad.compiler import disk
+from evergrad.compiler import disk, llvm
 from evergrad.compiler.capture import Captured
 from evergrad.compiler.lighten import lighten
 from evergrad.compiler.lowering import Lowering
@@ -50,6 +50,8 @@ def built(
         lowering = Lowering(
             graph, captured.arguments, len(captured.numbers), [*captured.outside, *constants],
             captured.result_count, captured.written, again,
+            # Under a limit most of the kernels that are written are not those of the program.
+            *([llvm.begin] if limit is None else []),
         )  # fmt: skip
         return Program(lowering, when_bound)
 

@@ -1,0 +1,77 @@
+"""LLVM: texts into object code.
+
+The only module of the compiler that imports llvmlite, which takes tens of megabytes: it is for
+:mod:`.worker`, a process of its own that knows nothing else of this package, and for those who have
+to do without such a process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+
+@cache
+def _machine() -> Any:
+    """The machine to compile for. Code may lie anywhere, but no further than 2 GB apart."""
+    with contextlib.suppress(RuntimeError, AttributeError):
+        llvm.initialize()  # needed by older llvmlite only
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3,
+        reloc="pic", codemodel="small",
+    )  # fmt: skip
+
+
+def description() -> str:
+    """The machine and LLVM's version, as a text."""
+    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    version = ".".join(map(str, llvm.llvm_version_info))
+    return f"{_machine().triple} {cpu} {features} {version}"
+
+
+def has_feature(name: str) -> bool:
+    """Whether this processor has what LLVM calls so."""
+    return bool(llvm.get_host_cpu_features().get(name))
+
+
+def object_code(text: str) -> bytes:
+    return bytes(_machine().emit_object(_optimized(text)))
+
+
+def assembly(text: str) -> str:
+    """The machine code of a text, for reading."""
+    return str(_machine().emit_assembly(_optimized(text)))
+
+
+def _optimized(text: str) -> Any:
+    machine = _machine()
+    module = llvm.parse_assembly(text)
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = True
+    options.slp_vectorization = False
+    options.loop_unrolling = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+# Code stays for the life of the process: programs hold its addresses.
+_engines: list[Any] = []
+
+
+def load(code: bytes) -> Any:
+    """Object code in memory, by LLVM: a function from names to addresses."""
+    for name in ("libm.so.6", "libm.dylib"):
+        with contextlib.suppress(RuntimeError):
+            llvm.load_library_permanently(name)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _engines.append(engine)
+    return engine.get_function_address
