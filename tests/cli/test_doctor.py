@@ -11,6 +11,7 @@ import pytest
 import evergrad
 from evergrad import config
 from evergrad.cli import diagnosis
+from evergrad.compiler import llvm
 
 from .conftest import Run
 
@@ -59,6 +60,16 @@ def test_a_cache_that_cannot_be_written_is_told_with_the_way_out(
     assert code == 0  # slower, but right
     assert findings["kernel cache", "writable"]["state"] == "missing"
     assert "EVERGRAD_KERNEL_CACHE" in findings["kernel cache", "writable"]["fix"]
+
+
+def test_where_llvm_works_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    if llvm.compiles_outside():
+        _, findings = found(run)
+        assert findings["compiled program", "LLVM"]["value"] == "in processes of its own"
+    monkeypatch.setattr(config, "COMPILE_IN_PROCESS", True)
+    code, findings = found(run)
+    assert code == 0
+    assert "EVERGRAD_COMPILE_IN_PROCESS" in findings["compiled program", "LLVM"]["value"]
 
 
 def test_missing_extras_are_no_fault(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

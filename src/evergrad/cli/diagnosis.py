@@ -212,6 +212,18 @@ def _compiled_program() -> Iterator[Finding]:
         yield Finding(section, "result", f"{found}, not {expected}", "broken", fix)
     after = _cached(Path(config.KERNEL_CACHE)).keys()
     yield Finding(section, "machine code", _origin(len(after - before), bool(after)))
+    yield _llvm_place(section)
+
+
+def _llvm_place(section: str) -> Finding:
+    """Where LLVM works: it takes much memory, and is better in processes that end soon."""
+    from evergrad.compiler.llvm import compiles_outside, try_workers
+
+    if compiles_outside() and try_workers():
+        return Finding(section, "LLVM", "in processes of its own")
+    if config.COMPILE_IN_PROCESS:
+        return Finding(section, "LLVM", "in this process, as EVERGRAD_COMPILE_IN_PROCESS says")
+    return Finding(section, "LLVM", "in this process: others cannot be started for it here")
 
 
 def _origin(new_files: int, has_cache: bool) -> str:

@@ -49,16 +49,41 @@ def assembly(text: str) -> str:
 
 
 def _optimized(text: str) -> Any:
-    machine = _machine()
+    """A module that is ready for the machine; how much LLVM looks for depends on what its text
+    leaves to it, since looking takes most of the time."""
     module = llvm.parse_assembly(text)
     module.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
-    options.loop_vectorization = True
-    options.slp_vectorization = False
-    options.loop_unrolling = True
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    if "prefer-vector-width" in text:  # loops over elements, which LLVM has to vectorise
+        _run_pipeline(module, level=3, is_scalar=True)
+    elif "noinline" in text and _KNOWS_PASSES:  # tiles, written register by register
+        _run_passes(module)
+    else:
+        _run_pipeline(module, level=1, is_scalar=False)
     return module
+
+
+def _run_pipeline(module: Any, level: int, is_scalar: bool) -> None:
+    options = llvm.create_pipeline_tuning_options(speed_level=level)
+    options.loop_vectorization = options.loop_unrolling = is_scalar
+    options.slp_vectorization = False
+    builder = llvm.create_pass_builder(_machine(), options)
+    builder.getModulePassManager().run(module, builder)
+
+
+# What tiles need: no memory for their local values, and loops that are tested at their ends.
+_PASSES = (
+    "always_inliner", "sroa", "simplify_cfg", "instruction_combine", "loop_simplify",
+    "loop_rotate", "instruction_combine", "simplify_cfg",
+)  # fmt: skip
+_KNOWS_PASSES = all(hasattr(llvm.ModulePassManager, f"add_{name}_pass") for name in _PASSES)
+
+
+def _run_passes(module: Any) -> None:
+    builder = llvm.create_pass_builder(_machine(), llvm.create_pipeline_tuning_options())
+    passes = llvm.create_new_module_pass_manager()
+    for name in _PASSES:
+        getattr(passes, f"add_{name}_pass")()
+    passes.run(module, builder)
 
 
 # Code stays for the life of the process: programs hold its addresses.

@@ -15,8 +15,7 @@ class Kernel:
     """Native code and what it is called with.
 
     ``slots`` name the pointers it takes, in order: a value that is read or written, the partial
-    results of one, or the word that tells of failures. ``numbers`` follow them. Object code of a
-    kernel that is compiled ``alone`` serves all programs.
+    results of one, or the word that tells of failures. ``numbers`` follow them.
     """
 
     def __init__(self, code: Code, name: str, text: str) -> None:
@@ -27,7 +26,6 @@ class Kernel:
         self.numbers: list[int] = []
         self.chunks = 1
         self.scratch = 0
-        self.alone = False
         # Numbers that are addresses in this process, by their places: of the product of OpenBLAS
         # for the element type of this name.
         self.products: dict[int, str] = {}

@@ -46,6 +46,13 @@ def compiles_outside() -> bool:
     return workers.command() is not None and not workers.WORKERS.has_failed
 
 
+def try_workers() -> bool:
+    """Whether another process really compiles."""
+    from evergrad.compiler.workers import WORKERS
+
+    return WORKERS.compile("").result() is not None
+
+
 def begin(kernel: Any) -> None:
     """Let a kernel be compiled meanwhile, if it has to be."""
     with _lock:

@@ -28,7 +28,7 @@ def can_load() -> bool:
 
 def load(objects: Sequence[bytes]) -> list[dict[str, int]]:
     """Put object code into memory; gives, for each object, the addresses of what it defines."""
-    image = _Image([ObjectFile(data, platform.machine()) for data in objects])
+    image = Image(objects, platform.machine())
     base = _new_pages(image.size)
     try:
         content = image.content_at(base)
@@ -40,21 +40,21 @@ def load(objects: Sequence[bytes]) -> list[dict[str, int]]:
     return image.defined_at(base)
 
 
-class _Image:
+class Image:
     """Sections of objects one behind the other, then slots."""
 
-    def __init__(self, objects: Sequence[ObjectFile]) -> None:
-        self.objects = objects
-        self.machine = MACHINES[platform.machine()]
+    def __init__(self, objects: Sequence[bytes], machine: str) -> None:
+        self.objects = [ObjectFile(data, machine) for data in objects]
+        self.machine = MACHINES[machine]
         self.starts: dict[tuple[int, int], int] = {}
         end = 0
-        for number, file in enumerate(objects):
+        for number, file in enumerate(self.objects):
             for section, (content, align) in file.sections.items():
                 start = self.starts[number, section] = end + -end % align
                 end = start + len(content)
         end += -end % _SLOT
         self.slots: dict[tuple[int, Symbol], int] = {}
-        for number, file in enumerate(objects):
+        for number, file in enumerate(self.objects):
             for relocation in file.relocations:
                 symbol = file.symbols[relocation.symbol]
                 key = self._slot_key(number, symbol, self.machine.changes[relocation.kind].through)
@@ -123,7 +123,7 @@ def _outside(name: str) -> int:
     """The address of a function of the C library."""
     for library in ("libm.so.6", "libc.so.6"):
         try:
-            found = getattr(_library(library), name)
+            found = _library(library)[name]
         except (OSError, AttributeError):
             continue
         return int(ctypes.cast(found, ctypes.c_void_p).value or 0)

@@ -361,7 +361,6 @@ def numbered(
     kernel = Kernel(code, made.name, made.text)
     kernel.numbers = [*numbers, *tables]
     kernel.chunks = chunks
-    kernel.alone = True
     kernel.scratch = scratch + _LINE if scratch else 0
     return kernel
 

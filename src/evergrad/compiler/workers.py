@@ -1,9 +1,9 @@
 """Processes that compile, so that LLVM is not in this one and all processors are used.
 
 Workers (:mod:`.worker`) are started when texts wait, one for each processor at most, and end when
-nothing was to be done for some seconds, or with this process. A thread speaks with each. One that
-cannot be started, dies or does not answer is not tried again: texts get no object code then, and
-whoever wants it compiles by himself.
+nothing was to be done for some seconds, or with this process. A thread speaks with each. If one
+cannot be started, dies or does not answer, none is tried again: texts get no object code then, and
+who wants it has to compile by himself.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import select
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +25,8 @@ from typing import NamedTuple
 
 from evergrad.compiler import worker
 
+# With as many the longest text takes longer than its share of all. Each has tens of megabytes.
+MOST = 4
 # Workers that had nothing to do for so many seconds end.
 IDLE = 5.0
 # A text takes seconds at most; a worker that takes longer than this is not waited for.
@@ -52,12 +55,16 @@ class Workers:
     """At most so many processes; ``compile`` may be called by any thread."""
 
     def __init__(self, most: int | None = None) -> None:
-        self.most = most or len(os.sched_getaffinity(0))
-        self.changed = threading.Condition()
+        self.most = most or min(MOST, len(os.sched_getaffinity(0)))
+        self.changed = threading.Condition()  # may be taken again by the thread that has it
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
         self.jobs: list[_Job] = []
         self.count = 0
-        self.threads = 0
-        self.idle = 0
+        self.threads: list[threading.Thread] = []
+        # How many threads take jobs, and how many of these have none.
+        self.taking = self.idle = 0
         self.processes: list[Popen[bytes]] = []
         self.has_failed = False
 
@@ -70,72 +77,87 @@ class Workers:
                 return answer
             self.count += 1
             heapq.heappush(self.jobs, _Job((-len(text), self.count), text, answer))
-            if len(self.jobs) > self.idle and self.threads < self.most:
-                self.threads += 1
-                name = "evergrad-compile"
-                threading.Thread(target=self._speak, daemon=True, name=name).start()
+            if len(self.jobs) > self.idle and self.taking < self.most:
+                self._take_more()
             self.changed.notify()
         return answer
 
+    def _take_more(self) -> None:
+        """Have one more thread that takes jobs."""
+        thread = threading.Thread(target=self._speak, daemon=True, name="evergrad-compile")
+        try:
+            thread.start()
+        except RuntimeError:  # too many threads, or this process is about to end
+            self._fail()
+        else:
+            self.taking += 1
+            self.threads.append(thread)
+
     def _speak(self) -> None:
         """Give jobs to one worker as long as there are any."""
-        process = job = None
+        job = None
         try:
-            process = self._start()
-            while (job := self._next()) is not None:
-                job.answer.set_result(_ask(process, job.text))
+            with self._started() as process:
+                while (job := self._next()) is not None:
+                    job.answer.set_result(_ask(process, job.text))
         except (OSError, EOFError, TimeoutError):
             self._fail(job)
         finally:
-            if process is not None:
-                self._end(process)
+            with self.changed:
+                self.threads.remove(threading.current_thread())
 
-    def _start(self) -> Popen[bytes]:
+    @contextlib.contextmanager
+    def _started(self) -> Iterator[Popen[bytes]]:
+        """A worker, for which is waited at the end."""
         arguments = command()
-        if arguments is None:
-            raise OSError("no interpreter to start")
-        # In a session of its own: an interrupt from the keyboard is for this process alone.
-        process = Popen(
-            arguments, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, bufsize=0, start_new_session=True
-        )
         with self.changed:
+            if arguments is None or self.has_failed:
+                raise OSError("no worker is wanted, or none can be started")
+            # In a session of its own: an interrupt from the keyboard is for this process alone.
+            process = Popen(
+                arguments, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, bufsize=0,
+                start_new_session=True,
+            )  # fmt: skip
             self.processes.append(process)
-        return process
+        try:
+            with process:
+                try:
+                    yield process
+                finally:
+                    process.kill()
+        finally:
+            with self.changed:
+                self.processes.remove(process)
 
     def _next(self) -> _Job | None:
+        """The next job; ``None`` if there was none for long, or is nobody to wait for it."""
         with self.changed:
             self.idle += 1
-            try:
-                while not self.jobs:
-                    if not self.changed.wait(IDLE) and not self.jobs:
-                        self.threads -= 1
-                        return None
+            self.changed.wait_for(lambda: self.jobs or self.has_failed, IDLE)
+            self.idle -= 1
+            if self.jobs:
                 return heapq.heappop(self.jobs)
-            finally:
-                self.idle -= 1
+            self.taking -= 1
+            return None
 
-    def _fail(self, job: _Job | None) -> None:
+    def _fail(self, job: _Job | None = None) -> None:
         """Nobody waits for workers any more."""
         with self.changed:
             self.has_failed = True
-            self.threads -= 1
             left, self.jobs = self.jobs, []
+            self.changed.notify_all()
         for one in [*left, *([] if job is None else [job])]:
             one.answer.set_result(None)
 
-    def _end(self, process: Popen[bytes]) -> None:
-        with self.changed:
-            if process not in self.processes:
-                return
-            self.processes.remove(process)
-        process.kill()
-        with process:  # closes the pipes and waits
-            pass
-
     def close(self) -> None:
-        """End all workers now."""
-        for process in list(self.processes):
-            self._end(process)
+        """End all workers now, and start no more."""
+        self._fail()
+        with self.changed:
+            threads = list(self.threads)
+            for process in self.processes:
+                process.kill()
+        for thread in threads:
+            thread.join(PATIENCE)
 
     def forget(self) -> None:
         """In a forked child: the workers and the threads are those of the parent."""
@@ -145,7 +167,8 @@ class Workers:
                     with contextlib.suppress(OSError):
                         pipe.close()
             process.returncode = 0  # not ours to wait for
-        self.__init__(self.most)  # type: ignore[misc]
+        self.changed = threading.Condition()
+        self._begin_anew()
 
 
 def _ask(process: Popen[bytes], text: str) -> bytes | None:
@@ -178,4 +201,9 @@ def _receive(process: Popen[bytes], length: int, deadline: float) -> bytes:
 
 WORKERS = Workers()
 atexit.register(WORKERS.close)
-os.register_at_fork(after_in_child=WORKERS.forget)
+# Nobody forks while a worker is being started: the child would keep its pipes.
+os.register_at_fork(
+    before=lambda: WORKERS.changed.acquire(),
+    after_in_parent=lambda: WORKERS.changed.release(),
+    after_in_child=WORKERS.forget,
+)
