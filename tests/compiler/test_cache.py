@@ -6,6 +6,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def test_a_folder_that_cannot_be_written(
         def refuse(*args: Any, **kwargs: Any) -> None:
             raise PermissionError("read-only")
 
-        monkeypatch.setattr(disk.tempfile, "mkstemp", refuse)
+        monkeypatch.setattr(tempfile, "mkstemp", refuse)
     else:
         folder.write_text("not a folder")
     made = spied(monkeypatch)

@@ -14,9 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from evergrad.autograd.function import Function
-from evergrad.compiler.attention_recognise import keep_bits, recognise
 from evergrad.compiler.draw_rows import COUNTED_CHANCE, MASK_OF_BITS
-from evergrad.compiler.draws import draw_lean
 from evergrad.core.interpret import interpret
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
@@ -71,6 +69,9 @@ def cut(
     Gives the graph of the function, with the values that the derivative reads as further outputs,
     and the derivative. Attention is one equation before it is cut, and its weights are not saved.
     """
+    from evergrad.compiler.attention_recognise import keep_bits, recognise
+    from evergrad.compiler.draws import draw_lean
+
     plain = keep_bits(draw_lean(graph))
     given = [plain.inputs[graph.inputs.index(var)] for var in cotangents]
     return _Cut(recognise(plain), plain, forward, given).halves(moving)

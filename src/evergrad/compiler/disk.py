@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -42,6 +41,8 @@ def read(path: Path, kind: bytes) -> bytes | None:
 
 def write(path: Path, kind: bytes, content: bytes) -> None:
     """Keep a file, whole or not at all."""
+    import tempfile  # much comes with it that those who only read do not need
+
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         _prune_once(path.parent)

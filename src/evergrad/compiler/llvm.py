@@ -15,13 +15,15 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad import config
 from evergrad.compiler import disk, machine_code
 from evergrad.compiler.machine import has_fma, target_name, vector_bits
 from evergrad.compiler.object_file import UnknownCodeError
+
+if TYPE_CHECKING:  # only those who compile need it
+    from concurrent.futures import Future
 
 __all__ = ["has_fma", "target_name", "vector_bits"]
 

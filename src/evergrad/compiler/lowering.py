@@ -46,6 +46,19 @@ def lowers(*names: str) -> Callable[[Any], Any]:
     return enter
 
 
+def _enter_lowerings() -> None:
+    """Import those who lower equations, which import this module."""
+    from evergrad.compiler import (  # noqa: F401
+        attention,
+        conv,
+        draws,
+        gemm,
+        row_sums,
+        windows,
+        windows_places,
+    )
+
+
 class Lowering:
     """The instructions of a graph.
 
@@ -60,6 +73,7 @@ class Lowering:
         results: int, written: Sequence[Storage], again: frozenset[int] = frozenset(),
         when_written: Callable[[Kernel], None] = lambda kernel: None,
     ) -> None:  # fmt: skip
+        _enter_lowerings()
         self.graph = _own_equations(graph)
         again = frozenset(
             id(own) for own, eqn in zip(self.graph.equations, graph.equations, strict=True)

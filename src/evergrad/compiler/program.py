@@ -9,22 +9,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import addressof, c_char
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evergrad.compiler import (  # noqa: F401 - enter their lowerings
-    attention,
-    conv,
-    draws,
-    gemm,
-    llvm,
-    row_sums,
-    windows,
-    windows_places,
-)
+from evergrad.compiler import llvm
 from evergrad.compiler.kernel import Instruction, Place, address_of
-from evergrad.compiler.lowering import Lowering
 from evergrad.compiler.plan import Buffer
 from evergrad.compiler.recipe import Recipe, recipe_of
 from evergrad.compiler.streams import STREAM_BYTES, Streams
@@ -37,6 +27,9 @@ from evergrad.core.site import describe
 from evergrad.core.tensor import fresh, from_array
 from evergrad.core.trace import Equation, Graph
 from evergrad.memory import pool
+
+if TYPE_CHECKING:
+    from evergrad.compiler.lowering import Lowering
 
 # Programs with less work than this (elements and products) run on the calling thread alone.
 _WORTH_THREADS = 1 << 20

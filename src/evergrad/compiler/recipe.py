@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.kernel import Instruction, Place
-from evergrad.compiler.lowering import Lowering
 from evergrad.compiler.plan import Buffer, Plan
 from evergrad.core.storage import Storage
 from evergrad.core.trace import Var
+
+if TYPE_CHECKING:
+    from evergrad.compiler.lowering import Lowering
 
 
 class Recipe:

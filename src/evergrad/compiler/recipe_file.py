@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.compiler import gemm_blas, llvm
+from evergrad.compiler import llvm
 from evergrad.compiler.kernel import Instruction, Kernel, Place
 from evergrad.compiler.plan import Buffer
 from evergrad.compiler.recipe import Recipe
@@ -182,5 +182,7 @@ def _kernel(
     made.numbers, made.products = numbers, products
     made.chunks, made.scratch = chunks, scratch
     for place, element in products.items():
+        from evergrad.compiler import gemm_blas
+
         numbers[place] = gemm_blas.address(dtypes.BY_NAME[element])
     return made

@@ -12,14 +12,10 @@ from pathlib import Path
 
 from evergrad.compiler import disk, llvm
 from evergrad.compiler.capture import Captured
-from evergrad.compiler.lighten import lighten
-from evergrad.compiler.lowering import Lowering
 from evergrad.compiler.program import Program
 from evergrad.compiler.recipe import Recipe
 from evergrad.compiler.recipe_file import packed, unpacked
 from evergrad.compiler.recipe_key import key_of
-from evergrad.compiler.remat import within
-from evergrad.compiler.rewrite import simplify
 from evergrad.compiler.ties import Ties
 from evergrad.core.trace import Graph
 
@@ -43,6 +39,12 @@ def built(
     captured: Captured, limit: int | None, when_bound: Callable[[Recipe], None] | None = None
 ) -> Program:
     """A program made from the graph on."""
+    # Who finds his programs on the disk does without all passes, and without their modules.
+    from evergrad.compiler.lighten import lighten
+    from evergrad.compiler.lowering import Lowering
+    from evergrad.compiler.remat import within
+    from evergrad.compiler.rewrite import simplify
+
     graph, constants = simplify(captured.graph)
     graph = lighten(graph)
 
