@@ -12,6 +12,7 @@ import pytest
 import evergrad as eg
 from evergrad import nn
 from evergrad.compiler import program as program_module
+from evergrad.compiler.team import Run
 from evergrad.errors import NonFiniteError, TraceError
 
 from .steps import arrays, assert_alike, lowered_programs_of, programs_of, randn
@@ -186,16 +187,18 @@ def test_a_training_step_with_a_bad_index(places: list[int], labels: list[int]) 
 
 def interrupt(patch: pytest.MonkeyPatch, program: Any, number: int, late: bool) -> None:
     """Have a program interrupted before or after it runs a segment."""
-    run = program.run_segment
+    segment = program.segments[number]
+    owner, name = (segment, "run") if isinstance(segment, Run) else (program, "python_call")
+    run = getattr(owner, name)
 
-    def run_segment(segment: Any) -> None:
-        here = segment is program.segments[number]
-        if late or not here:
-            run(segment)
+    def interrupted(given: Any) -> Any:
+        here = owner is segment or given is segment
+        result = run(given) if late or not here else None
         if here:
             raise KeyboardInterrupt
+        return result
 
-    patch.setattr(program, "run_segment", run_segment)
+    patch.setattr(owner, name, interrupted)
 
 
 def test_an_interrupt_between_segments(monkeypatch: pytest.MonkeyPatch) -> None:

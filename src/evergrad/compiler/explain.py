@@ -22,7 +22,7 @@ from evergrad.core.site import Site, describe, line_of
 from evergrad.core.trace import Equation, Graph
 
 if TYPE_CHECKING:
-    from evergrad.compiler.entry import Call
+    from evergrad.compiler.variant import Call
 
 Data = dict[str, Any]
 

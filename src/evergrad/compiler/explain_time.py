@@ -48,8 +48,9 @@ def _alone(
     program: Program, arguments: list[Any], numbers: list[float]
 ) -> Iterator[list[Callable[[], object]]]:
     """Each instruction as something that can be run by itself, in their order."""
-    patches, kept = program.patches, len(program.keep)
-    program.patches, program.told = {}, {}
+    patches, told, kept = program.patches, program.told, len(program.keep)
+    program.patches = {}
+    program.forget_arguments()
     try:
         kernels = [i.kernel for i in program.instructions if i.kernel is not None]
         addresses = llvm.addresses(kernels)
@@ -57,7 +58,7 @@ def _alone(
         program.prepare(arguments, numbers)
         yield runs
     finally:
-        program.patches, program.told = patches, {}
+        program.patches, program.told = patches, told
         del program.keep[kept:]
         program.forget_arrays()
 

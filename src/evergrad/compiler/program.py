@@ -84,8 +84,7 @@ class Program:
         kernels = [i.kernel for i in self.instructions if i.kernel is not None]
         addresses = llvm.addresses(kernels)
         self.patches: dict[int, list[tuple[Any, int, int]]] = {}
-        # The array that the kernels were last told of, for each argument.
-        self.told: dict[int, Any] = {}
+        self.forget_arguments()
         self.segments: list[Any] = []
         self.keep: list[Any] = []
         tasks: list[tuple[int, int, int]] = []
@@ -206,6 +205,14 @@ class Program:
             return address_of(self.boxes[buffer.number])
         return address_of(buffer.owner.value)
 
+    @property
+    def is_native(self) -> bool:
+        """Whether a run is one native run with nothing to do around it but to tell the kernels of
+        arguments, and to copy what they have left in memory of the program."""
+        first, *others = self.segments or [None]
+        usual = isinstance(first, Run) and not others and all(o is None for o in self.constants)
+        return usual and not (self.is_random or self.is_looked_at or self.copied)
+
     # -- running --------------------------------------------------------------------------------
 
     def run(
@@ -244,9 +251,7 @@ class Program:
     def prepare(self, arguments: Sequence[Any], numbers: Iterable[float] | None) -> None:
         """Take what memory is still needed and tell the kernels where their arguments lie."""
         if numbers is not None:
-            words = self.number_words
-            for number, value in enumerate(numbers):
-                words[number] = value
+            self.set_numbers(numbers)
         if self.recipe.streams:
             self.streams.take()
         results = self.results = list(self.constants)
@@ -258,15 +263,28 @@ class Program:
         told = self.told
         for number, owner in self.given:
             array = arguments[owner]
-            last = told.get(number)
-            if last is None or last() is not array:
-                self.tell(number, array)
-                told[number] = weakref.ref(array)
+            if told[number]() is not array:
+                self.tell_argument(number, array)
         if self.is_looked_at:
             self.look_at_arrays(arguments)
         self.committed = False
         if self.final.__class__ is Run:
             self.final.forget()
+
+    def set_numbers(self, numbers: Iterable[float]) -> None:
+        """Write down the numbers of this run and of those that bring none."""
+        words = self.number_words
+        for number, value in enumerate(numbers):
+            words[number] = value
+
+    def forget_arguments(self) -> None:
+        # Gives the array that the kernels were last told of, for each argument.
+        self.told: dict[int, Any] = {number: _no_array for number, _ in self.given}
+
+    def tell_argument(self, number: int, array: Any) -> None:
+        """Tell the kernels of an argument, and remember it."""
+        self.tell(number, array)
+        self.told[number] = weakref.ref(array)
 
     def tell(self, number: int, array: Any) -> None:
         """Tell the kernels where a buffer of this run lies."""
@@ -309,8 +327,7 @@ class Program:
 
     def has_written(self) -> bool:
         """Whether this run has begun to write to the outside."""
-        ended = isinstance(self.final, Run) and self.final.started() and not self.status_word[0]
-        return self.committed or ended
+        return self.committed or (isinstance(self.final, Run) and self.final.has_succeeded())
 
     def outputs(self) -> list[Any]:
         """The results; then what is written to the outside is there, and the run has ended."""
@@ -366,6 +383,10 @@ class Program:
         results = (result,) if eqn.op.outputs == 1 else result
         for place, value in zip(instruction.outs, results, strict=True):
             np.copyto(self.array(place), value)
+
+
+def _no_array() -> None:
+    """What the kernels were told of before the first run."""
 
 
 def _start_of(array: Any) -> int:

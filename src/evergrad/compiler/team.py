@@ -336,6 +336,7 @@ class Run:
         self.first_counter = self.counters.data[:1]
         self.scratch_bytes = -(-max(scratch, 64) // 64) * 64
         self.status = status
+        self.status_word = status.data[:1]
         self.words = np.zeros(10, np.int64)
         self.words[:4] = [
             tasks.ctypes.data, self.ends.ctypes.data, len(ends), self.counters.ctypes.data,
@@ -364,9 +365,9 @@ class Run:
         """Be as if it had not been run."""
         self.first_counter[0] = 0
 
-    def started(self) -> bool:
-        """Whether a task was claimed since it was last forgotten."""
-        return bool(self.first_counter[0])
+    def has_succeeded(self) -> bool:
+        """Whether it was run since it was last forgotten, and no task has failed."""
+        return bool(self.first_counter[0]) and not self.status_word[0]
 
     def make_room(self, threads: int) -> None:
         """Have scratch memory for so many threads."""

@@ -1,0 +1,251 @@
+"""The short way of a call gives what the long way gives, and fails as it does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import evergrad as eg
+from evergrad import nn
+from evergrad.compiler import plain
+from evergrad.memory.ledger import LEDGER
+
+from .steps import arrays, assert_alike, program_count, programs_of, randn
+
+
+class Training:
+    """A step that is one native run, with all that it changes."""
+
+    def __init__(self, keep_grads: bool = False) -> None:
+        eg.manual_seed(5)
+        self.layer = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+        self.optimizer = eg.optim.SGD(self.layer.parameters(), lr=0.1, momentum=0.5)
+        self.keep_grads = keep_grads
+
+    def step(self, x: Any) -> Any:
+        self.optimizer.zero_grad()
+        loss = self.layer(x).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        if not self.keep_grads:
+            self.optimizer.zero_grad()
+        return loss.detach()
+
+    def state(self) -> Any:
+        parameters = list(self.layer.parameters())
+        grads = [p.grad for p in parameters if p.grad is not None]
+        return arrays([parameters, grads, self.optimizer.state_dict()["state"]])
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The results of the calls that went the short way from now on."""
+    found: list[Any] = []
+    make = plain.plain_call
+
+    def noting(variant: Any, args: Any) -> Any:
+        serve = make(variant, args)
+
+        def noted(args: Any, state: Any) -> Any:
+            assert serve is not None
+            result = serve(args, state)
+            if result is not plain.UNSERVED:
+                found.append(result)
+            return result
+
+        return serve and noted
+
+    monkeypatch.setattr("evergrad.compiler.entry.plain_call", noting)
+    return found
+
+
+@pytest.mark.parametrize("keep_grads", [False, True])
+def test_training_as_in_eager_mode(served: list[Any], keep_grads: bool) -> None:
+    ours, theirs = Training(keep_grads), Training(keep_grads)
+    step = eg.compile(ours.step)
+    for n in range(12):
+        for training in (ours, theirs):
+            training.optimizer.param_groups[0]["lr"] = 0.1 if n < 6 else 0.01
+        x = randn(5, 3, seed=n)
+        assert_alike(step(x), theirs.step(x))
+        assert_alike(ours.state(), theirs.state())
+    assert len(served) >= 8
+
+
+def test_results_are_tensors_of_their_own(served: list[Any]) -> None:
+    """Small ones, which the program computes in its own memory, and large ones."""
+    f = eg.compile(lambda x: (x.sum(), x * 2, x[0] + 1))
+    xs = [randn(20, 30, seed=n) for n in range(6)]
+    results = [f(x) for x in xs]
+    assert len(served) == 5
+    for x, result in zip(xs, results, strict=True):
+        assert_alike(result, (x.sum(), x * 2, x[0] + 1))
+    results[-1][0].add_(1)
+    assert_alike(results[-2][0], xs[-2].sum())
+
+
+def test_results_enter_the_ledger_and_leave_it() -> None:
+    f = eg.compile(lambda x: x * 2)
+    x = randn(40, 40)
+    kept = [f(x) for _ in range(3)]
+    before = LEDGER.live
+    kept.append(f(x))
+    assert LEDGER.live == before + x.nbytes
+    del kept[-1]
+    assert LEDGER.live == before
+
+
+def test_arguments_of_all_kinds_in_turn(served: list[Any]) -> None:
+    """Other arrays, views, transposed and empty tensors, other types, numbers, gradients."""
+    f = eg.compile(lambda x, y: x * 2 + y)
+    wide = randn(4, 8)
+    pairs = [
+        (randn(4, 4), randn(4, 4, seed=1)), (wide[:, :4], wide[:, 4:]),
+        (wide[:, :4].t(), wide[0, :4]),
+        (randn(4, 4).t(), randn(4, 4)), (randn(4, 4).float(), randn(4, 4).float()),
+        (randn(0, 4), randn(0, 4)), (randn(4, 4), 3), (randn(4, 4), 0.5),
+        (randn(4, 4).requires_grad_(), randn(4, 4)),
+    ]  # fmt: skip
+    for _ in range(3):
+        for x, y in pairs:
+            assert_alike(f(x, y), x * 2 + y)
+            assert f(x, y).requires_grad == x.requires_grad
+    assert len(served) > 20
+    x = randn(4, 4)
+    assert_alike(f(x, y=x), x * 3)
+    assert_alike(f(x, x), x * 3)
+
+
+def test_a_view_of_what_asks_for_a_gradient_later(served: list[Any]) -> None:
+    f = eg.compile(lambda x: x * 2)
+    base = randn(3, 3)
+    view = base[1:]
+    for _ in range(3):
+        assert not f(view).requires_grad
+    base.mul_(randn(3, 3, seed=1).requires_grad_())
+    assert view.requires_grad and f(view).requires_grad
+    assert len(served) == 2
+
+
+def test_modes_are_seen(served: list[Any]) -> None:
+    layer = nn.Linear(3, 3)
+    f, x = eg.compile(lambda x: (layer(x), eg.ones(1))), randn(2, 3).float()
+    with eg.no_grad():
+        for _ in range(3):
+            assert not f(x)[0].requires_grad
+        count = len(served)
+        assert count == 2
+        with eg.autocast("cpu"):
+            assert f(x)[0].dtype is eg.bfloat16
+    assert f(x)[0].requires_grad
+    assert len(served) == count
+    with eg.no_grad():
+        f(x)
+        eg.set_default_dtype(eg.float64)
+        try:
+            assert f(x)[1].dtype is eg.float64
+        finally:
+            eg.set_default_dtype(eg.float32)
+
+
+def test_memory_that_is_written_is_no_argument(served: list[Any]) -> None:
+    total = eg.zeros(3)
+
+    @eg.compile
+    def add(x: Any) -> Any:
+        total.add_(1)
+        return total + x
+
+    for _ in range(3):
+        add(eg.ones(3))
+    version = total._version
+    assert add(eg.ones(3)).tolist() == [5.0] * 3
+    assert total._version == version + 1
+    assert len(served) == 3
+    assert add(total).tolist() == [10.0] * 3
+    assert len(served) == 3
+
+
+def test_it_uses_the_program_that_is_there_now(served: list[Any]) -> None:
+    training = Training()
+    step = eg.compile(training.step)
+    x = randn(5, 3)
+    for _ in range(4):
+        step(x)
+    twin = Training()
+    for _ in range(4):
+        twin.step(x)
+    (variant,) = [v for variants in step.variants.values() for v in variants][-1:]
+    variant.program.recipe.lowering = None  # as if it came from the disk
+    step.explain(x)
+    for _ in range(3):
+        step(x)
+        twin.step(x)
+    assert_alike(training.state(), twin.state())
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_interrupt_around_the_run(monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
+    ours, theirs = Training(keep_grads=True), Training(keep_grads=True)
+    step, x = eg.compile(ours.step), randn(5, 3)
+    for _ in range(4):
+        step(x)
+        theirs.step(x)
+    program = programs_of(step)[-1]
+    (segment,) = program.segments
+    run, before = segment.run, ours.state()
+
+    def interrupted(threads: int) -> int:
+        if late:
+            run(threads)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(segment, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            step(x)
+    if late:
+        theirs.step(x)
+        assert_alike(ours.state(), theirs.state())
+    else:
+        assert_alike(ours.state(), before, 0)
+    for training in (step, theirs.step):
+        training(x)
+    assert_alike(ours.state(), theirs.state())
+
+
+def test_a_lookup_that_fails_and_one_that_does_not(served: list[Any]) -> None:
+    table = eg.zeros(4, 2)
+
+    @eg.compile
+    def step(index: Any) -> Any:
+        table.add_(1)
+        return table[index]
+
+    for _ in range(3):
+        step(eg.tensor([1, 3]))
+    with pytest.raises(IndexError, match=r"nothing was written(.|\n)*test_plain"):
+        step(eg.tensor([1, 4]))
+    assert table.tolist() == [[3.0, 3.0]] * 4
+    assert step(eg.tensor([0, 2])).tolist() == [[4.0, 4.0]] * 2
+    assert len(served) == 3
+    assert program_count(step) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_any_number_of_threads(threads: int) -> None:
+    def function(x: Any) -> Any:
+        return (x @ x).tanh().sum(0)
+
+    eg.set_num_threads(threads)
+    f = eg.compile(function)
+    x = randn(200, 200)
+    results = []
+    for n in (1, threads, 1, threads):
+        f(x)
+        programs_of(f)[-1].threads = n
+        results.append(f(x).numpy())
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
