@@ -132,11 +132,9 @@ def name_of(text: str, kind: str) -> str:
     return f"{kind}_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
-def function_of(address: int, *arguments: Any, result: Any = None, brief: bool = False) -> Any:
-    """Native code as a Python function that releases the GIL, unless it is so brief that handing
-    the GIL over would take longer."""
-    kind = ctypes.PYFUNCTYPE if brief else ctypes.CFUNCTYPE
-    return kind(result, *arguments)(address)
+def function_of(address: int, *arguments: Any, result: Any = None) -> Any:
+    """Native code as a Python function that releases the GIL."""
+    return ctypes.CFUNCTYPE(result, *arguments)(address)
 
 
 def assembly(text: str) -> str:
