@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -249,3 +250,21 @@ def test_any_number_of_threads(threads: int) -> None:
         results.append(f(x).numpy())
     for result in results[1:]:
         np.testing.assert_array_equal(result, results[0])
+
+
+def test_brief_programs_of_two_threads_take_turns() -> None:
+    """Who finds another caller hands the GIL over; nothing is lost or mixed up by that."""
+    twin, x = Training(), randn(5, 3)
+    for _ in range(300):
+        twin.step(x)
+    trainings = [Training() for _ in range(2)]
+    steps = [eg.compile(training.step) for training in trainings]
+    threads = [
+        threading.Thread(target=lambda step=step: [step(x) for _ in range(300)]) for step in steps
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert_alike(trainings[0].state(), twin.state())
+    assert_alike(trainings[0].state(), trainings[1].state(), 0)

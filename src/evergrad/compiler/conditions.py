@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
-from operator import is_
 from typing import Any
 
+from evergrad.compiler.members import Members
 from evergrad.compiler.surroundings import Places, Surroundings
 from evergrad.core.changes import CHANGES
 from evergrad.core.generators import default_generator
@@ -27,10 +26,6 @@ Condition = tuple[Callable[[], Any], Any, str]
 _PLAIN = (int, float, complex, str, tuple)
 # Entries of an optimizer's group that are no options of its update.
 _NO_OPTIONS = ("params", "param_names", "initial_lr")
-
-
-# Ends what is watched: a collection that has grown or shrunk moves it to another place.
-_END = [object()]
 
 
 class Conditions:
@@ -53,9 +48,9 @@ class Conditions:
             *((found.is_same, True, found.name) for found in surroundings.found),
         ]  # fmt: skip
         self.always = [*trace.always, *loose]
-        groups = [group.values() for group in trace.groups.values()]
         self.watched: list[Collection[Any]] = [
-            *groups, *_lists_of_modules(trace), *trace.watched, *surroundings.collections(), _END,
+            *trace.groups.values(), *_lists_of_modules(trace), *trace.watched,
+            *surroundings.collections(),
         ]  # fmt: skip
         before = list(trace.grads.values())
         self.without_grad = [tensor for tensor, grad in before if grad is None]
@@ -82,15 +77,13 @@ class Conditions:
         self.remember(*seen)
         return True
 
-    def look(self) -> tuple[int, list[Any], Places]:
+    def look(self) -> tuple[int, Members, Places]:
         """What tells later whether questions have to be asked again."""
-        count = CHANGES.count
-        seen = list(chain.from_iterable(self.watched))
-        return count, seen, Places(self.surroundings.places())
+        return CHANGES.count, Members(self.watched), Places(self.surroundings.places())
 
-    def remember(self, count: int, seen: list[Any], places: Places) -> None:
+    def remember(self, count: int, members: Members, places: Places) -> None:
         self.count = count
-        self.seen = seen
+        self.members = members
         self.places = places
         self.asked += 1
 
@@ -111,8 +104,7 @@ class Conditions:
         for ask, answer, _ in self.always:
             if ask() != answer:
                 return False
-        watched = chain.from_iterable(self.watched)
-        return self.places.are_same() and all(map(is_, watched, self.seen))
+        return self.places.are_same() and self.members.are_same()
 
     def changed(self) -> str:
         """What does not hold any more, for a message."""

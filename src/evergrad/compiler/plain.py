@@ -147,21 +147,24 @@ def _tensors_of(variant: Variant) -> Callable[[list[Any]], list[Tensor]]:
     captured = variant.captured
     outputs = captured.graph.outputs
     types = [output.type for output in outputs[: captured.result_count]]
-    dropped = [(t, grad) for t, grad in captured.grads if not isinstance(grad, Output)]
+    others = [(t, grad) for t, grad in captured.grads if not isinstance(grad, Output)]
     grads = [
         (t, grad.place, outputs[grad.place].type)
         for t, grad in captured.grads if isinstance(grad, Output)
     ]  # fmt: skip
 
+    def results_of(found: list[Any]) -> list[Tensor]:
+        return list(map(fresh, found, types))
+
     def tensors_of(found: list[Any]) -> list[Tensor]:
         for tensor, place, type in grads:
             tensor._grad = made = fresh(found[place], type)
             made._storage.tag(GRADIENT)
-        for tensor, grad in dropped:
+        for tensor, grad in others:
             tensor._grad = grad
-        return [fresh(array, type) for array, type in zip(found, types)]  # noqa: B905
+        return results_of(found)
 
-    return tensors_of
+    return tensors_of if captured.grads else results_of
 
 
 def _last_step(variant: Variant) -> Callable[[list[Tensor], Sequence[Tensor]], Any]:

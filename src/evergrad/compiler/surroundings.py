@@ -321,18 +321,21 @@ def _owner_of_method(begin: Place, path: Path) -> Any:
 
 def _members(value: Any) -> list[Any]:
     """What a container or a record holds."""
-    return [member for collection in _collections(value) for member in collection]
+    members: list[Any] = []
+    for collection in _collections(value):
+        members += collection.values() if isinstance(collection, dict) else collection
+    return members
 
 
 def _collections(value: Any) -> list[Collection[Any]]:
-    """A container or a record as collections, with the records inside."""
+    """A container or a record as lists, and dictionaries for their values, with the records
+    inside."""
     if isinstance(value, (list, dict)):
-        members: Collection[Any] = value.values() if isinstance(value, dict) else value
-        return [members] if len(members) <= _LONGEST else []
+        return [value] if len(value) <= _LONGEST else []
     if not _is_record(value):
         return []
-    own = vars(value).values()
-    return [own, *(inner for member in own for inner in _collections(member))]
+    own = vars(value)
+    return [own, *(inner for member in own.values() for inner in _collections(member))]
 
 
 def _is_record(value: Any) -> bool:

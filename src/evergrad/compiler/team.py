@@ -16,12 +16,11 @@ import ctypes
 import os
 import sys
 import threading
-from functools import cache
-from typing import Any
 
 import numpy as np
 
 from evergrad.compiler import llvm
+from evergrad.compiler.builtin import NOTHING, builtin
 from evergrad.compiler.team_text import FUTEX, native
 from evergrad.core.settings import get_num_threads
 
@@ -91,34 +90,6 @@ def _forget_teams() -> None:
 os.register_at_fork(after_in_child=_forget_teams)
 
 
-class _Method(ctypes.Structure):
-    """Python's description of a builtin function (``PyMethodDef``)."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("text", ctypes.c_char_p),
-    )
-
-
-_NO_ARGUMENTS = 4
-
-
-@cache
-def _method() -> _Method:
-    return _Method(b"run_alone", native()["team_method"], _NO_ARGUMENTS, None)
-
-
-def _run_alone(run: int) -> Any:
-    """A builtin function that runs what stands at an address on the calling thread. A call by
-    ctypes would take some tenths of a microsecond."""
-    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
-        ("PyCFunction_NewEx", ctypes.pythonapi)
-    )
-    return make(ctypes.addressof(_method()), run, None)
-
-
 class Run:
     """A list of tasks in waves, ready to be run; ``brief`` says that this takes microseconds."""
 
@@ -141,7 +112,7 @@ class Run:
         self.words[8] = status.ctypes.data
         self.address = int(self.words.ctypes.data)
         self.words[10] = brief
-        self.run_alone = _run_alone(self.address)
+        self.run_alone = builtin("run_alone", native()["team_method"], NOTHING, self.address)
         self.threads = 0
         self.make_room(1)
 

@@ -190,8 +190,8 @@ class LiftingTrace(Trace):
     ) -> Any:
         """Note that the graph holds only while the question has its present answer; gives that.
 
-        While the members of ``watched`` collections (lists, values of dictionaries) are the same
-        objects the answer is taken to be the same.
+        While the members of ``watched`` collections (lists, dictionaries for their values) are the
+        same objects the answer is taken to be the same.
         """
         answer = question()
         condition = (question, answer, name)

@@ -186,16 +186,18 @@ class Optimizer:
 
     def _parts(self) -> list[Any]:
         """The parameters, what is kept for each of them, and the hooks around steps."""
-        parts = [part for table in self._collections()[1:] for part in table]
+        parts: list[Any] = []
+        for collection in self._collections()[1:]:
+            parts += collection.values() if isinstance(collection, dict) else collection
         for table in (_STEP_PRE, _STEP_POST, self._step_pre, self._step_post):
             parts += table.values()
         return [self.state, self.param_groups, *parts]
 
     def _collections(self) -> list[Collection[Any]]:
-        """Where the parameters and the state are found."""
-        groups, states = self.param_groups, self.state.values()
-        kept = [state.values() for state in states if isinstance(state, dict)]
-        return [vars(self).values(), groups, *(g["params"] for g in groups), states, *kept]
+        """Where the parameters and the state are found: lists, and the values of dictionaries."""
+        groups = self.param_groups
+        kept = [state for state in self.state.values() if isinstance(state, dict)]
+        return [vars(self), groups, *(g["params"] for g in groups), self.state, *kept]
 
     def _sparse_refusal(self) -> str:
         return f"{type(self).__name__} does not support sparse gradients"

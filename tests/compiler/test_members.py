@@ -1,0 +1,62 @@
+"""Whether collections hold the same objects as before."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+
+from evergrad.compiler.members import Members
+
+
+class Record:
+    def __init__(self) -> None:
+        self.rate, self.name = 1000.5, "a name"
+
+
+def held() -> dict[str, Any]:
+    record = Record()
+    return {
+        "empty": {}, "options": {"lr": 0.25, "betas": (0.9, 0.999)}, "ordered": OrderedDict(a=[1]),
+        "record": vars(record), "list": [object(), 10**9], "none": [], "keep": [record],
+    }  # fmt: skip
+
+
+CHANGES: dict[str, Any] = {
+    "another value": lambda c: c["options"].update(lr=0.5),
+    "an equal value": lambda c: c["options"].update(lr=float("0.25")),
+    "one more value": lambda c: c["empty"].update(a=1),
+    "one value less": lambda c: c["options"].pop("lr"),
+    "the order of values": lambda c: c["ordered"].update(b=1),
+    "an attribute": lambda c: setattr(c["keep"][0], "rate", 1.5),
+    "another item": lambda c: c["list"].__setitem__(1, 10**10),
+    "an item at the end": lambda c: c["keep"].append(None),
+    "an item less at the end": lambda c: c["keep"].pop(),
+    "an item where there was none": lambda c: c["none"].append(1),
+    "nothing left": lambda c: [part.clear() for part in c.values()],
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes_are_seen(name: str) -> None:
+    collections = held()
+    members = Members([*collections.values(), ("what", "cannot", "change")])
+    assert members.are_same()
+    CHANGES[name](collections)
+    assert not members.are_same()
+    assert Members(collections.values()).are_same()
+
+
+def test_what_was_put_back_is_the_same() -> None:
+    collections = held()
+    members = Members(collections.values())
+    rate = collections["options"]["lr"]
+    collections["options"]["lr"] = 1
+    assert not members.are_same()
+    collections["options"]["lr"] = rate
+    assert members.are_same()
+
+
+def test_nothing_to_look_at() -> None:
+    assert Members([]).are_same()
