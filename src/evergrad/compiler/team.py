@@ -1,9 +1,11 @@
 """Threads that run a native program together, without the GIL.
 
 A program is a list of tasks (function, arguments, chunk) cut into waves. Everybody claims tasks of
-a wave from one counter until none is left, then waits for the others; who ran what does not matter,
-since a task's result depends on its chunk alone. Between programs the helpers spin for a moment and
-then sleep on a futex. Who waits for others spins, then lets other processes run.
+a wave from one counter until none is left, then waits until all that were claimed are done; who ran
+what does not matter, since a task's result depends on its chunk alone. A helper that is not there,
+because it has not woken up yet or another process has its processor, keeps nobody waiting unless it
+has claimed a task. Who waits, for others or for the next program, spins for a moment and then
+sleeps on a futex.
 
 One program runs with the team at a time; a second caller, a nested one, or one in a process forked
 from here runs its program by itself, one task after the other. Callers that meet often are better
@@ -25,7 +27,6 @@ from evergrad.compiler.team_text import FUTEX, native
 from evergrad.core.settings import get_num_threads
 
 _CAN_SLEEP = sys.platform == "linux" and FUTEX is not None
-_SPINS = 4000
 # For how many runs nobody takes the team after somebody found it busy.
 _APART = 64
 
@@ -38,8 +39,7 @@ class Team:
         self.lock = threading.Lock()
         # How many runs are still to be done by their callers alone.
         self.apart = 0
-        self.words = np.zeros(40, np.int64)  # padded to whole cache lines between its words
-        self.words[24] = _SPINS
+        self.words = np.zeros(32, np.int64)
         self.address = self.words.ctypes.data
         addresses = native()
         help = llvm.function_of(addresses["team_help"], ctypes.c_void_p, ctypes.c_int64)
@@ -104,14 +104,11 @@ class Run:
         self.scratch_bytes = -(-max(scratch, 64) // 64) * 64
         self.status = status
         self.status_word = status.data[:1]
-        self.words = np.zeros(11, np.int64)
-        self.words[:4] = [
-            tasks.ctypes.data, self.ends.ctypes.data, len(ends), self.counters.ctypes.data,
-        ]  # fmt: skip
-        self.words[7] = self.scratch_bytes
-        self.words[8] = status.ctypes.data
+        self.words = np.array([
+            tasks.ctypes.data, self.ends.ctypes.data, len(ends), self.counters.ctypes.data, 0,
+            self.scratch_bytes, status.ctypes.data, brief,
+        ], np.int64)  # fmt: skip
         self.address = int(self.words.ctypes.data)
-        self.words[10] = brief
         self.run_alone = builtin("run_alone", native()["team_method"], NOTHING, self.address)
         self.threads = 0
         self.make_room(1)
@@ -141,6 +138,5 @@ class Run:
         """Have scratch memory for so many threads."""
         if threads > self.threads:
             self.scratch = np.zeros(threads * self.scratch_bytes, np.uint8)
-            self.words[6] = self.scratch.ctypes.data
-        if threads != self.threads:
-            self.words[5] = self.threads = threads
+            self.words[4] = self.scratch.ctypes.data
+            self.threads = threads

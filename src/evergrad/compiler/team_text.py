@@ -12,14 +12,26 @@ from evergrad.compiler import llvm
 
 FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())
 
+# How often who waits looks before it sleeps, for others and for the next run. Each time takes some
+# ten nanoseconds.
+_SPINS = 2000
+_IDLE = 4000
+# How often who comes back from a run looks whether the GIL is free, before it asks for it.
+_PATIENCE = 1000
+# What is added to the number of helpers at the gate: that it is open, or that the caller sleeps.
+_OPEN = 1 << 20
+_ASLEEP = 1 << 16
+
 # Words of a run, in the order of i64: [0] tasks, [1] where each wave ends, [2] waves, [3] counters,
-# [4] the meetings of the team, [5] threads, [6] scratch memory, [7] its bytes for each thread,
-# [8] the word that tells of failures, [9] how often threads have met before this run, [10] whether
-# it is brief. Meetings only grow: one that is slow to leave the last meeting of a run must still
-# find that all were there.
+# [4] scratch memory, [5] its bytes for each thread, [6] the word that tells of failures, [7] whether
+# the run is brief. Each wave has 64 bytes of counters: how many of its tasks were claimed, how many
+# are done, and how many threads sleep until all are.
+#
+# Words of a team, each in a cache line of its own: [0] how many runs there were, [8] the present run,
+# [16] how many helpers sleep until the next one, [24] the gate: how many helpers are inside of the
+# run, and whether they may enter.
 _TEXT = r"""
 declare i64 @syscall(i64, ...)
-declare i32 @sched_yield()
 declare i64 @llvm.usub.sat.i64(i64, i64)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare ptr @PyLong_AsVoidPtr(ptr)
@@ -36,7 +48,8 @@ PAUSE_DECLARATION
 @shared = internal global i64 0
 @turn = internal global i64 0
 
-define void @team_execute(ptr %run, i64 %thread) nounwind {
+; Goes through all waves of a run as one of its threads.
+define internal void @execute(ptr %run, i64 %thread) nounwind {
 entry:
   %tasks = load ptr, ptr %run
   %p1 = getelementptr i64, ptr %run, i64 1
@@ -46,128 +59,159 @@ entry:
   %p3 = getelementptr i64, ptr %run, i64 3
   %counters = load ptr, ptr %p3
   %p4 = getelementptr i64, ptr %run, i64 4
-  %barrier = load ptr, ptr %p4
+  %scratches = load ptr, ptr %p4
   %p5 = getelementptr i64, ptr %run, i64 5
-  %threads = load i64, ptr %p5
+  %stride = load i64, ptr %p5
   %p6 = getelementptr i64, ptr %run, i64 6
-  %scratches = load ptr, ptr %p6
-  %p7 = getelementptr i64, ptr %run, i64 7
-  %stride = load i64, ptr %p7
-  %p8 = getelementptr i64, ptr %run, i64 8
-  %status = load ptr, ptr %p8
-  %p9 = getelementptr i64, ptr %run, i64 9
-  %met = load i64, ptr %p9
-  %target0 = add i64 %met, %threads
+  %status = load ptr, ptr %p6
   %mine = mul i64 %thread, %stride
   %scratch = getelementptr i8, ptr %scratches, i64 %mine
   br label %wave
 wave:
   %w = phi i64 [0, %entry], [%w1, %next]
   %first = phi i64 [0, %entry], [%end, %next]
-  %target = phi i64 [%target0, %entry], [%target1, %next]
   %endp = getelementptr i64, ptr %ends, i64 %w
   %end = load i64, ptr %endp
-  %cp = shl i64 %w, 6
-  %counter = getelementptr i8, ptr %counters, i64 %cp
+  %count = sub i64 %end, %first
+  %claimed = getelementptr [8 x i64], ptr %counters, i64 %w
+  %done = getelementptr i64, ptr %claimed, i64 1
+  %sleepers = getelementptr i64, ptr %claimed, i64 2
   br label %claim
 claim:
-  %t = atomicrmw add ptr %counter, i64 1 monotonic
-  %at = add i64 %first, %t
-  %left = icmp ult i64 %at, %end
-  br i1 %left, label %check, label %meet
+  %ran = phi i64 [0, %wave], [%ran1, %after]
+  %t = atomicrmw add ptr %claimed, i64 1 monotonic
+  %is_left = icmp ult i64 %t, %count
+  br i1 %is_left, label %check, label %tell
 check:
   %failed = load atomic i64, ptr %status monotonic, align 8
   %fine = icmp eq i64 %failed, 0
-  br i1 %fine, label %work, label %claim
+  br i1 %fine, label %work, label %after
 work:
-  %offset = mul i64 %at, 24
-  %task = getelementptr i8, ptr %tasks, i64 %offset
+  %at = add i64 %first, %t
+  %task = getelementptr [3 x i64], ptr %tasks, i64 %at
   %function = load ptr, ptr %task
   %argsp = getelementptr i64, ptr %task, i64 1
   %args = load ptr, ptr %argsp
   %chunkp = getelementptr i64, ptr %task, i64 2
   %chunk = load i64, ptr %chunkp
   call void %function(ptr %args, i64 %chunk, ptr %scratch)
+  br label %after
+after:
+  %ran1 = add i64 %ran, 1
   br label %claim
-meet:
-  %before = atomicrmw add ptr %barrier, i64 1 acq_rel
-  br label %spin
+tell:
+  %any = icmp ne i64 %ran, 0
+  br i1 %any, label %add, label %spin
+add:
+  %before = atomicrmw add ptr %done, i64 %ran seq_cst
+  %now = add i64 %before, %ran
+  %is_last = icmp eq i64 %now, %count
+  br i1 %is_last, label %last, label %spin
+last:
+  %asleep = load atomic i64, ptr %sleepers seq_cst, align 8
+  %is_asleep = icmp ne i64 %asleep, 0
+  br i1 %is_asleep, label %wake, label %next
+wake:
+  %woken = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %done, i32 WAKE, i32 2147483647)
+  br label %next
 spin:
-  %n = phi i64 [0, %meet], [%n1, %again]
-  %here = load atomic i64, ptr %barrier acquire, align 8
-  %all = icmp uge i64 %here, %target
+  %n = phi i64 [0, %tell], [0, %add], [%n1, %pause]
+  %here = load atomic i64, ptr %done acquire, align 8
+  %all = icmp eq i64 %here, %count
   br i1 %all, label %next, label %pause
 pause:
   PAUSE
   %n1 = add i64 %n, 1
-  %long = icmp ugt i64 %n1, 500
-  br i1 %long, label %yield, label %again
-yield:
-  %ignored = call i32 @sched_yield()
-  br label %again
-again:
-  br label %spin
+  %long = icmp ugt i64 %n1, SPINS
+  br i1 %long, label %doze, label %spin
+doze:
+  %s = atomicrmw add ptr %sleepers, i64 1 seq_cst
+  br label %dozing
+dozing:
+  %here2 = load atomic i64, ptr %done seq_cst, align 8
+  %all2 = icmp eq i64 %here2, %count
+  br i1 %all2, label %next, label %sleep
+sleep:
+  %here32 = trunc i64 %here2 to i32
+  %slept = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %done, i32 WAIT, i32 %here32, ptr null)
+  br label %dozing
 next:
   %w1 = add i64 %w, 1
-  %target1 = add i64 %target, %threads
   %more = icmp ult i64 %w1, %waves
-  br i1 %more, label %wave, label %done
-done:
+  br i1 %more, label %wave, label %end_of_run
+end_of_run:
   ret void
 }
 
-; The team: [0] epoch, [8] run, [16] sleepers, [24] spins before sleeping, [32] meetings
+; What a helper does all its life: waits for a run, enters it if the gate is still open.
 define void @team_help(ptr %team, i64 %thread) nounwind {
 entry:
   %runp = getelementptr i64, ptr %team, i64 8
   %sleepers = getelementptr i64, ptr %team, i64 16
-  %spinsp = getelementptr i64, ptr %team, i64 24
-  %spins = load i64, ptr %spinsp
+  %gate = getelementptr i64, ptr %team, i64 24
   br label %top
 top:
-  %last = phi i64 [0, %entry], [%epoch, %run]
+  %last = phi i64 [0, %entry], [%epoch, %enter], [%epoch, %leave], [%epoch, %wake]
   br label %spin
 spin:
   %n = phi i64 [0, %top], [%n1, %pause]
   %now = load atomic i64, ptr %team acquire, align 8
   %called = icmp ne i64 %now, %last
-  br i1 %called, label %run, label %pause
+  br i1 %called, label %go, label %pause
 pause:
   PAUSE
   %n1 = add i64 %n, 1
-  %go_on = icmp ult i64 %n1, %spins
-  br i1 %go_on, label %spin, label %sleep
-sleep:
+  %long = icmp ugt i64 %n1, IDLE
+  br i1 %long, label %doze, label %spin
+doze:
   %s = atomicrmw add ptr %sleepers, i64 1 seq_cst
-  br label %asleep
-asleep:
+  br label %dozing
+dozing:
   %now2 = load atomic i64, ptr %team seq_cst, align 8
   %called2 = icmp ne i64 %now2, %last
-  br i1 %called2, label %awake, label %wait
-wait:
+  br i1 %called2, label %awake, label %sleep
+sleep:
   %last32 = trunc i64 %last to i32
-  %w = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %team, i32 128, i32 %last32, ptr null)
-  br label %asleep
+  %slept = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %team, i32 WAIT, i32 %last32, ptr null)
+  br label %dozing
 awake:
   %s2 = atomicrmw sub ptr %sleepers, i64 1 seq_cst
-  br label %run
-run:
+  br label %go
+go:
   %epoch = phi i64 [%now, %spin], [%now2, %awake]
-  %given = load ptr, ptr %runp
-  call void @team_execute(ptr %given, i64 %thread)
+  %seen0 = load atomic i64, ptr %gate monotonic, align 8
+  br label %enter
+enter:
+  %seen = phi i64 [%seen0, %go], [%others, %try]
+  %is_open = icmp uge i64 %seen, OPEN
+  br i1 %is_open, label %try, label %top
+try:
+  %with_me = add i64 %seen, 1
+  %pair = cmpxchg ptr %gate, i64 %seen, i64 %with_me acquire monotonic
+  %others = extractvalue {i64, i1} %pair, 0
+  %is_in = extractvalue {i64, i1} %pair, 1
+  br i1 %is_in, label %inside, label %enter
+inside:
+  %run = load ptr, ptr %runp
+  call void @execute(ptr %run, i64 %thread)
+  br label %leave
+leave:
+  %were = atomicrmw sub ptr %gate, i64 1 seq_cst
+  %is_last = icmp eq i64 %were, ASLEEP_AND_ONE
+  br i1 %is_last, label %wake, label %top
+wake:
+  %woken = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %gate, i32 WAKE, i32 1)
   br label %top
 }
 
-; Runs with the team; gives the word that tells of failures.
+; Runs with the team; gives the word that tells of failures. Nobody is waited for that has not begun
+; to help; who is inside at the end is, since the next run uses the same counters.
 define i64 @team_run(ptr %team, ptr %run) nounwind {
 entry:
-  %met = getelementptr i64, ptr %team, i64 32
-  %barrierp = getelementptr i64, ptr %run, i64 4
-  store ptr %met, ptr %barrierp
-  %before = load i64, ptr %met
-  %metp = getelementptr i64, ptr %run, i64 9
-  store i64 %before, ptr %metp
-  %statusp = getelementptr i64, ptr %run, i64 8
+  %runp = getelementptr i64, ptr %team, i64 8
+  %sleepers = getelementptr i64, ptr %team, i64 16
+  %gate = getelementptr i64, ptr %team, i64 24
+  %statusp = getelementptr i64, ptr %run, i64 6
   %status = load ptr, ptr %statusp
   store i64 0, ptr %status
   %wavesp = getelementptr i64, ptr %run, i64 2
@@ -176,9 +220,8 @@ entry:
   %countersp = getelementptr i64, ptr %run, i64 3
   %counters = load ptr, ptr %countersp
   call void @llvm.memset.p0.i64(ptr %counters, i8 0, i64 %bytes, i1 false)
-  %runp = getelementptr i64, ptr %team, i64 8
-  %sleepers = getelementptr i64, ptr %team, i64 16
   store ptr %run, ptr %runp
+  store atomic i64 OPEN, ptr %gate release, align 8
   %e = load i64, ptr %team
   %e1 = add i64 %e, 1
   store atomic i64 %e1, ptr %team seq_cst, align 8
@@ -186,17 +229,41 @@ entry:
   %any = icmp ne i64 %s, 0
   br i1 %any, label %wake, label %go
 wake:
-  %w = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %team, i32 129, i32 2147483647)
+  %woken = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %team, i32 WAKE, i32 2147483647)
   br label %go
 go:
-  call void @team_execute(ptr %run, i64 0)
+  call void @execute(ptr %run, i64 0)
+  %opened = atomicrmw sub ptr %gate, i64 OPEN acq_rel
+  br label %spin
+spin:
+  %n = phi i64 [0, %go], [%n1, %pause]
+  %inside = load atomic i64, ptr %gate acquire, align 8
+  %empty = icmp eq i64 %inside, 0
+  br i1 %empty, label %end, label %pause
+pause:
+  PAUSE
+  %n1 = add i64 %n, 1
+  %long = icmp ugt i64 %n1, SPINS
+  br i1 %long, label %doze, label %spin
+doze:
+  %inside1 = atomicrmw add ptr %gate, i64 ASLEEP seq_cst
+  br label %dozing
+dozing:
+  %inside2 = load atomic i64, ptr %gate seq_cst, align 8
+  %empty2 = icmp eq i64 %inside2, ASLEEP
+  br i1 %empty2, label %end, label %sleep
+sleep:
+  %inside32 = trunc i64 %inside2 to i32
+  %slept = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %gate, i32 WAIT, i32 %inside32, ptr null)
+  br label %dozing
+end:
   %failed = load i64, ptr %status
   ret i64 %failed
 }
 
 ; Runs on the calling thread: all tasks in their order, until one fails. The first counter tells
 ; that it has begun.
-define i64 @team_alone(ptr %run) nounwind {
+define internal i64 @alone(ptr %run) nounwind {
 entry:
   %tasks = load ptr, ptr %run
   %endsp = getelementptr i64, ptr %run, i64 1
@@ -205,9 +272,9 @@ entry:
   %waves = load i64, ptr %wavesp
   %countersp = getelementptr i64, ptr %run, i64 3
   %counters = load ptr, ptr %countersp
-  %scratchp = getelementptr i64, ptr %run, i64 6
+  %scratchp = getelementptr i64, ptr %run, i64 4
   %scratch = load ptr, ptr %scratchp
-  %statusp = getelementptr i64, ptr %run, i64 8
+  %statusp = getelementptr i64, ptr %run, i64 6
   %status = load ptr, ptr %statusp
   store i64 0, ptr %status
   store i64 1, ptr %counters
@@ -236,7 +303,7 @@ done:
   ret i64 %failed
 }
 
-; As team_alone, as a method of Python's whose object is the address of a run. Runs without the GIL;
+; As alone, as a method of Python's whose object is the address of a run. Runs without the GIL;
 ; a brief one keeps it as long as there is one caller.
 ;
 ; To ask for the GIL while somebody has it is to sleep, and to wake up takes longer than a brief run
@@ -257,19 +324,19 @@ entry:
   %number0 = load i64, ptr @begun
   %number = add i64 %number0, 1
   store atomic i64 %number, ptr @begun monotonic, align 8
-  %briefp = getelementptr i64, ptr %run, i64 10
+  %briefp = getelementptr i64, ptr %run, i64 7
   %brief = load i64, ptr %briefp
   %is_brief = icmp ne i64 %brief, 0
   %is_alone = icmp eq i64 %shared, 0
   %keep = and i1 %is_brief, %is_alone
   br i1 %keep, label %kept, label %free
 kept:
-  %failed0 = call i64 @team_alone(ptr %run)
+  %failed0 = call i64 @alone(ptr %run)
   br label %end
 free:
   %state = call ptr @PyEval_SaveThread()
   store atomic i64 0, ptr @turn release, align 8
-  %failed1 = call i64 @team_alone(ptr %run)
+  %failed1 = call i64 @alone(ptr %run)
   br label %ask
 ask:
   %n = phi i64 [0, %free], [%n1, %wait]
@@ -282,7 +349,7 @@ try:
   %taken = extractvalue {i64, i1} %pair, 1
   br i1 %taken, label %back, label %patience
 patience:
-  %long = icmp ugt i64 %n, 1000
+  %long = icmp ugt i64 %n, PATIENCE
   br i1 %long, label %late, label %wait
 wait:
   PAUSE
@@ -308,13 +375,15 @@ end:
 
 @cache
 def native() -> dict[str, int]:
-    if platform.machine() in ("x86_64", "AMD64"):
-        declaration, pause = (
-            "declare void @llvm.x86.sse2.pause()",
-            "call void @llvm.x86.sse2.pause()",
-        )
-    else:
-        declaration, pause = "", "fence seq_cst"
-    text = _TEXT.replace("PAUSE_DECLARATION", declaration).replace("PAUSE", pause)
-    text = text.replace("FUTEX", str(FUTEX or 0))
+    """The addresses of what the text defines."""
+    is_x86 = platform.machine() in ("x86_64", "AMD64")
+    pause = "call void @llvm.x86.sse2.pause()" if is_x86 else "fence seq_cst"
+    words = {
+        "PAUSE_DECLARATION": "declare void @llvm.x86.sse2.pause()" if is_x86 else "",
+        "PAUSE": pause, "FUTEX": FUTEX or 0, "WAIT": 128, "WAKE": 129, "SPINS": _SPINS, "IDLE": _IDLE,
+        "PATIENCE": _PATIENCE, "ASLEEP_AND_ONE": _ASLEEP + 1, "ASLEEP": _ASLEEP, "OPEN": _OPEN,
+    }  # fmt: skip
+    text = _TEXT
+    for word, meaning in words.items():
+        text = text.replace(word, str(meaning))
     return llvm.addresses_in(text, ("team_help", "team_method", "team_run"))

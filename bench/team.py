@@ -1,0 +1,74 @@
+"""What it costs to run a program by a team of threads: two waves of tasks that do nothing.
+
+    python bench/team.py [--threads N] [--rounds N]
+
+Prints microseconds on the clock of a run on the calling thread alone, of a run with the team right
+after another one, and of one after a pause in which the helpers have gone to sleep: the median, and
+the tenth that went best, which a busy machine disturbs least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+import evergrad
+from evergrad.compiler import llvm
+from evergrad.compiler.team import Run, team
+
+TEXT = """
+define void @nothing(ptr %args, i64 %chunk, ptr %scratch) {
+  ret void
+}
+"""
+WAVES = 2
+PAUSE = 1e-3
+
+
+def empty_run(threads: int) -> Run:
+    """As many tasks in each wave as there are threads."""
+    address = llvm.addresses_in(TEXT, ["nothing"])["nothing"]
+    tasks = np.array([[address, 0, 0]] * (WAVES * threads), np.int64).reshape(-1)
+    ends = [threads * (wave + 1) for wave in range(WAVES)]
+    run = Run(tasks, ends, 0, np.zeros(8, np.int64))
+    run.make_room(threads)
+    return run
+
+
+def microseconds(call: Callable[[], object], rounds: int, pause: float = 0.0) -> list[float]:
+    found = []
+    for _ in range(rounds):
+        if pause:
+            time.sleep(pause)
+        start = time.perf_counter()
+        call()
+        found.append((time.perf_counter() - start) * 1e6)
+    return sorted(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5000)
+    options = parser.parse_args()
+    evergrad.set_num_threads(options.threads)
+    run, helped = empty_run(options.threads), team()
+
+    def together() -> int:
+        return helped.run(run.address)
+
+    found = {
+        "alone": microseconds(run.run_alone, options.rounds),
+        "together, one after the other": microseconds(together, options.rounds),
+        "together, after a pause": microseconds(together, options.rounds // 20, PAUSE),
+    }
+    print(f"{'':32}{'median':>10}{'best tenth':>12}")
+    for name, times in found.items():
+        print(f"{name:32}{times[len(times) // 2]:10.2f}{times[len(times) // 10]:12.2f}")
+
+
+if __name__ == "__main__":
+    main()

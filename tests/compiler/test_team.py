@@ -1,0 +1,152 @@
+"""Threads that run tasks together: each task once, each wave after the one before."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import evergrad as eg
+from evergrad.compiler import llvm
+from evergrad.compiler.team import Run, Team, team
+
+# Writes one more than the sum of a row to an element of the next row, and tells of a failure if there is a word for it.
+TEXT = """
+define void @sum_and_one(ptr %args, i64 %chunk, ptr %scratch) {
+entry:
+  %row = load ptr, ptr %args
+  %countp = getelementptr i64, ptr %args, i64 1
+  %count = load i64, ptr %countp
+  %statusp = getelementptr i64, ptr %args, i64 2
+  %status = load ptr, ptr %statusp
+  store i64 %chunk, ptr %scratch
+  br label %loop
+loop:
+  %n = phi i64 [0, %entry], [%n1, %loop]
+  %sum = phi i64 [1, %entry], [%sum1, %loop]
+  %p = getelementptr i64, ptr %row, i64 %n
+  %x = load i64, ptr %p
+  %sum1 = add i64 %sum, %x
+  %n1 = add i64 %n, 1
+  %more = icmp ult i64 %n1, %count
+  br i1 %more, label %loop, label %end
+end:
+  %own = load i64, ptr %scratch
+  %at = add i64 %count, %own
+  %out = getelementptr i64, ptr %row, i64 %at
+  %old = load i64, ptr %out
+  %new = add i64 %old, %sum1
+  store i64 %new, ptr %out
+  %fails = icmp ne ptr %status, null
+  br i1 %fails, label %fail, label %done
+fail:
+  store atomic i64 1, ptr %status monotonic, align 8
+  br label %done
+done:
+  ret void
+}
+"""
+
+
+class Rows:
+    """Rows of numbers, each made of the one before by a wave of tasks."""
+
+    def __init__(self, rows: int, width: int, failing: int | None = None) -> None:
+        address = llvm.addresses_in(TEXT, ["sum_and_one"])["sum_and_one"]
+        self.numbers = np.zeros((rows + 1, width), np.int64)
+        self.status = np.zeros(8, np.int64)
+        status = self.status.ctypes.data
+        self.blocks = [
+            np.array([self.numbers[n].ctypes.data, width, status if n == failing else 0])
+            for n in range(rows)
+        ]
+        tasks = [(address, b.ctypes.data, chunk) for b in self.blocks for chunk in range(width)]
+        ends = [width * (n + 1) for n in range(rows)]
+        self.run = Run(np.array(tasks, np.int64).reshape(-1), ends, 64, self.status)
+
+    def expected(self) -> Any:
+        found = np.zeros_like(self.numbers)
+        for n in range(1, len(found)):
+            found[n] = found[n - 1].sum() + 1
+        return found
+
+
+def team_of(size: int) -> Team:
+    eg.set_num_threads(size)
+    return team()
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_waves_follow_each_other(size: int) -> None:
+    """Also with more threads than processors: some are never there in time."""
+    rows, helped = Rows(6, 4), team_of(size)
+    rows.run.make_room(size)
+    for _ in range(400):
+        rows.numbers[:] = 0
+        assert helped.run(rows.run.address) == 0
+        np.testing.assert_array_equal(rows.numbers, rows.expected())
+        assert rows.run.has_succeeded()
+
+
+def test_helpers_that_sleep_are_woken() -> None:
+    rows, helped = Rows(3, 40), team_of(2)
+    rows.run.make_room(2)
+    for _ in range(5):
+        time.sleep(0.01)
+        rows.numbers[:] = 0
+        helped.run(rows.run.address)
+        np.testing.assert_array_equal(rows.numbers, rows.expected())
+
+
+def test_two_runs_in_turns() -> None:
+    """A helper that is late for one run finds the other."""
+    both, helped = [Rows(1, 2), Rows(5, 3)], team_of(3)
+    for rows in both:
+        rows.run.make_room(3)
+    for _ in range(400):
+        for rows in both:
+            rows.numbers[:] = 0
+            helped.run(rows.run.address)
+        for rows in both:
+            np.testing.assert_array_equal(rows.numbers, rows.expected())
+
+
+@pytest.mark.parametrize("way", ["alone", "together"])
+def test_nothing_runs_after_a_wave_that_failed(way: str) -> None:
+    rows, helped = Rows(4, 3, failing=1), team_of(2)
+    rows.run.make_room(2)
+    run: Callable[[], int] = {
+        "alone": rows.run.run_alone,
+        "together": lambda: helped.run(rows.run.address),
+    }[way]
+    for _ in range(50):
+        rows.numbers[:] = 0
+        rows.run.forget()
+        assert run() == 1
+        assert not rows.run.has_succeeded()
+        np.testing.assert_array_equal(rows.numbers[1], rows.expected()[1])
+        assert not rows.numbers[3:].any()
+
+
+def test_one_team_and_several_callers() -> None:
+    """Who does not get the team runs alone."""
+    eg.set_num_threads(2)
+    found: list[bool] = []
+
+    def work() -> None:
+        rows = Rows(5, 3)
+        for _ in range(300):
+            rows.numbers[:] = 0
+            rows.run.run(2)
+            found.append(bool((rows.numbers == rows.expected()).all()))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 900
