@@ -14,7 +14,8 @@ import evergrad as eg
 from evergrad.compiler import llvm
 from evergrad.compiler.team import Run, Team, team
 
-# Writes one more than the sum of a row to an element of the next row, and tells of a failure if there is a word for it.
+# Adds one more than the sum of a row to an element of the next row, and tells of a failure if there
+# is a word for it.
 TEXT = """
 define void @sum_and_one(ptr %args, i64 %chunk, ptr %scratch) {
 entry:

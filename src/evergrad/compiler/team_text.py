@@ -23,12 +23,12 @@ _OPEN = 1 << 20
 _ASLEEP = 1 << 16
 
 # Words of a run, in the order of i64: [0] tasks, [1] where each wave ends, [2] waves, [3] counters,
-# [4] scratch memory, [5] its bytes for each thread, [6] the word that tells of failures, [7] whether
-# the run is brief. Each wave has 64 bytes of counters: how many of its tasks were claimed, how many
-# are done, and how many threads sleep until all are.
+# [4] scratch memory, [5] its bytes for each thread, [6] the word that tells of failures, [7] if the
+# run is brief. Each wave has 64 bytes of counters: how many of its tasks were claimed, how many are
+# done, and how many threads sleep until all are.
 #
-# Words of a team, each in a cache line of its own: [0] how many runs there were, [8] the present run,
-# [16] how many helpers sleep until the next one, [24] the gate: how many helpers are inside of the
+# Words of a team, each in a cache line of its own: [0] how many runs there were, [8] the present
+# one, [16] how many helpers sleep until the next, [24] the gate: how many helpers are inside of the
 # run, and whether they may enter.
 _TEXT = r"""
 declare i64 @syscall(i64, ...)
@@ -380,8 +380,9 @@ def native() -> dict[str, int]:
     pause = "call void @llvm.x86.sse2.pause()" if is_x86 else "fence seq_cst"
     words = {
         "PAUSE_DECLARATION": "declare void @llvm.x86.sse2.pause()" if is_x86 else "",
-        "PAUSE": pause, "FUTEX": FUTEX or 0, "WAIT": 128, "WAKE": 129, "SPINS": _SPINS, "IDLE": _IDLE,
-        "PATIENCE": _PATIENCE, "ASLEEP_AND_ONE": _ASLEEP + 1, "ASLEEP": _ASLEEP, "OPEN": _OPEN,
+        "PAUSE": pause, "FUTEX": FUTEX or 0, "WAIT": 128, "WAKE": 129,
+        "SPINS": _SPINS, "IDLE": _IDLE, "PATIENCE": _PATIENCE,
+        "ASLEEP_AND_ONE": _ASLEEP + 1, "ASLEEP": _ASLEEP, "OPEN": _OPEN,
     }  # fmt: skip
     text = _TEXT
     for word, meaning in words.items():
