@@ -1,18 +1,16 @@
 """Recurrent layers: RNN, LSTM, GRU, and their single steps.
 
-The input's product with its weights is taken for all steps at once; only the hidden state's product
-is inside the loop over time.
+Between layers all steps lie as rows behind each other, as :class:`Course` tells; the loop over time
+is that of :func:`~evergrad.ops.recurrent.recurrent_layer`.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 from evergrad.core.autocast import as_lowered
-from evergrad.core.heavy import heavy
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
 from evergrad.nn import init
@@ -21,111 +19,16 @@ from evergrad.nn.parameter import Parameter
 from evergrad.nn.utils.rnn import PackedSequence
 from evergrad.ops.creation import empty, zeros
 from evergrad.ops.joining import cat, stack
-
-State = tuple[Tensor, ...]
-Step = Callable[[Tensor, State], State]
-
-
-# -- one step -----------------------------------------------------------------------------------
-# Each takes the input's share of the gates, (B, gates), and the state; weights are closed over.
-
-
-def _hidden_share(h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return F.linear(h, weight, bias)
-
-
-def _tanh_step(weight: Tensor, bias: Tensor | None) -> Step:
-    return lambda x, s: ((x + _hidden_share(s[0], weight, bias)).tanh(),)
-
-
-def _relu_step(weight: Tensor, bias: Tensor | None) -> Step:
-    return lambda x, s: ((x + _hidden_share(s[0], weight, bias)).relu(),)
-
-
-def _lstm_step(weight: Tensor, bias: Tensor | None, projection: Tensor | None = None) -> Step:
-    def step(x: Tensor, state: State) -> State:
-        h, c = state
-        h, c = _lstm_gates(x + _hidden_share(h, weight, bias), c)
-        return (h if projection is None else F.linear(h, projection)), c
-
-    return step
-
-
-@heavy(least=2048)
-def _lstm_gates(gates: Tensor, c: Tensor) -> State:
-    i, f, g, o = gates.chunk(4, 1)
-    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-    return o.sigmoid() * c.tanh(), c
-
-
-def _gru_step(weight: Tensor, bias: Tensor | None) -> Step:
-    def step(x: Tensor, state: State) -> State:
-        (h,) = state
-        return (_gru_gates(x, _hidden_share(h, weight, bias), h),)
-
-    return step
-
-
-@heavy(least=2048)
-def _gru_gates(x: Tensor, hidden: Tensor, h: Tensor) -> Tensor:
-    x_r, x_z, x_n = x.chunk(3, 1)
-    h_r, h_z, h_n = hidden.chunk(3, 1)
-    r, z = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
-    n = (x_n + r * h_n).tanh()
-    return n + z * (h - n)  # type: ignore[no-any-return]
-
-
-# -- over time ----------------------------------------------------------------------------------
-
-
-def _run(step: Step, x: Tensor, state: State, reverse: bool) -> tuple[Tensor, State]:
-    """All steps of a padded batch, (T, B, gates)."""
-    outputs = []
-    times = range(x.shape[0])
-    for t in reversed(times) if reverse else times:
-        state = step(x[t], state)
-        outputs.append(state[0])
-    return stack(outputs[::-1] if reverse else outputs), state
-
-
-def _run_packed(
-    step: Step, x: Tensor, sizes: list[int], state: State, reverse: bool
-) -> tuple[Tensor, State]:
-    """All steps of a packed batch: sequences end (or, in reverse, begin) on the way."""
-    starts = [0]
-    for size in sizes:
-        starts.append(starts[-1] + size)
-    pieces = [x[starts[t] : starts[t + 1]] for t in range(len(sizes))]
-    if reverse:
-        return _run_packed_backwards(step, pieces, sizes, state)
-    outputs, ended = [], []
-    running = sizes[0]
-    for piece, size in zip(pieces, sizes, strict=True):
-        if size < running:
-            ended.append(tuple(s[size:running] for s in state))
-            state = tuple(s[:size] for s in state)
-            running = size
-        state = step(piece, state)
-        outputs.append(state[0])
-    ended.append(state)
-    last = tuple(cat(parts) for parts in zip(*reversed(ended), strict=True))
-    return cat(outputs), last
-
-
-def _run_packed_backwards(
-    step: Step, pieces: list[Tensor], sizes: list[int], first: State
-) -> tuple[Tensor, State]:
-    running = sizes[-1]
-    state = tuple(s[:running] for s in first)
-    outputs = []
-    for piece, size in zip(reversed(pieces), reversed(sizes), strict=True):
-        if size > running:
-            state = tuple(cat([s, f[running:size]]) for s, f in zip(state, first, strict=True))
-            running = size
-        state = step(piece, state)
-        outputs.append(state[0])
-    return cat(outputs[::-1]), state
-
+from evergrad.ops.recurrent import recurrent_layer
+from evergrad.ops.recurrent_steps import (
+    Course,
+    State,
+    Step,
+    gru_step,
+    lstm_step,
+    relu_step,
+    tanh_step,
+)
 
 # -- layers -------------------------------------------------------------------------------------
 
@@ -186,40 +89,25 @@ class RNNBase(Module):
             for s in suffixes
         ]  # fmt: skip
 
-    def _step(self, weights: dict[str, Any]) -> Step:
-        weight, bias = weights["weight_hh"], weights.get("bias_hh")
-        if self.mode == "LSTM":
-            return _lstm_step(weight, bias, weights.get("weight_hr"))
-        if self.mode == "GRU":
-            return _gru_step(weight, bias)
-        return _relu_step(weight, bias) if self.mode == "RNN_RELU" else _tanh_step(weight, bias)
-
     def _layer(
-        self, layer: int, x: Tensor, sizes: list[int] | None, states: list[State]
+        self, layer: int, x: Tensor, course: Course, states: list[State]
     ) -> tuple[Tensor, list[State]]:
         """One layer, in its one or two directions."""
         outputs, lasts = [], []
         for reverse, suffix in enumerate(("", "_reverse")[: len(states)]):
-            end = f"_l{layer}{suffix}"
-            weights = {
-                kind: getattr(self, kind + end) for kind in _KINDS if hasattr(self, kind + end)
-            }
-            share = F.linear(x, weights["weight_ih"], weights.get("bias_ih"))
-            step = self._step(weights)
-            if sizes is None:
-                output, last = _run(step, share, states[reverse], bool(reverse))
-            else:
-                output, last = _run_packed(step, share, sizes, states[reverse], bool(reverse))
+            weights = [getattr(self, f"{kind}_l{layer}{suffix}", None) for kind in _KINDS]
+            own = course._replace(reverse=bool(reverse))
+            output, last = recurrent_layer(self.mode.lower(), x, states[reverse], weights, own)
             outputs.append(output)
             lasts.append(last)
         return (outputs[0] if len(outputs) == 1 else cat(outputs, -1)), lasts
 
-    def _all_layers(self, x: Tensor, sizes: list[int] | None, first: State) -> tuple[Tensor, State]:
+    def _all_layers(self, x: Tensor, course: Course, first: State) -> tuple[Tensor, State]:
         directions = 2 if self.bidirectional else 1
         lasts: list[State] = []
         for layer in range(self.num_layers):
             rows = range(layer * directions, (layer + 1) * directions)
-            x, ended = self._layer(layer, x, sizes, [tuple(s[r] for s in first) for r in rows])
+            x, ended = self._layer(layer, x, course, [tuple(s[r] for s in first) for r in rows])
             lasts += ended
             if self.dropout and self.training and layer < self.num_layers - 1:
                 x = F.dropout(x, self.dropout, True)
@@ -255,16 +143,21 @@ class RNNBase(Module):
                 f"{input.shape[-1]}"
             )
         single = input.ndim == 2
-        x = input.unsqueeze(1) if single else input.transpose(0, 1) if self.batch_first else input
+        x = input.unsqueeze(1) if single else input
+        by_sequence = self.batch_first and not single
+        batch, steps = x.shape[:2] if by_sequence else x.shape[1::-1]
+        if not steps:
+            raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
         if single and hx is not None:
             hx = tuple(h.unsqueeze(1) for h in hx) if self.mode == "LSTM" else hx.unsqueeze(1)
-        output, last = self._all_layers(x, None, self._first_state(hx, x.shape[1], x))
+        course = Course((batch,) * steps, by_sequence=by_sequence)
+        first = self._first_state(hx, batch, x)
+        output, last = self._all_layers(x.flatten(0, 1), course, first)
+        output = output.unflatten(0, x.shape[:2])
         if self.mode == "LSTM" and not self.proj_size:
             output, last = as_lowered(output), tuple(as_lowered(s) for s in last)
         if single:
             output, last = output.squeeze(1), tuple(s.squeeze(1) for s in last)
-        elif self.batch_first:
-            output = output.transpose(0, 1)
         return output, (last if self.mode == "LSTM" else last[0])
 
     def _forward_packed(self, packed: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
@@ -277,7 +170,7 @@ class RNNBase(Module):
                 else hx.index_select(1, order)
             )
         first = self._first_state(hx, sizes[0], packed.data)
-        output, last = self._all_layers(packed.data, sizes, first)
+        output, last = self._all_layers(packed.data, Course(tuple(sizes)), first)
         if packed.unsorted_indices is not None:
             last = tuple(s.index_select(1, packed.unsorted_indices) for s in last)
         return packed._replace_data(output), (last if self.mode == "LSTM" else last[0])
@@ -414,7 +307,7 @@ class RNNCell(RNNCellBase):
         self.nonlinearity = nonlinearity
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        make = _tanh_step if self.nonlinearity == "tanh" else _relu_step
+        make = tanh_step if self.nonlinearity == "tanh" else relu_step
         state = None if hx is None else (hx,)
         return self._advance(make(self.weight_hh, self.bias_hh), input, state, 1)[0]
 
@@ -431,7 +324,7 @@ class LSTMCell(RNNCellBase):
     def forward(
         self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        step = _lstm_step(self.weight_hh, self.bias_hh)
+        step = lstm_step(self.weight_hh, self.bias_hh)
         h, c = self._advance(step, input, None if hx is None else tuple(hx), 2)
         return h, c
 
@@ -446,5 +339,5 @@ class GRUCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        step = _gru_step(self.weight_hh, self.bias_hh)
+        step = gru_step(self.weight_hh, self.bias_hh)
         return self._advance(step, input, None if hx is None else (hx,), 1)[0]

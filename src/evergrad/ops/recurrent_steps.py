@@ -1,0 +1,130 @@
+"""Recurrence in ops: single steps, and a layer's steps one after the other.
+
+What the rows of :mod:`evergrad.ops.recurrent` are said in where they are differentiated again, and
+what layers without a row (projections, 16-bit numbers) run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from evergrad.core.heavy import heavy
+from evergrad.core.tensor import Tensor
+from evergrad.ops.contract import linear
+from evergrad.ops.joining import cat, stack
+
+State = tuple[Tensor, ...]
+Step = Callable[[Tensor, State], State]
+
+
+class Course(NamedTuple):
+    """How a layer goes through the rows of its input: at each time so many sequences run, longer
+    ones before shorter ones.
+
+    The rows of one time lie behind those of the time before; or, if ``by_sequence``, those of one
+    sequence behind those of another, and all sequences are equally long.
+    """
+
+    sizes: tuple[int, ...]
+    reverse: bool = False
+    by_sequence: bool = False
+
+    @property
+    def batch(self) -> int:
+        return self.sizes[0]
+
+    @property
+    def stride(self) -> int:
+        """How far the rows of one time are apart."""
+        return len(self.sizes) if self.by_sequence else 1
+
+    def places(self) -> list[tuple[int, int]]:
+        """The first row of each time and how many there are, in the order of the steps.
+
+        What a sequence that does not run has as its state stays as it is: this is its last state,
+        or in reverse its first one.
+        """
+        first, places = 0, []
+        for size in self.sizes:
+            places.append((first, size))
+            first += 1 if self.by_sequence else size
+        return places[::-1] if self.reverse else places
+
+    def slices(self) -> list[tuple[slice, int]]:
+        """The same as slices of the rows."""
+        step = self.stride
+        return [(slice(f, f + n * step, step), n) for f, n in self.places()]
+
+
+# -- one step -----------------------------------------------------------------------------------
+# Each takes the input's share of the gates, (B, gates), and the state; weights are closed over.
+
+
+def tanh_step(weight: Tensor, bias: Tensor | None) -> Step:
+    return lambda x, s: ((x + linear(s[0], weight, bias)).tanh(),)
+
+
+def relu_step(weight: Tensor, bias: Tensor | None) -> Step:
+    return lambda x, s: ((x + linear(s[0], weight, bias)).relu(),)
+
+
+def lstm_step(weight: Tensor, bias: Tensor | None, projection: Tensor | None = None) -> Step:
+    def step(x: Tensor, state: State) -> State:
+        h, c = state
+        h, c = _lstm_gates(x + linear(h, weight, bias), c)
+        return (h if projection is None else linear(h, projection)), c
+
+    return step
+
+
+@heavy(least=2048)
+def _lstm_gates(gates: Tensor, c: Tensor) -> State:
+    i, f, g, o = gates.chunk(4, 1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
+
+
+def gru_step(weight: Tensor, bias: Tensor | None) -> Step:
+    def step(x: Tensor, state: State) -> State:
+        (h,) = state
+        return (_gru_gates(x, linear(h, weight, bias), h),)
+
+    return step
+
+
+@heavy(least=2048)
+def _gru_gates(x: Tensor, hidden: Tensor, h: Tensor) -> Tensor:
+    x_r, x_z, x_n = x.chunk(3, 1)
+    h_r, h_z, h_n = hidden.chunk(3, 1)
+    r, z = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
+    n = (x_n + r * h_n).tanh()
+    return n + z * (h - n)  # type: ignore[no-any-return]
+
+
+# -- over time ----------------------------------------------------------------------------------
+
+
+def unrolled(step: Step, x: Tensor, state: State, course: Course) -> tuple[Tensor, State]:
+    """What all steps give, in the order of the rows ``x``, and the last state."""
+    outputs = []
+    for rows, (_, count) in zip(_rows_of_steps(x, course), course.places(), strict=True):
+        if count == course.batch:
+            state = step(rows, state)
+            outputs.append(state[0])
+        else:
+            new = step(rows, tuple(s[:count] for s in state))
+            state = tuple(cat([n, s[count:]]) for n, s in zip(new, state, strict=True))
+            outputs.append(new[0])
+    if course.reverse:
+        outputs.reverse()
+    if not course.by_sequence:
+        return cat(outputs), state
+    return stack(outputs, 1).flatten(0, 1), state
+
+
+def _rows_of_steps(x: Tensor, course: Course) -> list[Tensor]:
+    if not course.by_sequence:
+        return [x[first : first + count] for first, count in course.places()]
+    by_time = x.unflatten(0, (course.batch, len(course.sizes)))
+    return [by_time[:, time] for time, _ in course.places()]
