@@ -53,6 +53,7 @@ def _enter_lowerings() -> None:
         conv,
         draws,
         gemm,
+        recurrent,
         row_sums,
         windows,
         windows_places,

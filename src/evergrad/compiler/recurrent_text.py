@@ -1,0 +1,215 @@
+"""Recurrent layers as kernels: a loop over time for some sequences of the batch.
+
+A chunk goes through all steps with its sequences, so that nobody waits for anybody between two
+steps. Its state lies in the results, where it ends; the weight is laid out in panels that stay in
+the second cache. The order of steps is a table of numbers: first row and running sequences of each.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from evergrad.compiler.gemm_strip import Tile, copying, strip, transposing, use
+from evergrad.compiler.kernel import Kernel
+from evergrad.compiler.recurrent_cells import arrays_of, row_function
+from evergrad.compiler.vector_text import Text
+
+NUMBERS = ("batch", "per_chunk", "steps", "stride", "width")
+
+
+class Factor(NamedTuple):
+    """A product with a weight inside of a step: so many gates, to these columns of the target (in
+    gates), added to what is there or not."""
+
+    gates: int
+    column: int
+    more: bool
+
+
+class Layer(NamedTuple):
+    """What the kernel of an op takes and does; arrays have the names of those of its row function.
+
+    ``reads`` are arrays with a row for each step, ``states`` the state with where it comes from,
+    ``results`` arrays it writes that have a row for each step. Forward, products go from the state
+    into ``target``; backward from ``target`` into the state.
+    """
+
+    op: str
+    reads: tuple[str, ...]
+    states: tuple[tuple[str, str], ...]
+    results: tuple[str, ...]
+    target: str
+    factors: tuple[Factor, ...]
+    backward: bool = False
+
+    @property
+    def pointers(self) -> tuple[list[str], list[str]]:
+        """The names of what the kernel reads and writes."""
+        weights = [f"weight{n}" for n in range(len(self.factors))]
+        biases = [] if self.backward else ["b_ih", "b_hh"]
+        read = [*self.reads, *(first for _, first in self.states), *weights, *biases]
+        written = [*self.results, *(state for state, _ in self.states)]
+        return read, [*written, "bias"] if self.backward else written
+
+    @property
+    def gates(self) -> int:
+        """The gates of the weight."""
+        return sum(factor.gates for factor in self.factors)
+
+    def row_length(self, name: str) -> int:
+        """The length of a row of an array, in hidden numbers."""
+        return arrays_of(self.op)[name]
+
+
+_RNN = ("y", "states")
+LAYERS = {
+    layer.op: layer
+    for layer in (
+        Layer("lstm_layer", (), (("h", "h0"), ("c", "c0")), ("gates", "y", "cells", "states"),
+              "gates", (Factor(4, 0, True),)),
+        Layer("lstm_layer_backward", ("g_y", "gates", "cells"), (("g_h", "g_h0"), ("g_c", "g_c0")),
+              ("g_x",), "g_x", (Factor(4, 0, False),), backward=True),
+        Layer("gru_layer", (), (("h", "h0"),), ("gates", "y", "states"), "gates",
+              (Factor(2, 0, True), Factor(1, 3, False))),
+        Layer("gru_layer_backward", ("g_y", "gates", "states"), (("g_h", "g_h0"),),
+              ("g_x", "g_hidden"), "g_hidden", (Factor(3, 0, True),), backward=True),
+        *(Layer(f"rnn_{curve}_layer", (), (("h", "h0"),), _RNN, "y", (Factor(1, 0, True),))
+          for curve in ("tanh", "relu")),
+        *(Layer(f"rnn_{curve}_layer_backward", ("g_y", "y"), (("g_h", "g_h0"),), ("g_x",), "g_x",
+                (Factor(1, 0, False),), backward=True)
+          for curve in ("tanh", "relu")),
+    )
+}  # fmt: skip
+
+
+@cache
+def layer_kernel(op: str, tile: Tile) -> Kernel:
+    """The kernel of an op, without numbers."""
+    return _LayerText(LAYERS[op], tile).write()
+
+
+class _LayerText(Text):
+    def __init__(self, layer: Layer, tile: Tile) -> None:
+        super().__init__(tile.vector, sum(layer.pointers, []), NUMBERS)
+        self.layer = layer
+        self.tile = tile
+        self.width = self["width"]
+
+    def write(self) -> Kernel:
+        top = self.mul("%chunk", self["per_chunk"])
+        count = self.least(self["per_chunk"], self.sub(self["batch"], top))
+        self.begin(top, count)
+        with self.loop(self["steps"]) as step:
+            if self.layer.backward:
+                step = self.sub(self.sub(self["steps"], 1), step)
+            table = self.table()
+            first = self.number(table, self.mul(step, 2))
+            running = self.number(table, self.add(self.mul(step, 2), 1))
+            rows = self.least(count, self.sub(running, top))
+            place = self.add(first, self.mul(top, self["stride"]))
+            if self.layer.backward:
+                self.go_along_rows(place, top, rows)
+                self.multiply_all(place, top, rows)
+            else:
+                self.multiply_all(place, top, rows)
+                self.go_along_rows(place, top, rows)
+        return self.kernel(self.layer.op)
+
+    def begin(self, top: str, count: str) -> None:
+        """The first state; nothing has come together for the bias yet."""
+        start, length = self.mul(top, self.width), self.mul(count, self.width)
+        for state, first in self.layer.states:
+            with self.loop(length) as n:
+                value = self.load(self.at(self[first], start, n))
+                self.store(value, self.at(self[state], start, n))
+        if self.layer.backward:
+            length = self.mul(self.width, self.layer.gates)
+            self.bias = self.at(self["bias"], self.mul("%chunk", length))
+            with self.loop(length) as n:
+                self.store("0.0", self.at(self.bias, n))
+
+    # -- rows -----------------------------------------------------------------------------------
+
+    def go_along_rows(self, place: str, top: str, rows: str) -> None:
+        """Compute the gates of all sequences that run."""
+        function = row_function(self.layer.op, self.vector)
+        arrays = arrays_of(self.layer.op)
+        with self.loop(rows) as row:
+            pointers = []
+            for name, parts in arrays.items():
+                start = self.row_of(name, parts, row, place, top)
+                pointers += [self.at(start, self.mul(self.width, n)) for n in range(parts)]
+            use(self, function, *(f"ptr {p}" for p in pointers), f"i64 {self.width}")
+
+    def row_of(self, name: str, parts: int, row: str, place: str, top: str) -> str:
+        """Where the row of a sequence begins."""
+        if name in ("b_ih", "b_hh"):
+            return self[name]
+        if name == "bias":
+            return self.bias
+        number = self.add(top, row)
+        if name not in dict(self.layer.states):
+            number = self.add(place, self.mul(row, self["stride"]))
+        return self.at(self[name], self.mul(number, self.width, parts))
+
+    # -- products -------------------------------------------------------------------------------
+
+    def multiply_all(self, place: str, top: str, rows: str) -> None:
+        target, ((state, _), *_) = self.layer.target, self.layer.states
+        length = self.mul(self.width, self.layer.row_length(target))
+        step = self.mul(length, self["stride"])
+        gates = self.at(self[target], self.mul(place, length))
+        hidden = self.at(self[state], self.mul(top, self.width))
+        for n, factor in enumerate(self.layer.factors):
+            some = self.mul(self.width, factor.gates)
+            weight = self[f"weight{n}"]
+            if self.layer.backward:
+                self.multiply(gates, step, some, weight, hidden, self.width, rows, self.width, factor)
+            else:
+                to = self.at(gates, self.mul(self.width, factor.column))
+                self.multiply(hidden, self.width, self.width, weight, to, step, rows, some, factor)
+
+    def multiply(
+        self, a: str, a_row: str, depth: str, weight: str, c: str, c_row: str, rows: str,
+        columns: str, factor: Factor,
+    ) -> None:  # fmt: skip
+        """``C [+]= A W`` panel by panel, ``a_row`` and ``c_row`` being the steps between rows."""
+        tile = self.tile
+        with self.loop(columns, tile.panel) as column:
+            width = self.least(str(tile.panel), self.sub(columns, column))
+            panel = self.at(weight, self.mul(column, depth))
+            registers = self.op(f"udiv i64 {self.add(width, tile.lanes - 1)}, {tile.lanes}")
+            for count in range(1, tile.vectors + 1):
+                with self.when(self.op(f"icmp eq i64 {registers}, {count}")):
+                    use(
+                        self, strip(tile, count, True), f"ptr {a}", f"i64 {a_row}",
+                        f"i64 {a_row}", f"ptr {panel}", f"i64 {tile.panel}",
+                        f"ptr {self.at(c, column)}", f"i64 {c_row}", f"i64 {depth}",
+                        f"i64 {rows}", f"i64 {width}", f"i1 {str(factor.more).lower()}",
+                    )  # fmt: skip
+
+
+# -- weights ------------------------------------------------------------------------------------
+
+
+@cache
+def weight_kernel(tile: Tile, turned: bool) -> Kernel:
+    """Lays a weight out in panels, one for each chunk: of its columns, or if ``turned`` of its
+    rows."""
+    text = Text(tile.vector, ("weight", "panels"), ("rows", "columns"))
+    rows, columns = text["rows"], text["columns"]
+    first = text.mul("%chunk", tile.panel)
+    depth, extent = (columns, rows) if turned else (rows, columns)
+    width = text.least(str(tile.panel), text.sub(extent, first))
+    target = text.at(text["panels"], text.mul(first, depth))
+    start = text.mul(first, columns) if turned else first
+    source = text.at(text["weight"], start)
+    function, (high, wide) = (
+        (transposing(tile), (width, columns)) if turned else (copying(tile), (rows, width))
+    )
+    use(
+        text, function, f"ptr {source}", f"i64 {columns}", f"ptr {target}", f"i64 {tile.panel}",
+        f"i64 {high}", f"i64 {wide}",
+    )  # fmt: skip
+    return text.kernel("recurrent_weight")
