@@ -11,8 +11,8 @@ from typing import Any
 
 from evergrad.compiler.folds import combination
 from evergrad.compiler.gemm import Product, add_product
-from evergrad.compiler.gemm_strip import tile_for
-from evergrad.compiler.kernel import Place, whole
+from evergrad.compiler.gemm_strip import Tile, tile_for
+from evergrad.compiler.kernel import whole
 from evergrad.compiler.llvm import has_fma
 from evergrad.compiler.lowering import Lowering, lowers
 from evergrad.compiler.recurrent_text import LAYERS, layer_kernel, weight_kernel
@@ -43,6 +43,15 @@ _NAMES = {
 }
 
 
+# A weight of more bytes does not stay in the second cache beside everything else.
+_NEAR = 1 << 19
+
+
+def _least_rows(weight: Var, tile: Tile) -> int:
+    """The sequences that go through time together: more of them if the weight comes from afar."""
+    return tile.rows if weight.type.nbytes <= _NEAR else 2 * tile.rows
+
+
 class _Call:
     """An equation of one of the rows: its values by name, all of them in order."""
 
@@ -59,7 +68,7 @@ class _Call:
         self.dtype = weight.type.dtype
         self.width: int = weight.type.shape[1]
         self.tile = tile_for(vector_for(self.dtype))
-        wanted = -(-self.course.batch // ENOUGH_CHUNKS)
+        wanted = max(-(-self.course.batch // ENOUGH_CHUNKS), _least_rows(weight, self.tile))
         self.per_chunk = -(-wanted // self.tile.rows) * self.tile.rows
         self.chunks = -(-self.course.batch // self.per_chunk)
 
@@ -88,32 +97,28 @@ class _Call:
         label = f"matmul {product.m}x{product.n}x{product.k}"
         add_product(self.lowering, label, product, factors, out, out.type.shape[1])
 
-    def lay_out_weights(self) -> None:
-        """The panels of the hidden weight that each product of a step goes through."""
-        size = self.dtype.itemsize
-        weight = self.lowering.home(self["w_hh"])
-        first, turned = 0, not self.layer.backward
-        for n, factor in enumerate(self.layer.factors):
-            rows = factor.gates * self.width
-            part = (rows, self.width)
-            at = weight.offset + first * self.width * size
-            source = Place(weight.buffer, at, part, weight.strides, self.dtype)
-            chunks = -(-part[not turned] // self.tile.panel)
-            panels = chunks * self.tile.panel * part[turned] * size
-            made = self.lowering.scratch(panels, f"panels of {self['w_hh'].type}")
-            kernel = numbered(weight_kernel(self.tile, turned), part, (), chunks)
-            self.lowering.native("lay out a weight", kernel, [source], [made], rows * self.width)
-            self.named[f"weight{n}"] = made
-            first += rows
+    def lay_out_weight(self) -> None:
+        """The panels of the hidden weight that the product of a step goes through."""
+        weight, panel = self["w_hh"], self.tile.panel
+        turned = not self.layer.backward
+        extent, depth = weight.type.shape if turned else weight.type.shape[::-1]
+        chunks = -(-extent // panel)
+        nbytes = chunks * panel * depth * self.dtype.itemsize
+        self.named["weight"] = self.lowering.scratch(nbytes, f"panels of {weight.type}")
+        kernel = numbered(weight_kernel(self.tile, turned), weight.type.shape, (), chunks)
+        label = f"lay out for {self.op}"
+        self.lowering.native(label, kernel, [weight], [self["weight"]], weight.type.numel)
 
     def go_through_time(self) -> None:
-        course, layer = self.course, self.layer
-        self.lay_out_weights()
+        self.lay_out_weight()
+        course, gates = self.course, self.layer.gates * self.width
         numbers = (course.batch, self.per_chunk, len(course.sizes), course.stride, self.width)
         table = [number for place in course.places() for number in place]
-        kernel = numbered(layer_kernel(self.op, self.tile), numbers, table, self.chunks)
-        work = sum(course.sizes) * layer.gates * self.width * self.width // 8
-        reads, writes = ([self[name] for name in names] for names in layer.pointers)
+        scratch = self.per_chunk * gates * self.dtype.itemsize
+        made = layer_kernel(self.op, self.tile)
+        kernel = numbered(made, numbers, table, self.chunks, scratch)
+        work = sum(course.sizes) * gates * self.width // 8
+        reads, writes = ([self[name] for name in names] for names in self.layer.pointers)
         self.lowering.native(self.op, kernel, reads, writes, work)
 
 
@@ -128,7 +133,7 @@ def lower_layer(lowering: Lowering, eqn: Equation) -> bool:
     if not _has_kernel(eqn):
         return False
     call = _Call(lowering, eqn)
-    x, weight, gates = call["x"], call["w_ih"], call[call.layer.target]
+    x, weight, gates = call["x"], call["w_ih"], call[call.layer.results[0]]
     call.product(x.layout, weight.layout.swapaxes(0, 1), [x, weight], gates)
     call.go_through_time()
     return True
@@ -149,6 +154,6 @@ def lower_layer_backward(lowering: Lowering, eqn: Equation) -> bool:
     call.go_through_time()
     total = combination("sum", call.dtype, call.chunks, bias.type.numel)
     lowering.native("combine sum", total, [call["bias"]], [bias])
-    states, hidden = call["states"], call[call.layer.target]
+    states, hidden = call["states"], call[call.layer.results[-1]]
     call.product(hidden.layout.swapaxes(0, 1), states.layout, [hidden, states], call["g_w_hh"])
     return True

@@ -37,9 +37,19 @@ class Row(Text):
     def put(self, value: str, name: str, part: int = 0) -> None:
         self.store(value, self.at(f"%{name}{part}", self.index))
 
-    def gather_bias(self, value: str, part: int) -> None:
-        """Add to what has come together for the bias of a gate."""
-        self.put(self.plus(self.get("bias", part), value), "bias", part)
+    def input_share(self, name: str, gate: int) -> str:
+        """What the input gives to a gate; its product lies where the gate will be."""
+        return self.plus(self.get(name, gate), self.get("b_ih", gate))
+
+    def hidden_share(self, gate: int) -> str:
+        """What the state gives to a gate."""
+        return self.plus(self.get("hidden", gate), self.get("b_hh", gate))
+
+    def give_hidden(self, gradient: str, gate: int) -> None:
+        """The gradient of what the state gives to a gate: for the product with the weight, and
+        added to what has come together for the bias."""
+        self.put(gradient, "hidden", gate)
+        self.put(self.plus(self.get("bias", gate), gradient), "bias", gate)
 
     # -- numbers --------------------------------------------------------------------------------
 
@@ -117,7 +127,7 @@ def _new_state(row: Row, h: str) -> None:
 
 
 def _lstm(row: Row) -> None:
-    sums = [row.plus(row.get("gates", n), row.get("b_ih", n), row.get("b_hh", n)) for n in range(4)]
+    sums = [row.plus(row.input_share("gates", n), row.hidden_share(n)) for n in range(4)]
     i, f, o = (row.sigmoid(sums[n]) for n in (0, 1, 3))
     g = row.tanh(sums[2])
     for n, gate in enumerate((i, f, g, o)):
@@ -143,20 +153,19 @@ def _lstm_backward(row: Row) -> None:
         row.times(g_h, curve, row.slope_of_sigmoid(o)),
     )):  # fmt: skip
         row.put(gradient, "g_x", n)
-        row.gather_bias(gradient, n)
+        row.give_hidden(gradient, n)
 
 
 # -- GRU ----------------------------------------------------------------------------------------
 
 
 def _gru(row: Row) -> None:
-    """The state's share of the last gate is found behind the gates, and stays there."""
+    """The state's share of the last gate is kept behind the gates."""
     r, z = (
-        row.sigmoid(row.plus(row.get("gates", n), row.get("b_ih", n), row.get("b_hh", n)))
-        for n in (0, 1)
+        row.sigmoid(row.plus(row.input_share("gates", n), row.hidden_share(n))) for n in (0, 1)
     )
-    share = row.plus(row.get("gates", 3), row.get("b_hh", 2))
-    n = row.tanh(row.plus(row.get("gates", 2), row.get("b_ih", 2), row.times(r, share)))
+    share = row.hidden_share(2)
+    n = row.tanh(row.plus(row.input_share("gates", 2), row.times(r, share)))
     for place, gate in enumerate((r, z, n, share)):
         row.put(gate, "gates", place)
     _new_state(row, row.plus(n, row.times(z, row.minus(row.get("h"), n))))
@@ -172,7 +181,7 @@ def _gru_backward(row: Row) -> None:
         row.put(gradient, "g_x", place)
     for place, gradient in enumerate((g_r, g_z, row.times(g_n, r))):
         row.put(gradient, "g_hidden", place)
-        row.gather_bias(gradient, place)
+        row.give_hidden(gradient, place)
     row.put(row.times(g_h, z), "g_h")
 
 
@@ -181,7 +190,7 @@ def _gru_backward(row: Row) -> None:
 
 def _rnn(curve: Callable[[Row, str], str]) -> Callable[[Row], None]:
     return lambda row: _new_state(
-        row, curve(row, row.plus(row.get("y"), row.get("b_ih"), row.get("b_hh")))
+        row, curve(row, row.plus(row.input_share("y", 0), row.hidden_share(0)))
     )
 
 
@@ -190,26 +199,30 @@ def _rnn_backward(slope: Callable[[Row, str, str], str]) -> Callable[[Row], None
         g_h = row.plus(row.get("g_h"), row.get("g_y"))
         gradient = slope(row, row.get("y"), g_h)
         row.put(gradient, "g_x")
-        row.gather_bias(gradient, 0)
+        row.give_hidden(gradient, 0)
 
     return body
 
 
-_RNN: Arrays = {"y": 1, "h": 1, "states": 1, "b_ih": 1, "b_hh": 1}
-_RNN_BACKWARD: Arrays = {"g_y": 1, "y": 1, "g_x": 1, "g_h": 1, "bias": 1}
+_RNN: Arrays = {"y": 1, "h": 1, "states": 1, "hidden": 1, "b_ih": 1, "b_hh": 1}
+_RNN_BACKWARD: Arrays = {"g_y": 1, "y": 1, "g_x": 1, "g_h": 1, "hidden": 1, "bias": 1}
 
 _FUNCTIONS: dict[str, tuple[Arrays, Callable[[Row], None]]] = {
     "lstm_layer": (
-        {"gates": 4, "y": 1, "h": 1, "c": 1, "cells": 1, "states": 1, "b_ih": 4, "b_hh": 4},
+        {"gates": 4, "y": 1, "h": 1, "c": 1, "cells": 1, "states": 1, "hidden": 4, "b_ih": 4,
+         "b_hh": 4},
         _lstm,
     ),
     "lstm_layer_backward": (
-        {"g_y": 1, "gates": 4, "cells": 1, "g_x": 4, "g_h": 1, "g_c": 1, "bias": 4},
+        {"g_y": 1, "gates": 4, "cells": 1, "g_x": 4, "g_h": 1, "g_c": 1, "hidden": 4, "bias": 4},
         _lstm_backward,
     ),
-    "gru_layer": ({"gates": 4, "y": 1, "h": 1, "states": 1, "b_ih": 3, "b_hh": 3}, _gru),
+    "gru_layer": (
+        {"gates": 4, "y": 1, "h": 1, "states": 1, "hidden": 3, "b_ih": 3, "b_hh": 3}, _gru
+    ),
     "gru_layer_backward": (
-        {"g_y": 1, "gates": 4, "states": 1, "g_x": 3, "g_hidden": 3, "g_h": 1, "bias": 3},
+        {"g_y": 1, "gates": 4, "states": 1, "g_x": 3, "g_hidden": 3, "g_h": 1, "hidden": 3,
+         "bias": 3},
         _gru_backward,
     ),
     "rnn_tanh_layer": (_RNN, _rnn(Row.tanh)),
@@ -219,7 +232,7 @@ _FUNCTIONS: dict[str, tuple[Arrays, Callable[[Row], None]]] = {
         _rnn_backward(lambda row, y, g: row.times(g, row.slope_of_tanh(y))),
     ),
     "rnn_relu_layer_backward": (_RNN_BACKWARD, _rnn_backward(Row.positive)),
-}
+}  # fmt: skip
 
 
 def arrays_of(op: str) -> Arrays:

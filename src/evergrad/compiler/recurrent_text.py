@@ -18,67 +18,51 @@ from evergrad.compiler.vector_text import Text
 NUMBERS = ("batch", "per_chunk", "steps", "stride", "width")
 
 
-class Factor(NamedTuple):
-    """A product with a weight inside of a step: so many gates, to these columns of the target (in
-    gates), added to what is there or not."""
-
-    gates: int
-    column: int
-    more: bool
-
-
 class Layer(NamedTuple):
     """What the kernel of an op takes and does; arrays have the names of those of its row function.
 
-    ``reads`` are arrays with a row for each step, ``states`` the state with where it comes from,
-    ``results`` arrays it writes that have a row for each step. Forward, products go from the state
-    into ``target``; backward from ``target`` into the state.
+    ``reads`` are arrays with a row for each step, ``results`` those it writes; ``states`` are the
+    parts of the state, with where they come from. Forward, the state times the weight goes to
+    ``hidden``, in scratch memory; backward ``hidden`` times the weight goes to the state, or if
+    ``adds`` is added to it.
     """
 
     op: str
     reads: tuple[str, ...]
     states: tuple[tuple[str, str], ...]
     results: tuple[str, ...]
-    target: str
-    factors: tuple[Factor, ...]
     backward: bool = False
+    adds: bool = False
 
     @property
     def pointers(self) -> tuple[list[str], list[str]]:
         """The names of what the kernel reads and writes."""
-        weights = [f"weight{n}" for n in range(len(self.factors))]
-        biases = [] if self.backward else ["b_ih", "b_hh"]
-        read = [*self.reads, *(first for _, first in self.states), *weights, *biases]
+        read = ["weight", *self.reads, *(first for _, first in self.states)]
         written = [*self.results, *(state for state, _ in self.states)]
-        return read, [*written, "bias"] if self.backward else written
+        if self.backward:
+            return read, [*written, "bias"]
+        return [*read, "b_ih", "b_hh"], written
 
     @property
     def gates(self) -> int:
-        """The gates of the weight."""
-        return sum(factor.gates for factor in self.factors)
-
-    def row_length(self, name: str) -> int:
-        """The length of a row of an array, in hidden numbers."""
-        return arrays_of(self.op)[name]
+        """The gates of the hidden weight."""
+        return arrays_of(self.op)["hidden"]
 
 
-_RNN = ("y", "states")
+_LSTM_BACK = (("g_h", "g_h0"), ("g_c", "g_c0"))
+_BACK = (("g_h", "g_h0"),)
 LAYERS = {
     layer.op: layer
     for layer in (
-        Layer("lstm_layer", (), (("h", "h0"), ("c", "c0")), ("gates", "y", "cells", "states"),
-              "gates", (Factor(4, 0, True),)),
-        Layer("lstm_layer_backward", ("g_y", "gates", "cells"), (("g_h", "g_h0"), ("g_c", "g_c0")),
-              ("g_x",), "g_x", (Factor(4, 0, False),), backward=True),
-        Layer("gru_layer", (), (("h", "h0"),), ("gates", "y", "states"), "gates",
-              (Factor(2, 0, True), Factor(1, 3, False))),
-        Layer("gru_layer_backward", ("g_y", "gates", "states"), (("g_h", "g_h0"),),
-              ("g_x", "g_hidden"), "g_hidden", (Factor(3, 0, True),), backward=True),
-        *(Layer(f"rnn_{curve}_layer", (), (("h", "h0"),), _RNN, "y", (Factor(1, 0, True),))
-          for curve in ("tanh", "relu")),
-        *(Layer(f"rnn_{curve}_layer_backward", ("g_y", "y"), (("g_h", "g_h0"),), ("g_x",), "g_x",
-                (Factor(1, 0, False),), backward=True)
-          for curve in ("tanh", "relu")),
+        Layer("lstm_layer", (), (("h", "h0"), ("c", "c0")), ("gates", "y", "cells", "states")),
+        Layer("lstm_layer_backward", ("g_y", "gates", "cells"), _LSTM_BACK, ("g_x",), True),
+        Layer("gru_layer", (), (("h", "h0"),), ("gates", "y", "states")),
+        Layer("gru_layer_backward", ("g_y", "gates", "states"), _BACK, ("g_x", "g_hidden"), True,
+              adds=True),
+        Layer("rnn_tanh_layer", (), (("h", "h0"),), ("y", "states")),
+        Layer("rnn_tanh_layer_backward", ("g_y", "y"), _BACK, ("g_x",), True),
+        Layer("rnn_relu_layer", (), (("h", "h0"),), ("y", "states")),
+        Layer("rnn_relu_layer_backward", ("g_y", "y"), _BACK, ("g_x",), True),
     )
 }  # fmt: skip
 
@@ -95,6 +79,7 @@ class _LayerText(Text):
         self.layer = layer
         self.tile = tile
         self.width = self["width"]
+        self.length = self.mul(self.width, layer.gates)
 
     def write(self) -> Kernel:
         top = self.mul("%chunk", self["per_chunk"])
@@ -110,9 +95,9 @@ class _LayerText(Text):
             place = self.add(first, self.mul(top, self["stride"]))
             if self.layer.backward:
                 self.go_along_rows(place, top, rows)
-                self.multiply_all(place, top, rows)
+                self.multiply(self.scratch, self.length, self.state(top), self.width, rows)
             else:
-                self.multiply_all(place, top, rows)
+                self.multiply(self.state(top), self.width, self.scratch, self.length, rows)
                 self.go_along_rows(place, top, rows)
         return self.kernel(self.layer.op)
 
@@ -124,9 +109,8 @@ class _LayerText(Text):
                 value = self.load(self.at(self[first], start, n))
                 self.store(value, self.at(self[state], start, n))
         if self.layer.backward:
-            length = self.mul(self.width, self.layer.gates)
-            self.bias = self.at(self["bias"], self.mul("%chunk", length))
-            with self.loop(length) as n:
+            self.bias = self.at(self["bias"], self.mul("%chunk", self.length))
+            with self.loop(self.length) as n:
                 self.store("0.0", self.at(self.bias, n))
 
     # -- rows -----------------------------------------------------------------------------------
@@ -148,6 +132,8 @@ class _LayerText(Text):
             return self[name]
         if name == "bias":
             return self.bias
+        if name == "hidden":
+            return self.at(self.scratch, self.mul(row, self.length))
         number = self.add(top, row)
         if name not in dict(self.layer.states):
             number = self.add(place, self.mul(row, self["stride"]))
@@ -155,38 +141,25 @@ class _LayerText(Text):
 
     # -- products -------------------------------------------------------------------------------
 
-    def multiply_all(self, place: str, top: str, rows: str) -> None:
-        target, ((state, _), *_) = self.layer.target, self.layer.states
-        length = self.mul(self.width, self.layer.row_length(target))
-        step = self.mul(length, self["stride"])
-        gates = self.at(self[target], self.mul(place, length))
-        hidden = self.at(self[state], self.mul(top, self.width))
-        for n, factor in enumerate(self.layer.factors):
-            some = self.mul(self.width, factor.gates)
-            weight = self[f"weight{n}"]
-            if self.layer.backward:
-                self.multiply(gates, step, some, weight, hidden, self.width, rows, self.width, factor)
-            else:
-                to = self.at(gates, self.mul(self.width, factor.column))
-                self.multiply(hidden, self.width, self.width, weight, to, step, rows, some, factor)
+    def state(self, top: str) -> str:
+        """The state that products are taken of."""
+        (name, _), *_ = self.layer.states
+        return self.at(self[name], self.mul(top, self.width))
 
-    def multiply(
-        self, a: str, a_row: str, depth: str, weight: str, c: str, c_row: str, rows: str,
-        columns: str, factor: Factor,
-    ) -> None:  # fmt: skip
-        """``C [+]= A W`` panel by panel, ``a_row`` and ``c_row`` being the steps between rows."""
-        tile = self.tile
+    def multiply(self, a: str, depth: str, c: str, columns: str, rows: str) -> None:
+        """``C [+]= A W`` panel by panel; rows of A and C lie behind each other."""
+        tile, more = self.tile, str(self.layer.adds).lower()
         with self.loop(columns, tile.panel) as column:
             width = self.least(str(tile.panel), self.sub(columns, column))
-            panel = self.at(weight, self.mul(column, depth))
+            panel = self.at(self["weight"], self.mul(column, depth))
             registers = self.op(f"udiv i64 {self.add(width, tile.lanes - 1)}, {tile.lanes}")
             for count in range(1, tile.vectors + 1):
                 with self.when(self.op(f"icmp eq i64 {registers}, {count}")):
                     use(
-                        self, strip(tile, count, True), f"ptr {a}", f"i64 {a_row}",
-                        f"i64 {a_row}", f"ptr {panel}", f"i64 {tile.panel}",
-                        f"ptr {self.at(c, column)}", f"i64 {c_row}", f"i64 {depth}",
-                        f"i64 {rows}", f"i64 {width}", f"i1 {str(factor.more).lower()}",
+                        self, strip(tile, count, True), f"ptr {a}", f"i64 {depth}", f"i64 {depth}",
+                        f"ptr {panel}", f"i64 {tile.panel}", f"ptr {self.at(c, column)}",
+                        f"i64 {columns}", f"i64 {depth}", f"i64 {rows}", f"i64 {width}",
+                        f"i1 {more}",
                     )  # fmt: skip
 
 
