@@ -71,6 +71,13 @@ class NativeGraph:
         finally:
             idle.append(program)
 
+    def result(self, *arrays: Any) -> Any:
+        """The one result."""
+        return self.run(arrays)[0]
+
+    def results(self, *arrays: Any) -> tuple[Any, ...]:
+        return tuple(self.run(arrays))
+
     def first_programs(self, layouts: tuple[Layout, ...]) -> list[EagerProgram] | None:
         """A list with a program for arguments that lie as told, if it is worth one."""
         in_order = not any(layouts)
@@ -140,4 +147,5 @@ def _seen(tracer: Any, type: TensorType, layout: Layout) -> Tensor:
 def graph_of_row(op: Op, attrs: dict[str, Any], operands: Sequence[TensorType]) -> Graph:
     """A graph of one equation."""
     with using(autocast=None, trace=None), tracing() as tracer:
-        return tracer.finish([bind(op, *map(tracer.input, operands), **attrs)])
+        found = bind(op, *map(tracer.input, operands), **attrs)
+        return tracer.finish([found] if op.outputs == 1 else found)

@@ -15,6 +15,8 @@ from evergrad.compiler.kernel import Kernel
 from evergrad.compiler.recurrent_cells import arrays_of, row_function
 from evergrad.compiler.vector_text import Text
 
+# The bytes of a line of the cache.
+_LINE = 64
 NUMBERS = ("batch", "per_chunk", "steps", "stride", "width")
 
 
@@ -120,11 +122,25 @@ class _LayerText(Text):
         function = row_function(self.layer.op, self.vector)
         arrays = arrays_of(self.layer.op)
         with self.loop(rows) as row:
+            self.ask_for_row(self.add(row, 1), place, top)
             pointers = []
             for name, parts in arrays.items():
                 start = self.row_of(name, parts, row, place, top)
                 pointers += [self.at(start, self.mul(self.width, n)) for n in range(parts)]
             use(self, function, *(f"ptr {p}" for p in pointers), f"i64 {self.width}")
+
+    def ask_for_row(self, row: str, place: str, top: str) -> None:
+        """Have what lies far away brought near while the row before is computed; behind the last
+        row this does nothing."""
+        arrays = arrays_of(self.layer.op)
+        for name in (*self.layer.reads, *self.layer.results):
+            start = self.row_of(name, arrays[name], row, place, top)
+            to_write = int(name in self.layer.results)
+            with self.loop(self.mul(self.width, arrays[name]), _LINE // self.vector.size) as n:
+                prefetch = "llvm.prefetch.p0"
+                self.helpers[prefetch] = f"declare void @{prefetch}(ptr, i32, i32, i32)"
+                at = self.at(start, n)
+                self.do(f"call void @{prefetch}(ptr {at}, i32 {to_write}, i32 3, i32 1)")
 
     def row_of(self, name: str, parts: int, row: str, place: str, top: str) -> str:
         """Where the row of a sequence begins."""

@@ -35,6 +35,10 @@ def _linear_work(x: TensorType, weight: TensorType) -> int:
     return x.numel * weight.shape[0]
 
 
+def _recurrent_work(rows: TensorType, *others: TensorType) -> int:
+    return rows.shape[0] * others[-3].numel
+
+
 # From which size on a kernel is faster than NumPy, and how size is counted.
 _ROWS: dict[str, tuple[int, Callable[..., int]]] = {
     "conv": (1 << 9, _elements),
@@ -45,6 +49,11 @@ _ROWS: dict[str, tuple[int, Callable[..., int]]] = {
     "matmul": (1 << 23, _matmul_work),
     "sigmoid": (1 << 16, _elements),
     "softmax": (1 << 16, _elements),
+    **{
+        f"{cell}_layer{end}": (1 << 14, _recurrent_work)
+        for cell in ("lstm", "gru", "rnn_tanh", "rnn_relu")
+        for end in ("", "_backward")
+    },
 }
 
 
@@ -85,7 +94,9 @@ def _new_kernel(key: Any, op: Op, attrs: Attrs) -> Callable[..., Any] | None:
     from evergrad.compiler.eager_graph import NativeGraph, graph_of_row
 
     native = NativeGraph(graph_of_row(op, attrs, key[-1]))
-    kernel = (lambda *arrays: native.run(arrays)[0]) if native.is_native() else None
+    kernel: Callable[..., Any] | None = None
+    if native.is_native():
+        kernel = native.result if op.outputs == 1 else native.results
     if len(_kernels) >= _KERNEL_LIMIT:
         _kernels.clear()
     _kernels[key] = kernel
