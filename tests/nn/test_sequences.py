@@ -76,6 +76,7 @@ def test_packing_sequences(torch: ModuleType) -> None:
         lambda ns, r, x: ns.nn.LSTM(2, 4)(x, (ns.zeros(1, 9, 4), ns.zeros(1, 3, 4))),
         lambda ns, r, x: ns.nn.GRU(2, 4)(x, ns.zeros(2, 3, 4)),
         lambda ns, r, x: ns.nn.RNN(2, 4)(x[0, 0]),
+        lambda ns, r, x: ns.nn.GRU(2, 4)(x[:0]),
         lambda ns, r, x: ns.nn.RNN(2, 4, nonlinearity="other"),
         lambda ns, r, x: ns.nn.LSTM(2, 0),
         lambda ns, r, x: ns.nn.LSTM(2, 4, num_layers=0),

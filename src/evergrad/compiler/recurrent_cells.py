@@ -161,9 +161,7 @@ def _lstm_backward(row: Row) -> None:
 
 def _gru(row: Row) -> None:
     """The state's share of the last gate is kept behind the gates."""
-    r, z = (
-        row.sigmoid(row.plus(row.input_share("gates", n), row.hidden_share(n))) for n in (0, 1)
-    )
+    r, z = (row.sigmoid(row.plus(row.input_share("gates", n), row.hidden_share(n))) for n in (0, 1))
     share = row.hidden_share(2)
     n = row.tanh(row.plus(row.input_share("gates", 2), row.times(r, share)))
     for place, gate in enumerate((r, z, n, share)):

@@ -77,7 +77,8 @@ def layer_kernel(op: str, tile: Tile) -> Kernel:
 
 class _LayerText(Text):
     def __init__(self, layer: Layer, tile: Tile) -> None:
-        super().__init__(tile.vector, sum(layer.pointers, []), NUMBERS)
+        read, written = layer.pointers
+        super().__init__(tile.vector, [*read, *written], NUMBERS)
         self.layer = layer
         self.tile = tile
         self.width = self["width"]

@@ -1,9 +1,9 @@
 """A recurrent layer in one direction as one row: its whole loop over time.
 
-``y, h, ... = lstm_layer(x, h, c, w_ih, w_hh, b_ih, b_hh)`` takes the input of all steps as rows, in
-an order that a :class:`~evergrad.ops.recurrent_steps.Course` tells. Its results after the last state
-are kept for ``lstm_layer_backward``, which goes through time once more and gives the gradients of
-the gates, of the first state and of what is multiplied with the state.
+``y, h, c, ... = lstm_layer(x, h, c, w_ih, w_hh, b_ih, b_hh)`` takes the input of all steps as rows,
+in an order that a :class:`~evergrad.ops.recurrent_steps.Course` tells. Its results behind the last
+state are kept for ``lstm_layer_backward``, which goes through time once more and gives the gradients
+of the gates, of the first state, and of the hidden weight and bias.
 
 What is kept follows from the arguments, and the backward row takes it as no more than that: it has
 the layer's arguments as well, and its own derivative is by these. So nobody ever differentiates by
@@ -49,7 +49,7 @@ class Cell(NamedTuple):
     """
 
     name: str
-    step: Callable[[Tensor, Tensor], Step]
+    step: Callable[[Tensor, Tensor | None], Step]
     gates: int
     state: int
     kept: tuple[int, ...]
@@ -65,7 +65,7 @@ _ROW_TYPES = (dtypes.float32, dtypes.float64)
 
 
 def _layer_type(cell: Cell, *types: TensorType, course: Course) -> tuple[TensorType, ...]:
-    x, h, *_, w_ih, w_hh, b_ih, b_hh = types
+    x, h, *_ = types
     width = h.shape[-1]
     gates = cell.gates * width
     shapes: list[tuple[int, ...]] = [(sum(course.sizes), x.shape[-1])]
@@ -180,7 +180,7 @@ def recurrent_layer(
     given = [x, *state, *(w for w in weights if w is not None)]
     has_row = x.dtype in _ROW_TYPES and all(t.dtype is x.dtype for t in given)
     if projection is None and has_row and STATE.get().autocast is None:
-        if b_ih is None or b_hh is None:
+        if b_ih is None:
             b_ih = b_hh = zeros(w_ih._type.shape[0], dtype=x.dtype)
         y, *rest = bind(ROWS[kind], x, *state, w_ih, w_hh, b_ih, b_hh, course=course)
         return y, tuple(rest[: cell.state])

@@ -27,8 +27,9 @@ def _parts(gates: Array, count: int) -> list[Array]:
     return np.split(gates, count, 1)
 
 
-def _empty(rows: int, columns: int, like: Array) -> Array:
-    return pool.empty((rows, columns), like.dtype)
+def _rows(count: int, width: int, like: Array) -> Array:
+    """A row for each step of each sequence, not filled yet."""
+    return pool.empty((count, width), like.dtype)
 
 
 # -- LSTM ---------------------------------------------------------------------------------------
@@ -42,7 +43,7 @@ def lstm(
     h, c = h.copy(), c.copy()
     gates = blas.matmul(x, w_ih.T)
     gates += b_ih + b_hh
-    outputs, cells, states = (_empty(len(x), h.shape[1], x) for _ in range(3))
+    outputs, cells, states = (_rows(len(x), h.shape[1], x) for _ in range(3))
     for rows, count in course.slices():
         now, state, cell = gates[rows], h[:count], c[:count]
         states[rows], cells[rows] = state, cell
@@ -64,7 +65,7 @@ def lstm_backward(
 ) -> tuple[Array, ...]:  # fmt: skip
     w_hh = inputs[-3]
     g_h, g_c = g_h.copy(), g_c.copy()
-    g_x = _empty(*gates.shape, gates)
+    g_x = _rows(len(gates), gates.shape[1], gates)
     for rows, count in reversed(course.slices()):
         i, f, g, o = _parts(gates[rows], 4)
         g_i, g_f, g_g, g_o = _parts(g_x[rows], 4)
@@ -91,10 +92,10 @@ def gru(
     and the state before each step."""
     h = h.copy()
     width = h.shape[1]
-    gates = _empty(len(x), 4 * width, x)
+    gates = _rows(len(x), 4 * width, x)
     blas.matmul(x, w_ih.T, out=gates[:, : 3 * width])
     gates[:, : 3 * width] += b_ih
-    outputs, states = (_empty(len(x), width, x) for _ in range(2))
+    outputs, states = (_rows(len(x), width, x) for _ in range(2))
     for rows, count in course.slices():
         now, state = gates[rows], h[:count]
         states[rows] = state
@@ -120,7 +121,7 @@ def gru_backward(
     w_hh = inputs[-3]
     width = w_hh.shape[1]
     g_h = g_h.copy()
-    g_x, g_hidden = (_empty(len(gates), 3 * width, gates) for _ in range(2))
+    g_x, g_hidden = (_rows(len(gates), 3 * width, gates) for _ in range(2))
     for rows, count in reversed(course.slices()):
         r, z, n, share = _parts(gates[rows], 4)
         g_r, g_z, g_n = _parts(g_x[rows], 3)
@@ -147,7 +148,7 @@ def _rnn(
     h = h.copy()
     outputs = blas.matmul(x, w_ih.T)
     outputs += b_ih + b_hh
-    states = _empty(*outputs.shape, x)
+    states = _rows(len(x), h.shape[1], x)
     for rows, count in course.slices():
         now, state = outputs[rows], h[:count]
         states[rows] = state
@@ -171,7 +172,7 @@ def _rnn_backward(
 ) -> tuple[Array, ...]:  # fmt: skip
     w_hh = inputs[-3]
     g_h = g_h.copy()
-    g_x = _empty(*outputs.shape, outputs)
+    g_x = _rows(len(outputs), outputs.shape[1], outputs)
     for rows, count in reversed(course.slices()):
         state = g_h[:count]
         state += g_y[rows]
