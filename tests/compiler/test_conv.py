@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,12 +50,17 @@ def labels(compiled: Any) -> list[str]:
     return [i.label for program in programs_of(compiled) for i in program.instructions]
 
 
+def kernels(compiled: Any) -> list[str]:
+    instructions = [i for program in programs_of(compiled) for i in program.instructions]
+    return [i.kernel.name for i in instructions if i.kernel is not None]
+
+
 def numpy_calls(compiled: Any) -> list[str]:
     return [label for label in labels(compiled) if label.startswith("call")]
 
 
 def check(function: Callable[..., Any], *tensors: Any, beside: tuple[str, ...] = ()) -> None:
-    """Compiled and eager evaluation agree, and one thread and two bit for bit; nothing runs in
+    """Compiled and eager evaluation agree, and one to three threads bit for bit; nothing runs in
     NumPy but the ops named by ``beside``."""
     step = with_gradients(function)
     compiled = eg.compile(step)
@@ -63,7 +69,7 @@ def check(function: Callable[..., Any], *tensors: Any, beside: tuple[str, ...] =
     assert_alike(*scaled(found, step(*tensors)), tolerance)
     assert set(numpy_calls(compiled)) <= {f"call {op}" for op in beside}
     (program,) = programs_of(compiled)
-    for threads in (1, 2):
+    for threads in (1, 2, 3):
         program.threads = threads
         for a, b in zip(found, compiled(*tensors), strict=True):
             np.testing.assert_array_equal(a.array(), b.array())
@@ -107,16 +113,83 @@ def test_convolution(case: Any, dtype: Any) -> None:
 
 
 @pytest.mark.usefixtures("made_anew")
-@pytest.mark.parametrize("is_chosen", [False, True], ids=["rows", "pixels"])
+@pytest.mark.parametrize("way", ["direct", "pixels"])
 @pytest.mark.parametrize("case, dtype", [
     (((5, 2, 3, 70), (5, 7), (3, 2), 1, 1, 1), eg.float32),
     (((2, 1, 5, 19), (9, 18), (3, 3), (1, 2), (2, 1), 1), eg.float64),
     (((3, 1, 40, 8), (70, 33), (2, 3), (2, 1), 1, (1, 2)), eg.float32),
 ])  # fmt: skip
-def test_both_ways(monkeypatch: Any, is_chosen: bool, case: Any, dtype: Any) -> None:
+def test_both_ways(monkeypatch: Any, way: str, case: Any, dtype: Any) -> None:
     """Rows of pixels in registers, or outputs side by side: whichever is chosen."""
-    monkeypatch.setattr(convolutions, "_prefers_pixels", lambda vector, part: is_chosen)
+    monkeypatch.setattr(convolutions, "_cheapest", lambda *given: way)
     test_convolution(case, dtype)
+
+
+# -- 3x3 in fewer products ----------------------------------------------------------------------
+
+SQUARES = [
+    ((2, 1, 3, 5), (6, 6), (3, 3), 1, 1, 1),
+    ((1, 1, 1, 1), (1, 1), (3, 3), 1, 1, 1),
+    ((3, 1, 5, 9), (7, 40), (3, 3), 1, (0, 2), 1),
+    ((2, 3, 4, 17), (9, 5), (3, 3), 1, (2, 0), 1),
+    ((9, 1, 33, 130), (4, 5), (3, 3), 1, 1, 1),
+    ((1, 1, 40, 8), (61, 35), (3, 3), 1, 1, 1),
+]
+
+
+@pytest.mark.usefixtures("made_anew")
+@pytest.mark.parametrize("case", SQUARES, ids=str)
+def test_in_fewer_products(monkeypatch: Any, case: Any) -> None:
+    monkeypatch.setattr(convolutions, "_cheapest", lambda *given: "winograd")
+    test_convolution(case, eg.float32)
+
+
+def results_of(way: str, monkeypatch: Any, x: Any, w: Any) -> list[Any]:
+    monkeypatch.setattr(convolutions, "_cheapest", lambda *given: way)
+    found = eg.compile(with_gradients(partial(F.conv2d, padding=1)))(x, w)
+    return [f.array() for f in found[:2]]
+
+
+@pytest.mark.usefixtures("made_anew")
+def test_fewer_products_are_as_exact(monkeypatch: Any) -> None:
+    """Results and gradients of x are about as far from the exact ones as those of all products."""
+    x, w = normal((2, 64, 18, 18), eg.float32), normal((64, 64, 3, 3), eg.float32, 1)
+    exact = with_gradients(partial(F.conv2d, padding=1))(x.double(), w.double())
+    errors = {
+        way: [
+            float(np.sqrt(np.square(found - true.array()).mean()))
+            for found, true in zip(results_of(way, monkeypatch, x, w), exact[:2], strict=True)
+        ]
+        for way in ("direct", "winograd")
+    }
+    for fewer, all_products in zip(errors["winograd"], errors["direct"], strict=True):
+        assert fewer < 2 * all_products
+
+
+@pytest.mark.usefixtures("made_anew")
+def test_whole_numbers_stay_exact(monkeypatch: Any) -> None:
+    numbers = np.random.default_rng(5)
+    x = eg.tensor(numbers.integers(-8, 9, (2, 5, 9, 10)).astype(np.float32))
+    w = eg.tensor(numbers.integers(-8, 9, (6, 5, 3, 3)).astype(np.float32))
+    ways = [results_of(way, monkeypatch, x, w)[0] for way in ("winograd", "direct")]
+    np.testing.assert_array_equal(*ways)
+
+
+@pytest.mark.parametrize("size, is_chosen", [(3, True), (1, False), (5, False)])
+def test_which_convolutions_take_fewer_products(size: int, is_chosen: bool) -> None:
+    x, w = normal((4, 64, 16, 16), eg.float32), normal((64, 64, size, size), eg.float32, 1)
+    compiled = eg.compile(partial(F.conv2d, padding=size // 2))
+    compiled(x, w)
+    assert any("winograd" in name for name in kernels(compiled)) == is_chosen
+
+
+@pytest.mark.parametrize("take", [
+    lambda x: x.transpose(1, 3), lambda x: x[..., ::2], lambda x: x[:, :, 3:29, 5:36],
+    lambda x: x[:1].expand(3, 40, 40, 40),
+], ids=["channels last", "every second column", "a part", "one for all"])  # fmt: skip
+def test_images_that_do_not_lie_in_order(take: Callable[[Any], Any]) -> None:
+    x, w = normal((2, 40, 40, 40), eg.float32), normal((48, 40, 3, 3), eg.float32, 1)
+    check(lambda x, w: F.conv2d(take(x), w), x, w, beside=("pad_slice",))
 
 
 def test_a_large_gradient_is_written_where_it_lies() -> None:

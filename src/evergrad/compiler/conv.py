@@ -6,7 +6,7 @@ NumPy evaluation. The one place where an implementation of a convolution is chos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -24,9 +24,11 @@ from evergrad.compiler.conv_runs import (
     run_sum_kernel,
     sums_are_gradient,
 )
+from evergrad.compiler.conv_winograd import WinogradCut, is_winograd, winograd_kernel
+from evergrad.compiler.conv_winograd_weight import is_in_order, transform_kernel, transformed_bytes
 from evergrad.compiler.gemm import add_product
 from evergrad.compiler.gemm_product import Product
-from evergrad.compiler.kernel import Place
+from evergrad.compiler.kernel import Kernel, Place
 from evergrad.compiler.lowering import Lowering, lowers
 from evergrad.compiler.vector_text import Vector, is_native, vector_for
 from evergrad.compiler.windows import in_order, in_two_dims
@@ -130,19 +132,13 @@ def _lower_correlations(
     channel to the next) and go over the image."""
     image, weight = eqn.args
     out = eqn.outs[0]
-    vector = vector_for(out.type.dtype)
     source, image_steps = _image(lowering, image)
+    vector = vector_for(out.type.dtype)
     _, _, row, column = _steps(weight.layout)
     for part in parts:
         steps = WeightSteps(*weight_steps, [r * row + c * column for r, c in part.taps])
-        if _prefers_pixels(vector, part):
-            tile = PixelCut.choose(vector, part).tile
-            outputs, write = tile.vectors * vector.lanes, pixel_kernel
-        else:
-            outputs, write = DirectCut.choose(vector, part).tile.rows, correlation_kernel
-        nbytes = packed_bytes(vector, part, outputs)
+        nbytes, pack, write = _way(vector, part, steps, image_steps)
         packed = lowering.scratch(nbytes, f"{eqn.op.name} weight")
-        pack = weight_kernel(vector, part, outputs, steps)
         lowering.native(f"{eqn.op.name} pack", pack, [weight], [packed], weight.type.numel)
         kernel = write(vector, part, image_steps, _in_order(out.type.shape))
         pixels = part.rows.extent * part.columns.extent * part.samples * part.groups
@@ -150,13 +146,36 @@ def _lower_correlations(
         lowering.native(eqn.op.name, kernel, [source, packed], [out], work)
 
 
-def _prefers_pixels(vector: Vector, part: Correlation) -> bool:
-    """Whether a part should have its outputs side by side in registers rather than its pixels."""
+def _way(
+    vector: Vector, part: Correlation, steps: WeightSteps, image: Steps
+) -> tuple[int, Kernel, Callable[[Vector, Correlation, Steps, Steps], Kernel]]:
+    """How a part is computed: the bytes of the weight as it is laid out, the kernel that does so,
+    and what makes the kernel that reads it."""
+    way = _cheapest(vector, part, is_in_order(steps) and image.column == 1)
+    if way == "winograd":
+        nbytes = transformed_bytes(vector, part)
+        return nbytes, transform_kernel(vector, part, steps), winograd_kernel
+    if way == "pixels":
+        outputs, write = PixelCut.choose(vector, part).tile.vectors * vector.lanes, pixel_kernel
+    else:
+        outputs, write = DirectCut.choose(vector, part).tile.rows, correlation_kernel
+    nbytes = packed_bytes(vector, part, outputs)
+    return nbytes, weight_kernel(vector, part, outputs, steps), write
+
+
+def _cheapest(vector: Vector, part: Correlation, may_transform: bool) -> str:
+    """The way that takes the fewest cycles: along rows of pixels (direct), with outputs side by
+    side (pixels), or, if ``may_transform``, in fewer products (winograd)."""
     direct, pixels = DirectCut.choose(vector, part), PixelCut.choose(vector, part)
     nbytes = part.outputs * part.channels * len(part.taps) * vector.size
     reading = nbytes / _BYTES_A_CYCLE if nbytes > _NEAR_BYTES else 0.0
-    along_rows = direct.cycles(vector, part) + direct.passes(vector, part) * reading
-    return pixels.cycles(vector, part) + pixels.passes(part) * reading < along_rows
+    cycles = {
+        "direct": direct.cycles(vector, part) + direct.passes(vector, part) * reading,
+        "pixels": pixels.cycles(vector, part) + pixels.passes(part) * reading,
+    }
+    if may_transform and is_winograd(vector, part):
+        cycles["winograd"] = WinogradCut.choose(vector, part).cycles(vector, part)
+    return min(cycles, key=lambda way: cycles[way])
 
 
 @lowers("conv")

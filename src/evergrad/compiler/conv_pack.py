@@ -82,13 +82,13 @@ def _text(vector: Vector, rows: int) -> Kernel:
         with text.when(in_order):
             for number in range(0, rows, vector.lanes):
                 some = starts[number : number + vector.lanes]
-                _turn(text, some, text.at(target, number), depth, rows)
+                turn(text, some, text.at(target, number), depth, rows)
         with text.when(scattered):
             _copy(text, starts, target)
     return text.kernel("conv_pack")
 
 
-def _turn(text: Text, starts: list[str], target: str, depth: str, step: int) -> None:
+def turn(text: Text, starts: list[str], target: str, depth: str, step: int) -> None:
     """Write the elements of some outputs, which lie in order, side by side."""
     lanes = text.vector.lanes
     with text.loop(depth, lanes) as k:

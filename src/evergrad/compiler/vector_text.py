@@ -272,6 +272,26 @@ class Text(Code):
         self.helpers[name] = f"declare {many} @{name}({many}, {many}, {many})"
         return self.op(f"call {many} @{name}({many} {a}, {many} {b}, {many} {c})")
 
+    def plus(self, a: str, b: str) -> str:
+        return self.op(f"fadd {self.vector.text} {a}, {b}")
+
+    def minus(self, a: str, b: str) -> str:
+        return self.op(f"fsub {self.vector.text} {a}, {b}")
+
+    def half(self, value: str) -> str:
+        return self.op(f"fmul {self.vector.text} {value}, {self.splat('0.5', self.vector.element)}")
+
+    def interleaved(self, a: str, b: str) -> list[str]:
+        """The lanes of two vectors in turns, as two vectors."""
+        lanes = self.vector.lanes
+        order = [n // 2 + lanes * (n % 2) for n in range(2 * lanes)]
+        return [self._shuffled([a, b], part) for part in (order[:lanes], order[lanes:])]
+
+    def parted(self, a: str, b: str) -> list[str]:
+        """The even and the odd lanes of two vectors, counted through both."""
+        lanes = self.vector.lanes
+        return [self._shuffled([a, b], [2 * n + odd for n in range(lanes)]) for odd in range(2)]
+
     def sum_of_lanes(self, value: str) -> str:
         element, many = self.vector.element, self.vector.text
         name = f"llvm.vector.reduce.fadd.{self.vector.mangled}"
