@@ -1,12 +1,12 @@
 """Convolution with kernels of 3x3 elements in fewer products (Winograd's F(2x2, 3x3)).
 
 Outputs are taken in squares of 2x2, each of which depends on a square of 4x4 elements of x. 16 sums
-of these elements, times 16 sums of the kernel's elements, added over channels, give 16 numbers whose
-sums are the 4 outputs: 16 products instead of 36. A chunk transforms some rows of squares of a
-sample, or some samples; then come 16 products of matrices.
+of these elements, times 16 sums of the kernel's elements, added over channels, give 16 numbers
+whose sums are the 4 outputs: 16 products instead of 36. A chunk transforms some rows of squares of
+a sample, or some samples; then come 16 products of matrices.
 
-Factors are 1 and 1/2, so whole numbers stay exact. An infinity in x makes NaN of all four outputs of
-its squares, also of those that do not depend on it.
+Factors are 1 and 1/2, so whole numbers stay exact. An infinity in x makes NaN of all four outputs
+of its squares, also of those that do not depend on it.
 """
 
 from __future__ import annotations
