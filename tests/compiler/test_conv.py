@@ -140,30 +140,36 @@ SQUARES = [
 @pytest.mark.usefixtures("made_anew")
 @pytest.mark.parametrize("case", SQUARES, ids=str)
 def test_in_fewer_products(monkeypatch: Any, case: Any) -> None:
-    monkeypatch.setattr(convolutions, "_cheapest", lambda *given: "winograd")
+    for name in ("_cheapest", "_cheapest_gradient"):
+        monkeypatch.setattr(convolutions, name, lambda *given: "winograd")
     test_convolution(case, eg.float32)
 
 
-def results_of(way: str, monkeypatch: Any, x: Any, w: Any) -> list[Any]:
-    monkeypatch.setattr(convolutions, "_cheapest", lambda *given: way)
+def results_of(ways: tuple[str, str], monkeypatch: Any, x: Any, w: Any) -> list[Any]:
+    """The result of a convolution and its gradients, computed in these ways."""
+    for name, way in zip(("_cheapest", "_cheapest_gradient"), ways, strict=True):
+        monkeypatch.setattr(convolutions, name, lambda *given, way=way: way)
     found = eg.compile(with_gradients(partial(F.conv2d, padding=1)))(x, w)
-    return [f.array() for f in found[:2]]
+    return [f.array() for f in found]
+
+
+ALL_PRODUCTS, FEWER_PRODUCTS = ("direct", "runs"), ("winograd", "winograd")
 
 
 @pytest.mark.usefixtures("made_anew")
 def test_fewer_products_are_as_exact(monkeypatch: Any) -> None:
-    """Results and gradients of x are about as far from the exact ones as those of all products."""
+    """Results and gradients are about as far from the exact ones as those of all products."""
     x, w = normal((2, 64, 18, 18), eg.float32), normal((64, 64, 3, 3), eg.float32, 1)
     exact = with_gradients(partial(F.conv2d, padding=1))(x.double(), w.double())
     errors = {
-        way: [
+        ways: [
             float(np.sqrt(np.square(found - true.array()).mean()))
-            for found, true in zip(results_of(way, monkeypatch, x, w), exact[:2], strict=True)
+            for found, true in zip(results_of(ways, monkeypatch, x, w), exact, strict=True)
         ]
-        for way in ("direct", "winograd")
+        for ways in (ALL_PRODUCTS, FEWER_PRODUCTS)
     }
-    for fewer, all_products in zip(errors["winograd"], errors["direct"], strict=True):
-        assert fewer < 2 * all_products
+    for fewer, usual in zip(errors[FEWER_PRODUCTS], errors[ALL_PRODUCTS], strict=True):
+        assert fewer < 2 * usual
 
 
 @pytest.mark.usefixtures("made_anew")
@@ -171,16 +177,18 @@ def test_whole_numbers_stay_exact(monkeypatch: Any) -> None:
     numbers = np.random.default_rng(5)
     x = eg.tensor(numbers.integers(-8, 9, (2, 5, 9, 10)).astype(np.float32))
     w = eg.tensor(numbers.integers(-8, 9, (6, 5, 3, 3)).astype(np.float32))
-    ways = [results_of(way, monkeypatch, x, w)[0] for way in ("winograd", "direct")]
-    np.testing.assert_array_equal(*ways)
+    found = [results_of(ways, monkeypatch, x, w)[0] for ways in (FEWER_PRODUCTS, ALL_PRODUCTS)]
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("size, is_chosen", [(3, True), (1, False), (5, False)])
 def test_which_convolutions_take_fewer_products(size: int, is_chosen: bool) -> None:
     x, w = normal((4, 64, 16, 16), eg.float32), normal((64, 64, size, size), eg.float32, 1)
-    compiled = eg.compile(partial(F.conv2d, padding=size // 2))
+    compiled = eg.compile(with_gradients(partial(F.conv2d, padding=size // 2)))
     compiled(x, w)
-    assert any("winograd" in name for name in kernels(compiled)) == is_chosen
+    found = [name for name in kernels(compiled) if "winograd" in name]
+    assert any("gradient" in name for name in found) == is_chosen
+    assert any("gradient" not in name for name in found) == is_chosen
 
 
 @pytest.mark.parametrize("take", [

@@ -25,6 +25,13 @@ from evergrad.compiler.conv_runs import (
     sums_are_gradient,
 )
 from evergrad.compiler.conv_winograd import WinogradCut, is_winograd, winograd_kernel
+from evergrad.compiler.conv_winograd_gradient import (
+    is_winograd_gradient,
+    winograd_cycles,
+    winograd_gradient_kernel,
+    winograd_sum_bytes,
+    winograd_sum_kernel,
+)
 from evergrad.compiler.conv_winograd_weight import is_in_order, transform_kernel, transformed_bytes
 from evergrad.compiler.gemm import add_product
 from evergrad.compiler.gemm_product import Product
@@ -227,19 +234,43 @@ def lower_conv_weight(lowering: Lowering, eqn: Equation) -> bool:
         windows, x_steps, y_steps = _as_pixels(windows, x_steps, y_steps)
     dots = Correlation(*sizes, *(_forward_axis(windows, dim) for dim in (0, 1)))
     runs = WeightGradient(*sizes, *(_side(windows, dim) for dim in (0, 1)))
-    is_direct = False
-    if dot_cycles(vector, dots) < run_cycles(vector, runs):
-        kernel, total = dot_kernel(vector, dots, x_steps, y_steps), dot_sum_kernel(vector, dots)
-        nbytes = dot_sum_bytes(vector, dots)
-    else:
-        kernel, total = run_kernel(vector, runs, x_steps, y_steps), run_sum_kernel(vector, runs)
-        nbytes, is_direct = run_sum_bytes(vector, runs), sums_are_gradient(vector, runs)
-    sums = out if is_direct else lowering.scratch(nbytes, f"{eqn.op.name} sums")
+    kernel, nbytes, total = _weight_way(vector, dots, runs, x_steps, y_steps)
     work = y.type.numel * prod(out.type.shape[1:]) // 8
+    sums = out if total is None else lowering.scratch(nbytes, f"{eqn.op.name} sums")
     lowering.native(eqn.op.name, kernel, [y_place, x_place], [sums], work)
-    if not is_direct:
+    if total is not None:
         lowering.native(f"{eqn.op.name} sum", total, [sums], [out])
     return True
+
+
+def _weight_way(
+    vector: Vector, dots: Correlation, runs: WeightGradient, x: Steps, y: Steps
+) -> tuple[Kernel, int, Kernel | None]:
+    """How the gradient of a weight is computed: the kernel that leaves sums, their bytes, and the
+    kernel that makes the gradient of them, if it is not what they are."""
+    may_transform = is_winograd_gradient(vector, runs, x, y)
+    way = _cheapest_gradient(vector, dots, runs, may_transform)
+    if way == "winograd":
+        kernel = winograd_gradient_kernel(vector, runs, x, y)
+        return kernel, winograd_sum_bytes(vector, runs), winograd_sum_kernel(vector, runs)
+    if way == "dots":
+        kernel = dot_kernel(vector, dots, x, y)
+        return kernel, dot_sum_bytes(vector, dots), dot_sum_kernel(vector, dots)
+    kernel = run_kernel(vector, runs, x, y)
+    is_gradient = sums_are_gradient(vector, runs)
+    total = None if is_gradient else run_sum_kernel(vector, runs)
+    return kernel, run_sum_bytes(vector, runs), total
+
+
+def _cheapest_gradient(
+    vector: Vector, dots: Correlation, runs: WeightGradient, may_transform: bool
+) -> str:
+    """The way that takes the fewest cycles: neighbouring pixels in registers (dots), the elements
+    of a window's row (runs), or, if ``may_transform``, fewer products (winograd)."""
+    cycles = {"dots": dot_cycles(vector, dots), "runs": run_cycles(vector, runs)}
+    if may_transform:
+        cycles["winograd"] = winograd_cycles(vector, runs)
+    return min(cycles, key=lambda way: cycles[way])
 
 
 def _as_pixels(windows: Windows, x: Steps, y: Steps) -> tuple[Windows, Steps, Steps]:

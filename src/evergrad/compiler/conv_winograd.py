@@ -11,13 +11,21 @@ of its squares, also of those that do not depend on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
 from evergrad.compiler.conv_planes import Axis, Correlation, Steps
-from evergrad.compiler.conv_winograd_weight import PLACES, SIDE, place_step
-from evergrad.compiler.gemm_strip import Tile, strip, tile_for, use
+from evergrad.compiler.conv_winograd_product import (
+    PLACES,
+    SIDE,
+    Matrix,
+    both_ways,
+    multiply,
+    of_inputs,
+    panel_of,
+)
+from evergrad.compiler.conv_winograd_weight import place_step
+from evergrad.compiler.gemm_strip import Tile, tile_for
 from evergrad.compiler.kernel import Kernel
 from evergrad.compiler.vector_text import Text, Vector, numbered
 
@@ -36,7 +44,7 @@ _FROM_FAR = 8
 # the weight.
 _TRANSFORMING = 60.0
 _WRITING = 40.0
-_WEIGHING = 120.0
+_WEIGHING = 400.0
 # How much longer products take than their number says.
 _SLOWER = 1.1
 
@@ -142,6 +150,7 @@ class _Numbers(NamedTuple):
     count_rows: int
     count_columns: int
     leading: int
+    panel: int
     inputs_at: int
     inputs_step: int
     sums_at: int
@@ -173,7 +182,8 @@ def winograd_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps) -> K
         given.channels, given.outputs, place_step(vector, given), bands, cut.band, cut.held,
         given.groups, given.samples, cut.together, row_blocks, cut.block, square_rows,
         square_columns, width, plane, rows.size, columns.size, rows.low, columns.low, rows.extent,
-        columns.extent, leading, inputs_at, inputs_step, sums_at, sums_step, *x[:3], *y[:3],
+        columns.extent, leading, panel_of(tile_for(vector), cut.length(given)), inputs_at,
+        inputs_step, sums_at, sums_step, *x[:3], *y[:3],
     )  # fmt: skip
     chunks = -(-given.samples // cut.together) * given.groups * row_blocks * bands
     nbytes = (sums_at + PLACES * sums_step + lanes) * vector.size
@@ -236,7 +246,7 @@ def _transform(text: Text, x: str, samples: str, row: str, rows: str) -> None:
             begin = text.at(text.scratch, text.mul(r, text["width"]), column)
             values = [text.load_vector(text.at(begin, place)) for place in places]
             to = text.at(target, text.mul(r, text["square_columns"]), column)
-            for n, value in enumerate(_both_ways(text, values, _of_inputs)):
+            for n, value in enumerate(both_ways(text, values, of_inputs)):
                 text.store_vector(value, text.at(to, text.mul(text["inputs_step"], n)))
 
 
@@ -277,19 +287,11 @@ def _multiply(text: Text, tile: Tile, group: str, output: str, outputs: str, row
         )
         b = text.at(text.scratch, text["inputs_at"], text.mul(place, text["inputs_step"]))
         c = text.at(text.scratch, text["sums_at"], text.mul(place, text["sums_step"]))
-        with text.loop(squares, tile.panel) as square:
-            width = text.least(text.sub(squares, square), str(tile.panel))
-            for vectors in range(1, tile.vectors + 1):
-                low = text.op(f"icmp sgt i64 {width}, {(vectors - 1) * tile.lanes}")
-                high = text.op(f"icmp sle i64 {width}, {vectors * tile.lanes}")
-                with text.when(text.op(f"and i1 {low}, {high}")):
-                    use(
-                        text, strip(tile, vectors, False),
-                        f"ptr {a}", f"i64 {text['channels']}", f"i64 {tile.rows}",
-                        f"ptr {text.at(b, square)}", f"i64 {text['leading']}",
-                        f"ptr {text.at(c, square)}", f"i64 {text['leading']}",
-                        f"i64 {text['channels']}", f"i64 {outputs}", f"i64 {width}", "i1 false",
-                    )  # fmt: skip
+        leading = text["leading"]
+        multiply(
+            text, tile, Matrix(a, tile.rows), Matrix(b, leading), Matrix(c, leading),
+            text["channels"], outputs, squares, text["panel"],
+        )  # fmt: skip
 
 
 def _write(text: Text, y: str, samples: str, row: str, rows: str, outputs: str) -> None:
@@ -320,26 +322,12 @@ def _write(text: Text, y: str, samples: str, row: str, rows: str, outputs: str) 
         left = text.sub(text["count_columns"], text.mul(column, 2))
         is_there = text.op(f"icmp slt i64 {text.mul(r, 2)}, {below}")
         lower = text.op(f"select i1 {is_there}, i64 {left}, i64 0")
-        pairs = _both_ways(text, values, _of_outputs)
+        pairs = both_ways(text, values, _of_outputs)
         for n, count in enumerate((left, lower)):
             to = text.at(target, text.mul(text["y_row"], n))
             for half, mixed in enumerate(text.interleaved(pairs[2 * n], pairs[2 * n + 1])):
                 there = text.sub(count, half * lanes)
                 text.store_apart(1, mixed, text.at(to, half * lanes), "1", there)
-
-
-def _both_ways(
-    text: Text, values: list[str], change: Callable[[Text, list[str]], list[str]]
-) -> list[str]:
-    """A square of registers, changed along its columns and then along its rows."""
-    columns = [change(text, values[n::SIDE]) for n in range(SIDE)]
-    rows = zip(*columns, strict=True)
-    return [value for row in rows for value in change(text, list(row))]
-
-
-def _of_inputs(text: Text, d: list[str]) -> list[str]:
-    return [text.minus(d[0], d[2]), text.plus(d[1], d[2]), text.minus(d[2], d[1]),
-            text.minus(d[1], d[3])]  # fmt: skip
 
 
 def _of_outputs(text: Text, m: list[str]) -> list[str]:

@@ -11,13 +11,11 @@ from typing import NamedTuple
 
 from evergrad.compiler.conv_pack import WeightSteps, turn
 from evergrad.compiler.conv_planes import Correlation
+from evergrad.compiler.conv_winograd_product import PLACES, both_ways
 from evergrad.compiler.gemm_strip import tile_for
 from evergrad.compiler.kernel import Kernel
 from evergrad.compiler.vector_text import Text, Vector, items_per_chunk, numbered
 
-# The elements of a square of x, and of one of its sides.
-SIDE = 4
-PLACES = SIDE * SIDE
 _TAPS = 9
 # So many channels are transformed at a time.
 _CHANNELS = 32
@@ -127,11 +125,8 @@ def _transform(text: Text, to: str, count: str) -> None:
     with text.loop(count) as channel:
         source = text.at(text.scratch, text.mul(channel, _TAPS * lanes))
         taps = [text.load_vector(text.at(source, text.mul(place, lanes))) for place in places]
-        columns = [_of_three(text, taps[n::3]) for n in range(3)]
-        rows = zip(*columns, strict=True)
-        values = [value for row in rows for value in _of_three(text, list(row))]
         target = text.at(to, text.mul(channel, lanes))
-        for n, value in enumerate(values):
+        for n, value in enumerate(both_ways(text, taps, _of_three)):
             text.store_vector(value, text.at(target, text.mul(text["place_step"], n)))
 
 
