@@ -46,6 +46,16 @@ def erf_excess(square: Number) -> Number:
     return mp.erf(x) / x - 1
 
 
+def exp_rest(x: Number) -> Number:
+    """What follows ``1 + x`` in ``exp(x)``, over ``x**2``."""
+    return mp.hyp1f1(1, 3, x) / 2
+
+
+def log_rest(x: Number) -> Number:
+    """What follows ``x - x**2 / 2`` in ``log(1 + x)``, over ``x**3``."""
+    return (mp.log1p(x) - x + x**2 / 2) / x**3
+
+
 def scaled_erfcx(t: Number) -> Number:
     x = Number("3.75") * (1 + t) / (1 - t)
     if x > 200:
@@ -81,7 +91,14 @@ def bessel_far(order: int) -> Function:
 
 _FOUR_TO_TWELVE = (1 / Number(12), 1 / Number(4))
 
+_HALF_LOG_2 = mp.log(2) / 2
+_ROOTS_OF_2 = (mp.sqrt(Number(1) / 2) - 1, mp.sqrt(2) - 1)
+
 TABLES: tuple[Table, ...] = (
+    ("EXP_SINGLE", "(exp(x) - 1 - x) / x**2 by powers of x, |x| <= log(2) / 2.",
+     lambda: powers(chebyshev(exp_rest, -_HALF_LOG_2, _HALF_LOG_2, 5), -_HALF_LOG_2, _HALF_LOG_2)),
+    ("LOG_SINGLE", "(log(1 + x) - x + x**2 / 2) / x**3 by powers of x, 1/2 <= (1 + x)**2 <= 2.",
+     lambda: powers(chebyshev(log_rest, *_ROOTS_OF_2, 9), *_ROOTS_OF_2)),
     ("ERF_NEAR", "erf(x) / x - 1 by powers of x**2, 0 <= x <= 1.",
      lambda: powers(chebyshev(erf_excess, 0, 1, 13), 0, 1)),
     ("ERF_NEAR_SINGLE", "The same for single precision.",

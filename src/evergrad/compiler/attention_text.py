@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from evergrad.compiler.llvm import vector_bits
+from evergrad.ops.special_tables import EXP_SINGLE
 
 # Queries of a block: they lie side by side in the lanes of vectors.
 QUERIES = 32
@@ -160,17 +161,16 @@ class Writer:
         return self.op(f"call i1 @{name}({self.bits} {bits})")
 
     def exp(self, x: str) -> str:
-        """At most 1.2 ulp for ``x`` up to 88; 0 where the result would be denormal."""
+        """At most 1 ulp for ``x`` up to 88; 0 where the result would be denormal."""
         large = self.calc("fcmp uge", x, self.number(-87.33654))
         magic = self.number(12582912.0)  # adding it leaves the nearest whole number in the low bits
         shifted = self.fma(x, self.number(1.4426950408889634), magic)
         n = self.calc("fsub", shifted, magic)
         r = self.fma(n, self.number(-0.693145751953125), x)
         r = self.fma(n, self.number(-1.428606765330187e-06), r)
-        p = self.number(1 / 5040 * 1.0021)
-        for factor in (1 / 720 * 1.0003, 1 / 120, 1 / 24, 1 / 6, 0.5):
-            p = self.fma(p, r, self.number(factor))
-        value = self.fma(p, self.calc("fmul", r, r), self.calc("fadd", r, self.number(1.0)))
+        value = self.number(EXP_SINGLE[-1])
+        for factor in (*reversed(EXP_SINGLE[:-1]), 1.0, 1.0):
+            value = self.fma(value, r, self.number(factor))
         bits = self.op(f"bitcast {self.vector} {shifted} to {self.whole}")
         power = self.op(f"shl {self.whole} {bits}, {splat_text('23', 'i32')}")
         biased = self.op(f"add {self.whole} {power}, {splat_text('1065353216', 'i32')}")

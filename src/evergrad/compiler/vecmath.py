@@ -1,13 +1,22 @@
 """Elementary functions as IR that LLVM vectorises: no branches, no calls.
 
 :func:`text` gives the definitions that a function needs. float32 is computed with polynomials
-(error bounds are stated at each and held by a test); float64 goes to the C library.
+(error bounds are stated at each and held by a test); float64 goes to the C library. What counts is
+the number of instructions, but a division is as good as free: it goes on beside twenty of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+
+from evergrad.ops.special_tables import (
+    ERF_NEAR_SINGLE,
+    EXP_SINGLE,
+    LOG_ERFC_SINGLE,
+    LOG_SINGLE,
+    NORMAL_TAIL_SINGLE,
+)
 
 _LIBRARY = {
     "vm_exp": "exp", "vm_log": "log", "vm_tanh": "tanh", "vm_erf": "erf", "vm_log1p": "log1p",
@@ -37,7 +46,7 @@ def text(function: str, type: str) -> dict[str, str]:
 
 
 def _declare(*names: str) -> dict[str, str]:
-    given = {"fma": 3}
+    given = {"fma": 3, "copysign": 2}
     return {
         f"llvm.{n}.f32": f"declare float @llvm.{n}.f32({', '.join(['float'] * given.get(n, 1))})"
         for n in names
@@ -81,6 +90,15 @@ class _Body:
     def fabs(self, a: str) -> str:
         return self.op(f"call float @llvm.fabs.f32(float {a})")
 
+    def copysign(self, a: str, sign: str) -> str:
+        return self.op(f"call float @llvm.copysign.f32(float {a}, float {sign})")
+
+    def bits(self, a: str) -> str:
+        return self.op(f"bitcast float {a} to i32")
+
+    def number(self, bits: str) -> str:
+        return self.op(f"bitcast i32 {bits} to float")
+
     def choose(self, condition: str, a: str, b: str) -> str:
         return self.op(f"select i1 {condition}, float {a}, float {b}")
 
@@ -102,71 +120,128 @@ class _Body:
         )
 
 
+# Added to a number, it leaves the nearest whole number in the low bits.
+_MAGIC = 12582912.0
+_LOG_2_HIGH = 0.693145751953125
+_LOG_2_LOW = 1.428606765330187e-06
+# Results would be denormal below the first and infinite above the second.
+_EXP_LEAST = -87.33654
+_EXP_MOST = 88.72283172607422
+
+
+class _Reduced:
+    """``x = n log(2) + r`` with a whole ``n`` and a small ``r``, for ``x`` of at most 2**20."""
+
+    def __init__(self, b: _Body, x: str) -> None:
+        self.b = b
+        moved = b.fma(x, _hex(1.4426950408889634), _hex(_MAGIC))
+        n = b.sub(moved, _hex(_MAGIC))
+        r = b.fma(n, _hex(-_LOG_2_HIGH), x)
+        self.r = b.fma(n, _hex(-_LOG_2_LOW), r)
+        # n where a float has its exponent: the bits of the magic number are shifted out.
+        self.exponent = b.op(f"shl i32 {b.bits(moved)}, 23")
+        self.slope = b.polynomial(self.r, *reversed(EXP_SINGLE), 1.0)  # (exp(r) - 1) / r
+
+    def exp(self) -> str:
+        """exp(x), where that is a normal number; nonsense elsewhere, and for NaN."""
+        b = self.b
+        near = b.fma(self.slope, self.r, _hex(1.0))
+        return b.number(b.op(f"add i32 {b.bits(near)}, {self.exponent}"))
+
+    def one_plus_exp(self) -> str:
+        """1 + exp(x), where 2**n is a normal number."""
+        b = self.b
+        near = b.fma(self.slope, self.r, _hex(1.0))
+        return b.fma(near, self._power(0), _hex(1.0))
+
+    def half_expm1(self) -> str:
+        """(exp(x) - 1) / 2, exact near zero, where 2**n is a normal number."""
+        b = self.b
+        # 2**(n - 1): twice as much might be infinite where the result is not.
+        half = self._power(-1)
+        below = b.mul(self.slope, self.r)
+        return b.fma(half, below, b.sub(half, _hex(0.5)))
+
+    def _power(self, more: int) -> str:
+        """``2**(n + more)``"""
+        return self.b.number(self.b.op(f"add i32 {self.exponent}, {(127 + more) << 23}"))
+
+
+def _exp_or_zero(b: _Body, x: str) -> str:
+    """exp(x) for ``x`` up to 88; 0 where the result would be denormal: denormal products cost a
+    hundred times as much, and masked scores are full of them."""
+    return b.choose(b.less(x, _hex(_EXP_LEAST)), _hex(0.0), _Reduced(b, x).exp())
+
+
+def _infinite_above(b: _Body, value: str) -> str:
+    """Infinity where ``exp`` of the argument is too large, NaN if it is none."""
+    beyond = b.op(f"fcmp ugt float %x, {_hex(_EXP_MOST)}")
+    return b.choose(beyond, b.add("%x", _hex(float("inf"))), value)
+
+
+def _least(b: _Body, x: str, limit: float) -> str:
+    """The smaller of a number and a limit; NaN stays."""
+    return b.choose(b.op(f"fcmp ogt float {x}, {_hex(limit)}"), _hex(limit), x)
+
+
 def _exp() -> dict[str, str]:
-    """At most 1.2 ulp; inf above 88.73, and 0 where the result would be denormal (below -87.34):
-    denormal products cost a hundred times as much, and masked scores are full of them."""
+    """At most 1 ulp; inf above 88.73, and 0 where the result would be denormal (below -87.34)."""
     b = _Body()
-    low = b.less("%x", _hex(-87.33654))
-    x = b.choose(low, _hex(0.0), "%x")
-    high = b.op(f"fcmp ogt float {x}, {_hex(89.0)}")
-    x = b.choose(high, _hex(89.0), x)
-    n = b.op(f"call float @llvm.rint.f32(float {b.mul(x, _hex(1.4426950408889634))})")
-    r = b.fma(n, _hex(-0.693145751953125), x)
-    r = b.fma(n, _hex(-1.428606765330187e-06), r)
-    p = b.polynomial(r, 1 / 5040 * 1.0021, 1 / 720 * 1.0003, 1 / 120, 1 / 24, 1 / 6, 0.5)
-    value = b.fma(p, b.mul(r, r), b.add(r, _hex(1.0)))
-    # 2**n in two factors, so that neither overflows.
-    number = b.op(f"fptosi float {n} to i32")
-    half = b.op(f"ashr i32 {number}, 1")
-    rest = b.op(f"sub i32 {number}, {half}")
-    for part in (half, rest):
-        biased = b.op(f"shl i32 {b.op(f'add i32 {part}, 127')}, 23")
-        value = b.mul(value, b.op(f"bitcast i32 {biased} to float"))
-    value = b.choose(low, _hex(0.0), value)
-    nan = b.op("fcmp uno float %x, %x")
-    value = b.choose(nan, "%x", value)
-    return _declare("fma", "rint") | {"vm_exp_f32": b.end("vm_exp_f32", value)}
-
-
-def _log() -> dict[str, str]:
-    """At most 2 ulp; -inf at 0, NaN below, denormals included."""
-    b = _Body()
-    tiny = b.less("%x", _hex(1.17549435e-38))
-    x = b.choose(tiny, b.mul("%x", _hex(8388608.0)), "%x")
-    bits = b.op(f"bitcast float {x} to i32")
-    # The exponent of x / sqrt(1/2), so that the mantissa lies in [sqrt(1/2), sqrt(2)).
-    shifted = b.op(f"sub i32 {bits}, 1060439283")
-    e = b.op(f"ashr i32 {shifted}, 23")
-    mantissa = b.op(f"sub i32 {bits}, {b.op(f'shl i32 {e}, 23')}")
-    f = b.sub(b.op(f"bitcast i32 {mantissa} to float"), _hex(1.0))
-    power = b.op(f"sitofp i32 {e} to float")
-    power = b.choose(tiny, b.sub(power, _hex(23.0)), power)
-    s = b.div(f, b.add(f, _hex(2.0)))
-    z = b.mul(s, s)
-    # log(1 + f) = f - s (f - 2 z p(z)), with log((1+s)/(1-s)) = 2 s (1 + z/3 + z**2/5 + ...)
-    p = b.polynomial(z, 2 / 11, 2 / 9, 2 / 7, 2 / 5, 2 / 3)
-    tail = b.mul(z, p)
-    inner = b.sub(f, tail)
-    value = b.sub(f, b.mul(s, inner))
-    value = b.fma(power, _hex(1.4286068203094172e-06), value)
-    value = b.fma(power, _hex(0.693145751953125), value)
-    value = b.choose(b.op(f"fcmp oeq float %x, {_hex(0.0)}"), _hex(float("-inf")), value)
-    value = b.choose(b.less("%x", _hex(0.0)), _hex(float("nan")), value)
-    large = b.op(f"fcmp oeq float %x, {_hex(float('inf'))}")
-    value = b.choose(large, "%x", value)
-    value = b.choose(b.op("fcmp uno float %x, %x"), "%x", value)
-    return _declare("fma") | {"vm_log_f32": b.end("vm_log_f32", value)}
+    value = _infinite_above(b, _exp_or_zero(b, "%x"))
+    return _declare("fma") | {"vm_exp_f32": b.end("vm_exp_f32", value)}
 
 
 def _expm1() -> dict[str, str]:
-    """At most 3 ulp: a polynomial near zero, ``exp(x) - 1`` elsewhere."""
+    """At most 2 ulp."""
     b = _Body()
-    p = b.polynomial("%x", 1 / 40320, 1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5)
-    near = b.fma(p, b.mul("%x", "%x"), "%x")
-    far = b.sub(b.op("call float @vm_exp_f32(float %x)"), _hex(1.0))
-    small = b.less(b.fabs("%x"), _hex(0.5))
-    result = b.choose(small, near, far)
-    return _exp() | _declare("fabs") | {"vm_expm1_f32": b.end("vm_expm1_f32", result)}
+    x = b.choose(b.less("%x", _hex(-80.0)), _hex(-80.0), "%x")
+    half = _Reduced(b, x).half_expm1()
+    value = _infinite_above(b, b.add(half, half))
+    return _declare("fma") | {"vm_expm1_f32": b.end("vm_expm1_f32", value)}
+
+
+def _sigmoid() -> dict[str, str]:
+    """At most 3 ulp; 0 where the result would be denormal, as ``exp``."""
+    b = _Body()
+    opposite = b.op(f"fneg float {_least(b, '%x', 80.0)}")
+    value = b.div(_hex(1.0), _Reduced(b, opposite).one_plus_exp())
+    value = b.choose(b.less("%x", _hex(_EXP_LEAST)), _hex(0.0), value)
+    return _declare("fma") | {"vm_sigmoid_f32": b.end("vm_sigmoid_f32", value)}
+
+
+def _tanh() -> dict[str, str]:
+    """At most 3 ulp: ``m / (m + 1)`` with ``m = (exp(2|x|) - 1) / 2``."""
+    b = _Body()
+    a = _least(b, b.fabs("%x"), 10.0)
+    m = _Reduced(b, b.add(a, a)).half_expm1()
+    value = b.div(m, b.add(m, _hex(1.0)))
+    value = b.copysign(value, "%x")
+    return _declare("fma", "fabs", "copysign") | {"vm_tanh_f32": b.end("vm_tanh_f32", value)}
+
+
+def _log() -> dict[str, str]:
+    """At most 1 ulp; -inf at 0, NaN below, denormals included."""
+    b = _Body()
+    tiny = b.less("%x", _hex(1.17549435e-38))
+    x = b.choose(tiny, b.mul("%x", _hex(8388608.0)), "%x")
+    # The exponent of x / sqrt(1/2), so that the mantissa lies in [sqrt(1/2), sqrt(2)).
+    e = b.op(f"ashr i32 {b.op(f'sub i32 {b.bits(x)}, 1060439283')}, 23")
+    mantissa = b.op(f"sub i32 {b.bits(x)}, {b.op(f'shl i32 {e}, 23')}")
+    f = b.sub(b.number(mantissa), _hex(1.0))
+    power = b.op(f"sitofp i32 {e} to float")
+    power = b.choose(tiny, b.sub(power, _hex(23.0)), power)
+    # f - f**2 / 2 + f**3 p(f), with the parts of the power added where they are small enough.
+    square = b.mul(f, f)
+    rest = b.mul(b.mul(f, square), b.polynomial(f, *reversed(LOG_SINGLE)))
+    rest = b.fma(power, _hex(_LOG_2_LOW), rest)
+    rest = b.fma(square, _hex(-0.5), rest)
+    value = b.fma(power, _hex(_LOG_2_HIGH), b.add(f, rest))
+    # What is 0, infinite or no number stays itself but for zeros; below there is no logarithm.
+    usual = b.op(f"fcmp olt float {b.fabs('%x')}, {_hex(float('inf'))}")
+    value = b.choose(usual, value, "%x")
+    value = b.choose(b.op(f"fcmp oeq float %x, {_hex(0.0)}"), _hex(float("-inf")), value)
+    value = b.choose(b.less("%x", _hex(0.0)), _hex(float("nan")), value)
+    return _declare("fma", "fabs") | {"vm_log_f32": b.end("vm_log_f32", value)}
 
 
 def _log1p() -> dict[str, str]:
@@ -186,47 +261,29 @@ def _log1p() -> dict[str, str]:
     return _log() | {"vm_log1p_f32": b.end("vm_log1p_f32", value)}
 
 
-def _tanh() -> dict[str, str]:
-    """At most 5 ulp: ``(1 - e) / (1 + e)`` with ``e = exp(-2|x|)``, by ``expm1`` near zero."""
-    b = _Body()
-    a = b.fabs("%x")
-    m = b.op(f"call float @vm_expm1_f32(float {b.mul(a, _hex(-2.0))})")
-    value = b.div(b.op(f"fneg float {m}"), b.add(m, _hex(2.0)))
-    value = b.op(f"call float @llvm.copysign.f32(float {value}, float %x)")
-    copysign = {"llvm.copysign.f32": "declare float @llvm.copysign.f32(float, float)"}
-    return _expm1() | copysign | {"vm_tanh_f32": b.end("vm_tanh_f32", value)}
-
-
 def _erf() -> dict[str, str]:
-    """At most 4 ulp: powers of ``x**2`` up to 1, ``1 - exp(log erfc)`` beyond."""
-    from evergrad.ops.special_tables import ERF_NEAR_SINGLE, LOG_ERFC_SINGLE
-
+    """At most 2 ulp: powers of ``x**2`` up to 1, ``1 - exp(log erfc)`` beyond."""
     b = _Body()
     a = b.fabs("%x")
     z = b.mul("%x", "%x")
     near = b.fma(b.polynomial(z, *reversed(ERF_NEAR_SINGLE)), "%x", "%x")
-    capped = b.choose(b.less(a, _hex(4.0)), a, _hex(4.0))
-    log = b.polynomial(capped, *reversed(LOG_ERFC_SINGLE))
-    far = b.sub(_hex(1.0), b.op(f"call float @vm_exp_f32(float {log})"))
-    far = b.op(f"call float @llvm.copysign.f32(float {far}, float %x)")
-    value = b.choose(b.less(a, _hex(1.0)), near, far)
-    value = b.choose(b.op("fcmp uno float %x, %x"), "%x", value)
-    copysign = {"llvm.copysign.f32": "declare float @llvm.copysign.f32(float, float)"}
-    return _exp() | _declare("fabs") | copysign | {"vm_erf_f32": b.end("vm_erf_f32", value)}
+    log = b.polynomial(_least(b, a, 4.0), *reversed(LOG_ERFC_SINGLE))
+    far = b.copysign(b.sub(_hex(1.0), _Reduced(b, log).exp()), "%x")
+    # Not-a-numbers take the near way.
+    value = b.choose(b.op(f"fcmp oge float {a}, {_hex(1.0)}"), far, near)
+    return _declare("fma", "fabs", "copysign") | {"vm_erf_f32": b.end("vm_erf_f32", value)}
 
 
 def _ndtr() -> dict[str, str]:
-    """At most 16 ulp from -8 on: the tail is ``exp(-x**2 / 2)`` times a polynomial."""
-    from evergrad.ops.special_tables import NORMAL_TAIL_SINGLE
-
+    """At most 24 ulp from -8 on: the tail is ``exp(-x**2 / 2)`` times a polynomial, and rounding
+    the square shows in it. The density has the same power in it: where both are wanted it is
+    computed once."""
     b = _Body()
-    a = b.fabs("%x")
-    t = b.div(_hex(1.0), b.add(a, _hex(4.0)))
-    half = b.mul(b.mul("%x", "%x"), _hex(-0.5))
-    grown = b.op(f"call float @vm_exp_f32(float {half})")
+    t = b.div(_hex(1.0), b.add(b.fabs("%x"), _hex(4.0)))
+    grown = _exp_or_zero(b, b.mul(b.mul("%x", "%x"), _hex(-0.5)))
     tail = b.mul(grown, b.polynomial(t, *reversed(NORMAL_TAIL_SINGLE)))
     value = b.choose(b.less("%x", _hex(0.0)), tail, b.sub(_hex(1.0), tail))
-    return _exp() | _declare("fabs") | {"vm_ndtr_f32": b.end("vm_ndtr_f32", value)}
+    return _declare("fma", "fabs") | {"vm_ndtr_f32": b.end("vm_ndtr_f32", value)}
 
 
 _FLOAT32: dict[str, Callable[[], dict[str, str]]] = {
@@ -237,4 +294,5 @@ _FLOAT32: dict[str, Callable[[], dict[str, str]]] = {
     "vm_tanh": _tanh,
     "vm_erf": _erf,
     "vm_ndtr": _ndtr,
+    "vm_sigmoid": _sigmoid,
 }

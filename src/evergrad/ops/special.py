@@ -72,7 +72,7 @@ erfcx = _special(
     "exp(x * x) * erfc(x), without underflow.",
 )  # fmt: skip
 ndtr = _special(
-    "ndtr", special_eval.ndtr, lambda t, y, x: t * (exp(x * x * -0.5) / math.sqrt(2 * math.pi)),
+    "ndtr", special_eval.ndtr, lambda t, y, x: t * (exp(x * x * -0.5) * (0.5 / math.pi) ** 0.5),
     "The distribution function of the standard normal distribution.",
 )  # fmt: skip
 log_ndtr = _special(
