@@ -96,3 +96,46 @@ def test_what_cannot_fail_writes_right_to_its_place() -> None:
     step(normal(30, 40))
     (program,) = lowered_programs_of(step)
     assert all(instruction.unit is not None for instruction in program.instructions)
+
+
+def groups_over(compiled: Any, *extents: int) -> list[Any]:
+    (program,) = lowered_programs_of(compiled)
+    units = program.lowering.units
+    return [u for u in units if isinstance(u, Group) and u.shape == extents]
+
+
+def test_a_loss_and_its_gradient_pass_over_the_scores_once() -> None:
+    scores, labels = normal(20, 70).requires_grad_(), eg.arange(20) % 70
+    labels[3] = -100
+
+    def step(labels: Any) -> tuple[Any, Any]:
+        loss = eg.nn.functional.cross_entropy(scores * 2, labels)
+        return loss.detach(), *eg.autograd.grad(loss, (scores,))
+
+    compiled = eg.compile(step)
+    for found, expected in zip(compiled(labels), step(labels), strict=True):
+        assert_near(found, expected)
+    assert len(groups_over(compiled, 20, 70)) == 1
+
+
+def test_a_norm_and_all_its_gradients_are_one_kernel() -> None:
+    norm, x, slope = eg.nn.LayerNorm(70), normal(20, 70).requires_grad_(), normal(20, 70)
+
+    def step(slope: Any) -> tuple[Any, ...]:
+        y = norm(x)
+        return y.detach(), *eg.autograd.grad(y, (x, norm.weight, norm.bias), slope)
+
+    compiled = eg.compile(step)
+    for found, expected in zip(compiled(slope), step(slope), strict=True):
+        assert_near(found, expected)
+    assert len(groups_over(compiled, 20, 70)) == 1
+
+
+def test_sums_of_inputs_that_wait_for_their_users() -> None:
+    def step(x: Any, y: Any) -> tuple[Any, ...]:
+        total, rows, columns = x.sum(), x.sum(1, keepdim=True), x.amax(0)
+        return y * total, (x - rows) * total, columns * 2, y.sum(), y.sum() + total, x.sum((0, 1))
+
+    x, y = normal(33, 20), normal(20)
+    for found, expected in zip(eg.compile(step)(x, y), step(x, y), strict=True):
+        assert_near(found, expected)

@@ -126,7 +126,7 @@ class _Fuser:
         self.unit_of: dict[Var, Unit] = {}
         self.readers: dict[Var, list[Group]] = {}
         self.scalars: list[Group] = []
-        # Equations that read inputs alone, and go where they are first used.
+        # Equations that go where they are first used.
         self.waiting: dict[Var, Equation] = {}
         self.last_draw: Unit | None = None
 
@@ -149,20 +149,24 @@ class _Fuser:
             self._place_in_group(eqn, self._candidates(eqn))
 
     def place_rest(self) -> None:
-        """Place what nobody has used."""
+        """Place what nobody has used: sums of inputs, where these are read anyway."""
         for eqn in self.waiting.values():
-            self._place_in_group(eqn, [])
+            self._place_in_group(eqn, self._candidates(eqn))
         self.waiting = {}
 
     def _may_wait(self, eqn: Equation) -> bool:
-        """Whether an equation is elementwise and reads nothing that the program makes, but for
-        single numbers."""
-        values = self.values
-        if eqn.op.name in (*FOLDS, *PLACED) or id(eqn) in self.again or eqn.op.random:
+        """Whether an equation reads nothing that the program makes, but for single numbers; or
+        spreads numbers out, one to a row."""
+        values, out = self.values, eqn.outs[0]
+        if eqn.op.name in _LOOKUPS or id(eqn) in self.again or eqn.op.random:
             return False
-        if eqn.outs[0].type.numel == 1 or values.escapes(eqn.outs[0]):
+        if eqn.op.name not in FOLDS and (out.type.numel == 1 or values.escapes(out)):
             return False
         sources = [values.root(a) for a in eqn.args if isinstance(a, Var)]
+        if any(s in self.waiting for s in sources):
+            return False
+        if eqn.op.name == "scatter_sum":
+            return all(s.type.numel < out.type.numel for s in sources)
         return bool(sources) and all(s.type.numel == 1 or s not in values.maker for s in sources)
 
     def _place_in_group(self, eqn: Equation, candidates: Sequence[Group]) -> None:
@@ -292,12 +296,18 @@ class _Fuser:
             unit = self.unit_of.get(self.values.root(arg)) if isinstance(arg, Var) else None
             if isinstance(unit, Group) and not self._is_past(unit, eqn):
                 found[unit.number] = unit
-        chosen = [found[n] for n in sorted(found, reverse=True)]
+        # What belongs to rows goes where the rows are: were it computed beside them, what is made
+        # of both could not follow in that kernel.
+        chosen = sorted(found.values(), key=lambda g: (prod(g.shape), g.number), reverse=True)
         if id(eqn) in self.again:
             return [g for g in chosen if all(id(e) in self.again for e in g.members)]
         space = space_of(eqn)
         if prod(space) == 1:
-            return chosen + [g for g in reversed(self.scalars[-4:]) if g.number not in found]
+            # Single numbers may share a kernel, but none waits for what only another needs.
+            needs = self._needs_of(eqn)
+            return chosen + [
+                g for g in reversed(self.scalars[-4:]) if g.number not in found and g.needs == needs
+            ]
         for arg in eqn.args:
             if not isinstance(arg, Var) or arg.type.numel < prod(space):
                 continue
@@ -320,6 +330,13 @@ class _Fuser:
     def _sources(self, eqn: Equation) -> list[Var]:
         roots = [self.values.root(a) for a in eqn.args if isinstance(a, Var)]
         return [r for r in roots if r in self.unit_of]
+
+    def _needs_of(self, eqn: Equation) -> int:
+        """The units that an equation waits for, as bits."""
+        needs = 0
+        for source in self._sources(eqn):
+            needs |= self.unit_of[source].bit | self.unit_of[source].needs
+        return needs
 
     def _depend(self, unit: Unit, sources: Iterable[Var]) -> None:
         for source in sources:

@@ -151,11 +151,7 @@ class _Schedule:
             self.missing[unit.number] = len(needs)
             for n in needs:
                 self.dependents.setdefault(n, []).append(unit.number)
-        # A unit is due when it was written, or earlier if something needs it by then.
-        self.due = {
-            n: min(self.units[other].order for other in (n, *self.dependents.get(n, ())))
-            for n in self.units
-        }
+        self.due = {n: self._due(n) for n in self.units}
         # Who still has to read each value that units hand to each other.
         self.readers: dict[Var, set[int]] = {}
         self.reads: dict[int, list[Var]] = {}
@@ -170,6 +166,19 @@ class _Schedule:
             for root in roots:
                 self.readers.setdefault(root, set()).add(unit.number)
         self.takes = {u.number: self._bytes_made(u, unit_of) for u in units}
+
+    def _due(self, number: int) -> int:
+        """When a unit was written, or earlier if something needs it by then. Single numbers take no
+        memory, and updates of parameters wait for them: they are due when all else that one of
+        these needs was written."""
+        unit, waiting = self.units[number], self.dependents.get(number, ())
+        if isinstance(unit, Group) and not unit.dims and waiting:
+            return min(max(self._orders_needed(n, number), default=0) for n in waiting)
+        return min(self.units[n].order for n in (number, *waiting))
+
+    def _orders_needed(self, number: int, but: int) -> list[int]:
+        needs = self.units[number].needs
+        return [u.order for n, u in self.units.items() if n != but and needs >> n & 1]
 
     def _bytes_made(self, unit: Unit, unit_of: dict[Var, Unit]) -> int:
         return sum(
