@@ -139,3 +139,17 @@ def test_sums_of_inputs_that_wait_for_their_users() -> None:
     x, y = normal(33, 20), normal(20)
     for found, expected in zip(eg.compile(step)(x, y), step(x, y), strict=True):
         assert_near(found, expected)
+
+
+def test_what_is_small_joins_a_wave_before() -> None:
+    def step(x: Any, first: Any, second: Any) -> tuple[Any, ...]:
+        return eg.tanh(x @ first).sum(0), x @ second
+
+    given = normal(200, 30), normal(30, 20), normal(30, 20) * 2
+    compiled = eg.compile(step)
+    for found, expected in zip(compiled(*given), step(*given), strict=True):
+        assert_near(found, expected)
+    (program,) = lowered_programs_of(compiled)
+    together = [i.label for i in program.waves[0]]
+    assert len([label for label in together if "matmul" in label]) == 2
+    assert any("tanh" in i.label for wave in program.waves[1:] for i in wave)

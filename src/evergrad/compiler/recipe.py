@@ -67,29 +67,62 @@ def recipe_of(lowering: Lowering) -> Recipe:
     return made
 
 
+# A small instruction may join a wave so many before the last; what it makes is kept for longer.
+_REACH = 4
+# With more bytes it stays in its order: it finds in cache what was made just before.
+_SMALL = 2 << 20
+
+
 def in_waves(instructions: Sequence[Instruction]) -> list[list[Instruction]]:
-    """Instructions that may run at the same time, in their order; a Python call stands alone, and
-    what writes to the outside waits until what may fail has ended."""
-    waves: list[list[Instruction]] = []
-    read: set[int] = set()
-    written: dict[int, list[tuple[int, int]]] = {}
-    risky = False
+    """Instructions that may run at the same time, in their order but for small ones, which join a
+    wave before if they need nothing that was made since: small waves leave threads waiting. A
+    Python call stands alone, and what writes to the outside waits until what may fail has ended."""
+    waves: list[_Wave] = []
     for instruction in instructions:
-        reads = {b.number for b in instruction.reads}
-        writes = {b.number: _ranges(instruction, b) for b in instruction.writes}
-        clash = not (reads.isdisjoint(written) and read.isdisjoint(writes))
-        clash = clash or any(_meet(ranges, written.get(b, ())) for b, ranges in writes.items())
-        alone = instruction.kernel is None
-        too_early = risky and any(b.home == "outside" for b in instruction.writes)
-        if not waves or clash or alone or too_early or waves[-1][0].kernel is None:
-            waves.append([])
-            read, written, risky = set(), {}, False
-        waves[-1].append(instruction)
-        risky = risky or instruction.may_fail
-        read |= reads
-        for number, ranges in writes.items():
-            written.setdefault(number, []).extend(ranges)
-    return waves
+        place = len(waves)
+        for wave in reversed(waves[-_reach_of(instruction) :]):
+            if wave.keeps_out(instruction):
+                break
+            place -= 1
+        if place == len(waves):
+            waves.append(_Wave())
+        waves[place].enter(instruction)
+    return [wave.instructions for wave in waves]
+
+
+def _reach_of(instruction: Instruction) -> int:
+    touched = {b.number: b.nbytes for b in (*instruction.reads, *instruction.writes)}
+    return _REACH if sum(touched.values()) <= _SMALL else 1
+
+
+class _Wave:
+    """Instructions of one wave, and the memory they touch."""
+
+    def __init__(self) -> None:
+        self.instructions: list[Instruction] = []
+        self.read: set[int] = set()
+        self.written: dict[int, list[tuple[int, int]]] = {}
+        self.risky = False
+
+    def enter(self, instruction: Instruction) -> None:
+        self.instructions.append(instruction)
+        self.risky = self.risky or instruction.may_fail
+        self.read |= {b.number for b in instruction.reads}
+        for b in instruction.writes:
+            self.written.setdefault(b.number, []).extend(_ranges(instruction, b))
+
+    def keeps_out(self, instruction: Instruction) -> bool:
+        """Whether an instruction that comes later has to run after this wave."""
+        if instruction.kernel is None or self.instructions[0].kernel is None:
+            return True
+        if any(b.number in self.written for b in instruction.reads):
+            return True
+        return any(
+            b.number in self.read
+            or (self.risky and b.home == "outside")
+            or _meet(_ranges(instruction, b), self.written.get(b.number, ()))
+            for b in instruction.writes
+        )
 
 
 def _ranges(instruction: Instruction, buffer: Buffer) -> list[tuple[int, int]]:
