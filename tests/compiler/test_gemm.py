@@ -117,7 +117,7 @@ def test_products_are_exact_to_rounding(
 @pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
 def test_pieces_and_preparation_of_large_products(turned: tuple[bool, bool]) -> None:
     seen = set()
-    for m, n, k in ((512, 200, 400), (130, 1030, 1100), (1040, 64, 257)):
+    for m, n, k in ((1300, 264, 400), (130, 1030, 1100), (1040, 64, 257)):
         a, b = laid(normal(m, k), turned[0]), laid(normal(k, n, seed=1), turned[1])
         for prepare in (False, True):
             found, cut = multiplied(a, b, 1, prepare)
@@ -169,6 +169,15 @@ def test_a_small_left_factor_is_multiplied_from_the_right() -> None:
     found, cut = multiplied(a, b, 5)
     assert cut.flipped
     assert_product(found, a, b)
+
+
+@own
+def test_a_large_left_factor_whose_columns_lie_in_order_is_not_dealt_out() -> None:
+    for m, n, k in ((256, 64, 1024), (770, 190, 2050)):
+        a, b = laid(normal(m, k), True, 3), normal(k, n, seed=1)
+        found, cut = multiplied(a, b, 5, prepare=True)
+        assert cut.flipped
+        assert_product(found, a, b)
 
 
 @own

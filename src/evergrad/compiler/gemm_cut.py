@@ -36,7 +36,7 @@ _FLAT = 256
 # panel of B for a piece; of A when it first comes from further away, and for a further panel; of C
 # for a block of the depth; and for a piece. Fitted to measured times of many cuts, to about 10 %;
 # those of A and of a piece were set by hand so that the cuts measured as best are chosen.
-_MULTIPLY, _COPY, _TRANSPOSE, _DEAL, _STORE, _FETCH = 0.24, 0.12, 0.17, 0.13, 0.12, 0.33
+_MULTIPLY, _COPY, _TRANSPOSE, _DEAL, _STORE, _FETCH = 0.24, 0.12, 0.17, 0.25, 0.12, 0.33
 _TAKE, _TAKE_FAR, _STREAM, _AGAIN, _SUM, _SUM_FAR = 0.05, 0.32, 0.15, 0.05, 0.14, 0.27
 _CLAIM = 500.0
 _SECOND_CACHE = 1 << 20
@@ -159,8 +159,11 @@ def _steps(matrix: Matrix) -> tuple[int, int]:
 
 
 def _may_flip(sides: _Sides) -> bool:
-    """Whether the transposed product spares the transposing of a large B."""
-    return sides.a_column == 1 and sides.b_column != 1 and sides.m <= _FLAT
+    """Whether the transposed product may spare packing: the transposing of a large B, or dealing
+    a large A out."""
+    if sides.a_column == 1:
+        return sides.b_column != 1 and sides.m <= _FLAT
+    return sides.b_column == 1 and sides.n <= _FLAT and sides.n < sides.m
 
 
 @cache
