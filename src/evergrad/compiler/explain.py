@@ -39,6 +39,7 @@ class Explanation:
         seconds = seconds_of(program, call.arrays(), call.numbers())
         self.data = {"function": name, **_described(call, seconds)}
         kernels = [i.kernel for i in program.instructions if i.kernel is not None]
+        kernels += [called for kernel in kernels for called in kernel.calls.values()]
         self._kernels = {kernel.name: kernel for kernel in kernels}
 
     @cached_property
@@ -159,12 +160,13 @@ def _kind(instruction: Instruction) -> str:
         return "call"
     if instruction.unit is None:
         return "copy"
-    return "loop" if isinstance(instruction.unit, Group) else "native"
+    is_loop = isinstance(instruction.unit, Group) and instruction.unit.product is None
+    return "loop" if is_loop else "native"
 
 
 def _equations(unit: Any) -> list[Equation]:
     if isinstance(unit, Group):
-        return unit.members
+        return unit.members if unit.product is None else [unit.product, *unit.members]
     return [unit.eqn] if isinstance(unit, Single) else []
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.compiler import llvm
 from evergrad.compiler.checks import Snapshot
 from evergrad.compiler.kernel import Instruction, Place, address_of
 from evergrad.compiler.program import Program
@@ -52,9 +51,7 @@ def _alone(
     program.patches = {}
     program.forget_arguments()
     try:
-        kernels = [i.kernel for i in program.instructions if i.kernel is not None]
-        addresses = llvm.addresses(kernels)
-        runs = [_runner(program, i, addresses) for i in program.instructions]
+        runs = [_runner(program, i) for i in program.instructions]
         program.prepare(arguments, numbers)
         yield runs
     finally:
@@ -63,12 +60,13 @@ def _alone(
         program.forget_arrays()
 
 
-def _runner(program: Program, instruction: Instruction, addresses: Any) -> Callable[[], object]:
+def _runner(program: Program, instruction: Instruction) -> Callable[[], object]:
     kernel = instruction.kernel
     if kernel is None:
         return lambda: program.python_call(instruction)
     block = program.argument_block(instruction)
-    tasks = [(addresses[kernel.name], address_of(block), n) for n in range(kernel.chunks)]
+    address = program.addresses[kernel.name]
+    tasks = [(address, address_of(block), n) for n in range(kernel.chunks)]
     return _one_wave(program, np.array(tasks, np.int64).reshape(-1), kernel.scratch)
 
 

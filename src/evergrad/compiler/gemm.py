@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.gemm_blas import NAMES, blas_kernel
-from evergrad.compiler.gemm_cut import cut_of
+from evergrad.compiler.gemm_cut import Cut, cut_of, row_cut_of
 from evergrad.compiler.gemm_own import own_kernel, prepare_kernel
 from evergrad.compiler.gemm_product import BATCH_DIMS, Product, as_it_lies
-from evergrad.compiler.gemm_strip import tile_for
+from evergrad.compiler.gemm_strip import Tile, tile_for
+from evergrad.compiler.gemm_then import Awaited
 from evergrad.compiler.llvm import has_fma
 from evergrad.compiler.lowering import Lowering, lowers
+from evergrad.compiler.units import Group
 from evergrad.compiler.vector_text import is_native, vector_for
 from evergrad.core.trace import Equation, Var
 
@@ -30,6 +32,8 @@ _NARROW = 8
 # and with few rows or columns OpenBLAS is faster as long as a product is small.
 _SLIM = 16
 _SMALL = 1 << 20
+# Products of so many bytes are taken over row by row by the loop that reads them.
+_WORTH_WAITING = 1 << 18
 
 
 def product_of(eqn: Equation, a: Any, b: Any) -> Product | None:
@@ -93,15 +97,54 @@ def add_product(
         return
     tile = tile_for(vector_for(found))
     cut = cut_of(product, tile, leading, may_prepare=True)
+    given = _lay_out(lowering, label, product, tile, cut, factors)
+    lowering.native(label, own_kernel(product, tile, cut), given, [out], work)
+
+
+def _lay_out(
+    lowering: Lowering, label: str, product: Product, tile: Tile, cut: Cut, factors: list[Any]
+) -> list[Any]:
+    """Add the instructions that lay factors out, as a cut says; the factors to multiply."""
     given = list(factors)
     for side in cut.prepared:
         number = cut.number_of(side)
-        place = lowering.scratch(cut.laid_out(side) * found.itemsize, f"factor of {label}")
+        place = lowering.scratch(cut.laid_out(side) * tile.vector.size, f"factor of {label}")
         kernel = prepare_kernel(product, tile, cut, side)
         size = factors[number].type.numel
         lowering.native(f"lay out for {label}", kernel, [factors[number]], [place], size)
         given[number] = place
-    lowering.native(label, own_kernel(product, tile, cut), given, [out], work)
+    return given
+
+
+def _only_reader(lowering: Lowering, var: Var) -> Group | None:
+    """The group that reads a value, if nothing else does and it may lie anywhere."""
+    values = lowering.values
+    if var in lowering.homes or values.escapes(var):
+        return None
+    readers = {id(unit): unit for unit in (lowering.unit_of[id(e)] for e in values.users(var))}
+    found = next(iter(readers.values())) if len(readers) == 1 else None
+    return found if isinstance(found, Group) else None
+
+
+def _await_reader(lowering: Lowering, label: str, product: Product, eqn: Equation) -> bool:
+    """Let a product wait for the loop that takes its rows over, if there is one and the whole
+    product would not stay in cache until then."""
+    out = eqn.outs[0]
+    group = _only_reader(lowering, out)
+    if group is None or id(group) in lowering.awaited or product.items > 1:
+        return False
+    if out.type.nbytes < _WORTH_WAITING or not is_ours(product, out.type.dtype):
+        return False
+    tile = tile_for(vector_for(out.type.dtype))
+    cut = row_cut_of(product, tile)
+    if cut is None:
+        return False
+    given = _lay_out(lowering, label, product, tile, cut, list(eqn.args))
+    lowering.native(label, own_kernel(product, tile, cut), given, [out], product.work // 8)
+    alone = lowering.instructions.pop()
+    behind = lowering.instructions[-1] if lowering.instructions else None
+    lowering.awaited[id(group)] = Awaited(eqn, alone, cut, behind)
+    return True
 
 
 @lowers("matmul", "linear")
@@ -111,8 +154,10 @@ def lower_product(lowering: Lowering, eqn: Equation) -> bool:
     product = product_of(eqn, a.layout, b.layout)
     if product is None:
         return False
+    label = f"{eqn.op.name} {product.m}x{product.n}x{product.k}"
+    if _await_reader(lowering, label, product, eqn):
+        return True
     place = lowering.home(out)
     leading = place.strides[-2] // place.dtype.itemsize if len(place.shape) > 1 else product.n
-    label = f"{eqn.op.name} {product.m}x{product.n}x{product.k}"
     add_product(lowering, label, product, [a, b], out, max(leading, product.n))
     return True

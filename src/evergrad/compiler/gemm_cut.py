@@ -47,6 +47,10 @@ _PARTS = (1, 2, 3, 4, 6, 8)
 # Products of a batch are put together into pieces of so many multiplications, but not too few.
 _PIECE = 1 << 21
 _ENOUGH_PIECES = 8
+# Rows of so many bytes stay in cache while a loop goes over them and over what else it needs, and
+# to spare the memory they would take is worth a product that takes so many times as long.
+_HOT = 1 << 19
+_AS_GOOD = 1.1
 
 
 class Cut(NamedTuple):
@@ -144,6 +148,22 @@ def cut_of(
     return _best(tuple(sides), may_prepare)._replace(c_row=leading, more=int(more))
 
 
+def row_cut_of(product: Product, tile: Tile) -> Cut | None:
+    """The best way to cut a product into rows of C that stay in cache until they are read again;
+    ``None`` if other cuts are much better."""
+    sides = _sides(product, tile, False)
+    in_cache = _HOT // (sides.n * tile.vector.size * tile.dealt)
+    enough = sides.m // (_ENOUGH_PIECES * tile.dealt)
+    parts = _ceil(sides.m, max(1, min(in_cache, enough)) * tile.dealt)
+    if parts < _ENOUGH_PIECES:
+        return None
+    cuts = [_cut(sides, parts, 1), _cut(sides, parts, 1, prepared=RIGHT)]
+    found = min(cuts, key=lambda cut: _time(cut, sides))
+    best = cut_of(product, tile, product.n, may_prepare=True)
+    least = _time(best, _sides(product, tile, bool(best.flipped)))
+    return found._replace(c_row=product.n) if _time(found, sides) <= _AS_GOOD * least else None
+
+
 def _sides(product: Product, tile: Tile, flipped: bool) -> _Sides:
     assert product.a is not None and product.b is not None
     a, b = _steps(product.a), _steps(product.b)
@@ -230,14 +250,14 @@ def _way_of_b(sides: _Sides) -> int:
 
 
 def _time(cut: Cut, sides: _Sides) -> float:
-    """A mean of the times that teams of several sizes take."""
+    """The mean (a geometric one) of the times that teams of several sizes take."""
     clock = _Clock(cut, sides.tile)
     piece = clock.piece() * clock.filled * cut.per_chunk + _CLAIM
     before = clock.preparation()
     total = 1.0
     for team, count in _TEAMS.items():
         total *= (_ceil(cut.chunks, team) * piece + before / team) ** count
-    return total
+    return float(total ** (1 / sum(_TEAMS.values())))
 
 
 class _Clock:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from evergrad.compiler.plan import Buffer
 from evergrad.compiler.scalar import Code
 from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Equation, Var
+
+
+class Walk(NamedTuple):
+    """How a loop kernel goes through its space: ``total`` units (rows, or elements) of so many
+    elements each, and in a chunk as many units as the number at ``per_chunk`` says. What it reads
+    through the pointers ``in_order`` lies in the order of the units."""
+
+    unit: int
+    total: int
+    per_chunk: int
+    in_order: frozenset[int]
 
 
 class Kernel:
@@ -29,6 +40,9 @@ class Kernel:
         # Numbers that are addresses in this process, by their places: of the product of OpenBLAS
         # for the element type of this name.
         self.products: dict[int, str] = {}
+        # Numbers that are addresses of other kernels, which this one calls.
+        self.calls: dict[int, Kernel] = {}
+        self.walk: Walk | None = None
         self.passes = 1  # how often it goes over its elements
         # Late results: (value, how it folds, elements of one partial result).
         self.partials: list[tuple[Var, str, int]] = []

@@ -11,6 +11,7 @@ from typing import Any
 
 from evergrad.compiler import scalar
 from evergrad.compiler.fit import FOLDS
+from evergrad.compiler.kernel import Walk
 from evergrad.compiler.scalar import Code
 from evergrad.compiler.units import Group, Values
 from evergrad.core import dtypes
@@ -194,6 +195,26 @@ class LoopSpace:
                     continue
             joined.append([d])
         return joined
+
+    def walk(self, per_chunk: int) -> Walk | None:
+        """How a kernel goes through the space, if it may be cut into other chunks."""
+        if self.group.blocks > 1 or (STATUS, None) in self.slots:
+            return None
+        unit, total = (1, self.row_length) if self.flat else (self.row_length, self.rows)
+        return Walk(unit, total, per_chunk, self.read_in_order())
+
+    def read_in_order(self) -> frozenset[int]:
+        """The pointers to what is read in the order in which it lies, row by row."""
+        inner = contiguous_strides(self.inner_extents)
+        rows = [self.row_length * s for s in contiguous_strides(self.row_extents)]
+        found: set[int] = set()
+        others: set[int] = set()
+        for access in self.accesses:
+            size = access.dtype.itemsize
+            steps = tuple(size * s for s in rows), tuple(size * s for s in inner)
+            is_so = access.lookup is None and (access.rows, access.inner) == steps
+            (found if is_so else others).add(access.slot)
+        return frozenset(found - others)
 
     def is_row(self, var: Var) -> bool:
         """Whether a value of the group is one number per row."""

@@ -450,6 +450,7 @@ class LoopWriter(LoopSpace):
         kernel.chunks = self.chunks
         kernel.passes = self.passes
         kernel.scratch = len(self.scratch) * self.scratch_row()
+        kernel.walk = self.walk(self.places["per_chunk"] - len(kernel.slots))
         kernel.partials = [(e.outs[0], e.op.name, self.late_length(e)) for e in self.late_slots()]
         return kernel
 

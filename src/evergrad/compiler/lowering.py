@@ -93,6 +93,8 @@ class Lowering:
         self.storages: dict[int, Buffer] = {}
         self.streams: list[Any] = []  # generators that kernels draw from
         self.instructions: list[Instruction] = []
+        # Products that wait for the group (by ``id``) that reads them.
+        self.awaited: dict[int, Any] = {}
         self.units, self.values = fuse(self.graph, again, self.overwrites())
         self.unit_of = {id(eqn): unit for unit in self.units for eqn in equations_of(unit)}
         self.place_inputs()
@@ -370,6 +372,8 @@ class Lowering:
         kernel = LoopWriter(
             group, self.values, lambda v: v.layout, lambda v: self.home(v).strides, stored
         ).write()
+        awaited = self.awaited.pop(id(group), None)
+        meets = awaited is not None and awaited.meets(self, kernel)
         instruction = Instruction("+".join(e.op.name for e in group.members[:6]))
         instruction.kernel = kernel
         instruction.work = prod(group.shape) * len(group.members)
@@ -384,6 +388,8 @@ class Lowering:
                 place = self.home(value)
             instruction.pointers.append(place)
             (instruction.reads if kind == "read" else instruction.writes).append(place.buffer)
+        if meets:
+            instruction = awaited.then(self, group, instruction)
         self.instructions.append(instruction)
         for var, name, length in kernel.partials:
             self.combine(var, name, length, kernel, parts[var])

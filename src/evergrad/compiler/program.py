@@ -82,7 +82,8 @@ class Program:
         self.streams = Streams(self.recipe.streams)
         self.prepare_results()
         kernels = [i.kernel for i in self.instructions if i.kernel is not None]
-        addresses = llvm.addresses(kernels)
+        called = [k for kernel in kernels for k in kernel.calls.values()]
+        addresses = self.addresses = llvm.addresses([*kernels, *called])
         self.patches: dict[int, list[tuple[Any, int, int]]] = {}
         self.forget_arguments()
         self.segments: list[Any] = []
@@ -192,6 +193,8 @@ class Program:
             else:
                 block[slot] = self.fixed_address(buffer) + place.offset
         block[len(instruction.pointers) :] = kernel.numbers
+        for number, called in kernel.calls.items():
+            block[len(instruction.pointers) + number] = self.addresses[called.name]
         return block
 
     def fixed_address(self, buffer: Buffer) -> int:

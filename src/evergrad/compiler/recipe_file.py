@@ -65,7 +65,10 @@ class _Packing:
         if sum(storage.nbytes for storage in folded) > _MOST_CONSTANTS:
             return None
         constants = [(s.type.dtype.name, s.type.shape, _content(s)) for s in folded]
-        kernels = {i.kernel.name for i in recipe.instructions if i.kernel is not None}
+        kernels = {
+            kernel.name for i in recipe.instructions if i.kernel is not None
+            for kernel in (i.kernel, *i.kernel.calls.values())
+        }  # fmt: skip
         return marshal.dumps((
             llvm.files_of(sorted(kernels)),
             constants,
@@ -100,7 +103,11 @@ class _Packing:
             [None if p is None else self.place(p) for p in instruction.pointers],
             [self.buffer(b) for b in instruction.reads],
             [self.buffer(b) for b in instruction.writes],
-            (kernel.name, numbers, kernel.products, int(kernel.chunks), int(kernel.scratch)),
+            (
+                kernel.name, numbers, kernel.products,
+                {place: called.name for place, called in kernel.calls.items()},
+                int(kernel.chunks), int(kernel.scratch),
+            ),
         )  # fmt: skip
 
 
@@ -175,10 +182,12 @@ def _instruction(said: tuple[Any, ...], buffers: list[Buffer], places: list[Plac
 
 
 def _kernel(
-    name: str, numbers: list[int], products: dict[int, str], chunks: int, scratch: int
-) -> Kernel:
+    name: str, numbers: list[int], products: dict[int, str], calls: dict[int, str], chunks: int,
+    scratch: int,
+) -> Kernel:  # fmt: skip
     """A kernel that has an address, without its text."""
     made = Kernel(Code(), name, "")
+    made.calls = {place: Kernel(Code(), called, "") for place, called in calls.items()}
     made.numbers, made.products = numbers, products
     made.chunks, made.scratch = chunks, scratch
     for place, element in products.items():

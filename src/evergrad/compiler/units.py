@@ -120,6 +120,8 @@ class Group(Unit):
         # For each member the dimensions of the space along which its result's dimensions run.
         self.maps: dict[int, tuple[int, ...]] = {}
         self.reads: set[Var] = set()
+        # The product whose rows it takes over as they are computed.
+        self.product: Equation | None = None
 
     @property
     def dims(self) -> frozenset[int]:
