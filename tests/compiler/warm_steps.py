@@ -49,6 +49,12 @@ def deep(**options: Any) -> Any:
     return trained(nn.Sequential(*layers), normal(128, 64), **options)
 
 
+def wide() -> Any:
+    """Products that are so large that loops take their rows over."""
+    layers = [nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 64)]
+    return trained(nn.Sequential(*layers), normal(512, 64))
+
+
 def bfloat16() -> Any:
     model = nn.Sequential(nn.Linear(8, 24), nn.Tanh(), nn.Linear(24, 3)).to(eg.bfloat16)
     return trained(model, normal(16, 8).to(eg.bfloat16))
@@ -110,6 +116,7 @@ STEPS: dict[str, tuple[str, Callable[[], Any]]] = {
     "check_finite": ("mt19937", lambda: mlp(20, check_finite=True)),
     "memory": ("mt19937", deep),
     "memory_limit": ("mt19937", lambda: deep(memory_limit=200_000)),
+    "wide": ("mt19937", wide),
     "bfloat16": ("mt19937", bfloat16),
     "dropout": ("mt19937", dropout),
     "counted dropout": ("philox", dropout),
