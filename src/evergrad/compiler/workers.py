@@ -40,7 +40,8 @@ def command() -> list[str] | None:
     if not is_python or found is None or found.origin is None:
         return None
     folders = [str(Path(found.origin).parents[1]), str(Path(worker.__file__).parent)]
-    return [sys.executable, "-I", "-S", worker.__file__, *folders]
+    keep_nothing = ["-B"] if sys.dont_write_bytecode else []
+    return [sys.executable, "-I", "-S", *keep_nothing, worker.__file__, *folders]
 
 
 class _Job(NamedTuple):
