@@ -35,7 +35,7 @@ def load(objects: Sequence[bytes]) -> list[dict[str, int]]:
         ctypes.memmove(base, bytes(content), len(content))
         _make_executable(base, image.size)
     except BaseException:
-        _library("libc.so.6").munmap(ctypes.c_void_p(base), ctypes.c_size_t(image.size))
+        _library().munmap(ctypes.c_void_p(base), ctypes.c_size_t(image.size))
         raise
     return image.defined_at(base)
 
@@ -114,14 +114,15 @@ class Image:
 
 
 @cache
-def _library(name: str) -> Any:
-    return ctypes.CDLL(name, use_errno=True)
+def _library(name: str | None = None) -> Any:
+    """A library; without a name all that this process has loaded, the C library among them."""
+    return ctypes.CDLL(name)
 
 
 @cache
 def _outside(name: str) -> int:
     """The address of a function of the C library."""
-    for library in ("libm.so.6", "libc.so.6"):
+    for library in (None, "libm.so.6"):
         try:
             found = _library(library)[name]
         except (OSError, AttributeError):
@@ -132,7 +133,7 @@ def _outside(name: str) -> int:
 
 def _new_pages(size: int) -> int:
     """Memory to write to."""
-    map_pages = _library("libc.so.6").mmap
+    map_pages = _library().mmap
     map_pages.restype = ctypes.c_void_p
     map_pages.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
     writable, private = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -150,7 +151,7 @@ def _make_executable(base: int, size: int) -> None:
         except (OSError, AttributeError):
             raise UnknownCodeError("no way to make the processor see new code") from None
         clear(ctypes.c_void_p(base), ctypes.c_void_p(base + size))
-    protect = _library("libc.so.6").mprotect
+    protect = _library().mprotect
     executable = mmap.PROT_READ | mmap.PROT_EXEC
     if protect(ctypes.c_void_p(base), ctypes.c_size_t(size), ctypes.c_int(executable)):
         raise UnknownCodeError("this system does not let a process make code")

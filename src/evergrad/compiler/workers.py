@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
@@ -33,6 +34,7 @@ IDLE = 5.0
 PATIENCE = 120.0
 
 
+@cache
 def command() -> list[str] | None:
     """What starts a worker; ``None`` where Python does not know how it was started itself."""
     found = find_spec("llvmlite")
@@ -101,7 +103,7 @@ class Workers:
             with self._started() as process:
                 while (job := self._next()) is not None:
                     job.answer.set_result(_ask(process, job.text))
-        except (OSError, EOFError, TimeoutError):
+        except Exception:  # whatever it is, nobody must wait for an answer
             self._fail(job)
         finally:
             with self.changed:
