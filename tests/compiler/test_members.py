@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evergrad.compiler.members import Members
+from evergrad.compiler.members import same_members
 
 
 class Record:
@@ -41,22 +41,22 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_changes_are_seen(name: str) -> None:
     collections = held()
-    members = Members([*collections.values(), ("what", "cannot", "change")])
-    assert members.are_same()
+    are_same = same_members([*collections.values(), ("what", "cannot", "change")])
+    assert are_same()
     CHANGES[name](collections)
-    assert not members.are_same()
-    assert Members(collections.values()).are_same()
+    assert not are_same()
+    assert same_members(collections.values())()
 
 
 def test_what_was_put_back_is_the_same() -> None:
     collections = held()
-    members = Members(collections.values())
+    are_same = same_members(collections.values())
     rate = collections["options"]["lr"]
     collections["options"]["lr"] = 1
-    assert not members.are_same()
+    assert not are_same()
     collections["options"]["lr"] = rate
-    assert members.are_same()
+    assert are_same()
 
 
 def test_nothing_to_look_at() -> None:
-    assert Members([]).are_same()
+    assert same_members([])()

@@ -1,8 +1,8 @@
 """Native code as builtin functions of Python.
 
 A call by ctypes takes some tenths of a microsecond, which is much where all of Python's part of a
-call shall take a few. A builtin function takes its arguments as objects and costs next to nothing;
-what it does with them is up to its code, which is written in the functions of Python's C interface.
+call shall take a few. A builtin function costs next to nothing. Its code is given an object of its
+own, and takes that apart with the functions of Python's C interface.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-# What a function is called with beside its own object: nothing, or an array and a count.
-NOTHING, SEVERAL = 0x4, 0x80
+# Says that a function takes no arguments (``METH_NOARGS``).
+_NO_ARGUMENTS = 4
 
 _make = ctypes.PYFUNCTYPE(
     ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
@@ -31,10 +31,10 @@ class _Description(ctypes.Structure):
     )
 
 
-def builtin(name: str, address: int, takes: int, own: Any = None) -> Any:
-    """Code at an address as a function whose first argument is an object of its own."""
+def builtin(name: str, address: int, own: Any) -> Any:
+    """Code ``PyObject *code(PyObject *own, PyObject *)`` as a function without arguments."""
     description = _descriptions.get(address)
     if description is None:
-        made = _Description(name.encode(), address, takes, None)
+        made = _Description(name.encode(), address, _NO_ARGUMENTS, None)
         description = _descriptions.setdefault(address, made)
     return _make(ctypes.addressof(description), own, None)

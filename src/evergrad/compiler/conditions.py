@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from evergrad.compiler.members import Members
+from evergrad.compiler.members import same_members
 from evergrad.compiler.surroundings import Places, Surroundings
 from evergrad.core.changes import CHANGES
 from evergrad.core.generators import default_generator
@@ -64,47 +64,51 @@ class Conditions:
         """Note the memory of the outside tensors, after the trace has given it back."""
         question = partial(_memory, outside)
         self.questions.append(_condition(question, "the memory of a tensor"))
-        self.remember(*self.look())
+        self.remember(self.look())
 
     def hold(self) -> bool:
         if self.are_untouched():
             return True
         # Looked at before anything is asked: what changes meanwhile is seen the next time.
-        seen = self.look()
+        are_untouched = self.look()
         for ask, answer, _ in self.questions:
             if ask() != answer:
                 return False
-        self.remember(*seen)
+        self.remember(are_untouched)
         return True
 
-    def look(self) -> tuple[int, Members, Places]:
-        """What tells later whether questions have to be asked again."""
-        return CHANGES.count, Members(self.watched), Places(self.surroundings.places())
-
-    def remember(self, count: int, members: Members, places: Places) -> None:
-        self.count = count
-        self.members = members
-        self.places = places
+    def remember(self, are_untouched: Callable[[], bool]) -> None:
+        self.are_untouched = are_untouched
         self.asked += 1
 
-    def are_untouched(self) -> bool:
-        """Whether nothing that the questions are about has changed since they were asked."""
-        if CHANGES.count != self.count:
-            return False
-        for tensor in self.without_grad:
-            if tensor._grad is not None:
+    def look(self) -> Callable[[], bool]:
+        """A function that tells whether nothing that the questions are about has changed since
+        now. Every call asks it, so it has everything at hand."""
+        changes, count = CHANGES, CHANGES.count
+        have_same_members = same_members(self.watched)
+        hold_same = Places(self.surroundings.places()).are_same
+        without_grad, with_grad = self.without_grad, self.with_grad
+        silent, always = self.silent, self.always
+
+        def are_untouched() -> bool:
+            if changes.count != count:
                 return False
-        for tensor, kind in self.with_grad:
-            grad = tensor._grad
-            if grad is None or grad._type is not kind:
-                return False
-        for tensor in self.silent:
-            if tensor._node is not None:
-                return False
-        for ask, answer, _ in self.always:
-            if ask() != answer:
-                return False
-        return self.places.are_same() and self.members.are_same()
+            for tensor in without_grad:
+                if tensor._grad is not None:
+                    return False
+            for tensor, kind in with_grad:
+                grad = tensor._grad
+                if grad is None or grad._type is not kind:
+                    return False
+            for tensor in silent:
+                if tensor._node is not None:
+                    return False
+            for ask, answer, _ in always:
+                if ask() != answer:
+                    return False
+            return have_same_members() and hold_same()
+
+        return are_untouched
 
     def changed(self) -> str:
         """What does not hold any more, for a message."""

@@ -6,16 +6,17 @@ nanoseconds for each of them, native code two or three.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
 from evergrad.compiler import llvm
-from evergrad.compiler.builtin import SEVERAL, builtin
+from evergrad.compiler.builtin import builtin
 
-# Takes a list of dictionaries, a list of lists, and a list of what these have held: of all
-# dictionaries the values, then of all lists the items.
+# The function's own object is a tuple: a list of dictionaries, a list of lists, and a list of what
+# these have held: of all dictionaries the values, then of all lists the items.
 _TEXT = r"""
+declare ptr @PyTuple_GetItem(ptr, i64)
 declare i64 @PyList_Size(ptr)
 declare ptr @PyList_GetItem(ptr, i64)
 declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
@@ -33,15 +34,13 @@ other:
   ret i1 false
 }
 
-define ptr @same_members(ptr %own, ptr %arguments, i64 %given) nounwind {
+define ptr @same_members(ptr %own, ptr %ignored) nounwind {
 entry:
   %at = alloca i64
   %value = alloca ptr
-  %dicts = load ptr, ptr %arguments
-  %listsp = getelementptr ptr, ptr %arguments, i64 1
-  %lists = load ptr, ptr %listsp
-  %seenp = getelementptr ptr, ptr %arguments, i64 2
-  %seen = load ptr, ptr %seenp
+  %dicts = call ptr @PyTuple_GetItem(ptr %own, i64 0)
+  %lists = call ptr @PyTuple_GetItem(ptr %own, i64 1)
+  %seen = call ptr @PyTuple_GetItem(ptr %own, i64 2)
   %count = call i64 @PyList_Size(ptr %seen)
   %dict_count = call i64 @PyList_Size(ptr %dicts)
   %list_count = call i64 @PyList_Size(ptr %lists)
@@ -100,22 +99,16 @@ end:
 
 
 @cache
-def _same_members() -> Any:
-    address = llvm.addresses_in(_TEXT, ("same_members",))["same_members"]
-    return builtin("same_members", address, SEVERAL)
+def _address() -> int:
+    return llvm.addresses_in(_TEXT, ("same_members",))["same_members"]
 
 
-class Members:
-    """What dictionaries and lists hold now; other collections (tuples) cannot change."""
-
-    def __init__(self, collections: Iterable[Any]) -> None:
-        watched = list(collections)
-        self.dicts = [c for c in watched if isinstance(c, dict)]
-        self.lists = [c for c in watched if isinstance(c, list)]
-        self.seen = [member for c in self.dicts for member in dict.values(c)]
-        self.seen += [member for c in self.lists for member in list.__iter__(c)]
-        self.same = _same_members()
-
-    def are_same(self) -> bool:
-        """Whether they hold the same objects as when this was made."""
-        return self.same(self.dicts, self.lists, self.seen)  # type: ignore[no-any-return]
+def same_members(collections: Iterable[Any]) -> Callable[[], bool]:
+    """A function that tells whether dictionaries and lists still hold the objects that they hold
+    now. Other collections (tuples) cannot change."""
+    watched = list(collections)
+    dicts = [c for c in watched if isinstance(c, dict)]
+    lists = [c for c in watched if isinstance(c, list)]
+    seen = [member for c in dicts for member in dict.values(c)]
+    seen += [member for c in lists for member in list.__iter__(c)]
+    return builtin("same_members", _address(), (dicts, lists, seen))  # type: ignore[no-any-return]

@@ -38,7 +38,7 @@ def plain_call(variant: Variant, args: Sequence[Any]) -> Serve | None:
         return None
     types = tuple(a._type for a in args)
     count, grad, default = len(types), state.grad, get_default_dtype()
-    program, written, hold = variant.program, variant.written, variant.conditions.hold
+    program, written, conditions = variant.program, variant.written, variant.conditions
     run = _run_natively(variant) if program.is_native else _run_in_parts(variant)
 
     def serve(args: tuple[Any, ...], state: State) -> Any:
@@ -56,7 +56,7 @@ def plain_call(variant: Variant, args: Sequence[Any]) -> Serve | None:
                     return UNSERVED
         except AttributeError:  # no tensor
             return UNSERVED
-        return run(args) if hold() else UNSERVED
+        return run(args) if conditions.are_untouched() or conditions.hold() else UNSERVED
 
     return serve
 
@@ -72,7 +72,8 @@ def _is_plain(variant: Variant) -> bool:
 
 def _run_in_parts(variant: Variant) -> Run:
     """Runs a program of any kind."""
-    program, tensors_of, put_together = variant.program, _tensors_of(variant), _last_step(variant)
+    program, tensors_of = variant.program, _tensors_of(variant)
+    put_together = _last_step(variant)
 
     def run(args: tuple[Any, ...]) -> Any:
         values = [tensor._value for tensor in args]
@@ -95,15 +96,15 @@ def _run_natively(variant: Variant) -> Run:
     """
     program, conditions = variant.program, variant.conditions
     (segment,) = program.segments
+    first_counter = segment.first_counter
     given, told, outputs = program.given, program.told, program.constants
     tell, tell_argument = program.tell, program.tell_argument
     computed = [(n, p.buffer.number, allocator(p.shape, p.dtype.np)) for n, p in program.computed]
     boxed = [(number, box.copy) for number, box in program.boxed]
     late = [(storage, program.array(place)) for place, storage in program.recipe.copies]
     written, copyto = program.recipe.written, np.copyto
-    in_parts, tensors_of, put_together = (
-        _run_in_parts(variant), _tensors_of(variant), _last_step(variant),
-    )  # fmt: skip
+    in_parts, tensors_of = _run_in_parts(variant), _tensors_of(variant)
+    put_together = _last_step(variant)
 
     def end(found: list[Any]) -> list[Tensor]:
         for number, copy in boxed:
@@ -127,7 +128,7 @@ def _run_natively(variant: Variant) -> Run:
         for place, number, allocate in computed:
             found[place] = array = allocate()
             tell(number, array)
-        segment.forget()
+        first_counter[0] = 0
         try:
             if segment.run(program.threads):
                 raise Call(variant, list(args)).failed_lookup()

@@ -22,7 +22,7 @@ import threading
 import numpy as np
 
 from evergrad.compiler import llvm
-from evergrad.compiler.builtin import NOTHING, builtin
+from evergrad.compiler.builtin import builtin
 from evergrad.compiler.team_text import FUTEX, native
 from evergrad.core.settings import get_num_threads
 
@@ -109,7 +109,7 @@ class Run:
             self.scratch_bytes, status.ctypes.data, brief,
         ], np.int64)  # fmt: skip
         self.address = int(self.words.ctypes.data)
-        self.run_alone = builtin("run_alone", native()["team_method"], NOTHING, self.address)
+        self.run_alone = builtin("run_alone", native()["team_method"], self.address)
         self.threads = 0
         self.make_room(1)
 
