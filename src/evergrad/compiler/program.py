@@ -18,7 +18,7 @@ from evergrad.compiler.kernel import Instruction, Place, address_of
 from evergrad.compiler.plan import Buffer
 from evergrad.compiler.recipe import Recipe, recipe_of
 from evergrad.compiler.streams import STREAM_BYTES, Streams
-from evergrad.compiler.team import Run
+from evergrad.compiler.team import Run, length_of
 from evergrad.core import dtypes
 from evergrad.core.generators import default_generator
 from evergrad.core.quiet import QUIET, numpy_errors
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 # Programs with less work than this (elements and products) run on the calling thread alone.
 _WORTH_THREADS = 1 << 20
-# With less than this a run takes microseconds, and letting others run meanwhile takes longer.
-_BRIEF = 1 << 15
 
 
 class Program:
@@ -97,7 +95,7 @@ class Program:
             nonlocal tasks, ends, scratch
             if tasks:
                 table = np.array(tasks, np.int64).reshape(-1)
-                self.segments.append(Run(table, ends, scratch, self.status, work < _BRIEF))
+                self.segments.append(Run(table, ends, scratch, self.status, length_of(work)))
             tasks, ends, scratch = [], [], 64
 
         for wave in self.waves:

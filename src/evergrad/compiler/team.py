@@ -23,10 +23,12 @@ import numpy as np
 
 from evergrad.compiler import llvm
 from evergrad.compiler.builtin import builtin
-from evergrad.compiler.team_text import FUTEX, native
+from evergrad.compiler.team_text import BRIEF, FUTEX, LONG, SHORT, native
 from evergrad.core.settings import get_num_threads
 
 _CAN_SLEEP = sys.platform == "linux" and FUTEX is not None
+# With less work than this (elements and products) a run is brief, and with less than that short.
+_BRIEF, _SHORT = 1 << 15, 1 << 19
 # For how many runs nobody takes the team after somebody found it busy.
 _APART = 64
 
@@ -90,12 +92,17 @@ def _forget_teams() -> None:
 os.register_at_fork(after_in_child=_forget_teams)
 
 
+def length_of(work: int) -> int:
+    """How long a run with so much work takes on one thread, roughly."""
+    return BRIEF if work < _BRIEF else SHORT if work < _SHORT else LONG
+
+
 class Run:
-    """A list of tasks in waves, ready to be run; ``brief`` says that this takes microseconds."""
+    """A list of tasks in waves, ready to be run; ``length`` says how long that takes."""
 
     def __init__(
         self, tasks: np.ndarray, ends: list[int], scratch: int, status: np.ndarray,
-        brief: bool = False,
+        length: int = LONG,
     ) -> None:  # fmt: skip
         self.tasks = tasks
         self.ends = np.array(ends, np.int64)
@@ -106,7 +113,7 @@ class Run:
         self.status_word = status.data[:1]
         self.words = np.array([
             tasks.ctypes.data, self.ends.ctypes.data, len(ends), self.counters.ctypes.data, 0,
-            self.scratch_bytes, status.ctypes.data, brief,
+            self.scratch_bytes, status.ctypes.data, length,
         ], np.int64)  # fmt: skip
         self.address = int(self.words.ctypes.data)
         self.run_alone = builtin("run_alone", native()["team_method"], self.address)

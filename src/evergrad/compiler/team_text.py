@@ -18,14 +18,18 @@ _SPINS = 2000
 _IDLE = 4000
 # How often who comes back from a run looks whether the GIL is free, before it asks for it.
 _PATIENCE = 1000
+# For how many runs after one by another thread there are taken to be several callers.
+_TOGETHER = 64
+# How long a run takes: microseconds, less than about a tenth of a millisecond, or more.
+BRIEF, SHORT, LONG = 2, 1, 0
 # What is added to the number of helpers at the gate: that it is open, or that the caller sleeps.
 _OPEN = 1 << 20
 _ASLEEP = 1 << 16
 
 # Words of a run, in the order of i64: [0] tasks, [1] where each wave ends, [2] waves, [3] counters,
-# [4] scratch memory, [5] its bytes for each thread, [6] the word that tells of failures, [7] if the
-# run is brief. Each wave has 64 bytes of counters: how many of its tasks were claimed, how many are
-# done, and how many threads sleep until all are.
+# [4] scratch memory, [5] its bytes for each thread, [6] the word that tells of failures, [7] how
+# long the run takes. Each wave has 64 bytes of counters: how many of its tasks were claimed, how
+# many are done, and how many threads sleep until all are.
 #
 # Words of a team, each in a cache line of its own: [0] how many runs there were, [8] the present
 # one, [16] how many helpers sleep until the next, [24] the gate: how many helpers are inside of the
@@ -41,8 +45,8 @@ declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 PAUSE_DECLARATION
 
-; Of all runs by a calling thread alone: who began the last one, how many have begun, for how many
-; more there are taken to be several callers; and whether one who came back has the GIL.
+; Of all runs by a calling thread alone: who began the last one, how many began without the GIL, for
+; how many more there are taken to be several callers; and whether one who came back has the GIL.
 @caller = internal global ptr null
 @begun = internal global i64 0
 @shared = internal global i64 0
@@ -303,12 +307,12 @@ done:
   ret i64 %failed
 }
 
-; As alone, as a method of Python's whose object is the address of a run. Runs without the GIL;
-; a brief one keeps it as long as there is one caller.
+; As alone, as a method of Python's whose object is the address of a run. Runs without the GIL; a
+; brief one keeps it as long as there is one caller.
 ;
-; To ask for the GIL while somebody has it is to sleep, and to wake up takes longer than a brief run
+; To ask for the GIL while somebody has it is to sleep, and to wake up takes longer than a short run
 ; and the Python around it. So who comes back waits, spinning, until none of the others has the GIL;
-; and after a brief run until one of them has had it, since who sleeps would never find it free. If
+; and after a short run until one of them has had it, since who sleeps would never find it free. If
 ; that was in vain there is taken to be one caller.
 define ptr @team_method(ptr %self, ptr %ignored) nounwind {
 entry:
@@ -319,15 +323,15 @@ entry:
   store ptr %me, ptr @caller
   %left = load i64, ptr @shared
   %less = call i64 @llvm.usub.sat.i64(i64 %left, i64 1)
-  %shared = select i1 %is_other, i64 64, i64 %less
+  %shared = select i1 %is_other, i64 TOGETHER, i64 %less
   store i64 %shared, ptr @shared
-  %number0 = load i64, ptr @begun
-  %number = add i64 %number0, 1
-  store atomic i64 %number, ptr @begun monotonic, align 8
-  %briefp = getelementptr i64, ptr %run, i64 7
-  %brief = load i64, ptr %briefp
-  %is_brief = icmp ne i64 %brief, 0
-  %is_alone = icmp eq i64 %shared, 0
+  %lengthp = getelementptr i64, ptr %run, i64 7
+  %length = load i64, ptr %lengthp
+  %is_brief = icmp eq i64 %length, BRIEF
+  %is_short = icmp ne i64 %length, LONG
+  %are_several = icmp ne i64 %shared, 0
+  %lets_in = and i1 %is_short, %are_several
+  %is_alone = xor i1 %are_several, true
   %keep = and i1 %is_brief, %is_alone
   br i1 %keep, label %kept, label %free
 kept:
@@ -336,13 +340,15 @@ kept:
 free:
   %state = call ptr @PyEval_SaveThread()
   store atomic i64 0, ptr @turn release, align 8
+  %before = atomicrmw add ptr @begun, i64 1 monotonic
+  %number = add i64 %before, 1
   %failed1 = call i64 @alone(ptr %run)
   br label %ask
 ask:
   %n = phi i64 [0, %free], [%n1, %wait]
   %now = load atomic i64, ptr @begun monotonic, align 8
   %nobody = icmp eq i64 %now, %number
-  %linger = and i1 %nobody, %is_brief
+  %linger = and i1 %nobody, %lets_in
   br i1 %linger, label %patience, label %try
 try:
   %pair = cmpxchg ptr @turn, i64 0, i64 1 acquire monotonic
@@ -381,7 +387,8 @@ def native() -> dict[str, int]:
     words = {
         "PAUSE_DECLARATION": "declare void @llvm.x86.sse2.pause()" if is_x86 else "",
         "PAUSE": pause, "FUTEX": FUTEX or 0, "WAIT": 128, "WAKE": 129,
-        "SPINS": _SPINS, "IDLE": _IDLE, "PATIENCE": _PATIENCE,
+        "SPINS": _SPINS, "IDLE": _IDLE, "PATIENCE": _PATIENCE, "TOGETHER": _TOGETHER,
+        "BRIEF": BRIEF, "LONG": LONG,
         "ASLEEP_AND_ONE": _ASLEEP + 1, "ASLEEP": _ASLEEP, "OPEN": _OPEN,
     }  # fmt: skip
     text = _TEXT
