@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+from evergrad.compiler import recurrent_curves
 from evergrad.compiler.gemm_strip import Function
 from evergrad.compiler.llvm import vector_bits
 from evergrad.compiler.scalar import Code, constant
@@ -78,12 +79,10 @@ class Row(Text):
         return constant(0.0, dtypes.float32)
 
     def tanh(self, x: str) -> str:
-        return self.call("vm_tanh", self.vector.element, x)
+        return recurrent_curves.tanh(self, self.vector.element, x)
 
     def sigmoid(self, x: str) -> str:
-        element = self.vector.element
-        power = self.call("vm_exp", element, self.op(f"fneg {element} {x}"))
-        return self._calc("fdiv", self.one, self.plus(power, self.one))
+        return recurrent_curves.sigmoid(self, self.vector.element, x)
 
     def relu(self, x: str) -> str:
         return self.positive(x, x)

@@ -2,8 +2,8 @@
 
 ``y, h, c, ... = lstm_layer(x, h, c, w_ih, w_hh, b_ih, b_hh)`` takes the input of all steps as rows,
 in an order that a :class:`~evergrad.ops.recurrent_steps.Course` tells. Its results behind the last
-state are kept for ``lstm_layer_backward``, which goes through time once more and gives the gradients
-of the gates, of the first state, and of the hidden weight and bias.
+state are kept for ``lstm_layer_backward``, which goes through time once more and gives the
+gradients of the gates, of the first state, and of the hidden weight and bias.
 
 What is kept follows from the arguments, and the backward row takes it as no more than that: it has
 the layer's arguments as well, and its own derivative is by these. So nobody ever differentiates by
