@@ -9,8 +9,11 @@ import pytest
 
 import evergrad as eg
 from evergrad import nn
+from evergrad.core.bind import bind
 from evergrad.core.heavy import eager_kernels
 from evergrad.nn.utils.rnn import pack_padded_sequence
+from evergrad.ops.recurrent import ROWS
+from evergrad.ops.recurrent_steps import Course
 
 from .steps import arrays, assert_alike, programs_of, randn
 
@@ -166,6 +169,26 @@ def test_a_compiled_layer_that_is_differentiated_from_outside(kind: str) -> None
         first = eg.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)[0]
         gradients += [first, *eg.autograd.grad(first.square().sum(), [x, *case.layer.parameters()])]
     close(found, expected, eg.float64)
+
+
+def test_curves_of_gates() -> None:
+    """Both curves within a few units in the last place, far from zero and near; NaN stays NaN."""
+    x = np.concatenate([np.linspace(-80, 80, 20_001), np.geomspace(1e-30, 87, 4_001)])
+    x = np.concatenate([x, [np.inf, -np.inf, np.nan, 0.0]]).astype(np.float32)[:, None]
+    one, zero = eg.ones(4, 1), eg.zeros(4, 1)
+    state = eg.zeros(len(x), 1)
+    given = (eg.tensor(x), state, state, one, zero, zero[:, 0], zero[:, 0])
+    with eager_kernels(least=1):
+        gates = bind(ROWS["lstm"], *given, course=Course((len(x),)))[3].array()
+    exact = x[:, 0].astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        curves = {0: 1 / (1 + np.exp(-exact)), 2: np.tanh(exact)}
+        for gate, curve in curves.items():
+            away = np.abs(gates[:, gate] - curve) / np.spacing(np.abs(curve).astype(np.float32))
+            settled = np.isfinite(exact)
+            assert away[settled].max() < 5
+            assert np.isnan(gates[-2, gate]) and np.abs(gates[:-2, gate]).max() <= 1
+            np.testing.assert_array_equal(gates[-4:-2, gate], [1, 0 if gate == 0 else -1])
 
 
 # -- what programs are made of ------------------------------------------------------------------

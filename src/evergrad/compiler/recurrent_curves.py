@@ -15,8 +15,8 @@ _TANH_END = 9.1
 _TANH_P = (0.999999977, 0.133744785, 0.00348781475, 2.04812409e-05, 1.31775866e-08)
 _TANH_Q = (1.0, 0.467077923, 0.0258474032, 0.000327292594, 7.70407463e-07)
 
-# Powers of e stay finite and are no denormal numbers up to here.
-_POWER_END = 87.0
+# Powers of e are denormal numbers below the first of these, and infinite before the second.
+_POWERS = -87.0, 89.0
 # Adding it leaves the nearest whole number in the low bits of a float32.
 _MAGIC = 12582912.0
 # exp(r) - 1 - r over r**2, for r up to log(2) / 2. The lowest power first.
@@ -27,20 +27,20 @@ def tanh(code: Code, element: str, x: str) -> str:
     """At most 5 ulp, and never beyond 1."""
     if element == "double":
         return code.call("vm_tanh", element, x)
-    x = _between(code, x, _TANH_END)
+    x = _between(code, x, -_TANH_END, _TANH_END)
     square = _times(code, x, x)
     above = _times(code, x, _polynomial(code, square, _TANH_P))
     quotient = code.op(f"fdiv float {above}, {_polynomial(code, square, _TANH_Q)}")
-    return _between(code, quotient, 1.0)
+    return _between(code, quotient, -1.0, 1.0)
 
 
 def sigmoid(code: Code, element: str, x: str) -> str:
-    """``1 / (1 + exp(-x))``, at most 3 ulp as long as it is no denormal number."""
+    """``1 / (1 + exp(-x))``, at most 3 ulp; 0 where it would be a denormal number."""
     negative = code.op(f"fneg {element} {x}")
     if element == "double":
         power = code.call("vm_exp", element, negative)
     else:
-        power = _power(code, _between(code, negative, _POWER_END))
+        power = _power(code, _between(code, negative, *_POWERS))
     one = _number(1.0)
     return code.op(f"fdiv {element} {one}, {code.op(f'fadd {element} {power}, {one}')}")
 
@@ -78,9 +78,9 @@ def _polynomial(code: Code, x: str, factors: tuple[float, ...]) -> str:
     return value
 
 
-def _between(code: Code, x: str, end: float) -> str:
-    """No further from zero than ``end``; NaN stays."""
-    for word, limit in (("ogt", _number(end)), ("olt", _number(-end))):
+def _between(code: Code, x: str, low: float, high: float) -> str:
+    """The nearest number from ``low`` to ``high``; NaN stays."""
+    for word, limit in (("olt", _number(low)), ("ogt", _number(high))):
         beyond = code.op(f"fcmp {word} float {x}, {limit}")
         x = code.op(f"select i1 {beyond}, float {limit}, float {x}")
     return x

@@ -50,7 +50,7 @@ _ROWS: dict[str, tuple[int, Callable[..., int]]] = {
     "sigmoid": (1 << 16, _elements),
     "softmax": (1 << 16, _elements),
     **{
-        f"{cell}_layer{end}": (1 << 14, _recurrent_work)
+        f"{cell}_layer{end}": (1 << 13, _recurrent_work)
         for cell in ("lstm", "gru", "rnn_tanh", "rnn_relu")
         for end in ("", "_backward")
     },
