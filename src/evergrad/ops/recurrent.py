@@ -13,6 +13,7 @@ what is kept, and the layer's derivative need not say how.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from evergrad.core import dtypes
@@ -112,6 +113,30 @@ def _input_bias(cell: Cell, found: Sequence[Tensor]) -> Tensor:
     return cat([g_b_hh[:reset_and_update], last])
 
 
+def _by_steps(cell: Cell, course: Course, gates: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+    """What a layer gives and its last state, in ops, from the input's share of the gates on."""
+    *state, w_hh, b_hh = others
+    y, ended = unrolled(cell.step(w_hh, b_hh), gates, tuple(state), course)
+    return y, *ended
+
+
+def _layer_jvp(
+    cell: Cell, tangents: Sequence[Tensor | None], out: Any, *inputs: Tensor, course: Course
+) -> tuple[Tensor | None, ...]:
+    from evergrad.func.derivatives import jvp
+
+    moving = [place for place, tangent in enumerate(tangents) if tangent is not None]
+
+    def of_moving(*moved: Tensor) -> tuple[Tensor, ...]:
+        given = dict(enumerate(inputs)) | dict(zip(moving, moved, strict=True))
+        x, *state, w_ih, w_hh, b_ih, b_hh = given.values()
+        return _by_steps(cell, course, linear(x, w_ih, b_ih), *state, w_hh, b_hh)
+
+    directions = tuple(tangents[place] for place in moving)
+    _, found = jvp(of_moving, tuple(inputs[place] for place in moving), directions)
+    return *found, *[None] * len(cell.kept)
+
+
 def _backward_vjp(
     cell: Cell, g: Sequence[Tensor], out: Any, *args: Tensor, course: Course
 ) -> tuple[Tensor, ...]:
@@ -122,12 +147,7 @@ def _backward_vjp(
 
     def gradients(*args: Tensor) -> Any:
         cotangents, (x, *state, w_ih, w_hh, b_ih, b_hh) = args[:first], args[first:]
-
-        def by_steps(gates: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-            *state, w_hh, b_hh = others
-            y, ended = unrolled(cell.step(w_hh, b_hh), gates, tuple(state), course)
-            return y, *ended
-
+        by_steps = partial(_by_steps, cell, course)
         _, pull = vjp(by_steps, linear(x, w_ih, b_ih), *state, w_hh, b_hh)
         return pull(cotangents, create_graph=True)
 
@@ -142,17 +162,15 @@ def _backward_vjp(
 def _enter(cell: Cell, doc: str) -> Op:
     """The rows of a kind of layer; gives the first."""
 
-    def named(function: Callable[..., Any], *given: Any) -> Callable[..., Any]:
-        return lambda *args, **attrs: function(cell, *given, *args, **attrs)
-
     backward = opaque(
         f"{cell.name}_layer_backward", getattr(recurrent_eval, f"{cell.name}_backward"),
-        named(_backward_type), named(_backward_vjp), outputs=3 + cell.state,
+        partial(_backward_type, cell), partial(_backward_vjp, cell), outputs=3 + cell.state,
         doc=f"The gradients of {cell.name}_layer by gates, first state, hidden weight and bias.",
     )  # fmt: skip
     return opaque(
-        f"{cell.name}_layer", getattr(recurrent_eval, cell.name), named(_layer_type),
-        named(_layer_vjp, backward), outputs=1 + cell.state + len(cell.kept), doc=doc,
+        f"{cell.name}_layer", getattr(recurrent_eval, cell.name), partial(_layer_type, cell),
+        partial(_layer_vjp, cell, backward), jvp=partial(_layer_jvp, cell),
+        outputs=1 + cell.state + len(cell.kept), doc=doc,
     )  # fmt: skip
 
 
