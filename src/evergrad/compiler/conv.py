@@ -32,7 +32,7 @@ from evergrad.compiler.conv_winograd_gradient import (
     winograd_sum_bytes,
     winograd_sum_kernel,
 )
-from evergrad.compiler.conv_winograd_weight import is_in_order, transform_kernel, transformed_bytes
+from evergrad.compiler.conv_winograd_weight import transform_kernel, transformed_bytes
 from evergrad.compiler.gemm import add_product
 from evergrad.compiler.gemm_product import Product
 from evergrad.compiler.kernel import Kernel, Place
@@ -158,7 +158,7 @@ def _way(
 ) -> tuple[int, Kernel, Callable[[Vector, Correlation, Steps, Steps], Kernel]]:
     """How a part is computed: the bytes of the weight as it is laid out, the kernel that does so,
     and what makes the kernel that reads it."""
-    way = _cheapest(vector, part, is_in_order(steps) and image.column == 1)
+    way = _cheapest(vector, part, steps.are_taps_in_order and image.column == 1)
     if way == "winograd":
         nbytes = transformed_bytes(vector, part)
         return nbytes, transform_kernel(vector, part, steps), winograd_kernel

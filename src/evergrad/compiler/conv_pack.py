@@ -24,6 +24,11 @@ class WeightSteps(NamedTuple):
     channel: int
     taps: list[int]
 
+    @property
+    def are_taps_in_order(self) -> bool:
+        """Whether the elements of each kernel lie one after the other."""
+        return self.taps == list(range(len(self.taps)))
+
 
 class _Numbers(NamedTuple):
     """The numbers of the kernel; the table of taps follows."""
@@ -37,7 +42,8 @@ class _Numbers(NamedTuple):
     w_group: int
     w_output: int
     w_channel: int
-    is_in_order: int
+    runs: int
+    run: int
 
 
 def weight_kernel(vector: Vector, given: Correlation, rows: int, steps: WeightSteps) -> Kernel:
@@ -47,10 +53,10 @@ def weight_kernel(vector: Vector, given: Correlation, rows: int, steps: WeightSt
     items = given.groups * blocks
     count = len(steps.taps)
     per_chunk = items_per_chunk(items, given.channels * count * rows * 8)
-    is_in_order = steps.channel == count and steps.taps == list(range(count))
+    runs, run = _runs_of(given.channels, steps) if steps.are_taps_in_order else (0, 0)
     numbers = _Numbers(
         items, per_chunk, blocks, given.outputs, given.channels, count, steps.group, steps.output,
-        steps.channel, int(is_in_order),
+        steps.channel, runs, run,
     )  # fmt: skip
     return numbered(_text(vector, rows), numbers, steps.taps, -(-items // per_chunk))
 
@@ -68,7 +74,7 @@ def _text(vector: Vector, rows: int) -> Kernel:
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     final = text.sub(text["outputs"], 1)
     depth = text.mul(text["channels"], text["taps"])
-    in_order = text.op(f"icmp ne i64 {text['is_in_order']}, 0")
+    in_order = text.op(f"icmp ne i64 {text['runs']}, 0")
     scattered = text.op(f"xor i1 {in_order}, true")
     with text.loop(last, first=first) as item:
         group, block = text.split(item, text["blocks"])
@@ -82,13 +88,30 @@ def _text(vector: Vector, rows: int) -> Kernel:
         with text.when(in_order):
             for number in range(0, rows, vector.lanes):
                 some = starts[number : number + vector.lanes]
-                turn(text, some, text.at(target, number), depth, rows)
+                turn_runs(text, some, text.at(target, number), text["runs"], text["run"], rows)
         with text.when(scattered):
             _copy(text, starts, target)
     return text.kernel("conv_pack")
 
 
-def turn(text: Text, starts: list[str], target: str, depth: str, step: int) -> None:
+def _runs_of(channels: int, steps: WeightSteps) -> tuple[int, int]:
+    """How many runs of elements the kernels of so many channels of an output are, and of how many
+    elements: one, if channels lie one after the other, too."""
+    count = len(steps.taps)
+    return (1, channels * count) if steps.channel == count else (channels, count)
+
+
+def turn_runs(
+    text: Text, starts: list[str], target: str, runs: str, length: str, step: int
+) -> None:
+    """Write the elements of some outputs, which lie in runs, side by side."""
+    with text.loop(runs) as run:
+        begin = text.mul(run, text["w_channel"])
+        sources = [text.at(start, begin) for start in starts]
+        _turn(text, sources, text.at(target, text.mul(run, length, step)), length, step)
+
+
+def _turn(text: Text, starts: list[str], target: str, depth: str, step: int) -> None:
     """Write the elements of some outputs, which lie in order, side by side."""
     lanes = text.vector.lanes
     with text.loop(depth, lanes) as k:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.conv_pack import WeightSteps, turn
+from evergrad.compiler.conv_pack import WeightSteps, turn_runs
 from evergrad.compiler.conv_planes import Correlation
 from evergrad.compiler.conv_winograd_product import PLACES, both_ways
 from evergrad.compiler.gemm_strip import tile_for
@@ -34,11 +34,6 @@ def place_step(vector: Vector, given: Correlation) -> int:
 
 def transformed_bytes(vector: Vector, given: Correlation) -> int:
     return given.groups * PLACES * place_step(vector, given) * vector.size
-
-
-def is_in_order(steps: WeightSteps) -> bool:
-    """Whether the elements of each kernel lie one after the other."""
-    return steps.taps == list(range(_TAPS))
 
 
 class _Numbers(NamedTuple):
@@ -89,6 +84,7 @@ def _text(vector: Vector) -> Kernel:
     size = text.mul(text["channels"], vector.lanes)
     step = text["place_step"]
     final = text.sub(text["outputs"], 1)
+    is_joined = text.op(f"icmp eq i64 {text['w_channel']}, {_TAPS}")
     with text.loop(last, first=first) as item:
         group, block = text.split(item, text["blocks"])
         weight = text.at(text["weight"], text.mul(group, text["w_group"]))
@@ -100,22 +96,13 @@ def _text(vector: Vector) -> Kernel:
         start = text.at(text["sums"], text.mul(group, step, PLACES), text.mul(block, size))
         with text.loop(text["channels"], _CHANNELS) as channel:
             count = text.least(str(_CHANNELS), text.sub(text["channels"], channel))
-            _lay_out(text, starts, channel, count)
+            begin = text.mul(channel, text["w_channel"])
+            sources = [text.at(source, begin) for source in starts]
+            runs = text.op(f"select i1 {is_joined}, i64 1, i64 {count}")
+            length = text.op(f"select i1 {is_joined}, i64 {text.mul(count, _TAPS)}, i64 {_TAPS}")
+            turn_runs(text, sources, text.scratch, runs, length, vector.lanes)
             _transform(text, text.at(start, text.mul(channel, vector.lanes)), count)
     return text.kernel("conv_winograd_weight")
-
-
-def _lay_out(text: Text, starts: list[str], channel: str, count: str) -> None:
-    """Write the elements of some channels to scratch memory: [channels, taps, outputs]. Channels
-    that lie one after the other are one run of elements."""
-    lanes = text.vector.lanes
-    is_joined = text.op(f"icmp eq i64 {text['w_channel']}, {_TAPS}")
-    length = text.op(f"select i1 {is_joined}, i64 {text.mul(count, _TAPS)}, i64 {_TAPS}")
-    runs = text.op(f"select i1 {is_joined}, i64 1, i64 {count}")
-    with text.loop(runs) as run:
-        begin = text.mul(text.add(channel, run), text["w_channel"])
-        sources = [text.at(start, begin) for start in starts]
-        turn(text, sources, text.at(text.scratch, text.mul(run, _TAPS * lanes)), length, lanes)
 
 
 def _transform(text: Text, to: str, count: str) -> None:

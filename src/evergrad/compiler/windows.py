@@ -27,6 +27,7 @@ from evergrad.ops.sliding import Windows
 
 # How much a place of a window costs, in operations of other kernels.
 _COST = 4
+_FEW_PLACES = 9
 
 
 class _Numbers(NamedTuple):
@@ -95,11 +96,28 @@ def lower_fold(lowering: Lowering, eqn: Equation) -> bool:
     windows = in_two_dims(eqn.attrs["windows"])
     numbers = window_numbers(windows, out.type.numel // prod(windows.counts))
     step = windows.stride[1] if windows.stride[1] <= 2 else 0
-    made = _text(vector_for(x.type.dtype), eqn.op.name, step)
+    kernel_size = windows.kernel if _is_plain(windows) else None
+    made = _text(vector_for(x.type.dtype), eqn.op.name, step, kernel_size)
     kernel = numbered(made, numbers, [], -(-numbers.items // numbers.per_chunk))
     work = out.type.numel * prod(windows.kernel)
     lowering.native(eqn.op.name, kernel, [in_order(lowering, x)], [out], work)
     return True
+
+
+def _is_plain(windows: Windows) -> bool:
+    """Whether windows are few elements that all lie in x, without others between them: their places
+    are then written out one by one."""
+    return (
+        prod(windows.kernel) <= _FEW_PLACES
+        and all(low == 0 for low, _ in windows.padding)
+        and windows.dilation == (1, 1)
+        and all(
+            (count - 1) * stride + kernel <= size
+            for size, count, kernel, stride in zip(
+                windows.size, windows.counts, windows.kernel, windows.stride, strict=True
+            )
+        )
+    )
 
 
 # -- the kernel ---------------------------------------------------------------------------------
@@ -177,8 +195,9 @@ def _fold_named(name: str, vector: Vector) -> _Fold:
 
 
 @cache
-def _text(vector: Vector, name: str, step: int) -> Kernel:
-    """The kernel of a fold; ``step`` says that windows are 1 or 2 columns apart (0: any)."""
+def _text(vector: Vector, name: str, step: int, kernel: tuple[int, ...] | None) -> Kernel:
+    """The kernel of a fold; ``step`` says that windows are 1 or 2 columns apart (0: any), and
+    ``kernel`` how large they are if they are plain."""
     text = Text(vector, ("x", "y"), _Numbers._fields)
     fold = _fold_named(name, vector)
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
@@ -188,10 +207,63 @@ def _text(vector: Vector, name: str, step: int) -> Kernel:
         x = text.at(text["x"], text.mul(item, size))
         line = text.add(text.mul(item, count), text.mul(row, text["y_columns"]))
         with text.loop(text["y_columns"], vector.lanes) as column:
-            result = _fold_windows(text, fold, step, x, row, column)
             mask = text.between(text.places(column), "0", text["y_columns"])
+            if kernel is None:
+                result = _fold_windows(text, fold, step, x, row, column)
+            else:
+                result = _fold_plain(text, fold, step, kernel, x, row, column, mask)
             _store(text, fold, result, text.add(line, column), mask)
     return text.kernel(name)
+
+
+def _fold_plain(
+    text: Text, fold: _Fold, step: int, kernel: tuple[int, ...], x: str, row: str, column: str,
+    mask: str,
+) -> str:  # fmt: skip
+    """A vector of plain windows from (row, column) on, as the mask says, folded."""
+    many = text.vector.of("i32")
+    top, left = (
+        text.mul(place, text[f"stride_{word}"])
+        for place, word in ((row, "rows"), (column, "columns"))
+    )
+    corner = text.add(text.mul(top, text["x_columns"]), left)
+    begin = text.places(corner, text["stride_columns"])
+    everywhere = f"<{', '.join(['i1 true'] * text.vector.lanes)}>"
+    held = [value for _, value in fold.start(text, begin)]
+    for r in range(kernel[0]):
+        line = text.at(x, text.mul(text.add(top, r), text["x_columns"]))
+        for c, value in enumerate(_row_of_windows(text, step, kernel[1], line, left, mask)):
+            distance = text.add(text.mul(text["x_columns"], r), c)
+            here = text.op(f"add {many} {begin}, {text.narrow(distance)}")
+            held = fold.step(text, held, value, everywhere, here)
+    return held[fold.result]
+
+
+def _row_of_windows(
+    text: Text, step: int, count: int, line: str, left: str, mask: str
+) -> list[str]:
+    """The ``count`` elements of each window in a row of x; two neighbours are read together if
+    windows are two columns apart."""
+    if step == 2:
+        found = []
+        for c in range(0, count, 2):
+            halves = [
+                text.load_apart(
+                    1, line, text.add(left, c + half * text.vector.lanes), "1", "0",
+                    text["x_columns"], "zeroinitializer",
+                )
+                for half in range(2)
+            ]  # fmt: skip
+            found += text.parted(*halves)
+        return found[:count]
+    if step == 1:
+        return [
+            text.load_masked(text.at(line, left, c), mask, "zeroinitializer") for c in range(count)
+        ]
+    places = text.places("0", text["stride_columns"])
+    return [
+        text.gather(text.at(line, left, c), places, mask, "zeroinitializer") for c in range(count)
+    ]
 
 
 def _store(text: Text, fold: _Fold, result: str, place: str, mask: str) -> None:
