@@ -200,6 +200,63 @@ def test_images_that_do_not_lie_in_order(take: Callable[[Any], Any]) -> None:
     check(lambda x, w: F.conv2d(take(x), w), x, w, beside=("pad_slice",))
 
 
+# -- biases --------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("made_anew")
+@pytest.mark.parametrize("way", ["direct", "pixels", "winograd"])
+@pytest.mark.parametrize("shape, weight, groups", [
+    ((2, 6, 13, 9), (20, 3, 3, 3), 2), ((3, 40, 9, 9), (33, 40, 3, 3), 1),
+])  # fmt: skip
+def test_a_bias_is_added_where_results_are_written(
+    monkeypatch: Any, way: str, shape: Any, weight: Any, groups: int
+) -> None:
+    """To the bit what a kernel of its own would give."""
+    monkeypatch.setattr(convolutions, "_cheapest", lambda *given: way)
+    x, w = normal(shape, eg.float32), normal(weight, eg.float32, 1)
+    bias = normal(weight[:1], eg.float32, 2)
+
+    def both(x: Any, w: Any, bias: Any) -> Any:
+        plain = F.conv2d(x, w, None, 1, 1, 1, groups)
+        return plain, plain + bias[:, None, None]
+
+    alone = eg.compile(lambda x, w, bias: F.conv2d(x, w, bias, 1, 1, 1, groups))
+    np.testing.assert_array_equal(
+        alone(x, w, bias).array(), eg.compile(both)(x, w, bias)[1].array()
+    )
+    assert labels(alone) == ["conv pack", "conv"]
+
+
+def test_what_is_no_bias_is_added_by_itself() -> None:
+    """Numbers for each column, those that are computed, and sums that go into outside memory."""
+    x, w = normal((2, 8, 8, 8), eg.float64), normal((8, 8, 3, 3), eg.float64, 1)
+    row = normal((8,), eg.float64, 2)
+    for other in (lambda: row, lambda: (row * 2)[:, None, None]):
+        check(lambda x, w, other=other: F.conv2d(x, w, None, 1, 1) + other(), x, w)
+
+    def overwrite(x: Any) -> None:
+        x.copy_(F.conv2d(x, w, row, 1, 1))
+
+    eager, compiled = x.clone(), x.clone()
+    overwrite(eager)
+    eg.compile(overwrite)(compiled)
+    assert_alike([compiled], [eager], 1e-11)
+
+
+def test_biases_of_a_step_need_no_kernels() -> None:
+    """Also if the gradient needs the sum again."""
+    conv, norm = nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(2, 8)
+    x = normal((4, 8, 32, 32), eg.float32)
+
+    def step(x: Any) -> Any:
+        loss = F.silu(norm(conv(x))).square().mean()
+        return eg.autograd.grad(loss, list(conv.parameters()))
+
+    compiled = eg.compile(step)
+    compiled(x)
+    assert "add" not in labels(compiled)
+
+
 def test_a_large_gradient_is_written_where_it_lies() -> None:
     """A kernel of one element with few pixels: there is nothing to add up."""
     x, w = normal((1, 128, 7, 7), eg.float32), normal((96, 128, 1, 1), eg.float32, 1)

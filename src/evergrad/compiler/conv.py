@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from evergrad.compiler.conv_bias import fits
 from evergrad.compiler.conv_direct import DirectCut, correlation_kernel
 from evergrad.compiler.conv_dots import dot_cycles, dot_kernel, dot_sum_bytes, dot_sum_kernel
 from evergrad.compiler.conv_pack import WeightSteps, packed_bytes, weight_kernel
@@ -37,7 +38,7 @@ from evergrad.compiler.gemm import add_product
 from evergrad.compiler.gemm_product import Product
 from evergrad.compiler.kernel import Kernel, Place
 from evergrad.compiler.lowering import Lowering, lowers
-from evergrad.compiler.vector_text import Vector, is_native, vector_for
+from evergrad.compiler.vector_text import Vector, vector_for
 from evergrad.compiler.windows import in_order, in_two_dims
 from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Equation, Var
@@ -48,15 +49,6 @@ _LONGEST_ROW = 128
 # A weight of more bytes comes from far away each time, so many bytes in a cycle.
 _NEAR_BYTES = 768 << 10
 _BYTES_A_CYCLE = 8
-
-
-def _fits(eqn: Equation) -> bool:
-    types = [a.type for a in eqn.args] + [eqn.outs[0].type]
-    return (
-        is_native(types[-1].dtype)
-        and all(t.dtype is types[-1].dtype and 0 < t.numel < 1 << 31 for t in types)
-        and len(eqn.attrs["windows"].size) <= 2
-    )
 
 
 def _with_row(steps: tuple[int, ...]) -> tuple[int, ...]:
@@ -136,8 +128,9 @@ def _lower_correlations(
     weight_steps: tuple[int, int, int],
 ) -> None:
     """For each part of the output lay the weight out (with these steps from group, output and
-    channel to the next) and go over the image."""
-    image, weight = eqn.args
+    channel to the next) and go over the image; a bias, if there is one, is added to what is
+    written."""
+    image, weight, *bias = eqn.args
     out = eqn.outs[0]
     source, image_steps = _image(lowering, image)
     vector = vector_for(out.type.dtype)
@@ -147,15 +140,15 @@ def _lower_correlations(
         nbytes, pack, write = _way(vector, part, steps, image_steps)
         packed = lowering.scratch(nbytes, f"{eqn.op.name} weight")
         lowering.native(f"{eqn.op.name} pack", pack, [weight], [packed], weight.type.numel)
-        kernel = write(vector, part, image_steps, _in_order(out.type.shape))
+        kernel = write(vector, part, image_steps, _in_order(out.type.shape), bool(bias))
         pixels = part.rows.extent * part.columns.extent * part.samples * part.groups
         work = pixels * part.outputs * part.channels * len(part.taps) // 8
-        lowering.native(eqn.op.name, kernel, [source, packed], [out], work)
+        lowering.native(eqn.op.name, kernel, [source, packed, *bias], [out], work)
 
 
 def _way(
     vector: Vector, part: Correlation, steps: WeightSteps, image: Steps
-) -> tuple[int, Kernel, Callable[[Vector, Correlation, Steps, Steps], Kernel]]:
+) -> tuple[int, Kernel, Callable[[Vector, Correlation, Steps, Steps, bool], Kernel]]:
     """How a part is computed: the bytes of the weight as it is laid out, the kernel that does so,
     and what makes the kernel that reads it."""
     way = _cheapest(vector, part, steps.are_taps_in_order and image.column == 1)
@@ -187,23 +180,24 @@ def _cheapest(vector: Vector, part: Correlation, may_transform: bool) -> str:
 
 @lowers("conv")
 def lower_conv(lowering: Lowering, eqn: Equation) -> bool:
-    if not _fits(eqn):
+    if not fits(eqn):
         return False
     windows, groups = in_two_dims(eqn.attrs["windows"]), eqn.attrs["groups"]
     if windows.is_pointwise and _lower_pointwise(lowering, eqn, False):
         return True
-    image, weight = (a.type.shape for a in eqn.args)
+    image, weight = (a.type.shape for a in eqn.args[:2])
     outputs = weight[0] // groups
     rows, columns = (_forward_axis(windows, dim) for dim in (0, 1))
     given = Correlation(image[0], groups, weight[1], outputs, rows, columns)
     output, channel, _, _ = _steps(eqn.args[1].layout)
-    _lower_correlations(lowering, eqn, [given], (outputs * output, output, channel))
+    steps = outputs * output, output, channel
+    _lower_correlations(lowering, eqn, [given], steps)
     return True
 
 
 @lowers("conv_input")
 def lower_conv_input(lowering: Lowering, eqn: Equation) -> bool:
-    if not _fits(eqn):
+    if not fits(eqn):
         return False
     windows, groups = in_two_dims(eqn.attrs["windows"]), eqn.attrs["groups"]
     if windows.is_pointwise and _lower_pointwise(lowering, eqn, True):
@@ -216,13 +210,14 @@ def lower_conv_input(lowering: Lowering, eqn: Equation) -> bool:
         for rows in _backward_axes(windows, 0)
         for columns in _backward_axes(windows, 1)
     ]
-    _lower_correlations(lowering, eqn, parts, (inputs * channel, output, channel))
+    steps = inputs * channel, output, channel
+    _lower_correlations(lowering, eqn, parts, steps)
     return True
 
 
 @lowers("conv_weight")
 def lower_conv_weight(lowering: Lowering, eqn: Equation) -> bool:
-    if not _fits(eqn):
+    if not fits(eqn):
         return False
     windows, groups = in_two_dims(eqn.attrs["windows"]), eqn.attrs["groups"]
     y, x = eqn.args

@@ -10,7 +10,14 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.conv_planes import Correlation, Planes, Steps, lay_out_planes
+from evergrad.compiler.conv_planes import (
+    Correlation,
+    Planes,
+    Steps,
+    lay_out_planes,
+    pointers,
+    with_bias,
+)
 from evergrad.compiler.conv_tile import Tile, best_tile, call_tile, tile_cycles
 from evergrad.compiler.kernel import Kernel
 from evergrad.compiler.vector_text import Text, Vector, items_per_chunk, numbered
@@ -96,8 +103,10 @@ def _pixels(given: Correlation, rows: int) -> int:
     return (rows - 1) * given.width + given.columns.extent
 
 
-def correlation_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps) -> Kernel:
-    """The kernel that takes x, the packed weight and y."""
+def correlation_kernel(
+    vector: Vector, given: Correlation, x: Steps, y: Steps, has_bias: bool
+) -> Kernel:
+    """The kernel that takes x, the packed weight, the bias (if there is one) and y."""
     tile, blocks, block = DirectCut.choose(vector, given)
     rows, columns = given.rows, given.columns
     planes = Planes.of(given, x, block)
@@ -115,7 +124,7 @@ def correlation_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps) -
         y.row * rows.step, y.column * columns.step,
     )  # fmt: skip
     return numbered(
-        _text(vector, tile), [*numbers, *planes], [*planes.tables(given, x), *places],
+        _text(vector, tile, has_bias), [*numbers, *planes], [*planes.tables(given, x), *places],
         -(-items // per_chunk), (planes.size(wide) + blocks * tile.rows * leading) * vector.size,
     )  # fmt: skip
 
@@ -124,8 +133,8 @@ def correlation_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps) -
 
 
 @cache
-def _text(vector: Vector, tile: Tile) -> Kernel:
-    text = Text(vector, ("x", "weight", "y"), (*_Numbers._fields, *Planes._fields))
+def _text(vector: Vector, tile: Tile, has_bias: bool) -> Kernel:
+    text = Text(vector, pointers(has_bias), (*_Numbers._fields, *Planes._fields))
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     with text.loop(last, first=first) as item:
         place, block = text.split(item, text["row_blocks"])
@@ -146,7 +155,7 @@ def _text(vector: Vector, tile: Tile) -> Kernel:
             text.mul(group, text["outputs"], text["y_channel"]),
             text.mul(row, text["y_row"]),
         )
-        _write_rows(text, y, rows)
+        _write_rows(text, y, group, rows)
     return text.kernel("conv")
 
 
@@ -176,7 +185,7 @@ def _multiply(text: Text, tile: Tile, group: str, rows: str) -> None:
             )  # fmt: skip
 
 
-def _write_rows(text: Text, y: str, rows: str) -> None:
+def _write_rows(text: Text, y: str, group: str, rows: str) -> None:
     """Take the outputs out of the sums."""
     sums = text.at(text.scratch, text["sums_at"])
     with text.loop(text["outputs"]) as channel, text.loop(rows) as row:
@@ -184,7 +193,8 @@ def _write_rows(text: Text, y: str, rows: str) -> None:
         target = text.at(y, text.mul(channel, text["y_channel"]), text.mul(row, text["y_row"]))
         for kind in text.by_step(text["y_step"]):
             with text.loop(text["count_columns"], text.vector.lanes) as j:
-                value = text.load_vector(text.at(source, j))
+                output = text.add(text.mul(group, text["outputs"]), channel)
+                value = with_bias(text, text.load_vector(text.at(source, j)), output)
                 to = text.at(target, text.mul(j, text["y_step"]))
                 left = text.sub(text["count_columns"], j)
                 text.store_apart(kind, value, to, text["y_step"], left)

@@ -11,7 +11,14 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.conv_planes import Correlation, Planes, Steps, lay_out_planes
+from evergrad.compiler.conv_planes import (
+    Correlation,
+    Planes,
+    Steps,
+    lay_out_planes,
+    pointers,
+    with_bias,
+)
 from evergrad.compiler.conv_tile import Tile, call_tile
 from evergrad.compiler.gemm_strip import transposed
 from evergrad.compiler.kernel import Kernel
@@ -121,8 +128,8 @@ class _Numbers(NamedTuple):
     y_step: int
 
 
-def pixel_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps) -> Kernel:
-    """The kernel that takes x, the packed weight and y."""
+def pixel_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, has_bias: bool) -> Kernel:
+    """The kernel that takes x, the packed weight, the bias (if there is one) and y."""
     cut = PixelCut.choose(vector, given)
     tile, rows, columns = cut.tile, given.rows, given.columns
     planes = Planes.of(given, x, cut.block)
@@ -149,14 +156,15 @@ def pixel_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps) -> Kern
     pixels += pixels[-1:] * (-len(pixels) % tile.rows)
     chunks = -(-given.samples // cut.together) * given.groups * row_blocks * bands
     return numbered(
-        _text(vector, tile), [*numbers, *planes], [*planes.tables(given, x), *places, *pixels],
-        chunks, (sums_at + len(pixels) * leading) * vector.size,
+        _text(vector, tile, has_bias), [*numbers, *planes],
+        [*planes.tables(given, x), *places, *pixels], chunks,
+        (sums_at + len(pixels) * leading) * vector.size,
     )  # fmt: skip
 
 
 @cache
-def _text(vector: Vector, tile: Tile) -> Kernel:
-    text = Text(vector, ("x", "weight", "y"), (*_Numbers._fields, *Planes._fields))
+def _text(vector: Vector, tile: Tile, has_bias: bool) -> Kernel:
+    text = Text(vector, pointers(has_bias), (*_Numbers._fields, *Planes._fields))
     item, band = text.split("%chunk", text["bands"])
     place, block = text.split(item, text["row_blocks"])
     some, group = text.split(place, text["groups"])
@@ -185,7 +193,8 @@ def _text(vector: Vector, tile: Tile) -> Kernel:
         text.mul(row, text["y_row"]),
     )
     outputs = text.least(text["leading"], text.sub(text["outputs"], output))
-    _write(text, y, samples, rows, outputs)
+    number = text.add(text.mul(group, text["outputs"]), output)
+    _write(text, y, number, samples, rows, outputs)
     return text.kernel("conv_pixels")
 
 
@@ -215,8 +224,8 @@ def _multiply(text: Text, tile: Tile, panel: str, panels: str, pixels: str) -> N
         )  # fmt: skip
 
 
-def _write(text: Text, y: str, samples: str, rows: str, outputs: str) -> None:
-    """Turn the sums: rows of pixels, for one output after the other."""
+def _write(text: Text, y: str, first: str, samples: str, rows: str, outputs: str) -> None:
+    """Turn the sums: rows of pixels, for one output after the other, from ``first`` on."""
     lanes, columns = text.vector.lanes, text["count_columns"]
     sums = text.at(text.scratch, text["sums_at"])
     for kind in text.by_step(text["y_step"]):
@@ -248,4 +257,6 @@ def _write(text: Text, y: str, samples: str, rows: str, outputs: str) -> None:
                 is_there = text.op(f"icmp sgt i64 {there}, {n}")
                 count = text.op(f"select i1 {is_there}, i64 {left}, i64 0")
                 to = text.at(target, text.mul(text["y_channel"], n))
+                number = text.add(first, text.least(text.add(output, n), text.sub(outputs, 1)))
+                values = with_bias(text, values, number)
                 text.store_apart(kind, values, to, text["y_step"], count)

@@ -171,6 +171,19 @@ def lay_out_planes(text: Text, wide: int, x: str, row: str, to: str) -> None:
         text.store_vector("zeroinitializer", text.at(end, n))
 
 
+def pointers(has_bias: bool) -> tuple[str, ...]:
+    """What a kernel between x and y takes."""
+    return ("x", "weight", "bias", "y") if has_bias else ("x", "weight", "y")
+
+
+def with_bias(text: Text, value: str, output: str) -> str:
+    """Elements of an output, counted through all groups, with its bias if there is one."""
+    if "bias" not in text.named:
+        return value
+    bias = text.load(text.at(text["bias"], output))
+    return text.plus(value, text.splat(bias, text.vector.element))
+
+
 def copy_row(text: Text, source: str, target: str, low: str, high: str, step: str) -> None:
     """Write a row of a plane: elements ``step`` apart between two places, zeros elsewhere. Goes on
     behind its end with zeros up to a whole vector: rows are written in their order."""

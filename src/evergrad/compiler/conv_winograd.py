@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.conv_planes import Axis, Correlation, Steps
+from evergrad.compiler.conv_planes import Axis, Correlation, Steps, pointers, with_bias
 from evergrad.compiler.conv_winograd_product import (
     PLACES,
     SIDE,
@@ -163,8 +163,11 @@ class _Numbers(NamedTuple):
     y_row: int
 
 
-def winograd_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps) -> Kernel:
-    """The kernel that takes x, whose columns lie in order, the transformed weight and y."""
+def winograd_kernel(
+    vector: Vector, given: Correlation, x: Steps, y: Steps, has_bias: bool
+) -> Kernel:
+    """The kernel that takes x, whose columns lie in order, the transformed weight, the bias (if
+    there is one) and y."""
     cut = WinogradCut.choose(vector, given)
     rows, columns = given.rows, given.columns
     square_rows, square_columns = _pairs(rows), _pairs(columns)
@@ -187,12 +190,12 @@ def winograd_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps) -> K
     )  # fmt: skip
     chunks = -(-given.samples // cut.together) * given.groups * row_blocks * bands
     nbytes = (sums_at + PLACES * sums_step + lanes) * vector.size
-    return numbered(_text(vector), numbers, [], chunks, nbytes)
+    return numbered(_text(vector, has_bias), numbers, [], chunks, nbytes)
 
 
 @cache
-def _text(vector: Vector) -> Kernel:
-    text = Text(vector, ("x", "weight", "y"), _Numbers._fields)
+def _text(vector: Vector, has_bias: bool) -> Kernel:
+    text = Text(vector, pointers(has_bias), _Numbers._fields)
     item, band = text.split("%chunk", text["bands"])
     place, block = text.split(item, text["row_blocks"])
     some, group = text.split(place, text["groups"])
@@ -215,7 +218,9 @@ def _text(vector: Vector) -> Kernel:
     with text.loop(last, text["held"], first) as output:
         outputs = text.least(text["held"], text.sub(last, output))
         _multiply(text, tile_for(vector), group, output, outputs, text.mul(samples, rows))
-        _write(text, text.at(y, text.mul(output, text["y_channel"])), samples, row, rows, outputs)
+        to = text.at(y, text.mul(output, text["y_channel"]))
+        number = text.add(text.mul(group, text["outputs"]), output)
+        _write(text, to, number, samples, row, rows, outputs)
     return text.kernel("conv_winograd")
 
 
@@ -294,8 +299,8 @@ def _multiply(text: Text, tile: Tile, group: str, output: str, outputs: str, row
         )  # fmt: skip
 
 
-def _write(text: Text, y: str, samples: str, row: str, rows: str, outputs: str) -> None:
-    """Make outputs of the sums, pairs of rows for one output after the other."""
+def _write(text: Text, y: str, first: str, samples: str, row: str, rows: str, outputs: str) -> None:
+    """Make outputs, from ``first`` on, of the sums: pairs of rows for one after the other."""
     lanes = text.vector.lanes
     top = text.mul(row, 2)
     below = text.sub(text.sub(text["count_rows"], top), 1)
@@ -322,7 +327,8 @@ def _write(text: Text, y: str, samples: str, row: str, rows: str, outputs: str) 
         left = text.sub(text["count_columns"], text.mul(column, 2))
         is_there = text.op(f"icmp slt i64 {text.mul(r, 2)}, {below}")
         lower = text.op(f"select i1 {is_there}, i64 {left}, i64 0")
-        pairs = both_ways(text, values, _of_outputs)
+        number = text.add(first, output)
+        pairs = [with_bias(text, v, number) for v in both_ways(text, values, _of_outputs)]
         for n, count in enumerate((left, lower)):
             to = text.at(target, text.mul(text["y_row"], n))
             for half, mixed in enumerate(text.interleaved(pairs[2 * n], pairs[2 * n + 1])):

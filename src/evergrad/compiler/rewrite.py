@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.attention_recognise import recognise
+from evergrad.compiler.conv_bias import join_biases
 from evergrad.compiler.draws import draw_lean
 from evergrad.compiler.gathering import gather_sums
 from evergrad.compiler.joins import join_in_order
@@ -28,7 +29,8 @@ RULES: dict[str, Rule] = {}
 
 def simplify(graph: Graph) -> tuple[Graph, list[Tensor]]:
     """All passes; gives the graph, with the tensors of its further inputs."""
-    return fold(join_in_order(gather_sums(rewrite(recognise(draw_lean(graph))))))
+    simple, tensors = fold(join_in_order(gather_sums(rewrite(recognise(draw_lean(graph))))))
+    return join_biases(simple), tensors
 
 
 def rewrite(graph: Graph) -> Graph:
