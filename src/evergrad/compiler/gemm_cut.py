@@ -23,8 +23,10 @@ LEFT, RIGHT = range(2)
 # The depth of blocks, for A whose rows lie in order and for A that is dealt out.
 _DEPTH = 512
 _DEALT_DEPTH = 256
-# Operands up to these steps and depths are multiplied as they lie.
-_NEAR = 256
+# Operands up to these steps are multiplied as they lie: A whose columns lie in order (further apart,
+# and a multiple of many lines, they would fall on the same places of a cache), and B.
+_NEAR_COLUMNS = 192
+_NEAR_ROWS = 256
 # With so few rows, packing B would take longer than multiplying.
 _FEW = 16
 # Rows of A further apart than this fall on the same places of a cache.
@@ -238,15 +240,14 @@ def _last_panel(n: int, tile: Tile) -> int:
 def _way_of_a(sides: _Sides, part_panels: int) -> int:
     if sides.a_column == 1:
         return COPIED if sides.a_row >= _FAR and part_panels >= 4 else AS_IT_LIES
-    is_near = max(sides.a_column, sides.k) <= _NEAR
+    is_near = sides.a_column <= _NEAR_COLUMNS
     return AS_IT_LIES if is_near and sides.m % sides.tile.rows == 0 else DEALT_OUT
 
 
 def _way_of_b(sides: _Sides) -> int:
     if sides.b_column != 1:
         return TRANSPOSED
-    is_near = max(sides.b_row, sides.k) <= _NEAR
-    return AS_IT_LIES if is_near or sides.m <= _FEW else COPIED
+    return AS_IT_LIES if sides.b_row <= _NEAR_ROWS or sides.m <= _FEW else COPIED
 
 
 def _time(cut: Cut, sides: _Sides) -> float:
