@@ -73,6 +73,7 @@ FORMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
         lambda x, w, b: (F.gelu(F.linear(x, w, b)),), ((20, 50, 40), (96, 40), (96,)),
     ),
     "flat": (lambda a, b, c: ((a @ b) * c + 1,), ((600, 40), (40, 130), (600, 130))),
+    "long rows": (lambda a, b: ((a @ b).exp(),), ((140, 20), (20, 5000))),
     "folds along rows": (softmax_and_more, ((1030, 20), (20, 90))),
     "transposed factors": (lambda a, b: ((a.T @ b.T).tanh(),), ((300, 700), (110, 300))),
     "read in two shapes": (
@@ -103,6 +104,7 @@ APART: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
         lambda a, b, c: ((a @ b).T + c,), ((700, 40), (40, 130), (130, 700)),
     ),
     "part of it is read": (lambda a, b: ((a @ b)[:, ::2].exp(),), ((1400, 40), (40, 130))),
+    "rows that do not stay in cache": (lambda a, b: ((a @ b).exp(),), ((70, 9), (9, 17000))),
     "few rows": (lambda a, b: ((a @ b).exp(),), ((100, 40), (40, 1300))),
     "small": (lambda a, b: ((a @ b).exp(),), ((600, 40), (40, 50))),
     "a batch": (lambda a, b: ((a @ b).exp(),), ((4, 600, 40), (4, 40, 130))),

@@ -23,8 +23,8 @@ LEFT, RIGHT = range(2)
 # The depth of blocks, for A whose rows lie in order and for A that is dealt out.
 _DEPTH = 512
 _DEALT_DEPTH = 256
-# Operands up to these steps are multiplied as they lie: A whose columns lie in order (further apart,
-# and a multiple of many lines, they would fall on the same places of a cache), and B.
+# Operands up to these steps are multiplied as they lie: A whose columns lie in order (further apart
+# they often fall on the same places of a cache), and B.
 _NEAR_COLUMNS = 192
 _NEAR_ROWS = 256
 # With so few rows, packing B would take longer than multiplying.
@@ -154,9 +154,10 @@ def row_cut_of(product: Product, tile: Tile) -> Cut | None:
     """The best way to cut a product into rows of C that stay in cache until they are read again;
     ``None`` if other cuts are much better."""
     sides = _sides(product, tile, False)
-    in_cache = _HOT // (sides.n * tile.vector.size * tile.dealt)
-    enough = sides.m // (_ENOUGH_PIECES * tile.dealt)
-    parts = _ceil(sides.m, max(1, min(in_cache, enough)) * tile.dealt)
+    most = _HOT // (sides.n * tile.vector.size)
+    step = tile.dealt if most >= tile.dealt else tile.rows
+    rows = min(most, max(sides.m // _ENOUGH_PIECES, step)) // step * step
+    parts = _ceil(sides.m, rows) if rows else 0
     if parts < _ENOUGH_PIECES:
         return None
     cuts = [_cut(sides, parts, 1), _cut(sides, parts, 1, prepared=RIGHT)]
