@@ -163,18 +163,26 @@ def test_damage_is_refused_or_harmless(code: bytes) -> None:
     assert refused > 100
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "@count = global i64 5\ndefine i64 @f() {\n %v = load i64, ptr @count\n ret i64 %v\n}\n",
-        "@count = internal global i64 0\ndefine i64 @f() {\n"
-        " %v = load volatile i64, ptr @count\n %w = add i64 %v, 5\n ret i64 %w\n}\n",
-    ],
-)
-def test_what_is_unknown_is_left_to_llvm(text: str) -> None:
-    with pytest.raises(UnknownCodeError, match="to write to"):
+@pytest.mark.parametrize("first", [0, 5])
+def test_words_that_code_writes_to(first: int) -> None:
+    text = (
+        f"@count = internal global i64 {first}\ndefine i64 @f() {{\n"
+        " %v = load volatile i64, ptr @count\n %w = add i64 %v, 1\n"
+        " store volatile i64 %w, ptr @count\n ret i64 %w\n}\n"
+    )
+    address = load([emission.object_code(text)])[0]["f"]
+    assert [call(address, WORD) for _ in range(3)] == [first + 1, first + 2, first + 3]
+
+
+def test_what_is_unknown_is_left_to_llvm() -> None:
+    text = (
+        "@room = internal global [2097152 x i8] zeroinitializer\ndefine i64 @f(i64 %at) {\n"
+        " %p = getelementptr i8, ptr @room, i64 %at\n store volatile i8 5, ptr %p\n"
+        " %v = load volatile i8, ptr %p\n %w = zext i8 %v to i64\n ret i64 %w\n}\n"
+    )
+    with pytest.raises(UnknownCodeError, match="bytes of zeros"):
         load([emission.object_code(text)])
-    assert call(llvm.addresses_in(text, ["f"])["f"], WORD) == 5
+    assert call(llvm.addresses_in(text, ["f"])["f"], WORD, WORD(9)) == 5
 
 
 def test_a_function_that_nobody_has() -> None:

@@ -33,7 +33,7 @@ def load(objects: Sequence[bytes]) -> list[dict[str, int]]:
     try:
         content = image.content_at(base)
         ctypes.memmove(base, bytes(content), len(content))
-        _make_executable(base, image.size)
+        _make_executable(base, image.code_size)
     except BaseException:
         _library().munmap(ctypes.c_void_p(base), ctypes.c_size_t(image.size))
         raise
@@ -41,17 +41,13 @@ def load(objects: Sequence[bytes]) -> list[dict[str, int]]:
 
 
 class Image:
-    """Sections of objects one behind the other, then slots."""
+    """Sections of objects one behind the other, then slots; on other pages, what code may write."""
 
     def __init__(self, objects: Sequence[bytes], machine: str) -> None:
         self.objects = [ObjectFile(data, machine) for data in objects]
         self.machine = MACHINES[machine]
         self.starts: dict[tuple[int, int], int] = {}
-        end = 0
-        for number, file in enumerate(self.objects):
-            for section, (content, align) in file.sections.items():
-                start = self.starts[number, section] = end + -end % align
-                end = start + len(content)
+        end = self._put_sections(0, is_written=False)
         end += -end % _SLOT
         self.slots: dict[tuple[int, Symbol], int] = {}
         for number, file in enumerate(self.objects):
@@ -61,7 +57,19 @@ class Image:
                 if key is not None and key not in self.slots:
                     self.slots[key] = end
                     end += _SLOT
-        self.size = max(end, 1)
+        self.code_size = max(end, 1)
+        first = end + -end % mmap.PAGESIZE
+        after = self._put_sections(first, is_written=True)
+        self.size = after if after > first else self.code_size
+
+    def _put_sections(self, end: int, is_written: bool) -> int:
+        """Give sections of a kind their places behind another one; gives where they end."""
+        for number, file in enumerate(self.objects):
+            for section, found in file.sections.items():
+                if found.is_written is is_written:
+                    start = self.starts[number, section] = end + -end % found.align
+                    end = start + len(found.content)
+        return end
 
     def _slot_key(self, number: int, symbol: Symbol, through: str) -> tuple[int, Symbol] | None:
         """Which slot a relocation goes through: objects share those of what is outside."""

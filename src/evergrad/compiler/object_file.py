@@ -28,10 +28,11 @@ class UnknownCodeError(Exception):
 
 
 class Section(NamedTuple):
-    """Bytes that belong into memory."""
+    """Bytes that belong into memory, which code may write to or not."""
 
     content: bytes
     align: int
+    is_written: bool = False
 
 
 class Symbol(NamedTuple):
@@ -91,13 +92,14 @@ class ObjectFile:
         if name == ".eh_frame":  # nothing is thrown through kernels
             return
         # Constants that hold addresses count as writable until these are known.
-        is_constant = name.startswith(".data.rel.ro") or not head[2] & _WRITE
-        if head[1] == _NO_BITS or not is_constant:
-            raise UnknownCodeError(f"memory to write to ({name})")
+        is_written = bool(head[2] & _WRITE) and not name.startswith(".data.rel.ro")
+        if head[1] == _NO_BITS and head[5] > _MOST_ZEROS:
+            raise UnknownCodeError(f"{head[5]} bytes of zeros")
         align = max(head[8], 1)
         if align & (align - 1) or align > _MOST_ALIGN:
             raise UnknownCodeError(f"an alignment of {align} bytes")
-        self.sections[number] = Section(_content(head, data), align)
+        content = bytes(head[5]) if head[1] == _NO_BITS else _content(head, data)
+        self.sections[number] = Section(content, align, is_written)
 
     def _enter_symbols(self, head: tuple[int, ...], names: tuple[int, ...], data: bytes) -> None:
         for name, info, _, section, value, _ in _SYMBOL.iter_unpack(_content(head, data)):
@@ -127,6 +129,8 @@ class ObjectFile:
 
 # A page: what lies in memory together is aligned to no more than its start.
 _MOST_ALIGN = 4096
+# Far more than the few words that code of ours keeps for itself.
+_MOST_ZEROS = 1 << 20
 
 
 def _content(head: tuple[int, ...], data: bytes) -> bytes:
