@@ -9,6 +9,7 @@ For these a function is made once that has all it needs at hand (:func:`plain_ca
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,15 +73,22 @@ def _is_plain(variant: Variant) -> bool:
 
 def _run_in_parts(variant: Variant) -> Run:
     """Runs a program of any kind."""
-    program, tensors_of = variant.program, _tensors_of(variant)
-    put_together = _last_step(variant)
+    program, put_together = variant.program, _last_step(variant)
+    arrays: dict[int, Any] = {}
+    hand_out = _tensors_of(variant, lambda place: partial(arrays.__getitem__, place))
+
+    def deliver(found: list[Any]) -> list[Tensor]:
+        arrays.update(enumerate(found))
+        made = hand_out()
+        arrays.clear()
+        return made
 
     def run(args: tuple[Any, ...]) -> Any:
         values = [tensor._value for tensor in args]
-        arrays = [v if v.flags.c_contiguous else v.copy() for v in values]
+        given = [v if v.flags.c_contiguous else v.copy() for v in values]
         variant.give_numbers()
         try:
-            made = program.run(arrays, None, tensors_of)
+            made = program.run(given, None, deliver)
         except IndexError as error:
             raise Call(variant, list(args)).told_where(error) from None
         return put_together(made, args)
@@ -97,23 +105,26 @@ def _run_natively(variant: Variant) -> Run:
     program, conditions = variant.program, variant.conditions
     (segment,) = program.segments
     first_counter = segment.first_counter
-    given, told, outputs = program.given, program.told, program.constants
-    tell, tell_argument = program.tell, program.tell_argument
+    given, told, tell, tell_argument = (
+        program.given, program.told, program.tell, program.tell_argument,
+    )  # fmt: skip
+    in_parts, put_together = _run_in_parts(variant), _last_step(variant)
+    # Results are copied out of the program's memory, or computed in memory that each run takes.
+    boxes = dict(program.boxed)
     computed = [(n, p.buffer.number, allocator(p.shape, p.dtype.np)) for n, p in program.computed]
-    boxed = [(number, box.copy) for number, box in program.boxed]
+    arrays: dict[int, Any] = {}
+    hand_out = _tensors_of(
+        variant, lambda n: boxes[n].copy if n in boxes else partial(arrays.__getitem__, n)
+    )
     late = [(storage, program.array(place)) for place, storage in program.recipe.copies]
     written, copyto = program.recipe.written, np.copyto
-    in_parts, tensors_of = _run_in_parts(variant), _tensors_of(variant)
-    put_together = _last_step(variant)
 
-    def end(found: list[Any]) -> list[Tensor]:
-        for number, copy in boxed:
-            found[number] = copy()
+    def end() -> list[Tensor]:
         for storage, source in late:
             copyto(storage.value, source)
         for storage in written:
             storage.version += 1
-        return tensors_of(found)
+        return hand_out()
 
     def run(args: tuple[Any, ...]) -> Any:
         for number, owner in given:
@@ -124,48 +135,53 @@ def _run_natively(variant: Variant) -> Run:
                 tell_argument(number, array)
         if variant.asked != conditions.asked:
             variant.give_numbers()
-        found = outputs.copy()
         for place, number, allocate in computed:
-            found[place] = array = allocate()
+            arrays[place] = array = allocate()
             tell(number, array)
         first_counter[0] = 0
         try:
             if segment.run(program.threads):
                 raise Call(variant, list(args)).failed_lookup()
-            made = end(found)
+            made = end()
         except BaseException:
             if segment.has_succeeded():
-                end(found)
+                end()
             raise
+        finally:
+            if computed:
+                arrays.clear()
         return put_together(made, args)
 
     return run
 
 
-def _tensors_of(variant: Variant) -> Callable[[list[Any]], list[Tensor]]:
-    """Makes tensors of what a plain program has computed. Gradients are left with their owners;
-    doing it twice is as good as doing it once."""
+def _tensors_of(
+    variant: Variant, source: Callable[[int], Callable[[], Any]]
+) -> Callable[[], list[Tensor]]:
+    """A function that makes tensors of what a plain program has computed; ``source`` tells for each
+    output what gives its array. Gradients are left with their owners. To call it twice is as good
+    as once."""
     captured = variant.captured
-    outputs = captured.graph.outputs
-    types = [output.type for output in outputs[: captured.result_count]]
+    types = [output.type for output in captured.graph.outputs]
+    results = [(source(place), types[place]) for place in range(captured.result_count)]
     others = [(t, grad) for t, grad in captured.grads if not isinstance(grad, Output)]
     grads = [
-        (t, grad.place, outputs[grad.place].type)
+        (t, source(grad.place), types[grad.place])
         for t, grad in captured.grads if isinstance(grad, Output)
     ]  # fmt: skip
 
-    def results_of(found: list[Any]) -> list[Tensor]:
-        return list(map(fresh, found, types))
+    def hand_out() -> list[Tensor]:
+        for tensor, take, type in grads:
+            tensor._grad = grad = fresh(take(), type)
+            grad._storage.tag(GRADIENT)
+        for tensor, kept in others:
+            tensor._grad = kept
+        made = []
+        for take, type in results:
+            made.append(fresh(take(), type))
+        return made
 
-    def tensors_of(found: list[Any]) -> list[Tensor]:
-        for tensor, place, type in grads:
-            tensor._grad = made = fresh(found[place], type)
-            made._storage.tag(GRADIENT)
-        for tensor, grad in others:
-            tensor._grad = grad
-        return results_of(found)
-
-    return tensors_of if captured.grads else results_of
+    return hand_out
 
 
 def _last_step(variant: Variant) -> Callable[[list[Tensor], Sequence[Tensor]], Any]:

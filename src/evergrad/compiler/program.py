@@ -283,7 +283,8 @@ class Program:
         self.told: dict[int, Any] = {number: _no_array for number, _ in self.given}
 
     def tell_argument(self, number: int, array: Any) -> None:
-        """Tell the kernels of an argument, and remember it."""
+        """Tell the kernels of an argument, and remember it when all of them know."""
+        self.told[number] = _no_array
         self.tell(number, array)
         self.told[number] = weakref.ref(array)
 
@@ -387,7 +388,7 @@ class Program:
 
 
 def _no_array() -> None:
-    """What the kernels were told of before the first run."""
+    """What kernels were told of that have not been told of anything, or not all of them."""
 
 
 def _start_of(array: Any) -> int:
