@@ -12,7 +12,7 @@ from evergrad import nn
 from evergrad.core.bind import bind
 from evergrad.core.heavy import eager_kernels
 from evergrad.nn.utils.rnn import pack_padded_sequence
-from evergrad.ops.recurrent import ROWS
+from evergrad.ops.recurrent import CELLS, ROWS
 from evergrad.ops.recurrent_steps import Course
 
 from .steps import arrays, assert_alike, programs_of, randn
@@ -226,3 +226,14 @@ def test_layers_that_go_step_by_step(options: Any, tolerance: float) -> None:
     for found, expected in zip(arrays(eg.compile(layer)(x)), arrays(layer(x)), strict=True):
         assert found.dtype == expected.dtype
         np.testing.assert_allclose(found.astype(float), expected.astype(float), atol=tolerance)
+
+
+@every_kind
+def test_no_zeros_are_made_for_what_is_kept(kind: str) -> None:
+    """Backward looks at the gradients of results and last state; gates and states have none."""
+    case = Case(kind, 4, 5, eg.float32)
+    node = case.layer(randn(3, 2, 4).float())[0]._node
+    while "layer" not in node.name().lower():
+        (node,) = (parent for parent in node.parents if parent is not None)
+    results = 1 + CELLS[case.layer.mode.lower()].state
+    assert node.plan.unread == set(range(results, len(node.out_types())))

@@ -137,6 +137,7 @@ class HeavyPlan(Plan):
         self.is_settled = False
         self.lays = None
         self._fused = None
+        self.unread = frozenset()
         hidden = rule.out_types[rule.visible :]
         arguments, cotangents, graph = rule.structure.derivative(needs, hidden)
         kept = rule.halves_for(needs)

@@ -390,9 +390,10 @@ class Walk:
         return any(p is not None and useful.get(p.seq, False) for p in node.parents)
 
     def fill_missing(self, node: Any, values: list[Any]) -> None:
-        """Results that nobody used have a cotangent of zero."""
+        """Results that nobody used have a cotangent of zero, if anybody looks at it."""
+        unread = node.plan.unread
         for i, type in enumerate(node.out_types()):
-            if values[i] is None:
+            if values[i] is None and i not in unread:
                 values[i] = self.zeros(type)
 
     def zeros(self, type: TensorType) -> Any:

@@ -36,11 +36,12 @@ class Plan:
     cotangent, and whether its memory is fresh, borrowed, or that of incoming cotangent ``k``, whose
     owner it then inherits. ``lays`` is set where the only cotangent is the incoming one laid into
     zeros: the walk then adds it to that part of what has arrived, without making the zeros.
+    ``unread`` are the cotangents that may be missing, since the formula does not look at them.
     """
 
     __slots__ = (
         "_constants", "_fused", "_program", "edges", "graph", "is_settled", "lays", "needs",
-        "rule", "saves", "scratch", "single",
+        "rule", "saves", "scratch", "single", "unread",
     )  # fmt: skip
 
     def __init__(self, rule: Rule, needs: int, settled: bool = False) -> None:
@@ -64,6 +65,8 @@ class Plan:
             if place is not None
         )
         self._fused = self._as_one_kernel(places)
+        read = self._fused is not None  # a kernel is given everything
+        self.unread = frozenset(k for k, var in enumerate(cotangents) if not (read or var in used))
 
     def _as_one_kernel(self, places: list[int | None]) -> FusedDerivative | None:
         """The program of several loops as one kernel, if all its results are new memory."""
