@@ -8,6 +8,7 @@ at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from evergrad.core import dtypes
 from evergrad.core.shapes import tensor_type
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.sliding import Windows
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
@@ -258,6 +260,26 @@ def _with_copies(name: str) -> Rule:
 
 for _name in ("matmul", "linear"):
     RULES[_name] = _with_copies(_name)
+
+
+# From so many pixels on, if the products of all samples have no more bytes than this.
+_MANY_PIXELS = 512
+_PRODUCTS_LIMIT = 16 << 20
+
+
+@says("conv_weight")
+def _conv_weight(y: Tensor, x: Tensor, *, windows: Windows, groups: int) -> Tensor | None:
+    """Kernels of one element and large images: a product for each sample, added up."""
+    (samples, outputs), channels, pixels = y.shape[:2], x.shape[1], prod(windows.counts)
+    nbytes = samples * outputs * channels * y.dtype.itemsize
+    if not windows.is_pointwise or groups > 1 or pixels < _MANY_PIXELS:
+        return None
+    if nbytes > _PRODUCTS_LIMIT or y.dtype not in (dtypes.float32, dtypes.float64):
+        return None
+    rows = y.reshape(samples, outputs, pixels)
+    columns = x.reshape(samples, channels, pixels).transpose(1, 2)
+    gradient: Tensor = (rows @ columns).sum(0).reshape(outputs, channels, *windows.kernel)
+    return gradient
 
 
 _FOLD_LIMIT = 1 << 20
