@@ -11,7 +11,7 @@ of its squares, also of those that do not depend on it.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from evergrad.compiler.conv_planes import Axis, Correlation, Steps, pointers, with_bias
@@ -34,6 +34,10 @@ _FEW = 32
 # There are at least so many chunks; bands of outputs have at least so many, if there are more.
 _FEW_CHUNKS = 4
 _BAND = 64
+# Samples are taken together up to so many squares.
+_MOST_SQUARES = 1024
+# Convolutions whose cut is remembered.
+_KNOWN = 256
 # Transformed elements of x that stay in cache, in bytes, and sums of some outputs that should.
 _NEAR = 512 << 10
 _SUMS = 224 << 10
@@ -78,11 +82,12 @@ class WinogradCut(NamedTuple):
     held: int
 
     @classmethod
-    @cache
+    @lru_cache(_KNOWN)
     def choose(cls, vector: Vector, given: Correlation) -> WinogradCut:
         rows = _pairs(given.rows)
+        most = max(1, min(given.samples, _MOST_SQUARES // (rows * _pairs(given.columns))))
         sizes = [(1, block) for block in range(1, rows)]
-        sizes += [(together, rows) for together in range(1, given.samples + 1)]
+        sizes += [(together, rows) for together in range(1, most + 1)]
         cuts = [cls._of(vector, given, *size) for size in sizes]
         return min(cuts, key=lambda cut: cut.cycles(vector, given))
 

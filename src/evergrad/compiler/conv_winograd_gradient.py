@@ -8,8 +8,7 @@ of their own; a second kernel adds these up in their order and makes the 3x3 ele
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from evergrad.compiler.conv_planes import Steps
@@ -17,6 +16,7 @@ from evergrad.compiler.conv_runs import WeightGradient
 from evergrad.compiler.conv_winograd_product import (
     PLACES,
     SIDE,
+    Change,
     Matrix,
     both_ways,
     multiply,
@@ -26,8 +26,6 @@ from evergrad.compiler.conv_winograd_product import (
 from evergrad.compiler.gemm_strip import tile_for, transposed
 from evergrad.compiler.kernel import Kernel
 from evergrad.compiler.vector_text import ENOUGH_CHUNKS, Text, Vector, numbered
-
-Change = Callable[[Text, list[str]], list[str]]
 
 _TAPS = 3
 # Fewer channels or outputs are not worth transforming.
@@ -47,6 +45,8 @@ _TRANSFORMING = 80.0
 # How much longer products take than their number says, and bytes of sums that are read in a cycle.
 _SLOWER = 1.15
 _BYTES_A_CYCLE = 24
+# Convolutions whose cut is remembered.
+_KNOWN = 256
 
 
 def is_winograd_gradient(vector: Vector, given: WeightGradient, x: Steps, y: Steps) -> bool:
@@ -70,7 +70,7 @@ class _Cut(NamedTuple):
     band: int  # outputs
 
     @classmethod
-    @cache
+    @lru_cache(_KNOWN)
     def choose(cls, vector: Vector, given: WeightGradient) -> _Cut:
         rows, columns = _squares(given)
         size = (_step(vector, given.channels) + _step(vector, given.outputs)) * vector.size

@@ -12,6 +12,9 @@ from evergrad.compiler.vector_text import Text
 SIDE = 4
 PLACES = SIDE * SIDE
 
+# What makes as many or more or fewer registers of some along a side of a square.
+Change = Callable[[Text, list[str]], list[str]]
+
 
 class Matrix(NamedTuple):
     """Where a matrix begins, and the elements from one of its rows to the next."""
@@ -20,9 +23,7 @@ class Matrix(NamedTuple):
     step: str | int
 
 
-def both_ways(
-    text: Text, values: list[str], change: Callable[[Text, list[str]], list[str]]
-) -> list[str]:
+def both_ways(text: Text, values: list[str], change: Change) -> list[str]:
     """A square of registers, changed along its columns and then along its rows."""
     side = round(len(values) ** 0.5)
     columns = [change(text, values[n::side]) for n in range(side)]
