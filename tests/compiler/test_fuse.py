@@ -10,6 +10,7 @@ import pytest
 from tests.compiler.steps import lowered_programs_of, programs_of
 
 import evergrad as eg
+from evergrad.compiler.loop_kernels import WRITTEN
 from evergrad.compiler.units import Group
 
 SHAPES = [(4, 20, 30), (3, 17, 2, 33), (2, 3, 18, 40), (4, 300, 64), (2, 20, 21, 22), (4, 5, 6)]
@@ -153,3 +154,36 @@ def test_what_is_small_joins_a_wave_before() -> None:
     together = [i.label for i in program.waves[0]]
     assert len([label for label in together if "matmul" in label]) == 2
     assert any("tanh" in i.label for wave in program.waves[1:] for i in wave)
+
+
+def test_groups_of_equal_structure_share_what_was_written() -> None:
+    """Kernels that differ in a number, a type, an order or a dimension are not taken for equal."""
+    x = normal(40, 40)
+    functions: list[Any] = [
+        lambda x: x.clamp(0, 1), lambda x: x.clamp(0, 2), lambda x: x.T + x, lambda x: x + x,
+        lambda x: (x + x).sum(0), lambda x: (x + x).sum(1), lambda x: (x + x).amax(1),
+        lambda x: (x + x).sum(1, keepdim=True) * x, lambda x: (x + x).double() * 2,
+        lambda x: eg.where(x > 0, x, 1), lambda x: eg.where(x > 0, x, 2),
+    ]  # fmt: skip
+
+    def step(x: Any) -> tuple[Any, ...]:
+        return tuple(function(x * 2) for function in functions)
+
+    for found, expected in zip(eg.compile(step)(x), step(x), strict=True):
+        assert_near(found, expected)
+    for function in functions:
+        assert_near(eg.compile(function)(x), function(x))
+
+    before = set(WRITTEN)
+    layers, weight = [eg.nn.LayerNorm(50) for _ in range(3)], normal(50, 50)
+
+    @eg.compile
+    def deep(x: Any) -> Any:
+        for layer in layers:
+            x = layer(x @ weight)
+        return x @ weight
+
+    with eg.no_grad():
+        deep(normal(41, 50))
+    assert len(groups_over(deep, 41, 50)) == 3
+    assert len([structure for structure in WRITTEN if structure not in before]) == 1

@@ -159,6 +159,31 @@ class LoopSpace:
         self.accesses.append(table)
         return table
 
+    def structure(self) -> tuple[Any, ...]:
+        """All that the text and the numbers of the kernel depend on."""
+        group = self.group
+        numbers: dict[Any, int] = {var: n for n, var in enumerate(self.maker)}
+        numbers |= {access: n for n, access in enumerate(self.accesses)}
+
+        def of(eqn: Equation) -> tuple[Any, ...]:
+            out = eqn.outs[0]
+            types = [str(getattr(t, "dtype", t)) for t in (*eqn.rule.operands, out.type)]
+            given = [s if isinstance(s, str) else (type(s), numbers[s]) for s in self.sources(eqn)]
+            plain = [a for a in eqn.args if not isinstance(a, Var)]
+            said = eqn.op.name, repr(eqn.attrs), repr(plain), *types, *given
+            return *said, group.axes[out], out in group.late, out.type.shape
+
+        def of_memory(access: Access) -> tuple[Any, ...]:
+            places, *table = access.lookup or (None,)
+            return access.slot, access.dtype.name, access.strides, numbers.get(places), *table
+
+        return (
+            group.shape, group.inner, group.blocks,
+            tuple(map(of, group.members)), tuple(map(of_memory, self.accesses)),
+            tuple((numbers[var], numbers[access]) for var, access in self.outlets.items()),
+            tuple(kind for kind, _ in self.slots),
+        )  # fmt: skip
+
     # -- the loops ------------------------------------------------------------------------------
 
     def arrange(self) -> None:

@@ -45,6 +45,7 @@ class LoopWriter(LoopSpace):
     # -- writing --------------------------------------------------------------------------------
 
     def write(self) -> Kernel:
+        """The kernel but for what it is called with."""
         code = self.code
         self.entry: list[str] = []
         self.loop_count = 0
@@ -445,13 +446,12 @@ class LoopWriter(LoopSpace):
         )
         name = name_of(body, "loops")
         kernel = Kernel(self.code, name, body.replace("@SELF", f"@{name}"))
-        kernel.slots = [*self.slots, *(("partial", e.outs[0]) for e in self.late_slots())]
         kernel.numbers = self.numbers
         kernel.chunks = self.chunks
         kernel.passes = self.passes
         kernel.scratch = len(self.scratch) * self.scratch_row()
-        kernel.walk = self.walk(self.places["per_chunk"] - len(kernel.slots))
-        kernel.partials = [(e.outs[0], e.op.name, self.late_length(e)) for e in self.late_slots()]
+        pointers = len(self.slots) + len(self.late_slots())
+        kernel.walk = self.walk(self.places["per_chunk"] - pointers)
         return kernel
 
     def scratch_row(self) -> int:
