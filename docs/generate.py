@@ -45,11 +45,12 @@ def _derivative(op: Op) -> str:
 
 def _lowering(op: Op) -> str:
     """What a compiled program makes of a row."""
-    from evergrad.compiler import program, scalar  # noqa: F401 - program enters the lowerings
+    from evergrad.compiler import scalar
     from evergrad.compiler.fuse import FOLDS, PLACED
-    from evergrad.compiler.lowering import LOWERINGS
+    from evergrad.compiler.lowering import LOWERINGS, enter_lowerings
     from evergrad.compiler.rewrite import RULES
 
+    enter_lowerings()
     if op.alias:
         return "view"
     if op.name in scalar.ELEMENTWISE or op.name in (*FOLDS, *PLACED, "where", "full"):

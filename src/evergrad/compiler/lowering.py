@@ -47,7 +47,7 @@ def lowers(*names: str) -> Callable[[Any], Any]:
     return enter
 
 
-def _enter_lowerings() -> None:
+def enter_lowerings() -> None:
     """Import those who lower equations, which import this module."""
     from evergrad.compiler import (  # noqa: F401
         attention,
@@ -75,7 +75,7 @@ class Lowering:
         results: int, written: Sequence[Storage], again: frozenset[int] = frozenset(),
         when_written: Callable[[Kernel], None] = lambda kernel: None,
     ) -> None:  # fmt: skip
-        _enter_lowerings()
+        enter_lowerings()
         self.graph = _own_equations(graph)
         again = frozenset(
             id(own) for own, eqn in zip(self.graph.equations, graph.equations, strict=True)
