@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from evergrad.core.random import DEFAULT_SEED, Generator
-from evergrad.core.random_words import philox4x32
+from evergrad.core.random_words import Twister, philox4x32
 
 F64, F32 = np.dtype(np.float64), np.dtype(np.float32)
 F16, BF16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
@@ -553,3 +553,14 @@ def test_philox_permutation() -> None:
     order = philox().randperm(1000, np.int32)
     assert order.dtype == np.int32
     assert sorted(order.tolist()) == list(range(1000))
+
+
+def test_the_memory_of_a_twister_is_its_state() -> None:
+    """What lies in NumPy's memory is what ``get_state`` tells; written there, it is drawn from."""
+    twister, other = Twister(5), Twister(6)
+    for count in (0, 1, 623, 700):
+        twister.words32(count)
+        _, words, place, *_ = twister.state.get_state(legacy=True)
+        np.testing.assert_array_equal(twister.memory, [*words, place])
+        other.memory[:] = twister.memory
+        np.testing.assert_array_equal(other.words64(1000), twister.words64(1000))

@@ -231,7 +231,9 @@ class Program:
         if not self.bound:
             self.bind()
         self.prepare(arguments, numbers)
-        streams = [(g, g.get_state()) for g in self.generators()] if self.is_random else ()
+        # Kernels draw from copies of the states, which are given back when all has gone well.
+        drawn_from = self.generators() if self.has_calls else ()
+        streams = [(generator, generator.get_state()) for generator in drawn_from]
         token = numpy_errors.set(QUIET) if self.has_calls else None
         try:
             for segment in self.segments:

@@ -34,9 +34,8 @@ class Streams:
             if isinstance(source, Philox):
                 memory[:16].view(np.int64)[:] = as_signed(source.key), as_signed(source.offset)
             else:
-                _, words, place, *_ = source.state.get_state(legacy=True)
-                memory[:STATE_BYTES].view(np.uint32)[:] = words
-                memory[STATE_BYTES : STATE_BYTES + 8].view(np.int64)[0] = place
+                memory[:STATE_BYTES].view(np.uint32)[:] = source.memory[:STATE_WORDS]
+                memory[STATE_BYTES : STATE_BYTES + 8].view(np.int64)[0] = source.memory[STATE_WORDS]
 
     def give_back(self) -> None:
         """Let the generators go on from where the program has come to."""
@@ -52,4 +51,5 @@ def _give_back(twister: Twister, memory: Any) -> None:
     words = memory[:STATE_BYTES].view(np.uint32)
     place = int(memory[STATE_BYTES : STATE_BYTES + 8].view(np.int64)[0])
     assert 0 <= place <= STATE_WORDS
-    twister.state.set_state(("MT19937", words, place, 0, 0.0))
+    twister.memory[:STATE_WORDS] = words
+    twister.memory[STATE_WORDS] = place

@@ -6,9 +6,11 @@ normals, permutations, and numbers one at a time for methods that reject.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import struct
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -55,6 +57,13 @@ class Twister:
         # RandomState, unlike numpy's Generator, promises never to change its streams.
         self.state = np.random.RandomState(seed & 0xFFFFFFFF)
         self.spare: float | None = None
+
+    @cached_property
+    def memory(self) -> Array:
+        """The 624 words of the state and the place among them, as they lie in NumPy's memory. To
+        copy them there and back is faster by far than ``get_state`` and ``set_state``."""
+        address = self.state._bit_generator.ctypes.state_address
+        return np.ctypeslib.as_array((ctypes.c_uint32 * 625).from_address(address))
 
     def words32(self, n: int) -> Array:
         return self.state.randint(0, 1 << 32, size=n, dtype=np.uint32)
