@@ -110,7 +110,7 @@ def run_emulated(compiled: Any, arguments: tuple[Any, ...], folder: Path) -> lis
     words: list[int] = []
     for instruction in program.instructions:
         kernel = instruction.kernel
-        assert not kernel.products, "a product of OpenBLAS cannot be emulated"
+        assert not kernel.products and not kernel.calls, "addresses of this process"
         places = [image.place(p) for p in instruction.pointers]
         head = (order.index(kernel.name), kernel.chunks, len(places), len(kernel.numbers))
         words += [*head, *places, *kernel.numbers]
@@ -226,7 +226,22 @@ def _gpt() -> Trained:
     return Trained(_Attention(), nn.functional.cross_entropy, words, following)
 
 
-STEPS: dict[str, Callable[[], Trained]] = {"mlp": _mlp, "lenet": _lenet, "gpt": _gpt}
+class _Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.LSTM(20, 24, bidirectional=True), nn.Linear(48, 10)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(self.layer(x)[0])
+
+
+def _lstm() -> Trained:
+    return Trained(_Recurrent(), nn.functional.mse_loss, eg.randn(7, 9, 20), eg.randn(7, 9, 10))
+
+
+STEPS: dict[str, Callable[[], Trained]] = {
+    "mlp": _mlp, "lenet": _lenet, "gpt": _gpt, "lstm": _lstm,
+}  # fmt: skip
 
 
 def main(name: str, folder: Path) -> None:

@@ -21,6 +21,10 @@ _SYMBOLS, _ADDENDS, _NO_BITS, _NO_ADDENDS = 2, 4, 8, 9
 _WRITE, _ALLOCATED = 1, 2
 _UNDEFINED, _FIRST_RESERVED = 0, 0xFF00
 _LOCAL, _FILE_NAME = 0, 4
+# A page: sections that lie behind each other are aligned to no more than the first of them.
+_MOST_ALIGN = 4096
+# Far more than the few words that code of ours keeps for itself.
+_MOST_ZEROS = 1 << 20
 
 
 class UnknownCodeError(Exception):
@@ -125,12 +129,6 @@ class ObjectFile:
             if target is not None and target not in self.sections:
                 raise UnknownCodeError("a relocation to what is not in memory")
             self.relocations.append(Relocation(head[7], offset, kind, symbol, addend))
-
-
-# A page: what lies in memory together is aligned to no more than its start.
-_MOST_ALIGN = 4096
-# Far more than the few words that code of ours keeps for itself.
-_MOST_ZEROS = 1 << 20
 
 
 def _content(head: tuple[int, ...], data: bytes) -> bytes:
