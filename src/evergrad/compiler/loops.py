@@ -29,6 +29,7 @@ from evergrad.compiler.folds import (
 )
 from evergrad.compiler.kernel import Kernel
 from evergrad.compiler.llvm import name_of, vector_bits
+from evergrad.compiler.loop_kernels import shared
 from evergrad.compiler.loop_space import NOWHERE, STATUS, Access, LoopSpace
 from evergrad.compiler.scalar import KINDS
 from evergrad.core.trace import Equation, Var
@@ -45,7 +46,10 @@ class LoopWriter(LoopSpace):
     # -- writing --------------------------------------------------------------------------------
 
     def write(self) -> Kernel:
-        """The kernel but for what it is called with."""
+        """The kernel of the group, as it was written for another of the same structure if any."""
+        return shared(self)
+
+    def written(self) -> Kernel:
         code = self.code
         self.entry: list[str] = []
         self.loop_count = 0
@@ -446,12 +450,13 @@ class LoopWriter(LoopSpace):
         )
         name = name_of(body, "loops")
         kernel = Kernel(self.code, name, body.replace("@SELF", f"@{name}"))
+        kernel.slots = [*self.slots, *(("partial", e.outs[0]) for e in self.late_slots())]
         kernel.numbers = self.numbers
         kernel.chunks = self.chunks
         kernel.passes = self.passes
         kernel.scratch = len(self.scratch) * self.scratch_row()
-        pointers = len(self.slots) + len(self.late_slots())
-        kernel.walk = self.walk(self.places["per_chunk"] - pointers)
+        kernel.partials = [(e.outs[0], e.op.name, self.late_length(e)) for e in self.late_slots()]
+        kernel.walk = self.walk(self.places["per_chunk"] - len(kernel.slots))
         return kernel
 
     def scratch_row(self) -> int:

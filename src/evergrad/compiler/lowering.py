@@ -16,7 +16,6 @@ import numpy as np
 from evergrad.compiler.folds import combination
 from evergrad.compiler.fuse import fuse
 from evergrad.compiler.kernel import Instruction, Kernel, Place, address_of, strides_of, whole
-from evergrad.compiler.loop_kernels import kernel_of
 from evergrad.compiler.loops import LoopWriter
 from evergrad.compiler.plan import Buffer
 from evergrad.compiler.scalar import KINDS
@@ -370,11 +369,9 @@ class Lowering:
     def lower_group(self, group: Group) -> None:
         made = {e.outs[0] for e in group.members}
         stored = {v for v in made if self.needed_outside(v, group)}
-        kernel = kernel_of(
-            LoopWriter(
-                group, self.values, lambda v: v.layout, lambda v: self.home(v).strides, stored
-            )
-        )
+        kernel = LoopWriter(
+            group, self.values, lambda v: v.layout, lambda v: self.home(v).strides, stored
+        ).write()
         awaited = self.awaited.pop(id(group), None)
         meets = awaited is not None and awaited.meets(self, kernel)
         instruction = Instruction("+".join(e.op.name for e in group.members[:6]))
