@@ -1,6 +1,7 @@
 """Set-up shared by all tests: PyTorch as reference, the hypothesis profile, kernels, garbage."""
 
 import gc
+import signal
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -11,6 +12,10 @@ from evergrad import config
 
 settings.register_profile("evergrad", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("evergrad")
+
+# A shell lets what it starts in the background ignore interrupts, and so would its children.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
