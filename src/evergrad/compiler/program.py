@@ -52,6 +52,7 @@ class Program:
         self.instructions = self.recipe.instructions
         self.waves = self.recipe.waves
         self.plan = self.recipe.plan
+        self.has_calls = any(i.kernel is None for i in self.instructions)
         self.status = np.zeros(8, np.int64)
         self.status_word = self.status.data[:1]
         self.bound = False
@@ -167,7 +168,6 @@ class Program:
             else:
                 self.copied.append((number, place))
         self.is_random = bool(recipe.generators)
-        self.has_calls = any(i.kernel is None for i in self.instructions)
         self.is_looked_at = self.has_calls or self.copies_arguments()
 
     def copies_arguments(self) -> bool:
@@ -232,8 +232,7 @@ class Program:
             self.bind()
         self.prepare(arguments, numbers)
         # Kernels draw from copies of the states, which are given back when all has gone well.
-        drawn_from = self.generators() if self.has_calls else ()
-        streams = [(generator, generator.get_state()) for generator in drawn_from]
+        streams = [(generator, generator.get_state()) for generator in self.set_aside()]
         token = numpy_errors.set(QUIET) if self.has_calls else None
         try:
             for segment in self.segments:
@@ -314,6 +313,10 @@ class Program:
     def memory_for(self, number: int, place: Place) -> Any:
         """An array for a result of this run."""
         return pool.empty(place.shape, place.dtype.np)
+
+    def set_aside(self) -> list[Any]:
+        """The generators whose states a run keeps, since a NumPy call may fail that drew."""
+        return self.generators() if self.has_calls else []
 
     def generators(self) -> list[Any]:
         """The generators that the program draws from."""

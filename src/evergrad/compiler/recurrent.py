@@ -112,7 +112,7 @@ class _Call:
     def go_through_time(self) -> None:
         self.lay_out_weight()
         course, gates = self.course, self.layer.gates * self.width
-        numbers = (course.batch, self.per_chunk, len(course.sizes), course.stride, self.width)
+        numbers = (course.batch, self.per_chunk, len(course.sizes), self.width)
         table = [number for place in course.places() for number in place]
         scratch = self.per_chunk * gates * self.dtype.itemsize
         made = layer_kernel(self.op, self.tile)

@@ -17,7 +17,7 @@ from evergrad.compiler.vector_text import Text
 
 # The bytes of a line of the cache.
 _LINE = 64
-NUMBERS = ("batch", "per_chunk", "steps", "stride", "width")
+NUMBERS = ("batch", "per_chunk", "steps", "width")
 
 
 class Layer(NamedTuple):
@@ -95,7 +95,7 @@ class _LayerText(Text):
             first = self.number(table, self.mul(step, 2))
             running = self.number(table, self.add(self.mul(step, 2), 1))
             rows = self.least(count, self.sub(running, top))
-            place = self.add(first, self.mul(top, self["stride"]))
+            place = self.add(first, top)
             if self.layer.backward:
                 self.go_along_rows(place, top, rows)
                 self.multiply(self.scratch, self.length, self.state(top), self.width, rows)
@@ -153,7 +153,7 @@ class _LayerText(Text):
             return self.at(self.scratch, self.mul(row, self.length))
         number = self.add(top, row)
         if name not in dict(self.layer.states):
-            number = self.add(place, self.mul(row, self["stride"]))
+            number = self.add(place, row)
         return self.at(self[name], self.mul(number, self.width, parts))
 
     # -- products -------------------------------------------------------------------------------

@@ -143,14 +143,14 @@ class RNNBase(Module):
                 f"{input.shape[-1]}"
             )
         single = input.ndim == 2
-        x = input.unsqueeze(1) if single else input
-        by_sequence = self.batch_first and not single
-        batch, steps = x.shape[:2] if by_sequence else x.shape[1::-1]
+        turned = self.batch_first and not single
+        x = input.unsqueeze(1) if single else input.transpose(0, 1) if turned else input
+        steps, batch = x.shape[:2]
         if not steps:
             raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
         if single and hx is not None:
             hx = tuple(h.unsqueeze(1) for h in hx) if self.mode == "LSTM" else hx.unsqueeze(1)
-        course = Course((batch,) * steps, by_sequence=by_sequence)
+        course = Course((batch,) * steps)
         first = self._first_state(hx, batch, x)
         output, last = self._all_layers(x.flatten(0, 1), course, first)
         output = output.unflatten(0, x.shape[:2])
@@ -158,6 +158,8 @@ class RNNBase(Module):
             output, last = as_lowered(output), tuple(as_lowered(s) for s in last)
         if single:
             output, last = output.squeeze(1), tuple(s.squeeze(1) for s in last)
+        elif turned:
+            output = output.transpose(0, 1)
         return output, (last if self.mode == "LSTM" else last[0])
 
     def _forward_packed(self, packed: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from evergrad.core.heavy import heavy
 from evergrad.core.tensor import Tensor
 from evergrad.ops.contract import linear
-from evergrad.ops.joining import cat, stack
+from evergrad.ops.joining import cat
 
 State = tuple[Tensor, ...]
 Step = Callable[[Tensor, State], State]
@@ -22,22 +22,15 @@ class Course(NamedTuple):
     """How a layer goes through the rows of its input: at each time so many sequences run, longer
     ones before shorter ones.
 
-    The rows of one time lie behind those of the time before; or, if ``by_sequence``, those of one
-    sequence behind those of another, and all sequences are equally long.
+    The rows of one time lie behind those of the time before.
     """
 
     sizes: tuple[int, ...]
     reverse: bool = False
-    by_sequence: bool = False
 
     @property
     def batch(self) -> int:
         return self.sizes[0]
-
-    @property
-    def stride(self) -> int:
-        """How far the rows of one time are apart."""
-        return len(self.sizes) if self.by_sequence else 1
 
     def places(self) -> list[tuple[int, int]]:
         """The first row of each time and how many there are, in the order of the steps.
@@ -48,13 +41,12 @@ class Course(NamedTuple):
         first, places = 0, []
         for size in self.sizes:
             places.append((first, size))
-            first += 1 if self.by_sequence else size
+            first += size
         return places[::-1] if self.reverse else places
 
     def slices(self) -> list[tuple[slice, int]]:
         """The same as slices of the rows."""
-        step = self.stride
-        return [(slice(f, f + n * step, step), n) for f, n in self.places()]
+        return [(slice(f, f + n), n) for f, n in self.places()]
 
 
 # -- one step -----------------------------------------------------------------------------------
@@ -108,23 +100,14 @@ def _gru_gates(x: Tensor, hidden: Tensor, h: Tensor) -> Tensor:
 def unrolled(step: Step, x: Tensor, state: State, course: Course) -> tuple[Tensor, State]:
     """What all steps give, in the order of the rows ``x``, and the last state."""
     outputs = []
-    for rows, (_, count) in zip(_rows_of_steps(x, course), course.places(), strict=True):
+    for rows, count in course.slices():
         if count == course.batch:
-            state = step(rows, state)
+            state = step(x[rows], state)
             outputs.append(state[0])
         else:
-            new = step(rows, tuple(s[:count] for s in state))
+            new = step(x[rows], tuple(s[:count] for s in state))
             state = tuple(cat([n, s[count:]]) for n, s in zip(new, state, strict=True))
             outputs.append(new[0])
     if course.reverse:
         outputs.reverse()
-    if not course.by_sequence:
-        return cat(outputs), state
-    return stack(outputs, 1).flatten(0, 1), state
-
-
-def _rows_of_steps(x: Tensor, course: Course) -> list[Tensor]:
-    if not course.by_sequence:
-        return [x[first : first + count] for first, count in course.places()]
-    by_time = x.unflatten(0, (course.batch, len(course.sizes)))
-    return [by_time[:, time] for time, _ in course.places()]
+    return cat(outputs), state
