@@ -182,6 +182,7 @@ def test_tables_say_why_an_entry_has_no_time(tmp_path: Path) -> None:
     (kept,) = json.loads(path.read_text())["cells"]
     assert [r["status"] for r in kept["results"]] == ["ok", "missing"]
     assert list(path.parent.iterdir()) == [path]
+    assert report.read_cells(path) == [cell]
 
 
 def test_ratios_of_disturbed_rounds_are_marked() -> None:
@@ -242,13 +243,17 @@ def test_parts_stand_for_four_workloads() -> None:
 
 
 def test_evergrad_against_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    earlier = timed(evergrad_compiled=2e-3, jax_jit=4e-3)
+    report.write_json(tmp_path / "peers.json", report.data([earlier], [], Settings(), {}))
     peers = "evergrad compiled,evergrad eager"
     code = run.main(
         ["--workloads", "tiny_mlp", "--peers", peers, "--threads", "1", "--rounds", "1",
-         "--quick", "--output", str(tmp_path)]
+         "--quick", "--add", "--output", str(tmp_path)]
     )  # fmt: skip
     printed = capsys.readouterr().out
     content = json.loads((tmp_path / "peers.json").read_text())
+    assert report.read_cells(tmp_path / "peers.json")[1] == earlier
+    assert (tmp_path / "peers.txt").read_text() in printed
     results = content["cells"][0]["results"]
     assert code == 0, printed
     assert [r["status"] for r in results] == ["ok", "ok"]

@@ -13,8 +13,11 @@ from bench.peers import summary
 from bench.peers.cells import TOLERANCE, Cell, Result, Settings
 from bench.peers.contenders import PEERS, SUBJECT
 from bench.peers.frameworks import Framework
+from bench.peers.limits import Limit
 
 _MEGA = 1 << 20
+# Stands for a peer that was not asked.
+_NOBODY = Result("", status="-")
 
 
 def time_text(seconds: float | None) -> str:
@@ -81,7 +84,7 @@ def _rows(
     cells: Sequence[Cell], peers: Sequence[str], entry: Callable[[Result], str]
 ) -> list[list[str]]:
     return [
-        [f"{cell.workload} ({cell.threads})", *(entry(cell.results[p]) for p in peers)]
+        [f"{cell.workload} ({cell.threads})", *(entry(cell.results.get(p, _NOBODY)) for p in peers)]
         for cell in cells
     ]
 
@@ -159,6 +162,22 @@ def data(
             for c in cells
         ],
     }  # fmt: skip
+
+
+def read_cells(path: Path) -> list[Cell]:
+    """What an earlier run has measured; nothing if there is no such file."""
+    if not path.exists():
+        return []
+    return [_cell(said) for said in json.loads(path.read_text())["cells"]]
+
+
+def _cell(said: dict[str, Any]) -> Cell:
+    results = {}
+    for fields in said["results"]:
+        checks = {int(step): losses for step, losses in fields["checks"].items()}
+        results[fields["peer"]] = Result(**{**fields, "checks": checks})
+    limit = None if said["limit"] is None else Limit(**said["limit"])
+    return Cell(said["workload"], said["threads"], results, limit)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -2,8 +2,8 @@
 
     python -m bench.peers.run --workloads gpt_tiny,lenet64 --threads 2,1 --rounds 7
 
-Prints tables; writes peers.json and peers.png. A peer that fails or is missing gets an entry that
-says so; the exit code tells whether evergrad's own steps all ran and agreed.
+Prints tables; writes peers.txt, peers.json and peers.png. A peer that fails or is missing gets an
+entry that says so; the exit code tells whether evergrad's own steps all ran and agreed.
 """
 
 from __future__ import annotations
@@ -47,9 +47,13 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--quick", action="store_true",
         help="short turns, no warm start, disturbed rounds count: a test of the benchmark itself",
     )  # fmt: skip
+    parser.add_argument("--no-warm", action="store_true", help="first steps with cold caches only")
     parser.add_argument("--keep-disturbed", action="store_true", help="show them, marked with ~")
     parser.add_argument(
         "--clock", choices=("wall", "cpu"), default="wall", help="the time to count"
+    )
+    parser.add_argument(
+        "--add", action="store_true", help="keep what the folder's peers.json has of other rows"
     )
     parser.add_argument("--output", type=Path, help="the folder of peers.json and peers.png")
     return parser.parse_args(arguments)
@@ -104,7 +108,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         rounds=options.rounds or (3 if quick else 7),
         seconds=0.1 if quick else 0.5,
         timeout=options.timeout or (180.0 if quick else 600.0),
-        warm=not quick,
+        warm=not (quick or options.no_warm),
         keep_disturbed=options.keep_disturbed or quick,
         clock=options.clock,
     )
@@ -117,17 +121,27 @@ def main(arguments: list[str] | None = None) -> int:
     folder = options.output or ROOT / ("build/bench" if options.quick else "bench/results")
     place = describe_machine()
     frameworks = examine(options.peers, 1 if options.quick else 5, settings.timeout)
-    cells: list[Cell] = []
+    wanted = {(name, count) for name in options.workloads for count in options.threads}
+    earlier = report.read_cells(folder / "peers.json") if options.add else []
+    cells = [cell for cell in earlier if (cell.workload, cell.threads) not in wanted]
     for threads in options.threads:
         for workload in options.workloads:
             print(f"{workload}, threads: {threads} ...", flush=True)
             cells.append(measure(workload, threads, options.peers, settings))
+            cells.sort(key=_order)
             content = report.data(cells, frameworks, settings, place)
             report.write_json(folder / "peers.json", content)
-    print(f"\n{report.text(cells, options.peers, frameworks, settings)}\n")
-    print(f"Data: {folder / 'peers.json'}")
+    peers = [peer for peer in PEERS if any(peer in cell.results for cell in cells)]
+    told = report.text(cells, peers, frameworks, settings)
+    (folder / "peers.txt").write_text(f"{told}\n")
+    print(f"\n{told}\n\nData: {folder / 'peers.json'}")
     print(report.draw(folder / "peers.png", cells))
     return 0 if all(_fine(cell) for cell in cells) else 1
+
+
+def _order(cell: Cell) -> tuple[int, int]:
+    """More threads first, then as the workloads are listed."""
+    return -cell.threads, list(WORKLOADS).index(cell.workload)
 
 
 def _fine(cell: Cell) -> bool:

@@ -151,3 +151,14 @@ def test_one_team_and_several_callers() -> None:
     for thread in threads:
         thread.join()
     assert found == [True] * 900
+
+
+@pytest.mark.parametrize("size", [8, 2_000_000])
+def test_results_too_small_for_normal_numbers_are_zero(size: int) -> None:
+    x = eg.full((size,), 1e-20)
+    tiny = eg.full((size,), 1e-40)
+    product, root = eg.compile(lambda x, t: (x * 1e-20, t.log()))(x, tiny)
+    assert not product.any()
+    np.testing.assert_allclose(root.numpy(), np.log(np.float32(1e-40)), rtol=1e-6)
+    after = np.full(4, 1e-20, np.float32) * np.float32(1e-20)
+    assert after.all(), "what is set in a run is set back"

@@ -44,6 +44,7 @@ declare ptr @PyThreadState_Get()
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 PAUSE_DECLARATION
+FLUSH_DECLARATIONS
 
 ; Of all runs by a calling thread alone: who began the last one, how many began without the GIL, for
 ; how many more there are taken to be several callers; and whether one who came back has the GIL.
@@ -55,6 +56,7 @@ PAUSE_DECLARATION
 ; Goes through all waves of a run as one of its threads.
 define internal void @execute(ptr %run, i64 %thread) nounwind {
 entry:
+  FLUSH
   %tasks = load ptr, ptr %run
   %p1 = getelementptr i64, ptr %run, i64 1
   %ends = load ptr, ptr %p1
@@ -144,6 +146,7 @@ next:
   %more = icmp ult i64 %w1, %waves
   br i1 %more, label %wave, label %end_of_run
 end_of_run:
+  RESTORE
   ret void
 }
 
@@ -269,6 +272,7 @@ end:
 ; that it has begun.
 define internal i64 @alone(ptr %run) nounwind {
 entry:
+  FLUSH
   %tasks = load ptr, ptr %run
   %endsp = getelementptr i64, ptr %run, i64 1
   %ends = load ptr, ptr %endsp
@@ -304,6 +308,7 @@ work:
   %following = getelementptr [3 x i64], ptr %task, i64 1
   br label %next
 done:
+  RESTORE
   ret i64 %failed
 }
 
@@ -379,13 +384,33 @@ end:
 """
 
 
+# A result too small for a normal number becomes zero in a run: processors take a hundred times as
+# long for such numbers, and moments of optimizers end there. What was set before is set afterwards.
+_X86_FLUSH = (
+    "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)",
+    "%mode = alloca i32\n  call void @llvm.x86.sse.stmxcsr(ptr %mode)\n"
+    "  %mode_before = load i32, ptr %mode\n  %flushing = or i32 %mode_before, 32768\n"
+    "  store i32 %flushing, ptr %mode\n  call void @llvm.x86.sse.ldmxcsr(ptr %mode)",
+    "store i32 %mode_before, ptr %mode\n  call void @llvm.x86.sse.ldmxcsr(ptr %mode)",
+)
+_ARM_FLUSH = (
+    "declare i64 @llvm.aarch64.get.fpcr()\ndeclare void @llvm.aarch64.set.fpcr(i64)",
+    "%mode_before = call i64 @llvm.aarch64.get.fpcr()\n"
+    "  %flushing = or i64 %mode_before, 16777216\n"
+    "  call void @llvm.aarch64.set.fpcr(i64 %flushing)",
+    "call void @llvm.aarch64.set.fpcr(i64 %mode_before)",
+)
+
+
 @cache
 def native() -> dict[str, int]:
     """The addresses of what the text defines."""
     is_x86 = platform.machine() in ("x86_64", "AMD64")
+    declarations, flush, restore = _X86_FLUSH if is_x86 else _ARM_FLUSH
     pause = "call void @llvm.x86.sse2.pause()" if is_x86 else "fence seq_cst"
     words = {
         "PAUSE_DECLARATION": "declare void @llvm.x86.sse2.pause()" if is_x86 else "",
+        "FLUSH_DECLARATIONS": declarations, "FLUSH": flush, "RESTORE": restore,
         "PAUSE": pause, "FUTEX": FUTEX or 0, "WAIT": 128, "WAKE": 129,
         "SPINS": _SPINS, "IDLE": _IDLE, "PATIENCE": _PATIENCE, "TOGETHER": _TOGETHER,
         "BRIEF": BRIEF, "LONG": LONG,
