@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from evergrad.compiler.llvm import vector_bits
+from evergrad.compiler.vecmath import EXP_LEAST, LOG_2_E, LOG_2_HIGH, LOG_2_LOW, MAGIC
 from evergrad.ops.special_tables import EXP_SINGLE
 
 # Queries of a block: they lie side by side in the lanes of vectors.
@@ -162,12 +163,12 @@ class Writer:
 
     def exp(self, x: str) -> str:
         """At most 1 ulp for ``x`` up to 88; 0 where the result would be denormal."""
-        large = self.calc("fcmp uge", x, self.number(-87.33654))
-        magic = self.number(12582912.0)  # adding it leaves the nearest whole number in the low bits
-        shifted = self.fma(x, self.number(1.4426950408889634), magic)
+        large = self.calc("fcmp uge", x, self.number(EXP_LEAST))
+        magic = self.number(MAGIC)
+        shifted = self.fma(x, self.number(LOG_2_E), magic)
         n = self.calc("fsub", shifted, magic)
-        r = self.fma(n, self.number(-0.693145751953125), x)
-        r = self.fma(n, self.number(-1.428606765330187e-06), r)
+        r = self.fma(n, self.number(-LOG_2_HIGH), x)
+        r = self.fma(n, self.number(-LOG_2_LOW), r)
         value = self.number(EXP_SINGLE[-1])
         for factor in (*reversed(EXP_SINGLE[:-1]), 1.0, 1.0):
             value = self.fma(value, r, self.number(factor))

@@ -36,7 +36,7 @@ class Explanation:
 
     def __init__(self, call: Call, name: str) -> None:
         program = call.variant.program
-        seconds = seconds_of(program, call.arrays(), call.numbers())
+        seconds = seconds_of(program, call.arrays(), call.variant.numbers())
         self.data = {"function": name, **_described(call, seconds)}
         kernels = [i.kernel for i in program.instructions if i.kernel is not None]
         kernels += [called for kernel in kernels for called in kernel.calls.values()]

@@ -82,7 +82,7 @@ class Row(Text):
         return recurrent_curves.tanh(self, self.vector.element, x)
 
     def sigmoid(self, x: str) -> str:
-        return recurrent_curves.sigmoid(self, self.vector.element, x)
+        return self.call("vm_sigmoid", self.vector.element, x)
 
     def relu(self, x: str) -> str:
         return self.positive(x, x)

@@ -1,8 +1,9 @@
-"""The sigmoid and the hyperbolic tangent of gates, in LLVM IR without branches.
+"""The hyperbolic tangent of gates, in LLVM IR without branches.
 
-A step of a recurrent layer computes five of them for every hidden number, which takes longer than
-reading and writing everything else. In float32 they are therefore written with about a third of the
-operations of :mod:`.vecmath`, to the same precision; float64 goes to the C library.
+A step of a recurrent layer computes two of them for every hidden number, beside three sigmoids,
+which takes longer than reading and writing everything else. In float32 it is therefore a quotient
+of two short polynomials, with fewer operations than that of :mod:`.vecmath`; float64 goes to the C
+library.
 """
 
 from __future__ import annotations
@@ -15,13 +16,6 @@ _TANH_END = 9.1
 _TANH_P = (0.999999977, 0.133744785, 0.00348781475, 2.04812409e-05, 1.31775866e-08)
 _TANH_Q = (1.0, 0.467077923, 0.0258474032, 0.000327292594, 7.70407463e-07)
 
-# Powers of e are denormal numbers below the first of these, and infinite before the second.
-_POWERS = -87.0, 89.0
-# Adding it leaves the nearest whole number in the low bits of a float32.
-_MAGIC = 12582912.0
-# exp(r) - 1 - r over r**2, for r up to log(2) / 2. The lowest power first.
-_EXP = (0.5, 1 / 6, 1 / 24, 1 / 120, 1 / 720 * 1.0003, 1 / 5040 * 1.0021)
-
 
 def tanh(code: Code, element: str, x: str) -> str:
     """At most 5 ulp, and never beyond 1."""
@@ -32,31 +26,6 @@ def tanh(code: Code, element: str, x: str) -> str:
     above = _times(code, x, _polynomial(code, square, _TANH_P))
     quotient = code.op(f"fdiv float {above}, {_polynomial(code, square, _TANH_Q)}")
     return _between(code, quotient, -1.0, 1.0)
-
-
-def sigmoid(code: Code, element: str, x: str) -> str:
-    """``1 / (1 + exp(-x))``, at most 3 ulp; 0 where it would be a denormal number."""
-    negative = code.op(f"fneg {element} {x}")
-    if element == "double":
-        power = code.call("vm_exp", element, negative)
-    else:
-        power = _power(code, _between(code, negative, *_POWERS))
-    one = _number(1.0)
-    return code.op(f"fdiv {element} {one}, {code.op(f'fadd {element} {power}, {one}')}")
-
-
-def _power(code: Code, x: str) -> str:
-    """``2**n exp(r)`` with a whole number ``n``, for an exponent that needs no further care."""
-    shifted = _multiply_add(code, x, _number(1.4426950408889634), _number(_MAGIC))
-    whole = code.op(f"fsub float {shifted}, {_number(_MAGIC)}")
-    rest = _multiply_add(code, whole, _number(-0.693145751953125), x)
-    rest = _multiply_add(code, whole, _number(-1.428606765330187e-06), rest)
-    tail = _times(code, rest, rest)
-    start = code.op(f"fadd float {rest}, {_number(1.0)}")
-    value = _multiply_add(code, _polynomial(code, rest, _EXP), tail, start)
-    bits = code.op(f"shl i32 {code.op(f'bitcast float {shifted} to i32')}, 23")
-    scale = code.op(f"add i32 {bits}, {127 << 23}")
-    return _times(code, value, code.op(f"bitcast i32 {scale} to float"))
 
 
 def _number(value: float) -> str:

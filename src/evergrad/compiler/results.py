@@ -15,8 +15,8 @@ from evergrad.core.tensor import Step, Tensor, detached, on_storage
 from evergrad.core.trace import Var
 from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
 from evergrad.core.views import viewable
-from evergrad.ops.movement import permute
-from evergrad.ops.random import inverse_of, memory_order
+from evergrad.ops.movement import permute, put_back
+from evergrad.ops.random import memory_order
 
 # Given the arguments and the computed results of a call, one of them or another tensor.
 _Source = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
@@ -109,8 +109,7 @@ class Results:
             return Output(place)
         # A look at a whole that is no result itself: computed as it lies, and turned afterwards.
         self.tensors.append(permute(tensor, order))
-        back = inverse_of(order)
-        return Alias(lambda arguments, computed: permute(computed[place], back))
+        return Alias(lambda arguments, computed: put_back(computed[place], order))
 
     def forget_tensors(self) -> list[Tensor]:
         """Gives the symbolic tensors and lets go of them: their trace ends."""

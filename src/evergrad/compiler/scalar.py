@@ -362,10 +362,7 @@ def _rsqrt(e: Element, a: str) -> str:
 
 @writes("sigmoid", floats=True)
 def _sigmoid(e: Element, a: str) -> str:
-    if e.type == "float":
-        return e.call("vm_sigmoid", a)
-    grown = e.call("vm_exp", e.op(f"fneg {e.type} {a}"))
-    return e.arith("div", e.number(1), e.arith("add", grown, e.number(1)))
+    return e.call("vm_sigmoid", a)
 
 
 @writes("pow", floats=True)

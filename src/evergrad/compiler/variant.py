@@ -42,11 +42,15 @@ class Variant:
             self.program = built(self.captured, self.limit)
             self.asked = 0
 
+    def numbers(self) -> list[float]:
+        """The options that are read at run time, as they are now."""
+        return [read_number(*place) for place in self.captured.numbers]
+
     def give_numbers(self) -> None:
         """Give the program the options that are read at run time, unless it has them already."""
         asked = self.conditions.asked
         if self.asked != asked:
-            self.program.set_numbers([read_number(*place) for place in self.captured.numbers])
+            self.program.set_numbers(self.numbers())
             self.asked = asked
 
     def is_entangled(self, tensors: list[Tensor]) -> bool:
@@ -93,7 +97,7 @@ class Call:
         variant = self.variant
         variant.asked = 0  # floats among the arguments are written over the options
         try:
-            return variant.program.run(self.arrays(), self.numbers(), deliver)
+            return variant.program.run(self.arrays(), variant.numbers(), deliver)
         except IndexError as error:
             raise self.told_where(error) from None
 
@@ -124,9 +128,6 @@ class Call:
         """The elements of the arguments, as the program takes them."""
         return [v if v.flags.c_contiguous else v.copy() for v in (t._value for t in self.tensors)]
 
-    def numbers(self) -> list[float]:
-        return [read_number(*place) for place in self.variant.captured.numbers]
-
     def deliver(self, found: list[Any]) -> _Given:
         """Hand out what a run has computed. Doing it twice is as good as doing it once."""
         captured = self.variant.captured
@@ -149,7 +150,7 @@ class Call:
 
     def inputs(self) -> list[Tensor]:
         """The inputs of the graph as tensors."""
-        numbers = [from_float(number) for number in self.numbers()]
+        numbers = [from_float(number) for number in self.variant.numbers()]
         return [*self.tensors, *numbers, *self.variant.captured.outside]
 
     def name_of_input(self, place: int) -> str:

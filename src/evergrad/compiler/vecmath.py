@@ -35,6 +35,13 @@ def text(function: str, type: str) -> dict[str, str]:
             "  %z = fmul double %x, 0xBFE6A09E667F3BCD\n  %e = call double @erfc(double %z)\n"
             "  %r = fmul double %e, 0.5\n  ret double %r\n}",
         }
+    if name == "vm_sigmoid_f64":
+        return {
+            "library_exp": "declare double @exp(double)",
+            name: f"define internal double @{name}(double %x) alwaysinline nounwind {{\n"
+            "  %m = fneg double %x\n  %e = call double @exp(double %m)\n"
+            "  %s = fadd double %e, 1.0\n  %r = fdiv double 1.0, %s\n  ret double %r\n}",
+        }
     if type == "f64":
         library = _LIBRARY[function]
         return {
@@ -120,12 +127,13 @@ class _Body:
         )
 
 
+LOG_2_E = 1.4426950408889634
 # Added to a number, it leaves the nearest whole number in the low bits.
-_MAGIC = 12582912.0
-_LOG_2_HIGH = 0.693145751953125
-_LOG_2_LOW = 1.428606765330187e-06
+MAGIC = 12582912.0
+LOG_2_HIGH = 0.693145751953125
+LOG_2_LOW = 1.428606765330187e-06
 # Results would be denormal below the first and infinite above the second.
-_EXP_LEAST = -87.33654
+EXP_LEAST = -87.33654
 _EXP_MOST = 88.72283172607422
 
 
@@ -134,10 +142,10 @@ class _Reduced:
 
     def __init__(self, b: _Body, x: str) -> None:
         self.b = b
-        moved = b.fma(x, _hex(1.4426950408889634), _hex(_MAGIC))
-        n = b.sub(moved, _hex(_MAGIC))
-        r = b.fma(n, _hex(-_LOG_2_HIGH), x)
-        self.r = b.fma(n, _hex(-_LOG_2_LOW), r)
+        moved = b.fma(x, _hex(LOG_2_E), _hex(MAGIC))
+        n = b.sub(moved, _hex(MAGIC))
+        r = b.fma(n, _hex(-LOG_2_HIGH), x)
+        self.r = b.fma(n, _hex(-LOG_2_LOW), r)
         # n where a float has its exponent: the bits of the magic number are shifted out.
         self.exponent = b.op(f"shl i32 {b.bits(moved)}, 23")
         self.slope = b.polynomial(self.r, *reversed(EXP_SINGLE), 1.0)  # (exp(r) - 1) / r
@@ -170,7 +178,7 @@ class _Reduced:
 def _exp_or_zero(b: _Body, x: str) -> str:
     """exp(x) for ``x`` up to 88; 0 where the result would be denormal: denormal products cost a
     hundred times as much, and masked scores are full of them."""
-    return b.choose(b.less(x, _hex(_EXP_LEAST)), _hex(0.0), _Reduced(b, x).exp())
+    return b.choose(b.less(x, _hex(EXP_LEAST)), _hex(0.0), _Reduced(b, x).exp())
 
 
 def _infinite_above(b: _Body, value: str) -> str:
@@ -205,7 +213,7 @@ def _sigmoid() -> dict[str, str]:
     b = _Body()
     opposite = b.op(f"fneg float {_least(b, '%x', 80.0)}")
     value = b.div(_hex(1.0), _Reduced(b, opposite).one_plus_exp())
-    value = b.choose(b.less("%x", _hex(_EXP_LEAST)), _hex(0.0), value)
+    value = b.choose(b.less("%x", _hex(EXP_LEAST)), _hex(0.0), value)
     return _declare("fma") | {"vm_sigmoid_f32": b.end("vm_sigmoid_f32", value)}
 
 
@@ -233,9 +241,9 @@ def _log() -> dict[str, str]:
     # f - f**2 / 2 + f**3 p(f), with the parts of the power added where they are small enough.
     square = b.mul(f, f)
     rest = b.mul(b.mul(f, square), b.polynomial(f, *reversed(LOG_SINGLE)))
-    rest = b.fma(power, _hex(_LOG_2_LOW), rest)
+    rest = b.fma(power, _hex(LOG_2_LOW), rest)
     rest = b.fma(square, _hex(-0.5), rest)
-    value = b.fma(power, _hex(_LOG_2_HIGH), b.add(f, rest))
+    value = b.fma(power, _hex(LOG_2_HIGH), b.add(f, rest))
     # What is 0, infinite or no number stays itself but for zeros; below there is no logarithm.
     usual = b.op(f"fcmp olt float {b.fabs('%x')}, {_hex(float('inf'))}")
     value = b.choose(usual, value, "%x")

@@ -25,6 +25,7 @@ from subprocess import DEVNULL, PIPE, Popen
 from typing import NamedTuple
 
 from evergrad.compiler import worker
+from evergrad.core.settings import processors
 
 # With as many the longest text takes longer than its share of all. Each has tens of megabytes.
 MOST = 4
@@ -58,7 +59,7 @@ class Workers:
     """At most so many processes; ``compile`` may be called by any thread."""
 
     def __init__(self, most: int | None = None) -> None:
-        self.most = most or min(MOST, len(os.sched_getaffinity(0)))
+        self.most = most or min(MOST, processors())
         self.changed = threading.Condition()  # may be taken again by the thread that has it
         self._begin_anew()
 

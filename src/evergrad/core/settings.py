@@ -11,7 +11,15 @@ from typing import Any
 
 from evergrad.core.tensor import CPU, Device
 
-_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+def processors() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+_threads = processors()
 _interop_threads = 1
 _deterministic = False
 _matmul_precision = "highest"

@@ -13,9 +13,9 @@ from evergrad.core.tensor import Tensor
 from evergrad.core.writing import write_result
 from evergrad.ops.activations import SELU_ALPHA, SELU_SCALE
 from evergrad.ops.creation import zeros
-from evergrad.ops.movement import permute, reshape
+from evergrad.ops.movement import put_back, reshape
 from evergrad.ops.public import expose
-from evergrad.ops.random import inverse_of, memory_order
+from evergrad.ops.random import memory_order
 
 
 def _check_probability(p: float) -> None:
@@ -48,8 +48,7 @@ def _mask(input: Tensor, shape: Shape) -> Tensor:
     if shape != input._type.shape:
         return zeros(shape, dtype=input.dtype)
     order = memory_order(input)
-    made = zeros([shape[dim] for dim in order], dtype=input.dtype)
-    return made if order == sorted(order) else permute(made, inverse_of(order))
+    return put_back(zeros([shape[dim] for dim in order], dtype=input.dtype), order)
 
 
 def _channels(input: Tensor) -> Shape:

@@ -150,7 +150,7 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
 # -- permute ------------------------------------------------------------------------------------
 
 
-def _inverse(order: Shape) -> Shape:
+def _inverse(order: Sequence[int]) -> Shape:
     return tuple(order.index(i) for i in range(len(order)))
 
 
@@ -166,6 +166,12 @@ PERMUTE: Op = linear(
     lambda g, x, *, order: bind(PERMUTE, g, order=_inverse(order)),
     batch=_batch_permute, alias="view", doc="The dimensions in another order.",
 )  # fmt: skip
+
+
+def put_back(tensor: Tensor, order: Sequence[int]) -> Tensor:
+    """What was permuted to an order, or made in it, with the dimensions where they belong."""
+    back = _inverse(order)
+    return tensor if back == tuple(range(len(back))) else bind(PERMUTE, tensor, order=back)
 
 
 @expose(out=False)

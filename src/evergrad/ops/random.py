@@ -30,6 +30,7 @@ from evergrad.ops.creation import (
     named_size,
     zeros_like,
 )
+from evergrad.ops.movement import put_back, squeeze, unsqueeze
 from evergrad.ops.public import expose
 
 
@@ -104,21 +105,12 @@ def memory_order(tensor: Tensor) -> list[int]:
     return sorted(range(array.ndim), key=lambda dim: -array.strides[dim])
 
 
-def inverse_of(order: list[int]) -> list[int]:
-    """The order that undoes another one."""
-    return sorted(range(len(order)), key=order.__getitem__)
-
-
 def draw_in_order(
     op: Op, order: list[int], size: Shape, dtype: dtype, generator: Any, *numbers: Any
 ) -> Tensor:
     """Draw with the dimensions in an order that need not be their own."""
-    if order == list(range(len(size))):
-        return draw(op, size, dtype, generator, *numbers)
-    from evergrad.ops.movement import permute
-
     drawn = draw(op, tuple(size[dim] for dim in order), dtype, generator, *numbers)
-    return permute(drawn, inverse_of(order))
+    return put_back(drawn, order)
 
 
 def draw_like(op: Op, input: Tensor, dtype: dtype, generator: Any, *numbers: Any) -> Tensor:
@@ -379,8 +371,6 @@ def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
 ) -> Tensor:
     """Indices drawn by the weights that stand in each row."""
-    from evergrad.ops.movement import squeeze, unsqueeze
-
     check_generator(generator)
     if input.ndim not in (1, 2):
         raise RuntimeError("prob_dist must be 1 or 2 dim")

@@ -11,7 +11,7 @@ from evergrad.core.op import Op
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.core.writing import assign, check_writable
-from evergrad.ops.movement import expand, permute
+from evergrad.ops.movement import expand, permute, put_back
 from evergrad.ops.public import expose
 from evergrad.ops.random import (
     ANY_INTEGERS,
@@ -121,4 +121,4 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     p = permute(expand(p, self._type.shape), order)
     check_writable(STATE.get(), self, None)
     drawn = bind(BERNOULLI, p, dtype=self.dtype, generator=generator)
-    return assign(self, permute(drawn, [order.index(dim) for dim in range(self.ndim)]))
+    return assign(self, put_back(drawn, order))
