@@ -90,6 +90,8 @@ class Worker:
         first = watch.turn(1)
         for number in range(1, max(CHECKED_STEPS) + 1):
             if number > 1:
+                # A training loop does not hold a step's results during the next one.
+                del results
                 start = time.perf_counter()
                 results = self.peer.gather(self.step())
                 self.per_step = time.perf_counter() - start
