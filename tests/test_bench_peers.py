@@ -282,6 +282,13 @@ def test_the_limit_is_the_longer_of_computing_and_moving(
     assert (limit.seconds, limit.bound) == (seconds, bound)
 
 
+def test_a_machine_is_as_fast_as_in_its_best_moment() -> None:
+    disturbed = limits.Limit(100, 10, flops_per_second=5, bytes_per_second=20)
+    other = limits.Limit(1, 1, flops_per_second=10, bytes_per_second=10)
+    best = limits.at_best_rates([None, disturbed, other])(disturbed)
+    assert (best.seconds, best.bytes_per_second) == (10, 20)
+
+
 def test_the_means_of_a_table() -> None:
     fast = timed(evergrad_compiled=1.0, evergrad_eager=2.0, torch_eager=4.0, jax_jit=8.0)
     slow = timed(evergrad_compiled=1.0, evergrad_eager=2.0, torch_eager=1.0, jax_jit=8.0)

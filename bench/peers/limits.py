@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bench.peers.processes import PeerError, environment, run_python
@@ -43,6 +43,14 @@ class Limit:
         """What it would wait for."""
         products = self.flops / self.flops_per_second
         return "products" if products > self.nbytes / self.bytes_per_second else "memory"
+
+
+def at_best_rates(limits: Iterable[Limit | None]) -> Callable[[Limit], Limit]:
+    """Sets the rates of the best moment: what disturbed a measurement is no limit of a machine."""
+    known = [limit for limit in limits if limit is not None]
+    products = max((limit.flops_per_second for limit in known), default=0.0)
+    moves = max((limit.bytes_per_second for limit in known), default=0.0)
+    return lambda limit: replace(limit, flops_per_second=products, bytes_per_second=moves)
 
 
 def limit_of(workload: str, threads: int, caches: Any, timeout: float) -> Limit | None:

@@ -13,7 +13,7 @@ from bench.peers import summary
 from bench.peers.cells import TOLERANCE, Cell, Result, Settings
 from bench.peers.contenders import PEERS, SUBJECT
 from bench.peers.frameworks import Framework
-from bench.peers.limits import Limit
+from bench.peers.limits import Limit, at_best_rates
 
 _MEGA = 1 << 20
 # Stands for a peer that was not asked.
@@ -59,13 +59,14 @@ def _mark(cell: Cell) -> str:
     return "" if cell.quiet() else "~"
 
 
-def _limit_entries(cell: Cell) -> list[str]:
+def _limit_entries(cell: Cell, cells: Sequence[Cell]) -> list[str]:
     """The least time the machine could do a step in, and how much of that is reached."""
     own = cell.results.get(SUBJECT)
     if cell.limit is None or own is None or own.seconds is None:
         return ["-", "-"]
-    reached = cell.limit.seconds / own.seconds
-    return [f"{time_text(cell.limit.seconds)} ({cell.limit.bound})", f"{_mark(cell)}{reached:.0%}"]
+    limit = at_best_rates(c.limit for c in cells if c.threads == cell.threads)(cell.limit)
+    reached = limit.seconds / own.seconds
+    return [f"{time_text(limit.seconds)} ({limit.bound})", f"{_mark(cell)}{reached:.0%}"]
 
 
 def _first_entry(result: Result) -> str:
@@ -100,13 +101,13 @@ def text(
         best = cell.best_peer()
         row.append("-" if ratio is None else f"{_mark(cell)}{ratio:.2f}")
         row.append("-" if best is None else best.peer)
-        row += _limit_entries(cell)
+        row += _limit_entries(cell, cells)
     tolerances = ", ".join(f"{t:g} after {step}" for step, t in TOLERANCE.items())
     parts = [
         f"Time of a step ({settings.clock}); ratio = best peer / {SUBJECT}, above 1 evergrad is "
         f"faster.\nCompared before timing: losses, relatively {tolerances} steps. "
         "~: the machine was not quiet, no result.\nLimit: the least time for the step's products, "
-        "or for moving its data once; reached: limit / time.",
+        "or for moving its data once, at the best rates seen; reached: limit / time.",
         table([*head, "ratio", "best peer", "limit", "reached"], steps),
         "First step, cold / warm caches",
         table(head, _rows(cells, peers, _first_entry)),
