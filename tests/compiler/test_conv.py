@@ -126,6 +126,61 @@ def test_both_ways(monkeypatch: Any, way: str, case: Any, dtype: Any) -> None:
     test_convolution(case, dtype)
 
 
+# -- samples side by side -----------------------------------------------------------------------
+
+MANY_SAMPLES = [
+    ((64, 1, 6, 16), (14, 14), (5, 5), 1, 0, 1),
+    ((70, 1, 3, 26), (7, 5), (3, 3), 1, 2, 1),
+    ((33, 2, 5, 3), (6, 9), (3, 2), 1, (1, 4), (2, 1)),
+    ((17, 1, 7, 1), (5, 5), (4, 2), 1, (0, 3), (1, 3)),
+    ((3, 1, 40, 2), (8, 11), (3, 3), (2, 3), 1, 1),
+    ((40, 3, 1, 1), (3, 1), (5, 1), 1, (2, 0), 1),
+]
+
+
+@pytest.mark.usefixtures("made_anew")
+@pytest.mark.parametrize(
+    "case, dtype",
+    [(c, eg.float32) for c in MANY_SAMPLES] + [(c, eg.float64) for c in MANY_SAMPLES[1::2]],
+    ids=str,
+)
+def test_samples_side_by_side(monkeypatch: Any, case: Any, dtype: Any) -> None:
+    """Also where they do not fill registers, and the kernel lies in padding."""
+    take_samples(monkeypatch)
+    test_convolution(case, dtype)
+
+
+def take_samples(monkeypatch: Any) -> None:
+    """Have convolutions computed with samples side by side, wherever that can be."""
+    for name in ("_cheapest", "_cheapest_gradient"):
+        way = lambda *given: "samples" if "samples" in given[-1] else given[-1][0]
+        monkeypatch.setattr(convolutions, name, way)
+
+
+@pytest.mark.usefixtures("made_anew")
+@pytest.mark.parametrize("take", [
+    lambda x: x[::2], lambda x: x[:, 1:4], lambda x: x.transpose(0, 1), lambda x: x[..., 1:],
+    lambda x: x[:1].expand(20, 5, 9, 8),
+], ids=["every second", "channels", "samples inside", "a part", "one for all"])  # fmt: skip
+def test_samples_that_lie_apart(monkeypatch: Any, take: Callable[[Any], Any]) -> None:
+    take_samples(monkeypatch)
+    x = normal((20, 5, 9, 8), eg.float32)
+    w = normal((4, take(x).shape[1], 3, 3), eg.float32, 1)
+    check(lambda x, w: F.conv2d(take(x), w, padding=1), x, w, beside=("pad_slice",))
+
+
+def test_which_convolutions_go_by_samples() -> None:
+    """Many small images with few channels; not a single one, or large ones."""
+    found = {}
+    for samples, size in ((64, 14), (1, 14), (16, 40)):
+        x, w = normal((samples, 6, size, size), eg.float32), normal((16, 6, 5, 5), eg.float32, 1)
+        compiled = eg.compile(with_gradients(F.conv2d))
+        compiled(x, w)
+        found[samples] = [name for name in kernels(compiled) if "conv_sample" in name]
+    assert len(found[64]) == 3
+    assert found[1] == found[16] == []
+
+
 # -- 3x3 in fewer products ----------------------------------------------------------------------
 
 SQUARES = [
@@ -205,7 +260,7 @@ def test_images_that_do_not_lie_in_order(take: Callable[[Any], Any]) -> None:
 
 
 @pytest.mark.usefixtures("made_anew")
-@pytest.mark.parametrize("way", ["direct", "pixels", "winograd"])
+@pytest.mark.parametrize("way", ["direct", "pixels", "winograd", "samples"])
 @pytest.mark.parametrize("shape, weight, groups", [
     ((2, 6, 13, 9), (20, 3, 3, 3), 2), ((3, 40, 9, 9), (33, 40, 3, 3), 1),
 ])  # fmt: skip
@@ -225,7 +280,8 @@ def test_a_bias_is_added_where_results_are_written(
     np.testing.assert_array_equal(
         alone(x, w, bias).array(), eg.compile(both)(x, w, bias)[1].array()
     )
-    assert labels(alone) == ["conv pack", "conv"]
+    turned = ["conv turn"] if way == "samples" else []
+    assert labels(alone) == ["conv pack", *turned, "conv"]
 
 
 def test_what_is_no_bias_is_added_by_itself() -> None:

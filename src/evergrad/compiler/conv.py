@@ -25,6 +25,19 @@ from evergrad.compiler.conv_runs import (
     run_sum_kernel,
     sums_are_gradient,
 )
+from evergrad.compiler.conv_samples import (
+    SampleCut,
+    image_of,
+    is_by_samples,
+    outputs_of,
+    sample_kernel,
+)
+from evergrad.compiler.conv_samples_gradient import (
+    GradientCut,
+    is_gradient_by_samples,
+    sample_gradient_kernel,
+)
+from evergrad.compiler.conv_samples_turn import Image, turn_kernel
 from evergrad.compiler.conv_winograd import WinogradCut, is_winograd, winograd_kernel
 from evergrad.compiler.conv_winograd_gradient import (
     is_winograd_gradient,
@@ -137,45 +150,86 @@ def _lower_correlations(
     _, _, row, column = _steps(weight.layout)
     for part in parts:
         steps = WeightSteps(*weight_steps, [r * row + c * column for r, c in part.taps])
-        nbytes, pack, write = _way(vector, part, steps, image_steps)
+        ways = _ways(vector, part, steps, image_steps)
+        way = _cheapest(vector, part, ways)
+        nbytes, pack, write = _laid_out(vector, part, steps, way)
         packed = lowering.scratch(nbytes, f"{eqn.op.name} weight")
         lowering.native(f"{eqn.op.name} pack", pack, [weight], [packed], weight.type.numel)
+        given = source
+        if way == "samples":
+            given = _turned(
+                lowering,
+                eqn,
+                image_of(part),
+                source,
+                image_steps,
+                SampleCut.choose(vector, part).tile.vectors,
+            )
         kernel = write(vector, part, image_steps, _in_order(out.type.shape), bool(bias))
         pixels = part.rows.extent * part.columns.extent * part.samples * part.groups
         work = pixels * part.outputs * part.channels * len(part.taps) // 8
-        lowering.native(eqn.op.name, kernel, [source, packed, *bias], [out], work)
+        lowering.native(eqn.op.name, kernel, [given, packed, *bias], [out], work)
 
 
-def _way(
-    vector: Vector, part: Correlation, steps: WeightSteps, image: Steps
+def _turned(
+    lowering: Lowering, eqn: Equation, image: Image, source: Var | Place, steps: Steps, vectors: int
+) -> Place:
+    """An image with its samples side by side in so many registers."""
+    vector = vector_for(eqn.outs[0].type.dtype)
+    turned = lowering.scratch(image.turned_bytes(vector, vectors), f"{eqn.op.name} samples")
+    kernel = turn_kernel(vector, image, steps.sample, vectors)
+    work = image.samples * image.elements
+    lowering.native(f"{eqn.op.name} turn", kernel, [source], [turned], work)
+    return turned
+
+
+def _laid_out(
+    vector: Vector, part: Correlation, steps: WeightSteps, way: str
 ) -> tuple[int, Kernel, Callable[[Vector, Correlation, Steps, Steps, bool], Kernel]]:
     """How a part is computed: the bytes of the weight as it is laid out, the kernel that does so,
     and what makes the kernel that reads it."""
-    way = _cheapest(vector, part, steps.are_taps_in_order and image.column == 1)
     if way == "winograd":
         nbytes = transformed_bytes(vector, part)
         return nbytes, transform_kernel(vector, part, steps), winograd_kernel
     if way == "pixels":
         outputs, write = PixelCut.choose(vector, part).tile.vectors * vector.lanes, pixel_kernel
+    elif way == "samples":
+        outputs, write = SampleCut.choose(vector, part).tile.rows, sample_kernel
     else:
         outputs, write = DirectCut.choose(vector, part).tile.rows, correlation_kernel
     nbytes = packed_bytes(vector, part, outputs)
     return nbytes, weight_kernel(vector, part, outputs, steps), write
 
 
-def _cheapest(vector: Vector, part: Correlation, may_transform: bool) -> str:
-    """The way that takes the fewest cycles: along rows of pixels (direct), with outputs side by
-    side (pixels), or, if ``may_transform``, in fewer products (winograd)."""
-    direct, pixels = DirectCut.choose(vector, part), PixelCut.choose(vector, part)
+def _ways(vector: Vector, part: Correlation, steps: WeightSteps, image: Steps) -> list[str]:
+    """The ways in which a part can be computed: along rows of pixels (direct), with outputs side by
+    side (pixels) or samples (samples), or in fewer products (winograd)."""
+    ways = ["direct", "pixels"]
+    if steps.are_taps_in_order and image.column == 1 and is_winograd(vector, part):
+        ways.append("winograd")
+    if is_by_samples(vector, part, image):
+        ways.append("samples")
+    return ways
+
+
+def _cheapest(vector: Vector, part: Correlation, ways: Sequence[str]) -> str:
+    """The way that takes the fewest cycles."""
+    return min(ways, key=lambda way: _cycles(vector, part, way))
+
+
+def _cycles(vector: Vector, part: Correlation, way: str) -> float:
+    """About how many cycles a sample takes."""
+    if way == "winograd":
+        return WinogradCut.choose(vector, part).cycles(vector, part)
+    if way == "samples":
+        return SampleCut.choose(vector, part).cycles(vector, part)
     nbytes = part.outputs * part.channels * len(part.taps) * vector.size
     reading = nbytes / _BYTES_A_CYCLE if nbytes > _NEAR_BYTES else 0.0
-    cycles = {
-        "direct": direct.cycles(vector, part) + direct.passes(vector, part) * reading,
-        "pixels": pixels.cycles(vector, part) + pixels.passes(part) * reading,
-    }
-    if may_transform and is_winograd(vector, part):
-        cycles["winograd"] = WinogradCut.choose(vector, part).cycles(vector, part)
-    return min(cycles, key=lambda way: cycles[way])
+    if way == "pixels":
+        pixels = PixelCut.choose(vector, part)
+        return pixels.cycles(vector, part) + pixels.passes(part) * reading
+    direct = DirectCut.choose(vector, part)
+    return direct.cycles(vector, part) + direct.passes(vector, part) * reading
 
 
 @lowers("conv")
@@ -229,8 +283,23 @@ def lower_conv_weight(lowering: Lowering, eqn: Equation) -> bool:
         windows, x_steps, y_steps = _as_pixels(windows, x_steps, y_steps)
     dots = Correlation(*sizes, *(_forward_axis(windows, dim) for dim in (0, 1)))
     runs = WeightGradient(*sizes, *(_side(windows, dim) for dim in (0, 1)))
-    kernel, nbytes, total = _weight_way(vector, dots, runs, x_steps, y_steps)
     work = y.type.numel * prod(out.type.shape[1:]) // 8
+    way = _cheapest_gradient(
+        vector, dots, runs, _gradient_ways(vector, dots, runs, x_steps, y_steps)
+    )
+    if way == "samples":
+        vectors = GradientCut.choose(vector, dots).vectors
+        given = [
+            _turned(lowering, eqn, image(dots), place, steps, vectors)
+            for image, place, steps in (
+                (outputs_of, y_place, y_steps),
+                (image_of, x_place, x_steps),
+            )
+        ]
+        kernel = sample_gradient_kernel(vector, dots)
+        lowering.native(eqn.op.name, kernel, given, [out], work)
+        return True
+    kernel, nbytes, total = _weight_way(vector, dots, runs, x_steps, y_steps, way)
     sums = out if total is None else lowering.scratch(nbytes, f"{eqn.op.name} sums")
     lowering.native(eqn.op.name, kernel, [y_place, x_place], [sums], work)
     if total is not None:
@@ -239,12 +308,10 @@ def lower_conv_weight(lowering: Lowering, eqn: Equation) -> bool:
 
 
 def _weight_way(
-    vector: Vector, dots: Correlation, runs: WeightGradient, x: Steps, y: Steps
+    vector: Vector, dots: Correlation, runs: WeightGradient, x: Steps, y: Steps, way: str
 ) -> tuple[Kernel, int, Kernel | None]:
     """How the gradient of a weight is computed: the kernel that leaves sums, their bytes, and the
     kernel that makes the gradient of them, if it is not what they are."""
-    may_transform = is_winograd_gradient(vector, runs, x, y)
-    way = _cheapest_gradient(vector, dots, runs, may_transform)
     if way == "winograd":
         kernel = winograd_gradient_kernel(vector, runs, x, y)
         return kernel, winograd_sum_bytes(vector, runs), winograd_sum_kernel(vector, runs)
@@ -257,15 +324,34 @@ def _weight_way(
     return kernel, run_sum_bytes(vector, runs), total
 
 
+def _gradient_ways(
+    vector: Vector, dots: Correlation, runs: WeightGradient, x: Steps, y: Steps
+) -> list[str]:
+    """The ways in which the gradient of a weight can be computed: neighbouring pixels in registers
+    (dots), the elements of a window's row (runs), samples (samples), or fewer products
+    (winograd)."""
+    ways = ["dots", "runs"]
+    if is_winograd_gradient(vector, runs, x, y):
+        ways.append("winograd")
+    if is_gradient_by_samples(vector, dots, x, y):
+        ways.append("samples")
+    return ways
+
+
 def _cheapest_gradient(
-    vector: Vector, dots: Correlation, runs: WeightGradient, may_transform: bool
+    vector: Vector, dots: Correlation, runs: WeightGradient, ways: Sequence[str]
 ) -> str:
-    """The way that takes the fewest cycles: neighbouring pixels in registers (dots), the elements
-    of a window's row (runs), or, if ``may_transform``, fewer products (winograd)."""
-    cycles = {"dots": dot_cycles(vector, dots), "runs": run_cycles(vector, runs)}
-    if may_transform:
-        cycles["winograd"] = winograd_cycles(vector, runs)
-    return min(cycles, key=lambda way: cycles[way])
+    """The way that takes the fewest cycles."""
+    return min(ways, key=lambda way: _gradient_cycles(vector, dots, runs, way))
+
+
+def _gradient_cycles(vector: Vector, dots: Correlation, runs: WeightGradient, way: str) -> float:
+    """About how many cycles a pixel of y takes."""
+    if way == "winograd":
+        return winograd_cycles(vector, runs)
+    if way == "samples":
+        return GradientCut.choose(vector, dots).cycles(vector, dots)
+    return dot_cycles(vector, dots) if way == "dots" else run_cycles(vector, runs)
 
 
 def _as_pixels(windows: Windows, x: Steps, y: Steps) -> tuple[Windows, Steps, Steps]:

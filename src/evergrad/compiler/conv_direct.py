@@ -80,7 +80,7 @@ class DirectCut(NamedTuple):
         return cls(tile, -(-given.outputs // tile.rows), rows)
 
     def cycles(self, vector: Vector, given: Correlation) -> float:
-        """About how many cycles a sample takes: its tiles, and laying planes out."""
+        """About how many cycles a sample takes: its tiles, laying planes out, and writing rows."""
         whole, rest = divmod(given.rows.extent, self.rows)
         steps = given.channels * len(given.taps)
         total = 0.0
@@ -88,7 +88,8 @@ class DirectCut(NamedTuple):
             pixels = _pixels(given, rows)
             total += steps * tile_cycles(vector, self.tile, given.outputs, pixels)
             copied = given.channels * given.planes * (rows + given.rows.reach) * given.width
-            total += _COPYING * copied / vector.lanes
+            written = given.outputs * rows * -(-given.columns.extent // vector.lanes)
+            total += _COPYING * (copied / vector.lanes + written)
         return total
 
     def passes(self, vector: Vector, given: Correlation) -> float:
