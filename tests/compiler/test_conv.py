@@ -431,6 +431,46 @@ def test_largest(case: Any, dtype: Any) -> None:
     assert numpy_calls(compiled) == []
 
 
+@pytest.mark.parametrize("dtype", list(_TOLERANCES), ids=str)
+@pytest.mark.parametrize("case", [*POOLS, (2, 2), ((1, 2), (1, 2)), ((3, 2), (3, 2))], ids=str)
+def test_gradient_of_the_largest(case: Any, dtype: Any) -> None:
+    """One kernel without places, also with the gradient of relu before it; to the bit."""
+
+    def step(x: Any, is_relu: bool) -> Any:
+        x = x.detach().requires_grad_()
+        out = F.max_pool2d(x.relu() if is_relu else x * 1, *case)
+        weights = eg.arange(out.numel(), dtype=dtype).reshape(out.shape)
+        return eg.autograd.grad(out, x, weights)[0]
+
+    x = with_special_numbers(dtype)
+    x = x[:, :, :12, :36] if len(case) == 2 else x
+    for is_relu in (False, True):
+        compiled = eg.compile(step)
+        found = compiled(x, is_relu)
+        np.testing.assert_array_equal(found.array(), step(x, is_relu).array())
+        assert "max_pool_input" in labels(compiled)
+        assert not {"scatter_sum", "max_pool_places"} & set(labels(compiled))
+        assert not any("where" in label for label in labels(compiled))
+
+
+def test_places_that_are_no_largest_elements() -> None:
+    """Gradients at places of another array, or under another condition, stay as they are."""
+    x, g = normal((2, 3, 8, 8), eg.float32), normal((2, 3, 16), eg.float32, 1)
+
+    def spread(x: Any, g: Any) -> Any:
+        _, places = F.max_pool2d(x, 2, return_indices=True)
+        zeros = eg.zeros(2, 3, 100)
+        return zeros.scatter_add(2, places.flatten(2), g)
+
+    def under_another_condition(x: Any, g: Any) -> Any:
+        _, places = F.max_pool2d(x, 2, return_indices=True)
+        spread = eg.zeros(2, 3, 64).scatter_add(2, places.flatten(2), g).reshape(x.shape)
+        return eg.where(x * 2 <= 0, 0, spread)
+
+    for function in (spread, under_another_condition):
+        np.testing.assert_array_equal(eg.compile(function)(x, g).array(), function(x, g).array())
+
+
 @pytest.mark.parametrize("case", [c for c in POOLS if c[3] == 1], ids=str)
 def test_mean(case: Any) -> None:
     kernel, stride, padding, _, ceil_mode = case

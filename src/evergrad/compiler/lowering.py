@@ -56,6 +56,7 @@ def enter_lowerings() -> None:
         recurrent,
         row_sums,
         windows,
+        windows_gradient,
         windows_places,
     )
 

@@ -19,6 +19,7 @@ from evergrad.compiler.draws import draw_lean
 from evergrad.compiler.gathering import gather_sums
 from evergrad.compiler.joins import join_in_order
 from evergrad.compiler.passes import copied
+from evergrad.compiler.pool_gradient import join_pool_gradients
 from evergrad.core import dtypes
 from evergrad.core.shapes import tensor_type
 from evergrad.core.tensor import Tensor, fresh
@@ -32,7 +33,7 @@ RULES: dict[str, Rule] = {}
 def simplify(graph: Graph) -> tuple[Graph, list[Tensor]]:
     """All passes; gives the graph, with the tensors of its further inputs."""
     simple, tensors = fold(join_in_order(gather_sums(rewrite(recognise(draw_lean(graph))))))
-    return join_biases(simple), tensors
+    return join_biases(join_pool_gradients(simple)), tensors
 
 
 def rewrite(graph: Graph) -> Graph:

@@ -30,7 +30,9 @@ _COST = 4
 _FEW_PLACES = 9
 
 
-class _Numbers(NamedTuple):
+class Numbers(NamedTuple):
+    """The numbers of kernels over windows."""
+
     items: int
     per_chunk: int
     x_rows: int
@@ -78,11 +80,11 @@ def in_order(lowering: Lowering, var: Var) -> Var | Place:
     return copy
 
 
-def window_numbers(windows: Windows, items: int) -> _Numbers:
+def window_numbers(windows: Windows, items: int) -> Numbers:
     """The numbers of kernels over windows of so many images."""
     windows = in_two_dims(windows)
     work = prod(windows.counts) * prod(windows.kernel) * _COST
-    return _Numbers(
+    return Numbers(
         items, items_per_chunk(items, work), *windows.size, *windows.counts, *windows.kernel,
         *windows.stride, *windows.dilation, *(low for low, _ in windows.padding),
     )  # fmt: skip
@@ -95,8 +97,8 @@ def lower_fold(lowering: Lowering, eqn: Equation) -> bool:
     (x,), out = eqn.args, eqn.outs[0]
     windows = in_two_dims(eqn.attrs["windows"])
     numbers = window_numbers(windows, out.type.numel // prod(windows.counts))
-    step = windows.stride[1] if windows.stride[1] <= 2 else 0
-    kernel_size = windows.kernel if _is_plain(windows) else None
+    step = near_step(windows)
+    kernel_size = windows.kernel if is_plain(windows) else None
     made = _text(vector_for(x.type.dtype), eqn.op.name, step, kernel_size)
     kernel = numbered(made, numbers, [], -(-numbers.items // numbers.per_chunk))
     work = out.type.numel * prod(windows.kernel)
@@ -104,7 +106,13 @@ def lower_fold(lowering: Lowering, eqn: Equation) -> bool:
     return True
 
 
-def _is_plain(windows: Windows) -> bool:
+def near_step(windows: Windows) -> int:
+    """How many columns windows are apart if that is 1 or 2, for which there are faster kernels; 0
+    stands for other numbers."""
+    return windows.stride[1] if windows.stride[1] <= 2 else 0
+
+
+def is_plain(windows: Windows) -> bool:
     """Whether windows are few elements that all lie in x, without others between them: their places
     are then written out one by one."""
     return (
@@ -142,7 +150,7 @@ def _lowest(vector: Vector) -> str:
     return "<" + ", ".join([f"{vector.element} 0x{int(bits):016X}"] * vector.lanes) + ">"
 
 
-def _is_larger(text: Text, value: str, best: str) -> str:
+def is_larger(text: Text, value: str, best: str) -> str:
     """NaN is larger than anything; of two NaNs the later."""
     many, masks = text.vector.text, text.vector.of("i1")
     above = text.op(f"fcmp ogt {many} {value}, {best}")
@@ -150,13 +158,14 @@ def _is_larger(text: Text, value: str, best: str) -> str:
     return text.op(f"or {masks} {above}, {unordered}")
 
 
-def _select(text: Text, mask: str, type: str, a: str, b: str) -> str:
+def select(text: Text, mask: str, type: str, a: str, b: str) -> str:
+    """Lanes of one or the other, as a mask says."""
     return text.op(f"select {text.vector.of('i1')} {mask}, {type} {a}, {type} {b}")
 
 
 def _largest(text: Text, held: list[str], value: str, mask: str, here: str) -> list[str]:
-    larger = _is_larger(text, value, held[0])
-    return [_select(text, larger, text.vector.text, value, held[0])]
+    larger = is_larger(text, value, held[0])
+    return [select(text, larger, text.vector.text, value, held[0])]
 
 
 def _place_start(text: Text, begin: str) -> list[tuple[str, str]]:
@@ -169,11 +178,11 @@ def _place(text: Text, held: list[str], value: str, mask: str, here: str) -> lis
     best, place, found = held
     masks = text.vector.of("i1")
     first = text.op(f"xor {masks} {found}, {text.splat('true', 'i1')}")
-    wanted = text.op(f"or {masks} {_is_larger(text, value, best)}, {first}")
+    wanted = text.op(f"or {masks} {is_larger(text, value, best)}, {first}")
     take = text.op(f"and {masks} {wanted}, {mask}")
     return [
-        _select(text, take, text.vector.text, value, best),
-        _select(text, take, text.vector.of("i32"), here, place),
+        select(text, take, text.vector.text, value, best),
+        select(text, take, text.vector.of("i32"), here, place),
         text.op(f"or {masks} {found}, {mask}"),
     ]
 
@@ -196,9 +205,9 @@ def _fold_named(name: str, vector: Vector) -> _Fold:
 
 @cache
 def _text(vector: Vector, name: str, step: int, kernel: tuple[int, ...] | None) -> Kernel:
-    """The kernel of a fold; ``step`` says that windows are 1 or 2 columns apart (0: any), and
-    ``kernel`` how large they are if they are plain."""
-    text = Text(vector, ("x", "y"), _Numbers._fields)
+    """The kernel of a fold; for ``step`` see :func:`near_step`. ``kernel`` says how large windows
+    are if they are plain."""
+    text = Text(vector, ("x", "y"), Numbers._fields)
     fold = _fold_named(name, vector)
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     size = text.mul(text["x_rows"], text["x_columns"])
@@ -209,7 +218,7 @@ def _text(vector: Vector, name: str, step: int, kernel: tuple[int, ...] | None) 
         with text.loop(text["y_columns"], vector.lanes) as column:
             mask = text.between(text.places(column), "0", text["y_columns"])
             if kernel is None:
-                result = _fold_windows(text, fold, step, x, row, column)
+                result = _fold_windows(text, fold, step, x, row, column)[fold.result]
             else:
                 result = _fold_plain(text, fold, step, kernel, x, row, column, mask)
             _store(text, fold, result, text.add(line, column), mask)
@@ -232,16 +241,14 @@ def _fold_plain(
     held = [value for _, value in fold.start(text, begin)]
     for r in range(kernel[0]):
         line = text.at(x, text.mul(text.add(top, r), text["x_columns"]))
-        for c, value in enumerate(_row_of_windows(text, step, kernel[1], line, left, mask)):
+        for c, value in enumerate(row_of_windows(text, step, kernel[1], line, left, mask)):
             distance = text.add(text.mul(text["x_columns"], r), c)
             here = text.op(f"add {many} {begin}, {text.narrow(distance)}")
             held = fold.step(text, held, value, everywhere, here)
     return held[fold.result]
 
 
-def _row_of_windows(
-    text: Text, step: int, count: int, line: str, left: str, mask: str
-) -> list[str]:
+def row_of_windows(text: Text, step: int, count: int, line: str, left: str, mask: str) -> list[str]:
     """The ``count`` elements of each window in a row of x; two neighbours are read together if
     windows are two columns apart."""
     if step == 2:
@@ -277,8 +284,15 @@ def _store(text: Text, fold: _Fold, result: str, place: str, mask: str) -> None:
     text.store_masked(widened, address, mask, wide)
 
 
-def _fold_windows(text: Text, fold: _Fold, step: int, x: str, row: str, column: str) -> str:
-    """A vector of windows from (row, column) on, folded."""
+def places_of_largest(text: Text, step: int, x: str, row: str, column: str) -> tuple[str, str]:
+    """The largest elements of a vector of windows from (row, column) on, and their places."""
+    fold = _fold_named("max_pool_places", text.vector)
+    best, places, _ = _fold_windows(text, fold, step, x, row, column)
+    return best, places
+
+
+def _fold_windows(text: Text, fold: _Fold, step: int, x: str, row: str, column: str) -> list[str]:
+    """What is held after a vector of windows from (row, column) on was folded."""
     top = text.mul(row, text["stride_rows"])
     left = text.mul(column, text["stride_columns"])
     corner = text.add(text.mul(top, text["x_columns"]), left)
@@ -301,4 +315,4 @@ def _fold_windows(text: Text, fold: _Fold, step: int, x: str, row: str, column: 
             here = text.op(f"add {text.vector.of('i32')} {places}, {text.narrow(begin)}")
             inner.after = fold.step(text, inner.values, value, mask, here)
         outer.after = inner.values
-    return outer.values[fold.result]
+    return outer.values

@@ -71,7 +71,7 @@ def _spread_text(vector: Vector, names: tuple[str, ...]) -> Kernel:
     with text.loop(last, first=first) as item:
         x = text.at(text["x"], text.mul(item, size))
         y = text.at(text["y"], text.mul(item, count))
-        _clear(text, x, size)
+        clear(text, x, size)
         with text.loop(text["y_rows"]) as row, text.loop(text["kernel_rows"]) as r:
             shift = text.sub(text.mul(r, text["dilation_rows"]), text["pad_rows"])
             at = text.add(text.mul(row, text["stride_rows"]), shift)
@@ -88,15 +88,17 @@ def _spread_row(text: Text, source: str, target: str) -> None:
         shift, low, high = (text.number(text.table(text.mul(c, 3)), n) for n in range(3))
         with text.loop(high, first=low) as column:
             place = text.add(text.mul(column, text["stride_columns"]), shift)
-            _add_to(text, text.at(target, place), text.load(text.at(source, column)))
+            add_to(text, text.at(target, place), text.load(text.at(source, column)))
 
 
-def _add_to(text: Text, address: str, value: str) -> None:
+def add_to(text: Text, address: str, value: str) -> None:
+    """Add to an element in memory."""
     total = text.op(f"fadd {text.vector.element} {text.load(address)}, {value}")
     text.store(total, address)
 
 
-def _clear(text: Text, start: str, count: str) -> None:
+def clear(text: Text, start: str, count: str) -> None:
+    """Write zeros."""
     with text.loop(count) as n:
         text.store("0.0", text.at(start, n))
 
@@ -161,12 +163,12 @@ def _scatter_text(vector: Vector) -> Kernel:
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     with text.loop(last, first=first) as item:
         target = text.at(text["out"], text.mul(item, text["extent"]))
-        _clear(text, target, text["extent"])
+        clear(text, target, text["extent"])
         with text.loop(text["places"]) as n:
             element = text.add(text.mul(item, text["places"]), n)
             place, inside = _place(text, element)
             with text.when(inside):
-                _add_to(text, text.at(target, place), text.load(text.at(text["source"], element)))
+                add_to(text, text.at(target, place), text.load(text.at(text["source"], element)))
     return text.kernel("scatter_sum")
 
 
