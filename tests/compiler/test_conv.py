@@ -280,8 +280,55 @@ def test_a_bias_is_added_where_results_are_written(
     np.testing.assert_array_equal(
         alone(x, w, bias).array(), eg.compile(both)(x, w, bias)[1].array()
     )
-    turned = ["conv turn"] if way == "samples" else []
-    assert labels(alone) == ["conv pack", *turned, "conv"]
+    turned = ["turn samples"] if way == "samples" else []
+    assert labels(alone) == ["conv pack", *turned, "conv+add"]
+
+
+@pytest.mark.usefixtures("made_anew")
+@pytest.mark.parametrize("way", ["direct", "pixels", "winograd", "samples"])
+@pytest.mark.parametrize("dtype", list(_TOLERANCES), ids=str)
+def test_what_follows_is_done_where_results_are_written(
+    monkeypatch: Any, way: str, dtype: Any
+) -> None:
+    """Batch norm outside of training and relu, as in eager evaluation; also of NaN."""
+    if way == "winograd" and dtype is not eg.float32:
+        way = "direct"
+    monkeypatch.setattr(convolutions, "_cheapest", lambda *given: way)
+    conv, norm = nn.Conv2d(6, 20, 3, padding=1, groups=2).to(dtype), nn.BatchNorm2d(20).to(dtype)
+    norm.train()(normal((9, 20, 4, 4), dtype, 2) * 3 + 1)
+    norm.eval()
+    x = normal((5, 6, 9, 11), dtype)
+    x[1, 2, 3, 4] = float("nan")
+
+    def function(x: Any) -> Any:
+        return norm(conv(x)).relu()
+
+    with eg.no_grad():
+        compiled = eg.compile(function)
+        found, expected = compiled(x).array(), function(x).array()
+        assert "conv+add+mul+add+relu" in labels(compiled)
+        if way != "winograd":  # which spreads NaN over squares
+            np.testing.assert_allclose(found, expected, _TOLERANCES[dtype], _TOLERANCES[dtype])
+        x[1, 2, 3, 4] = 0
+        found, expected = compiled(x).array(), function(x).array()
+    np.testing.assert_allclose(found, expected, _TOLERANCES[dtype], _TOLERANCES[dtype])
+    assert (found == 0).any()
+
+
+def test_what_others_read_as_well_is_written() -> None:
+    """A result that is returned, or that more than one equation reads, and differences from it."""
+    x, w = normal((2, 3, 8, 8), eg.float64), normal((4, 3, 3, 3), eg.float64, 1)
+    bias = normal((4, 1, 1), eg.float64, 2)
+    for function in (
+        lambda x, w: (y := F.conv2d(x, w), y.relu()),
+        lambda x, w: (y := F.conv2d(x, w) + bias) * y.relu(),
+        lambda x, w: (bias - F.conv2d(x, w)).relu(),
+        lambda x, w: (F.conv2d(x, w) - bias).relu() + 1,
+        lambda x, w: F.conv2d(x, w)[:, :2].relu(),
+        lambda x, w: F.conv2d(x, w[:1]).relu() * bias,
+    ):
+        found, expected = eg.compile(function)(x, w), function(x, w)
+        assert_alike(found, expected, 1e-11)
 
 
 def test_what_is_no_bias_is_added_by_itself() -> None:

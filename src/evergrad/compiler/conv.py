@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from evergrad.compiler.conv_bias import fits
 from evergrad.compiler.conv_direct import DirectCut, correlation_kernel
 from evergrad.compiler.conv_dots import dot_cycles, dot_kernel, dot_sum_bytes, dot_sum_kernel
 from evergrad.compiler.conv_pack import WeightSteps, packed_bytes, weight_kernel
@@ -38,6 +37,7 @@ from evergrad.compiler.conv_samples_gradient import (
     sample_gradient_kernel,
 )
 from evergrad.compiler.conv_samples_turn import Image, turn_kernel
+from evergrad.compiler.conv_then import Then, fits, then_of
 from evergrad.compiler.conv_winograd import WinogradCut, is_winograd, winograd_kernel
 from evergrad.compiler.conv_winograd_gradient import (
     is_winograd_gradient,
@@ -141,9 +141,10 @@ def _lower_correlations(
     weight_steps: tuple[int, int, int],
 ) -> None:
     """For each part of the output lay the weight out (with these steps from group, output and
-    channel to the next) and go over the image; a bias, if there is one, is added to what is
-    written."""
-    image, weight, *bias = eqn.args
+    channel to the next) and go over the image, with what is then done to what is written."""
+    image, weight, *others = eqn.args
+    then = then_of(eqn)
+    name = "conv" if then else eqn.op.name
     out = eqn.outs[0]
     source, image_steps = _image(lowering, image)
     vector = vector_for(out.type.dtype)
@@ -153,39 +154,31 @@ def _lower_correlations(
         ways = _ways(vector, part, steps, image_steps)
         way = _cheapest(vector, part, ways)
         nbytes, pack, write = _laid_out(vector, part, steps, way)
-        packed = lowering.scratch(nbytes, f"{eqn.op.name} weight")
-        lowering.native(f"{eqn.op.name} pack", pack, [weight], [packed], weight.type.numel)
+        packed = lowering.scratch(nbytes, f"{name} weight")
+        lowering.native(f"{name} pack", pack, [weight], [packed], weight.type.numel)
         given = source
         if way == "samples":
-            given = _turned(
-                lowering,
-                eqn,
-                image_of(part),
-                source,
-                image_steps,
-                SampleCut.choose(vector, part).tile.vectors,
-            )
-        kernel = write(vector, part, image_steps, _in_order(out.type.shape), bool(bias))
+            beside = SampleCut.choose(vector, part).tile.vectors
+            given = _turned(lowering, vector, image_of(part), source, image_steps, beside)
+        kernel = write(vector, part, image_steps, _in_order(out.type.shape), then)
         pixels = part.rows.extent * part.columns.extent * part.samples * part.groups
         work = pixels * part.outputs * part.channels * len(part.taps) // 8
-        lowering.native(eqn.op.name, kernel, [given, packed, *bias], [out], work)
+        lowering.native("+".join((name, *then)), kernel, [given, packed, *others], [out], work)
 
 
 def _turned(
-    lowering: Lowering, eqn: Equation, image: Image, source: Var | Place, steps: Steps, vectors: int
+    lowering: Lowering, vector: Vector, image: Image, source: Var | Place, steps: Steps, beside: int
 ) -> Place:
     """An image with its samples side by side in so many registers."""
-    vector = vector_for(eqn.outs[0].type.dtype)
-    turned = lowering.scratch(image.turned_bytes(vector, vectors), f"{eqn.op.name} samples")
-    kernel = turn_kernel(vector, image, steps.sample, vectors)
-    work = image.samples * image.elements
-    lowering.native(f"{eqn.op.name} turn", kernel, [source], [turned], work)
+    turned = lowering.scratch(image.turned_bytes(vector, beside), "samples side by side")
+    kernel = turn_kernel(vector, image, steps.sample, beside)
+    lowering.native("turn samples", kernel, [source], [turned], image.samples * image.elements)
     return turned
 
 
 def _laid_out(
     vector: Vector, part: Correlation, steps: WeightSteps, way: str
-) -> tuple[int, Kernel, Callable[[Vector, Correlation, Steps, Steps, bool], Kernel]]:
+) -> tuple[int, Kernel, Callable[[Vector, Correlation, Steps, Steps, Then], Kernel]]:
     """How a part is computed: the bytes of the weight as it is laid out, the kernel that does so,
     and what makes the kernel that reads it."""
     if way == "winograd":
@@ -232,7 +225,7 @@ def _cycles(vector: Vector, part: Correlation, way: str) -> float:
     return direct.cycles(vector, part) + direct.passes(vector, part) * reading
 
 
-@lowers("conv")
+@lowers("conv", "conv_then")
 def lower_conv(lowering: Lowering, eqn: Equation) -> bool:
     if not fits(eqn):
         return False
@@ -284,20 +277,15 @@ def lower_conv_weight(lowering: Lowering, eqn: Equation) -> bool:
     dots = Correlation(*sizes, *(_forward_axis(windows, dim) for dim in (0, 1)))
     runs = WeightGradient(*sizes, *(_side(windows, dim) for dim in (0, 1)))
     work = y.type.numel * prod(out.type.shape[1:]) // 8
-    way = _cheapest_gradient(
-        vector, dots, runs, _gradient_ways(vector, dots, runs, x_steps, y_steps)
-    )
+    ways = _gradient_ways(vector, dots, runs, x_steps, y_steps)
+    way = _cheapest_gradient(vector, dots, runs, ways)
     if way == "samples":
-        vectors = GradientCut.choose(vector, dots).vectors
-        given = [
-            _turned(lowering, eqn, image(dots), place, steps, vectors)
-            for image, place, steps in (
-                (outputs_of, y_place, y_steps),
-                (image_of, x_place, x_steps),
-            )
+        beside = GradientCut.choose(vector, dots).vectors
+        turned = [
+            _turned(lowering, vector, outputs_of(dots), y_place, y_steps, beside),
+            _turned(lowering, vector, image_of(dots), x_place, x_steps, beside),
         ]
-        kernel = sample_gradient_kernel(vector, dots)
-        lowering.native(eqn.op.name, kernel, given, [out], work)
+        lowering.native(eqn.op.name, sample_gradient_kernel(vector, dots), turned, [out], work)
         return True
     kernel, nbytes, total = _weight_way(vector, dots, runs, x_steps, y_steps, way)
     sums = out if total is None else lowering.scratch(nbytes, f"{eqn.op.name} sums")

@@ -15,9 +15,8 @@ from evergrad.compiler.conv_planes import (
     Planes,
     Steps,
     lay_out_planes,
-    pointers,
-    with_bias,
 )
+from evergrad.compiler.conv_then import Then, pointers, then
 from evergrad.compiler.conv_tile import Tile, best_tile, call_tile, tile_cycles
 from evergrad.compiler.kernel import Kernel
 from evergrad.compiler.vector_text import Text, Vector, items_per_chunk, numbered
@@ -105,9 +104,9 @@ def _pixels(given: Correlation, rows: int) -> int:
 
 
 def correlation_kernel(
-    vector: Vector, given: Correlation, x: Steps, y: Steps, has_bias: bool
+    vector: Vector, given: Correlation, x: Steps, y: Steps, steps: Then
 ) -> Kernel:
-    """The kernel that takes x, the packed weight, the bias (if there is one) and y."""
+    """The kernel that takes x, the packed weight, what later steps take, and y."""
     tile, blocks, block = DirectCut.choose(vector, given)
     rows, columns = given.rows, given.columns
     planes = Planes.of(given, x, block)
@@ -125,7 +124,7 @@ def correlation_kernel(
         y.row * rows.step, y.column * columns.step,
     )  # fmt: skip
     return numbered(
-        _text(vector, tile, has_bias), [*numbers, *planes], [*planes.tables(given, x), *places],
+        _text(vector, tile, steps), [*numbers, *planes], [*planes.tables(given, x), *places],
         -(-items // per_chunk), (planes.size(wide) + blocks * tile.rows * leading) * vector.size,
     )  # fmt: skip
 
@@ -134,8 +133,8 @@ def correlation_kernel(
 
 
 @cache
-def _text(vector: Vector, tile: Tile, has_bias: bool) -> Kernel:
-    text = Text(vector, pointers(has_bias), (*_Numbers._fields, *Planes._fields))
+def _text(vector: Vector, tile: Tile, steps: Then) -> Kernel:
+    text = Text(vector, pointers(steps), (*_Numbers._fields, *Planes._fields))
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     with text.loop(last, first=first) as item:
         place, block = text.split(item, text["row_blocks"])
@@ -156,7 +155,7 @@ def _text(vector: Vector, tile: Tile, has_bias: bool) -> Kernel:
             text.mul(group, text["outputs"], text["y_channel"]),
             text.mul(row, text["y_row"]),
         )
-        _write_rows(text, y, group, rows)
+        _write_rows(text, steps, y, group, rows)
     return text.kernel("conv")
 
 
@@ -186,16 +185,15 @@ def _multiply(text: Text, tile: Tile, group: str, rows: str) -> None:
             )  # fmt: skip
 
 
-def _write_rows(text: Text, y: str, group: str, rows: str) -> None:
+def _write_rows(text: Text, steps: Then, y: str, group: str, rows: str) -> None:
     """Take the outputs out of the sums."""
-    sums = text.at(text.scratch, text["sums_at"])
-    with text.loop(text["outputs"]) as channel, text.loop(rows) as row:
-        source = text.at(sums, text.mul(channel, text["leading"]), text.mul(row, text["width"]))
-        target = text.at(y, text.mul(channel, text["y_channel"]), text.mul(row, text["y_row"]))
-        for kind in text.by_step(text["y_step"]):
+    sums, step = text.at(text.scratch, text["sums_at"]), text["y_step"]
+    for kind in text.by_step(step):
+        with text.loop(text["outputs"]) as channel, text.loop(rows) as row:
+            source = text.at(sums, text.mul(channel, text["leading"]), text.mul(row, text["width"]))
+            target = text.at(y, text.mul(channel, text["y_channel"]), text.mul(row, text["y_row"]))
+            output = text.add(text.mul(group, text["outputs"]), channel)
             with text.loop(text["count_columns"], text.vector.lanes) as j:
-                output = text.add(text.mul(group, text["outputs"]), channel)
-                value = with_bias(text, text.load_vector(text.at(source, j)), output)
-                to = text.at(target, text.mul(j, text["y_step"]))
+                value = then(text, steps, text.load_vector(text.at(source, j)), output)
                 left = text.sub(text["count_columns"], j)
-                text.store_apart(kind, value, to, text["y_step"], left)
+                text.store_apart(kind, value, text.at(target, text.mul(j, step)), step, left)

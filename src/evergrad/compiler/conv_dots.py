@@ -155,15 +155,17 @@ def _lay_out_y(text: Text, y: str, rows: str) -> None:
     """Write rows of y with zeros between and behind them; outputs that fill tiles repeat the last
     one."""
     final = text.sub(text["outputs"], 1)
-    with text.loop(text["outputs_padded"]) as output:
-        source = text.at(y, text.mul(text.least(output, final), text["y_channel"]))
-        target = text.at(text.scratch, text["y_at"], text.mul(output, text["y_leading"]))
-        with text.loop(rows) as row:
-            from_row = text.at(source, text.mul(row, text["y_row"]))
-            to = text.at(target, text.mul(row, text["width"]))
-            copy_row(text, from_row, to, "0", text["count_columns"], text["y_column"])
-        end = text.at(target, text.mul(rows, text["width"]))
-        text.store_vector("zeroinitializer", end)
+    step = text["y_column"]
+    for kind in text.by_step(step):
+        with text.loop(text["outputs_padded"]) as output:
+            source = text.at(y, text.mul(text.least(output, final), text["y_channel"]))
+            target = text.at(text.scratch, text["y_at"], text.mul(output, text["y_leading"]))
+            with text.loop(rows) as row:
+                from_row = text.at(source, text.mul(row, text["y_row"]))
+                to = text.at(target, text.mul(row, text["width"]))
+                copy_row(text, kind, from_row, to, "0", text["count_columns"], step)
+            end = text.at(target, text.mul(rows, text["width"]))
+            text.store_vector("zeroinitializer", end)
 
 
 def _multiply(text: Text, tile: DotTile, sums: str, pixels: str, is_later: str) -> None:

@@ -16,9 +16,8 @@ from evergrad.compiler.conv_planes import (
     Planes,
     Steps,
     lay_out_planes,
-    pointers,
-    with_bias,
 )
+from evergrad.compiler.conv_then import Then, pointers, then
 from evergrad.compiler.conv_tile import Tile, call_tile
 from evergrad.compiler.gemm_strip import transposed
 from evergrad.compiler.kernel import Kernel
@@ -128,8 +127,8 @@ class _Numbers(NamedTuple):
     y_step: int
 
 
-def pixel_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, has_bias: bool) -> Kernel:
-    """The kernel that takes x, the packed weight, the bias (if there is one) and y."""
+def pixel_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, steps: Then) -> Kernel:
+    """The kernel that takes x, the packed weight, what later steps take, and y."""
     cut = PixelCut.choose(vector, given)
     tile, rows, columns = cut.tile, given.rows, given.columns
     planes = Planes.of(given, x, cut.block)
@@ -156,15 +155,15 @@ def pixel_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, has_bia
     pixels += pixels[-1:] * (-len(pixels) % tile.rows)
     chunks = -(-given.samples // cut.together) * given.groups * row_blocks * bands
     return numbered(
-        _text(vector, tile, has_bias), [*numbers, *planes],
+        _text(vector, tile, steps), [*numbers, *planes],
         [*planes.tables(given, x), *places, *pixels], chunks,
         (sums_at + len(pixels) * leading) * vector.size,
     )  # fmt: skip
 
 
 @cache
-def _text(vector: Vector, tile: Tile, has_bias: bool) -> Kernel:
-    text = Text(vector, pointers(has_bias), (*_Numbers._fields, *Planes._fields))
+def _text(vector: Vector, tile: Tile, steps: Then) -> Kernel:
+    text = Text(vector, pointers(steps), (*_Numbers._fields, *Planes._fields))
     item, band = text.split("%chunk", text["bands"])
     place, block = text.split(item, text["row_blocks"])
     some, group = text.split(place, text["groups"])
@@ -194,7 +193,7 @@ def _text(vector: Vector, tile: Tile, has_bias: bool) -> Kernel:
     )
     outputs = text.least(text["leading"], text.sub(text["outputs"], output))
     number = text.add(text.mul(group, text["outputs"]), output)
-    _write(text, y, number, samples, rows, outputs)
+    _write(text, steps, y, number, samples, rows, outputs)
     return text.kernel("conv_pixels")
 
 
@@ -224,7 +223,9 @@ def _multiply(text: Text, tile: Tile, panel: str, panels: str, pixels: str) -> N
         )  # fmt: skip
 
 
-def _write(text: Text, y: str, first: str, samples: str, rows: str, outputs: str) -> None:
+def _write(
+    text: Text, steps: Then, y: str, first: str, samples: str, rows: str, outputs: str
+) -> None:
     """Turn the sums: rows of pixels, for one output after the other, from ``first`` on."""
     lanes, columns = text.vector.lanes, text["count_columns"]
     sums = text.at(text.scratch, text["sums_at"])
@@ -258,5 +259,5 @@ def _write(text: Text, y: str, first: str, samples: str, rows: str, outputs: str
                 count = text.op(f"select i1 {is_there}, i64 {left}, i64 0")
                 to = text.at(target, text.mul(text["y_channel"], n))
                 number = text.add(first, text.least(text.add(output, n), text.sub(outputs, 1)))
-                values = with_bias(text, values, number)
+                values = then(text, steps, values, number)
                 text.store_apart(kind, values, to, text["y_step"], count)

@@ -152,6 +152,15 @@ class Planes(NamedTuple):
 def lay_out_planes(text: Text, wide: int, x: str, row: str, to: str) -> None:
     """Write the padded planes of all channels to scratch memory, and zeros behind them: twice as
     many as are read at once. ``row`` is the first row of outputs."""
+    for kind in text.by_step(text["x_step"]):
+        _lay_out(text, kind, x, row, to)
+    end = text.at(to, text.mul(text["channels"], text["channel_size"]))
+    with text.loop(2 * wide, text.vector.lanes) as n:
+        text.store_vector("zeroinitializer", text.at(end, n))
+
+
+def _lay_out(text: Text, kind: int, x: str, row: str, to: str) -> None:
+    """Write the planes of all channels; for ``kind`` see :meth:`.Text.by_step`."""
     size = text.mul(text["plane_rows"], text["width"])
     top = text.mul(row, text["stride_rows"])
     with text.loop(text["channels"]) as channel, text.loop(text["planes"]) as plane:
@@ -165,32 +174,18 @@ def lay_out_planes(text: Text, wide: int, x: str, row: str, to: str) -> None:
             upto = text.op(f"select i1 {inside}, i64 {high}, i64 0")
             from_row = text.at(source, text.mul(at, text["x_row"]), column)
             target = text.at(to, start, text.mul(r, text["width"]))
-            copy_row(text, from_row, target, low, upto, text["x_step"])
-    end = text.at(to, text.mul(text["channels"], text["channel_size"]))
-    with text.loop(2 * wide, text.vector.lanes) as n:
-        text.store_vector("zeroinitializer", text.at(end, n))
+            copy_row(text, kind, from_row, target, low, upto, text["x_step"])
 
 
-def pointers(has_bias: bool) -> tuple[str, ...]:
-    """What a kernel between x and y takes."""
-    return ("x", "weight", "bias", "y") if has_bias else ("x", "weight", "y")
-
-
-def with_bias(text: Text, value: str, output: str) -> str:
-    """Elements of an output, counted through all groups, with its bias if there is one."""
-    if "bias" not in text.named:
-        return value
-    bias = text.load(text.at(text["bias"], output))
-    return text.plus(value, text.splat(bias, text.vector.element))
-
-
-def copy_row(text: Text, source: str, target: str, low: str, high: str, step: str) -> None:
+def copy_row(
+    text: Text, kind: int, source: str, target: str, low: str, high: str, step: str
+) -> None:
     """Write a row of a plane: elements ``step`` apart between two places, zeros elsewhere. Goes on
-    behind its end with zeros up to a whole vector: rows are written in their order."""
+    behind its end with zeros up to a whole vector: rows are written in their order. For ``kind``
+    see :meth:`.Text.by_step`."""
     first = text.mul(low, step)
     last = text.add(text.mul(text.sub(high, 1), step), 1)
-    for kind in text.by_step(step):
-        with text.loop(text["width"], text.vector.lanes) as j:
-            start = text.mul(j, step)
-            value = text.load_apart(kind, source, start, step, first, last, "zeroinitializer")
-            text.store_vector(value, text.at(target, j))
+    with text.loop(text["width"], text.vector.lanes) as j:
+        start = text.mul(j, step)
+        value = text.load_apart(kind, source, start, step, first, last, "zeroinitializer")
+        text.store_vector(value, text.at(target, j))

@@ -10,8 +10,9 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.conv_planes import Axis, Correlation, Steps, pointers, with_bias
+from evergrad.compiler.conv_planes import Axis, Correlation, Steps
 from evergrad.compiler.conv_samples_turn import Image
+from evergrad.compiler.conv_then import Then, pointers, then
 from evergrad.compiler.conv_tile import Tile
 from evergrad.compiler.gemm_strip import transposed
 from evergrad.compiler.kernel import Kernel
@@ -152,8 +153,8 @@ class _Numbers(NamedTuple):
     y_channel: int
 
 
-def sample_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, has_bias: bool) -> Kernel:
-    """The kernel that takes turned images, the packed weight, the bias (if there is one) and y."""
+def sample_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, steps: Then) -> Kernel:
+    """The kernel that takes turned images, the packed weight, what later steps take, and y."""
     cut = SampleCut.choose(vector, given)
     tile, rows, columns, image = cut.tile, given.rows, given.columns, image_of(given)
     together = tile.vectors * vector.lanes
@@ -168,7 +169,7 @@ def sample_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, has_bi
     )  # fmt: skip
     pixels = -(-cut.block * columns.extent // vector.lanes) * vector.lanes
     return numbered(
-        _text(vector, tile, has_bias), numbers,
+        _text(vector, tile, steps), numbers,
         [*_table(rows, row_step), *_table(columns, together)],
         image.blocks(vector, tile.vectors) * given.groups * row_blocks,
         (panels * tile.rows * cut.block * columns.extent + pixels) * together * vector.size,
@@ -179,8 +180,8 @@ def sample_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, has_bi
 
 
 @cache
-def _text(vector: Vector, tile: Tile, has_bias: bool) -> Kernel:
-    text = Text(vector, pointers(has_bias), _Numbers._fields)
+def _text(vector: Vector, tile: Tile, steps: Then) -> Kernel:
+    text = Text(vector, pointers(steps), _Numbers._fields)
     together = tile.vectors * vector.lanes
     place, part = text.split("%chunk", text["row_blocks"])
     block, group = text.split(place, text["groups"])
@@ -200,7 +201,7 @@ def _text(vector: Vector, tile: Tile, has_bias: bool) -> Kernel:
         text.mul(row, text["count_columns"]),
     )
     pixels = text.mul(rows, text["count_columns"])
-    _write(text, together, y, text.mul(block, together), output, pixels, leading)
+    _write(text, steps, together, y, text.mul(block, together), output, pixels, leading)
     return text.kernel("conv_samples")
 
 
@@ -284,7 +285,14 @@ def _products(text: Text, tile: Tile, a: str, b: str, sums: list[str]) -> list[s
 
 
 def _write(
-    text: Text, together: int, y: str, first: str, output: str, pixels: str, leading: str
+    text: Text,
+    steps: Then,
+    together: int,
+    y: str,
+    first: str,
+    output: str,
+    pixels: str,
+    leading: str,
 ) -> None:
     """Turn the sums: pixels in their order, for one sample after the other from ``first`` on. The
     last go first: what is written of samples that there are not, to the place of the last one, it
@@ -302,5 +310,5 @@ def _write(
             to = text.add(text.mul(o, text["y_channel"]), pixel)
             turned = zip(starts, transposed(text, block), strict=True)
             for start, values in reversed(list(turned)):
-                values = with_bias(text, values, text.add(output, o))
+                values = then(text, steps, values, text.add(output, o))
                 text.store_masked(values, text.at(start, to), mask)

@@ -14,7 +14,8 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from evergrad.compiler.conv_planes import Axis, Correlation, Steps, pointers, with_bias
+from evergrad.compiler.conv_planes import Axis, Correlation, Steps
+from evergrad.compiler.conv_then import Then, pointers, then
 from evergrad.compiler.conv_winograd_product import (
     PLACES,
     SIDE,
@@ -168,11 +169,9 @@ class _Numbers(NamedTuple):
     y_row: int
 
 
-def winograd_kernel(
-    vector: Vector, given: Correlation, x: Steps, y: Steps, has_bias: bool
-) -> Kernel:
-    """The kernel that takes x, whose columns lie in order, the transformed weight, the bias (if
-    there is one) and y."""
+def winograd_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, steps: Then) -> Kernel:
+    """The kernel that takes x, whose columns lie in order, the transformed weight, what later
+    steps take, and y."""
     cut = WinogradCut.choose(vector, given)
     rows, columns = given.rows, given.columns
     square_rows, square_columns = _pairs(rows), _pairs(columns)
@@ -195,12 +194,12 @@ def winograd_kernel(
     )  # fmt: skip
     chunks = -(-given.samples // cut.together) * given.groups * row_blocks * bands
     nbytes = (sums_at + PLACES * sums_step + lanes) * vector.size
-    return numbered(_text(vector, has_bias), numbers, [], chunks, nbytes)
+    return numbered(_text(vector, steps), numbers, [], chunks, nbytes)
 
 
 @cache
-def _text(vector: Vector, has_bias: bool) -> Kernel:
-    text = Text(vector, pointers(has_bias), _Numbers._fields)
+def _text(vector: Vector, steps: Then) -> Kernel:
+    text = Text(vector, pointers(steps), _Numbers._fields)
     item, band = text.split("%chunk", text["bands"])
     place, block = text.split(item, text["row_blocks"])
     some, group = text.split(place, text["groups"])
@@ -225,7 +224,7 @@ def _text(vector: Vector, has_bias: bool) -> Kernel:
         _multiply(text, tile_for(vector), group, output, outputs, text.mul(samples, rows))
         to = text.at(y, text.mul(output, text["y_channel"]))
         number = text.add(text.mul(group, text["outputs"]), output)
-        _write(text, to, number, samples, row, rows, outputs)
+        _write(text, steps, to, number, samples, row, rows, outputs)
     return text.kernel("conv_winograd")
 
 
@@ -304,7 +303,9 @@ def _multiply(text: Text, tile: Tile, group: str, output: str, outputs: str, row
         )  # fmt: skip
 
 
-def _write(text: Text, y: str, first: str, samples: str, row: str, rows: str, outputs: str) -> None:
+def _write(
+    text: Text, steps: Then, y: str, first: str, samples: str, row: str, rows: str, outputs: str
+) -> None:
     """Make outputs, from ``first`` on, of the sums: pairs of rows for one after the other."""
     lanes = text.vector.lanes
     top = text.mul(row, 2)
@@ -333,7 +334,7 @@ def _write(text: Text, y: str, first: str, samples: str, row: str, rows: str, ou
         is_there = text.op(f"icmp slt i64 {text.mul(r, 2)}, {below}")
         lower = text.op(f"select i1 {is_there}, i64 {left}, i64 0")
         number = text.add(first, output)
-        pairs = [with_bias(text, v, number) for v in both_ways(text, values, _of_outputs)]
+        pairs = [then(text, steps, v, number) for v in both_ways(text, values, _of_outputs)]
         for n, count in enumerate((left, lower)):
             to = text.at(target, text.mul(text["y_row"], n))
             for half, mixed in enumerate(text.interleaved(pairs[2 * n], pairs[2 * n + 1])):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.attention_recognise import recognise
-from evergrad.compiler.conv_bias import join_biases
+from evergrad.compiler.conv_then import join_followers
 from evergrad.compiler.draws import draw_lean
 from evergrad.compiler.gathering import gather_sums
 from evergrad.compiler.joins import join_in_order
@@ -33,7 +33,7 @@ RULES: dict[str, Rule] = {}
 def simplify(graph: Graph) -> tuple[Graph, list[Tensor]]:
     """All passes; gives the graph, with the tensors of its further inputs."""
     simple, tensors = fold(join_in_order(gather_sums(rewrite(recognise(draw_lean(graph))))))
-    return join_biases(join_pool_gradients(simple)), tensors
+    return join_followers(join_pool_gradients(simple)), tensors
 
 
 def rewrite(graph: Graph) -> Graph:
