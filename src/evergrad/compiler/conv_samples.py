@@ -63,7 +63,7 @@ class SampleCut(NamedTuple):
         return cls(tile, -(-rows // -(-rows // most)), -(-given.channels // parts))
 
     def cycles(self, vector: Vector, given: Correlation) -> float:
-        """About how many cycles a sample takes, with turning it and its outputs."""
+        """About how many cycles a group of a sample takes, with turning it and its outputs."""
         high, wide = self.tile
         image = image_of(given)
         panels = -(-given.outputs // high)
@@ -73,7 +73,7 @@ class SampleCut(NamedTuple):
         parts = -(-given.channels // self.channels)
         total = panels * (given.channels * met * step + parts * pixels * high * wide * _KEEPING)
         turned = sum(i.turning_cycles(vector) for i in (image, outputs_of(given)))
-        return total * given.groups * image.blocks(vector, wide) / given.samples + turned
+        return total * image.blocks(vector, wide) / given.samples + turned / given.groups
 
 
 def image_of(given: Correlation) -> Image:

@@ -51,15 +51,16 @@ class GradientCut(NamedTuple):
         return min(cuts, key=lambda cut: cut.cycles(vector, given))
 
     def cycles(self, vector: Vector, given: Correlation) -> float:
-        """About how many cycles a pixel of y takes, with turning samples and adding sums up."""
+        """About how many cycles a pixel of a group of y takes, with turning samples and adding
+        sums up."""
         images = image_of(given), outputs_of(given)
         blocks = images[0].blocks(vector, self.vectors)
         met = _met(given.rows) * _met(given.columns)
-        total = met * _step(given, self.tile) * self.vectors * given.groups
+        total = met * _step(given, self.tile) * self.vectors
         kept = _met(given.rows) * len(given.columns.taps) * given.channels * given.outputs
-        total += kept * given.groups * _KEEPING
-        added = given.groups * given.outputs * given.channels * len(given.taps) * _ADDING
-        turned = sum(image.turning_cycles(vector) for image in images)
+        total += kept * _KEEPING
+        added = given.outputs * given.channels * len(given.taps) * _ADDING
+        turned = sum(image.turning_cycles(vector) for image in images) / given.groups
         return ((total * blocks + added) / given.samples + turned) / outputs_of(given).plane
 
 

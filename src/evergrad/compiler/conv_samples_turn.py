@@ -16,9 +16,10 @@ from evergrad.compiler.vector_text import Text, Vector, items_per_chunk, numbere
 
 # What turning a square of registers costs, in operations of other kernels.
 _COST = 1 << 10
-# Cycles to turn a vector of images that are in cache, and of others: as many lines as there are
-# samples side by side are under way at once, which does not go well if they share places in caches.
+# Cycles to turn a vector: as many lines as there are samples side by side are under way at once,
+# which takes longer if they share places in caches, or do not stay there.
 _TURNING = 5.0
+_TURNING_SHARED = 14.0
 _TURNING_FAR = 30.0
 _NEAR = 1 << 20
 _PAGE = 4096
@@ -53,8 +54,10 @@ class Image(NamedTuple):
     def turning_cycles(self, vector: Vector) -> float:
         """About how many cycles it takes to turn a sample."""
         nbytes = self.elements * vector.size
-        is_near = self.samples * nbytes <= _NEAR and nbytes % _PAGE
-        return (_TURNING if is_near else _TURNING_FAR) * self.elements / vector.lanes
+        cycles = _TURNING if nbytes % _PAGE else _TURNING_SHARED
+        if self.samples * nbytes > _NEAR:
+            cycles = _TURNING_FAR
+        return cycles * self.elements / vector.lanes
 
     def block_size(self, vector: Vector, vectors: int) -> int:
         """The elements of a block of turned samples, which ends with a whole square."""
