@@ -1,4 +1,4 @@
-"""Compiled convolutions and pooling: values and gradients as in eager evaluation, without NumPy."""
+"""Compiled convolutions: values and gradients as in eager evaluation, without NumPy."""
 
 from __future__ import annotations
 
@@ -14,66 +14,8 @@ import evergrad.nn.functional as F
 from evergrad import nn
 from evergrad.compiler import conv as convolutions
 
-from .steps import assert_alike, programs_of
-
-# The products of a convolution are added in another order.
-_TOLERANCES = {eg.float64: 1e-11, eg.float32: 3e-5}
-
-
-def normal(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> Any:
-    numbers = np.random.default_rng([3, seed]).standard_normal(shape)
-    return eg.tensor(numbers, dtype=dtype)
-
-
-def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that gives the result of another and its gradients, weighted unevenly."""
-
-    def call(*tensors: Any) -> Any:
-        leaves = [t.detach().requires_grad_() for t in tensors]
-        out = function(*leaves)
-        weights = eg.arange(out.numel(), dtype=out.dtype).reshape(out.shape).cos() / 8
-        return (out.detach(), *eg.autograd.grad(out, leaves, weights))
-
-    return call
-
-
-def scaled(found: Any, expected: Any) -> tuple[list[Any], list[Any]]:
-    """Results divided by the largest element expected, which is what rounding is relative to."""
-    scales = [max(1.0, float(e.abs().max())) if e.numel() else 1.0 for e in expected]
-    return (
-        [f / s for f, s in zip(found, scales, strict=True)],
-        [e / s for e, s in zip(expected, scales, strict=True)],
-    )
-
-
-def labels(compiled: Any) -> list[str]:
-    return [i.label for program in programs_of(compiled) for i in program.instructions]
-
-
-def kernels(compiled: Any) -> list[str]:
-    instructions = [i for program in programs_of(compiled) for i in program.instructions]
-    return [i.kernel.name for i in instructions if i.kernel is not None]
-
-
-def numpy_calls(compiled: Any) -> list[str]:
-    return [label for label in labels(compiled) if label.startswith("call")]
-
-
-def check(function: Callable[..., Any], *tensors: Any, beside: tuple[str, ...] = ()) -> None:
-    """Compiled and eager evaluation agree, and one to three threads bit for bit; nothing runs in
-    NumPy but the ops named by ``beside``."""
-    step = with_gradients(function)
-    compiled = eg.compile(step)
-    found = compiled(*tensors)
-    tolerance = _TOLERANCES[tensors[0].dtype]
-    assert_alike(*scaled(found, step(*tensors)), tolerance)
-    assert set(numpy_calls(compiled)) <= {f"call {op}" for op in beside}
-    (program,) = programs_of(compiled)
-    for threads in (1, 2, 3):
-        program.threads = threads
-        for a, b in zip(found, compiled(*tensors), strict=True):
-            np.testing.assert_array_equal(a.array(), b.array())
-
+from .convolutions import TOLERANCES, check, kernels, labels, normal, numpy_calls, with_gradients
+from .steps import assert_alike
 
 # -- convolutions -------------------------------------------------------------------------------
 
@@ -286,7 +228,7 @@ def test_a_bias_is_added_where_results_are_written(
 
 @pytest.mark.usefixtures("made_anew")
 @pytest.mark.parametrize("way", ["direct", "pixels", "winograd", "samples"])
-@pytest.mark.parametrize("dtype", list(_TOLERANCES), ids=str)
+@pytest.mark.parametrize("dtype", list(TOLERANCES), ids=str)
 def test_what_follows_is_done_where_results_are_written(
     monkeypatch: Any, way: str, dtype: Any
 ) -> None:
@@ -308,10 +250,10 @@ def test_what_follows_is_done_where_results_are_written(
         found, expected = compiled(x).array(), function(x).array()
         assert "conv+add+mul+add+relu" in labels(compiled)
         if way != "winograd":  # which spreads NaN over squares
-            np.testing.assert_allclose(found, expected, _TOLERANCES[dtype], _TOLERANCES[dtype])
+            np.testing.assert_allclose(found, expected, TOLERANCES[dtype], TOLERANCES[dtype])
         x[1, 2, 3, 4] = 0
         found, expected = compiled(x).array(), function(x).array()
-    np.testing.assert_allclose(found, expected, _TOLERANCES[dtype], _TOLERANCES[dtype])
+    np.testing.assert_allclose(found, expected, TOLERANCES[dtype], TOLERANCES[dtype])
     assert (found == 0).any()
 
 
@@ -437,108 +379,6 @@ def test_what_has_no_kernel_runs_in_numpy(shape: tuple[int, ...]) -> None:
     compiled = eg.compile(convolution)
     assert_alike(compiled(x, w), convolution(x, w))
     assert numpy_calls(compiled) == ["call conv"]
-
-
-# -- pooling ------------------------------------------------------------------------------------
-
-
-def with_special_numbers(dtype: Any) -> Any:
-    """Numbers with ties, infinities and NaNs."""
-    x = normal((2, 3, 13, 37), eg.float64).mul(2).round()
-    x[0, 0, 2:4, 3:6] = float("nan")
-    x[0, 1, :, 3:9] = -float("inf")
-    x[1, 1, 5:7, 20:30] = float("inf")
-    return x.to(dtype)
-
-
-# Kernel, stride, padding, dilation, ceil_mode.
-POOLS = [
-    (2, 2, 0, 1, False),
-    (3, 2, 1, 1, True),
-    ((2, 3), (1, 1), (1, 0), 1, False),
-    (3, 3, 1, 2, False),
-    ((5, 2), (4, 5), (2, 1), (1, 3), True),
-    (13, 13, 0, 1, False),
-]
-
-
-@pytest.mark.parametrize("dtype", list(_TOLERANCES), ids=str)
-@pytest.mark.parametrize("case", POOLS, ids=str)
-def test_largest(case: Any, dtype: Any) -> None:
-    def step(x: Any) -> Any:
-        x = x.detach().requires_grad_()
-        out, places = F.max_pool2d(x, *case, return_indices=True)
-        weights = eg.arange(out.numel(), dtype=dtype).reshape(out.shape)
-        return out.detach(), places, eg.autograd.grad(out, x, weights)[0]
-
-    x = with_special_numbers(dtype)
-    compiled = eg.compile(step)
-    for found, expected in zip(compiled(x), step(x), strict=True):
-        np.testing.assert_array_equal(found.array(), expected.array())
-    assert numpy_calls(compiled) == []
-
-
-@pytest.mark.parametrize("dtype", list(_TOLERANCES), ids=str)
-@pytest.mark.parametrize("case", [*POOLS, (2, 2), ((1, 2), (1, 2)), ((3, 2), (3, 2))], ids=str)
-def test_gradient_of_the_largest(case: Any, dtype: Any) -> None:
-    """One kernel without places, also with the gradient of relu before it; to the bit."""
-
-    def step(x: Any, is_relu: bool) -> Any:
-        x = x.detach().requires_grad_()
-        out = F.max_pool2d(x.relu() if is_relu else x * 1, *case)
-        weights = eg.arange(out.numel(), dtype=dtype).reshape(out.shape)
-        return eg.autograd.grad(out, x, weights)[0]
-
-    x = with_special_numbers(dtype)
-    x = x[:, :, :12, :36] if len(case) == 2 else x
-    for is_relu in (False, True):
-        compiled = eg.compile(step)
-        found = compiled(x, is_relu)
-        np.testing.assert_array_equal(found.array(), step(x, is_relu).array())
-        assert "max_pool_input" in labels(compiled)
-        assert not {"scatter_sum", "max_pool_places"} & set(labels(compiled))
-        assert not any("where" in label for label in labels(compiled))
-
-
-def test_places_that_are_no_largest_elements() -> None:
-    """Gradients at places of another array, or under another condition, stay as they are."""
-    x, g = normal((2, 3, 8, 8), eg.float32), normal((2, 3, 16), eg.float32, 1)
-
-    def spread(x: Any, g: Any) -> Any:
-        _, places = F.max_pool2d(x, 2, return_indices=True)
-        zeros = eg.zeros(2, 3, 100)
-        return zeros.scatter_add(2, places.flatten(2), g)
-
-    def under_another_condition(x: Any, g: Any) -> Any:
-        _, places = F.max_pool2d(x, 2, return_indices=True)
-        spread = eg.zeros(2, 3, 64).scatter_add(2, places.flatten(2), g).reshape(x.shape)
-        return eg.where(x * 2 <= 0, 0, spread)
-
-    for function in (spread, under_another_condition):
-        np.testing.assert_array_equal(eg.compile(function)(x, g).array(), function(x, g).array())
-
-
-@pytest.mark.parametrize("case", [c for c in POOLS if c[3] == 1], ids=str)
-def test_mean(case: Any) -> None:
-    kernel, stride, padding, _, ceil_mode = case
-    x = normal((2, 3, 13, 37), eg.float64)
-    for count_padding in (False, True):
-        check(lambda x, c=count_padding: F.avg_pool2d(x, kernel, stride, padding, ceil_mode, c), x)
-
-
-def test_pooling_of_sequences() -> None:
-    x = normal((3, 4, 29), eg.float32)
-    check(lambda x: F.max_pool1d(x, 3, 2, 1) + F.avg_pool1d(x, 3, 2, 1), x)
-
-
-def test_places_out_of_range() -> None:
-    x = normal((3, 4), eg.float64)
-    compiled = eg.compile(lambda x, index: x.gather(1, index))
-    with pytest.raises((IndexError, RuntimeError)):
-        compiled(x, eg.tensor([[0, 1], [2, 4], [0, 0]]))
-    index = eg.tensor([[0, 1], [2, 3], [0, 0]])
-    assert_alike(compiled(x, index), x.gather(1, index))
-    assert numpy_calls(compiled) == []
 
 
 # -- whole steps --------------------------------------------------------------------------------

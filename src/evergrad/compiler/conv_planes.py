@@ -60,6 +60,17 @@ class Axis(NamedTuple):
         length = self.extent + self.reach
         return min(self.reach, *(min(first, length - last) for first, last in ends))
 
+    def meeting(self, shift: int) -> tuple[int, int]:
+        """Which outputs meet x with an element of the kernel (from, to)."""
+        first = max(0, -(shift // self.stride))
+        return first, max(first, min(self.extent, (self.size - 1 - shift) // self.stride + 1))
+
+    @property
+    def met(self) -> int:
+        """How often an element of the kernel meets x."""
+        ranges = [self.meeting(shift) for _, shift in self.taps]
+        return sum(last - first for first, last in ranges)
+
     def place(self, shift: int) -> tuple[int, int]:
         """The phase of a shift and how far it is into its plane."""
         distance = shift - self.low

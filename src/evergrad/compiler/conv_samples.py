@@ -7,7 +7,7 @@ block of samples; a tile is a few outputs of one pixel. The sums are turned when
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from evergrad.compiler.conv_planes import Axis, Correlation, Steps
@@ -25,6 +25,8 @@ _SUMS = 256 << 10
 _NEAREST = 32 << 10
 # Cycles to take up a vector of sums and put it down again.
 _KEEPING = 2.0
+# Convolutions whose cut is remembered.
+_KNOWN = 256
 # Shapes of tiles, for machines with 32 and with 16 registers.
 _TILES_32 = (
     (6, 4), (8, 3), (12, 2), (24, 1), (5, 4), (4, 4), (3, 4), (2, 4), (1, 4), (7, 3), (4, 3),
@@ -42,6 +44,7 @@ class SampleCut(NamedTuple):
     channels: int
 
     @classmethod
+    @lru_cache(_KNOWN)
     def choose(cls, vector: Vector, given: Correlation) -> SampleCut:
         """The cheapest cut of those for which the samples stay in cache."""
         shapes = _TILES_32 if vector.has_many else _TILES_16
@@ -69,7 +72,7 @@ class SampleCut(NamedTuple):
         panels = -(-given.outputs // high)
         step = max(high * wide / 2, (high + wide + 1) / 2, LATENCY)
         pixels = given.rows.extent * given.columns.extent
-        met = _met(given.rows) * _met(given.columns)
+        met = given.rows.met * given.columns.met
         parts = -(-given.channels // self.channels)
         total = panels * (given.channels * met * step + parts * pixels * high * wide * _KEEPING)
         turned = sum(i.turning_cycles(vector) for i in (image, outputs_of(given)))
@@ -106,11 +109,6 @@ def _inside(axis: Axis, place: int) -> tuple[int, int]:
         if 0 <= axis.stride * place + shift < axis.size
     ]  # fmt: skip
     return (met[0], len(met)) if met else (0, 0)
-
-
-def _met(axis: Axis) -> int:
-    """How often an element of the kernel meets x."""
-    return sum(_inside(axis, place)[1] for place in range(axis.extent))
 
 
 def _between(axis: Axis) -> int:

@@ -8,7 +8,7 @@ is a few outputs times a few channels, for one element of the kernel.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from evergrad.compiler.conv_planes import Axis, Correlation, Steps
@@ -19,6 +19,8 @@ from evergrad.compiler.vector_text import LATENCY, Text, Vector, numbered
 # The turned samples of a block, x and y, stay in a cache of so many bytes.
 _NEAR = 1 << 20
 _MOST_VECTORS = 4
+# Convolutions whose cut is remembered.
+_KNOWN = 256
 # Cycles to take up a vector of sums and put it down again, and to add up lanes.
 _KEEPING = 1.0
 _ADDING = 8.0
@@ -42,6 +44,7 @@ class GradientCut(NamedTuple):
     vectors: int
 
     @classmethod
+    @lru_cache(_KNOWN)
     def choose(cls, vector: Vector, given: Correlation) -> GradientCut:
         """The cheapest cut of those for which the samples stay in cache."""
         shapes = _TILES_32 if vector.has_many else _TILES_16
@@ -55,9 +58,9 @@ class GradientCut(NamedTuple):
         sums up."""
         images = image_of(given), outputs_of(given)
         blocks = images[0].blocks(vector, self.vectors)
-        met = _met(given.rows) * _met(given.columns)
+        met = given.rows.met * given.columns.met
         total = met * _step(given, self.tile) * self.vectors
-        kept = _met(given.rows) * len(given.columns.taps) * given.channels * given.outputs
+        kept = given.rows.met * len(given.columns.taps) * given.channels * given.outputs
         total += kept * _KEEPING
         added = given.outputs * given.channels * len(given.taps) * _ADDING
         turned = sum(image.turning_cycles(vector) for image in images) / given.groups
@@ -74,18 +77,6 @@ def _step(given: Correlation, tile: tuple[int, int]) -> float:
 def _is_near(vector: Vector, given: Correlation, vectors: int) -> bool:
     images = image_of(given), outputs_of(given)
     return sum(i.block_size(vector, vectors) for i in images) * vector.size <= _NEAR
-
-
-def _range(axis: Axis, shift: int) -> tuple[int, int]:
-    """Which outputs meet x with an element of the kernel (from, to)."""
-    first = max(0, -(shift // axis.stride))
-    return first, max(first, min(axis.extent, (axis.size - 1 - shift) // axis.stride + 1))
-
-
-def _met(axis: Axis) -> int:
-    """How often an element of the kernel meets x."""
-    ranges = [_range(axis, shift) for _, shift in axis.taps]
-    return sum(last - first for first, last in ranges)
 
 
 def is_gradient_by_samples(vector: Vector, given: Correlation, x: Steps, y: Steps) -> bool:
@@ -143,7 +134,7 @@ def _table(axis: Axis, step: int) -> list[int]:
     does, elements being ``step`` apart."""
     table = []
     for _, shift in axis.taps:
-        first, last = _range(axis, shift)
+        first, last = axis.meeting(shift)
         table += [first, last, (axis.stride * first + shift) * step]
     return table
 

@@ -1,0 +1,113 @@
+"""Compiled pooling: values and gradients as in eager evaluation, without NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import evergrad as eg
+import evergrad.nn.functional as F
+
+from .convolutions import TOLERANCES, check, labels, normal, numpy_calls
+from .steps import assert_alike
+
+
+def with_special_numbers(dtype: Any) -> Any:
+    """Numbers with ties, infinities and NaNs."""
+    x = normal((2, 3, 13, 37), eg.float64).mul(2).round()
+    x[0, 0, 2:4, 3:6] = float("nan")
+    x[0, 1, :, 3:9] = -float("inf")
+    x[1, 1, 5:7, 20:30] = float("inf")
+    return x.to(dtype)
+
+
+# Kernel, stride, padding, dilation, ceil_mode.
+POOLS = [
+    (2, 2, 0, 1, False),
+    (3, 2, 1, 1, True),
+    ((2, 3), (1, 1), (1, 0), 1, False),
+    (3, 3, 1, 2, False),
+    ((5, 2), (4, 5), (2, 1), (1, 3), True),
+    (13, 13, 0, 1, False),
+]
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCES), ids=str)
+@pytest.mark.parametrize("case", POOLS, ids=str)
+def test_largest(case: Any, dtype: Any) -> None:
+    def step(x: Any) -> Any:
+        x = x.detach().requires_grad_()
+        out, places = F.max_pool2d(x, *case, return_indices=True)
+        weights = eg.arange(out.numel(), dtype=dtype).reshape(out.shape)
+        return out.detach(), places, eg.autograd.grad(out, x, weights)[0]
+
+    x = with_special_numbers(dtype)
+    compiled = eg.compile(step)
+    for found, expected in zip(compiled(x), step(x), strict=True):
+        np.testing.assert_array_equal(found.array(), expected.array())
+    assert numpy_calls(compiled) == []
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCES), ids=str)
+@pytest.mark.parametrize("case", [*POOLS, (2, 2), ((1, 2), (1, 2)), ((3, 2), (3, 2))], ids=str)
+def test_gradient_of_the_largest(case: Any, dtype: Any) -> None:
+    """One kernel without places, also with the gradient of relu before it; to the bit."""
+
+    def step(x: Any, is_relu: bool) -> Any:
+        x = x.detach().requires_grad_()
+        out = F.max_pool2d(x.relu() if is_relu else x * 1, *case)
+        weights = eg.arange(out.numel(), dtype=dtype).reshape(out.shape)
+        return eg.autograd.grad(out, x, weights)[0]
+
+    x = with_special_numbers(dtype)
+    x = x[:, :, :12, :36] if len(case) == 2 else x
+    for is_relu in (False, True):
+        compiled = eg.compile(step)
+        found = compiled(x, is_relu)
+        np.testing.assert_array_equal(found.array(), step(x, is_relu).array())
+        assert "max_pool_input" in labels(compiled)
+        assert not {"scatter_sum", "max_pool_places"} & set(labels(compiled))
+        assert not any("where" in label for label in labels(compiled))
+
+
+def test_places_that_are_no_largest_elements() -> None:
+    """Gradients at places of another array, or under another condition, stay as they are."""
+    x, g = normal((2, 3, 8, 8), eg.float32), normal((2, 3, 16), eg.float32, 1)
+
+    def spread(x: Any, g: Any) -> Any:
+        _, places = F.max_pool2d(x, 2, return_indices=True)
+        zeros = eg.zeros(2, 3, 100)
+        return zeros.scatter_add(2, places.flatten(2), g)
+
+    def under_another_condition(x: Any, g: Any) -> Any:
+        _, places = F.max_pool2d(x, 2, return_indices=True)
+        spread = eg.zeros(2, 3, 64).scatter_add(2, places.flatten(2), g).reshape(x.shape)
+        return eg.where(x * 2 <= 0, 0, spread)
+
+    for function in (spread, under_another_condition):
+        np.testing.assert_array_equal(eg.compile(function)(x, g).array(), function(x, g).array())
+
+
+@pytest.mark.parametrize("case", [c for c in POOLS if c[3] == 1], ids=str)
+def test_mean(case: Any) -> None:
+    kernel, stride, padding, _, ceil_mode = case
+    x = normal((2, 3, 13, 37), eg.float64)
+    for count_padding in (False, True):
+        check(lambda x, c=count_padding: F.avg_pool2d(x, kernel, stride, padding, ceil_mode, c), x)
+
+
+def test_pooling_of_sequences() -> None:
+    x = normal((3, 4, 29), eg.float32)
+    check(lambda x: F.max_pool1d(x, 3, 2, 1) + F.avg_pool1d(x, 3, 2, 1), x)
+
+
+def test_places_out_of_range() -> None:
+    x = normal((3, 4), eg.float64)
+    compiled = eg.compile(lambda x, index: x.gather(1, index))
+    with pytest.raises((IndexError, RuntimeError)):
+        compiled(x, eg.tensor([[0, 1], [2, 4], [0, 0]]))
+    index = eg.tensor([[0, 1], [2, 3], [0, 0]])
+    assert_alike(compiled(x, index), x.gather(1, index))
+    assert numpy_calls(compiled) == []
