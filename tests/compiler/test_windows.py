@@ -72,6 +72,25 @@ def test_gradient_of_the_largest(case: Any, dtype: Any) -> None:
         assert not any("where" in label for label in labels(compiled))
 
 
+@pytest.mark.parametrize("case", [(2, 2), (3, 2, 1)], ids=str)
+@pytest.mark.parametrize("dims", [(0, 2, 3), (2, 3), (0, 2)], ids=str)
+def test_sums_of_the_gradient_of_the_largest(case: Any, dims: Any) -> None:
+    """Sums over whole images, as a bias has them, are sums over windows; others are not."""
+
+    def step(x: Any, is_relu: bool) -> Any:
+        x = x.detach().requires_grad_()
+        out = F.max_pool2d(x.relu() if is_relu else x, *case)
+        weights = (eg.arange(out.numel(), dtype=out.dtype) % 7).reshape(out.shape)
+        return out.detach(), eg.autograd.grad(out, x, weights)[0].sum(dims)
+
+    x = with_special_numbers(eg.float64)[:, :, :12, :36]
+    for is_relu in (False, True):
+        compiled = eg.compile(step)
+        for found, expected in zip(compiled(x, is_relu), step(x, is_relu), strict=True):
+            np.testing.assert_array_equal(found.array(), expected.array())
+        assert ("max_pool_input" in labels(compiled)) == (dims == (0, 2))
+
+
 def test_places_that_are_no_largest_elements() -> None:
     """Gradients at places of another array, or under another condition, stay as they are."""
     x, g = normal((2, 3, 8, 8), eg.float32), normal((2, 3, 16), eg.float32, 1)

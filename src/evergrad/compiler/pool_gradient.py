@@ -1,9 +1,10 @@
-"""The gradient of ``max_pool`` as one op: its row, and the pass that finds it.
+"""The gradient of ``max_pool`` as one op: its row, and the passes that find it and what is summed.
 
 A derivative says it in two: where each window has its largest element, and an array of zeros to
 which gradients are added there. A kernel that finds the places again needs no memory for them. If
 ``x`` comes from ``relu``, whose gradient is zero where ``x`` is not above zero, the kernel knows
-that, too: it sees ``x``.
+that, too: it sees ``x``. Sums of such a gradient over whole images (the gradient of a bias) are
+sums over windows, of which there are fewer.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.compiler.passes import rule_of
+from evergrad.compiler.passes import copied, rule_of
 from evergrad.compiler.units import Values
 from evergrad.compiler.windows import fits
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
 from evergrad.core.shapes import TensorType
-from evergrad.core.trace import Equation, Graph, Var
+from evergrad.core.tensor import fresh
+from evergrad.core.trace import Equation, Graph, Trace, Var
 from evergrad.ops.sliding import Windows
 
 
@@ -50,7 +52,7 @@ def join_pool_gradients(graph: Graph) -> Graph:
     if not joined:
         return graph
     equations = [joined.get(id(eqn), eqn) for eqn in graph.equations]
-    return Graph(graph.inputs, (), equations, graph.outputs).without_dead_code()
+    return _sum_windows(Graph(graph.inputs, (), equations, graph.outputs))
 
 
 class _Finder:
@@ -104,3 +106,46 @@ def _are_flat(places: Equation, scatter: Equation) -> bool:
     found = places.outs[0].type.shape
     is_last = scatter.attrs["dim"] == lead
     return bool(is_last and index[:-1] == shape[:-1] == found[:lead])
+
+
+# -- sums ---------------------------------------------------------------------------------------
+
+
+def _sum_windows(graph: Graph) -> Graph:
+    """The graph with sums of gradients over whole images said as sums over windows; without dead
+    code."""
+    from evergrad.ops.elementwise import where
+
+    values = Values(graph)
+    largest = {
+        (eqn.args[0], eqn.attrs["windows"]): eqn.outs[0]
+        for eqn in graph.equations if eqn.op.name == "max_pool"
+    }  # fmt: skip
+
+    def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+        gradient = _summed(values, eqn)
+        if gradient is None:
+            return None
+        (g, x), windows = gradient.args, gradient.attrs["windows"]
+        lead = x.type.shape[: len(x.type.shape) - len(windows.size)]
+        by_window = fresh(env[g], g.type).reshape(*lead, *windows.counts)
+        if gradient.attrs["of_relu"]:
+            best = env.get(largest.get((x, windows)))
+            if best is None:
+                return None
+            by_window = where(fresh(best, best.type) <= 0, 0, by_window)
+        return (by_window.sum(eqn.attrs["dims"], eqn.attrs["keepdim"])._value,)
+
+    return copied(graph, replace)
+
+
+def _summed(values: Values, eqn: Equation) -> Equation | None:
+    """The gradient of ``max_pool`` that an equation sums over whole images."""
+    if eqn.op.name != "sum":
+        return None
+    found = values.maker.get(eqn.args[0])
+    if found is None or found.op.name != "max_pool_input":
+        return None
+    rank = len(eqn.args[0].type.shape)
+    planes = range(rank - len(found.attrs["windows"].size), rank)
+    return found if set(eqn.attrs["dims"]).issuperset(planes) else None
