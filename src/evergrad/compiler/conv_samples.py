@@ -54,16 +54,15 @@ class SampleCut(NamedTuple):
 
     @classmethod
     def of(cls, vector: Vector, given: Correlation, tile: Tile) -> SampleCut:
+        """Rows are cut until there are enough chunks, and sums stay in cache."""
         rows, columns = given.rows.extent, given.columns.extent
         pixel = tile.vectors * vector.lanes * vector.size
         outputs = -(-given.outputs // tile.rows) * tile.rows
         blocks = image_of(given).blocks(vector, tile.vectors) * given.groups
-        most = max(
-            1, min(rows // -(-ENOUGH_CHUNKS // blocks), _SUMS // (outputs * columns * pixel))
-        )
-        fitting = max(1, _NEAREST // (max(1, len(given.taps)) * pixel))
-        parts = -(-given.channels // fitting)
-        return cls(tile, -(-rows // -(-rows // most)), -(-given.channels // parts))
+        sharing = rows // -(-ENOUGH_CHUNKS // blocks)
+        block = max(1, min(sharing, _SUMS // (outputs * columns * pixel)))
+        parts = -(-given.channels // max(1, _NEAREST // (len(given.taps) * pixel)))
+        return cls(tile, -(-rows // -(-rows // block)), -(-given.channels // parts))
 
     def cycles(self, vector: Vector, given: Correlation) -> float:
         """About how many cycles a group of a sample takes, with turning it and its outputs."""
