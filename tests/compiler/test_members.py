@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evergrad.compiler.members import same_members
+from evergrad.compiler.members import Members
 
 
 class Record:
@@ -41,16 +41,16 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_changes_are_seen(name: str) -> None:
     collections = held()
-    are_same = same_members([*collections.values(), ("what", "cannot", "change")])
+    are_same = Members([*collections.values(), ("what", "cannot", "change")]).are_same
     assert are_same()
     CHANGES[name](collections)
     assert not are_same()
-    assert same_members(collections.values())()
+    assert Members(collections.values()).are_same()
 
 
 def test_what_was_put_back_is_the_same() -> None:
     collections = held()
-    are_same = same_members(collections.values())
+    are_same = Members(collections.values()).are_same
     rate = collections["options"]["lr"]
     collections["options"]["lr"] = 1
     assert not are_same()
@@ -59,4 +59,4 @@ def test_what_was_put_back_is_the_same() -> None:
 
 
 def test_nothing_to_look_at() -> None:
-    assert same_members([])()
+    assert Members([]).are_same()

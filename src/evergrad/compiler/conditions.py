@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from evergrad.compiler.members import same_members
+from evergrad.compiler.members import Members
 from evergrad.compiler.surroundings import Places, Surroundings
 from evergrad.core.changes import CHANGES
 from evergrad.core.generators import default_generator
@@ -85,7 +85,7 @@ class Conditions:
         """A function that tells whether nothing that the questions are about has changed since
         now. Every call asks it, so it has everything at hand."""
         changes, count = CHANGES, CHANGES.count
-        have_same_members = same_members(self.watched)
+        members = Members(self.watched)
         hold_same = Places(self.surroundings.places()).are_same
         without_grad, with_grad = self.without_grad, self.with_grad
         silent, always = self.silent, self.always
@@ -106,7 +106,7 @@ class Conditions:
             for ask, answer, _ in always:
                 if ask() != answer:
                     return False
-            return have_same_members() and hold_same()
+            return members.are_same() and hold_same()
 
         return are_untouched
 

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
+from evergrad.compiler import members, team_text
 from evergrad.compiler.capture import Captured, InsideGraphError, capture
+from evergrad.compiler.garbage import uncollected
 from evergrad.compiler.plain import UNSERVED, Serve, plain_call
 from evergrad.compiler.surroundings import Surroundings
 from evergrad.compiler.variant import Call, Variant
@@ -82,12 +84,13 @@ class Compiled:
                     result = serve(args, state)
                     if result is not UNSERVED:
                         return result
-            variant, tensors = self.variant_for(args, kwargs)
-            if variant is not None and not variant.is_entangled(tensors):
-                result = variant.run(tensors)
-                if not kwargs:
-                    self.note_plain(args, variant)
-                return result
+            with uncollected():
+                variant, tensors = self.variant_for(args, kwargs)
+                if variant is not None and not variant.is_entangled(tensors):
+                    result = variant.run(tensors)
+                    if not kwargs:
+                        self.note_plain(args, variant)
+                    return result
         return self.function(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -141,6 +144,9 @@ class Compiled:
             )
             known.clear()
             self.plain = {}
+        # What every program needs is compiled by others while this one is traced.
+        team_text.begin()
+        members.begin()
         try:
             captured = self.trace(leaves, spec, tensors, numbers)
         except InsideGraphError:

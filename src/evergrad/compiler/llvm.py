@@ -61,10 +61,19 @@ def begin(kernel: Any) -> None:
         if kernel.name in _addresses or kernel.name in _begun or not compiles_outside():
             return
         _begun.add(kernel.name)
-        text = module_text([kernel])
-        file = _file_of(text)
-        if not (disk.folder() / file).exists():
-            _request(file, text)
+        _begin(module_text([kernel]))
+
+
+def begin_text(text: str) -> None:
+    """Let a text that will be wanted be compiled meanwhile, if it has to be."""
+    with _lock:
+        _begin(text)
+
+
+def _begin(text: str) -> None:
+    file = _file_of(text)
+    if not (disk.folder() / file).exists():
+        _request(file, text)
 
 
 def addresses(kernels: Iterable[Any]) -> dict[str, int]:

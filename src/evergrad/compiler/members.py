@@ -7,7 +7,7 @@ nanoseconds for each of them, native code two or three.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from evergrad.compiler import llvm
@@ -98,17 +98,30 @@ end:
 """
 
 
+def begin() -> None:
+    """Let the text be compiled meanwhile, if it has to be."""
+    llvm.begin_text(_TEXT)
+
+
 @cache
 def _address() -> int:
     return llvm.addresses_in(_TEXT, ("same_members",))["same_members"]
 
 
-def same_members(collections: Iterable[Any]) -> Callable[[], bool]:
-    """A function that tells whether dictionaries and lists still hold the objects that they hold
-    now. Other collections (tuples) cannot change."""
-    watched = list(collections)
-    dicts = [c for c in watched if isinstance(c, dict)]
-    lists = [c for c in watched if isinstance(c, list)]
-    seen = [member for c in dicts for member in dict.values(c)]
-    seen += [member for c in lists for member in list.__iter__(c)]
-    return builtin("same_members", _address(), (dicts, lists, seen))  # type: ignore[no-any-return]
+class Members:
+    """The objects that dictionaries and lists hold now. Other collections (tuples) cannot
+    change."""
+
+    def __init__(self, collections: Iterable[Any]) -> None:
+        watched = list(collections)
+        self.dicts = [c for c in watched if isinstance(c, dict)]
+        self.lists = [c for c in watched if isinstance(c, list)]
+        self.seen = [member for c in self.dicts for member in dict.values(c)]
+        self.seen += [member for c in self.lists for member in list.__iter__(c)]
+
+    @cached_property
+    def are_same(self) -> Callable[[], bool]:
+        """A function that tells whether they still hold them; made when it is first asked, so
+        that nobody waits for its machine code before a first step."""
+        own = (self.dicts, self.lists, self.seen)
+        return builtin("same_members", _address(), own)  # type: ignore[no-any-return]

@@ -402,9 +402,20 @@ _ARM_FLUSH = (
 )
 
 
+def begin() -> None:
+    """Let the text be compiled meanwhile, if it has to be."""
+    llvm.begin_text(_text())
+
+
 @cache
 def native() -> dict[str, int]:
     """The addresses of what the text defines."""
+    return llvm.addresses_in(_text(), ("team_help", "team_method", "team_run"))
+
+
+@cache
+def _text() -> str:
+    """The text for this machine."""
     is_x86 = platform.machine() in ("x86_64", "AMD64")
     declarations, flush, restore = _X86_FLUSH if is_x86 else _ARM_FLUSH
     pause = "call void @llvm.x86.sse2.pause()" if is_x86 else "fence seq_cst"
@@ -419,4 +430,4 @@ def native() -> dict[str, int]:
     text = _TEXT
     for word, meaning in words.items():
         text = text.replace(word, str(meaning))
-    return llvm.addresses_in(text, ("team_help", "team_method", "team_run"))
+    return text
