@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from evergrad import config
-from evergrad.compiler import emission, llvm, machine_code, workers
+from evergrad.compiler import disk, emission, llvm, machine_code, workers
 from evergrad.compiler.workers import Workers
 
 pytestmark = pytest.mark.skipif(not machine_code.can_load(), reason="LLVM stays in this process")
@@ -72,6 +72,14 @@ def test_they_give_what_llvm_gives_here(own: Workers) -> None:
     found = [answer.result(timeout=60) for answer in answers]
     assert found == [emission.object_code(text) for text in texts]
     assert 1 <= len(own.processes) <= 2
+
+
+def test_what_nobody_waits_for_is_kept(folder: Path) -> None:
+    text = text_of(77)
+    llvm.begin_text(text)
+    kept = folder / llvm._file_of(text)
+    assert comes_true(kept.exists)
+    assert disk.read(kept, llvm._KIND) == emission.object_code(text)
 
 
 def test_a_text_that_llvm_refuses_harms_no_other(own: Workers) -> None:

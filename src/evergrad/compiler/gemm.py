@@ -5,6 +5,7 @@ The one place where an implementation of a product is chosen: our own kernels, o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -17,11 +18,12 @@ from evergrad.compiler.gemm_own import own_kernel, prepare_kernel
 from evergrad.compiler.gemm_product import BATCH_DIMS, Product, as_it_lies
 from evergrad.compiler.gemm_strip import Tile, tile_for
 from evergrad.compiler.gemm_then import Awaited
+from evergrad.compiler.kernel import Kernel
 from evergrad.compiler.llvm import has_fma
 from evergrad.compiler.lowering import Lowering, lowers
 from evergrad.compiler.units import Group
 from evergrad.compiler.vector_text import is_native, vector_for
-from evergrad.core.trace import Equation, Var
+from evergrad.core.trace import Equation, Graph, Var
 
 __all__ = ["Product", "add_product", "needs_copy", "product_of"]
 
@@ -84,6 +86,21 @@ def is_ours(product: Product, found: Any) -> bool:
     if product.work * product.items < _TINY or product.n < _NARROW:
         return False
     return min(product.m, product.n) >= _SLIM or product.work > _SMALL
+
+
+def foreseen(graph: Graph) -> Iterator[Kernel]:
+    """For each type of elements one product of a graph that is ours. Its text is the longest of
+    most programs and known before any pass, so that it may be compiled during all of them."""
+    known = set()
+    for eqn in graph.equations:
+        found = eqn.outs[0].type.dtype
+        if eqn.op.name not in ("matmul", "linear") or found in known:
+            continue
+        product = product_of(eqn, *(arg.layout for arg in eqn.args))
+        if product is not None and is_ours(product, found):
+            known.add(found)
+            tile = tile_for(vector_for(found))
+            yield own_kernel(product, tile, cut_of(product, tile, product.n, may_prepare=True))
 
 
 def add_product(

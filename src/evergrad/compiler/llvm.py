@@ -15,6 +15,8 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evergrad import config
@@ -56,12 +58,13 @@ def try_workers() -> bool:
 
 
 def begin(kernel: Any) -> None:
-    """Let a kernel be compiled meanwhile, if it has to be."""
+    """Let a kernel, and those it calls, be compiled meanwhile, if they have to be."""
     with _lock:
-        if kernel.name in _addresses or kernel.name in _begun or not compiles_outside():
-            return
-        _begun.add(kernel.name)
-        _begin(module_text([kernel]))
+        for one in (kernel, *kernel.calls.values()):
+            if one.name in _addresses or one.name in _begun or not compiles_outside():
+                continue
+            _begun.add(one.name)
+            _begin(module_text([one]))
 
 
 def begin_text(text: str) -> None:
@@ -187,10 +190,7 @@ def _object_codes(texts: Sequence[str]) -> list[tuple[str, bytes]]:
             _request(file, text)
     made = []
     for file, text, code in zip(files, texts, codes, strict=True):
-        if code is None:
-            code = _compiled(file, text)
-            disk.write(disk.folder() / file, _KIND, code)
-        made.append((file, code))
+        made.append((file, _compiled(file, text) if code is None else code))
     return made
 
 
@@ -199,7 +199,7 @@ def _request(file: str, text: str) -> None:
     if file not in _coming and compiles_outside():
         from evergrad.compiler.workers import WORKERS
 
-        _coming[file] = WORKERS.compile(text)
+        _coming[file] = WORKERS.compile(text, partial(_keep, disk.folder() / file))
 
 
 def _compiled(file: str, text: str) -> bytes:
@@ -210,7 +210,12 @@ def _compiled(file: str, text: str) -> bytes:
         from evergrad.compiler import emission
 
         code = emission.object_code(text)
+        _keep(disk.folder() / file, code)
     return code
+
+
+def _keep(path: Path, code: bytes) -> None:
+    disk.write(path, _KIND, code)
 
 
 def _forget_begun() -> None:

@@ -40,11 +40,15 @@ def built(
 ) -> Program:
     """A program made from the graph on."""
     # Who finds his programs on the disk does without all passes, and without their modules.
+    from evergrad.compiler.gemm import foreseen
     from evergrad.compiler.lighten import lighten
     from evergrad.compiler.lowering import Lowering
     from evergrad.compiler.remat import within
     from evergrad.compiler.rewrite import simplify
 
+    if limit is None:
+        for kernel in foreseen(captured.graph):
+            llvm.begin(kernel)
     graph, constants = simplify(captured.graph)
     graph = lighten(graph)
 

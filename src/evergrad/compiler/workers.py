@@ -16,7 +16,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import cache
 from importlib.util import find_spec
@@ -52,6 +52,7 @@ class _Job(NamedTuple):
 
     order: tuple[int, int]
     text: str
+    keep: Callable[[bytes], object]
     answer: Future[bytes | None]
 
 
@@ -72,15 +73,18 @@ class Workers:
         self.processes: list[Popen[bytes]] = []
         self.has_failed = False
 
-    def compile(self, text: str) -> Future[bytes | None]:
-        """Object code, some time; ``None`` if it has to be made in another way."""
+    def compile(
+        self, text: str, keep: Callable[[bytes], object] = lambda code: None
+    ) -> Future[bytes | None]:
+        """Object code, some time; ``None`` if it has to be made in another way. It is given to
+        ``keep`` before, also if nobody waits for it any more."""
         answer: Future[bytes | None] = Future()
         with self.changed:
             if self.has_failed:
                 answer.set_result(None)
                 return answer
             self.count += 1
-            heapq.heappush(self.jobs, _Job((-len(text), self.count), text, answer))
+            heapq.heappush(self.jobs, _Job((-len(text), self.count), text, keep, answer))
             if len(self.jobs) > self.idle and self.taking < self.most:
                 self._take_more()
             self.changed.notify()
@@ -103,7 +107,10 @@ class Workers:
         try:
             with self._started() as process:
                 while (job := self._next()) is not None:
-                    job.answer.set_result(_ask(process, job.text))
+                    code = _ask(process, job.text)
+                    if code is not None:
+                        job.keep(code)
+                    job.answer.set_result(code)
         except Exception:  # whatever it is, nobody must wait for an answer
             self._fail(job)
         finally:
