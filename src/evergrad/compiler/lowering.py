@@ -115,16 +115,12 @@ class Lowering:
     def overwrites(self) -> list[tuple[Var, list[Var]]]:
         """Outputs that end in outside memory, with the inputs that lie there."""
         inputs = self.graph.inputs[self.arguments + self.numbers :]
-        found = []
-        for number, storage in enumerate(self.written, self.results):
-            out = self.graph.outputs[number]
-            sources = [
-                var for var, tensor in zip(inputs, self.outside, strict=True)
-                if tensor._storage is storage
-            ]  # fmt: skip
-            if isinstance(out, Var):
-                found.append((out, sources))
-        return found
+        lying: dict[int, list[Var]] = {}
+        for var, tensor in zip(inputs, self.outside, strict=True):
+            lying.setdefault(id(tensor._storage), []).append(var)
+        outputs = self.graph.outputs[self.results :]
+        pairs = zip(outputs, self.written, strict=False)
+        return [(out, lying.get(id(s), [])) for out, s in pairs if isinstance(out, Var)]
 
     # -- places ---------------------------------------------------------------------------------
 
@@ -164,6 +160,9 @@ class Lowering:
         self.copies: list[tuple[Var, Any]] = []  # what is copied to its place at the end
         self.in_place: list[tuple[Var, Buffer]] = []  # what is computed right in outside memory
         taken: set[Var] = set()
+        sources: dict[int, list[Var]] = {}
+        for source, place in self.homes.items():
+            sources.setdefault(place.buffer.number, []).append(source)
         outputs = self.graph.outputs
         for number, var in enumerate(outputs):
             at = number - self.results
@@ -174,7 +173,7 @@ class Lowering:
             free = root is var and var in maker and var not in taken
             if is_write:
                 storage = self.written[at]
-                if free and self.may_overwrite(maker[var], var, storage, order):
+                if free and self.may_overwrite(maker[var], var, storage, sources, order):
                     self.homes[var] = whole(self.overwriting(storage), var)
                     self.in_place.append((var, self.homes[var].buffer))
                     taken.add(var)
@@ -186,7 +185,12 @@ class Lowering:
                 )
                 taken.add(var)
 
-    def may_overwrite(self, unit: Unit, var: Var, storage: Storage, order: dict[int, int]) -> bool:
+    def may_overwrite(
+        self, unit: Unit, var: Var, storage: Storage, sources: dict[int, list[Var]],
+        order: dict[int, int],
+    ) -> bool:  # fmt: skip
+        """Whether a unit may compute a value right in outside memory; ``sources`` are the values
+        that lie in each buffer before, ``order`` is that of the units."""
         buffer = self.storages.get(id(storage))
         array = storage.value
         if buffer is None or not isinstance(unit, Group) or not array.flags.c_contiguous:
@@ -194,9 +198,7 @@ class Lowering:
         if array.shape != var.type.shape or var in unit.late:
             return False
         mine = order[id(unit)]
-        for source, place in self.homes.items():
-            if place.buffer is not buffer:
-                continue
+        for source in sources.get(buffer.number, ()):
             for eqn in self.values.users(source):
                 reader = self.unit_of[id(eqn)]
                 if reader is unit:

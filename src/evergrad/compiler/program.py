@@ -107,10 +107,9 @@ class Program:
             for instruction in wave:
                 kernel = instruction.kernel
                 assert kernel is not None
-                args = self.argument_block(instruction)
+                address, args = addresses[kernel.name], address_of(self.argument_block(instruction))
                 scratch = max(scratch, kernel.scratch)
-                for chunk in range(kernel.chunks):
-                    tasks.append((addresses[kernel.name], address_of(args), chunk))
+                tasks += [(address, args, chunk) for chunk in range(kernel.chunks)]
             ends.append(len(tasks))
         close()
         # What writes to the outside, after everything that may fail.

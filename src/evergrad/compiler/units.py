@@ -80,7 +80,8 @@ class Values:
         """Whether a value or a view of it is a result of the graph."""
         if var in self.outputs:
             return True
-        return any(self.escapes(e.outs[0]) for e in self.uses.get(var, ()) if e.op.alias)
+        views = [eqn.outs[0] for eqn in self.uses.get(var, ()) if eqn.op.alias]
+        return any(map(self.escapes, views))
 
 
 class Unit:
@@ -88,12 +89,9 @@ class Unit:
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.bit = 1 << number
         self.needs = 0
         self.order = 0
-
-    @property
-    def bit(self) -> int:
-        return 1 << self.number
 
 
 class Single(Unit):

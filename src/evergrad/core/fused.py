@@ -1,7 +1,7 @@
 """Elementwise updates of several tensors at once, in pieces that stay in cache.
 
-An optimizer states its update once, as a formula in ops. While tracing the formula is simply
-called. Otherwise it is traced once per combination of types, and the equations run on NumPy over
+An optimizer states its update once, as a formula in ops. While tracing its equations are written
+into the trace (:mod:`.formula`). Otherwise it is traced once per combination of types, and the equations run on NumPy over
 a few thousand elements at a time, into scratch memory made once for each thread: the step
 allocates nothing and each tensor passes through memory once.
 """
@@ -16,6 +16,7 @@ import numpy as np
 
 from evergrad import config
 from evergrad.core import dtypes
+from evergrad.core.formula import Formula
 from evergrad.core.heavy import is_large
 from evergrad.core.quiet import QUIET, numpy_errors
 from evergrad.core.shapes import TensorType, tensor_type
@@ -134,6 +135,7 @@ class FusedUpdate:
         self.formula = formula
         self.writes = writes
         self.options = options
+        self._formula = Formula(formula, options)
         self._programs: dict[Any, _Program | None] = {}
         self._kernels: dict[Any, Callable[..., Any] | None] = {}
 
@@ -144,8 +146,7 @@ class FusedUpdate:
                 tensors = [_as_pairs(tensor) for tensor in tensors]
             if STATE.get().trace is None and self._run_in_pieces(tensors, numbers):
                 return
-            found = self.formula(*tensors, *numbers, **self.options)
-            results = found if isinstance(found, tuple) else (found,)
+            results = self._formula(tensors, numbers)
             for target, value in zip(tensors, results, strict=False):
                 assign(target, value)
 

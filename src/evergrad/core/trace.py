@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 _NOWHERE = np.zeros(1, np.uint8)
+_NOWHERE_DATA = (int(_NOWHERE.ctypes.data), False)
 
 
 class _Layout:
@@ -36,7 +37,7 @@ class _Layout:
             "shape": type.shape,
             "typestr": f"|V{size}",
             "strides": tuple(s * size for s in strides),
-            "data": (_NOWHERE.ctypes.data, False),
+            "data": _NOWHERE_DATA,
             "version": 3,
         }
 
@@ -169,9 +170,9 @@ class Graph:
         needed |= {var for _, var in self.writes}
         kept = []
         for eqn in reversed(self.equations):
-            if eqn.op.random or any(out in needed for out in eqn.outs):
+            if eqn.op.random or not needed.isdisjoint(eqn.outs):
                 kept.append(eqn)
-                needed.update(arg for arg in eqn.args if isinstance(arg, Var))
+                needed.update([arg for arg in eqn.args if isinstance(arg, Var)])
         captures = [(var, tensor) for var, tensor in self.captures if var in needed]
         return Graph(self.inputs, captures, reversed(kept), self.outputs, self.writes)
 
@@ -302,8 +303,8 @@ class Trace:
             known = self._known.get(key)
             if known is not None:
                 return known
-        silent = muted or all(a.silent for a in args if isinstance(a, Var))
-        outs = tuple(Var(type, self, layout, silent) for type in rule.out_types)
+        silent = muted or all([a.silent for a in args if isinstance(a, Var)])
+        outs = tuple([Var(type, self, layout, silent) for type in rule.out_types])
         self.equations.append(Equation(rule, args, outs, site, muted))
         if pure:
             self._known[key] = outs
