@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import resource
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,6 +15,7 @@ import pytest
 
 import evergrad as eg
 from evergrad import nn
+from evergrad.compiler import explain_time
 from evergrad.compiler.explain import Explanation
 
 from .steps import arrays, programs_of, randn
@@ -96,6 +99,22 @@ def test_explaining_a_step_that_has_not_run_yet() -> None:
     for a, b in zip(arrays(model.optimizer.param_groups[0]["params"]), before, strict=True):
         np.testing.assert_array_equal(a, b)
     assert all(p.grad is None for p in model.optimizer.param_groups[0]["params"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the faults of one thread")
+def test_times_are_not_those_of_fresh_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that goes only where the system brings memory, and then far enough for an instruction
+    not to be measured again."""
+
+    def faults() -> int:
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt * 10**9  # type: ignore[attr-defined]
+
+    x = randn(600, 700)
+    step = eg.compile(lambda x: (x.exp() @ x.sin().t()).tanh().sum(0) + 1)
+    monkeypatch.setattr(explain_time, "thread_time_ns", faults)
+    units = step.explain(x).data["units"]
+    assert len(units) > 1
+    assert sum(unit["seconds"] for unit in units) < len(units)
 
 
 def test_every_equation_is_in_a_unit(explanation: Explanation) -> None:

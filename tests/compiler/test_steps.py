@@ -375,6 +375,29 @@ def test_writes_through_views() -> None:
     check(InPlace, 4, programs=1)
 
 
+class ChangingPlaces(Scenario):
+    """Tensors of the outside that end at what others held before."""
+
+    def __init__(self) -> None:
+        self.ring = [randn(3, 2, seed=n) for n in range(3)]
+        self.square, self.turned = randn(4, 4, seed=4), randn(4, 4, seed=5)
+        self.empty = [randn(0, 2), randn(0, 2)]
+
+    def step(self) -> Any:
+        for tensors in (self.ring, [self.square, self.turned.t()], self.empty):
+            before = [tensor.clone() for tensor in tensors]
+            for tensor, value in zip(tensors, [*before[1:], before[0]], strict=True):
+                tensor.copy_(value)
+        return self.ring[0] + 1
+
+    def watched(self) -> Any:
+        return self.ring, self.square, self.turned, self.empty
+
+
+def test_tensors_change_places() -> None:
+    check(ChangingPlaces)
+
+
 def test_two_functions_of_one_model() -> None:
     scenario = Training()
     train, evaluate = eg.compile(scenario.step), eg.compile(lambda x: scenario.model(x))

@@ -110,6 +110,7 @@ class Lowering:
                 instruction.unit = unit
                 if instruction.kernel is not None:
                     when_written(instruction.kernel)
+        self.lay_aside()
         self.write_after_failures()
 
     def overwrites(self) -> list[tuple[Var, list[Var]]]:
@@ -249,6 +250,18 @@ class Lowering:
             native = instruction.kernel is not None
             instruction.may_fail = risky and None in instruction.pointers if native else True
 
+    def lay_aside(self) -> None:
+        """What an outside tensor held before is laid aside if another one is to hold it at the end
+        and the former is written as well: two tensors may change places."""
+        written = {id(storage) for storage in self.written}
+        held = set(self.graph.inputs)
+        for number, (var, storage) in enumerate(self.copies):
+            source = self.home(var).buffer
+            is_held = self.values.root(var) in held and source.owner is not storage
+            if is_held and id(source.owner) in written and var.type.numel:
+                aside = self.buffer(var.type.nbytes, "arena", f"laid aside {var.type}")
+                self.copies[number] = self.copy(var, whole(aside, var)), storage
+
     def write_after_failures(self) -> None:
         """Nothing outside is written before the last instruction that may fail: a step that fails
         leaves everything as it was. What would be written earlier waits in the arena."""
@@ -358,8 +371,8 @@ class Lowering:
         laid = (var.layout, root.layout)
         return var.type.numel == root.type.numel and all(x.flags.c_contiguous for x in laid)
 
-    def copy(self, var: Var, place: Place) -> None:
-        """Write a value to another place."""
+    def copy(self, var: Var, place: Place) -> Var:
+        """Write a value to another place; gives it as a value that lies there."""
         rule = TABLE["clone"].resolve((var.type,), (var.type,), {})
         out = Var(var.type, var.trace)
         eqn = Equation(rule, (var,), (out,), None)
@@ -368,6 +381,7 @@ class Lowering:
         group.axes[out] = group.maps[id(eqn)] = tuple(range(len(var.type.shape)))
         self.homes[out] = place
         self.lower_group(group)
+        return out
 
     def lower_group(self, group: Group) -> None:
         made = {e.outs[0] for e in group.members}

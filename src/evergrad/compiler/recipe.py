@@ -55,10 +55,10 @@ def recipe_of(lowering: Lowering) -> Recipe:
             for buffer in (*instruction.reads, *instruction.writes):
                 buffer.used_in(number)
     outputs = [lowering.home(v) if isinstance(v, Var) else v for v in lowering.graph.outputs]
-    for place in outputs:  # what is copied out at the end lives to the end
-        if isinstance(place, Place):
-            place.buffer.used_in(len(waves) - 1)
     copies = [(lowering.home(var), storage) for var, storage in lowering.copies]
+    for place in (*outputs, *(place for place, _ in copies)):
+        if isinstance(place, Place):  # what is copied out at the end lives to the end
+            place.buffer.used_in(len(waves) - 1)
     made = Recipe(
         lowering.buffers, waves, outputs, copies, lowering.written, lowering.results,
         lowering.numbers, lowering.streams, lowering.generators,

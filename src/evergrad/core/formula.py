@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.lifting import Number
+from evergrad.core.lifting import Number, lifter
 from evergrad.core.shapes import tensor_type
 from evergrad.core.site import user_site
 from evergrad.core.state import STATE, State, using
@@ -34,9 +34,8 @@ class Formula:
 
     def __call__(self, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> tuple[Tensor, ...]:
         """The results, computed or written into the running trace."""
-        state = STATE.get()
-        trace = state.trace
-        if trace is not None and trace.lifter is trace and _is_plain(state, numbers):
+        state, trace = STATE.get(), lifter()
+        if trace is not None and trace is state.trace and _is_plain(state, numbers):
             graph = self._graph(tensors, numbers)
             if graph is not None:
                 return _written(graph, trace, state.muted, tensors, numbers)
@@ -73,9 +72,7 @@ class Formula:
 def _is_plain(state: State, numbers: Sequence[Any]) -> bool:
     """Whether nothing but types decides what a formula writes."""
     known = (Number, int, float)
-    return (
-        not state.grad and state.autocast is None and all(n.__class__ in known for n in numbers)
-    )
+    return not state.grad and state.autocast is None and all(n.__class__ in known for n in numbers)
 
 
 def _written(

@@ -1,9 +1,9 @@
 """Elementwise updates of several tensors at once, in pieces that stay in cache.
 
 An optimizer states its update once, as a formula in ops. While tracing its equations are written
-into the trace (:mod:`.formula`). Otherwise it is traced once per combination of types, and the equations run on NumPy over
-a few thousand elements at a time, into scratch memory made once for each thread: the step
-allocates nothing and each tensor passes through memory once.
+into the trace (:mod:`.formula`). Otherwise it is traced once per combination of types, and the
+equations run on NumPy over a few thousand elements at a time, into scratch memory made once for
+each thread: the step allocates nothing and each tensor passes through memory once.
 """
 
 from __future__ import annotations

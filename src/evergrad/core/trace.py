@@ -303,7 +303,7 @@ class Trace:
             known = self._known.get(key)
             if known is not None:
                 return known
-        silent = muted or all([a.silent for a in args if isinstance(a, Var)])
+        silent = muted or all(a.silent for a in args if isinstance(a, Var))
         outs = tuple([Var(type, self, layout, silent) for type in rule.out_types])
         self.equations.append(Equation(rule, args, outs, site, muted))
         if pure:
