@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
+from importlib.util import find_spec
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 from evergrad.compiler.gemm_product import Batch, Product
@@ -23,9 +25,12 @@ _MOST_PIECES = 16
 
 @cache
 def _library() -> Any:
-    import scipy_openblas32 as openblas
-
-    library = ctypes.CDLL(f"{openblas.get_lib_dir()}/{openblas.get_library(fullname=True)}")
+    """OpenBLAS itself; importing the package around it takes longer than a small first step."""
+    package = find_spec("scipy_openblas32")
+    if package is None or package.origin is None:
+        raise ImportError("scipy_openblas32 is not installed: pip install scipy-openblas32")
+    found = next(Path(package.origin).parent.glob("lib/libscipy_openblas*"))
+    library = ctypes.CDLL(str(found))
     library.scipy_openblas_set_num_threads(1)
     return library
 
