@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -128,3 +129,21 @@ def test_nothing_grows_over_gradients_from_outside() -> None:
         round()
         assert live() == before
     assert resident() - pages < 1 << 20
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_collector_rests_while_a_program_is_made(is_on: bool) -> None:
+    found = []
+
+    def step(x: Any, fails: bool) -> Any:
+        found.append(gc.isenabled())
+        return x.reshape(7) if fails else x + 1
+
+    (gc.enable if is_on else gc.disable)()
+    compiled = eg.compile(step)
+    compiled(eg.ones(3), False)
+    assert gc.isenabled() == is_on
+    with pytest.raises(RuntimeError):
+        compiled(eg.ones(3), True)
+    assert gc.isenabled() == is_on
+    assert found == [False, False]

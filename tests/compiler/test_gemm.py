@@ -369,3 +369,21 @@ def test_a_training_step() -> None:
 
     for found, expected in zip(trained(True), trained(False), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@own
+def test_what_is_foreseen_is_what_multiplies() -> None:
+    """One text for each type of elements, and none for products that are left to OpenBLAS."""
+
+    def step(a: Any, b: Any, tiny: Any) -> Any:
+        narrow = (a @ b).relu() @ b.t()
+        wide = (a.double() @ b.double()).tanh()
+        return narrow, wide, tiny @ tiny
+
+    compiled = eg.compile(step)
+    compiled(eg.rand(64, 96), eg.rand(96, 80), eg.rand(4, 4))
+    (variant,) = next(iter(compiled.variants.values()))
+    labels = {i.kernel.name: i.label for i in variant.program.instructions}
+    used = {name for name, label in labels.items() if label.startswith("matmul 64")}
+    assert {kernel.name for kernel in gemm.foreseen(variant.captured.graph)} == used
+    assert len(used) == 2
