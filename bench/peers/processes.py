@@ -32,10 +32,12 @@ class PeerError(Exception):
 
 
 def environment(threads: int, caches: Path) -> dict[str, str]:
-    """What every peer is told alike: threads, and a folder of its own for compiled code."""
+    """What every peer is told alike: threads, and a folder of its own for compiled code. Byte code
+    is kept also if the caller keeps none: packages that were installed have theirs."""
     count = str(threads)
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return {
-        **os.environ,
+        **inherited,
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": count,
         "OPENBLAS_NUM_THREADS": count,
