@@ -85,12 +85,13 @@ class Conditions:
         """A function that tells whether nothing that the questions are about has changed since
         now. Every call asks it, so it has everything at hand."""
         changes, count = CHANGES, CHANGES.count
-        members = Members(self.watched)
+        members, are_same_members = Members(self.watched), None
         hold_same = Places(self.surroundings.places()).are_same
         without_grad, with_grad = self.without_grad, self.with_grad
         silent, always = self.silent, self.always
 
         def are_untouched() -> bool:
+            nonlocal are_same_members
             if changes.count != count:
                 return False
             for tensor in without_grad:
@@ -106,7 +107,9 @@ class Conditions:
             for ask, answer, _ in always:
                 if ask() != answer:
                     return False
-            return members.are_same() and hold_same()
+            if are_same_members is None:  # a first call does not ask, nor wait for machine code
+                are_same_members = members.are_same
+            return are_same_members() and hold_same()
 
         return are_untouched
 
