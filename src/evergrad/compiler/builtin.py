@@ -10,8 +10,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-# Says that a function takes no arguments (``METH_NOARGS``).
-_NO_ARGUMENTS = 4
+# Say that a function takes no arguments (``METH_NOARGS``), or one (``METH_O``).
+_NO_ARGUMENTS, _ONE_ARGUMENT = 4, 8
 
 _make = ctypes.PYFUNCTYPE(
     ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
@@ -31,10 +31,12 @@ class _Description(ctypes.Structure):
     )
 
 
-def builtin(name: str, address: int, own: Any) -> Any:
-    """Code ``PyObject *code(PyObject *own, PyObject *)`` as a function without arguments."""
+def builtin(name: str, address: int, own: Any, takes_one: bool = False) -> Any:
+    """Code ``PyObject *code(PyObject *own, PyObject *argument)`` as a function without arguments,
+    or with one."""
     description = _descriptions.get(address)
     if description is None:
-        made = _Description(name.encode(), address, _NO_ARGUMENTS, None)
+        takes = _ONE_ARGUMENT if takes_one else _NO_ARGUMENTS
+        made = _Description(name.encode(), address, takes, None)
         description = _descriptions.setdefault(address, made)
     return _make(ctypes.addressof(description), own, None)

@@ -12,9 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from evergrad.compiler.members import Members
+from evergrad.compiler.object_words import slot_of
 from evergrad.compiler.surroundings import Places, Surroundings
-from evergrad.core.changes import CHANGES
+from evergrad.compiler.unchanged import unchanged
+from evergrad.core.changes import CHANGES, Changes
 from evergrad.core.generators import default_generator
 from evergrad.core.lifting import LiftingTrace
 from evergrad.core.node import Leaf
@@ -83,33 +84,29 @@ class Conditions:
 
     def look(self) -> Callable[[], bool]:
         """A function that tells whether nothing that the questions are about has changed since
-        now. Every call asks it, so it has everything at hand."""
-        changes, count = CHANGES, CHANGES.count
-        members, are_same_members = Members(self.watched), None
-        hold_same = Places(self.surroundings.places()).are_same
-        without_grad, with_grad = self.without_grad, self.with_grad
-        silent, always = self.silent, self.always
+        now. Every call asks it, so it has everything at hand; most of it is asked natively."""
+        places = Places(self.surroundings.places())
+        words = [
+            (CHANGES, slot_of(Changes, "count"), CHANGES.count), *places.words,
+            *((tensor, slot_of(Tensor, "_grad"), None) for tensor in self.without_grad),
+            *((tensor, slot_of(Tensor, "_node"), None) for tensor in self.silent),
+        ]  # fmt: skip
+        are_unchanged = unchanged(self.watched, words, places.named)
+        with_grad, always = self.with_grad, self.always
+        if not (with_grad or always or places.others):
+            return are_unchanged
 
         def are_untouched() -> bool:
-            nonlocal are_same_members
-            if changes.count != count:
+            if not are_unchanged():
                 return False
-            for tensor in without_grad:
-                if tensor._grad is not None:
-                    return False
             for tensor, kind in with_grad:
                 grad = tensor._grad
                 if grad is None or grad._type is not kind:
                     return False
-            for tensor in silent:
-                if tensor._node is not None:
-                    return False
             for ask, answer, _ in always:
                 if ask() != answer:
                     return False
-            if are_same_members is None:  # a first call does not ask, nor wait for machine code
-                are_same_members = members.are_same
-            return are_same_members() and hold_same()
+            return places.are_same()
 
         return are_untouched
 

@@ -14,11 +14,13 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
+from evergrad.compiler.object_words import cell_content
 from evergrad.compiler.reads import Read, reads_of
+from evergrad.compiler.unchanged import MISSING, Named, Word
 from evergrad.core.tensor import Tensor
 from evergrad.errors import TraceError
 
@@ -35,7 +37,6 @@ _TABLES = ("_parameters", "_buffers", "_modules")
 _RECORDS = ("types", "argparse")
 # Longer containers are not looked through, only told from others.
 _LONGEST = 1000
-_MISSING = object()
 
 
 def same(now: Any, then: Any) -> bool:
@@ -160,7 +161,7 @@ class Surroundings:
         if begin is None:
             return
         value = _end(begin, read.path)
-        if value is _MISSING or isinstance(value, ModuleType):
+        if value is MISSING or isinstance(value, ModuleType):
             return
         self.add(f"{read} in {function.__qualname__}()", begin, read.path)
         owner = _owner_of_method(begin, read.path)
@@ -199,31 +200,28 @@ class Surroundings:
 
 
 class Places:
-    """Places with what they hold now."""
+    """Places with what they hold now: those that native code can look at, and others."""
 
     def __init__(self, places: Iterable[Place]) -> None:
-        self.cells: list[Place] = []
-        self.named: list[tuple[Any, Any, Any]] = []
-        self.others: list[tuple[Any, Any, Any]] = []
+        self.words: list[Word] = []
+        self.named: list[Named] = []
+        self.others: list[tuple[Callable[[], Any], Any]] = []
         for holder, key in places:
             if key is None:
-                self.cells.append((holder, holder.cell_contents))
-            elif isinstance(holder, (dict, MappingProxyType)):
-                self.named.append((holder.get, key, holder.get(key, _MISSING)))
+                self.words.append((holder, cell_content(), holder.cell_contents))
+            elif type(holder) is dict and type(key) is str:
+                self.named.append((holder, key, holder.get(key, MISSING)))
             else:
-                self.others.append((holder, key, _held(holder, key)))
+                is_mapping = isinstance(holder, (dict, MappingProxyType))
+                question = (holder.get, key, MISSING) if is_mapping else (_held, holder, key)
+                ask = functools.partial(*question)
+                self.others.append((ask, ask()))
 
     def are_same(self) -> bool:
-        """Whether they hold the same objects as when this was made."""
+        """Whether the others hold the same objects as when this was made."""
         try:
-            for cell, then in self.cells:
-                if cell.cell_contents is not then:
-                    return False
-            for get, key, then in self.named:
-                if get(key, _MISSING) is not then:
-                    return False
-            for holder, key, then in self.others:
-                if _held(holder, key) is not then:
+            for ask, then in self.others:
+                if ask() is not then:
                     return False
         except (LookupError, ValueError):  # one of them is gone
             return False
@@ -275,7 +273,7 @@ def _nearer(walked: list[tuple[Place, Any]], path: Path) -> Iterator[Place]:
 def _end(begin: Place, path: Path) -> Any:
     """The value at the end of a path."""
     walked = _walk(begin, path)
-    return walked[-1][1] if walked else _MISSING
+    return walked[-1][1] if walked else MISSING
 
 
 def _held(holder: Any, key: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Whether collections hold the same objects as before."""
+"""Whether everything holds the same objects as before."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evergrad.compiler.members import Members
+from evergrad.compiler.unchanged import MISSING, unchanged
 
 
 class Record:
@@ -41,16 +41,16 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_changes_are_seen(name: str) -> None:
     collections = held()
-    are_same = Members([*collections.values(), ("what", "cannot", "change")]).are_same
+    are_same = unchanged([*collections.values(), ("what", "cannot", "change")])
     assert are_same()
     CHANGES[name](collections)
     assert not are_same()
-    assert Members(collections.values()).are_same()
+    assert unchanged(collections.values())()
 
 
 def test_what_was_put_back_is_the_same() -> None:
     collections = held()
-    are_same = Members(collections.values()).are_same
+    are_same = unchanged(collections.values())
     rate = collections["options"]["lr"]
     collections["options"]["lr"] = 1
     assert not are_same()
@@ -59,4 +59,4 @@ def test_what_was_put_back_is_the_same() -> None:
 
 
 def test_nothing_to_look_at() -> None:
-    assert Members([]).are_same()
+    assert unchanged([])()

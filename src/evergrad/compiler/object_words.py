@@ -1,0 +1,78 @@
+"""Where Python's objects keep what they hold.
+
+A slot of an object, the content of a cell and the memory of an array are words at fixed distances
+from where the object begins. Native code that knows these reads them in a nanosecond and touches
+nothing else, no reference count and no shared table, which other threads' processors would have to
+hand over. The distances are not assumed: they are found in examples.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from types import CellType
+from typing import Any
+
+import numpy as np
+
+_WORD = ctypes.sizeof(ctypes.c_void_p)
+
+
+@cache
+def slot_of(kind: type, name: str) -> int:
+    """How far from its beginning an object of this kind, or one derived from it, has a slot."""
+    members = {"__slots__": (), "__init__": object.__init__, "__del__": lambda example: None}
+    example, held = type(kind)("Example", (kind,), members)(), object()
+    object.__setattr__(example, name, held)
+    return _only([_places(_words(example), id(held))]) * _WORD
+
+
+@cache
+def cell_content() -> int:
+    """How far from its beginning a cell has what it holds."""
+    held = object()
+    cell = CellType(held)
+    return _only([_places(_words(cell), id(held))]) * _WORD
+
+
+@cache
+def kind_word() -> int:
+    """How far from its beginning an object has its class."""
+    kinds: list[type] = [type(name, (), {"__slots__": ()}) for name in ("One", "Another")]
+    return _only([_places(_words(kind()), id(kind)) for kind in kinds]) * _WORD
+
+
+@cache
+def array_start() -> int:
+    """How far from its beginning an array has the address of its elements."""
+    arrays = [np.zeros(n) for n in (2, 3)]
+    return _only([_places(_words(a), a.ctypes.data) for a in arrays]) * _WORD
+
+
+@cache
+def array_flags() -> int:
+    """How far from its beginning an array has its flags (32 bits)."""
+    square = np.zeros((3, 3))
+    arrays = [square, square.T, square[::2, ::2], np.zeros(1)]
+    return _only([_places(_words(a, ctypes.c_int32), a.flags.num) for a in arrays]) * 4
+
+
+def table(rows: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """Numbers and addresses for native code to read, row by row."""
+    return np.array(rows, np.int64).reshape(-1)
+
+
+def _words(example: Any, kind: Any = ctypes.c_size_t) -> list[int]:
+    size = object.__sizeof__(example) // ctypes.sizeof(kind)
+    return list((kind * size).from_address(id(example)))
+
+
+def _places(words: list[int], value: int) -> set[int]:
+    return {place for place, word in enumerate(words) if word == value}
+
+
+def _only(found: list[set[int]]) -> int:
+    """The one place that all examples have in common."""
+    (place,) = set.intersection(*found)
+    return place
