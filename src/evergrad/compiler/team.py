@@ -82,14 +82,16 @@ def team() -> Team:
     return found
 
 
-def _forget_teams() -> None:
-    """In a forked child the helpers are gone."""
+def _forget_others() -> None:
+    """In a forked child the helpers and other callers are gone."""
     global _made
     _teams.clear()
     _made = threading.Lock()
+    if native.cache_info().currsize:
+        llvm.function_of(native()["team_forget"])()
 
 
-os.register_at_fork(after_in_child=_forget_teams)
+os.register_at_fork(after_in_child=_forget_others)
 
 
 def length_of(work: int) -> int:

@@ -16,10 +16,14 @@ FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())
 # ten nanoseconds.
 _SPINS = 2000
 _IDLE = 4000
-# How often who comes back from a run looks whether the GIL is free, before it asks for it.
+# How often who comes back from a run looks whether the GIL is free before it asks for it, and, if
+# another caller sleeps, whether that has come. To wake up takes some ten microseconds.
 _PATIENCE = 1000
-# For how many runs after one by another thread there are taken to be several callers.
+_LINGER = 6000
+# For how many runs after one by another thread there are taken to be several callers; and for how
+# many nobody waits for one that sleeps after that was in vain.
 _TOGETHER = 64
+_DEAF = 512
 # How long a run takes: microseconds, less than about a tenth of a millisecond, or more.
 BRIEF, SHORT, LONG = 2, 1, 0
 # What is added to the number of helpers at the gate: that it is open, or that the caller sleeps.
@@ -46,12 +50,11 @@ declare void @PyEval_RestoreThread(ptr)
 PAUSE_DECLARATION
 FLUSH_DECLARATIONS
 
-; Of all runs by a calling thread alone: who began the last one, how many began without the GIL, for
-; how many more there are taken to be several callers; and whether one who came back has the GIL.
-@caller = internal global ptr null
-@begun = internal global i64 0
-@shared = internal global i64 0
-@turn = internal global i64 0
+; Of all runs by a calling thread alone, in one cache line: [0] whether one who came back has the
+; GIL, [1] how many callers may sleep until they have it, [2] how many run without it, [3] who began
+; the last run, [4] for how many more there are taken to be several callers, [5] and for how
+; many nobody waits for one that sleeps.
+@callers = internal global [8 x i64] zeroinitializer, align 64
 
 ; Goes through all waves of a run as one of its threads.
 define internal void @execute(ptr %run, i64 %thread) nounwind {
@@ -317,26 +320,39 @@ done:
 ;
 ; To ask for the GIL while somebody has it is to sleep, and to wake up takes longer than a short run
 ; and the Python around it. So who comes back waits, spinning, until none of the others has the GIL;
-; and after a short run until one of them has had it, since who sleeps would never find it free. If
-; that was in vain there is taken to be one caller.
+; and after a short run, if another caller sleeps or the last one is not in a run, until that has
+; come, since who sleeps would never find it free. If that was in vain there is taken to be one
+; caller.
 define ptr @team_method(ptr %self, ptr %ignored) nounwind {
 entry:
+  %waitingp = getelementptr i64, ptr @callers, i64 1
+  %insidep = getelementptr i64, ptr @callers, i64 2
+  %callerp = getelementptr ptr, ptr @callers, i64 3
+  %sharedp = getelementptr i64, ptr @callers, i64 4
+  %deafp = getelementptr i64, ptr @callers, i64 5
   %run = call ptr @PyLong_AsVoidPtr(ptr %self)
   %me = call ptr @PyThreadState_Get()
-  %last = load ptr, ptr @caller
+  %last = load ptr, ptr %callerp
   %is_other = icmp ne ptr %me, %last
-  store ptr %me, ptr @caller
-  %left = load i64, ptr @shared
+  store atomic ptr %me, ptr %callerp monotonic, align 8
+  %left = load i64, ptr %sharedp
   %less = call i64 @llvm.usub.sat.i64(i64 %left, i64 1)
   %shared = select i1 %is_other, i64 TOGETHER, i64 %less
-  store i64 %shared, ptr @shared
+  store i64 %shared, ptr %sharedp
+  %was_deaf = load i64, ptr %deafp
+  %deaf = call i64 @llvm.usub.sat.i64(i64 %was_deaf, i64 1)
+  store i64 %deaf, ptr %deafp
   %lengthp = getelementptr i64, ptr %run, i64 7
   %length = load i64, ptr %lengthp
+  %is_long = icmp eq i64 %length, LONG
   %is_brief = icmp eq i64 %length, BRIEF
-  %is_short = icmp ne i64 %length, LONG
-  %are_several = icmp ne i64 %shared, 0
-  %lets_in = and i1 %is_short, %are_several
-  %is_alone = xor i1 %are_several, true
+  %is_deaf = icmp ne i64 %deaf, 0
+  %goes_on = or i1 %is_long, %is_deaf
+  %waits = xor i1 %goes_on, true
+  %asleep = load atomic i64, ptr %waitingp monotonic, align 8
+  %unheard = select i1 %is_deaf, i64 0, i64 %asleep
+  %others = or i64 %unheard, %shared
+  %is_alone = icmp eq i64 %others, 0
   %keep = and i1 %is_brief, %is_alone
   br i1 %keep, label %kept, label %free
 kept:
@@ -344,19 +360,29 @@ kept:
   br label %end
 free:
   %state = call ptr @PyEval_SaveThread()
-  store atomic i64 0, ptr @turn release, align 8
-  %before = atomicrmw add ptr @begun, i64 1 monotonic
-  %number = add i64 %before, 1
+  store atomic i64 0, ptr @callers release, align 8
+  %entered = atomicrmw add ptr %insidep, i64 1 monotonic
   %failed1 = call i64 @alone(ptr %run)
+  %left_it = atomicrmw sub ptr %insidep, i64 1 monotonic
   br label %ask
 ask:
   %n = phi i64 [0, %free], [%n1, %wait]
-  %now = load atomic i64, ptr @begun monotonic, align 8
-  %nobody = icmp eq i64 %now, %number
-  %linger = and i1 %nobody, %lets_in
-  br i1 %linger, label %patience, label %try
+  %latest = load atomic ptr, ptr %callerp monotonic, align 8
+  %nobody_came = icmp eq ptr %latest, %me
+  %waiting = load atomic i64, ptr %waitingp monotonic, align 8
+  %one_sleeps = icmp ne i64 %waiting, 0
+  %inside = load atomic i64, ptr %insidep monotonic, align 8
+  %none_runs = icmp eq i64 %inside, 0
+  %one_is_away = and i1 %is_other, %none_runs
+  %one_may_come = or i1 %one_sleeps, %one_is_away
+  %to_come = and i1 %nobody_came, %one_may_come
+  %stays = and i1 %to_come, %waits
+  br i1 %stays, label %linger, label %try
+linger:
+  %too_long = icmp ugt i64 %n, LINGER
+  br i1 %too_long, label %in_vain, label %wait
 try:
-  %pair = cmpxchg ptr @turn, i64 0, i64 1 acquire monotonic
+  %pair = cmpxchg ptr @callers, i64 0, i64 1 acquire monotonic
   %taken = extractvalue {i64, i1} %pair, 1
   br i1 %taken, label %back, label %patience
 patience:
@@ -366,20 +392,33 @@ wait:
   PAUSE
   %n1 = add i64 %n, 1
   br label %ask
+in_vain:
+  br label %late
 late:
-  store atomic i64 1, ptr @turn monotonic, align 8
+  %deaf_now = phi i64 [%deaf, %patience], [DEAF, %in_vain]
+  store atomic i64 1, ptr @callers monotonic, align 8
   br label %back
 back:
-  %in_vain = phi i1 [false, %try], [true, %late]
+  %is_late = phi i1 [false, %try], [true, %late]
+  %deaf_then = phi i64 [%deaf, %try], [%deaf_now, %late]
+  %asking = atomicrmw add ptr %waitingp, i64 1 monotonic
   call void @PyEval_RestoreThread(ptr %state)
-  br i1 %in_vain, label %forget, label %end
+  %asked = atomicrmw sub ptr %waitingp, i64 1 monotonic
+  br i1 %is_late, label %forget, label %end
 forget:
-  store i64 0, ptr @shared
+  store i64 0, ptr %sharedp
+  store i64 %deaf_then, ptr %deafp
   br label %end
 end:
   %failed = phi i64 [%failed0, %kept], [%failed1, %back], [%failed1, %forget]
   %result = call ptr @PyLong_FromLongLong(i64 %failed)
   ret ptr %result
+}
+
+; Forgets all callers but this one: in a forked child the others are gone.
+define void @team_forget() nounwind {
+  call void @llvm.memset.p0.i64(ptr @callers, i8 0, i64 64, i1 false)
+  ret void
 }
 """
 
@@ -410,7 +449,7 @@ def begin() -> None:
 @cache
 def native() -> dict[str, int]:
     """The addresses of what the text defines."""
-    return llvm.addresses_in(_text(), ("team_help", "team_method", "team_run"))
+    return llvm.addresses_in(_text(), ("team_forget", "team_help", "team_method", "team_run"))
 
 
 @cache
@@ -424,6 +463,7 @@ def _text() -> str:
         "FLUSH_DECLARATIONS": declarations, "FLUSH": flush, "RESTORE": restore,
         "PAUSE": pause, "FUTEX": FUTEX or 0, "WAIT": 128, "WAKE": 129,
         "SPINS": _SPINS, "IDLE": _IDLE, "PATIENCE": _PATIENCE, "TOGETHER": _TOGETHER,
+        "LINGER": _LINGER, "DEAF": _DEAF,
         "BRIEF": BRIEF, "LONG": LONG,
         "ASLEEP_AND_ONE": _ASLEEP + 1, "ASLEEP": _ASLEEP, "OPEN": _OPEN,
     }  # fmt: skip
