@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 import evergrad as eg
 from evergrad import nn
 from evergrad.compiler import plain
+from evergrad.compiler.quick import UNSERVED
 from evergrad.memory.ledger import LEDGER
 
 from .steps import arrays, assert_alike, program_count, programs_of, randn
@@ -44,21 +44,23 @@ class Training:
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The results of the calls that went the short way from now on."""
     found: list[Any] = []
-    make = plain.plain_call
 
-    def noting(variant: Any, args: Any) -> Any:
-        serve = make(variant, args)
+    def noting(make: Any) -> Any:
+        def made(*given: Any) -> Any:
+            serve = make(*given)
 
-        def noted(args: Any, state: Any) -> Any:
-            assert serve is not None
-            result = serve(args, state)
-            if result is not plain.UNSERVED:
-                found.append(result)
-            return result
+            def noted(*call: Any) -> Any:
+                result = serve(*call)
+                if result is not UNSERVED:
+                    found.append(result)
+                return result
 
-        return serve and noted
+            return serve and noted
 
-    monkeypatch.setattr("evergrad.compiler.entry.plain_call", noting)
+        return made
+
+    for name in ("plain_call", "quickest_call"):
+        monkeypatch.setattr(f"evergrad.compiler.entry.{name}", noting(getattr(plain, name)))
     return found
 
 
@@ -250,21 +252,3 @@ def test_any_number_of_threads(threads: int) -> None:
         results.append(f(x).numpy())
     for result in results[1:]:
         np.testing.assert_array_equal(result, results[0])
-
-
-def test_brief_programs_of_two_threads_take_turns() -> None:
-    """Who finds another caller hands the GIL over; nothing is lost or mixed up by that."""
-    twin, x = Training(), randn(5, 3)
-    for _ in range(300):
-        twin.step(x)
-    trainings = [Training() for _ in range(2)]
-    steps = [eg.compile(training.step) for training in trainings]
-    threads = [
-        threading.Thread(target=lambda step=step: [step(x) for _ in range(300)]) for step in steps
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert_alike(trainings[0].state(), twin.state())
-    assert_alike(trainings[0].state(), trainings[1].state(), 0)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from types import CellType
 from typing import Any
 
 import pytest
 
+from evergrad.compiler.object_words import cell_content
 from evergrad.compiler.unchanged import MISSING, unchanged
 
 
@@ -56,6 +58,35 @@ def test_what_was_put_back_is_the_same() -> None:
     assert not are_same()
     collections["options"]["lr"] = rate
     assert are_same()
+
+
+def words_and_names() -> tuple[Any, Any]:
+    """A cell and a dictionary, and a function that tells whether they hold what they do now."""
+    cell, names = CellType(object()), {"here": object()}
+    are_same = unchanged(
+        [], [(cell, cell_content(), cell.cell_contents)],
+        [(names, "here", names["here"]), (names, "not here", MISSING)],
+    )  # fmt: skip
+    return (cell, names), are_same
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda cell, names: setattr(cell, "cell_contents", object()),
+        lambda cell, names: delattr(cell, "cell_contents"),
+        lambda cell, names: names.update(here=None),
+        lambda cell, names: names.pop("here"),
+        lambda cell, names: names.update({"not here": None}),
+    ],
+)
+def test_words_and_names(change: Any) -> None:
+    held, are_same = words_and_names()
+    assert are_same()
+    held[1]["other"] = 1  # nobody has asked for it
+    assert are_same()
+    change(*held)
+    assert not are_same()
 
 
 def test_nothing_to_look_at() -> None:

@@ -15,7 +15,9 @@ from typing import Any
 from evergrad.compiler.object_words import slot_of
 from evergrad.compiler.surroundings import Places, Surroundings
 from evergrad.compiler.unchanged import unchanged
+from evergrad.core import dtypes
 from evergrad.core.changes import CHANGES, Changes
+from evergrad.core.dtypes import get_default_dtype
 from evergrad.core.generators import default_generator
 from evergrad.core.lifting import LiftingTrace
 from evergrad.core.node import Leaf
@@ -30,8 +32,8 @@ _NO_OPTIONS = ("params", "param_names", "initial_lr")
 
 
 class Conditions:
-    """The conditions of one program. ``asked`` counts how often they had to be asked: as long as it
-    stays, so do the options that are read at run time."""
+    """The conditions of one program. ``asked`` counts how often they had to be asked; as long as
+    ``are_untouched`` says so, the options that are read at run time stay as they were then."""
 
     def __init__(
         self, trace: LiftingTrace, fetched: Iterable[Tensor], surroundings: Surroundings
@@ -46,6 +48,7 @@ class Conditions:
             *_gradients(trace), *trace.conditions, *loose, *_modules(trace), *_options(trace),
             _condition(partial(_moving, read), "whether a tensor requires a gradient"),
             _condition(partial(_hooks, read), "the hooks of a tensor"),
+            _condition(get_default_dtype, "the default dtype"),
             *((found.is_same, True, found.name) for found in surroundings.found),
         ]  # fmt: skip
         self.always = [*trace.always, *loose]
@@ -91,7 +94,8 @@ class Conditions:
             *((tensor, slot_of(Tensor, "_grad"), None) for tensor in self.without_grad),
             *((tensor, slot_of(Tensor, "_node"), None) for tensor in self.silent),
         ]  # fmt: skip
-        are_unchanged = unchanged(self.watched, words, places.named)
+        default = (vars(dtypes), "_default_float", get_default_dtype())
+        are_unchanged = unchanged(self.watched, words, [default, *places.named])
         with_grad, always = self.with_grad, self.always
         if not (with_grad or always or places.others):
             return are_unchanged

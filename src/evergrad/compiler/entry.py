@@ -9,10 +9,11 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
-from evergrad.compiler import members, team_text
+from evergrad.compiler import plain
 from evergrad.compiler.capture import Captured, InsideGraphError, capture
 from evergrad.compiler.garbage import uncollected
-from evergrad.compiler.plain import UNSERVED, Serve, plain_call
+from evergrad.compiler.plain import Quick, Serve, plain_call, quickest_call
+from evergrad.compiler.quick import UNSERVED
 from evergrad.compiler.surroundings import Surroundings
 from evergrad.compiler.variant import Call, Variant
 from evergrad.core import dtypes
@@ -69,12 +70,18 @@ class Compiled:
         self.variants: dict[Any, list[Variant]] = {}
         # The short ways of variants, the one that was found last first.
         self.plain: dict[Variant, Serve] = {}
+        # The shortest way of the first of them.
+        self.quick: Quick = _unserved
         # Signatures whose calls stand inside a graph that is being recorded around them.
         self.inside_graphs: set[Any] = set()
         self.lock = threading.RLock()
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            result = self.quick(args)
+            if result is not UNSERVED:
+                return result
         state = STATE.get()
         if state.trace is not None:
             return self.function(*args, **kwargs)  # part of a larger program
@@ -107,6 +114,7 @@ class Compiled:
         if serve is not None:
             others = [pair for pair in self.plain.items() if pair[0] is not variant]
             self.plain = dict([(variant, serve), *others[: _MANY - 1]])
+            self.quick = quickest_call(variant, args, self.lock) or _unserved
 
     def variant_for(self, args: Any, kwargs: Any) -> tuple[Variant | None, list[Tensor]]:
         """The variant that holds for these arguments, told of the floats among them (``None`` if
@@ -143,10 +151,7 @@ class Compiled:
                 stacklevel=4,
             )
             known.clear()
-            self.plain = {}
-        # What every program needs is compiled by others while this one is traced.
-        team_text.begin()
-        members.begin()
+            self.plain, self.quick = {}, _unserved
         try:
             captured = self.trace(leaves, spec, tensors, numbers)
         except InsideGraphError:
@@ -168,6 +173,7 @@ class Compiled:
             args, kwargs = tree_unflatten(filled, spec)
             return self.function(*args, **kwargs)
 
+        plain.begin()
         args, kwargs = tree_unflatten(leaves, spec)
         return capture(call, tensors, list(numbers), Surroundings(self.function, args, kwargs))
 
@@ -196,6 +202,11 @@ class Compiled:
             variant, tensors = self.compiled_for(args, kwargs)
             variant.lower()
             return Explanation(Call(variant, tensors), name)
+
+
+def _unserved(args: tuple[Any, ...]) -> Any:
+    """The shortest way as long as there is none."""
+    return UNSERVED
 
 
 def _signature(leaves: list[Any], spec: Any) -> Any:

@@ -2,31 +2,42 @@
 
 Nearly all calls of a step are like the one before: tensors of the same types that ask for no
 gradient, nothing changed around the function, results and writes to the outside but nothing else.
-For these a function is made once that has all it needs at hand (:func:`plain_call`). It says
-``UNSERVED`` where a call is not of that kind, before it has changed anything.
+For these a function is made once that has all it needs at hand (:func:`plain_call`), and, where
+results are only to be copied out of the program's memory, one that is native from its beginning to
+its end (:func:`quickest_call`). Both say ``UNSERVED`` where a call is not of that kind, before they
+have changed anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
+from evergrad.compiler import arguments, delivery, llvm, quick, team_text, unchanged
+from evergrad.compiler.arguments import fitting, telling
+from evergrad.compiler.delivery import delivering
+from evergrad.compiler.quick import UNSERVED, quick_call
 from evergrad.compiler.results import Form, Output
 from evergrad.compiler.variant import Call, Variant
-from evergrad.core.dtypes import get_default_dtype
+from evergrad.core.shapes import TensorType
 from evergrad.core.state import STATE, State
 from evergrad.core.tensor import Tensor, current_node, fresh
 from evergrad.memory.ledger import GRADIENT
 from evergrad.memory.pool import allocator
 
 Serve = Callable[[tuple[Any, ...], State], Any]
+Quick = Callable[[tuple[Any, ...]], Any]
 Run = Callable[[tuple[Any, ...]], Any]
 
-# Stands for the result of a call that has to go the long way.
-UNSERVED: Any = object()
+
+@cache
+def begin() -> None:
+    """Let what every call needs be compiled while the first is traced, if it has to be."""
+    for text in (team_text.text(), unchanged.TEXT, arguments.TEXT, delivery.TEXT, quick.TEXT):
+        llvm.begin_text(text)
 
 
 def plain_call(variant: Variant, args: Sequence[Any]) -> Serve | None:
@@ -38,28 +49,52 @@ def plain_call(variant: Variant, args: Sequence[Any]) -> Serve | None:
     if not all(isinstance(a, Tensor) and not a.requires_grad for a in args):
         return None
     types = tuple(a._type for a in args)
-    count, grad, default = len(types), state.grad, get_default_dtype()
-    program, written, conditions = variant.program, variant.written, variant.conditions
+    grad, program, conditions = state.grad, variant.program, variant.conditions
+    fit = fitting(args, variant.captured.written)
     run = _run_natively(variant) if program.is_native else _run_in_parts(variant)
 
     def serve(args: tuple[Any, ...], state: State) -> Any:
-        if state.grad is not grad or state.autocast is not None or len(args) != count:
+        if state.grad is not grad or state.autocast is not None:
             return UNSERVED
-        if get_default_dtype() is not default or variant.program is not program:
+        if variant.program is not program:
             return UNSERVED
-        try:
-            for tensor, type in zip(args, types):  # noqa: B905 - as many, and faster
-                if tensor._type is not type or tensor._node is not None:
-                    return UNSERVED
-                if tensor._view is not None and current_node(tensor) is not None:
-                    return UNSERVED
-                if written and id(tensor._storage) in written:
-                    return UNSERVED
-        except AttributeError:  # no tensor
+        if not (fit(args) or _are_alike(args, types, variant.written)):
             return UNSERVED
         return run(args) if conditions.are_untouched() or conditions.hold() else UNSERVED
 
     return serve
+
+
+def quickest_call(variant: Variant, args: Sequence[Any], lock: Any) -> Quick | None:
+    """A function that serves calls like this one, for which there is a short way, natively from
+    their beginning to their end; ``None`` if results need more than to be copied out of memory of
+    the program, or a team shall run it."""
+    program, captured, form = variant.program, variant.captured, variant.captured.results.form
+    if not program.is_native or program.threads > 1 or form not in (Form.ONE, Form.TUPLE):
+        return None
+    if program.computed or program.recipe.copies or captured.grads:
+        return None
+    boxes, outputs = dict(program.boxed), captured.graph.outputs
+    sources = [(boxes[n].copy, outputs[n].type) for n in range(captured.result_count)]
+    (segment,) = program.segments
+    return quick_call(
+        STATE.get(), lock, fitting(args, captured.written), variant.current,
+        telling(program.given, program.patches), segment.run_alone,
+        delivering(program.recipe.written, sources, form is Form.TUPLE), kept=program,
+    )  # fmt: skip
+
+
+def _are_alike(args: tuple[Any, ...], types: Sequence[TensorType], written: set[int]) -> bool:
+    """Whether arguments are tensors of these types that ask for no gradient, on memory that is not
+    written."""
+    if len(args) != len(types):
+        return False
+    for tensor, type in zip(args, types, strict=True):
+        if not isinstance(tensor, Tensor) or tensor._type is not type:
+            return False
+        if current_node(tensor) is not None or id(tensor._storage) in written:
+            return False
+    return True
 
 
 def _is_plain(variant: Variant) -> bool:
@@ -102,12 +137,10 @@ def _run_natively(variant: Variant) -> Run:
     Whether an interrupt comes before the run or after it, the call has happened as a whole or not
     at all: what follows the run can be done twice.
     """
-    program, conditions = variant.program, variant.conditions
+    program, conditions, current = variant.program, variant.conditions, variant.current
     (segment,) = program.segments
     first_counter = segment.first_counter
-    given, told, tell, tell_argument = (
-        program.given, program.told, program.tell, program.tell_argument,
-    )  # fmt: skip
+    tell, tell_arguments = program.tell, telling(program.given, program.patches)
     in_parts, put_together = _run_in_parts(variant), _last_step(variant)
     # Results are copied out of the program's memory, or computed in memory that each run takes.
     boxes = dict(program.boxed)
@@ -127,13 +160,10 @@ def _run_natively(variant: Variant) -> Run:
         return hand_out()
 
     def run(args: tuple[Any, ...]) -> Any:
-        for number, owner in given:
-            array = args[owner]._value
-            if told[number]() is not array:
-                if not array.flags.c_contiguous:
-                    return in_parts(args)
-                tell_argument(number, array)
-        if variant.asked != conditions.asked:
+        if not tell_arguments(args):
+            program.forget_arguments()
+            return in_parts(args)
+        if current[0] is not conditions.are_untouched:
             variant.give_numbers()
         for place, number, allocate in computed:
             arrays[place] = array = allocate()

@@ -56,6 +56,7 @@ class Program:
         self.status = np.zeros(8, np.int64)
         self.status_word = self.status.data[:1]
         self.bound = False
+        self.forget_arguments()
         # Of the run that is going on: the arrays of arguments and results, by buffer and by output.
         self.current: dict[int, Any] = {}
         self.results: list[Any] = []
@@ -84,7 +85,6 @@ class Program:
         called = [k for kernel in kernels for k in kernel.calls.values()]
         addresses = self.addresses = llvm.addresses([*kernels, *called])
         self.patches: dict[int, list[tuple[Any, int, int]]] = {}
-        self.forget_arguments()
         self.segments: list[Any] = []
         self.keep: list[Any] = []
         tasks: list[tuple[int, int, int]] = []
@@ -264,7 +264,7 @@ class Program:
         told = self.told
         for number, owner in self.given:
             array = arguments[owner]
-            if told[number]() is not array:
+            if told.get(number, _no_array)() is not array:
                 self.tell_argument(number, array)
         if self.is_looked_at:
             self.look_at_arrays(arguments)
@@ -279,8 +279,9 @@ class Program:
             words[number] = value
 
     def forget_arguments(self) -> None:
+        """Tell the kernels of all arguments anew, whatever they were told last."""
         # Gives the array that the kernels were last told of, for each argument.
-        self.told: dict[int, Any] = {number: _no_array for number, _ in self.given}
+        self.told: dict[int, Any] = {}
 
     def tell_argument(self, number: int, array: Any) -> None:
         """Tell the kernels of an argument, and remember it when all of them know."""

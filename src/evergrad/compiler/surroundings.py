@@ -212,9 +212,7 @@ class Places:
             elif type(holder) is dict and type(key) is str:
                 self.named.append((holder, key, holder.get(key, MISSING)))
             else:
-                is_mapping = isinstance(holder, (dict, MappingProxyType))
-                question = (holder.get, key, MISSING) if is_mapping else (_held, holder, key)
-                ask = functools.partial(*question)
+                ask = functools.partial(_held_or_missing, holder, key)
                 self.others.append((ask, ask()))
 
     def are_same(self) -> bool:
@@ -280,6 +278,11 @@ def _held(holder: Any, key: Any) -> Any:
     if key is None:
         return holder.cell_contents
     return getattr(holder, key) if isinstance(holder, FunctionType) else holder[key]
+
+
+def _held_or_missing(holder: Any, key: Any) -> Any:
+    is_mapping = isinstance(holder, (dict, MappingProxyType))
+    return holder.get(key, MISSING) if is_mapping else _held(holder, key)
 
 
 def _holder(value: Any, name: str) -> Any:

@@ -441,19 +441,14 @@ _ARM_FLUSH = (
 )
 
 
-def begin() -> None:
-    """Let the text be compiled meanwhile, if it has to be."""
-    llvm.begin_text(_text())
-
-
 @cache
 def native() -> dict[str, int]:
     """The addresses of what the text defines."""
-    return llvm.addresses_in(_text(), ("team_forget", "team_help", "team_method", "team_run"))
+    return llvm.addresses_in(text(), ("team_forget", "team_help", "team_method", "team_run"))
 
 
 @cache
-def _text() -> str:
+def text() -> str:
     """The text for this machine."""
     is_x86 = platform.machine() in ("x86_64", "AMD64")
     declarations, flush, restore = _X86_FLUSH if is_x86 else _ARM_FLUSH
@@ -467,7 +462,7 @@ def _text() -> str:
         "BRIEF": BRIEF, "LONG": LONG,
         "ASLEEP_AND_ONE": _ASLEEP + 1, "ASLEEP": _ASLEEP, "OPEN": _OPEN,
     }  # fmt: skip
-    text = _TEXT
+    found = _TEXT
     for word, meaning in words.items():
-        text = text.replace(word, str(meaning))
-    return text
+        found = found.replace(word, str(meaning))
+    return found

@@ -28,7 +28,7 @@ Named = tuple[dict[str, Any], str, Any]
 # followed by the address of as many rows: words (address, object), names (dictionary, name, object
 # or null), dictionaries, lists, and what these have held: of all dictionaries the values, then of
 # all lists the items.
-_TEXT = r"""
+TEXT = r"""
 declare ptr @PyTuple_GetItem(ptr, i64)
 declare ptr @PyLong_AsVoidPtr(ptr)
 declare i64 @PyList_Size(ptr)
@@ -165,7 +165,7 @@ end:
 
 @cache
 def _address() -> int:
-    return llvm.addresses_in(_TEXT, ("unchanged",))["unchanged"]
+    return llvm.addresses_in(TEXT, ("unchanged",))["unchanged"]
 
 
 def unchanged(
@@ -179,7 +179,7 @@ def unchanged(
     lists = [c for c in watched if isinstance(c, list)]
     seen = [member for c in dicts for member in dict.values(c)]
     seen += [member for c in lists for member in list.__iter__(c)]
-    rows = (
+    rows: tuple[list[Any], ...] = (
         [(id(holder) + distance, id(held)) for holder, distance, held in words],
         [(id(d), id(name), 0 if held is MISSING else id(held)) for d, name, held in named],
         list(map(id, dicts)), list(map(id, lists)), list(map(id, seen)),

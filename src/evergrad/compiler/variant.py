@@ -33,14 +33,14 @@ class Variant:
         self.conditions = captured.conditions
         self.storages = [t._storage for t in captured.outside]
         self.written = {id(storage) for storage in captured.written}
-        # For which questions about the options the program has their numbers.
-        self.asked = 0
+        # What tells whether the options are still those that the program has.
+        self.current: list[Callable[[], bool]] = [_never]
 
     def lower(self) -> None:
         """Have a program that can tell what it was made of, in place of one from the disk."""
         if self.program.recipe.lowering is None:
             self.program = built(self.captured, self.limit)
-            self.asked = 0
+            self.forget_numbers()
 
     def numbers(self) -> list[float]:
         """The options that are read at run time, as they are now."""
@@ -48,10 +48,14 @@ class Variant:
 
     def give_numbers(self) -> None:
         """Give the program the options that are read at run time, unless it has them already."""
-        asked = self.conditions.asked
-        if self.asked != asked:
+        are_untouched = self.conditions.are_untouched
+        if self.current[0] is not are_untouched:
             self.program.set_numbers(self.numbers())
-            self.asked = asked
+            self.current[0] = are_untouched
+
+    def forget_numbers(self) -> None:
+        """Have the program given its options anew."""
+        self.current[0] = _never
 
     def is_entangled(self, tensors: list[Tensor]) -> bool:
         """Whether memory that the program writes to is also that of another argument: a program
@@ -95,7 +99,8 @@ class Call:
     def run(self, deliver: Callable[[list[Any]], _Given | None]) -> Any:
         """Run the program; an index that is out of range is told with the line of its lookup."""
         variant = self.variant
-        variant.asked = 0  # floats among the arguments are written over the options
+        variant.forget_numbers()  # floats among the arguments are written over the options
+        variant.program.forget_arguments()  # the short way tells the kernels of others
         try:
             return variant.program.run(self.arrays(), variant.numbers(), deliver)
         except IndexError as error:
@@ -184,6 +189,11 @@ class Call:
             saved[n] if kind == "saved" else self.kept[n] if n in self.kept else inputs[n]
             for kind, n in self.derivative.places
         ]
+
+
+def _never() -> bool:
+    """Nothing is known of the options."""
+    return False
 
 
 def from_float(value: float) -> Tensor:

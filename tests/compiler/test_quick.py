@@ -1,0 +1,273 @@
+"""Calls that are native from their beginning to their end, and what they consist of."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import evergrad as eg
+from evergrad.compiler.arguments import fitting, telling
+from evergrad.compiler.delivery import delivering
+from evergrad.compiler.object_words import array_flags, array_start, kind_word, slot_of
+from evergrad.compiler.quick import UNSERVED, quick_call
+from evergrad.core.state import STATE
+from evergrad.core.storage import Storage
+from evergrad.core.tensor import Tensor, fresh
+from evergrad.memory.ledger import LEDGER
+
+from .steps import randn
+
+# -- words of objects ---------------------------------------------------------------------------
+
+
+def word(thing: Any, distance: int) -> int:
+    return int(ctypes.c_size_t.from_address(id(thing) + distance).value)
+
+
+@pytest.mark.parametrize("name", ["_value", "_type", "_storage", "_node", "_grad"])
+@pytest.mark.parametrize("kind", [Tensor, eg.nn.Parameter])
+def test_slots_of_tensors(name: str, kind: Any) -> None:
+    thing = kind(eg.zeros(3))
+    assert word(thing, slot_of(Tensor, name)) == id(getattr(thing, name))
+    assert word(thing, kind_word()) == id(kind)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.zeros(0), np.ones((3, 4)), np.ones((3, 4)).T, np.ones(9)[::2], np.broadcast_to(1, 4)],
+)
+def test_words_of_arrays(array: Any) -> None:
+    assert word(array, array_start()) == array.ctypes.data
+    assert word(array, array_flags()) & 0xFFFFFFFF == array.flags.num
+
+
+# -- arguments ----------------------------------------------------------------------------------
+
+
+def test_arguments_that_fit() -> None:
+    x, y, written = randn(2, 3), randn(4), eg.zeros(4, dtype=eg.float64)
+    fit = fitting([x, y], [written._storage])
+    assert fit((x, y)) and fit((randn(2, 3, seed=1), randn(4, seed=2)))
+    whole = randn(8)
+    assert fit((x, whole[:4])) and fit((x, whole[:4].detach()))
+    asking, outdated = randn(4).requires_grad_(), whole[4:]
+    whole.mul_(asking.sum())
+    others = [
+        written, asking, asking * 2, asking[:4], outdated, randn(4).float(), randn(5),
+        eg.nn.Parameter(y), y.numpy(), 1.0, None,
+    ]  # fmt: skip
+    assert not any(fit((x, other)) for other in others)
+    assert not fit((x,)) and not fit((x, y, y)) and not fit(())
+
+
+def test_kernels_are_told_of_arguments() -> None:
+    words = np.zeros(6, np.int64)
+    tell = telling([(7, 1), (9, 0), (8, 0)], {7: [(words.data, 0, 0), (words.data, 4, 16)],
+                                              9: [(words.data, 2, 8)]})  # fmt: skip
+    x, y = randn(2, 3), randn(4)
+    assert tell((x, y))
+    expected = [y.data_ptr(), 0, x.data_ptr() + 8, 0, y.data_ptr() + 16, 0]
+    assert words.tolist() == expected
+    assert not tell((randn(3, 2).T, y))
+    assert not tell((fresh(np.zeros(6).view(np.recarray), x._type), y))  # an array of another class
+
+
+# -- results ------------------------------------------------------------------------------------
+
+
+def sources(count: int) -> list[Any]:
+    box = np.arange(300.0)
+    return [(box.copy, eg.zeros(300, dtype=eg.float64)._type) for _ in range(count)]
+
+
+def slots(thing: Any, kind: Any) -> dict[str, Any]:
+    names = [name for name in kind.__slots__ if not name.startswith("__")]
+    own = {"_storage", "_value", "value"}
+    return {
+        name: getattr(thing, name) for name in names if hasattr(thing, name) and name not in own
+    }
+
+
+def references(tensor: Any) -> list[int]:
+    return [sys.getrefcount(part) for part in (tensor._storage, tensor._value)]
+
+
+def test_results_are_as_python_makes_them() -> None:
+    (source,) = given = sources(1)
+    ours: Any = delivering([], given, as_tuple=False)()
+    theirs: Any = fresh(source[0](), source[1])
+    assert ours.__class__ is Tensor
+    assert slots(ours, Tensor) == slots(theirs, Tensor)
+    assert slots(ours._storage, Storage) == slots(theirs._storage, Storage)
+    assert ours._storage.value is ours._value
+    np.testing.assert_array_equal(ours.numpy(), np.arange(300.0))
+    vars(ours)["mark"] = 1  # an attribute of its own, as other tensors may have
+    assert hasattr(ours, "mark") and not hasattr(theirs, "mark")
+
+
+def test_results_enter_the_ledger() -> None:
+    deliver = delivering([], sources(3), as_tuple=True)
+    gc.collect()
+    live, count = LEDGER.live, LEDGER.count
+    LEDGER.peak = live
+    results = deliver()
+    assert isinstance(results, tuple) and len(results) == 3
+    assert (LEDGER.live, LEDGER.count, LEDGER.peak) == (live + 7200, count + 3, live + 7200)
+    del results
+    assert (LEDGER.live, LEDGER.count, LEDGER.peak) == (live, count, live + 7200)
+
+
+def test_who_observes_the_ledger_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Observer:
+        def __init__(self) -> None:
+            self.seen: list[int] = []
+
+        def allocated(self, storage: Any) -> None:
+            self.seen.append(storage.nbytes)
+            if len(self.seen) == 3:
+                raise MemoryError
+
+        def freed(self, storage: Any) -> None:
+            self.seen.append(-storage.nbytes)
+
+    deliver = delivering([], sources(2), as_tuple=True)
+    observer = Observer()
+    monkeypatch.setattr(LEDGER, "observer", observer)
+    results = deliver()
+    assert observer.seen == [2400, 2400]
+    with pytest.raises(MemoryError):
+        deliver()
+    del results
+
+
+def test_writes_are_counted_and_nothing_is_lost() -> None:
+    parameter, given = eg.zeros(3), sources(2)
+    deliver = delivering([parameter._storage], given, as_tuple=True)
+    shared = [None, given[0][1], Tensor, Storage]
+    deliver()
+    before = [sys.getrefcount(thing) for thing in shared]
+    for _ in range(1000):
+        results = deliver()
+    counts = [sys.getrefcount(thing) for thing in shared]
+    assert all(abs(now - then) < 100 for now, then in zip(counts, before, strict=True))
+    assert parameter._version == 1001
+    theirs = fresh(given[0][0](), given[0][1])
+    assert references(results[0]) == references(theirs)
+
+
+# -- calls --------------------------------------------------------------------------------------
+
+
+class Parts:
+    """A call of which every part can be changed."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.current: list[Any] = [lambda: True]
+        self.fits, self.told, self.status, self.ran = True, True, 0, 0
+        self.call = quick_call(
+            STATE.get(), self.lock, lambda args: self.fits, self.current, lambda args: self.told,
+            self.run, self.deliver,
+        )  # fmt: skip
+
+    def run(self) -> int:
+        self.ran += 1
+        return self.status
+
+    def deliver(self) -> Any:
+        if self.ran == 100:
+            raise ValueError("no result")
+        return [self.ran]
+
+    def is_free(self) -> bool:
+        """Whether another thread could take the lock."""
+        found: list[bool] = []
+        thread = threading.Thread(target=lambda: found.append(self.lock.acquire(blocking=False)))
+        thread.start()
+        thread.join()
+        return found[0]
+
+
+def test_a_call_does_its_parts() -> None:
+    parts = Parts()
+    assert parts.call(()) == [1] and parts.call(()) == [2]
+    assert parts.is_free()
+
+
+@pytest.mark.parametrize("name", ["fits", "told"])
+def test_what_does_not_fit_is_not_run(name: str) -> None:
+    parts = Parts()
+    setattr(parts, name, False)
+    assert parts.call(()) is UNSERVED and parts.ran == 0 and parts.is_free()
+
+
+def test_other_modes_and_conditions_go_another_way() -> None:
+    parts = Parts()
+    with eg.no_grad():
+        assert parts.call(()) is UNSERVED
+    parts.current[0] = lambda: False
+    assert parts.call(()) is UNSERVED and parts.ran == 0 and parts.is_free()
+
+
+def test_a_run_that_fails_goes_another_way() -> None:
+    parts = Parts()
+    parts.status = 5
+    assert parts.call(()) is UNSERVED and parts.ran == 1 and parts.is_free()
+
+
+def test_who_has_the_lock_is_not_disturbed() -> None:
+    parts, results = Parts(), []
+    with parts.lock:
+        thread = threading.Thread(target=lambda: results.append(parts.call(())))
+        thread.start()
+        thread.join()
+    assert results == [UNSERVED] and parts.ran == 0
+    assert parts.call(()) == [1]
+
+
+def test_errors_are_raised_and_the_lock_given_back() -> None:
+    parts = Parts()
+    parts.current[0] = lambda: 1 // 0
+    with pytest.raises(ZeroDivisionError):
+        parts.call(())
+    assert parts.ran == 0
+    parts.current[0] = lambda: True
+    parts.ran = 99
+    with pytest.raises(ValueError, match="no result"):
+        parts.call(())
+    assert parts.is_free()
+
+
+def test_a_call_keeps_what_it_needs() -> None:
+    def step(x: Any) -> Any:
+        return (x * 2).sum()
+
+    compiled, x = eg.compile(step), randn(3)
+    expected = [compiled(x).item() for _ in range(3)][-1]
+    call = compiled.quick
+    del compiled
+    gc.collect()
+    assert call((x,)).item() == expected
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 5)])
+@pytest.mark.parametrize("kind", ["float32", "float64", "bfloat16", "int64", "bool"])
+def test_types_and_shapes(kind: str, shape: tuple[int, ...]) -> None:
+    def both(x: Any, y: Any) -> Any:
+        return x | y if kind == "bool" else x * y, y == x
+
+    compiled = eg.compile(both)
+    for seed in range(4):
+        x, y = ((randn(*shape, seed=s) * 3).to(getattr(eg, kind)) for s in (seed, seed + 9))
+        for args in ((x, y), (y, x)):
+            found, expected = compiled(*args), both(*args)
+            assert [r.dtype for r in found] == [r.dtype for r in expected]
+            assert all(eg.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert (compiled.quick((x, y)) is UNSERVED) == (shape == (0,))  # there is nothing to run
+    assert compiled.quick((x, 1.0)) is UNSERVED
