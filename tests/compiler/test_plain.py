@@ -207,6 +207,7 @@ def test_an_interrupt_around_the_run(monkeypatch: pytest.MonkeyPatch, late: bool
 
     with monkeypatch.context() as patch:
         patch.setattr(segment, "run", interrupted)
+        patch.setattr(step, "quick", lambda args: UNSERVED)
         with pytest.raises(KeyboardInterrupt):
             step(x)
     if late:
@@ -217,6 +218,36 @@ def test_an_interrupt_around_the_run(monkeypatch: pytest.MonkeyPatch, late: bool
     for training in (step, theirs.step):
         training(x)
     assert_alike(ours.state(), theirs.state())
+
+
+@pytest.mark.parametrize("moment", [1, 3, 5])
+def test_an_interrupt_while_results_are_made(
+    monkeypatch: pytest.MonkeyPatch, served: list[Any], moment: int
+) -> None:
+    """The run has happened, so the call happens as a whole: gradients, too."""
+    ours, theirs = Training(keep_grads=True), Training(keep_grads=True)
+    step, x = eg.compile(ours.step), randn(5, 3)
+    for _ in range(4):
+        step(x)
+        theirs.step(x)
+    made, fresh = len(served), plain.fresh
+    calls: list[Any] = []
+
+    def interrupted(*args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == moment:
+            raise KeyboardInterrupt
+        return fresh(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plain, "fresh", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            step(x)
+    assert len(served) == made
+    theirs.step(x)
+    assert_alike(ours.state(), theirs.state())
+    assert_alike(step(x), theirs.step(x))
+    assert len(served) == made + 1
 
 
 def test_a_lookup_that_fails_and_one_that_does_not(served: list[Any]) -> None:

@@ -1,10 +1,9 @@
-"""Calls that are native from their beginning to their end, and what they consist of."""
+"""Calls that are native until their run has ended, and what they consist of."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import sys
 import threading
 from typing import Any
 
@@ -13,13 +12,10 @@ import pytest
 
 import evergrad as eg
 from evergrad.compiler.arguments import fitting, telling
-from evergrad.compiler.delivery import delivering
 from evergrad.compiler.object_words import array_flags, array_start, kind_word, slot_of
 from evergrad.compiler.quick import UNSERVED, quick_call
 from evergrad.core.state import STATE
-from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor, fresh
-from evergrad.memory.ledger import LEDGER
 
 from .steps import randn
 
@@ -78,89 +74,6 @@ def test_kernels_are_told_of_arguments() -> None:
     assert not tell((fresh(np.zeros(6).view(np.recarray), x._type), y))  # an array of another class
 
 
-# -- results ------------------------------------------------------------------------------------
-
-
-def sources(count: int) -> list[Any]:
-    box = np.arange(300.0)
-    return [(box.copy, eg.zeros(300, dtype=eg.float64)._type) for _ in range(count)]
-
-
-def slots(thing: Any, kind: Any) -> dict[str, Any]:
-    names = [name for name in kind.__slots__ if not name.startswith("__")]
-    own = {"_storage", "_value", "value"}
-    return {
-        name: getattr(thing, name) for name in names if hasattr(thing, name) and name not in own
-    }
-
-
-def references(tensor: Any) -> list[int]:
-    return [sys.getrefcount(part) for part in (tensor._storage, tensor._value)]
-
-
-def test_results_are_as_python_makes_them() -> None:
-    (source,) = given = sources(1)
-    ours: Any = delivering([], given, as_tuple=False)()
-    theirs: Any = fresh(source[0](), source[1])
-    assert ours.__class__ is Tensor
-    assert slots(ours, Tensor) == slots(theirs, Tensor)
-    assert slots(ours._storage, Storage) == slots(theirs._storage, Storage)
-    assert ours._storage.value is ours._value
-    np.testing.assert_array_equal(ours.numpy(), np.arange(300.0))
-    vars(ours)["mark"] = 1  # an attribute of its own, as other tensors may have
-    assert hasattr(ours, "mark") and not hasattr(theirs, "mark")
-
-
-def test_results_enter_the_ledger() -> None:
-    deliver = delivering([], sources(3), as_tuple=True)
-    gc.collect()
-    live, count = LEDGER.live, LEDGER.count
-    LEDGER.peak = live
-    results = deliver()
-    assert isinstance(results, tuple) and len(results) == 3
-    assert (LEDGER.live, LEDGER.count, LEDGER.peak) == (live + 7200, count + 3, live + 7200)
-    del results
-    assert (LEDGER.live, LEDGER.count, LEDGER.peak) == (live, count, live + 7200)
-
-
-def test_who_observes_the_ledger_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Observer:
-        def __init__(self) -> None:
-            self.seen: list[int] = []
-
-        def allocated(self, storage: Any) -> None:
-            self.seen.append(storage.nbytes)
-            if len(self.seen) == 3:
-                raise MemoryError
-
-        def freed(self, storage: Any) -> None:
-            self.seen.append(-storage.nbytes)
-
-    deliver = delivering([], sources(2), as_tuple=True)
-    observer = Observer()
-    monkeypatch.setattr(LEDGER, "observer", observer)
-    results = deliver()
-    assert observer.seen == [2400, 2400]
-    with pytest.raises(MemoryError):
-        deliver()
-    del results
-
-
-def test_writes_are_counted_and_nothing_is_lost() -> None:
-    parameter, given = eg.zeros(3), sources(2)
-    deliver = delivering([parameter._storage], given, as_tuple=True)
-    shared = [None, given[0][1], Tensor, Storage]
-    deliver()
-    before = [sys.getrefcount(thing) for thing in shared]
-    for _ in range(1000):
-        results = deliver()
-    counts = [sys.getrefcount(thing) for thing in shared]
-    assert all(abs(now - then) < 100 for now, then in zip(counts, before, strict=True))
-    assert parameter._version == 1001
-    theirs = fresh(given[0][0](), given[0][1])
-    assert references(results[0]) == references(theirs)
-
-
 # -- calls --------------------------------------------------------------------------------------
 
 
@@ -170,7 +83,7 @@ class Parts:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.current: list[Any] = [lambda: True]
-        self.fits, self.told, self.status, self.ran = True, True, 0, 0
+        self.fits, self.told, self.status, self.ran, self.delivered = True, True, 0, 0, 0
         self.call = quick_call(
             STATE.get(), self.lock, lambda args: self.fits, self.current, lambda args: self.told,
             self.run, self.deliver,
@@ -182,7 +95,9 @@ class Parts:
 
     def deliver(self) -> Any:
         if self.ran == 100:
+            self.ran += 1
             raise ValueError("no result")
+        self.delivered = self.ran
         return [self.ran]
 
     def is_free(self) -> bool:
@@ -241,6 +156,7 @@ def test_errors_are_raised_and_the_lock_given_back() -> None:
     parts.ran = 99
     with pytest.raises(ValueError, match="no result"):
         parts.call(())
+    assert parts.delivered == 101, "what is left after a run is done also if it is interrupted"
     assert parts.is_free()
 
 

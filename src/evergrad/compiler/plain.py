@@ -3,8 +3,8 @@
 Nearly all calls of a step are like the one before: tensors of the same types that ask for no
 gradient, nothing changed around the function, results and writes to the outside but nothing else.
 For these a function is made once that has all it needs at hand (:func:`plain_call`), and, where
-results are only to be copied out of the program's memory, one that is native from its beginning to
-its end (:func:`quickest_call`). Both say ``UNSERVED`` where a call is not of that kind, before they
+results are copied out of the program's memory, one that is native until the run has ended
+(:func:`quickest_call`). Both say ``UNSERVED`` where a call is not of that kind, before they
 have changed anything.
 """
 
@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.compiler import arguments, delivery, llvm, quick, team_text, unchanged
+from evergrad.compiler import arguments, llvm, quick, team_text, unchanged
 from evergrad.compiler.arguments import fitting, telling
-from evergrad.compiler.delivery import delivering
 from evergrad.compiler.quick import UNSERVED, quick_call
 from evergrad.compiler.results import Form, Output
 from evergrad.compiler.variant import Call, Variant
@@ -36,7 +35,7 @@ Run = Callable[[tuple[Any, ...]], Any]
 @cache
 def begin() -> None:
     """Let what every call needs be compiled while the first is traced, if it has to be."""
-    for text in (team_text.text(), unchanged.TEXT, arguments.TEXT, delivery.TEXT, quick.TEXT):
+    for text in (team_text.text(), unchanged.TEXT, arguments.TEXT, quick.TEXT):
         llvm.begin_text(text)
 
 
@@ -66,21 +65,23 @@ def plain_call(variant: Variant, args: Sequence[Any]) -> Serve | None:
 
 
 def quickest_call(variant: Variant, args: Sequence[Any], lock: Any) -> Quick | None:
-    """A function that serves calls like this one, for which there is a short way, natively from
-    their beginning to their end; ``None`` if results need more than to be copied out of memory of
-    the program, or a team shall run it."""
-    program, captured, form = variant.program, variant.captured, variant.captured.results.form
-    if not program.is_native or program.threads > 1 or form not in (Form.ONE, Form.TUPLE):
+    """A function that serves calls like this one, for which there is a short way, natively until
+    their results are made; ``None`` if each run needs memory of its own for results, or a team
+    shall run it."""
+    program, captured = variant.program, variant.captured
+    if not program.is_native or program.threads > 1 or program.computed:
         return None
-    if program.computed or program.recipe.copies or captured.grads:
+    if captured.results.form not in (Form.ONE, Form.TUPLE):
         return None
-    boxes, outputs = dict(program.boxed), captured.graph.outputs
-    sources = [(boxes[n].copy, outputs[n].type) for n in range(captured.result_count)]
+    end, put_together = _end_of(variant, {}), _last_step(variant)
+
+    def deliver() -> Any:
+        return put_together(end(), ())
+
     (segment,) = program.segments
     return quick_call(
         STATE.get(), lock, fitting(args, captured.written), variant.current,
-        telling(program.given, program.patches), segment.run_alone,
-        delivering(program.recipe.written, sources, form is Form.TUPLE), kept=program,
+        telling(program.given, program.patches), segment.run_alone, deliver, kept=program,
     )  # fmt: skip
 
 
@@ -142,22 +143,9 @@ def _run_natively(variant: Variant) -> Run:
     first_counter = segment.first_counter
     tell, tell_arguments = program.tell, telling(program.given, program.patches)
     in_parts, put_together = _run_in_parts(variant), _last_step(variant)
-    # Results are copied out of the program's memory, or computed in memory that each run takes.
-    boxes = dict(program.boxed)
     computed = [(n, p.buffer.number, allocator(p.shape, p.dtype.np)) for n, p in program.computed]
     arrays: dict[int, Any] = {}
-    hand_out = _tensors_of(
-        variant, lambda n: boxes[n].copy if n in boxes else partial(arrays.__getitem__, n)
-    )
-    late = [(storage, program.array(place)) for place, storage in program.recipe.copies]
-    written, copyto = program.recipe.written, np.copyto
-
-    def end() -> list[Tensor]:
-        for storage, source in late:
-            copyto(storage.value, source)
-        for storage in written:
-            storage.version += 1
-        return hand_out()
+    end = _end_of(variant, arrays)
 
     def run(args: tuple[Any, ...]) -> Any:
         if not tell_arguments(args):
@@ -183,6 +171,28 @@ def _run_natively(variant: Variant) -> Run:
         return put_together(made, args)
 
     return run
+
+
+def _end_of(variant: Variant, arrays: dict[int, Any]) -> Callable[[], list[Tensor]]:
+    """A function that does what is left after a native run, and gives its results: these are copied
+    out of the program's memory, or lie in ``arrays`` that were taken for the run. To call it twice
+    is as good as once."""
+    program = variant.program
+    boxes = dict(program.boxed)
+    hand_out = _tensors_of(
+        variant, lambda n: boxes[n].copy if n in boxes else partial(arrays.__getitem__, n)
+    )
+    late = [(storage, program.array(place)) for place, storage in program.recipe.copies]
+    written, copyto = program.recipe.written, np.copyto
+
+    def end() -> list[Tensor]:
+        for storage, source in late:
+            copyto(storage.value, source)
+        for storage in written:
+            storage.version += 1
+        return hand_out()
+
+    return end
 
 
 def _tensors_of(

@@ -1,10 +1,12 @@
-"""The shortest way of a call: everything it does, one native function after the other.
+"""The shortest way of a call: all it does until its run has ended, one native function after the
+other.
 
 While one caller is in Python no other can be. What Python's instructions touch on their way
 (reference counts of functions, classes and constants) also moves from one processor's cache to the
-other's whenever callers take turns, and Python takes half as long again. So the usual call is
-native. Like a function of :mod:`.plain` it says ``UNSERVED`` where a call is not of the usual kind,
-before it has changed anything.
+other's whenever callers take turns, and Python takes half as long again. So of the usual call only
+the making of its results is Python's. An interrupt may come in there; since the run has happened,
+the results are made once more before it is told. Like a function of :mod:`.plain` it says
+``UNSERVED`` where a call is not of the usual kind, before it has changed anything.
 """
 
 from __future__ import annotations
@@ -36,13 +38,13 @@ declare void @PyErr_Restore(ptr, ptr, ptr)
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 
-; Gives the lock back, also where an error is on its way.
-define internal void @unlock(ptr %release) nounwind {
+; Calls something, whatever it gives, also where an error is on its way.
+define internal void @quietly(ptr %function) nounwind {
   %kind = alloca ptr
   %error = alloca ptr
   %trace = alloca ptr
   call void @PyErr_Fetch(ptr %kind, ptr %error, ptr %trace)
-  %released = call i1 @gives(ptr %release, ptr null, ptr null)
+  %ignored = call i1 @gives(ptr %function, ptr null, ptr null)
   %kind1 = load ptr, ptr %kind
   %error1 = load ptr, ptr %error
   %trace1 = load ptr, ptr %trace
@@ -108,10 +110,16 @@ go:
   br i1 %fine, label %end, label %unlock
 end:
   %result = call ptr (ptr, ...) @PyObject_CallFunctionObjArgs(ptr %deliver, ptr null)
-  call void @unlock(ptr %release)
+  %interrupted = icmp eq ptr %result, null
+  br i1 %interrupted, label %again, label %given
+again:
+  call void @quietly(ptr %deliver)
+  br label %given
+given:
+  call void @quietly(ptr %release)
   ret ptr %result
 unlock:
-  call void @unlock(ptr %release)
+  call void @quietly(ptr %release)
   br label %other_way
 other_way:
   %error = call ptr @PyErr_Occurred()
