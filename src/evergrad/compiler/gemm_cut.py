@@ -221,7 +221,8 @@ def _cut(sides: _Sides, row_parts: int, panel_parts: int, prepared: int | None =
     b_way = PREPARED if prepared == RIGHT else _way_of_b(sides)
     copy_row = _rounded(depth, tile.lanes) + tile.lanes
     panel_at = _rounded(part_rows, tile.dealt) * copy_row if a_way in (COPIED, DEALT_OUT) else 0
-    aside_at = panel_at + (depth * tile.panel if b_way in (COPIED, TRANSPOSED) else 0)
+    is_packed = b_way in (COPIED, TRANSPOSED) or n % tile.lanes
+    aside_at = panel_at + (depth * tile.panel if is_packed else 0)
     scratch = aside_at + (part_rows * part_panels * tile.panel if sides.flipped else 0)
     return Cut(
         m, n, k, sides.a_row, sides.a_column, sides.b_row, sides.b_column, 0, depth, a_way, b_way,

@@ -130,7 +130,7 @@ class _Piece:
         with text.when(self.flipped):
             _transpose(
                 text, self.tile, self.aside, self.width, self.turned, text["c_row"], self.rows,
-                self.width,
+                self.width, self.rows,
             )  # fmt: skip
 
     def takes(self, operand: str, way: int) -> str:
@@ -164,7 +164,7 @@ class _Piece:
             for by_rows, so in ((True, in_rows), (False, in_columns)):
                 with text.when(text.op(f"and i1 {fits}, {so}")):
                     use(
-                        text, strip(self.tile, count, by_rows), f"ptr {a_at}", f"i64 {a_row}",
+                        text, strip(self.tile, count, by_rows, padded=True), f"ptr {a_at}", f"i64 {a_row}",
                         f"i64 {a_step}", f"ptr {b}", f"i64 {b_step}", f"ptr {c}",
                         f"i64 {self.c_row}", f"i64 {depth}", f"i64 {self.rows}", f"i64 {width}",
                         f"i1 {more}",
@@ -173,22 +173,26 @@ class _Piece:
     def panel_of_b(
         self, panel: str, column: str, done: str, depth: str, width: str
     ) -> tuple[str, str]:
-        """Where a panel of B is found, packed now or before, and the step between its rows."""
+        """Where a panel of B is found, packed now or before, and the step between its rows. Of what
+        is taken as it lies, a panel that has not whole registers is copied."""
         text = self.text
         source = _corner(text, self.b, done, column)
         packed = text.at(text.scratch, text["panel_at"])
-        for way in (COPIED, TRANSPOSED):
-            with text.when(self.takes("b", way)):
-                _pack_panel(text, self.tile, way, source, packed, depth, width)
+        over = text.op(f"and i64 {width}, {self.tile.lanes - 1}")
+        is_whole = text.op(f"icmp eq i64 {over}, 0")
+        as_it_lies = self.takes("b", AS_IT_LIES)
+        lies = text.op(f"and i1 {as_it_lies}, {is_whole}")
+        is_copied = text.op(f"or i1 {as_it_lies}, {self.takes('b', COPIED)}")
+        is_copied = text.op(f"and i1 {is_copied}, {text.op(f'xor i1 {lies}, true')}")
         block = text.op(f"udiv i64 {done}, {text['depth']}")
         number = text.add(text.mul(block, text["panels"]), panel)
-        prepared = text.at(self.b, text.mul(number, text["depth"], text["panel"]))
-        found, step = prepared, text["panel"]
-        for way in (COPIED, TRANSPOSED):
-            found = text.op(f"select i1 {self.takes('b', way)}, ptr {packed}, ptr {found}")
-        lies = self.takes("b", AS_IT_LIES)
+        found = text.at(self.b, text.mul(number, text["depth"], text["panel"]))
+        for way, so in ((COPIED, is_copied), (TRANSPOSED, self.takes("b", TRANSPOSED))):
+            with text.when(so):
+                _pack_panel(text, self.tile, way, source, packed, depth, width)
+            found = text.op(f"select i1 {so}, ptr {packed}, ptr {found}")
         found = text.op(f"select i1 {lies}, ptr {source}, ptr {found}")
-        return found, text.op(f"select i1 {lies}, i64 {text['b_row']}, i64 {step}")
+        return found, text.op(f"select i1 {lies}, i64 {text['b_row']}, i64 {text['panel']}")
 
     def tiles_of_a(self, a: str, done: str) -> tuple[str, str, str]:
         """Where A is found, the step between the first elements of rows, and the step between the
@@ -226,7 +230,7 @@ def _pack_panel(
     """Lay a panel of B out in rows of the width of a whole panel."""
     panel = text["panel"]
     if way == TRANSPOSED:
-        _transpose(text, tile, source, text["b_column"], target, panel, width, depth)
+        _transpose(text, tile, source, text["b_column"], target, panel, width, depth, panel)
     else:
         _copy(text, tile, source, text["b_row"], target, panel, depth, width)
 
@@ -256,11 +260,11 @@ def _copy(
 
 def _transpose(
     text: Text, tile: Tile, source: str, source_step: str, target: str, target_step: str,
-    rows: str, width: str,
+    rows: str, width: str, room: str,
 ) -> None:  # fmt: skip
     use(
         text, transposing(tile), f"ptr {source}", f"i64 {source_step}", f"ptr {target}",
-        f"i64 {target_step}", f"i64 {rows}", f"i64 {width}",
+        f"i64 {target_step}", f"i64 {rows}", f"i64 {width}", f"i64 {room}",
     )  # fmt: skip
 
 

@@ -96,8 +96,11 @@ def _prefetch(text: Text, address: str, to_write: bool) -> None:
 
 
 @cache
-def strip(tile: Tile, vectors: int, by_rows: bool) -> Function:
+def strip(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -> Function:
     """``C[:rows, :width] = [C +] A B`` for a panel of B of up to ``vectors`` registers.
+
+    If B is ``padded``, its rows are whole registers: a load with a mask would take a turn of the
+    units that multiply.
 
     ``a_row`` elements lie between the first elements of two rows of A. Inside of a tile, if
     ``by_rows``, a row lies in order and rows are ``a_step`` apart; otherwise a column of the tile
@@ -119,9 +122,11 @@ def strip(tile: Tile, vectors: int, by_rows: bool) -> Function:
             for row in rows
             for v, mask in enumerate(held)
         ]
-        sums = _tile_sums(text, tile, a, c, left, masks, by_rows, start)
+        b_mask = "" if padded else masks[-1]
+        sums = _tile_sums(text, tile, a, c, left, vectors, b_mask, by_rows, start)
         _store_tile(text, sums, rows, left, masks)
-    name = f"gemm_strip_{tile.vector.mangled}_{vectors}_{'rows' if by_rows else 'columns'}"
+    form = f"{'rows' if by_rows else 'columns'}{'_padded' if padded else ''}"
+    name = f"gemm_strip_{tile.vector.mangled}_{vectors}_{form}"
     return _finished(
         text,
         name,
@@ -137,10 +142,11 @@ def _rows(text: Text, tile: Tile, start: str, step: str, left: str) -> list[str]
 
 
 def _tile_sums(
-    text: Text, tile: Tile, a: str, c: str, left: str, masks: list[str], by_rows: bool,
+    text: Text, tile: Tile, a: str, c: str, left: str, vectors: int, b_mask: str, by_rows: bool,
     sums: list[str],
 ) -> list[str]:  # fmt: skip
-    """The sums of products over the whole depth.
+    """The sums of products over the whole depth; a mask says what the last register of a row of B
+    has, if it is not whole.
 
     Rows of C of the next tile are asked for one by one in the loop, since many at once keep what it
     reads waiting; but tiles by rows have no registers to spare for that.
@@ -149,20 +155,23 @@ def _tile_sums(
     if by_rows:
         starts = _rows(text, tile, a, "%a_step", left)
         for r in range(tile.rows):
-            _prefetch_next_tile(text, tile, c, r, len(masks))
+            _prefetch_next_tile(text, tile, c, r, vectors)
 
     def products(index: str, count: int, sums: list[str]) -> list[str]:
         for u in range(count):
             at = text.add(index, u)
             b = text.at("%b", text.mul(at, "%b_step"))
-            row = [text.load_vector(text.at(b, v * tile.lanes)) for v in range(len(masks) - 1)]
-            end = text.at(b, (len(masks) - 1) * tile.lanes)
-            row.append(text.load_masked(end, masks[-1], "zeroinitializer"))
+            places = [text.at(b, v * tile.lanes) for v in range(vectors)]
+            row = [text.load_vector(place) for place in places[:-1]]
+            end = places[-1]
+            row.append(
+                text.load_masked(end, b_mask, "zeroinitializer") if b_mask else text.load_vector(end)
+            )
             column = at if by_rows else text.mul(at, "%a_step")
             sums = _one_step(text, starts, column, by_rows, row, sums)
         return sums
 
-    types = [tile.vector.text] * (tile.rows * len(masks))
+    types = [tile.vector.text] * (tile.rows * vectors)
     whole = text.op(f"and i64 %depth, {-UNROLLED}")
     for count, first, last in ((UNROLLED, "0", whole), (1, whole, "%depth")):
         pairs = list(zip(types, sums, strict=True))
@@ -170,7 +179,7 @@ def _tile_sums(
             if count > 1 and not by_rows:
                 turn = text.op(f"udiv i64 {index}, {count}")
                 row = text.op(f"and i64 {turn}, {tile.rows - 1}")
-                _prefetch_next_tile(text, tile, c, row, len(masks))
+                _prefetch_next_tile(text, tile, c, row, vectors)
             carried.after = products(index, count, carried.values)
         sums = carried.after
     return sums
@@ -221,17 +230,20 @@ def _leave_at(text: Text, count: str, place: int, label: str) -> None:
 
 @cache
 def copying(tile: Tile) -> Function:
-    """Copy ``rows`` rows of ``width`` elements."""
+    """Copy ``rows`` rows of ``width`` elements; the last register of a row is filled up with
+    zeros."""
     text = Inner(tile)
     with text.loop("%rows") as r, text.loop("%width", tile.panel) as column:
         source = text.at("%source", text.mul(r, "%source_step"), column)
         target = text.at("%target", text.mul(r, "%target_step"), column)
         ahead = text.at(source, text.mul("%source_step", _AHEAD))
-        for v, mask in enumerate(_column_masks(text, tile.vectors, text.sub("%width", column))):
+        left = text.sub("%width", column)
+        for v, mask in enumerate(_column_masks(text, tile.vectors, left)):
             place = v * tile.lanes
             _prefetch(text, text.at(ahead, place), to_write=False)
             value = text.load_masked(text.at(source, place), mask, "zeroinitializer")
-            text.store_masked(value, text.at(target, place), mask)
+            with text.when(text.op(f"icmp sgt i64 {left}, {place}")):
+                text.store_vector(value, text.at(target, place))
     return _finished(
         text,
         f"gemm_copy_{tile.vector.mangled}",
@@ -277,7 +289,8 @@ def _part_of(text: Text, value: str, first: int, length: int) -> str:
 
 @cache
 def transposing(tile: Tile) -> Function:
-    """``target[j, i] = source[i, j]`` for ``rows`` times ``columns`` elements."""
+    """``target[j, i] = source[i, j]`` for ``rows`` times ``columns`` elements; rows of the target
+    are filled up with some of them as far as there is ``room``."""
     text = Inner(tile)
     lanes = tile.lanes
     with text.loop("%rows", lanes) as row, text.loop("%columns", lanes) as column:
@@ -290,7 +303,7 @@ def transposing(tile: Tile) -> Function:
             at = text.at(corner, text.mul(text.least(str(n), final), "%source_step"))
             _prefetch(text, text.at(at, _AHEAD * lanes), to_write=False)
             block.append(text.load_masked(at, mask, "zeroinitializer"))
-        mask = text.between(text.places("0", "1"), "0", high)
+        mask = text.between(text.places("0", "1"), "0", text.sub("%room", row))
         done = text.fresh("stored")
         target = text.at("%target", text.mul(column, "%target_step"), row)
         for n, values in enumerate(transposed(text, block)):
@@ -303,7 +316,7 @@ def transposing(tile: Tile) -> Function:
         text,
         f"gemm_transpose_{tile.vector.mangled}",
         "ptr noalias %source, i64 %source_step, ptr noalias %target, i64 %target_step, "
-        "i64 %rows, i64 %columns",
+        "i64 %rows, i64 %columns, i64 %room",
     )
 
 

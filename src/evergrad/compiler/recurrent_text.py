@@ -173,10 +173,10 @@ class _LayerText(Text):
             for count in range(1, tile.vectors + 1):
                 with self.when(self.op(f"icmp eq i64 {registers}, {count}")):
                     use(
-                        self, strip(tile, count, True), f"ptr {a}", f"i64 {depth}", f"i64 {depth}",
-                        f"ptr {panel}", f"i64 {tile.panel}", f"ptr {self.at(c, column)}",
-                        f"i64 {columns}", f"i64 {depth}", f"i64 {rows}", f"i64 {width}",
-                        f"i1 {more}",
+                        self, strip(tile, count, True, padded=True), f"ptr {a}", f"i64 {depth}",
+                        f"i64 {depth}", f"ptr {panel}", f"i64 {tile.panel}",
+                        f"ptr {self.at(c, column)}", f"i64 {columns}", f"i64 {depth}",
+                        f"i64 {rows}", f"i64 {width}", f"i1 {more}",
                     )  # fmt: skip
 
 
@@ -195,11 +195,11 @@ def weight_kernel(tile: Tile, turned: bool) -> Kernel:
     target = text.at(text["panels"], text.mul(first, depth))
     start = text.mul(first, columns) if turned else first
     source = text.at(text["weight"], start)
-    function, (high, wide) = (
-        (transposing(tile), (width, columns)) if turned else (copying(tile), (rows, width))
+    function, extents = (
+        (transposing(tile), (width, columns, tile.panel)) if turned else (copying(tile), (rows, width))
     )
     use(
         text, function, f"ptr {source}", f"i64 {columns}", f"ptr {target}", f"i64 {tile.panel}",
-        f"i64 {high}", f"i64 {wide}",
+        *(f"i64 {extent}" for extent in extents),
     )  # fmt: skip
     return text.kernel("recurrent_weight")
