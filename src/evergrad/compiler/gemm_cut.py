@@ -12,7 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 from evergrad.compiler.gemm_product import Matrix, Product
-from evergrad.compiler.gemm_strip import UNROLLED, Tile
+from evergrad.compiler.gemm_strip import Tile
 
 # How operands are taken: as they lie, copied in rows, transposed, dealt out to tiles, or laid out
 # by a kernel of its own before the product.
@@ -211,7 +211,7 @@ def _cut(sides: _Sides, row_parts: int, panel_parts: int, prepared: int | None =
     m, n, k, panels, tile = sides.m, sides.n, sides.k, sides.panels, sides.tile
     # In whole steps of the unrolled loop.
     deepest = _DEPTH if sides.a_column == 1 else _DEALT_DEPTH
-    depth = min(k, _rounded(_ceil(k, _ceil(k, deepest)), UNROLLED))
+    depth = min(k, _rounded(_ceil(k, _ceil(k, deepest)), tile.unrolled))
     part_rows = min(m, _rounded(_ceil(m, row_parts), tile.rows))
     part_panels = _ceil(panels, panel_parts)
     per_chunk = 1

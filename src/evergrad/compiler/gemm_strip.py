@@ -15,10 +15,11 @@ from typing import NamedTuple
 from evergrad.compiler.scalar import Code
 from evergrad.compiler.vector_text import Text, Vector
 
-# Steps of the depth in one turn of the inner loop.
-UNROLLED = 4
 # How many rows (or registers of a row) ahead packing asks for what it will read.
 _AHEAD = 8
+_LINE = 64
+# What prefetching wants to have in the first cache, and in the second.
+_FIRST, _SECOND = 3, 2
 
 
 class Tile(NamedTuple):
@@ -36,6 +37,11 @@ class Tile(NamedTuple):
     def panel(self) -> int:
         """The columns of a tile."""
         return self.vectors * self.vector.lanes
+
+    @property
+    def unrolled(self) -> int:
+        """The steps of the depth in one turn of the inner loop."""
+        return 4 if self.vector.size == 4 else 2
 
     @property
     def dealt(self) -> int:
@@ -87,9 +93,9 @@ def _column_masks(text: Text, vectors: int, width: str) -> list[str]:
     return [text.between(text.places(str(v * lanes), "1"), "0", width) for v in range(vectors)]
 
 
-def _prefetch(text: Text, address: str, to_write: bool) -> None:
+def _prefetch(text: Text, address: str, to_write: bool, locality: int = _FIRST) -> None:
     text.helpers["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-    text.do(f"call void @llvm.prefetch.p0(ptr {address}, i32 {int(to_write)}, i32 3, i32 1)")
+    text.do(f"call void @llvm.prefetch.p0(ptr {address}, i32 {int(to_write)}, i32 {locality}, i32 1)")
 
 
 # -- tiles --------------------------------------------------------------------------------------
@@ -100,7 +106,7 @@ def strip(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -> Func
     """``C[:rows, :width] = [C +] A B`` for a panel of B of up to ``vectors`` registers.
 
     If B is ``padded``, its rows are whole registers: a load with a mask would take a turn of the
-    units that multiply.
+    units that multiply. ``follows`` says that the panel right behind B is the next.
 
     ``a_row`` elements lie between the first elements of two rows of A. Inside of a tile, if
     ``by_rows``, a row lies in order and rows are ``a_step`` apart; otherwise a column of the tile
@@ -123,16 +129,16 @@ def strip(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -> Func
             for v, mask in enumerate(held)
         ]
         b_mask = "" if padded else masks[-1]
-        sums = _tile_sums(text, tile, a, c, left, vectors, b_mask, by_rows, start)
+        asked = _asked(text, tile, vectors, c, top, padded)
+        sums = _tile_sums(text, tile, a, left, vectors, b_mask, by_rows, start, asked)
         _store_tile(text, sums, rows, left, masks)
     form = f"{'rows' if by_rows else 'columns'}{'_padded' if padded else ''}"
     name = f"gemm_strip_{tile.vector.mangled}_{vectors}_{form}"
-    return _finished(
-        text,
-        name,
+    parameters = (
         "ptr noalias %a, i64 %a_row, i64 %a_step, ptr noalias %b, i64 %b_step, ptr noalias %c, "
-        "i64 %c_step, i64 %depth, i64 %rows, i64 %width, i1 %more",
+        "i64 %c_step, i64 %depth, i64 %rows, i64 %width, i1 %more"
     )
+    return _finished(text, name, parameters + ", i1 %follows" * padded)
 
 
 def _rows(text: Text, tile: Tile, start: str, step: str, left: str) -> list[str]:
@@ -142,54 +148,70 @@ def _rows(text: Text, tile: Tile, start: str, step: str, left: str) -> list[str]
 
 
 def _tile_sums(
-    text: Text, tile: Tile, a: str, c: str, left: str, vectors: int, b_mask: str, by_rows: bool,
-    sums: list[str],
+    text: Text, tile: Tile, a: str, left: str, vectors: int, b_mask: str, by_rows: bool,
+    sums: list[str], asked: _Asked,
 ) -> list[str]:  # fmt: skip
     """The sums of products over the whole depth; a mask says what the last register of a row of B
-    has, if it is not whole.
-
-    Rows of C of the next tile are asked for one by one in the loop, since many at once keep what it
-    reads waiting; but tiles by rows have no registers to spare for that.
-    """
-    starts = [a] * tile.rows
-    if by_rows:
-        starts = _rows(text, tile, a, "%a_step", left)
-        for r in range(tile.rows):
-            _prefetch_next_tile(text, tile, c, r, vectors)
-
-    def products(index: str, count: int, sums: list[str]) -> list[str]:
-        for u in range(count):
-            at = text.add(index, u)
-            b = text.at("%b", text.mul(at, "%b_step"))
-            places = [text.at(b, v * tile.lanes) for v in range(vectors)]
-            row = [text.load_vector(place) for place in places[:-1]]
-            end = places[-1]
-            row.append(
-                text.load_masked(end, b_mask, "zeroinitializer") if b_mask else text.load_vector(end)
-            )
-            column = at if by_rows else text.mul(at, "%a_step")
-            sums = _one_step(text, starts, column, by_rows, row, sums)
-        return sums
-
+    has, if it is not whole."""
+    starts = _rows(text, tile, a, "%a_step", left) if by_rows else [a] * tile.rows
     types = [tile.vector.text] * (tile.rows * vectors)
-    whole = text.op(f"and i64 %depth, {-UNROLLED}")
-    for count, first, last in ((UNROLLED, "0", whole), (1, whole, "%depth")):
+    whole = text.op(f"and i64 %depth, {-tile.unrolled}")
+    for count, first, last in ((tile.unrolled, "0", whole), (1, whole, "%depth")):
         pairs = list(zip(types, sums, strict=True))
         with text.carrying(last, pairs, count, first) as (index, carried):
-            if count > 1 and not by_rows:
-                turn = text.op(f"udiv i64 {index}, {count}")
-                row = text.op(f"and i64 {turn}, {tile.rows - 1}")
-                _prefetch_next_tile(text, tile, c, row, vectors)
-            carried.after = products(index, count, carried.values)
+            if count > 1:
+                asked.ask(text, text.op(f"udiv i64 {index}, {count}"))
+            sums = carried.values
+            for u in range(count):
+                at = text.add(index, u)
+                row = _row_of_b(text, tile, at, vectors, b_mask)
+                column = at if by_rows else text.mul(at, "%a_step")
+                sums = _one_step(text, starts, column, by_rows, row, sums)
+            carried.after = sums
         sums = carried.after
     return sums
 
 
-def _prefetch_next_tile(text: Text, tile: Tile, c: str, row: str | int, vectors: int) -> None:
-    """Ask for a row of C of the next tile."""
-    following = text.at(c, text.mul(text.add(row, tile.rows), "%c_step"))
-    for v in range(vectors):
-        _prefetch(text, text.at(following, v * tile.lanes), to_write=True)
+def _row_of_b(text: Text, tile: Tile, index: str, vectors: int, mask: str) -> list[str]:
+    start = text.at("%b", text.mul(index, "%b_step"))
+    *places, end = [text.at(start, v * tile.lanes) for v in range(vectors)]
+    row = [text.load_vector(place) for place in places]
+    last = text.load_masked(end, mask, "zeroinitializer") if mask else text.load_vector(end)
+    return [*row, last]
+
+
+class _Asked(NamedTuple):
+    """What a tile asks for before it is needed, a little in each turn of its loop, since much at
+    once keeps what the loop reads waiting: rows of C of the next tile, and lines of the panel of B
+    that follows. Each tile begins at another place of that panel, if there is one."""
+
+    tile: Tile
+    vectors: int
+    c: str
+    line: str
+
+    def ask(self, text: Text, turn: str) -> None:
+        if self.line:
+            at = text.op(f"getelementptr i8, ptr {self.line}, i64 {text.mul(turn, _LINE)}")
+            _prefetch(text, at, to_write=False, locality=_SECOND)
+        # In a block of its own: beside products, LLVM would hold more than there are registers.
+        with text.when(text.op(f"icmp ult i64 {turn}, {self.tile.rows}")):
+            row = text.at(self.c, text.mul(turn, "%c_step"))
+            for v in range(self.vectors):
+                _prefetch(text, text.at(row, v * self.tile.lanes), to_write=True)
+
+
+def _asked(text: Text, tile: Tile, vectors: int, c: str, top: str, padded: bool) -> _Asked:
+    next_c = text.at(c, text.mul("%c_step", tile.rows))
+    if not padded:
+        return _Asked(tile, vectors, next_c, "")
+    size = text.mul("%depth", tile.panel * tile.vector.size)
+    size = text.op(f"select i1 %follows, i64 {size}, i64 0")
+    tiles = text.op(f"udiv i64 {text.add('%rows', tile.rows - 1)}, {tile.rows}")
+    lines = text.add(text.op(f"udiv i64 {size}, {text.mul(tiles, _LINE)}"), 1)
+    place = text.mul(text.op(f"udiv i64 {top}, {tile.rows}"), lines, _LINE)
+    line = text.op(f"getelementptr i8, ptr %b, i64 {text.add(size, place)}")
+    return _Asked(tile, vectors, next_c, line)
 
 
 def _one_step(

@@ -176,7 +176,7 @@ class _LayerText(Text):
                         self, strip(tile, count, True, padded=True), f"ptr {a}", f"i64 {depth}",
                         f"i64 {depth}", f"ptr {panel}", f"i64 {tile.panel}",
                         f"ptr {self.at(c, column)}", f"i64 {columns}", f"i64 {depth}",
-                        f"i64 {rows}", f"i64 {width}", f"i1 {more}",
+                        f"i64 {rows}", f"i64 {width}", f"i1 {more}", "i1 true",
                     )  # fmt: skip
 
 
