@@ -20,7 +20,7 @@ import numpy as np
 from timing import medians
 
 from evergrad.compiler import llvm
-from evergrad.compiler.gemm import Product
+from evergrad.compiler.gemm import Product, few_of
 from evergrad.compiler.gemm_blas import blas_kernel
 from evergrad.compiler.gemm_cut import cut_of
 from evergrad.compiler.gemm_own import own_kernel, prepare_kernel
@@ -147,23 +147,29 @@ def program(*calls: tuple[Kernel, list[Array]]) -> Callable[[], None]:
     return call
 
 
+def own_calls(product: Product, given: list[Array]) -> list[tuple[Kernel, list[Array]]]:
+    """Our kernels of a product with the arrays they work on."""
+    few = few_of(product, dtypes.float32, product.n)
+    if few is not None:
+        return [(few, given)]
+    tile = tile_for(vector_for(dtypes.float32))
+    cut = cut_of(product, tile, product.n, may_prepare=True)
+    calls = []
+    for side in cut.prepared:
+        number = cut.number_of(side)
+        laid_out = aligned((cut.laid_out(side),))
+        calls.append((prepare_kernel(product, tile, cut, side), [given[number], laid_out]))
+        given = [laid_out if n == number else array for n, array in enumerate(given)]
+    return [*calls, (own_kernel(product, tile, cut), given)]
+
+
 def implementations(case: Case) -> list[Callable[[], Any]]:
     """Ours, OpenBLAS, PyTorch."""
     a, b = factors(case)
     batch = (case.batch,) if case.batch > 1 else ()
     product = Product(a, b, batch)
     c = aligned((*batch, case.m, case.n))
-    tile = tile_for(vector_for(dtypes.float32))
-    cut = cut_of(product, tile, case.n, may_prepare=True)
-    given = [a, b, c]
-    calls = []
-    for side in cut.prepared:
-        number = cut.number_of(side)
-        laid_out = aligned((cut.laid_out(side),))
-        calls.append((prepare_kernel(product, tile, cut, side), [given[number], laid_out]))
-        given[number] = laid_out
-    calls.append((own_kernel(product, tile, cut), given))
-    ours = program(*calls)
+    ours = program(*own_calls(product, [a, b, c]))
     blas = program((blas_kernel(product, dtypes.float32, case.n), [a, b, c]))
     left, right_, out = (torch.from_numpy(x) for x in (a, b, np.empty_like(c)))
     return [ours, blas, lambda: torch.matmul(left, right_, out=out)]

@@ -1,6 +1,7 @@
 """Matrix products: which equations are some, and who multiplies.
 
-The one place where an implementation of a product is chosen: our own kernels, or OpenBLAS.
+The one place where an implementation of a product is chosen: our own kernels (tiles, or those for
+few rows or columns), or OpenBLAS.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from evergrad.compiler.gemm_blas import NAMES, blas_kernel
 from evergrad.compiler.gemm_cut import Cut, cut_of, row_cut_of
+from evergrad.compiler.gemm_few import few_kernel
 from evergrad.compiler.gemm_own import own_kernel, prepare_kernel
 from evergrad.compiler.gemm_product import BATCH_DIMS, Product, as_it_lies
 from evergrad.compiler.gemm_strip import Tile, tile_for
@@ -79,13 +81,22 @@ def needs_copy(var: Var) -> bool:
     return layout.ndim >= 2 and layout.size > 0 and as_it_lies(layout) is None
 
 
+def _can_be_ours(product: Product, found: Any) -> bool:
+    return is_native(found) and has_fma() and product.work * product.items >= _TINY
+
+
 def is_ours(product: Product, found: Any) -> bool:
-    """Whether our kernels are the faster ones (see bench/gemm.py)."""
-    if not is_native(found) or not has_fma():
-        return False
-    if product.work * product.items < _TINY or product.n < _NARROW:
+    """Whether our tiles are faster than OpenBLAS (see bench/gemm.py)."""
+    if not _can_be_ours(product, found) or product.n < _NARROW:
         return False
     return min(product.m, product.n) >= _SLIM or product.work > _SMALL
+
+
+def few_of(product: Product, found: Any, leading: int) -> Kernel | None:
+    """The kernel of a product one of whose factors is small, if that is the fastest."""
+    if not _can_be_ours(product, found):
+        return None
+    return few_kernel(product, vector_for(found), leading)
 
 
 def foreseen(graph: Graph) -> Iterator[Kernel]:
@@ -97,7 +108,9 @@ def foreseen(graph: Graph) -> Iterator[Kernel]:
         if eqn.op.name not in ("matmul", "linear") or found in known:
             continue
         product = product_of(eqn, *(arg.layout for arg in eqn.args))
-        if product is not None and is_ours(product, found):
+        if product is None or not is_ours(product, found):
+            continue
+        if few_of(product, found, product.n) is None:
             known.add(found)
             tile = tile_for(vector_for(found))
             yield own_kernel(product, tile, cut_of(product, tile, product.n, may_prepare=True))
@@ -109,8 +122,11 @@ def add_product(
     """Add the instructions of a product of two values: one, or more that lay factors out first."""
     work = product.work * product.items // 8
     found = out.type.dtype
-    if not is_ours(product, found):
-        lowering.native(label, blas_kernel(product, found, leading), factors, [out], work)
+    kernel = few_of(product, found, leading)
+    if kernel is None and not is_ours(product, found):
+        kernel = blas_kernel(product, found, leading)
+    if kernel is not None:
+        lowering.native(label, kernel, factors, [out], work)
         return
     tile = tile_for(vector_for(found))
     cut = cut_of(product, tile, leading, may_prepare=True)

@@ -25,8 +25,8 @@ _DEPTH = 512
 _DEALT_DEPTH = 256
 # Operands up to these steps are multiplied as they lie: A whose columns lie in order (further apart
 # they often fall on the same places of a cache), and B.
-_NEAR_COLUMNS = 192
-_NEAR_ROWS = 256
+_NEAR_COLUMNS = 128
+NEAR_ROWS = 256
 # With so few rows, packing B would take longer than multiplying.
 _FEW = 16
 # Rows of A further apart than this fall on the same places of a cache.
@@ -42,10 +42,13 @@ _MULTIPLY, _COPY, _TRANSPOSE, _DEAL, _STORE, _FETCH = 0.24, 0.12, 0.17, 0.25, 0.
 _TAKE, _TAKE_FAR, _STREAM, _AGAIN, _SUM, _SUM_FAR = 0.05, 0.32, 0.15, 0.05, 0.14, 0.27
 _CLAIM = 500.0
 _SECOND_CACHE = 1 << 20
+# As much of A as stays there beside panels of B and C.
+_HELD = 3 << 17
 # How often the time of a team of so many threads counts.
 _TEAMS = {1: 3, 2: 3, 8: 1}
 # Into how many parts rows and panels are cut.
-_PARTS = (1, 2, 3, 4, 6, 8)
+_ROW_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
+_PANEL_PARTS = (1, 2, 3, 4, 6, 8)
 # Products of a batch are put together into pieces of so many multiplications, but not too few.
 _PIECE = 1 << 21
 _ENOUGH_PIECES = 8
@@ -198,8 +201,8 @@ def _best(sides: tuple[_Sides, ...], may_prepare: bool) -> Cut:
 def _all_cuts(sides: _Sides, may_prepare: bool) -> Iterator[Cut]:
     can_prepare_a = may_prepare and sides.a_is_shared and sides.a_column != 1
     can_prepare_b = may_prepare and sides.b_is_shared
-    for row_parts in [p for p in _PARTS if p <= _ceil(sides.m, sides.tile.rows)]:
-        for panel_parts in [p for p in _PARTS if p <= sides.panels]:
+    for row_parts in [p for p in _ROW_PARTS if p <= _ceil(sides.m, sides.tile.rows)]:
+        for panel_parts in [p for p in _PANEL_PARTS if p <= sides.panels]:
             yield _cut(sides, row_parts, panel_parts)
             if can_prepare_b and row_parts * sides.items > 1:
                 yield _cut(sides, row_parts, panel_parts, prepared=RIGHT)
@@ -249,7 +252,7 @@ def _way_of_a(sides: _Sides, part_panels: int) -> int:
 def _way_of_b(sides: _Sides) -> int:
     if sides.b_column != 1:
         return TRANSPOSED
-    return AS_IT_LIES if sides.b_row <= _NEAR_ROWS or sides.m <= _FEW else COPIED
+    return AS_IT_LIES if sides.b_row <= NEAR_ROWS or sides.m <= _FEW else COPIED
 
 
 def _time(cut: Cut, sides: _Sides) -> float:
@@ -284,9 +287,9 @@ class _Clock:
         """The size of a matrix, in four bytes."""
         return rows * columns * self.tile.vector.size / 4
 
-    def is_far(self, rows: int, columns: int) -> bool:
-        """Whether a matrix does not stay in the second cache."""
-        return 4 * self.words(rows, columns) > _SECOND_CACHE
+    def is_far(self, rows: int, columns: int, room: int = _SECOND_CACHE) -> bool:
+        """Whether a matrix does not stay in the second cache, or a part of it."""
+        return 4 * self.words(rows, columns) > room
 
     def packing(self, way: float, rows: int, of_rows: int) -> float:
         """The time to pack so many rows (or columns) of an operand that has more of them."""
@@ -310,7 +313,7 @@ class _Clock:
         cut = self.cut
         is_packed = cut.a_way in (COPIED, DEALT_OUT)
         first = 0 if is_packed or not self.is_far(cut.m, cut.k) else _STREAM
-        again = _AGAIN * (self.panels - 1) if self.is_far(self.rows, cut.depth) else 0
+        again = _AGAIN * (self.panels - 1) if self.is_far(self.rows, cut.depth, _HELD) else 0
         return self.words(self.rows, cut.k) * (first + again)
 
     def piece(self) -> float:
@@ -327,7 +330,9 @@ class _Clock:
         if cut.b_way in (COPIED, TRANSPOSED):
             time += self.packing(self.pack_b, self.columns, cut.n)
         else:
-            take = _TAKE_FAR if self.is_far(cut.n, cut.k) else _TAKE
+            # What was prepared is asked for before it is needed.
+            is_far = cut.b_way == AS_IT_LIES and self.is_far(cut.n, cut.k)
+            take = _TAKE_FAR if is_far else _TAKE
             time += words(self.columns, cut.k) * take
         per_sum = _SUM_FAR if self.is_far(cut.m, cut.n) else _SUM
         time += words(self.rows, self.columns) * per_sum * cut.blocks

@@ -164,8 +164,8 @@ class _Piece:
             for by_rows, so in ((True, in_rows), (False, in_columns)):
                 with text.when(text.op(f"and i1 {fits}, {so}")):
                     use(
-                        text, strip(self.tile, count, by_rows, padded=True), f"ptr {a_at}", f"i64 {a_row}",
-                        f"i64 {a_step}", f"ptr {b}", f"i64 {b_step}", f"ptr {c}",
+                        text, strip(self.tile, count, by_rows, padded=True), f"ptr {a_at}",
+                        f"i64 {a_row}", f"i64 {a_step}", f"ptr {b}", f"i64 {b_step}", f"ptr {c}",
                         f"i64 {self.c_row}", f"i64 {depth}", f"i64 {self.rows}", f"i64 {width}",
                         f"i1 {more}", f"i1 {self.takes('b', PREPARED)}",
                     )  # fmt: skip

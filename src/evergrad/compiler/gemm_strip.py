@@ -95,7 +95,9 @@ def _column_masks(text: Text, vectors: int, width: str) -> list[str]:
 
 def _prefetch(text: Text, address: str, to_write: bool, locality: int = _FIRST) -> None:
     text.helpers["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-    text.do(f"call void @llvm.prefetch.p0(ptr {address}, i32 {int(to_write)}, i32 {locality}, i32 1)")
+    text.do(
+        f"call void @llvm.prefetch.p0(ptr {address}, i32 {int(to_write)}, i32 {locality}, i32 1)"
+    )
 
 
 # -- tiles --------------------------------------------------------------------------------------

@@ -196,7 +196,9 @@ def weight_kernel(tile: Tile, turned: bool) -> Kernel:
     start = text.mul(first, columns) if turned else first
     source = text.at(text["weight"], start)
     function, extents = (
-        (transposing(tile), (width, columns, tile.panel)) if turned else (copying(tile), (rows, width))
+        (transposing(tile), (width, columns, tile.panel))
+        if turned
+        else (copying(tile), (rows, width))
     )
     use(
         text, function, f"ptr {source}", f"i64 {columns}", f"ptr {target}", f"i64 {tile.panel}",
