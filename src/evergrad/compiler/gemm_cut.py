@@ -157,17 +157,28 @@ def row_cut_of(product: Product, tile: Tile) -> Cut | None:
     """The best way to cut a product into rows of C that stay in cache until they are read again;
     ``None`` if other cuts are much better."""
     sides = _sides(product, tile, False)
-    most = _HOT // (sides.n * tile.vector.size)
-    step = tile.dealt if most >= tile.dealt else tile.rows
-    rows = min(most, max(sides.m // _ENOUGH_PIECES, step)) // step * step
-    parts = _ceil(sides.m, rows) if rows else 0
-    if parts < _ENOUGH_PIECES:
+    cuts = [
+        _cut(sides, parts, 1, prepared)
+        for parts in _parts_in_cache(sides)
+        for prepared in (None, RIGHT)
+    ]
+    if not cuts:
         return None
-    cuts = [_cut(sides, parts, 1), _cut(sides, parts, 1, prepared=RIGHT)]
     found = min(cuts, key=lambda cut: _time(cut, sides))
     best = cut_of(product, tile, product.n, may_prepare=True)
     least = _time(best, _sides(product, tile, bool(best.flipped)))
     return found._replace(c_row=product.n) if _time(found, sides) <= _AS_GOOD * least else None
+
+
+def _parts_in_cache(sides: _Sides) -> set[int]:
+    """Into how many parts rows of C may be cut so that a part stays in cache."""
+    tile = sides.tile
+    most = _HOT // (sides.n * tile.vector.size)
+    step = tile.dealt if most >= tile.dealt else tile.rows
+    wanted = [max(sides.m // pieces, step) for pieces in (_ENOUGH_PIECES, 2 * _ENOUGH_PIECES)]
+    heights = [min(most, rows) // step * step for rows in wanted]
+    parts = {_ceil(sides.m, rows) for rows in heights if rows}
+    return {count for count in parts if count >= _ENOUGH_PIECES}
 
 
 def _sides(product: Product, tile: Tile, flipped: bool) -> _Sides:
