@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -234,6 +235,22 @@ def test_one_text_for_all_products() -> None:
         product = Product(normal(m, k), normal(k, n), ())
         texts.add(own_kernel(product, TILE, cut_of(product, TILE, n, may_prepare=False)).text)
     assert len(texts) == 1
+
+
+@own
+@pytest.mark.parametrize("found", [dtypes.float32, dtypes.float64])
+def test_tiles_hold_their_sums_in_registers(found: Any) -> None:
+    """LLVM orders what a turn of the loop loads; too early, and registers go to the stack."""
+    a, tile = normal(64, 64).astype(found.np), tile_for(vector_for(found))
+    product = Product(a, a, ())
+    kernel = own_kernel(product, tile, cut_of(product, tile, 64, may_prepare=False))
+    code = llvm.assembly(llvm.module_text([kernel]))
+    strips = re.findall(r"^gemm_strip_\w+:.*?^\.Lfunc_end", code, re.MULTILINE | re.DOTALL)
+    assert len(strips) == 2 * tile.vectors
+    for strip in strips:
+        # One at most, of what is computed once for all tiles.
+        assert len(re.findall(r"zmm.*rsp|rsp.*zmm", strip)) <= 1
+        assert "vfmadd" in strip
 
 
 @own

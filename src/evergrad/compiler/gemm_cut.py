@@ -29,6 +29,8 @@ _NEAR_COLUMNS = 128
 NEAR_ROWS = 256
 # With so few rows, packing B would take longer than multiplying.
 _FEW = 16
+# Rows so many bytes apart, or a multiple of it, fall on the same places of a cache.
+_PAGE = 1 << 12
 # Rows of A further apart than this fall on the same places of a cache.
 _FAR = 2048
 # C is computed transposed only if it has no more rows than this.
@@ -84,6 +86,8 @@ class Cut(NamedTuple):
     per_chunk: int
     more: int  # add to C
     panel: int  # the columns of a panel
+    next_step: int  # from line to line of the next panel of B, as tiles ask for it
+    next_lines: int  # side by side in a row of it
     dealt_rows: int  # of A, in whole steps of packing
     copy_row: int  # from row to row of the copy of A
     panel_at: int  # where the scratch memory has the panel of B
@@ -242,7 +246,7 @@ def _cut(sides: _Sides, row_parts: int, panel_parts: int, prepared: int | None =
         m, n, k, sides.a_row, sides.a_column, sides.b_row, sides.b_column, 0, depth, a_way, b_way,
         panels, _last_panel(n, tile), part_rows, part_panels, _ceil(m, part_rows),
         _ceil(panels, part_panels), int(sides.flipped), sides.items, per_chunk, 0, tile.panel,
-        _rounded(m, tile.dealt), copy_row, panel_at, aside_at, scratch,
+        *_next_lines(sides, b_way), _rounded(m, tile.dealt), copy_row, panel_at, aside_at, scratch,
     )  # fmt: skip
 
 
@@ -264,6 +268,17 @@ def _way_of_b(sides: _Sides) -> int:
     if sides.b_column != 1:
         return TRANSPOSED
     return AS_IT_LIES if sides.b_row <= NEAR_ROWS or sides.m <= _FEW else COPIED
+
+
+def _next_lines(sides: _Sides, way: int) -> tuple[int, int]:
+    """How tiles ask for the next panel of B: line by line if it is prepared. If its rows lie in
+    order, row by row, unless they fall on the same places of a cache, where they would not stay
+    until they are packed. Otherwise not at all."""
+    tile = sides.tile
+    if way == PREPARED:
+        return tile.lanes, 1
+    is_asked = sides.b_column == 1 and sides.b_row * tile.vector.size % _PAGE
+    return (sides.b_row, tile.vectors) if is_asked else (0, 1)
 
 
 def _time(cut: Cut, sides: _Sides) -> float:

@@ -157,6 +157,7 @@ class _Piece:
         a_at, a_row, a_step = self.tiles_of_a(a, done)
         in_rows = text.op(f"icmp eq i64 {text['a_column']}, 1")
         in_columns = text.op(f"xor i1 {in_rows}, true")
+        following = self.next_panel(panel, done)
         lanes = self.tile.lanes
         registers = text.op(f"udiv i64 {text.add(width, lanes - 1)}, {lanes}")
         for count in range(1, self.tile.vectors + 1):
@@ -167,7 +168,8 @@ class _Piece:
                         text, strip(self.tile, count, by_rows, padded=True), f"ptr {a_at}",
                         f"i64 {a_row}", f"i64 {a_step}", f"ptr {b}", f"i64 {b_step}", f"ptr {c}",
                         f"i64 {self.c_row}", f"i64 {depth}", f"i64 {self.rows}", f"i64 {width}",
-                        f"i1 {more}", f"i1 {self.takes('b', PREPARED)}",
+                        f"i1 {more}", f"ptr {following}", f"i64 {text['next_step']}",
+                        f"i64 {text['next_lines']}",
                     )  # fmt: skip
 
     def panel_of_b(
@@ -184,15 +186,29 @@ class _Piece:
         lies = text.op(f"and i1 {as_it_lies}, {is_whole}")
         is_copied = text.op(f"or i1 {as_it_lies}, {self.takes('b', COPIED)}")
         is_copied = text.op(f"and i1 {is_copied}, {text.op(f'xor i1 {lies}, true')}")
-        block = text.op(f"udiv i64 {done}, {text['depth']}")
-        number = text.add(text.mul(block, text["panels"]), panel)
-        found = text.at(self.b, text.mul(number, text["depth"], text["panel"]))
+        found = self.prepared_panel(panel, done)
         for way, so in ((COPIED, is_copied), (TRANSPOSED, self.takes("b", TRANSPOSED))):
             with text.when(so):
                 _pack_panel(text, self.tile, way, source, packed, depth, width)
             found = text.op(f"select i1 {so}, ptr {packed}, ptr {found}")
         found = text.op(f"select i1 {lies}, ptr {source}, ptr {found}")
         return found, text.op(f"select i1 {lies}, i64 {text['b_row']}, i64 {text['panel']}")
+
+    def prepared_panel(self, panel: str, done: str) -> str:
+        """Where a panel of B is found if it was packed before."""
+        text = self.text
+        block = text.op(f"udiv i64 {done}, {text['depth']}")
+        number = text.add(text.mul(block, text["panels"]), panel)
+        return text.at(self.b, text.mul(number, text["depth"], text["panel"]))
+
+    def next_panel(self, panel: str, done: str) -> str:
+        """Where the next panel of B lies, for those who ask for it; behind the last one there may
+        be anything, which is not read."""
+        text = self.text
+        number = text.add(panel, 1)
+        source = _corner(text, self.b, done, _first_column(text, number))
+        prepared = self.prepared_panel(number, done)
+        return text.op(f"select i1 {self.takes('b', PREPARED)}, ptr {prepared}, ptr {source}")
 
     def tiles_of_a(self, a: str, done: str) -> tuple[str, str, str]:
         """Where A is found, the step between the first elements of rows, and the step between the

@@ -17,7 +17,6 @@ from evergrad.compiler.vector_text import Text, Vector
 
 # How many rows (or registers of a row) ahead packing asks for what it will read.
 _AHEAD = 8
-_LINE = 64
 # What prefetching wants to have in the first cache, and in the second.
 _FIRST, _SECOND = 3, 2
 
@@ -40,7 +39,8 @@ class Tile(NamedTuple):
 
     @property
     def unrolled(self) -> int:
-        """The steps of the depth in one turn of the inner loop."""
+        """The steps of the depth in one turn of the inner loop: with more of them LLVM loads more
+        beforehand than there are registers."""
         return 4 if self.vector.size == 4 else 2
 
     @property
@@ -108,7 +108,8 @@ def strip(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -> Func
     """``C[:rows, :width] = [C +] A B`` for a panel of B of up to ``vectors`` registers.
 
     If B is ``padded``, its rows are whole registers: a load with a mask would take a turn of the
-    units that multiply. ``follows`` says that the panel right behind B is the next.
+    units that multiply. Then ``next`` is the panel that comes next, to be asked for: a row of it has
+    ``next_lines`` lines side by side, and rows are ``next_step`` apart.
 
     ``a_row`` elements lie between the first elements of two rows of A. Inside of a tile, if
     ``by_rows``, a row lies in order and rows are ``a_step`` apart; otherwise a column of the tile
@@ -140,7 +141,8 @@ def strip(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -> Func
         "ptr noalias %a, i64 %a_row, i64 %a_step, ptr noalias %b, i64 %b_step, ptr noalias %c, "
         "i64 %c_step, i64 %depth, i64 %rows, i64 %width, i1 %more"
     )
-    return _finished(text, name, parameters + ", i1 %follows" * padded)
+    following = ", ptr %next, i64 %next_step, i64 %next_lines" if padded else ""
+    return _finished(text, name, parameters + following)
 
 
 def _rows(text: Text, tile: Tile, start: str, step: str, left: str) -> list[str]:
@@ -194,7 +196,7 @@ class _Asked(NamedTuple):
 
     def ask(self, text: Text, turn: str) -> None:
         if self.line:
-            at = text.op(f"getelementptr i8, ptr {self.line}, i64 {text.mul(turn, _LINE)}")
+            at = text.at(self.line, text.mul(turn, "%next_step"))
             _prefetch(text, at, to_write=False, locality=_SECOND)
         # In a block of its own: beside products, LLVM would hold more than there are registers.
         with text.when(text.op(f"icmp ult i64 {turn}, {self.tile.rows}")):
@@ -207,12 +209,10 @@ def _asked(text: Text, tile: Tile, vectors: int, c: str, top: str, padded: bool)
     next_c = text.at(c, text.mul("%c_step", tile.rows))
     if not padded:
         return _Asked(tile, vectors, next_c, "")
-    size = text.mul("%depth", tile.panel * tile.vector.size)
-    size = text.op(f"select i1 %follows, i64 {size}, i64 0")
     tiles = text.op(f"udiv i64 {text.add('%rows', tile.rows - 1)}, {tile.rows}")
-    lines = text.add(text.op(f"udiv i64 {size}, {text.mul(tiles, _LINE)}"), 1)
-    place = text.mul(text.op(f"udiv i64 {top}, {tile.rows}"), lines, _LINE)
-    line = text.op(f"getelementptr i8, ptr %b, i64 {text.add(size, place)}")
+    share = text.add(text.op(f"udiv i64 {text.mul('%depth', vectors)}, {tiles}"), 1)
+    rows, column = text.split(text.op(f"udiv i64 {top}, {tile.rows}"), "%next_lines")
+    line = text.at("%next", text.mul(rows, share, "%next_step"), text.mul(column, tile.lanes))
     return _Asked(tile, vectors, next_c, line)
 
 

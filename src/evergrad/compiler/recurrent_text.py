@@ -169,6 +169,7 @@ class _LayerText(Text):
         with self.loop(columns, tile.panel) as column:
             width = self.least(str(tile.panel), self.sub(columns, column))
             panel = self.at(self["weight"], self.mul(column, depth))
+            following = self.at(panel, self.mul(depth, tile.panel))
             registers = self.op(f"udiv i64 {self.add(width, tile.lanes - 1)}, {tile.lanes}")
             for count in range(1, tile.vectors + 1):
                 with self.when(self.op(f"icmp eq i64 {registers}, {count}")):
@@ -176,7 +177,8 @@ class _LayerText(Text):
                         self, strip(tile, count, True, padded=True), f"ptr {a}", f"i64 {depth}",
                         f"i64 {depth}", f"ptr {panel}", f"i64 {tile.panel}",
                         f"ptr {self.at(c, column)}", f"i64 {columns}", f"i64 {depth}",
-                        f"i64 {rows}", f"i64 {width}", f"i1 {more}", "i1 true",
+                        f"i64 {rows}", f"i64 {width}", f"i1 {more}", f"ptr {following}",
+                        f"i64 {tile.lanes}", "i64 1",
                     )  # fmt: skip
 
 
