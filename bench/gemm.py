@@ -20,9 +20,10 @@ import numpy as np
 from timing import medians
 
 from evergrad.compiler import llvm
-from evergrad.compiler.gemm import Product, few_of
+from evergrad.compiler.gemm import Product
 from evergrad.compiler.gemm_blas import blas_kernel
 from evergrad.compiler.gemm_cut import cut_of
+from evergrad.compiler.gemm_few import few_kernel
 from evergrad.compiler.gemm_own import own_kernel, prepare_kernel
 from evergrad.compiler.gemm_strip import tile_for
 from evergrad.compiler.kernel import Kernel, address_of
@@ -78,6 +79,10 @@ CASES = [
     Case("gpt_med up", 2048, 1536, 384, "nt"),
     Case("gpt_med up, dx", 2048, 384, 1536, "nn"),
     Case("gpt_med up, dw", 1536, 384, 2048, "tn"),
+    Case("dit up", 1024, 1024, 256, "nt"),
+    Case("dit up, dx", 1024, 256, 1024, "nn"),
+    Case("dit up, dw", 1024, 256, 1024, "tn"),
+    Case("dit down, dw", 256, 1024, 1024, "tn"),
     Case("mlp10m", 128, 2048, 2048, "nt"),
     Case("mlp10m, dx", 128, 2048, 2048, "nn"),
     Case("mlp10m, dw", 2048, 2048, 128, "tn"),
@@ -95,12 +100,20 @@ CASES = [
     Case("lstm", 32, 512, 128, "nt"),
     Case("few rows", 4, 1024, 1024, "nn"),
     Case("few rows", 4, 1024, 1024, "nt"),
+    Case("few rows", 8, 768, 192, "nt"),
+    Case("few rows, dx", 8, 192, 768, "nn"),
+    Case("few rows, dw", 768, 192, 8, "tn"),
+    Case("few rows", 16, 2048, 2048, "nt"),
+    Case("few rows, dx", 16, 2048, 2048, "nn"),
+    Case("few rows, dw", 2048, 2048, 16, "tn"),
     Case("few columns", 1024, 4, 1024, "nn"),
     Case("one column", 1024, 1, 1024, "nn"),
     Case("one row", 1, 1024, 1024, "nn"),
     Case("square", 128, 128, 128),
     Case("square", 512, 512, 512),
     Case("square", 1024, 1024, 1024),
+    Case("square, dx", 1024, 1024, 1024, "nt"),
+    Case("square, dw", 1024, 1024, 1024, "tn"),
     Case("square, both", 512, 512, 512, "tt"),
 ]
 
@@ -149,10 +162,11 @@ def program(*calls: tuple[Kernel, list[Array]]) -> Callable[[], None]:
 
 def own_calls(product: Product, given: list[Array]) -> list[tuple[Kernel, list[Array]]]:
     """Our kernels of a product with the arrays they work on."""
-    few = few_of(product, dtypes.float32, product.n)
+    vector = vector_for(dtypes.float32)
+    few = few_kernel(product, vector, product.n)
     if few is not None:
         return [(few, given)]
-    tile = tile_for(vector_for(dtypes.float32))
+    tile = tile_for(vector)
     cut = cut_of(product, tile, product.n, may_prepare=True)
     calls = []
     for side in cut.prepared:

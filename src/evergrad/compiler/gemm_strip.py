@@ -108,8 +108,8 @@ def strip(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -> Func
     """``C[:rows, :width] = [C +] A B`` for a panel of B of up to ``vectors`` registers.
 
     If B is ``padded``, its rows are whole registers: a load with a mask would take a turn of the
-    units that multiply. Then ``next`` is the panel that comes next, to be asked for: a row of it has
-    ``next_lines`` lines side by side, and rows are ``next_step`` apart.
+    units that multiply. Then ``next`` is the panel that comes next, to be asked for: its rows have
+    ``next_lines`` lines side by side and are ``next_step`` apart.
 
     ``a_row`` elements lie between the first elements of two rows of A. Inside of a tile, if
     ``by_rows``, a row lies in order and rows are ``a_step`` apart; otherwise a column of the tile
