@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import product as all_pairs
 from typing import NamedTuple
 
 from evergrad.compiler.gemm_product import Matrix, Product
@@ -38,19 +39,22 @@ _FLAT = 256
 # Nanoseconds for the products of a register; for four bytes that are copied, transposed, dealt out
 # to tiles or stored for later, more if they come from further away than the second cache; of a
 # panel of B for a piece; of A when it first comes from further away, and for a further panel; of C
-# for a block of the depth; and for a piece. Fitted to measured times of many cuts, to about 10 %;
-# those of A and of a piece were set by hand so that the cuts measured as best are chosen.
+# for a block of the depth, and if many rows of it, pages apart, are written in turn with too little
+# depth to wait for them; and for a piece. Fitted to measured times of many cuts, to about 10 %;
+# those of A, of rows apart and of a piece were set by hand so that the cuts measured as best are
+# chosen.
 _MULTIPLY, _COPY, _TRANSPOSE, _DEAL, _STORE, _FETCH = 0.24, 0.12, 0.17, 0.25, 0.12, 0.33
 _TAKE, _TAKE_FAR, _STREAM, _AGAIN, _SUM, _SUM_FAR = 0.05, 0.32, 0.15, 0.05, 0.14, 0.27
+_SCATTERED, _MANY_ROWS, _SHALLOW = 0.4, 32, 64
 _CLAIM = 500.0
 _SECOND_CACHE = 1 << 20
 # As much of A as stays there beside panels of B and C.
 _HELD = 3 << 17
 # How often the time of a team of so many threads counts.
 _TEAMS = {1: 3, 2: 3, 8: 1}
-# Into how many parts rows and panels are cut.
-_ROW_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
-_PANEL_PARTS = (1, 2, 3, 4, 6, 8)
+# Into how many parts rows and panels are cut, and rows alone.
+_PARTS = (1, 2, 3, 4, 6, 8)
+_ROW_PARTS = (12, 16, 32, 64)
 # Products of a batch are put together into pieces of so many multiplications, but not too few.
 _PIECE = 1 << 21
 _ENOUGH_PIECES = 8
@@ -216,13 +220,16 @@ def _best(sides: tuple[_Sides, ...], may_prepare: bool) -> Cut:
 def _all_cuts(sides: _Sides, may_prepare: bool) -> Iterator[Cut]:
     can_prepare_a = may_prepare and sides.a_is_shared and sides.a_column != 1
     can_prepare_b = may_prepare and sides.b_is_shared
-    for row_parts in [p for p in _ROW_PARTS if p <= _ceil(sides.m, sides.tile.rows)]:
-        for panel_parts in [p for p in _PANEL_PARTS if p <= sides.panels]:
-            yield _cut(sides, row_parts, panel_parts)
-            if can_prepare_b and row_parts * sides.items > 1:
-                yield _cut(sides, row_parts, panel_parts, prepared=RIGHT)
-            if can_prepare_a and panel_parts * sides.items > 1:
-                yield _cut(sides, row_parts, panel_parts, prepared=LEFT)
+    tiles = _ceil(sides.m, sides.tile.rows)
+    parts = [*all_pairs(_PARTS, _PARTS), *((rows, 1) for rows in _ROW_PARTS)]
+    for row_parts, panel_parts in parts:
+        if row_parts > tiles or panel_parts > sides.panels:
+            continue
+        yield _cut(sides, row_parts, panel_parts)
+        if can_prepare_b and row_parts * sides.items > 1:
+            yield _cut(sides, row_parts, panel_parts, prepared=RIGHT)
+        if can_prepare_a and panel_parts * sides.items > 1:
+            yield _cut(sides, row_parts, panel_parts, prepared=LEFT)
 
 
 def _cut(sides: _Sides, row_parts: int, panel_parts: int, prepared: int | None = None) -> Cut:
@@ -342,6 +349,15 @@ class _Clock:
         again = _AGAIN * (self.panels - 1) if self.is_far(self.rows, cut.depth, _HELD) else 0
         return self.words(self.rows, cut.k) * (first + again)
 
+    @property
+    def per_sum(self) -> float:
+        """The time in which four bytes of C are written."""
+        cut = self.cut
+        time = _SUM_FAR if self.is_far(cut.m, cut.n) else _SUM
+        is_apart = cut.n * self.tile.vector.size >= _PAGE and self.is_far(cut.m, cut.n, _HELD)
+        waits = self.rows > _MANY_ROWS and cut.depth <= _SHALLOW
+        return time + _SCATTERED if is_apart and waits else time
+
     def piece(self) -> float:
         """The time of one piece of one product."""
         cut, words = self.cut, self.words
@@ -360,8 +376,7 @@ class _Clock:
             is_far = cut.b_way == AS_IT_LIES and self.is_far(cut.n, cut.k)
             take = _TAKE_FAR if is_far else _TAKE
             time += words(self.columns, cut.k) * take
-        per_sum = _SUM_FAR if self.is_far(cut.m, cut.n) else _SUM
-        time += words(self.rows, self.columns) * per_sum * cut.blocks
+        time += words(self.rows, self.columns) * self.per_sum * cut.blocks
         if cut.flipped:
             time += words(self.rows, self.columns) * (_STORE + _TRANSPOSE)
         return time
