@@ -121,6 +121,7 @@ def strip(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -> Func
     held = [
         text.op(f"select i1 %more, {kept} {mask}, {kept} zeroinitializer") for mask in masks
     ]  # fmt: skip
+    share = _share(text, tile, vectors) if padded else ""
     with text.loop("%rows", tile.rows) as top:
         left = text.sub("%rows", top)
         a = text.at("%a", text.mul(top, "%a_row"))
@@ -132,7 +133,7 @@ def strip(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -> Func
             for v, mask in enumerate(held)
         ]
         b_mask = "" if padded else masks[-1]
-        asked = _asked(text, tile, vectors, c, top, padded)
+        asked = _asked(text, tile, vectors, c, top, share)
         sums = _tile_sums(text, tile, a, left, vectors, b_mask, by_rows, start, asked)
         _store_tile(text, sums, rows, left, masks)
     form = f"{'rows' if by_rows else 'columns'}{'_padded' if padded else ''}"
@@ -205,12 +206,16 @@ class _Asked(NamedTuple):
                 _prefetch(text, text.at(row, v * self.tile.lanes), to_write=True)
 
 
-def _asked(text: Text, tile: Tile, vectors: int, c: str, top: str, padded: bool) -> _Asked:
-    next_c = text.at(c, text.mul("%c_step", tile.rows))
-    if not padded:
-        return _Asked(tile, vectors, next_c, "")
+def _share(text: Text, tile: Tile, vectors: int) -> str:
+    """How many lines of the next panel each tile asks for."""
     tiles = text.op(f"udiv i64 {text.add('%rows', tile.rows - 1)}, {tile.rows}")
-    share = text.add(text.op(f"udiv i64 {text.mul('%depth', vectors)}, {tiles}"), 1)
+    return text.add(text.op(f"udiv i64 {text.mul('%depth', vectors)}, {tiles}"), 1)
+
+
+def _asked(text: Text, tile: Tile, vectors: int, c: str, top: str, share: str) -> _Asked:
+    next_c = text.at(c, text.mul("%c_step", tile.rows))
+    if not share:
+        return _Asked(tile, vectors, next_c, "")
     rows, column = text.split(text.op(f"udiv i64 {top}, {tile.rows}"), "%next_lines")
     line = text.at("%next", text.mul(rows, share, "%next_step"), text.mul(column, tile.lanes))
     return _Asked(tile, vectors, next_c, line)
