@@ -210,12 +210,12 @@ def _lenet() -> Trained:
 class _Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.table = nn.Embedding(30, 64)
-        self.qkv, self.out = nn.Linear(64, 192), nn.Linear(64, 30)
+        self.table = nn.Embedding(30, 72)
+        self.qkv, self.out = nn.Linear(72, 216), nn.Linear(72, 30)
 
     def forward(self, words: Any) -> Any:
         x = self.table(words)
-        q, k, v = (p.unflatten(-1, (2, 32)).transpose(1, 2) for p in self.qkv(x).chunk(3, -1))
+        q, k, v = (p.unflatten(-1, (2, 36)).transpose(1, 2) for p in self.qkv(x).chunk(3, -1))
         y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(x + y.transpose(1, 2).flatten(2)).flatten(0, 1)
 

@@ -10,7 +10,15 @@ from evergrad.compiler.attention_backward import PLACES as BACKWARD_PLACES
 from evergrad.compiler.attention_backward import backward
 from evergrad.compiler.attention_forward import PLACES as FORWARD_PLACES
 from evergrad.compiler.attention_forward import forward
-from evergrad.compiler.attention_kernels import BITS, COUNTED, KEPT, KEYS, Step, Text
+from evergrad.compiler.attention_kernels import (
+    BITS,
+    BITS_BYTES,
+    COUNTED,
+    KEPT,
+    KEYS,
+    Step,
+    Text,
+)
 from evergrad.compiler.attention_rows import (
     BATCH_DIMS,
     MASKS,
@@ -30,6 +38,10 @@ from evergrad.core import dtypes
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Var
 
+# With fewer heads of queries than this, the queries of each are cut into parts.
+_FEW_HEADS = 16
+_MOST_HEADS = 4  # of a chunk
+_FEW_BLOCKS = 2  # of queries, that share keys
 # With fewer items (batches and heads of keys) than this, the keys of each are cut into spans.
 _FEW_ITEMS = 8
 
@@ -44,6 +56,7 @@ class _Call:
         self.batch = batch_of(q.type, k.type, v.type)
         self.items: int = prod(self.batch)
         self.length: int = q.type.shape[-2] // self.groups
+        self.blocks = max(-(-self.length // QUERIES), 1)
         self.keys: int = k.type.shape[-2]
         self.width: int = k.type.shape[-1]
         self.value_width: int = v.type.shape[-1]
@@ -53,7 +66,17 @@ class _Call:
             "length": self.length, "keys": self.keys, "width": self.width,
             "value_width": self.value_width,
         }  # fmt: skip
-        self.places = [self.query("q", q), self.shared("k", k), self.shared("v", v)]
+        # Of rows in scratch memory, and of matrices that have a row for each column of these.
+        self.row, self.value_row = (up(n, lanes()) * 4 for n in (self.width, self.value_width))
+        height = max(lanes(), EIGHT)
+        self.turned, self.value_turned = (
+            up(n, height) * ROW for n in (self.width, self.value_width)
+        )
+        self.numbers |= {
+            "width_row": self.row, "value_row": self.value_row,
+            "row_bytes": 4 * min(self.width, self.value_width),
+        }  # fmt: skip
+        self.places = [self.given(name, var) for name, var in zip("qkv", (q, k, v), strict=True)]
         self.masks: list[Place] = []
         self.steps = self.note_steps(eqn, first_mask)
         self.drawn: list[Var] = []
@@ -65,8 +88,8 @@ class _Call:
         for d, step in enumerate([0] * (BATCH_DIMS - len(own)) + own):
             self.numbers[f"{name}_{d}"] = step
 
-    def query(self, name: str, var: Var) -> Place:
-        """Queries or their cotangents, whose rows must lie in one piece each."""
+    def given(self, name: str, var: Var) -> Place:
+        """What is read row by row: each must lie in one piece."""
         place = self.lowering.home(var)
         if place.strides[-1] != 4 and place.shape[-1] > 1:
             buffer = self.lowering.buffer(var.type.nbytes, "arena", f"rows of {var.type}")
@@ -85,12 +108,6 @@ class _Call:
         place = self.lowering.home(var)
         back = way_back(order)
         self.rows(name, laid_out(place.shape, back), [place.strides[d] for d in back])
-        return place
-
-    def shared(self, name: str, var: Var) -> Place:
-        place = self.lowering.home(var)
-        self.item_steps(name, place.shape, place.strides)
-        self.numbers[f"{name}_row"], self.numbers[f"{name}_column"] = place.strides[-2:]
         return place
 
     def note_steps(self, eqn: Equation, first_mask: int) -> tuple[Step, ...]:
@@ -130,11 +147,18 @@ class _Call:
         self.numbers[f"{name}_key"] = strides[-2] if shape[-2] > 1 else 0
         return shape[-1] > 1
 
+    def note_packing(self, blocks: int) -> None:
+        """Whether keys and values are packed: not if they lie in one piece already, or so few
+        blocks of queries go through them that it does not pay."""
+        for name, row in (("k", self.row), ("v", self.value_row)):
+            is_apart = self.numbers[f"{name}_row"] != row
+            self.numbers[f"pack_{name}"] = int(is_apart and blocks > _FEW_BLOCKS)
+
     def scratch(self, names: tuple[str, ...], sizes: list[int]) -> int:
         """Lay out scratch memory, with the bits of a block; gives its size, with room to align
         it."""
         offset = 0
-        for name, size in zip((*names, "at_bits"), (*sizes, (KEYS + 1) * 4), strict=True):
+        for name, size in zip((*names, "at_bits"), (*sizes, BITS_BYTES), strict=True):
             self.numbers[name] = offset
             offset += up(size, 64)
         return offset + 64
@@ -159,17 +183,29 @@ def bits_of(number: float) -> int:
     return int(bits)
 
 
+def _run_of(heads: int) -> int:
+    """How many heads a chunk takes one after the other: while it computes one, the next is fetched
+    from memory."""
+    return max(1, min(_MOST_HEADS, heads // _FEW_HEADS))
+
+
 @lowers("attention")
 def lower_attention(lowering: Lowering, eqn: Equation) -> bool:
     call = _Call(lowering, eqn, 3)
     text = forward(call.steps, eqn.attrs["empty_is_zero"], call.dropout)
     call.result("y", eqn.outs[0], eqn.attrs["order"])
-    blocks = -(-call.length // QUERIES)
-    call.numbers["blocks"] = blocks
-    width, value_width = up(call.width, lanes()), up(call.value_width, lanes())
-    sizes = [width * ROW, KEYS * ROW, value_width * ROW, ROW, ROW]
+    heads = call.items * call.groups
+    run = _run_of(heads)
+    part = -(-call.blocks // min(call.blocks, -(-_FEW_HEADS // max(heads, 1))))
+    parts = -(-call.blocks // part)
+    call.numbers |= {"heads": heads, "run": run, "parts": parts, "part": part * QUERIES}
+    sizes = [
+        call.keys * call.row, call.keys * call.value_row, call.turned, KEYS * ROW,
+        call.value_turned, ROW, ROW,
+    ]  # fmt: skip
+    call.note_packing(part)
     scratch = call.scratch(FORWARD_PLACES, sizes)
-    kernel = call.kernel(text, call.items * call.groups * blocks, scratch)
+    kernel = call.kernel(text, -(-heads // run) * parts, scratch)
     reads = [*call.places, *call.masks, *call.drawn]
     lowering.native("attention", kernel, reads, eqn.outs, call.work(2))
     return True
@@ -178,31 +214,31 @@ def lower_attention(lowering: Lowering, eqn: Equation) -> bool:
 @lowers("attention_backward")
 def lower_attention_backward(lowering: Lowering, eqn: Equation) -> bool:
     call = _Call(lowering, eqn, 6)
-    cotangent = call.query("g", eqn.args[3])
-    y = call.query("y", eqn.args[4])
+    cotangent = call.given("g", eqn.args[3])
+    y = call.given("y", eqn.args[4])
     dq, dk, dv = eqn.outs
     places = [
         call.result(name, out, order)
         for name, out, order in zip(("dq", "dk", "dv"), eqn.outs, eqn.attrs["orders"], strict=True)
     ]
     reads = [*call.places, cotangent, y, eqn.args[5], *call.masks, *call.drawn]
-    width, value_width = up(call.width, lanes()), up(call.value_width, lanes())
     # Parts of a gradient are added up in the order of memory.
     may_cut = places[0].strides == strides_of(dq)
     wanted = -(-_FEW_ITEMS // call.items) if may_cut else 1
     span = min(up(-(-call.keys // wanted), KEYS), up(call.keys, EIGHT))
     spans = -(-call.keys // span)
+    run = _run_of(call.items)
     call.numbers |= {
-        "spans": spans, "span": span, "dq_part": dq.type.nbytes, "width_row": width * 4,
-        "value_row": value_width * 4,
+        "items": call.items, "run": run, "spans": spans, "span": span, "dq_part": dq.type.nbytes,
     }  # fmt: skip
+    packed = [span * call.row, span * call.value_row]
     sizes = [
-        width * ROW, QUERIES * width * 4, value_width * ROW, QUERIES * value_width * 4,
-        KEYS * ROW, max(KEYS, value_width) * ROW, width * ROW, ROW,
-        span * width * 4, span * value_width * 4,
+        *packed, call.turned, QUERIES * call.row, call.value_turned, QUERIES * call.value_row,
+        KEYS * ROW, KEYS * ROW, call.turned, ROW, *packed,
     ]  # fmt: skip
+    call.note_packing(call.blocks * call.groups)
     scratch = call.scratch(BACKWARD_PLACES, sizes)
-    kernel = call.kernel(backward(call.steps, call.dropout), call.items * spans, scratch)
+    kernel = call.kernel(backward(call.steps, call.dropout), -(-call.items // run) * spans, scratch)
     if spans == 1:
         lowering.native("attention_backward", kernel, reads, [dq, dk, dv], call.work(5))
         return True

@@ -13,9 +13,12 @@ from evergrad.compiler import attention_text as parts
 from evergrad.compiler.attention_kernels import (
     KEPT,
     KEY_VALUE,
-    KEYS,
     QUERY,
+    Ahead,
+    Head,
     KernelWriter,
+    Matrix,
+    Rows,
     Step,
     Text,
     steps_of,
@@ -23,19 +26,19 @@ from evergrad.compiler.attention_kernels import (
 from evergrad.compiler.attention_text import QUERIES, ROW, lanes
 
 PLACES = (
-    "at_turned_q", "at_rows_q", "at_turned_g", "at_rows_g", "at_powers", "at_slopes",
-    "at_turned_dq", "at_deltas", "at_dk", "at_dv",
+    "at_k", "at_v", "at_turned_q", "at_rows_q", "at_turned_g", "at_rows_g", "at_powers",
+    "at_slopes", "at_turned_dq", "at_deltas", "at_dk", "at_dv",
 )  # fmt: skip
 _RESULTS = (
     *steps_of("g", "g"), *steps_of("y", "g"), *steps_of("dq", "g", "part"), *steps_of("dk"),
     *steps_of("dv"),
 )  # fmt: skip
-_NUMBERS = ("spans", "span", "width_row", "value_row")
+_NUMBERS = ("items", "spans", "span")
 
 
 @cache
 def backward(steps: tuple[Step, ...], dropout: str = KEPT) -> Text:
-    """A chunk is one span of the keys of an item."""
+    """A chunk is one span of the keys of an item, or some whole items."""
     return _Backward(steps, dropout).write()
 
 
@@ -50,68 +53,65 @@ class _Backward(KernelWriter):
         self.align_scratch()
         self.area = {name.removeprefix("at_"): self.scratch(name) for name in PLACES}
         self.part = self.op("urem i64 %chunk, %spans")
-        self.item = self.op("udiv i64 %chunk, %spans")
-        self.locate(self.item)
         self.start = self.mul(self.part, "%span")
         self.end = self.least(self.add(self.start, "%span"), "%keys")
-        self.k, self.v = self.of_item("k"), self.of_item("v")
+        first = self.mul(self.op("udiv i64 %chunk, %spans"), "%run")
+        last = self.sub(self.least(self.add(first, "%run"), "%items"), 1)
+        with self.loop(first, self.add(last, 1)) as item:
+            self.one_item(item, self.head(self.least(self.add(item, 1), last), "0"))
+        return self.finish("attention_backward")
+
+    def one_item(self, item: str, after: Head) -> None:
+        head = self.head(item, "0")
         count = self.sub(self.end, self.start)
-        whole = self.op(f"and i64 {self.add(count, parts.EIGHT - 1)}, -{parts.EIGHT}")
+        self.pack(head, self.start, count)
+        whole = self.in_tiles(count)
         self.clear(self.area["dk"], whole, "%width_row")
         self.clear(self.area["dv"], whole, "%value_row")
         with self.loop(0, "%groups") as group, self.loop(0, "%length", QUERIES) as query:
-            self.queries(group, query)
+            number = self.add(self.mul(item, "%groups"), group)
+            self.queries(number, head._replace(group=group), after, query)
         for name, width in (("dk", "%width"), ("dv", "%value_width")):
             from_row = "%width_row" if name == "dk" else "%value_row"
-            to = self.at(self.of_item(name), self.mul(self.start, f"%{name}_row"))
+            to = self.at(self.shared(name, head), self.mul(self.start, f"%{name}_row"))
             self.move(parts.rows_out(), self.area[name], from_row, count, width, to, f"%{name}_row")
-        return self.finish("attention_backward")
 
-    def queries(self, group: str, query: str) -> None:
+    def queries(self, number: str, head: Head, after: Head, query: str) -> None:
         """One block of queries."""
         area = self.area
         rows, vectors = self.block_of(query)
-        head = self.add(self.mul(self.item, "%groups"), group)
-        self.locate_masks(group, query)
-        self.locate_drawn(head, query)
+        self.locate_masks(head, query)
+        self.locate_drawn(number, query)
         for name, width, own_row in (("q", "%width", "width"), ("g", "%value_width", "value")):
-            start = self.at(self.of_item(name, group), self.mul(query, f"%{name}_row"))
-            self.move(
-                parts.turn_in(), start, f"%{name}_row", rows, width, area[f"turned_{name}"], ROW
-            )
-            self.move(
-                parts.rows_in(), start, f"%{name}_row", rows, width, area[f"rows_{name}"],
-                f"%{own_row}_row",
+            start = self.at(self.own(name, head), self.mul(query, f"%{name}_row"))
+            self.call(
+                parts.turn_and_copy(), f"ptr {start}", f"i64 %{name}_row", f"i64 {rows}",
+                f"i64 {width}", f"ptr {area[f'turned_{name}']}", f"i64 {ROW}",
+                f"ptr {area[f'rows_{name}']}", f"i64 %{own_row}_row",
             )  # fmt: skip
-        self.deltas(group, query, rows, vectors)
+        self.deltas(head, query, rows)
         self.clear(area["turned_dq"], "%width", ROW)
-        stats = self.at("%stats", self.mul(self.mul(head, "%length"), 8), self.mul(query, 4))
+        stats = self.at("%stats", self.mul(self.mul(number, "%length"), 8), self.mul(query, 4))
         broken = self.is_broken(stats, rows, vectors)
-        end = self.keys_of(query, rows, self.end)
-        with self.loop(self.start, end, KEYS) as first:
-            count = self.least(self.sub(end, first), KEYS)
+
+        def block(first: str, count: str) -> None:
             seen = self.is_seen(first, self.add(first, count), rows, vectors)
             with self.when("true" if seen is None else self.op(f"or i1 {seen}, {broken}")):
-                self.keys(query, rows, vectors, stats, first, count)
+                self.keys(head, after, query, rows, vectors, stats, first, count)
+
+        self.through_keys(query, rows, self.start, self.end, block)
         place = self.add(self.mul(self.part, "%dq_part"), self.mul(query, "%dq_row"))
-        to = self.at(self.of_item("dq", group), place)
+        to = self.at(self.own("dq", head), place)
         self.move(parts.turn_out(), area["turned_dq"], ROW, rows, "%width", to, "%dq_row")
 
-    def deltas(self, group: str, query: str, rows: str, vectors: str) -> None:
+    def deltas(self, head: Head, query: str, rows: str) -> None:
         """For each query the sum of its result times the result's cotangent."""
         area = self.area
-        start = self.at(self.of_item("y", group), self.mul(query, "%y_row"))
-        # The results lie where the block's gradient will be.
-        self.move(parts.turn_in(), start, "%y_row", rows, "%value_width", area["slopes"], ROW)
-        with self.loop(0, vectors) as vector:
-            shift = self.mul(vector, lanes() * 4)
-            total = self.slot(self.vector, "zeroinitializer")
-            with self.loop(0, "%value_width") as d:
-                place = self.mul(d, ROW)
-                y = self.load(self.at(area["slopes"], place, shift))
-                g = self.load(self.at(area["turned_g"], place, shift))
-                self.keep(total, self.fma(y, g, self.kept(total)))
-            self.store(self.kept(total), self.at(area["deltas"], shift))
+        start = self.at(self.own("y", head), self.mul(query, "%y_row"))
+        self.call(
+            parts.row_products(), f"ptr {start}", "i64 %y_row", f"ptr {area['rows_g']}",
+            "i64 %value_row", f"i64 {rows}", "i64 %value_width", f"ptr {area['deltas']}",
+        )  # fmt: skip
 
     def is_broken(self, stats: str, rows: str, vectors: str) -> str:
         """Whether a query of the block has no finite factor: its probabilities are NaN even where
@@ -134,35 +134,57 @@ class _Backward(KernelWriter):
         factor = self.masked_load(self.at(stats, self.mul("%length", 4), shift), valid)
         return level, factor, valid
 
-    def keys(self, query: str, rows: str, vectors: str, stats: str, first: str, count: str) -> None:
+    def keys(
+        self, head: Head, after: Head, query: str, rows: str, vectors: str, stats: str, first: str,
+        count: str,
+    ) -> None:  # fmt: skip
         """One block of keys for a block of queries."""
         area = self.area
-        k = self.at(self.k, self.mul(first, "%k_row"))
-        v = self.at(self.v, self.mul(first, "%v_row"))
         own = self.sub(first, self.start)
-        for start, across, along, depth, turned, to in (
-            (k, "%k_row", "%k_column", "%width", "turned_q", "powers"),
-            (v, "%v_row", "%v_column", "%value_width", "turned_g", "slopes"),
-        ):
-            self.times(
-                start, across, along, count, depth, area[turned], ROW, area[to], ROW, vectors,
-                more=False,
-            )  # fmt: skip
-        self.draw_keys(first, count, vectors)
-        with self.loop(0, vectors) as vector:
-            self.slopes(query, rows, stats, first, count, self.mul(vector, lanes()))
-        for weights, factors, row, target in (
-            ("powers", "rows_g", "%value_row", "dv"), ("slopes", "rows_q", "%width_row", "dk"),
-        ):  # fmt: skip
-            self.times(
-                area[weights], ROW, 4, count, rows, area[factors], row,
-                self.at(area[target], self.mul(own, row)), row,
-                self.op(f"udiv i64 {row}, {lanes() * 4}"), more=True,
-            )  # fmt: skip
-        self.times(
-            k, "%k_column", "%k_row", "%width", count, area["slopes"], ROW, area["turned_dq"], ROW,
-            vectors, more=True,
+        (k, k_row), (v, v_row) = (self.packed[name] for name in ("k", "v"))
+        k, v = self.at(k, self.mul(own, k_row)), self.at(v, self.mul(own, v_row))
+        self.times_queries(
+            Matrix(k, k_row, 4), count, "%width", area["turned_q"], area["powers"], vectors,
+            more=False, ahead=self.edges("dk", "k", head, after, query, first),
         )  # fmt: skip
+        self.times_queries(
+            Matrix(v, v_row, 4), count, "%value_width", area["turned_g"], area["slopes"],
+            vectors, more=False, ahead=self.edges("dv", "v", head, after, query, first),
+        )  # fmt: skip
+        self.draw_keys(first, count, vectors)
+        with self.loop(self.from_vector, vectors) as vector:
+            self.slopes(query, rows, stats, first, count, self.mul(vector, lanes()))
+        is_near = self.op(f"icmp slt i64 {own}, {QUERIES}")
+        gradients = self.rows_of("dq", self.own("dq", head), self.add(query, own))
+        q, g, y = (self.next_rows(name, head, after, query, own) for name in ("q", "g", "y"))
+        # The key of a row is not seen by the first queries.
+        unseen = {"zeros": self.sub(first, query)} if self.on_diagonal else {}
+        for weights, factors, row, target, ahead in (
+            ("powers", "rows_g", "%value_row", "dv", self.ahead(g, y, is_near)),
+            ("slopes", "rows_q", "%width_row", "dk", self.ahead(q, gradients, is_near)),
+        ):
+            sums = self.at(area[target], self.mul(own, row))
+            self.times(
+                Matrix(area[weights], ROW, 4), count, rows, Rows(area[factors], row),
+                Rows(sums, row), self.op(f"udiv i64 {row}, {lanes() * 4}"), more=True, ahead=ahead,
+                **unseen,
+            )  # fmt: skip
+        self.times_queries(
+            Matrix(k, 4, k_row), "%width", count, area["slopes"], area["turned_dq"],
+            vectors, more=True, ahead=self.ahead(q, gradients, "false"),
+        )  # fmt: skip
+
+    def edges(
+        self, gradient: str, name: str, head: Head, after: Head, query: str, first: str
+    ) -> Ahead:
+        """Where gradients of keys will go, and the keys of the next item: at the first block of
+        queries and at the last."""
+        is_first = self.op(f"icmp eq i64 {query}, 0")
+        return self.ahead(
+            self.rows_of(gradient, self.shared(gradient, head), first),
+            self.rows_of(name, self.shared(name, after), first),
+            self.op(f"or i1 {is_first}, {self.is_last(query)}"),
+        )
 
     def slopes(self, query: str, rows: str, stats: str, first: str, count: str, lane: str) -> None:
         """Scores become probabilities; cotangents of these become cotangents of products."""

@@ -1,4 +1,4 @@
-"""The forward kernel of attention, in LLVM IR: one block of queries goes through all keys."""
+"""The forward kernel of attention, in LLVM IR: each block of queries goes through all keys."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from evergrad.compiler import attention_text as parts
 from evergrad.compiler.attention_kernels import (
     KEPT,
     KEY_VALUE,
-    KEYS,
     QUERY,
+    Ahead,
+    Head,
     KernelWriter,
+    Matrix,
     Step,
     Text,
     steps_of,
 )
 from evergrad.compiler.attention_text import QUERIES, ROW, lanes
 
-PLACES = ("at_turned", "at_scores", "at_sums", "at_tops", "at_totals")
+PLACES = ("at_k", "at_v", "at_turned", "at_scores", "at_sums", "at_tops", "at_totals")
 
 
 @cache
 def forward(steps: tuple[Step, ...], empty_is_zero: bool, dropout: str = KEPT) -> Text:
-    """A chunk is one block of queries."""
+    """A chunk is some heads, or some blocks of the queries of one."""
     return _Forward(steps, empty_is_zero, dropout).write()
 
 
@@ -30,49 +32,77 @@ class _Forward(KernelWriter):
     def __init__(self, steps: tuple[Step, ...], empty_is_zero: bool, dropout: str) -> None:
         super().__init__(
             steps, dropout, ("q", "k", "v"), ("y", "stats"),
-            ("blocks", *QUERY, *KEY_VALUE, *steps_of("y", "g"), *PLACES),
+            ("heads", "parts", "part", *QUERY, *KEY_VALUE, *steps_of("y", "g"), *PLACES),
         )  # fmt: skip
         self.empty_is_zero = empty_is_zero
 
     def write(self) -> Text:
         self.align_scratch()
-        turned, scores, sums, tops, totals = (self.scratch(name) for name in PLACES)
-        rest = self.op("udiv i64 %chunk, %blocks")
-        query = self.mul(self.op("urem i64 %chunk, %blocks"), QUERIES)
-        group = self.op(f"urem i64 {rest}, %groups")
-        self.locate(self.op(f"udiv i64 {rest}, %groups"))
+        first = self.mul(self.op("udiv i64 %chunk, %parts"), "%run")
+        last = self.sub(self.least(self.add(first, "%run"), "%heads"), 1)
+        start = self.mul(self.op("urem i64 %chunk, %parts"), "%part")
+        end = self.least(self.add(start, "%part"), "%length")
+        with self.loop(first, self.add(last, 1)) as number:
+            head = self.numbered(number)
+            after = self.numbered(self.least(self.add(number, 1), last))
+            self.pack(head, "0", self.seen_before(end, "%keys") if self.causal else "%keys")
+            with self.loop(start, end, QUERIES) as query:
+                self.queries(number, head, after, query)
+        return self.finish("attention")
+
+    def numbered(self, number: str) -> Head:
+        item = self.op(f"udiv i64 {number}, %groups")
+        return self.head(item, self.op(f"urem i64 {number}, %groups"))
+
+    def queries(self, number: str, head: Head, after: Head, query: str) -> None:
+        """One block of queries."""
+        turned, scores, sums, tops, totals = (self.scratch(name) for name in PLACES[2:])
         rows, vectors = self.block_of(query)
-        k, v = self.of_item("k"), self.of_item("v")
-        q = self.at(self.of_item("q", group), self.mul(query, "%q_row"))
-        self.locate_masks(group, query)
-        self.locate_drawn(rest, query)
+        q = self.at(self.own("q", head), self.mul(query, "%q_row"))
+        self.locate_masks(head, query)
+        self.locate_drawn(number, query)
         self.move(parts.turn_in(), q, "%q_row", rows, "%width", turned, ROW)
         self.clear(sums, "%value_width", ROW)
         self.clear(totals, "1", ROW)
         with self.loop(0, QUERIES, lanes()) as lane:
             self.store(self.number(float("-inf")), self.at(tops, self.mul(lane, 4)))
-        end = self.keys_of(query, rows, "%keys")
-        with self.loop(0, end, KEYS) as first:
-            count = self.least(self.sub(end, first), KEYS)
+
+        def block(first: str, count: str) -> None:
             seen = self.is_seen(first, self.add(first, count), rows, vectors)
             with self.when(seen or "true"):
-                start = self.at(k, self.mul(first, "%k_row"))
-                self.times(
-                    start, "%k_row", "%k_column", count, "%width", turned, ROW, scores, ROW,
-                    vectors, more=False,
+                keys, row = self.packed["k"]
+                keys = self.at(keys, self.mul(first, row))
+                self.times_queries(
+                    Matrix(keys, row, 4), count, "%width", turned, scores, vectors,
+                    more=False, ahead=self.next_keys(after, query, first),
                 )  # fmt: skip
                 self.draw_keys(first, count, vectors)
-                with self.loop(0, vectors) as vector:
+                with self.loop(self.from_vector, vectors) as vector:
                     self.powers(vector, query, rows, first, count, scores, sums, tops, totals)
-                start = self.at(v, self.mul(first, "%v_row"))
-                self.times(
-                    start, "%v_column", "%v_row", "%value_width", count, scores, ROW, sums, ROW,
-                    vectors, more=True,
+                values, row = self.packed["v"]
+                values = self.at(values, self.mul(first, row))
+                self.times_queries(
+                    Matrix(values, 4, row), "%value_width", count, scores, sums, vectors,
+                    more=True, ahead=self.next_queries(head, after, query, first),
                 )  # fmt: skip
-        self.end_block(rest, query, rows, vectors, sums, tops, totals)
-        y = self.at(self.of_item("y", group), self.mul(query, "%y_row"))
+
+        self.through_keys(query, rows, "0", "%keys", block)
+        self.end_block(number, query, rows, vectors, sums, tops, totals)
+        y = self.at(self.own("y", head), self.mul(query, "%y_row"))
         self.move(parts.turn_out(), sums, ROW, rows, "%value_width", y, "%y_row")
-        return self.finish("attention")
+
+    def next_keys(self, after: Head, query: str, first: str) -> Ahead:
+        """Keys and values of the next head, once it is next."""
+        k, v = (self.rows_of(name, self.shared(name, after), first) for name in ("k", "v"))
+        return self.ahead(k, v, self.is_last(query))
+
+    def next_queries(self, head: Head, after: Head, query: str, first: str) -> Ahead:
+        """Where the block's results go, and the next block. A product whose rows are the columns of
+        values fetches fewer rows than there are keys, as a rule: it takes two to fetch all."""
+        near = self.op(f"udiv i64 {first}, 2")
+        results = self.rows_of("y", self.own("y", head), self.add(query, near))
+        following = self.next_rows("q", head, after, query, near)
+        return self.ahead(results, following, self.op(f"icmp slt i64 {near}, {QUERIES}"))
 
     def powers(
         self, vector: str, query: str, rows: str, first: str, count: str, scores: str, sums: str,

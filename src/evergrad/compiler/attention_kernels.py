@@ -2,19 +2,23 @@
 
 A block of queries lies in the lanes of vectors, keys run along the rows: scores are held as
 ``S[key, query]``, so that keys and values are read as they lie, element by element, and maxima and
-sums over keys need nothing across lanes. The forward kernel takes one block of queries through all
+sums over keys need nothing across lanes. The forward kernel takes each block of queries through all
 keys and keeps, for each query, the largest score and one over the sum of its powers; the backward
 kernel computes the probabilities again from these, takes all blocks of queries through a span of
-keys and adds up the gradients of its keys and values on the way. For dropout a word holds, for one
-key, a bit for each query of a block; it was drawn before, or is computed here from a position.
+keys and adds up the gradients of its keys and values on the way. While products are computed, what
+is read and written next is fetched from memory. For dropout a word holds, for one key, bits of some
+queries of a block; it was drawn before, or is computed here from a position.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from evergrad.compiler import attention_text as parts
-from evergrad.compiler.attention_text import QUERIES, Writer, lanes
+from evergrad.compiler import attention_tiles as tiles
+from evergrad.compiler.attention_text import QUERIES, ROW, Writer, lanes
+from evergrad.compiler.draw_rows import ROWS_OF_A_WORD
 from evergrad.compiler.draw_text import counted_bits
 from evergrad.compiler.llvm import name_of
 
@@ -39,7 +43,41 @@ class Text(NamedTuple):
     numbers: tuple[str, ...]
 
 
-_SIZES = ("items_1", "items_2", "groups", "length", "keys", "width", "value_width")
+class Rows(NamedTuple):
+    """A matrix in memory: where it begins, and the bytes from one row to the next."""
+
+    start: str
+    step: str | int
+
+
+class Matrix(NamedTuple):
+    """A matrix that lies anyhow: the bytes between its rows, and those between its columns."""
+
+    start: str
+    across: str | int
+    along: str | int
+
+
+class Ahead(NamedTuple):
+    """Rows that will be read or written soon, and how many bytes of each are fetched: none if this
+    is not the time."""
+
+    soon: Rows
+    later: Rows
+    bytes: str
+
+
+class Head(NamedTuple):
+    """The place of an item in the batch, and a group of queries that share its keys."""
+
+    place: tuple[str, ...]
+    group: str
+
+
+_SIZES = (
+    "items_1", "items_2", "groups", "length", "keys", "width", "value_width", "row_bytes", "run",
+    "pack_k", "pack_v",
+)  # fmt: skip
 
 
 def steps_of(name: str, *more: str) -> tuple[str, ...]:
@@ -48,10 +86,18 @@ def steps_of(name: str, *more: str) -> tuple[str, ...]:
 
 
 QUERY = steps_of("q", "g")
-KEY_VALUE = (*steps_of("k", "column"), *steps_of("v", "column"))
+# Keys and values; and the bytes of their rows, and of those of queries, in scratch memory.
+KEY_VALUE = (*steps_of("k"), *steps_of("v"), "width_row", "value_row")
 
 
 KEYS = 64  # of a block
+# On the diagonal of a triangle blocks are smaller, so that little is computed for nothing.
+_DIAGONAL_KEYS = ROWS_OF_A_WORD
+# Bytes between the words of a block of keys, which hold bits of some of its queries, and the next.
+_BITS_ROW = (KEYS + 1) * 4
+BITS_BYTES = QUERIES // ROWS_OF_A_WORD * _BITS_ROW
+# Said of a matrix whose rows begin with their first element.
+_NO_ZEROS = -(1 << 40)
 # How weights are dropped: not at all, by bits that lie in memory, or by counting.
 KEPT, BITS, COUNTED = "kept", "bits", "counted"
 _DRAWN = {KEPT: (), BITS: ("bits",), COUNTED: ("seed", "offset")}
@@ -84,6 +130,8 @@ class KernelWriter(Writer):
         self.fill = {n: self.as_vector(f"%{n}") for n in fills}
         self.drop = "" if dropout == KEPT else self.as_vector("%drop")
         self.causal = any(step.kind == "causal" for step in steps)
+        self.on_diagonal = False
+        self.from_vector = "0"
 
     def loop_tag(self) -> str:
         """Loops stay as they are: unrolled they are no faster, and take long to compile."""
@@ -103,26 +151,28 @@ class KernelWriter(Writer):
     def scratch(self, name: str) -> str:
         return self.at(self.base, f"%{name}")
 
-    def locate(self, item: str) -> None:
-        """The place of an item in the batch."""
+    def head(self, item: str, group: str) -> Head:
         rest = self.op(f"udiv i64 {item}, %items_2")
-        self.place = [
+        place = (
             self.op(f"udiv i64 {rest}, %items_1"),
             self.op(f"urem i64 {rest}, %items_1"),
             self.op(f"urem i64 {item}, %items_2"),
-        ]
+        )
+        return Head(place, group)
 
-    def of_item(self, name: str, group: str | None = None) -> str:
-        """Where a value's part for the item (and the group of heads that share keys) begins."""
-        terms = [self.mul(place, f"%{name}_{d}") for d, place in enumerate(self.place)]
-        if group is not None:
-            terms.append(self.mul(group, f"%{name}_g"))
+    def shared(self, name: str, head: Head) -> str:
+        """Where a value's part for an item begins."""
+        terms = [self.mul(place, f"%{name}_{d}") for d, place in enumerate(head.place)]
         return self.at(f"%{name}", *terms)
 
-    def locate_masks(self, group: str, query: str) -> None:
+    def own(self, name: str, head: Head) -> str:
+        """Where a value's part for one head of queries begins."""
+        return self.at(self.shared(name, head), self.mul(head.group, f"%{name}_g"))
+
+    def locate_masks(self, head: Head, query: str) -> None:
         self.mask_at = {}
         for n in self.masks:
-            start = self.of_item(f"m{n}", group)
+            start = self.own(f"m{n}", head)
             if self.steps[n].spread:
                 size = 4 if self.steps[n].kind == "add" else 1
                 start = self.at(start, self.mul(query, size))
@@ -152,6 +202,8 @@ class KernelWriter(Writer):
                 s = self.calc("fmul", s, self.scale[f"scale{n}"])
                 continue
             if step.kind == "causal":
+                if not self.on_diagonal:
+                    continue
                 # Lane x holds query `query + lane + x`: it sees the key if x >= key - query - lane.
                 ahead = self.sub(self.sub(key, query), lane)
                 unseen = self.first_lanes(ahead)
@@ -172,9 +224,9 @@ class KernelWriter(Writer):
         """Where the bits of a block of queries begin, or what the number of its first element is
         in the draw."""
         if self.dropout == BITS:
-            blocks = self.op(f"udiv i64 {self.add('%length', QUERIES - 1)}, {QUERIES}")
-            block = self.add(self.mul(head, blocks), self.op(f"udiv i64 {query}, {QUERIES}"))
-            self.drawn = self.at("%bits", self.mul(self.mul(block, "%keys"), 4))
+            words = self.op(f"udiv i64 {self.add('%length', ROWS_OF_A_WORD - 1)}, {ROWS_OF_A_WORD}")
+            word = self.add(self.mul(head, words), self.op(f"udiv i64 {query}, {ROWS_OF_A_WORD}"))
+            self.drawn = self.at("%bits", self.mul(self.mul(word, "%keys"), 4))
         elif self.dropout == COUNTED:
             row = self.add(self.mul(head, "%length"), query)
             self.drawn = self.mul(row, "%keys")
@@ -183,27 +235,57 @@ class KernelWriter(Writer):
         """Have the bits of a block of keys."""
         if self.dropout == BITS:
             self.drawn_keys = self.at(self.drawn, self.mul(first, 4))
+            self.drawn_row = self.mul("%keys", 4)
         elif self.dropout == COUNTED:
             self.drawn_keys = self.scratch("at_bits")
+            self.drawn_row = str(_BITS_ROW)
             seed, offset = (self.op(f"load i64, ptr %{name}") for name in _DRAWN[COUNTED])
-            with self.loop(0, vectors) as vector:
+            with self.loop(self.from_vector, vectors) as vector:
                 lane = self.mul(vector, lanes())
                 index = self.add(self.drawn, first, self.mul(lane, "%keys"))
+                row, bit = self.word_of(lane)
                 self.call(
                     counted_bits(), f"i64 {seed}", f"i64 {offset}", f"i64 {index}", "i64 %keys",
-                    f"i64 {count}", "i64 %limit", f"i64 {lane}", f"ptr {self.drawn_keys}",
+                    f"i64 {count}", "i64 %limit", f"i64 {bit}", f"ptr {row}",
                 )  # fmt: skip
+
+    def word_of(self, lane: str) -> tuple[str, str]:
+        """Where the words of a vector of queries begin, and its first bit in each."""
+        number = self.op(f"udiv i64 {lane}, {ROWS_OF_A_WORD}")
+        bit = self.op(f"urem i64 {lane}, {ROWS_OF_A_WORD}")
+        return self.at(self.drawn_keys, self.mul(number, self.drawn_row)), bit
 
     def dropped(self, value: str, key: str, lane: str) -> str:
         """Weights of a vector of queries, or their cotangents, after dropout."""
         if self.dropout == KEPT:
             return value
-        word = self.op(f"load i32, ptr {self.at(self.drawn_keys, self.mul(key, 4))}, align 4")
-        moved = self.op(f"lshr i32 {word}, {self.op(f'trunc i64 {lane} to i32')}")
+        row, bit = self.word_of(lane)
+        word = self.op(f"load i32, ptr {self.at(row, self.mul(key, 4))}, align 4")
+        moved = self.op(f"lshr i32 {word}, {self.op(f'trunc i64 {bit} to i32')}")
         kept = self.op(
             f"bitcast i{lanes()} {self.op(f'trunc i32 {moved} to i{lanes()}')} to {self.bits}"
         )
         return self.calc("fmul", value, self.choose(kept, self.drop, "zeroinitializer"))
+
+    # -- what is fetched while products are computed --------------------------------------------
+
+    def rows_of(self, name: str, start: str, first: str) -> Rows:
+        """Rows of a value of which a part begins somewhere."""
+        return Rows(self.at(start, self.mul(first, f"%{name}_row")), f"%{name}_row")
+
+    def next_rows(self, name: str, head: Head, after: Head, query: str, first: str) -> Rows:
+        """Rows of the next block of queries, which may be another head's."""
+        begin = self.add(query, QUERIES)
+        here = self.at(self.own(name, head), self.mul(begin, f"%{name}_row"))
+        there = self.own(name, after)
+        start = self.op(f"select i1 {self.is_last(query)}, ptr {there}, ptr {here}")
+        return self.rows_of(name, start, first)
+
+    def is_last(self, query: str) -> str:
+        return self.op(f"icmp sge i64 {self.add(query, QUERIES)}, %length")
+
+    def ahead(self, soon: Rows, later: Rows, condition: str) -> Ahead:
+        return Ahead(soon, later, self.op(f"select i1 {condition}, i64 %row_bytes, i64 0"))
 
     # -- blocks ---------------------------------------------------------------------------------
 
@@ -226,14 +308,27 @@ class KernelWriter(Writer):
         return result
 
     def times(
-        self, a: str, across: str | int, along: str | int, rows: str, depth: str, b: str,
-        b_row: str | int, c: str, c_row: str | int, vectors: str, more: bool,
+        self, a: Matrix, rows: str, depth: str, b: Rows, c: Rows, vectors: str, more: bool,
+        ahead: Ahead, zeros: str | int = _NO_ZEROS,
     ) -> None:  # fmt: skip
+        """``C (+)= A B``; :func:`.attention_tiles.strip` tells more."""
+        soon, later = ahead.soon, ahead.later
         self.call(
-            parts.product(), f"ptr {a}", f"i64 {across}", f"i64 {along}", f"i64 {rows}",
-            f"i64 {depth}", f"ptr {b}", f"i64 {b_row}", f"ptr {c}", f"i64 {c_row}",
-            f"i64 {vectors}", f"i1 {str(more).lower()}",
+            tiles.product(), f"ptr {a.start}", f"i64 {a.across}", f"i64 {a.along}", f"i64 {rows}",
+            f"i64 {depth}", f"ptr {b.start}", f"i64 {b.step}", f"ptr {c.start}", f"i64 {c.step}",
+            f"i64 {vectors}", f"i1 {str(more).lower()}", f"i64 {zeros}", f"ptr {soon.start}",
+            f"i64 {soon.step}", f"ptr {later.start}", f"i64 {later.step}", f"i64 {ahead.bytes}",
         )  # fmt: skip
+
+    def times_queries(
+        self, a: Matrix, rows: str, depth: str, b: str, c: str, vectors: str, more: bool,
+        ahead: Ahead,
+    ) -> None:  # fmt: skip
+        """A product whose columns are the queries that see a block of keys."""
+        shift = self.mul(self.from_vector, lanes() * 4)
+        seeing = self.sub(vectors, self.from_vector)
+        from_b, to_c = (Rows(self.at(x, shift), ROW) for x in (b, c))
+        self.times(a, rows, depth, from_b, to_c, seeing, more, ahead)
 
     def move(
         self, helper: parts.Helper, start: str, start_row: str | int, rows: str, columns: str,
@@ -244,6 +339,24 @@ class KernelWriter(Writer):
             f"ptr {to}", f"i64 {to_row}",
         )  # fmt: skip
 
+    def pack(self, head: Head, start: str, count: str) -> None:
+        """Have keys and values at hand: in scratch memory, if their rows lie so far apart that they
+        drive each other out of the caches."""
+        self.packed: dict[str, Rows] = {}
+        for name, width, row in (
+            ("k", "%width", "%width_row"),
+            ("v", "%value_width", "%value_row"),
+        ):
+            there = self.at(self.shared(name, head), self.mul(start, f"%{name}_row"))
+            here = self.scratch(f"at_{name}")
+            packs = self.op(f"icmp ne i64 %pack_{name}, 0")
+            with self.when(packs):
+                self.move(parts.rows_in(), there, f"%{name}_row", count, width, here, row)
+            self.packed[name] = Rows(
+                self.op(f"select i1 {packs}, ptr {here}, ptr {there}"),
+                self.op(f"select i1 {packs}, i64 {row}, i64 %{name}_row"),
+            )
+
     def clear(self, to: str, rows: str, row: str | int) -> None:
         self.call(parts.clear(), f"ptr {to}", f"i64 {self.mul(rows, row)}")
 
@@ -253,12 +366,39 @@ class KernelWriter(Writer):
         vectors = self.op(f"udiv i64 {self.add(rows, lanes() - 1)}, {lanes()}")
         return rows, vectors
 
-    def keys_of(self, query: str, rows: str, end: str) -> str:
-        """Where the keys end that a block of queries looks at, in whole tiles."""
+    def through_keys(
+        self, query: str, rows: str, start: str, end: str, body: Callable[[str, str], None]
+    ) -> None:
+        """Write what happens to each block of keys, given where it begins and how many there are.
+
+        In a triangle the keys before a block of queries are seen by all of these; on the diagonal
+        a block is seen from some vector of queries on; what follows is not seen by any.
+        """
         if not self.causal:
-            return end
-        seen = self.op(f"and i64 {self.add(query, rows, parts.EIGHT - 1)}, -{parts.EIGHT}")
-        return self.least(seen, end)
+            self.each_block(start, end, KEYS, body)
+            return
+        before = self.least(self.most(query, start), end)
+        seen = self.seen_before(self.add(query, rows), end)
+        self.each_block(start, before, KEYS, body)
+        self.on_diagonal = True
+        self.each_block(before, seen, _DIAGONAL_KEYS, body, query)
+        self.on_diagonal, self.from_vector = False, "0"
+
+    def seen_before(self, query: str, end: str) -> str:
+        """Where the keys end that queries before some query look at in a triangle: tiles are whole,
+        or end where the keys do."""
+        return self.least(self.in_tiles(query), end)
+
+    def in_tiles(self, count: str) -> str:
+        return self.op(f"and i64 {self.add(count, parts.EIGHT - 1)}, -{parts.EIGHT}")
+
+    def each_block(
+        self, start: str, end: str, size: int, body: Callable[[str, str], None], query: str = ""
+    ) -> None:
+        with self.loop(start, end, size) as first:
+            if self.on_diagonal:
+                self.from_vector = self.op(f"udiv i64 {self.sub(first, query)}, {lanes()}")
+            body(first, self.least(self.sub(end, first), size))
 
     def finish(self, kind: str) -> Text:
         head = (

@@ -1,5 +1,5 @@
-"""What the kernels of attention are made of, in LLVM IR: a writer of loops, products of tiles,
-tiles that are turned (transposed), and the exponential of a vector.
+"""What the kernels of attention are made of, in LLVM IR: a writer of loops, tiles that are turned
+(transposed), and the exponential of a vector.
 
 Matrices in scratch memory have rows of whole vectors; whatever lies beyond the edges of a value is
 read as zero or as a copy of its last row, and never written back.
@@ -11,13 +11,15 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from math import log
 
 from evergrad.compiler.llvm import vector_bits
-from evergrad.compiler.vecmath import EXP_LEAST, LOG_2_E, LOG_2_HIGH, LOG_2_LOW, MAGIC
+from evergrad.compiler.vecmath import EXP_LEAST, LOG_2_E, MAGIC
 from evergrad.ops.special_tables import EXP_SINGLE
 
+LOG_2 = log(2.0)
 # Queries of a block: they lie side by side in the lanes of vectors.
-QUERIES = 32
+QUERIES = 64
 ROW = QUERIES * 4
 # Rows of scratch matrices are counted in eights, the most rows of a tile.
 EIGHT = 8
@@ -25,11 +27,6 @@ EIGHT = 8
 
 def lanes() -> int:
     return vector_bits() // 32
-
-
-def tile_rows() -> int:
-    """As many rows as the registers of the machine can hold sums for."""
-    return EIGHT if vector_bits() == 512 else EIGHT // 2
 
 
 def up(number: int, step: int) -> int:
@@ -97,9 +94,20 @@ class Writer:
         self.helpers["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
         return self.op(f"call i64 @llvm.smin.i64(i64 {a}, i64 {b})")
 
+    def most(self, a: str | int, b: str | int) -> str:
+        self.helpers["llvm.smax.i64"] = "declare i64 @llvm.smax.i64(i64, i64)"
+        return self.op(f"call i64 @llvm.smax.i64(i64 {a}, i64 {b})")
+
     def at(self, base: str, *offsets: str | int) -> str:
         """An address some bytes further."""
         return self.op(f"getelementptr i8, ptr {base}, i64 {self.add(*offsets)}")
+
+    def spaced(self, base: str, step: str, count: int) -> list[str]:
+        """Some addresses, the same number of bytes apart."""
+        found = [base]
+        while len(found) < count:
+            found.append(self.at(found[-1], step))
+        return found
 
     # -- vectors --------------------------------------------------------------------------------
 
@@ -108,6 +116,12 @@ class Writer:
 
     def store(self, value: str, address: str) -> None:
         self.do(f"store {self.vector} {value}, ptr {address}, align 4")
+
+    def fetch(self, address: str) -> None:
+        """Have what lies there come near while other work is done."""
+        name = "llvm.prefetch.p0"
+        self.helpers[name] = f"declare void @{name}(ptr, i32, i32, i32)"
+        self.do(f"call void @{name}(ptr {address}, i32 0, i32 2, i32 1)")
 
     def number(self, value: float) -> str:
         return splat_text(float_text(value), "float")
@@ -161,14 +175,21 @@ class Writer:
         self.helpers[name] = f"declare i1 @{name}({self.bits})"
         return self.op(f"call i1 @{name}({self.bits} {bits})")
 
+    def sum_of(self, x: str) -> str:
+        """All lanes of a vector, added in pairs."""
+        name = f"llvm.vector.reduce.fadd.v{lanes()}f32"
+        self.helpers[name] = f"declare float @{name}(float, {self.vector})"
+        zero = float_text(0.0)
+        return self.op(f"call reassoc float @{name}(float {zero}, {self.vector} {x})")
+
     def exp(self, x: str) -> str:
-        """At most 1 ulp for ``x`` up to 88; 0 where the result would be denormal."""
+        """For ``x`` up to 0; 0 where the result would be denormal. At most 1 ulp where it is above
+        1e-12, and 3 ulp below: one number stands for the logarithm of 2."""
         large = self.calc("fcmp uge", x, self.number(EXP_LEAST))
         magic = self.number(MAGIC)
         shifted = self.fma(x, self.number(LOG_2_E), magic)
         n = self.calc("fsub", shifted, magic)
-        r = self.fma(n, self.number(-LOG_2_HIGH), x)
-        r = self.fma(n, self.number(-LOG_2_LOW), r)
+        r = self.fma(n, self.number(-LOG_2), x)
         value = self.number(EXP_SINGLE[-1])
         for factor in (*reversed(EXP_SINGLE[:-1]), 1.0, 1.0):
             value = self.fma(value, r, self.number(factor))
@@ -246,80 +267,6 @@ def helper(w: Writer, word: str, parameters: str) -> Helper:
     return name, w.function(head), w.helpers
 
 
-# -- products -----------------------------------------------------------------------------------
-
-
-@cache
-def tile(vectors: int) -> Helper:
-    """``C[r, :] (+)= sum over k of A[r, k] B[k, :]`` for a few rows and one or two vectors.
-
-    A lies anyhow (``across`` and ``along`` are the bytes between its rows and columns); rows beyond
-    ``rows`` repeat the last one.
-    """
-    w = Writer()
-    count = tile_rows()
-    width = lanes() * 4
-    last = w.sub("%rows", 1)
-    starts = [w.at("%a", w.mul(w.least(r, last), "%across")) for r in range(count)]
-    places = [(r, v) for r in range(count) for v in range(vectors)]
-    targets = [w.at("%c", w.mul(r, "%c_row"), v * width) for r, v in places]
-    w.do("br i1 %more, label %held, label %start")
-    w.label("held")
-    held = [w.load(target) for target in targets]
-    w.do("br label %start")
-    w.label("start")
-    zero = "zeroinitializer"
-    firsts = [w.op(f"phi {w.vector} [{zero}, %entry], [{h}, %held]") for h in held]
-    w.do("br label %step")
-    w.label("step")
-    w.do("%k = phi i64 [0, %start], [%k_next, %step]")
-    w.do("%at = phi i64 [0, %start], [%at_next, %step]")
-    w.do("%row = phi ptr [%b, %start], [%row_next, %step]")
-    sums = [f"%sum{n}" for n in range(len(places))]
-    nexts = [f"%sum_next{n}" for n in range(len(places))]
-    for name, start, after in zip(sums, firsts, nexts, strict=True):
-        w.do(f"{name} = phi {w.vector} [{start}, %start], [{after}, %step]")
-    factors = [w.load(w.at("%row", v * width)) for v in range(vectors)]
-    spread = [w.splat(w.load(w.at(start, "%at"), "float")) for start in starts]
-    for (r, v), name, after in zip(places, sums, nexts, strict=True):
-        w.fma(spread[r], factors[v], name)
-        w.lines[-1] = f"  {after} = {w.lines[-1].split(' = ', 1)[1]}"
-    w.do("%k_next = add nuw nsw i64 %k, 1")
-    w.do("%at_next = add i64 %at, %along")
-    w.do("%row_next = getelementptr i8, ptr %row, i64 %b_row")
-    again = w.op("icmp slt i64 %k_next, %depth")
-    w.do(f"br i1 {again}, label %step, label %end")
-    w.label("end")
-    for value, target in zip(nexts, targets, strict=True):
-        w.store(value, target)
-    return helper(
-        w, f"attention_tile{vectors}",
-        "ptr noalias %a, i64 %across, i64 %along, i64 %rows, i64 %depth, ptr noalias %b, "
-        "i64 %b_row, ptr noalias %c, i64 %c_row, i1 %more",
-    )  # fmt: skip
-
-
-@cache
-def product() -> Helper:
-    """``C (+)= A B`` tile by tile; B and C have rows of whole vectors."""
-    w = Writer()
-    pairs = w.op("and i64 %vectors, -2")
-    for first, end, vectors in (("0", pairs, 2), (pairs, "%vectors", 1)):
-        with w.loop(first, end, vectors) as v, w.loop(0, "%rows", tile_rows()) as r:
-            shift = w.mul(v, lanes() * 4)
-            w.call(
-                tile(vectors), f"ptr {w.at('%a', w.mul(r, '%across'))}", "i64 %across",
-                "i64 %along", f"i64 {w.sub('%rows', r)}", "i64 %depth",
-                f"ptr {w.at('%b', shift)}", "i64 %b_row",
-                f"ptr {w.at('%c', w.mul(r, '%c_row'), shift)}", "i64 %c_row", "i1 %more",
-            )  # fmt: skip
-    return helper(
-        w, "attention_product",
-        "ptr %a, i64 %across, i64 %along, i64 %rows, i64 %depth, ptr %b, i64 %b_row, ptr %c, "
-        "i64 %c_row, i64 %vectors, i1 %more",
-    )  # fmt: skip
-
-
 # -- matrices into scratch memory and back ------------------------------------------------------
 
 _MOVED = "ptr %from, i64 %from_row, i64 %rows, i64 %columns, ptr %to, i64 %to_row"
@@ -347,9 +294,7 @@ def _turned(w: Writer, rows: Sequence[str]) -> list[str]:
     return rows
 
 
-@cache
-def turn_in() -> Helper:
-    """Rows of memory become columns of scratch: ``to[c, r] = from[r, c]``."""
+def _turned_in(word: str, keeps_rows: bool) -> Helper:
     w = Writer()
     n = lanes()
     with w.loop(0, "%rows", n) as r, w.loop(0, "%columns", n) as c:
@@ -357,11 +302,27 @@ def turn_in() -> Helper:
         last = w.sub(w.sub("%rows", r), 1)
         start = w.at("%from", w.mul(r, "%from_row"), w.mul(c, 4))
         places = [w.at(start, w.mul(w.least(x, last), "%from_row")) for x in range(n)]
-        found = _turned(w, [w.masked_load(place, mask) for place in places])
+        rows = [w.masked_load(place, mask) for place in places]
+        if keeps_rows:
+            target = w.at("%copy", w.mul(r, "%copy_row"), w.mul(c, 4))
+            for row, place in zip(rows, w.spaced(target, "%copy_row", n), strict=True):
+                w.store(row, place)
         target = w.at("%to", w.mul(c, "%to_row"), w.mul(r, 4))
-        for x, row in enumerate(found):
-            w.store(row, w.at(target, w.mul(x, "%to_row")))
-    return helper(w, "attention_turn_in", _MOVED)
+        for row, place in zip(_turned(w, rows), w.spaced(target, "%to_row", n), strict=True):
+            w.store(row, place)
+    return helper(w, word, f"{_MOVED}, ptr %copy, i64 %copy_row" if keeps_rows else _MOVED)
+
+
+@cache
+def turn_in() -> Helper:
+    """Rows of memory become columns of scratch: ``to[c, r] = from[r, c]``."""
+    return _turned_in("attention_turn_in", keeps_rows=False)
+
+
+@cache
+def turn_and_copy() -> Helper:
+    """Rows of memory become columns of scratch, and rows of whole vectors too."""
+    return _turned_in("attention_turn_and_copy", keeps_rows=True)
 
 
 @cache
@@ -379,6 +340,24 @@ def turn_out() -> Helper:
             with w.when(w.op(f"icmp sgt i64 {left}, {x}")):
                 w.masked_store(row, w.at(target, w.mul(x, "%to_row")), mask)
     return helper(w, "attention_turn_out", _MOVED)
+
+
+@cache
+def row_products() -> Helper:
+    """For each row the sum of its elements times those of a row of whole vectors."""
+    w = Writer()
+    with w.loop(0, "%rows") as r:
+        start, other = w.at("%from", w.mul(r, "%from_row")), w.at("%by", w.mul(r, "%by_row"))
+        total = w.slot(w.vector, "zeroinitializer")
+        with w.loop(0, "%columns", lanes()) as c:
+            mask, shift = w.first_lanes(w.sub("%columns", c)), w.mul(c, 4)
+            found = w.masked_load(w.at(start, shift), mask)
+            w.keep(total, w.fma(found, w.load(w.at(other, shift)), w.kept(total)))
+        w.do(f"store float {w.sum_of(w.kept(total))}, ptr {w.at('%to', w.mul(r, 4))}, align 4")
+    return helper(
+        w, "attention_row_products",
+        "ptr %from, i64 %from_row, ptr %by, i64 %by_row, i64 %rows, i64 %columns, ptr %to",
+    )  # fmt: skip
 
 
 def _moved(word: str, inward: bool) -> Helper:
