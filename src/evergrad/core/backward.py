@@ -31,6 +31,7 @@ from evergrad.core.node import (
 from evergrad.core.op import TABLE
 from evergrad.core.plan import BORROWED, FRESH
 from evergrad.core.quiet import QUIET, numpy_errors
+from evergrad.core.reach import nodes_between
 from evergrad.core.shapes import TensorType
 from evergrad.core.site import describe
 from evergrad.core.state import STATE, using
@@ -105,12 +106,15 @@ class Walk:
         self.pending_bytes = 0
         self.waiting: dict[int, Sums] = {}
         self.heap: list[int] = []
-        self.useful: dict[int, bool] | None = None
+        self.useful: set[int] | None = None
+        # The nodes whose cotangents were asked for, by number.
+        self.asked: set[int] = set()
         self.number = next_sequence()
         self.roots = [(node, index, None) for node, index, _ in roots]
         if targets is not None:
             self.found = [None] * sum(len(places) for places in targets.values())
-            self.useful = _leads_to(roots, target_nodes)
+            self.asked = {seq for seq, _ in targets}
+            self.useful = nodes_between(roots, target_nodes)[1]
         for node, index, cotangent in roots:
             if isinstance(cotangent, Compound) and not self.on_tensors:
                 self.arrive_compound(node, index, cotangent)
@@ -120,7 +124,7 @@ class Walk:
 
     def reaches(self, nodes: Sequence[GraphNode]) -> list[bool]:
         """Which of the nodes this pass comes to, sooner or later."""
-        visited = _leads_to(self.roots, nodes)
+        visited, _ = nodes_between(self.roots, nodes)
         useful = visited if self.useful is None else self.useful
         return [node.seq in visited and node.seq in useful for node in nodes]
 
@@ -129,29 +133,25 @@ class Walk:
     def arrive(self, node: GraphNode, index: int, value: Any, owned: bool) -> None:
         """Add a cotangent to what a node has got so far."""
         seq = node.seq
-        if self.useful is not None and not self.useful.get(seq, False):
+        if self.useful is not None and seq not in self.useful:
             return
-        if isinstance(node, Leaf):
-            # As deposits_at_once(), without the call: every gradient passes here.
-            if node.hooks is None and node.accumulated is None and self.targets is None:
-                self.deposit(node, value, owned)
-                return
-            count = 1
-        else:
-            count = len(node.out_types())  # type: ignore[attr-defined]
+        if node.__class__ is Leaf and self.deposits_at_once(node):
+            self.deposit(node, value, owned)
+            return
         sums = self.waiting.get(seq)
-        if sums is None:
-            if count == 1:
-                sums = Sums(node, [value], [owned])
-            else:
-                sums = Sums(node, [None] * count, [False] * count)
-                sums.values[index], sums.owned[index] = value, owned
-            self.waiting[seq] = sums
-            heappush(self.heap, -seq)
-            if owned:
-                self.count(value.nbytes)
-        else:
+        if sums is not None:
             self.add(sums, index, value, owned)
+            return
+        count = _results_of(node)
+        if count == 1:
+            sums = Sums(node, [value], [owned])
+        else:
+            sums = Sums(node, [None] * count, [False] * count)
+            sums.values[index], sums.owned[index] = value, owned
+        self.waiting[seq] = sums
+        heappush(self.heap, -seq)
+        if owned:
+            self.count(value.nbytes)
 
     def arrive_compound(self, node: GraphNode, index: int, value: Compound) -> None:
         """Add a sparse or ragged cotangent to what a node has got so far.
@@ -159,7 +159,7 @@ class Walk:
         Leaves and custom functions take it as it is. A row's derivative runs on arrays, so what was
         computed by one gets it dense.
         """
-        if self.useful is not None and not self.useful.get(node.seq, False):
+        if self.useful is not None and node.seq not in self.useful:
             return
         sums = self.waiting.get(node.seq)
         held = None if sums is None else sums.values[index]
@@ -167,7 +167,7 @@ class Walk:
             self.arrive(node, index, dense_array(value), True)
             return
         if sums is None:
-            count = 1 if isinstance(node, Leaf) else len(node.out_types())  # type: ignore[attr-defined]
+            count = _results_of(node)
             sums = self.waiting[node.seq] = Sums(node, [None] * count, [False] * count)
             heappush(self.heap, -node.seq)
         sums.values[index] = value if held is None else value + held
@@ -284,12 +284,13 @@ class Walk:
     # -- running ----------------------------------------------------------------------------
 
     def run(self) -> None:
-        heap, waiting, arrive = self.heap, self.waiting, self.arrive
-        plain = not self.on_tensors and self.targets is None and not self.anomaly
+        heap, waiting, arrive, asked = self.heap, self.waiting, self.arrive, self.asked
+        plain = not self.on_tensors and not self.anomaly
         while heap:
-            sums = waiting.pop(-heappop(heap))
+            seq = -heappop(heap)
+            sums = waiting.pop(seq)
             node, values, owned = sums.node, sums.values, sums.owned
-            if not plain or node.__class__ is not Node or node.hooks is not None:
+            if not plain or node.__class__ is not Node or node.hooks is not None or seq in asked:
                 self.run_with_care(sums)
                 continue
             plan = node.plan
@@ -387,7 +388,7 @@ class Walk:
     def parents_useful(self, node: GraphNode) -> bool:
         useful = self.useful
         assert useful is not None
-        return any(p is not None and useful.get(p.seq, False) for p in node.parents)
+        return any(p is not None and p.seq in useful for p in node.parents)
 
     def fill_missing(self, node: Any, values: list[Any]) -> None:
         """Results that nobody used have a cotangent of zero, if anybody looks at it."""
@@ -526,6 +527,13 @@ def _replaced(node: GraphNode, changed: Any, given: tuple[Any, ...]) -> tuple[An
     return found
 
 
+def _results_of(node: Any) -> int:
+    """How many cotangents a node waits for at most."""
+    if node.__class__ is Node:
+        return 1 if node.plan.single else len(node.plan.rule.out_types)
+    return 1 if node.__class__ is Leaf else len(node.out_types())
+
+
 def saved_tensors(node: Node) -> list[Any]:
     """The values a node kept, as tensors with their history."""
     if node.saved is None:
@@ -556,33 +564,6 @@ def saved_tensors(node: Node) -> list[Any]:
         tensor._node, tensor._index = parent, index
         tensors.append(tensor)
     return tensors
-
-
-def _leads_to(
-    roots: Sequence[tuple[GraphNode, int, Any]], targets: Sequence[GraphNode]
-) -> dict[int, bool]:
-    """For each node between the roots and the targets, whether a target can be reached from it."""
-    wanted = {node.seq: True for node in targets}
-    oldest = min(wanted, default=0)
-    seen: dict[int, GraphNode] = {node.seq: node for node, _, _ in roots}
-    heap = [-seq for seq in seen]
-    heap.sort()
-    order: list[int] = []
-    while heap:
-        seq = -heappop(heap)
-        order.append(seq)
-        if seq < oldest:
-            continue
-        for parent in seen[seq].parents:
-            if parent is not None and parent.seq not in seen:
-                seen[parent.seq] = parent
-                heappush(heap, -parent.seq)
-    useful: dict[int, bool] = {}
-    for seq in reversed(order):
-        useful[seq] = seq in wanted or any(
-            p is not None and useful.get(p.seq, False) for p in seen[seq].parents
-        )
-    return useful
 
 
 def _adopt(array: np.ndarray[Any, Any], owned: bool) -> Tensor:
