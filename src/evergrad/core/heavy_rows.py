@@ -47,8 +47,13 @@ _ROWS: dict[str, tuple[int, Callable[..., int]]] = {
     "linear": (1 << 23, _linear_work),
     "log_softmax": (1 << 14, _elements),
     "matmul": (1 << 23, _matmul_work),
+    "max_pool": (1 << 12, _elements),
+    "max_pool_places": (1 << 12, _elements),
+    "relu": (1 << 15, _elements),
     "sigmoid": (1 << 16, _elements),
     "softmax": (1 << 16, _elements),
+    "window_spread": (1 << 12, _elements),
+    "window_sum": (1 << 12, _elements),
     **{
         f"{cell}_layer{end}": (1 << 13, _recurrent_work)
         for cell in ("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -110,7 +115,8 @@ def forget_row_kernels() -> None:
 
 # From how many elements on one kernel for the derivative of a row is faster than its calls.
 _LEAST_DERIVATIVE = 1 << 15
-_FUSABLE = ("elementwise", "reduction")
+# Of what such a derivative may consist: families, and rows of other families.
+_FUSABLE = ("elementwise", "reduction", "max_pool_places", "scatter_sum", "sum", "where")
 
 
 class FusedDerivative:
@@ -124,19 +130,26 @@ class FusedDerivative:
         self.top = top
         self.size = max(var.type.numel for var in graph.inputs)
         self.nbytes = sum(out.type.nbytes for out in graph.outputs if out is not None)
+        # Made when it is first worth it; false where kernels cannot do all of it.
         self.native: Any = None
 
     def is_worth(self) -> bool:
-        return config.EAGER_KERNELS and is_large(self.size, _LEAST_DERIVATIVE)
+        if not config.EAGER_KERNELS or not is_large(self.size, _LEAST_DERIVATIVE):
+            return False
+        if self.native is None:
+            self.native = self.compiled()
+        return self.native is not False
+
+    def compiled(self) -> Any:
+        from evergrad.compiler.eager_graph import NativeGraph
+        from evergrad.core.trace import Graph
+
+        outputs = [out for out in self.graph.outputs if out is not None]
+        native = NativeGraph(Graph(self.graph.inputs, (), self.graph.equations, outputs))
+        return native.is_native() and native
 
     def run(self, values: list[Any]) -> None:
         """Put the results where the calls of the plan would leave them."""
-        if self.native is None:
-            from evergrad.compiler.eager_graph import NativeGraph
-            from evergrad.core.trace import Graph
-
-            outputs = [out for out in self.graph.outputs if out is not None]
-            self.native = NativeGraph(Graph(self.graph.inputs, (), self.graph.equations, outputs))
         found = self.native.run(values)
         if self.nbytes >= WORTH_COUNTING:
             LEDGER.transient(self.nbytes)
@@ -147,11 +160,9 @@ class FusedDerivative:
 
 def is_fusable(graph: Graph) -> bool:
     """Whether a derivative consists of several loops over floats that one kernel can do."""
-    loops = 0
-    for eqn in graph.equations:
-        if eqn.op.alias:
-            continue
-        if eqn.op.family not in _FUSABLE or not all(v.type.dtype in _FLOATS for v in eqn.outs):
-            return False
-        loops += 1
-    return loops > 1 and all(v.type.numel and v.type.dtype in _FLOATS for v in graph.inputs)
+    rows = [eqn.op for eqn in graph.equations if not eqn.op.alias]
+    return (
+        len(rows) > 1
+        and all(op.family in _FUSABLE or op.name in _FUSABLE for op in rows)
+        and all(var.type.numel and var.type.dtype in _FLOATS for var in graph.inputs)
+    )

@@ -22,6 +22,7 @@ import numpy as np
 from evergrad.core import blas
 from evergrad.core.bind import bind
 from evergrad.core.families import bilinear
+from evergrad.core.heavy import heavy
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, TensorType, tensor_type
 from evergrad.core.tensor import Tensor
@@ -259,7 +260,24 @@ def _conv(
             f"({_times(windows.reach)}). Kernel size can't be greater than actual input size"
         )
     _check_bias(weight, bias, outputs)
-    return _finished(bind(CONV, x, weight, windows=windows, groups=groups), bias, unbatched)
+    if bias is None:
+        y = bind(CONV, x, weight, windows=windows, groups=groups)
+    else:
+        y = _conv_and_bias(x, weight, bias, windows=windows, groups=groups)
+    return _without_samples(y) if unbatched else y
+
+
+def _largest_factor(x: Tensor, weight: Tensor, bias: Tensor) -> int:
+    """How many elements the larger factor has; none if the other is empty."""
+    sizes = x._type.numel, weight._type.numel
+    return max(sizes) if min(sizes) else 0
+
+
+@heavy(least=1 << 9, size=_largest_factor)
+def _conv_and_bias(
+    x: Tensor, weight: Tensor, bias: Tensor, *, windows: Windows, groups: int
+) -> Tensor:
+    return _biased(bind(CONV, x, weight, windows=windows, groups=groups), bias)
 
 
 def _conv_transposed(
@@ -287,7 +305,10 @@ def _conv_transposed(
         per_dim("output_padding", output_padding, rank), dilation,
     )  # fmt: skip
     _check_bias(weight, bias, outputs)
-    return _finished(bind(CONV_INPUT, y, weight, windows=windows, groups=groups), bias, unbatched)
+    x = bind(CONV_INPUT, y, weight, windows=windows, groups=groups)
+    if bias is not None:
+        x = _biased(x, bias)
+    return _without_samples(x) if unbatched else x
 
 
 def _transposed_windows(
@@ -381,10 +402,13 @@ def _padding(
     return tuple((p, p) for p in values)
 
 
-def _finished(y: Tensor, bias: Tensor | None, unbatched: bool) -> Tensor:
-    if bias is not None:
-        y = y + reshape(bias, (bias._type.numel,) + (1,) * (y.ndim - 2))
-    return reshape(y, y._type.shape[1:]) if unbatched else y
+def _biased(y: Tensor, bias: Tensor) -> Tensor:
+    """``y`` with a number of its own added to each channel."""
+    return y + reshape(bias, (bias._type.numel,) + (1,) * (y.ndim - 2))
+
+
+def _without_samples(y: Tensor) -> Tensor:
+    return reshape(y, y._type.shape[1:])
 
 
 def _times(extents: Sequence[int]) -> str:
