@@ -92,6 +92,7 @@ class HeavyRule(Rule):
         self.types = self.operands = structure.types
         self.casts = None
         self.chooses = False
+        self.in_order = True
         self.plans = {}
         graph = structure.traced()
         self.visible = len(graph.outputs)

@@ -43,15 +43,8 @@ from evergrad.memory import pool
 from evergrad.memory.ledger import GRADIENT, LEDGER, WORTH_COUNTING
 
 
-class Sums:
-    """The cotangents that have arrived at one node, and which of them may be added to in place."""
-
-    __slots__ = ("node", "owned", "values")
-
-    def __init__(self, node: GraphNode, values: list[Any], owned: list[bool]) -> None:
-        self.node = node
-        self.values = values
-        self.owned = owned
+# A node, the cotangents of its results that have arrived, and which may be added to in place.
+Sums = tuple[GraphNode, list[Any], list[bool]]
 
 
 def run_backward(
@@ -144,14 +137,13 @@ class Walk:
             return
         count = _results_of(node)
         if count == 1:
-            sums = Sums(node, [value], [owned])
+            self.waiting[seq] = node, [value], [owned]
         else:
-            sums = Sums(node, [None] * count, [False] * count)
-            sums.values[index], sums.owned[index] = value, owned
-        self.waiting[seq] = sums
+            self.waiting[seq] = _, values, owners = node, [None] * count, [False] * count
+            values[index], owners[index] = value, owned
         heappush(self.heap, -seq)
-        if owned:
-            self.count(value.nbytes)
+        if owned and (nbytes := value.nbytes) >= WORTH_COUNTING:
+            self.count(nbytes)
 
     def arrive_compound(self, node: GraphNode, index: int, value: Compound) -> None:
         """Add a sparse or ragged cotangent to what a node has got so far.
@@ -162,15 +154,15 @@ class Walk:
         if self.useful is not None and node.seq not in self.useful:
             return
         sums = self.waiting.get(node.seq)
-        held = None if sums is None else sums.values[index]
+        held = None if sums is None else sums[1][index]
         if node.__class__ is Node or not (held is None or isinstance(held, Compound)):
             self.arrive(node, index, dense_array(value), True)
             return
         if sums is None:
             count = _results_of(node)
-            sums = self.waiting[node.seq] = Sums(node, [None] * count, [False] * count)
+            sums = self.waiting[node.seq] = node, [None] * count, [False] * count
             heappush(self.heap, -node.seq)
-        sums.values[index] = value if held is None else value + held
+        sums[1][index] = value if held is None else value + held
 
     def arrive_part(self, node: Any, part: tuple[Any, TensorType], value: Any) -> None:
         """Add a cotangent to a part of what the node's argument has got so far."""
@@ -196,9 +188,9 @@ class Walk:
             grad._storage.version += 1
             return grad._value
         sums = self.waiting.get(node.seq)
-        if sums is None or not sums.owned[index]:
+        if sums is None or not sums[2][index]:
             return None
-        return sums.values[index]
+        return sums[1][index]
 
     def deposits_at_once(self, node: Any) -> bool:
         """Whether a leaf takes each cotangent as it comes, instead of waiting for the sum."""
@@ -211,22 +203,23 @@ class Walk:
             LEDGER.hold(nbytes)
 
     def add(self, sums: Sums, index: int, value: Any, owned: bool) -> None:
-        held = sums.values[index]
+        _, values, owners = sums
+        held = values[index]
         if held is None:
-            sums.values[index], sums.owned[index] = value, owned
+            values[index], owners[index] = value, owned
             if owned:
                 self.count(value.nbytes)
         elif self.on_tensors:
-            sums.values[index] = total(held, value)
-        elif sums.owned[index]:
+            values[index] = total(held, value)
+        elif owners[index]:
             np.add(held, value, out=held)
         elif isinstance(held, Compound):
-            sums.values[index], sums.owned[index] = value + dense_array(held), True
+            values[index], owners[index] = value + dense_array(held), True
             self.count(value.nbytes)
         else:
             added = pool.empty(held.shape, held.dtype)
             np.add(held, value, out=added)
-            sums.values[index], sums.owned[index] = added, True
+            values[index], owners[index] = added, True
             self.count(added.nbytes)
 
     def deposit(self, leaf: Leaf, value: Any, owned: bool) -> None:
@@ -288,8 +281,7 @@ class Walk:
         plain = not self.on_tensors and not self.anomaly
         while heap:
             seq = -heappop(heap)
-            sums = waiting.pop(seq)
-            node, values, owned = sums.node, sums.values, sums.owned
+            sums = node, values, owned = waiting.pop(seq)
             if not plain or node.__class__ is not Node or node.hooks is not None or seq in asked:
                 self.run_with_care(sums)
                 continue
@@ -313,8 +305,8 @@ class Walk:
                 arrays = node.saved_arrays()
             arrays += values
             plan.run(arrays)
-            if owned[0]:
-                self.count(-values[0].nbytes)
+            if owned[0] and (nbytes := values[0].nbytes) >= WORTH_COUNTING:
+                self.count(-nbytes)
             if not plan.single:
                 self.uncount(values[1:], owned[1:])
             if not self.keep_graph and saved:
@@ -333,7 +325,7 @@ class Walk:
 
     def run_with_care(self, sums: Sums) -> None:
         """Run one node with everything that may be attached to it."""
-        node, values, owned = sums.node, sums.values, sums.owned
+        node, values, owned = sums
         self.uncount(values, owned)
         if node.hooks is not None:
             self.call_tensor_hooks(node, values, owned)

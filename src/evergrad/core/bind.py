@@ -91,7 +91,7 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
         numpy_errors.reset(token)
     if rule.single:
         type = rule.out_types[0]
-        if not value.flags.c_contiguous:  # as in_order(), without a call
+        if not (rule.in_order or value.flags.c_contiguous):  # as in_order(), without a call
             value = pool.copy(value)
         out = _new(Tensor)
         out._value = value

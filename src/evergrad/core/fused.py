@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -36,12 +37,17 @@ _LEAST_KERNEL = 4096
 _MOST_KERNELS = 256
 
 
-class _Scratch(threading.local):
-    """Buffers by place. A program serves all optimizers of its kind, and these may step in several
-    threads at once: each thread gets buffers of its own when it first asks."""
+class _Own(threading.local):
+    """What a thread has of a program: the numbers it last ran with, and the values by place, among
+    them scratch. A program serves all optimizers of its kind, and these may step in several threads
+    at once."""
 
-    def __init__(self, kinds: dict[int, Any], size: int) -> None:
-        self.buffers = {place: np.empty(size, kind) for place, kind in kinds.items()}
+    numbers: bytes | None = None
+
+    def __init__(self, values: list[Any], scratch: dict[int, Any], size: int) -> None:
+        self.values = list(values)
+        for place, kind in scratch.items():
+            self.values[place] = np.empty(size, kind)
 
 
 class _Program:
@@ -49,6 +55,7 @@ class _Program:
 
     def __init__(self, graph: Graph, tensors: int, length: int) -> None:
         self.tensors = tensors
+        self.pack = Struct(f"{len(graph.inputs) - tensors}d").pack
         place: dict[Any, int] = {var: i for i, var in enumerate(graph.inputs)}
         self.values: list[Any] = [None] * len(graph.inputs)
         self.once: list[tuple[Any, list[int], int]] = []
@@ -83,7 +90,7 @@ class _Program:
                 if last_use.get(arg) == number and place[arg] in self.scratch:
                     free[arg.type.dtype.np].append(place[arg])
         self.outputs = [place[out] for out in graph.outputs]
-        self.own = _Scratch(self.scratch, min(_PIECE, length))
+        self.own = _Own(self.values, self.scratch, min(_PIECE, length))
 
     def _new_place(self) -> int:
         self.values.append(None)
@@ -91,26 +98,41 @@ class _Program:
 
     def run(self, arrays: Sequence[Array], numbers: Sequence[Any]) -> None:
         """Overwrite the first arrays, one for each output, piece by piece."""
-        values = list(self.values)
-        for i, number in enumerate(numbers, self.tensors):
-            values[i] = np.float64(number)
-        for function, args, target in self.once:
-            values[target] = function(*[values[a] for a in args])
+        values = self._values_with(numbers)
         length = arrays[0].size
-        buffers = self.own.buffers
+        if 0 < length <= _PIECE:
+            self._run_piece(values, arrays)
+            return
         for start in range(0, length, _PIECE):
             stop = min(start + _PIECE, length)
-            for i, array in enumerate(arrays):
-                values[i] = array[start:stop]
-            for place, buffer in buffers.items():
-                values[place] = buffer[: stop - start]
-            for function, args, target, direct in self.calls:
-                if direct:
-                    function(*[values[a] for a in args], out=values[target])
-                else:
-                    np.copyto(values[target], function(*[values[a] for a in args]))
-            for array, place in zip(arrays, self.outputs, strict=False):
-                np.copyto(array[start:stop], values[place])
+            if stop - start < _PIECE:
+                for place in self.scratch:
+                    values[place] = values[place][: stop - start]
+            self._run_piece(values, [array[start:stop] for array in arrays])
+
+    def _values_with(self, numbers: Sequence[Any]) -> list[Any]:
+        """The values by place, for tensors to be put in. What depends on the numbers alone is
+        computed when they change."""
+        own = self.own
+        packed = self.pack(*numbers)
+        if packed != own.numbers:
+            values = own.values
+            for i, number in enumerate(numbers, self.tensors):
+                values[i] = np.float64(number)
+            for function, args, target in self.once:
+                values[target] = function(*[values[a] for a in args])
+            own.numbers = packed
+        return own.values.copy()
+
+    def _run_piece(self, values: list[Any], arrays: Sequence[Array]) -> None:
+        values[: self.tensors] = arrays
+        for function, args, target, direct in self.calls:
+            if direct:
+                function(*[values[a] for a in args], out=values[target])
+            else:
+                np.copyto(values[target], function(*[values[a] for a in args]))
+        for array, place in zip(arrays, self.outputs, strict=False):
+            np.copyto(array, values[place])
 
 
 def _last_uses(graph: Graph) -> dict[Var, int]:
@@ -141,11 +163,11 @@ class FusedUpdate:
 
     def __call__(self, tensors: Sequence[Tensor], *numbers: float) -> None:
         """Update the tensors in place."""
+        if tensors[0]._type.dtype.is_complex:
+            tensors = [_as_pairs(tensor) for tensor in tensors]
+        if STATE.get().trace is None and self._run_in_pieces(tensors, numbers):
+            return
         with using(grad=False):
-            if tensors[0].is_complex():
-                tensors = [_as_pairs(tensor) for tensor in tensors]
-            if STATE.get().trace is None and self._run_in_pieces(tensors, numbers):
-                return
             results = self._formula(tensors, numbers)
             for target, value in zip(tensors, results, strict=False):
                 assign(target, value)
@@ -221,18 +243,16 @@ def _native_update(graph: Graph, tensors: int) -> Callable[..., Any] | None:
 def _as_pairs(tensor: Tensor) -> Tensor:
     from evergrad.ops.complex_parts import view_as_real
 
-    return view_as_real(tensor)
+    with using(grad=False):
+        return view_as_real(tensor)
 
 
 def _uniform(tensors: Sequence[Tensor]) -> bool:
     first = tensors[0]._type
     for tensor in tensors:
-        value = tensor._value
-        if not (
-            tensor._type.same(first)
-            and isinstance(value, np.ndarray)
-            and value.flags.c_contiguous
-            and value.flags.writeable
-        ):
+        if not tensor._type.same(first) or not isinstance(tensor._value, np.ndarray):
+            return False
+        flags = tensor._value.flags
+        if not (flags.c_contiguous and flags.writeable):
             return False
     return True

@@ -36,7 +36,7 @@ def record(
         if isinstance(arg, Tensor):
             node = arg._node if arg._view is None else current_node(arg)
             if node is not None:
-                needs |= bit
+                needs += bit
                 if arg._index:
                     if indices is None:
                         indices = [0] * len(args)

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any, Final
 
+import numpy as np
+
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 from evergrad.core.evaluate import evaluator
@@ -171,6 +173,7 @@ class Rule:
         "casts",
         "chooses",
         "differentiable",
+        "in_order",
         "op",
         "operands",
         "out_types",
@@ -200,6 +203,9 @@ class Rule:
         self.differentiable = op.differentiable and any(
             t.dtype.category >= dtypes.FLOATING for t in out_types
         )
+        # Whether the result lies in order however the arguments lie: what a ufunc makes has but one
+        # way to lie if it has less than two dimensions.
+        self.in_order = isinstance(op.eval, np.ufunc) and len(out_types[0].shape) < 2
         self.plans: dict[int, Plan] = {}
         self.run = evaluator(op, attrs, types, operands, out_types)
 

@@ -25,8 +25,10 @@ def nodes_between(
             if parent is not None and parent.seq not in met:
                 met[parent.seq] = parent
                 waiting.append(parent)
-    useful: set[int] = set()
+    useful = wanted & met.keys()
     for seq in sorted(met):  # the parents of a node are older than it is
-        if seq in wanted or any(p is not None and p.seq in useful for p in met[seq].parents):
-            useful.add(seq)
+        for parent in met[seq].parents:
+            if parent is not None and parent.seq in useful:
+                useful.add(seq)
+                break
     return set(met), useful

@@ -14,26 +14,30 @@ Site = tuple[CodeType, int]
 
 # Parts of this package that are programs themselves: what they do is told with their own lines.
 _PROGRAMS = ("evergrad.models.", "evergrad.train.")
-# For each module met so far, whether it belongs to the engine.
-_engine: dict[str, bool] = {}
+# The modules met so far that belong to the engine, and those that do not.
+_inside: set[str] = set()
+_outside: set[str] = set()
 
 
 def user_site(depth: int = 1) -> Site | None:
     """The innermost frame outside of the engine, ``depth`` frames above the caller at least."""
     frame: FrameType | None = sys._getframe(depth + 1)
     while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        inside = _engine.get(name)
-        if inside is None:
-            inside = _engine[name] = _is_engine(name)
-        if not inside:
+        try:
+            name = frame.f_globals["__name__"]
+        except KeyError:  # code run by exec() may have no name
+            name = ""
+        if name not in _inside and (name in _outside or not _is_engine(name)):
             return frame.f_code, frame.f_lasti
         frame = frame.f_back
     return None
 
 
 def _is_engine(name: str) -> bool:
-    return f"{name}.".startswith("evergrad.") and not f"{name}.".startswith(_PROGRAMS)
+    """Whether a module belongs to the engine; from then on the answer is known."""
+    inside = f"{name}.".startswith("evergrad.") and not f"{name}.".startswith(_PROGRAMS)
+    (_inside if inside else _outside).add(name)
+    return inside
 
 
 def user_line() -> str:
