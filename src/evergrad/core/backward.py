@@ -16,6 +16,7 @@ import numpy as np
 
 from evergrad.core.bind import as_operand_tensor, bind
 from evergrad.core.compound import Compound, as_cotangent, dense_array, total
+from evergrad.core.crew import add_arrays
 from evergrad.core.interpret import interpret
 from evergrad.core.lifting import watch_grad
 from evergrad.core.node import (
@@ -41,7 +42,6 @@ from evergrad.core.writing import refuse_overlap, write_result
 from evergrad.errors import GradientError
 from evergrad.memory import pool
 from evergrad.memory.ledger import GRADIENT, LEDGER, WORTH_COUNTING
-
 
 # A node, the cotangents of its results that have arrived, and which may be added to in place.
 Sums = tuple[GraphNode, list[Any], list[bool]]
@@ -212,13 +212,13 @@ class Walk:
         elif self.on_tensors:
             values[index] = total(held, value)
         elif owners[index]:
-            np.add(held, value, out=held)
+            add_arrays(held, value, out=held)
         elif isinstance(held, Compound):
             values[index], owners[index] = value + dense_array(held), True
             self.count(value.nbytes)
         else:
             added = pool.empty(held.shape, held.dtype)
-            np.add(held, value, out=added)
+            add_arrays(held, value, out=added)
             values[index], owners[index] = added, True
             self.count(added.nbytes)
 
@@ -252,7 +252,7 @@ class Walk:
             raise GradientError("the gradient of a leaf is a traced tensor outside its trace")
         if grad._view is not None:
             refuse_overlap(grad._value)
-        np.add(grad._value, value, out=grad._value)
+        add_arrays(grad._value, value, out=grad._value)
         grad._storage.version += 1
 
     def deposit_compound(self, leaf: Leaf, value: Compound) -> None:
@@ -416,7 +416,7 @@ class Walk:
                 if value is None or self.on_tensors or isinstance(value, Compound):
                     self.found[place] = self.apart_from_others(value)
                 else:
-                    self.found[place] = from_array(value if owned[index] else value.copy())
+                    self.found[place] = from_array(value if owned[index] else pool.copy(value))
                     owned[index] = False
 
     def apart_from_others(self, value: Any) -> Any:

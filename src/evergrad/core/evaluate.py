@@ -9,6 +9,7 @@ import numpy as np
 
 from evergrad import config
 from evergrad.core import dtypes
+from evergrad.core.crew import WORTH_SHARING, shared_by_threads
 from evergrad.core.heavy_rows import is_heavy_row, row_evaluator
 from evergrad.core.shapes import TensorType
 from evergrad.memory import pool
@@ -60,6 +61,8 @@ def _plain_evaluator(
         return run
     out = out_types[0]
     if op.takes_out and (not out.shape or out.nbytes >= config.POOL_MIN_BYTES):
+        if isinstance(run, np.ufunc) and out.numel >= WORTH_SHARING:
+            run = shared_by_threads(run)
         return _into_fresh(run, out.shape, out.dtype.np)
     return run if op.takes_out else _as_array(run, out.dtype.np)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.crew import WORTH_SHARING, shared_by_threads
 from evergrad.core.heavy_rows import FusedDerivative, is_fusable
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import using
@@ -159,7 +160,7 @@ def _laid_part(graph: Graph) -> tuple[Any, TensorType] | None:
 
 def _call(rule: Rule, args: list[int], into: int | None) -> tuple[Callable[..., Any], Any, int]:
     """A call as (function, first position(s), second position or how to read the first)."""
-    run = rule.run if into is None else _over_argument(rule.op.eval, into, len(args))
+    run = rule.run if into is None else _over_argument(rule, into, len(args))
     if not rule.single:
         return run, args, -3
     if len(args) == 1:
@@ -200,7 +201,10 @@ def _overwritten(eqn: Equation, spent: set[Var]) -> int | None:
     return None
 
 
-def _over_argument(ufunc: Callable[..., Any], into: int, count: int) -> Callable[..., Any]:
+def _over_argument(rule: Rule, into: int, count: int) -> Callable[..., Any]:
+    ufunc = rule.op.eval
+    if rule.out_types[0].numel >= WORTH_SHARING:
+        ufunc = shared_by_threads(ufunc)
     if count == 1:
         return lambda a: ufunc(a, out=a)
     return (lambda a, b: ufunc(a, b, out=a)) if into == 0 else (lambda a, b: ufunc(a, b, out=b))
