@@ -242,12 +242,12 @@ class Walk:
                 write_result("accumulate", grad, grad + value)
             return
         if grad is None:
-            tensor._grad = _adopt(value, owned)
+            tensor._grad = _adopt(value, owned, tensor._type)
             return
         if isinstance(grad._storage.value, Var) or not isinstance(grad._value, np.ndarray):
             if isinstance(grad, Compound):
                 grad.add_into(added := pool.copy(value))
-                tensor._grad = _adopt(added, True)
+                tensor._grad = _adopt(added, True, tensor._type)
                 return
             raise GradientError("the gradient of a leaf is a traced tensor outside its trace")
         if grad._view is not None:
@@ -558,12 +558,14 @@ def saved_tensors(node: Node) -> list[Any]:
     return tensors
 
 
-def _adopt(array: np.ndarray[Any, Any], owned: bool) -> Tensor:
-    """Make an array a leaf's gradient: as it is if nobody else holds it, else a copy."""
+def _adopt(array: np.ndarray[Any, Any], owned: bool, type: TensorType) -> Tensor:
+    """Make an array the gradient of a leaf of some type: as it is if nobody else holds it, else a
+    copy."""
     base = array.base
     whole = base is None or getattr(base, "nbytes", 0) <= 1.25 * array.nbytes + 8192
     if not (owned and whole and array.flags.c_contiguous):
         array = pool.copy(array)
-    grad = from_array(array)
+    is_alike = array.dtype == type.dtype.np and array.shape == type.shape
+    grad = fresh(array, type) if is_alike else from_array(array)
     grad._storage.tag(GRADIENT)
     return grad

@@ -29,12 +29,15 @@ from evergrad.core.tracing import tracing
 from evergrad.core.writing import assign
 
 Array = np.ndarray[Any, Any]
+# Overwrites the first of the arrays, with numbers that may differ from call to call.
+Update = Callable[[Sequence[Any], Sequence[Any]], None]
 
 _PIECE = 16384  # elements; a handful of float32 pieces fit the second-level cache
 
 # From how many elements on a native kernel gains, and how many are kept for one formula.
 _LEAST_KERNEL = 4096
 _MOST_KERNELS = 256
+_MOST_WAYS = 1024
 
 
 class _Own(threading.local):
@@ -159,7 +162,9 @@ class FusedUpdate:
         self.options = options
         self._formula = Formula(formula, options)
         self._programs: dict[Any, _Program | None] = {}
-        self._kernels: dict[Any, Callable[..., Any] | None] = {}
+        self._kernels: dict[Any, Update | None] = {}
+        # What is done for tensors of a type, so that one look tells.
+        self._ways: dict[Any, Update | None] = {}
 
     def __call__(self, tensors: Sequence[Tensor], *numbers: float) -> None:
         """Update the tensors in place."""
@@ -173,10 +178,7 @@ class FusedUpdate:
                 assign(target, value)
 
     def _run_in_pieces(self, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> bool:
-        type = tensors[0]._type
-        run = self._kernel(type, len(tensors), len(numbers)) or self._in_pieces(
-            type, len(tensors), len(numbers)
-        )
+        run = self._way(tensors[0]._type, len(tensors), len(numbers))
         if run is None or not _uniform(tensors):
             return False
         arrays = [t._value.reshape(-1) for t in tensors]
@@ -191,7 +193,19 @@ class FusedUpdate:
             tensor._storage.writer = site
         return True
 
-    def _kernel(self, type: TensorType, tensors: int, numbers: int) -> Callable[..., Any] | None:
+    def _way(self, type: TensorType, tensors: int, numbers: int) -> Update | None:
+        """How to update tensors of a type; ``None`` where only the plain way is right."""
+        key = type, tensors, config.EAGER_KERNELS, config.EAGER_KERNEL_ELEMENTS
+        try:
+            return self._ways[key]
+        except KeyError:
+            if len(self._ways) >= _MOST_WAYS:
+                self._ways.clear()
+        run = self._kernel(type, tensors, numbers) or self._in_pieces(type, tensors, numbers)
+        self._ways[key] = run
+        return run
+
+    def _kernel(self, type: TensorType, tensors: int, numbers: int) -> Update | None:
         """One kernel for large tensors of a type; ``None`` where none is worth it or can do it."""
         if not config.EAGER_KERNELS or not is_large(type.numel, _LEAST_KERNEL):
             return None
@@ -199,11 +213,12 @@ class FusedUpdate:
         if key not in self._kernels:
             if len(self._kernels) >= _MOST_KERNELS:
                 self._kernels.clear()
+                self._ways.clear()
             graph = self._traced(type, tensors, numbers)
             self._kernels[key] = None if graph is None else _native_update(graph, tensors)
         return self._kernels[key]
 
-    def _in_pieces(self, type: TensorType, tensors: int, numbers: int) -> Callable[..., Any] | None:
+    def _in_pieces(self, type: TensorType, tensors: int, numbers: int) -> Update | None:
         key = (type.dtype, type.numel < _PIECE, type.numel if type.numel < _PIECE else 0,
                tensors)  # fmt: skip
         if key not in self._programs:
@@ -234,7 +249,7 @@ class FusedUpdate:
         return graph
 
 
-def _native_update(graph: Graph, tensors: int) -> Callable[..., Any] | None:
+def _native_update(graph: Graph, tensors: int) -> Update | None:
     from evergrad.compiler.eager_update import native_update
 
     return native_update(graph, tensors)

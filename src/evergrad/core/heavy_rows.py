@@ -84,7 +84,8 @@ def row_evaluator(
     key = op.name, tuple(attrs.items()), operands
 
     def run(*arrays: Any) -> Any:
-        if not config.EAGER_KERNELS or not is_large(size, least):
+        forced = config.EAGER_KERNEL_ELEMENTS  # as is_large(), without a call
+        if size < (least if forced is None else max(forced, 1)) or not config.EAGER_KERNELS:
             return plain(*arrays)
         try:
             kernel = _kernels[key]

@@ -216,6 +216,8 @@ def _linear_type(x: TensorType, weight: TensorType) -> TensorType:
 
 
 def _linear_eval(x: Any, weight: Any, out: Any = None) -> Any:
+    if out is None and x.ndim == 2:
+        return blas.matmul(blas_ready(x), blas_ready(weight).T)
     shape = (*x.shape[:-1], weight.shape[0])
     rows = blas_ready(x.reshape(math.prod(x.shape[:-1]), x.shape[-1]))
     columns = blas_ready(weight).T
