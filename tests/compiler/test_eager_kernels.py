@@ -78,6 +78,20 @@ CASES: dict[str, Case] = {
     "sigmoid * tanh": (lambda x: x.sigmoid() * x.tanh(), ((5, 7),)),
     "matmul": (lambda a, b: a @ b, ((5, 4), (4, 6))),
     "conv2d": (partial(F.conv2d, padding=1), ((2, 3, 5, 5), (4, 3, 3, 3), (4,))),
+    "conv2d, no bias": (partial(F.conv2d, dilation=2), ((2, 3, 7, 7), (4, 3, 3, 3))),
+    "conv3d": (F.conv3d, ((1, 2, 4, 4, 4), (3, 2, 2, 2, 2), (3,))),
+    "lerp, by a number": (lambda x, y: eg.lerp(x, y, 0.3), ((5, 7), (5, 7))),
+    "relu": (F.relu, ((5, 7),)),
+    "clamp": (lambda x: x.clamp(-0.5, 1) * x.maximum(x * x), ((5, 7),)),
+    "leaky_relu * elu": (lambda x: F.leaky_relu(x) * F.elu(x), ((5, 7),)),
+    "max_pool2d": (partial(F.max_pool2d, kernel_size=2), ((2, 3, 6, 6),)),
+    "max_pool2d, overlapping": (
+        partial(F.max_pool2d, kernel_size=3, stride=(1, 2), padding=1),
+        ((2, 3, 5, 6),),
+    ),
+    "max_pool1d, dilated": (partial(F.max_pool1d, kernel_size=2, dilation=3), ((2, 3, 9),)),
+    "max_pool3d": (partial(F.max_pool3d, kernel_size=2), ((1, 2, 4, 4, 4),)),
+    "avg_pool2d": (partial(F.avg_pool2d, kernel_size=3, stride=2, padding=1), ((2, 3, 5, 6),)),
     "conv1d, strided": (partial(F.conv1d, stride=2), ((2, 3, 9), (4, 3, 3), (4,))),
     "attention": (F.scaled_dot_product_attention, HEADS),
     "attention, causal": (partial(F.scaled_dot_product_attention, is_causal=True), HEADS),
@@ -89,7 +103,10 @@ CASES: dict[str, Case] = {
 }
 every_case = pytest.mark.parametrize("name", CASES)
 # One of each kind, for what does not depend on the formula.
-KINDS = ("layer_norm", "cross_entropy", "gelu", "linear", "attention, causal", "sigmoid * tanh")
+KINDS = (
+    "layer_norm", "cross_entropy", "gelu", "linear", "attention, causal", "sigmoid * tanh",
+    "conv2d", "max_pool2d", "relu",
+)  # fmt: skip
 every_kind = pytest.mark.parametrize("name", KINDS)
 both_types = pytest.mark.parametrize("dtype", [eg.float32, eg.float64], ids=["float32", "float64"])
 

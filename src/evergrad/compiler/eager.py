@@ -35,9 +35,11 @@ from evergrad.memory.ledger import LEDGER, WORTH_COUNTING
 _RULE_LIMIT = 256
 
 
-def call(function: Heavy, state: State, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """Call a heavy function on arrays, as one node."""
-    types = tuple([None if a is None else a._type for a in args])
+def call(
+    function: Heavy, state: State, args: tuple[Any, ...], types: tuple[Any, ...],
+    attrs: dict[str, Any],
+) -> Any:  # fmt: skip
+    """Call a heavy function on arrays of these types, as one node."""
     key = (types, tuple(attrs.items())) if attrs else types
     rule = function.rules.get(key)
     if rule is None:

@@ -21,7 +21,7 @@ from evergrad.core.op import Op
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
-from evergrad.core.trace import Graph
+from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import tracing
 
 Array = np.ndarray[Any, Any]
@@ -51,7 +51,7 @@ class NativeGraph:
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
         """The results, in memory of their own."""
-        given = [_readable(a) for a in arrays]
+        given = [_readable(a, v) for a, v in zip(arrays, self.graph.inputs, strict=True)]
         layouts = tuple([None if a.flags.c_contiguous else _layout(a) for a in given])
         try:
             idle = self.idle[layouts]
@@ -96,11 +96,11 @@ def _has_kernels_only(program: EagerProgram) -> bool:
     return all(instruction.kernel is not None for instruction in program.instructions)
 
 
-def _readable(array: Any) -> Array:
-    """An array that kernels can read: 0-d results of NumPy are no arrays, and elements must not
-    lie across their natural places in memory."""
+def _readable(array: Any, var: Var) -> Array:
+    """An array that kernels can read: numbers and 0-d results of NumPy are no arrays, and elements
+    must not lie across their natural places in memory."""
     if array.__class__ is not np.ndarray:
-        array = np.asarray(array)
+        array = np.asarray(array, var.type.dtype.np)
     if array.flags.aligned and (array.flags.c_contiguous or min(array.strides) >= 0):
         return array  # type: ignore[no-any-return]
     return array.copy()  # type: ignore[no-any-return]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,15 +21,14 @@ from evergrad import config
 from evergrad.core import dtypes
 from evergrad.core.state import STATE
 
-if TYPE_CHECKING:
-    from evergrad.core.tensor import Tensor
-
 Size = Callable[..., int]
 
 # A function that has met so many structures, each of them in so few calls, gets no more kernels:
 # shapes that never repeat would be planned again and again.
 _MANY_STRUCTURES = 64
 _FEW_CALLS = 3
+# For how many different types a function remembers whether they are worth a kernel.
+_MOST_ANSWERS = 1 << 12
 
 
 class Heavy:
@@ -52,24 +51,32 @@ class Heavy:
         # What is known about calls of given types and attributes; owned by the compiler.
         self.rules: dict[Any, Any] = {}
         self.calls = 0
+        # Whether calls of given types are worth a kernel.
+        self.worth: dict[Any, bool] = {}
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, **attrs: Any) -> Any:
         state = STATE.get()
-        if state.intercepted or not self.is_worth(args):
+        arrays = [a is None or a._value.__class__ is np.ndarray for a in args]
+        if state.intercepted or not config.EAGER_KERNELS or not all(arrays):
             return self.function(*args, **attrs)
-        from evergrad.compiler.eager import call
-
-        return call(self, state, args, attrs)
+        types = tuple([None if a is None else a._type for a in args])
+        key = types, config.EAGER_KERNEL_ELEMENTS
+        worth = self.worth.get(key)
+        if worth is None:
+            if len(self.worth) >= _MOST_ANSWERS:
+                self.worth.clear()
+            worth = self.worth[key] = self.is_worth(args)
+        if not worth:
+            return self.function(*args, **attrs)
+        return _compiler().call(self, state, args, types, attrs)
 
     def is_worth(self, args: tuple[Any, ...]) -> bool:
-        """Whether a kernel gains anything for these arguments, and can take them."""
-        if not config.EAGER_KERNELS:
+        """Whether a kernel gains anything for arguments of these types, and can take them."""
+        size = args[0]._type.numel if self.size is None else self.size(*args)
+        if not config.EAGER_KERNELS or not is_large(size, self.least):
             return False
-        elements = args[0]._type.numel
-        if not is_large(elements if self.size is None else self.size(*args), self.least):
-            return False
-        return all(arg is None or _has_kernel_type(arg) for arg in args)
+        return all(a is None or a._type.dtype in _KERNEL_TYPES for a in args)
 
     def meets_too_many(self) -> bool:
         """Whether the structures of its calls hardly ever repeat."""
@@ -82,8 +89,12 @@ def is_large(size: int, least: int) -> bool:
     return size >= (least if forced is None else max(forced, 1))
 
 
-def _has_kernel_type(tensor: Tensor) -> bool:
-    return tensor._value.__class__ is np.ndarray and tensor._type.dtype in _KERNEL_TYPES
+@functools.cache
+def _compiler() -> Any:
+    """The compiler's part; imported when it is first of use."""
+    from evergrad.compiler import eager
+
+    return eager
 
 
 _KERNEL_TYPES = (dtypes.float32, dtypes.float64, dtypes.int64, dtypes.bool_)

@@ -13,6 +13,8 @@ from copy import deepcopy
 from operator import is_
 from typing import Any
 
+import numpy as np
+
 from evergrad.core.compound import Compound
 from evergrad.core.fused import FusedUpdate
 from evergrad.core.lifting import Number, lifter, note_options, note_state, watch_grad
@@ -418,8 +420,13 @@ def count_step(state: dict[str, Any]) -> Any:
     """Advance the counter; gives the new number (while tracing, one that is known at run time)."""
     step = state["step"]
     if isinstance(step, Tensor):
-        with using(grad=False):
-            step += 1
+        if STATE.get().trace is None and step._value.__class__ is np.ndarray:
+            # As below, without the way of an op: every parameter has a counter.
+            step._value += 1
+            step._storage.version += 1
+        else:
+            with using(grad=False):
+                step += 1
         return number_in(step)
     trace = lifter()
     if trace is not None:
