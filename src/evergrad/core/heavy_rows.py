@@ -44,16 +44,17 @@ _ROWS: dict[str, tuple[int, Callable[..., int]]] = {
     "conv": (1 << 9, _elements),
     "conv_input": (1 << 9, _elements),
     "conv_weight": (1 << 9, _elements),
+    "index_sum": (1 << 13, _elements),
     "linear": (1 << 23, _linear_work),
     "log_softmax": (1 << 14, _elements),
     "matmul": (1 << 23, _matmul_work),
-    "max_pool": (1 << 12, _elements),
-    "max_pool_places": (1 << 12, _elements),
+    "max_pool": (1 << 9, _elements),
+    "max_pool_places": (1 << 9, _elements),
     "relu": (1 << 15, _elements),
     "sigmoid": (1 << 16, _elements),
     "softmax": (1 << 16, _elements),
-    "window_spread": (1 << 12, _elements),
-    "window_sum": (1 << 12, _elements),
+    "window_spread": (1 << 9, _elements),
+    "window_sum": (1 << 9, _elements),
     **{
         f"{cell}_layer{end}": (1 << 13, _recurrent_work)
         for cell in ("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -64,8 +65,9 @@ _ROWS: dict[str, tuple[int, Callable[..., int]]] = {
 
 def is_heavy_row(op: Op, operands: Sequence[Any]) -> bool:
     """Whether a row on these types may get a kernel."""
+    numbers = (*_FLOATS, dtypes.int64) if op.name == "index_sum" else _FLOATS
     return op.name in _ROWS and all(
-        isinstance(t, TensorType) and t.dtype in _FLOATS and t.numel for t in operands
+        isinstance(t, TensorType) and t.dtype in numbers and t.numel for t in operands
     )
 
 
@@ -114,8 +116,10 @@ def forget_row_kernels() -> None:
     _kernels.clear()
 
 
-# From how many elements on one kernel for the derivative of a row is faster than its calls.
+# From how many elements on one kernel for the derivative of a row is faster than its calls. NumPy
+# takes long to choose between elements, and to find where the largest are.
 _LEAST_DERIVATIVE = 1 << 15
+_LEAST_WITH = {"where": 1 << 12, "max_pool_places": 1 << 9}
 # Of what such a derivative may consist: families, and rows of other families.
 _FUSABLE = ("elementwise", "reduction", "max_pool_places", "scatter_sum", "sum", "where")
 
@@ -123,19 +127,21 @@ _FUSABLE = ("elementwise", "reduction", "max_pool_places", "scatter_sum", "sum",
 class FusedDerivative:
     """The derivative of a row as one program, where that is worth it."""
 
-    __slots__ = ("graph", "native", "nbytes", "places", "size", "top")
+    __slots__ = ("graph", "least", "native", "nbytes", "places", "size", "top")
 
     def __init__(self, graph: Graph, places: Sequence[int | None], top: int) -> None:
         self.graph = graph
         self.places = [place for place in places if place is not None]
         self.top = top
         self.size = max(var.type.numel for var in graph.inputs)
+        names = {eqn.op.name for eqn in graph.equations}
+        self.least = min(_LEAST_WITH.get(name, _LEAST_DERIVATIVE) for name in names)
         self.nbytes = sum(out.type.nbytes for out in graph.outputs if out is not None)
         # Made when it is first worth it; false where kernels cannot do all of it.
         self.native: Any = None
 
     def is_worth(self) -> bool:
-        if not config.EAGER_KERNELS or not is_large(self.size, _LEAST_DERIVATIVE):
+        if not config.EAGER_KERNELS or not is_large(self.size, self.least):
             return False
         if self.native is None:
             self.native = self.compiled()

@@ -140,7 +140,7 @@ def cross_entropy(
     return cast(loss, input.dtype)
 
 
-@heavy(least=4096)
+@heavy(least=512)
 def _entropy(
     input: Tensor, places: Tensor, counts: Tensor | None, weight: Tensor | None, *, reduction: str
 ) -> Tensor:
