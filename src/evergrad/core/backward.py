@@ -135,11 +135,10 @@ class Walk:
         if sums is not None:
             self.add(sums, index, value, owned)
             return
-        count = _results_of(node)
-        if count == 1:
+        if node.__class__ is Node and node.plan.single:  # as below, without a call
             self.waiting[seq] = node, [value], [owned]
         else:
-            self.waiting[seq] = _, values, owners = node, [None] * count, [False] * count
+            self.waiting[seq] = _, values, owners = _nothing_yet(node)
             values[index], owners[index] = value, owned
         heappush(self.heap, -seq)
         if owned and (nbytes := value.nbytes) >= WORTH_COUNTING:
@@ -159,8 +158,7 @@ class Walk:
             self.arrive(node, index, dense_array(value), True)
             return
         if sums is None:
-            count = _results_of(node)
-            sums = self.waiting[node.seq] = node, [None] * count, [False] * count
+            sums = self.waiting[node.seq] = _nothing_yet(node)
             heappush(self.heap, -node.seq)
         sums[1][index] = value if held is None else value + held
 
@@ -519,11 +517,10 @@ def _replaced(node: GraphNode, changed: Any, given: tuple[Any, ...]) -> tuple[An
     return found
 
 
-def _results_of(node: Any) -> int:
-    """How many cotangents a node waits for at most."""
-    if node.__class__ is Node:
-        return 1 if node.plan.single else len(node.plan.rule.out_types)
-    return 1 if node.__class__ is Leaf else len(node.out_types())
+def _nothing_yet(node: Any) -> Sums:
+    """What has arrived at a node before anything has."""
+    count = 1 if node.__class__ is Leaf else len(node.out_types())
+    return node, [None] * count, [False] * count
 
 
 def saved_tensors(node: Node) -> list[Any]:

@@ -92,9 +92,13 @@ class Storage:
             LEDGER.by_category[category] += self.nbytes
 
     def mark_saved(self) -> None:
-        self.watch()
-        if self.category == 0:
-            self.tag(SAVED)
+        """Note that a graph keeps it: as watch() and tag(), in one call for every kept result."""
+        if not self.saved:
+            self.saved = True
+            self.seal = None
+        if not self.category:
+            self.category = SAVED
+            LEDGER.by_category[SAVED] += self.nbytes
 
     def watch(self) -> None:
         """Be ready to notice writes from outside."""
