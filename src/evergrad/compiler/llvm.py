@@ -16,7 +16,6 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evergrad import config
@@ -199,23 +198,20 @@ def _request(file: str, text: str) -> None:
     if file not in _coming and compiles_outside():
         from evergrad.compiler.workers import WORKERS
 
-        _coming[file] = WORKERS.compile(text, partial(_keep, disk.folder() / file))
+        _coming[file] = WORKERS.compile(text, partial(disk.write, disk.folder() / file, _KIND))
 
 
 def _compiled(file: str, text: str) -> bytes:
     """The object code of a text, of which a worker may know already."""
-    coming = _coming.pop(file, None)
+    coming, path = _coming.pop(file, None), disk.folder() / file
     code = None if coming is None else coming.result()
     if code is None:
         from evergrad.compiler import emission
 
         code = emission.object_code(text)
-        _keep(disk.folder() / file, code)
+    if not path.exists():  # nobody has kept it, or it is gone again
+        disk.write(path, _KIND, code)
     return code
-
-
-def _keep(path: Path, code: bytes) -> None:
-    disk.write(path, _KIND, code)
 
 
 def _forget_begun() -> None:
