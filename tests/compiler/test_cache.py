@@ -18,13 +18,13 @@ from evergrad.compiler import disk, llvm
 
 TEXT = "define i64 @answer() {\n  ret i64 42\n}\n"
 
-# Runs a compiled step and prints its result and how many texts LLVM had to compile for it.
+# Runs a compiled step and prints its result and how many texts were asked of LLVM for it.
 PROGRAM = """
 import evergrad as eg
 from evergrad.compiler import llvm
 made = []
-compiled = llvm._compiled
-llvm._compiled = lambda file, text: made.append(text) or compiled(file, text)
+request = llvm._request
+llvm._request = lambda file, text: made.append(text) or request(file, text)
 x = eg.arange(12.0).reshape(3, 4).requires_grad_()
 y = eg.compile(lambda x: ((x @ x.t()).tanh() + x.exp().sum()).mean())(x)
 y.backward()

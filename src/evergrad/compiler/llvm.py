@@ -187,6 +187,8 @@ def _object_codes(texts: Sequence[str]) -> list[tuple[str, bytes]]:
     for file, text, code in zip(files, texts, codes, strict=True):
         if code is None:
             _request(file, text)
+        else:
+            _coming.pop(file, None)  # it has come
     made = []
     for file, text, code in zip(files, texts, codes, strict=True):
         made.append((file, _compiled(file, text) if code is None else code))
