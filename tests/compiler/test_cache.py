@@ -142,6 +142,6 @@ def test_processes_share_the_folder(tmp_path: Path) -> None:
     started = [process(shared), process(shared)]
     first, second = map(outcome, started)
     assert first[:2] == second[:2]
-    assert first[2] > 0
+    assert first[2] + second[2] > 0
     assert outcome(process(shared)) == (*first[:2], 0)
     assert not [path for path in shared.iterdir() if path.suffix not in (".o", ".program")]
