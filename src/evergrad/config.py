@@ -39,7 +39,7 @@ KERNEL_CACHE = os.environ.get("EVERGRAD_KERNEL_CACHE") or os.path.join(
 )
 
 # Kernels are compiled in processes of their own, which end soon after: LLVM takes much memory.
-# EVERGRAD_COMPILE_IN_PROCESS=1 keeps it in this one. See docs/design/compiler.md.
+# EVERGRAD_COMPILE_IN_PROCESS=1 keeps it in this one. See docs/design/running.md.
 COMPILE_IN_PROCESS = os.environ.get("EVERGRAD_COMPILE_IN_PROCESS", "") not in ("", "0")
 
 # Heavy functions (norms, attention, losses, ...) on large tensors run generated kernels in eager
