@@ -74,16 +74,18 @@ def _step_time(process: PeerProcess, seconds: float) -> float:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument("--peers", default=",".join(PEERS), help="separated by commas")
     parser.add_argument("--threads", type=int, default=min(2, processors()))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0, help="the length of a turn")
     parser.add_argument("--output", type=Path, default=ROOT / "bench/results")
     options = parser.parse_args(arguments)
+    peers = options.peers.split(",")
     rows, found = [], {}
     for workload in options.workloads.split(","):
         print(f"{workload} ...", file=sys.stderr, flush=True)
         row = [workload]
-        for peer in PEERS:
+        for peer in peers:
             try:
                 alone, beside = slowdown(
                     peer, workload, options.threads, options.rounds, options.seconds
@@ -94,9 +96,11 @@ def main(arguments: list[str] | None = None) -> int:
             found.setdefault(workload, {})[peer] = {"alone": alone, "beside": beside}
             row += [time_text(alone), time_text(beside), f"{beside / alone:.2f}"]
         rows.append(row)
-    head = ["workload", *(f"{peer}{what}" for peer in PEERS for what in ("", " beside", " x"))]
+        write_json(
+            options.output / "shared_machine.json", {"threads": options.threads, "steps": found}
+        )
+    head = ["workload", *(f"{peer}{what}" for peer in peers for what in ("", " beside", " x"))]
     print(table(head, rows))
-    write_json(options.output / "shared_machine.json", {"threads": options.threads, "steps": found})
     return 0
 
 
