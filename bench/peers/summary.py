@@ -36,7 +36,7 @@ def text(cells: Sequence[Cell]) -> str:
             ),
         ]
         entries = [f"{name} {mean:.2f}" for name, mean in means if mean is not None]
-        lines.append(f"{threads} threads: {'; '.join(entries)}" if entries else "")
+        lines.append(f"threads {threads}: {'; '.join(entries)}" if entries else "")
     return "\n".join(line for line in lines if line)
 
 
