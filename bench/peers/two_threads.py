@@ -21,7 +21,7 @@ from bench.peers.contenders import PEERS, REFERENCE, SUBJECT, Given, Step
 from bench.peers.processes import ROOT, PeerError, environment, run_python
 from bench.peers.report import table, write_json
 
-WORKLOADS = ("gpt_tiny", "tiny_mlp", "lenet64")
+WORKLOADS = ("gpt_tiny", "tiny_mlp", "mlp:width=64", "mlp:width=128", "lenet64")
 
 
 def _steps_in(step: Step, seconds: float, start: threading.Barrier) -> int:

@@ -19,13 +19,15 @@ GROUPS = 8
 
 def build(name: str, torch: Any) -> Task:
     """The workload of this name in the given namespace; ``gpt:`` and sizes, as in
-    ``gpt:layers=2,heads=2,width=64,context=64,batch=16``, make a GPT of these."""
+    ``gpt:layers=2,heads=2,width=64,context=64,batch=16``, make a GPT of these, and ``mlp:width=64``
+    makes a small perceptron."""
     torch.manual_seed(SEED)
     family, _, sizes = name.partition(":")
-    if family == "gpt":
-        pairs = (part.split("=") for part in sizes.split(","))
-        return gpt(torch, **{key: int(value) for key, value in pairs})
-    return WORKLOADS[name](torch)
+    if not sizes:
+        return WORKLOADS[name](torch)
+    pairs = (part.split("=") for part in sizes.split(","))
+    families = {"gpt": gpt, "mlp": small_mlp}
+    return families[family](torch, **{key: int(value) for key, value in pairs})
 
 
 def _normal(*shape: int, source: np.random.Generator) -> Array:
@@ -84,10 +86,10 @@ def _classified(torch: Any, model: Any, inputs: Array, labels: Array, optimizer:
     return _trained(model, loss, (torch.tensor(inputs), torch.tensor(labels)), optimizer)
 
 
-def tiny_mlp(torch: Any) -> Task:
+def small_mlp(torch: Any, width: int) -> Task:
     nn = torch.nn
     model = nn.Sequential(
-        nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1)
+        nn.Linear(2, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1)
     )
     source = numbers()
     points = _normal(32, 2, source=source)
@@ -327,7 +329,7 @@ WORKLOADS: dict[str, Callable[[Any], Task]] = {
     "lenet64": partial(lenet, batch=64),
     "lenet1": partial(lenet, batch=1),
     "mlp10m": mlp10m,
-    "tiny_mlp": tiny_mlp,
+    "tiny_mlp": partial(small_mlp, width=16),
     "gpt_tiny": partial(gpt, layers=2, heads=2, width=64, context=64, batch=16),
     "gpt_small": partial(gpt, layers=6, heads=6, width=192, context=128, batch=16),
     "gpt_med": partial(gpt, layers=6, heads=6, width=384, context=256, batch=8),
