@@ -50,7 +50,7 @@ def tensor_v3(
 
 
 def _finished(made: Tensor, requires_grad: Any, metadata: Any) -> Tensor:
-    if metadata and isinstance(metadata, dict):
+    if isinstance(metadata, dict) and metadata:
         if metadata.get("conj"):
             made = made.conj()
         if metadata.get("neg"):
