@@ -1,7 +1,7 @@
 """Matrix products: which equations are some, and who multiplies.
 
-The one place where an implementation of a product is chosen: our own kernels (tiles, or those for
-few rows or columns), or OpenBLAS.
+The one place where an implementation of a product is chosen: our own kernels (tiles, those for few
+rows or columns, those for small products), or OpenBLAS.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from evergrad.compiler.gemm_cut import Cut, cut_of, row_cut_of
 from evergrad.compiler.gemm_few import few_kernel
 from evergrad.compiler.gemm_own import own_kernel, prepare_kernel
 from evergrad.compiler.gemm_product import BATCH_DIMS, Product, as_it_lies
+from evergrad.compiler.gemm_small import small_kernel
 from evergrad.compiler.gemm_strip import Tile, tile_for
 from evergrad.compiler.gemm_then import Awaited
 from evergrad.compiler.kernel import Kernel
@@ -29,7 +30,7 @@ from evergrad.core.trace import Equation, Graph, Var
 
 __all__ = ["Product", "add_product", "needs_copy", "product_of"]
 
-# With so few multiplications our kernels are not worth to be compiled, ...
+# With so few multiplications nothing is worth to be laid out or divided, ...
 _TINY = 1 << 16
 # with so few columns most of a register is idle, ...
 _NARROW = 8
@@ -82,7 +83,15 @@ def needs_copy(var: Var) -> bool:
 
 
 def _can_be_ours(product: Product, found: Any) -> bool:
-    return is_native(found) and has_fma() and product.work * product.items >= _TINY
+    return _has_kernels(found) and not _is_tiny(product)
+
+
+def _has_kernels(found: Any) -> bool:
+    return is_native(found) and has_fma()
+
+
+def _is_tiny(product: Product) -> bool:
+    return product.work * product.items < _TINY
 
 
 def is_ours(product: Product, found: Any) -> bool:
@@ -97,6 +106,13 @@ def few_of(product: Product, found: Any, leading: int) -> Kernel | None:
     if not _can_be_ours(product, found):
         return None
     return few_kernel(product, vector_for(found), leading)
+
+
+def small_of(product: Product, found: Any, leading: int) -> Kernel | None:
+    """The kernel of a small product, if it is one."""
+    if not (_has_kernels(found) and _is_tiny(product)):
+        return None
+    return small_kernel(product, vector_for(found), leading)
 
 
 def foreseen(graph: Graph) -> Iterator[Kernel]:
@@ -124,7 +140,7 @@ def add_product(
     found = out.type.dtype
     kernel = few_of(product, found, leading)
     if kernel is None and not is_ours(product, found):
-        kernel = blas_kernel(product, found, leading)
+        kernel = small_of(product, found, leading) or blas_kernel(product, found, leading)
     if kernel is not None:
         lowering.native(label, kernel, factors, [out], work)
         return

@@ -62,11 +62,11 @@ def _product_text(tile: Tile) -> Kernel:
     group, part = text.split("%chunk", parts)
     first, last = text.items(group, text["per_chunk"], text["items"])
     with text.loop(last, first=first) as item:
-        _Piece(text, tile, *_operands(text, item), part).write()
+        _Piece(text, tile, *operands(text, item), part).write()
     return text.kernel("gemm")
 
 
-def _operands(text: Text, item: str) -> tuple[str, str, str]:
+def operands(text: Text, item: str) -> tuple[str, str, str]:
     """Where what is on the left of tiles, on the right of them, and C begin in the batch."""
     rest, i2 = text.split(item, text["e2"])
     i0, i1 = text.split(rest, text["e1"])
@@ -75,10 +75,15 @@ def _operands(text: Text, item: str) -> tuple[str, str, str]:
         steps = [text[f"{word}{d}"] for d in range(3)]
         places[word] = text.add(*map(text.mul, (i0, i1, i2), steps))
     a, b, c = (text.op(f"getelementptr i8, ptr {text[word]}, i64 {places[word]}") for word in "abc")
+    return *ordered(text, a, b), c
+
+
+def ordered(text: Text, a: str, b: str) -> tuple[str, str]:
+    """What is on the left and on the right: A and B, or the other way round if it is flipped."""
     flipped = text.op(f"icmp ne i64 {text['flipped']}, 0")
     left = text.op(f"select i1 {flipped}, ptr {b}, ptr {a}")
     right = text.op(f"select i1 {flipped}, ptr {a}, ptr {b}")
-    return left, right, c
+    return left, right
 
 
 def _first_column(text: Text, panel: str) -> str:
