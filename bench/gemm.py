@@ -151,7 +151,7 @@ def program(*calls: tuple[Kernel, list[Array]]) -> Callable[[], None]:
         tasks += [(code, address_of(block), chunk) for chunk in range(kernel.chunks)]
         ends.append(len(tasks))
     scratch = max(kernel.scratch for kernel, _ in calls)
-    run = Run(np.array(tasks, np.int64).reshape(-1), ends, scratch, np.zeros(8, np.int64))
+    run = Run(tasks, ends, scratch, np.zeros(8, np.int64))
 
     def call() -> None:
         assert kept  # the arrays live as long as the program

@@ -31,7 +31,7 @@ PAUSE = 1e-3
 def empty_run(threads: int) -> Run:
     """As many tasks in each wave as there are threads."""
     address = llvm.addresses_in(TEXT, ["nothing"])["nothing"]
-    tasks = np.array([[address, 0, 0]] * (WAVES * threads), np.int64).reshape(-1)
+    tasks = [(address, 0, 0)] * (WAVES * threads)
     ends = [threads * (wave + 1) for wave in range(WAVES)]
     run = Run(tasks, ends, 0, np.zeros(8, np.int64))
     run.make_room(threads)

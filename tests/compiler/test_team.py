@@ -67,7 +67,7 @@ class Rows:
         ]
         tasks = [(address, b.ctypes.data, chunk) for b in self.blocks for chunk in range(width)]
         ends = [width * (n + 1) for n in range(rows)]
-        self.run = Run(np.array(tasks, np.int64).reshape(-1), ends, 64, self.status)
+        self.run = Run(tasks, ends, 64, self.status)
 
     def expected(self) -> Any:
         found = np.zeros_like(self.numbers)

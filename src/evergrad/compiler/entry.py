@@ -124,7 +124,7 @@ class Compiled:
         numbers = [leaf for leaf in leaves if leaf.__class__ is float]
         if any(t._value is NO_ARRAY for t in tensors):  # sparse or ragged
             return None, tensors
-        variant = self.find(_signature(leaves, spec), leaves, spec, tensors, numbers)
+        variant = self.find(signature(leaves, spec), leaves, spec, tensors, numbers)
         if variant is None:
             return None, tensors
         for container, index, _ in variant.captured.numbers:
@@ -137,12 +137,10 @@ class Compiled:
     ) -> Variant | None:
         if key in self.inside_graphs:
             return None
+        variant = self.holding(key)
+        if variant is not None:
+            return variant
         known = self.variants.setdefault(key, [])
-        for variant in reversed(known):  # the one used last comes last
-            if variant.conditions.hold():
-                known.remove(variant)
-                known.append(variant)
-                return variant
         if len(known) >= _MANY:
             warnings.warn(
                 f"{self.function} was compiled {len(known) + 1} times for the same types; what "
@@ -162,6 +160,16 @@ class Compiled:
             known.append(variant)
         return variant
 
+    def holding(self, key: Any) -> Variant | None:
+        """The variant for these types whose conditions hold, if there is one already."""
+        known = self.variants.get(key, [])
+        for variant in reversed(known):  # the one used last comes last
+            if variant.conditions.hold():
+                known.remove(variant)
+                known.append(variant)
+                return variant
+        return None
+
     def trace(self, leaves: list[Any], spec: Any, tensors: Any, numbers: Any) -> Captured:
         def call(symbolic: Any, runtime: Any) -> Any:
             given, floats = iter(symbolic), iter(runtime)
@@ -176,6 +184,21 @@ class Compiled:
         plain.begin()
         args, kwargs = tree_unflatten(leaves, spec)
         return capture(call, tensors, list(numbers), Surroundings(self.function, args, kwargs))
+
+    def loop(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function for each row (the first dimension) of the tensors among its arguments,
+        one after the other, and stack what it gives: ``loop(xs, ys)`` is
+        ``stack([f(x, y) for x, y in zip(xs, ys)])``.
+
+        Once there is a program that serves the rows, all of them are one native call, without
+        Python in between: what small steps cost beside their kernels is gone, and threads that
+        train models of their own do not wait for each other. Options of optimizers are read when
+        the loop begins. A row that fails ends the loop; the rows before it are done, and the error
+        tells which one it was. What is the same for all rows is given expanded, or as a number.
+        """
+        from evergrad.compiler.looping import loop_of
+
+        return loop_of(self, args, kwargs)
 
     def plan(self, *args: Any, **kwargs: Any) -> Any:
         """The memory plan for these arguments, without running anything."""
@@ -209,7 +232,7 @@ def _unserved(args: tuple[Any, ...]) -> Any:
     return UNSERVED
 
 
-def _signature(leaves: list[Any], spec: Any) -> Any:
+def signature(leaves: list[Any], spec: Any) -> Any:
     """What a trace depends on: the form and the types of the arguments, and the modes."""
     state = STATE.get()
     lower = None if state.autocast is None else state.autocast.dtype

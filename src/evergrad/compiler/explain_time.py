@@ -11,8 +11,6 @@ from math import prod
 from time import thread_time_ns
 from typing import Any
 
-import numpy as np
-
 from evergrad.compiler.checks import Snapshot
 from evergrad.compiler.kernel import Instruction, Place, address_of
 from evergrad.compiler.program import Program
@@ -67,18 +65,20 @@ def _runner(program: Program, instruction: Instruction) -> Callable[[], object]:
     block = program.argument_block(instruction)
     address = program.addresses[kernel.name]
     tasks = [(address, address_of(block), n) for n in range(kernel.chunks)]
-    return _one_wave(program, np.array(tasks, np.int64).reshape(-1), kernel.scratch)
+    return _one_wave(program, tasks, kernel.scratch)
 
 
-def _one_wave(program: Program, tasks: Any, scratch: int) -> Callable[[], object]:
-    run = Run(tasks, [len(tasks) // 3], scratch, program.status)
+def _one_wave(
+    program: Program, tasks: list[tuple[int, int, int]], scratch: int
+) -> Callable[[], object]:
+    run = Run(tasks, [len(tasks)], scratch, program.status)
     return lambda: run.run(1)
 
 
 def _measured(program: Program, runs: list[Callable[[], object]]) -> list[float]:
     for run in runs:  # so that nobody's time is that of the system bringing fresh memory
         run()
-    nothing = _best_of(_one_wave(program, np.zeros(3, np.int64)[:0], 0))
+    nothing = _best_of(_one_wave(program, [], 0))
     found = []
     for instruction, run in zip(program.instructions, runs, strict=True):
         taken = _best_of(run)

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.memory.lines import copied_apart
+
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 
 
@@ -60,7 +62,7 @@ def array_flags() -> int:
 
 def table(rows: Sequence[Any]) -> np.ndarray[Any, Any]:
     """Numbers and addresses for native code to read, row by row."""
-    return np.array(rows, np.int64).reshape(-1)
+    return copied_apart(rows, np.int64).reshape(-1)
 
 
 def _words(example: Any, kind: Any = ctypes.c_size_t) -> list[int]:

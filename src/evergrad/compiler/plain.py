@@ -43,7 +43,7 @@ def plain_call(variant: Variant, args: Sequence[Any]) -> Serve | None:
     """A function that serves calls like this one, which the variant has just served in the long
     way; ``None`` if it is not of the usual kind."""
     state = STATE.get()
-    if state.autocast is not None or not _is_plain(variant):
+    if state.autocast is not None or not is_plain(variant):
         return None
     if not all(isinstance(a, Tensor) and not a.requires_grad for a in args):
         return None
@@ -98,7 +98,7 @@ def _are_alike(args: tuple[Any, ...], types: Sequence[TensorType], written: set[
     return True
 
 
-def _is_plain(variant: Variant) -> bool:
+def is_plain(variant: Variant) -> bool:
     """Whether a call has only to run the program and to make its results tensors (and
     gradients)."""
     found = variant.captured

@@ -27,6 +27,7 @@ from evergrad.core.site import describe
 from evergrad.core.tensor import fresh, from_array
 from evergrad.core.trace import Equation, Graph
 from evergrad.memory import pool
+from evergrad.memory.lines import apart
 
 if TYPE_CHECKING:
     from evergrad.compiler.lowering import Lowering
@@ -53,7 +54,7 @@ class Program:
         self.waves = self.recipe.waves
         self.plan = self.recipe.plan
         self.has_calls = any(i.kernel is None for i in self.instructions)
-        self.status = np.zeros(8, np.int64)
+        self.status = apart((8,), np.int64)
         self.status_word = self.status.data[:1]
         self.bound = False
         self.forget_arguments()
@@ -77,7 +78,7 @@ class Program:
     def bind(self) -> None:
         """Take memory and compile; the program can run afterwards."""
         self.hold_arena(self.plan.peak)
-        self.number_values = np.zeros(max(self.recipe.numbers, 1), np.float64)
+        self.number_values = apart((max(self.recipe.numbers, 1),), np.float64)
         self.number_words: Any = self.number_values.data
         self.streams = Streams(self.recipe.streams)
         self.prepare_results()
@@ -95,8 +96,7 @@ class Program:
         def close() -> None:
             nonlocal tasks, ends, scratch
             if tasks:
-                table = np.array(tasks, np.int64).reshape(-1)
-                self.segments.append(Run(table, ends, scratch, self.status, length_of(work)))
+                self.segments.append(Run(tasks, ends, scratch, self.status, length_of(work)))
             tasks, ends, scratch = [], [], 64
 
         for wave in self.waves:
@@ -158,7 +158,7 @@ class Program:
             buffer = place.buffer
             own = buffer.home == "output" and buffer.owner == number
             if own and buffer.nbytes <= self.small:
-                self.boxes[buffer.number] = np.zeros(place.shape, place.dtype.np)
+                self.boxes[buffer.number] = apart(place.shape, place.dtype.np)
                 self.boxed.append((number, self.boxes[buffer.number]))
             elif own:
                 self.computed.append((number, place))
@@ -177,7 +177,7 @@ class Program:
     def argument_block(self, instruction: Instruction) -> Any:
         kernel = instruction.kernel
         assert kernel is not None
-        block = np.zeros(len(instruction.pointers) + len(kernel.numbers), np.int64)
+        block = apart((len(instruction.pointers) + len(kernel.numbers),), np.int64)
         self.keep.append(block)
         for slot, place in enumerate(instruction.pointers):
             if place is None:
@@ -206,12 +206,22 @@ class Program:
         return address_of(buffer.owner.value)
 
     @property
+    def is_one_run(self) -> bool:
+        """Whether all is computed by one native run."""
+        first, *others = self.segments or [None]
+        alone = isinstance(first, Run) and not others
+        return alone and not self.is_looked_at and all(o is None for o in self.constants)
+
+    @property
     def is_native(self) -> bool:
         """Whether a run is one native run with nothing to do around it but to tell the kernels of
         arguments, and to copy what they have left in memory of the program."""
-        first, *others = self.segments or [None]
-        usual = isinstance(first, Run) and not others and all(o is None for o in self.constants)
-        return usual and not (self.is_random or self.is_looked_at or self.copied)
+        return self.is_one_run and not (self.is_random or self.copied)
+
+    @property
+    def can_fail(self) -> bool:
+        """Whether a kernel may tell of a failure, as lookups do."""
+        return any(place is None for i in self.instructions for place in i.pointers)
 
     # -- running --------------------------------------------------------------------------------
 

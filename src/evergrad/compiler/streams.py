@@ -15,6 +15,7 @@ import numpy as np
 from evergrad.compiler.draw_rows import as_signed, source_of
 from evergrad.compiler.draw_text import STATE_BYTES, STATE_WORDS
 from evergrad.core.random_words import Philox, Twister
+from evergrad.memory.lines import apart
 
 # Room for a twister's state, its place, and what a vector may read beyond.
 STREAM_BYTES = STATE_BYTES + 128
@@ -25,7 +26,7 @@ class Streams:
 
     def __init__(self, generators: Sequence[Any]) -> None:
         self.generators = list(generators)
-        self.memory = np.zeros((len(self.generators), STREAM_BYTES), np.uint8)
+        self.memory = apart((len(self.generators), STREAM_BYTES), np.uint8)
 
     def take(self) -> None:
         """Copy the states in."""

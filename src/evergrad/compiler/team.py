@@ -18,6 +18,7 @@ import ctypes
 import os
 import sys
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -25,10 +26,11 @@ from evergrad.compiler import llvm
 from evergrad.compiler.builtin import builtin
 from evergrad.compiler.team_text import BRIEF, FUTEX, LONG, SHORT, native
 from evergrad.core.settings import get_num_threads
+from evergrad.memory.lines import apart, copied_apart
 
 _CAN_SLEEP = sys.platform == "linux" and FUTEX is not None
 # With less work than this (elements and products) a run is brief, and with less than that short.
-_BRIEF, _SHORT = 1 << 15, 1 << 19
+_BRIEF, _SHORT = 1 << 14, 1 << 19
 # For how many runs nobody takes the team after somebody found it busy.
 _APART = 64
 
@@ -41,7 +43,7 @@ class Team:
         self.lock = threading.Lock()
         # How many runs are still to be done by their callers alone.
         self.apart = 0
-        self.words = np.zeros(32, np.int64)
+        self.words = apart((32,), np.int64)
         self.address = self.words.ctypes.data
         addresses = native()
         help = llvm.function_of(addresses["team_help"], ctypes.c_void_p, ctypes.c_int64)
@@ -103,18 +105,19 @@ class Run:
     """A list of tasks in waves, ready to be run; ``length`` says how long that takes."""
 
     def __init__(
-        self, tasks: np.ndarray, ends: list[int], scratch: int, status: np.ndarray,
-        length: int = LONG,
+        self, tasks: Sequence[tuple[int, int, int]], ends: list[int], scratch: int,
+        status: np.ndarray, length: int = LONG,
     ) -> None:  # fmt: skip
-        self.tasks = tasks
-        self.ends = np.array(ends, np.int64)
-        self.counters = np.zeros(8 * len(ends), np.int64)
+        self.tasks = copied_apart(tasks, np.int64)
+        self.ends = copied_apart(ends, np.int64)
+        self.counters = apart((8 * len(ends),), np.int64)
         self.first_counter = self.counters.data[:1]
         self.scratch_bytes = -(-max(scratch, 64) // 64) * 64
         self.status = status
         self.status_word = status.data[:1]
-        self.words = np.array([
-            tasks.ctypes.data, self.ends.ctypes.data, len(ends), self.counters.ctypes.data, 0,
+        self.length = length
+        self.words = copied_apart([
+            self.tasks.ctypes.data, self.ends.ctypes.data, len(ends), self.counters.ctypes.data, 0,
             self.scratch_bytes, status.ctypes.data, length,
         ], np.int64)  # fmt: skip
         self.address = int(self.words.ctypes.data)
@@ -125,15 +128,23 @@ class Run:
     def run(self, threads: int) -> int:
         """Run all tasks; with the team if it is free and several threads are wanted. Gives the word
         that tells of failures."""
+        helpers = self.take_helpers(threads)
+        if helpers is None:
+            return self.run_alone()  # type: ignore[no-any-return]
+        try:
+            return helpers.run(self.address)
+        finally:
+            helpers.lock.release()
+
+    def take_helpers(self, threads: int) -> Team | None:
+        """The team, with room for all of it, if it is free and several threads are wanted; who
+        has got it must release its lock."""
         if threads > 1:
             found = team()
-            if found.size > 1 and found.take():
-                try:
-                    self.make_room(found.size)
-                    return found.run(self.address)
-                finally:
-                    found.lock.release()
-        return self.run_alone()  # type: ignore[no-any-return]
+            if found.size > 1:
+                self.make_room(found.size)
+                return found if found.take() else None
+        return None
 
     def forget(self) -> None:
         """Be as if it had not been run."""
@@ -146,6 +157,6 @@ class Run:
     def make_room(self, threads: int) -> None:
         """Have scratch memory for so many threads."""
         if threads > self.threads:
-            self.scratch = np.zeros(threads * self.scratch_bytes, np.uint8)
+            self.scratch = apart((threads * self.scratch_bytes,), np.uint8)
             self.words[4] = self.scratch.ctypes.data
             self.threads = threads

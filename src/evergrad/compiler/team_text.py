@@ -20,9 +20,7 @@ _IDLE = 4000
 # another caller sleeps, whether that has come. To wake up takes some ten microseconds.
 _PATIENCE = 1000
 _LINGER = 6000
-# For how many runs after one by another thread there are taken to be several callers; and for how
-# many nobody waits for one that sleeps after that was in vain.
-_TOGETHER = 64
+# For how many runs nobody waits for a caller that sleeps after that was in vain.
 _DEAF = 512
 # How long a run takes: microseconds, less than about a tenth of a millisecond, or more.
 BRIEF, SHORT, LONG = 2, 1, 0
@@ -52,8 +50,7 @@ FLUSH_DECLARATIONS
 
 ; Of all runs by a calling thread alone, in one cache line: [0] whether one who came back has the
 ; GIL, [1] how many callers may sleep until they have it, [2] how many run without it, [3] who began
-; the last run, [4] for how many more there are taken to be several callers, [5] and for how
-; many nobody waits for one that sleeps.
+; the last run, [4] for how many more nobody waits for one that sleeps.
 @callers = internal global [8 x i64] zeroinitializer, align 64
 
 ; Goes through all waves of a run as one of its threads.
@@ -214,10 +211,17 @@ wake:
   br label %top
 }
 
-; Runs with the team; gives the word that tells of failures. Nobody is waited for that has not begun
-; to help; who is inside at the end is, since the next run uses the same counters.
+; Runs with the team, or alone if there is none; gives the word that tells of failures. Nobody is
+; waited for that has not begun to help; who is inside at the end is, since the next run uses the
+; same counters.
 define i64 @team_run(ptr %team, ptr %run) nounwind {
 entry:
+  %is_alone = icmp eq ptr %team, null
+  br i1 %is_alone, label %by_myself, label %together
+by_myself:
+  %failed_alone = call i64 @alone(ptr %run)
+  ret i64 %failed_alone
+together:
   %runp = getelementptr i64, ptr %team, i64 8
   %sleepers = getelementptr i64, ptr %team, i64 16
   %gate = getelementptr i64, ptr %team, i64 24
@@ -316,49 +320,38 @@ done:
 }
 
 ; As alone, as a method of Python's whose object is the address of a run. Runs without the GIL; a
-; brief one keeps it as long as there is one caller.
+; brief one keeps it, since to give it on and to get it back takes longer.
 ;
 ; To ask for the GIL while somebody has it is to sleep, and to wake up takes longer than a short run
 ; and the Python around it. So who comes back waits, spinning, until none of the others has the GIL;
 ; and after a short run, if another caller sleeps or the last one is not in a run, until that has
-; come, since who sleeps would never find it free. If that was in vain there is taken to be one
-; caller.
+; come, since who sleeps would never find it free. If that was in vain nobody waits for a while.
 define ptr @team_method(ptr %self, ptr %ignored) nounwind {
 entry:
   %waitingp = getelementptr i64, ptr @callers, i64 1
   %insidep = getelementptr i64, ptr @callers, i64 2
   %callerp = getelementptr ptr, ptr @callers, i64 3
-  %sharedp = getelementptr i64, ptr @callers, i64 4
-  %deafp = getelementptr i64, ptr @callers, i64 5
+  %deafp = getelementptr i64, ptr @callers, i64 4
   %run = call ptr @PyLong_AsVoidPtr(ptr %self)
-  %me = call ptr @PyThreadState_Get()
-  %last = load ptr, ptr %callerp
-  %is_other = icmp ne ptr %me, %last
-  store atomic ptr %me, ptr %callerp monotonic, align 8
-  %left = load i64, ptr %sharedp
-  %less = call i64 @llvm.usub.sat.i64(i64 %left, i64 1)
-  %shared = select i1 %is_other, i64 TOGETHER, i64 %less
-  store i64 %shared, ptr %sharedp
-  %was_deaf = load i64, ptr %deafp
-  %deaf = call i64 @llvm.usub.sat.i64(i64 %was_deaf, i64 1)
-  store i64 %deaf, ptr %deafp
   %lengthp = getelementptr i64, ptr %run, i64 7
   %length = load i64, ptr %lengthp
-  %is_long = icmp eq i64 %length, LONG
   %is_brief = icmp eq i64 %length, BRIEF
-  %is_deaf = icmp ne i64 %deaf, 0
-  %goes_on = or i1 %is_long, %is_deaf
-  %waits = xor i1 %goes_on, true
-  %asleep = load atomic i64, ptr %waitingp monotonic, align 8
-  %unheard = select i1 %is_deaf, i64 0, i64 %asleep
-  %others = or i64 %unheard, %shared
-  %is_alone = icmp eq i64 %others, 0
-  %keep = and i1 %is_brief, %is_alone
-  br i1 %keep, label %kept, label %free
+  br i1 %is_brief, label %kept, label %free
 kept:
   %failed0 = call i64 @alone(ptr %run)
   br label %end
 free:
+  %me = call ptr @PyThreadState_Get()
+  %last = load ptr, ptr %callerp
+  %is_other = icmp ne ptr %me, %last
+  store atomic ptr %me, ptr %callerp monotonic, align 8
+  %was_deaf = load i64, ptr %deafp
+  %deaf = call i64 @llvm.usub.sat.i64(i64 %was_deaf, i64 1)
+  store i64 %deaf, ptr %deafp
+  %is_long = icmp eq i64 %length, LONG
+  %is_deaf = icmp ne i64 %deaf, 0
+  %goes_on = or i1 %is_long, %is_deaf
+  %waits = xor i1 %goes_on, true
   %state = call ptr @PyEval_SaveThread()
   store atomic i64 0, ptr @callers release, align 8
   %entered = atomicrmw add ptr %insidep, i64 1 monotonic
@@ -406,7 +399,6 @@ back:
   %asked = atomicrmw sub ptr %waitingp, i64 1 monotonic
   br i1 %is_late, label %forget, label %end
 forget:
-  store i64 0, ptr %sharedp
   store i64 %deaf_then, ptr %deafp
   br label %end
 end:
@@ -457,7 +449,7 @@ def text() -> str:
         "PAUSE_DECLARATION": "declare void @llvm.x86.sse2.pause()" if is_x86 else "",
         "FLUSH_DECLARATIONS": declarations, "FLUSH": flush, "RESTORE": restore,
         "PAUSE": pause, "FUTEX": FUTEX or 0, "WAIT": 128, "WAKE": 129,
-        "SPINS": _SPINS, "IDLE": _IDLE, "PATIENCE": _PATIENCE, "TOGETHER": _TOGETHER,
+        "SPINS": _SPINS, "IDLE": _IDLE, "PATIENCE": _PATIENCE,
         "LINGER": _LINGER, "DEAF": _DEAF,
         "BRIEF": BRIEF, "LONG": LONG,
         "ASLEEP_AND_ONE": _ASLEEP + 1, "ASLEEP": _ASLEEP, "OPEN": _OPEN,
