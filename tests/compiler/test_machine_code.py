@@ -151,12 +151,25 @@ def test_a_file_that_ends_early_is_refused(code: bytes, size: int) -> None:
         load([code[:size]])
 
 
-def test_damage_is_refused_or_harmless(code: bytes) -> None:
-    """No flipped byte makes the loader fail in another way, or look outside of the file."""
+def flip(code: bytearray, choose: random.Random) -> None:
+    code[choose.randrange(len(code))] ^= 1 << choose.randrange(8)
+
+
+def overwrite(code: bytearray, choose: random.Random) -> None:
+    """A word of the header, or of the table of sections, is another one."""
+    (table,) = struct.unpack_from("<Q", code, 40)
+    words = range(0, 64, 8), range(table, len(code), 8)
+    word = choose.choice([0, 8, 1 << 31, 1 << 32, 1 << 62, (1 << 64) - 1])
+    struct.pack_into("<Q", code, choose.choice(choose.choice(words)), word)
+
+
+@pytest.mark.parametrize("damage", [flip, overwrite])
+def test_damage_is_refused_or_harmless(code: bytes, damage: Any) -> None:
+    """None makes the loader fail in another way, or look outside of the file."""
     choose, refused = random.Random(1), 0
     for _ in range(1500):
         damaged = bytearray(code)
-        damaged[choose.randrange(len(code))] ^= 1 << choose.randrange(8)
+        damage(damaged, choose)
         try:
             image = Image([bytes(damaged)], platform.machine())
             assert len(image.content_at(1 << 40)) == image.stored

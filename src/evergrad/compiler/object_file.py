@@ -69,7 +69,7 @@ class ObjectFile:
             raise UnknownCodeError(f"a machine of the kind {machine}")
         try:
             self._read(data, MACHINES[machine])
-        except (struct.error, IndexError, ValueError) as error:
+        except (struct.error, IndexError, OverflowError, ValueError) as error:
             raise UnknownCodeError(f"a damaged object file: {error}") from None
 
     def _read(self, data: bytes, machine: Machine) -> None:
