@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextvars
 import gc
+import importlib
+import multiprocessing
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -323,3 +327,33 @@ def test_trackers_of_several_threads() -> None:
 
     assert all(count >= 4 for count in run_at_once(work))
     assert LEDGER.observer is None
+
+
+# -- forks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_fork_while_another_thread_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child finds whole modules, and locks that it can take."""
+    names = [f"imported_late_{number}" for number in range(5)]
+    for name in names:
+        (tmp_path / f"{name}.py").write_text("import time\ntime.sleep(0.05)\nvalue = 3\n")
+    monkeypatch.setattr(eg, "__path__", [*eg.__path__, str(tmp_path)])
+
+    def import_all() -> int:
+        return sum(importlib.import_module(f"evergrad.{name}").value for name in names)
+
+    thread = threading.Thread(target=import_all)
+    thread.start()
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=lambda: os._exit(import_all())) for _ in names]
+    for child in children:
+        child.start()
+    thread.join()
+    for child in children:
+        child.join(30)
+        child.kill()  # one that waits forever
+        child.join()
+    assert [child.exitcode for child in children] == [15] * 5

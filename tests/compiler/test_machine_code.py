@@ -7,6 +7,8 @@ import math
 import platform
 import random
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -149,15 +151,28 @@ def test_a_file_that_ends_early_is_refused(code: bytes, size: int) -> None:
         load([code[:size]])
 
 
-def test_damage_is_refused_or_harmless(code: bytes) -> None:
-    """No flipped byte makes the loader fail in another way, or look outside of the file."""
+def flip(code: bytearray, choose: random.Random) -> None:
+    code[choose.randrange(len(code))] ^= 1 << choose.randrange(8)
+
+
+def overwrite(code: bytearray, choose: random.Random) -> None:
+    """A word of the header, or of the table of sections, is another one."""
+    (table,) = struct.unpack_from("<Q", code, 40)
+    words = range(0, 64, 8), range(table, len(code), 8)
+    word = choose.choice([0, 8, 1 << 31, 1 << 32, 1 << 62, (1 << 64) - 1])
+    struct.pack_into("<Q", code, choose.choice(choose.choice(words)), word)
+
+
+@pytest.mark.parametrize("damage", [flip, overwrite])
+def test_damage_is_refused_or_harmless(code: bytes, damage: Any) -> None:
+    """None makes the loader fail in another way, or look outside of the file."""
     choose, refused = random.Random(1), 0
     for _ in range(1500):
         damaged = bytearray(code)
-        damaged[choose.randrange(len(code))] ^= 1 << choose.randrange(8)
+        damage(damaged, choose)
         try:
             image = Image([bytes(damaged)], platform.machine())
-            assert len(image.content_at(1 << 40)) == image.size
+            assert len(image.content_at(1 << 40)) == image.stored
         except UnknownCodeError:
             refused += 1
     assert refused > 100
@@ -174,22 +189,148 @@ def test_words_that_code_writes_to(first: int) -> None:
     assert [call(address, WORD) for _ in range(3)] == [first + 1, first + 2, first + 3]
 
 
-def test_what_is_unknown_is_left_to_llvm() -> None:
-    text = (
-        "@room = internal global [2097152 x i8] zeroinitializer\ndefine i64 @f(i64 %at) {\n"
-        " %p = getelementptr i8, ptr @room, i64 %at\n store volatile i8 5, ptr %p\n"
-        " %v = load volatile i8, ptr %p\n %w = zext i8 %v to i64\n ret i64 %w\n}\n"
+def room(size: int) -> str:
+    """A function that adds five to a byte among so many zeros, and gives it."""
+    return (
+        f"@room = internal global [{size} x i8] zeroinitializer\ndefine i64 @f(i64 %at) {{\n"
+        " %p = getelementptr i8, ptr @room, i64 %at\n %v = load volatile i8, ptr %p\n"
+        " %w = add i8 %v, 5\n store volatile i8 %w, ptr %p\n"
+        " %x = zext i8 %w to i64\n ret i64 %x\n}\n"
     )
-    with pytest.raises(UnknownCodeError, match="bytes of zeros"):
-        load([emission.object_code(text)])
-    assert call(llvm.addresses_in(text, ["f"])["f"], WORD, WORD(9)) == 5
 
 
-def test_a_function_that_nobody_has() -> None:
+@pytest.mark.parametrize("size", [1, 4096, 2 << 20, 1 << 30])
+def test_zeros_of_any_size(size: int) -> None:
+    first, other = load([emission.object_code(room(size)), emission.object_code(room(3))])
+    assert [call(first["f"], WORD, WORD(at)) for at in (0, size - 1)] == [5, 5 if size > 1 else 10]
+    assert [call(other["f"], WORD, WORD(at)) for at in (0, 2, 2)] == [5, 5, 10]
+
+
+def test_zeros_take_no_memory_before_they_are_written() -> None:
+    image = Image([emission.object_code(room(1 << 30))], platform.machine())
+    assert image.size > 1 << 30
+    assert len(image.content_at(BASE)) == image.stored < 1 << 14
+
+
+def test_zeros_that_code_cannot_reach() -> None:
+    with pytest.raises(UnknownCodeError, match="more than code can reach"):
+        load([emission.object_code(room(1 << 31))])
+
+
+def test_what_is_unknown_is_not_left_to_llvm() -> None:
+    """LLVM would end the process for it."""
     text = "declare void @no_such_function()\ndefine void @f() {\n"
-    code = emission.object_code(text + " call void @no_such_function()\n ret void\n}\n")
+    text += " call void @no_such_function()\n ret void\n}\n"
     with pytest.raises(UnknownCodeError, match="no_such_function"):
-        load([code])
+        load([emission.object_code(text)])
+    with pytest.raises(RuntimeError, match=r"cannot be loaded.*no_such_function"):
+        llvm.addresses_in(text, ["f"])
+
+
+def test_relocations_of_instructions_with_longer_prefixes(code: bytes) -> None:
+    """They differ from others in nothing but what linkers may rewrite."""
+    if platform.machine() != "x86_64":
+        pytest.skip("such code is that of x86-64")
+    usual, longer = (struct.pack("<I", kind) for kind in (42, 43))
+    (file,) = Image([code], "x86_64").objects
+    places = [r for r in file.relocations if r.kind == 42]
+    assert places
+    for _, offset, kind, symbol, addend in places:
+        before = struct.pack("<QIIq", offset, kind, symbol, addend)
+        assert code.count(before) == 1
+        code = code.replace(before, before.replace(usual, longer, 1))
+    (functions,) = load([code])
+    assert call(functions["where"], POINTER) == address_of("libm.so.6", "sin")
+
+
+# -- processes in which memory is scarce or guarded ------------------------------------------------
+
+PIECES = """
+import ctypes, mmap
+from evergrad.compiler import emission, llvm, machine_code
+
+library = ctypes.CDLL(None)
+library.mmap.restype = ctypes.c_void_p
+library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
+library.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+def reserve(size):
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # none of it is ever written
+    return library.mmap(None, size, 0, flags, -1, 0)
+
+code = emission.object_code(TEXT)
+for load in emission.load, lambda code: machine_code.load([code])[0].__getitem__:
+    load(code)  # whatever else comes with the first
+    high = reserve(3 << 30)
+    for _ in range(4096):
+        if reserve(1 << 20) < high:  # all larger holes above are filled
+            break
+    library.munmap(high + (3 << 30) - (1 << 20), 256 << 10)  # one is left that has room for code
+    function = llvm.function_of(load(code)("f"), ctypes.c_int64, result=ctypes.c_int64)
+    print(function(9), function(9))
+"""
+
+
+def in_a_process(program: str) -> list[str]:
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines()
+
+
+def test_memory_with_small_holes_only() -> None:
+    """The parts of an object lie together, though code alone would find room gigabytes away from
+    its zeros: LLVM ends the process where they do not."""
+    found = in_a_process(f"TEXT = {room(2 << 20)!r}\n{PIECES}")
+    assert found == ["5 10"] * 2
+
+
+FORBIDDEN = """
+import ctypes
+import evergrad as eg
+from evergrad.cli.diagnosis import _compiled_program
+
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):  # PR_SET_MDWE: no page becomes executable any more
+    raise SystemExit("unknown here")
+x = eg.linspace(-3, 3, 1 << 16).requires_grad_()
+y = eg.nn.functional.gelu(x).sum()
+y.backward()
+optimizer = eg.optim.Adam([x])
+optimizer.step()
+with eg.core.heavy.eager_kernels(False):
+    z = x.detach().requires_grad_()
+    eg.nn.functional.gelu(z).sum().backward()
+x.grad = None
+eg.nn.functional.gelu(x).sum().backward()
+print(eg.equal(x.grad, z.grad))
+try:
+    eg.compile(lambda x: x.tanh().sum())(x)
+except RuntimeError as error:
+    print(error)
+print(*[(found.state, found.fix) for found in _compiled_program()])
+"""
+
+
+def test_a_system_that_lets_no_code_be_made() -> None:
+    """Eager mode does without kernels; who compiles is told."""
+    if ctypes.CDLL(None).prctl(66, 0, 0, 0, 0) < 0:
+        pytest.skip("this kernel does not know of it")
+    is_equal, error, advice = in_a_process(FORBIDDEN)
+    assert is_equal == "True"
+    assert "does not let a process make code" in error
+    assert "broken" in advice
+    assert "MemoryDenyWriteExecute" in advice
+
+
+def test_llvm_refuses_what_is_no_object() -> None:
+    """And what it compiles with is not lost then."""
+    for wrong in (b"", b"damaged", b"\x7fELF"):
+        with pytest.raises(RuntimeError, match="not object code"):
+            emission.load(wrong)
+        assert emission.object_code(room(5))
+    with pytest.raises(KeyError, match="g"):
+        emission.load(emission.object_code(room(5)))("g")
 
 
 # -- the other machine, whose code is looked at but not run ----------------------------------------

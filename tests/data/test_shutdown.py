@@ -166,15 +166,18 @@ def test_a_program_that_handles_ctrl_c_keeps_its_workers(run: Any) -> None:
     program = run("""
         asked = []
         signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+        batches = iter(loader(0.02))
         print("ready")
-        count = sum(1 for batch, _ in zip(loader(0.005), range(150)))
+        while not asked:
+            next(batches)
+        count = sum(1 for batch, _ in zip(batches, range(20)))
         print(count, len(asked))
     """)
     program.wait_for("ready")
     time.sleep(0.2)
     program.signal_group(signal.SIGINT)
     status, out, errors = program.finish()
-    assert (status, out.split(), errors) == (0, ["150", "1"], "")
+    assert (status, out.split(), errors) == (0, ["20", "1"], "")
 
 
 @pytest.mark.parametrize("seconds", [0.01, 600], ids=["busy", "hanging"])

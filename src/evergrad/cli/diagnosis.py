@@ -197,7 +197,13 @@ def _is_writable(folder: Path) -> bool:
 
 def _compiled_program() -> Iterator[Finding]:
     """A tiny program through the whole compiler, against what NumPy gives."""
+    from evergrad.compiler.llvm import makes_code
+
     section = "compiled program"
+    if not makes_code():
+        fix = "allow it (systemd: MemoryDenyWriteExecute=no), or do without evergrad.compile"
+        yield Finding(section, "machine code", "the system forbids to make it", "broken", fix)
+        return
     x, w = (evergrad.arange(64.0).reshape(8, 8) / 64 + i for i in range(2))
 
     def program(x: Any, w: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.compiler import llvm
 from evergrad.compiler.eager_program import EagerProgram
 from evergrad.compiler.lowering import Lowering
 from evergrad.compiler.rewrite import simplify
@@ -45,6 +46,8 @@ class NativeGraph:
 
     def is_native(self) -> bool:
         """Whether it runs without NumPy, if its arguments lie in order."""
+        if not llvm.makes_code():
+            return False
         program = _program(self.graph)
         self.idle[(None,) * len(self.graph.inputs)] = [program]
         return _has_kernels_only(program)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from evergrad.compiler import llvm
 from evergrad.compiler.eager_program import EagerProgram
 from evergrad.compiler.kernel import Place
 from evergrad.compiler.lowering import Lowering
@@ -16,7 +17,10 @@ Update = Callable[[Sequence[Any], Sequence[float]], None]
 
 def native_update(graph: Graph, tensors: int) -> Update | None:
     """Overwrites the first of ``tensors`` arrays, one for each output of the graph, whose further
-    inputs are numbers. ``None`` unless every array is read before it is overwritten."""
+    inputs are numbers. ``None`` unless every array is read before it is overwritten, or where no
+    machine code can be made."""
+    if not llvm.makes_code():
+        return None
     simple, constants = simplify(graph)
     numbers = len(graph.inputs) - tensors
     lowering = Lowering(simple, tensors, numbers, constants, len(graph.outputs), ())

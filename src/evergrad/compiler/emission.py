@@ -8,6 +8,7 @@ to do without such a process.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,10 @@ import llvmlite.binding as llvm
 
 @cache
 def _machine() -> Any:
+    return _new_machine()
+
+
+def _new_machine() -> Any:
     """The machine to compile for. Code may lie anywhere, but no further than 2 GB apart."""
     with contextlib.suppress(RuntimeError, AttributeError):
         llvm.initialize()  # needed by older llvmlite only
@@ -90,13 +95,31 @@ def _run_passes(module: Any) -> None:
 _engines: list[Any] = []
 
 
-def load(code: bytes) -> Any:
-    """Object code in memory, by LLVM: a function from names to addresses."""
+def load(code: bytes) -> Callable[[str], int]:
+    """Object code in memory, by LLVM: a function from names to addresses.
+
+    For systems that :mod:`.machine_code` does not know, and only for code that was made here or has
+    its checksum: LLVM ends the process where it cannot load something.
+    """
+    llvm.check_jit_execution()
     for name in ("libm.so.6", "libm.dylib"):
         with contextlib.suppress(RuntimeError):
             llvm.load_library_permanently(name)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    file = llvm.ObjectFileRef.from_data(code)
+    if not file:  # it would be read nevertheless
+        file.detach()
+        raise RuntimeError("not object code that LLVM knows")
+    # LLVM's own choice of memory puts sections wherever there is room, perhaps too far apart;
+    # llvmlite's puts them into one block. The machine is the engine's from now on.
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_machine(), use_lmm=True)
+    engine.add_object_file(file)
     engine.finalize_object()
     _engines.append(engine)
-    return engine.get_function_address
+
+    def find(name: str) -> int:
+        address = int(engine.get_function_address(name))
+        if not address:
+            raise KeyError(name)
+        return address
+
+    return find

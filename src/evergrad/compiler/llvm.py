@@ -2,20 +2,20 @@
 
 A text is compiled once per machine: its object code is kept (:mod:`.disk`) under a name made of the
 text, the CPU and LLVM's version. Who remembers that name needs no text to load the code again.
-LLVM itself is in other processes (:mod:`.workers`), and object code is put into memory by
-:mod:`.machine_code`; where either cannot be, this process does it by :mod:`.emission`.
+LLVM itself is in other processes (:mod:`.workers`); where these cannot be, this one compiles by
+:mod:`.emission`. Object code is put into memory by :mod:`.machine_code`, which refuses with an
+exception what LLVM would end the process for; LLVM loads on systems that it does not know.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import hashlib
 import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from evergrad import config
@@ -47,6 +47,17 @@ def compiles_outside() -> bool:
     from evergrad.compiler import workers
 
     return workers.command() is not None and not workers.WORKERS.has_failed
+
+
+@cache
+def makes_code() -> bool:
+    """Whether a process may make machine code here: some systems forbid it."""
+    if machine_code.can_load():
+        try:
+            machine_code.load([])
+        except UnknownCodeError:
+            return False
+    return True
 
 
 def try_workers() -> bool:
@@ -168,8 +179,7 @@ def _enter(found: Sequence[tuple[str, bytes, Sequence[str]]]) -> None:
 def _load(codes: Sequence[bytes]) -> list[Callable[[str], int]]:
     """Put object code into memory; gives, for each, who knows the addresses in it."""
     if machine_code.can_load():
-        with contextlib.suppress(UnknownCodeError):
-            return [found.__getitem__ for found in machine_code.load(codes)]
+        return [found.__getitem__ for found in machine_code.load(codes)]
     from evergrad.compiler import emission
 
     return [emission.load(code) for code in codes]

@@ -17,6 +17,8 @@ from typing import Any
 
 from evergrad.compiler.object_file import MACHINES, ObjectFile, Symbol, UnknownCodeError
 
+# How far apart places in an image may lie: code finds them by 32 bits with a sign.
+_MOST_BYTES = 1 << 31
 # What stands for a symbol that is far away: code that jumps to the address in the word behind it.
 _SLOT, _WORD = 16, 8
 
@@ -41,7 +43,8 @@ def load(objects: Sequence[bytes]) -> list[dict[str, int]]:
 
 
 class Image:
-    """Sections of objects one behind the other, then slots; on other pages, what code may write."""
+    """Sections of objects one behind the other, then slots; on other pages what code may write,
+    and behind it zeros, which are not part of the content."""
 
     def __init__(self, objects: Sequence[bytes], machine: str) -> None:
         self.objects = [ObjectFile(data, machine) for data in objects]
@@ -58,17 +61,19 @@ class Image:
                     self.slots[key] = end
                     end += _SLOT
         self.code_size = max(end, 1)
-        first = end + -end % mmap.PAGESIZE
-        after = self._put_sections(first, is_written=True)
-        self.size = after if after > first else self.code_size
+        pages = self.code_size + -self.code_size % mmap.PAGESIZE
+        self.stored = self._put_sections(pages, is_written=True)
+        self.size = self._put_sections(self.stored, is_written=True, is_zeros=True)
+        if self.size > _MOST_BYTES:
+            raise UnknownCodeError(f"{self.size} bytes, more than code can reach")
 
-    def _put_sections(self, end: int, is_written: bool) -> int:
+    def _put_sections(self, end: int, is_written: bool, is_zeros: bool = False) -> int:
         """Give sections of a kind their places behind another one; gives where they end."""
         for number, file in enumerate(self.objects):
             for section, found in file.sections.items():
-                if found.is_written is is_written:
+                if found.is_written is is_written and (not found.content) is is_zeros:
                     start = self.starts[number, section] = end + -end % found.align
-                    end = start + len(found.content)
+                    end = start + found.size
         return end
 
     def _slot_key(self, number: int, symbol: Symbol, through: str) -> tuple[int, Symbol] | None:
@@ -78,8 +83,8 @@ class Image:
         return (number, symbol) if through == "word" else None
 
     def content_at(self, base: int) -> bytearray:
-        """The bytes of the image if it lies there."""
-        made = bytearray(self.size)
+        """The bytes of the image if it lies there, without the zeros behind."""
+        made = bytearray(self.stored)
         for (number, section), start in self.starts.items():
             content = self.objects[number].sections[section].content
             made[start : start + len(content)] = content
@@ -157,9 +162,13 @@ def _make_executable(base: int, size: int) -> None:
         try:
             clear = _library("libgcc_s.so.1").__clear_cache
         except (OSError, AttributeError):
-            raise UnknownCodeError("no way to make the processor see new code") from None
+            reason = "libgcc_s.so.1, by which the processor sees new code, is missing"
+            raise UnknownCodeError(reason) from None
         clear(ctypes.c_void_p(base), ctypes.c_void_p(base + size))
     protect = _library().mprotect
     executable = mmap.PROT_READ | mmap.PROT_EXEC
     if protect(ctypes.c_void_p(base), ctypes.c_size_t(size), ctypes.c_int(executable)):
-        raise UnknownCodeError("this system does not let a process make code")
+        raise UnknownCodeError(
+            "this system does not let a process make code (SELinux and systemd's "
+            "MemoryDenyWriteExecute may forbid it), so evergrad.compile cannot be used"
+        )

@@ -23,20 +23,23 @@ _UNDEFINED, _FIRST_RESERVED = 0, 0xFF00
 _LOCAL, _FILE_NAME = 0, 4
 # A page: sections that lie behind each other are aligned to no more than the first of them.
 _MOST_ALIGN = 4096
-# Far more than the few words that code of ours keeps for itself.
-_MOST_ZEROS = 1 << 20
 
 
-class UnknownCodeError(Exception):
+class UnknownCodeError(RuntimeError):
     """Object code that this loader does not know how to load."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"object code that cannot be loaded: {reason}")
 
 
 class Section(NamedTuple):
-    """Bytes that belong into memory, which code may write to or not."""
+    """Bytes that belong into memory, which code may write to or not: what the file has of them,
+    then zeros."""
 
     content: bytes
+    size: int
     align: int
-    is_written: bool = False
+    is_written: bool
 
 
 class Symbol(NamedTuple):
@@ -66,7 +69,7 @@ class ObjectFile:
             raise UnknownCodeError(f"a machine of the kind {machine}")
         try:
             self._read(data, MACHINES[machine])
-        except (struct.error, IndexError, ValueError) as error:
+        except (struct.error, IndexError, OverflowError, ValueError) as error:
             raise UnknownCodeError(f"a damaged object file: {error}") from None
 
     def _read(self, data: bytes, machine: Machine) -> None:
@@ -95,15 +98,15 @@ class ObjectFile:
     def _enter_section(self, number: int, head: tuple[int, ...], data: bytes, name: str) -> None:
         if name == ".eh_frame":  # nothing is thrown through kernels
             return
-        # Constants that hold addresses count as writable until these are known.
-        is_written = bool(head[2] & _WRITE) and not name.startswith(".data.rel.ro")
-        if head[1] == _NO_BITS and head[5] > _MOST_ZEROS:
-            raise UnknownCodeError(f"{head[5]} bytes of zeros")
         align = max(head[8], 1)
         if align & (align - 1) or align > _MOST_ALIGN:
             raise UnknownCodeError(f"an alignment of {align} bytes")
-        content = bytes(head[5]) if head[1] == _NO_BITS else _content(head, data)
-        self.sections[number] = Section(content, align, is_written)
+        if head[1] == _NO_BITS:
+            self.sections[number] = Section(b"", head[5], align, is_written=True)
+            return
+        # Constants that hold addresses count as writable until these are known.
+        is_written = bool(head[2] & _WRITE) and not name.startswith(".data.rel.ro")
+        self.sections[number] = Section(_content(head, data), head[5], align, is_written)
 
     def _enter_symbols(self, head: tuple[int, ...], names: tuple[int, ...], data: bytes) -> None:
         for name, info, _, section, value, _ in _SYMBOL.iter_unpack(_content(head, data)):
@@ -112,7 +115,7 @@ class ObjectFile:
             if section >= _FIRST_RESERVED:
                 raise UnknownCodeError(f"a symbol of the section {section:#x}")
             inside = section if section != _UNDEFINED else None
-            if inside in self.sections and value > len(self.sections[inside].content):
+            if inside in self.sections and value > self.sections[inside].size:
                 raise UnknownCodeError("a symbol outside of its section")
             self.symbols.append(
                 Symbol(_name(names, name, data), inside, value, info >> 4 == _LOCAL)
@@ -244,6 +247,7 @@ _X86_64 = Machine(
         24: Change(8, _relative, _whole(64)),  # PC64
         41: Change(4, _relative, _whole(32), "word"),  # GOTPCRELX
         42: Change(4, _relative, _whole(32), "word"),  # REX_GOTPCRELX
+        43: Change(4, _relative, _whole(32), "word"),  # CODE_4_GOTPCRELX
     },
     b"\xff\x25\x02\x00\x00\x00\x0f\x0b",  # jmp [rip + 2]; ud2
 )
