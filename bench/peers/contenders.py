@@ -93,6 +93,14 @@ def _evergrad_compiled(given: Given) -> Step:
     return lambda: step(*task.data)
 
 
+def _evergrad_looped(given: Given) -> Step:
+    """Many steps in each call, all on the same data."""
+    evergrad, task = _evergrad(given)
+    step = evergrad.compile(step_of(evergrad, task, task.function))
+    rows = [tensor.expand(LOOPED_STEPS, *tensor.shape) for tensor in task.data]
+    return lambda: step.loop(*rows)
+
+
 def _torch(given: Given) -> tuple[Any, Task]:
     import torch
 
@@ -194,6 +202,9 @@ PEERS = {
     "torch.compile": Peer("torch", _TORCH, _torch_compile, _from_tensors),
     "jax jit": Peer("jax", ("jax", "jax.numpy"), _jax, _from_jax, from_arrays=True),
 }
+# How many steps a call of the one does that loops natively; it is no peer, since others cannot.
+LOOPED_STEPS = 4096
+LOOPED = Peer("evergrad", _EVERGRAD, _evergrad_looped, _from_tensors)
 # The peer whose losses the others must reproduce, and the one whose speed is the question.
 REFERENCE = "torch eager"
 SUBJECT = "evergrad compiled"

@@ -3,7 +3,8 @@
     python -m bench.peers.two_threads        # writes two_threads.json
 
 Each model's step runs on one thread. The figure is the steps of both together over the steps of one
-alone in the same time; turns alternate, and medians are compared.
+alone in the same time; turns alternate, and medians are compared. Steps of small models are called
+one by one, and also many at a time (``loop``), without Python in between.
 """
 
 from __future__ import annotations
@@ -17,42 +18,46 @@ import threading
 import time
 from pathlib import Path
 
-from bench.peers.contenders import PEERS, REFERENCE, SUBJECT, Given, Step
+from bench.peers.contenders import LOOPED, LOOPED_STEPS, PEERS, REFERENCE, SUBJECT, Given, Step
 from bench.peers.processes import ROOT, PeerError, environment, run_python
 from bench.peers.report import table, write_json
 
-WORKLOADS = ("gpt_tiny", "tiny_mlp", "mlp:width=64", "mlp:width=128", "lenet64")
+SMALL = ("tiny_mlp", "mlp:width=64", "mlp:width=128")
+WORKLOADS = ("gpt_tiny", "lenet64", *SMALL)
+LOOP = "evergrad loop"
 
 
-def _steps_in(step: Step, seconds: float, start: threading.Barrier) -> int:
+def _rate_of(step: Step, seconds: float, start: threading.Barrier) -> float:
     start.wait()
-    end = time.perf_counter() + seconds
+    began = now = time.perf_counter()
     count = 0
-    while time.perf_counter() < end:
+    while now < began + seconds:
         step()
         count += 1
-    return count
+        now = time.perf_counter()
+    return count / (now - began)
 
 
 def rate(steps: list[Step], seconds: float) -> float:
-    """The steps per second of some threads, one for each step."""
+    """The calls per second of some threads, one for each step."""
     start = threading.Barrier(len(steps))
-    counts = [0] * len(steps)
+    rates = [0.0] * len(steps)
 
     def work(number: int) -> None:
-        counts[number] = _steps_in(steps[number], seconds, start)
+        rates[number] = _rate_of(steps[number], seconds, start)
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(len(steps))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(counts) / seconds
+    return sum(rates)
 
 
 def worker(peer: str, workload: str, rounds: str, seconds: str) -> None:
     """Prints the rates of one thread and of two, in a process of its own."""
-    steps = [PEERS[peer].make_step(Given(workload, 1, "")) for _ in range(2)]
+    contender, steps_a_call = (LOOPED, LOOPED_STEPS) if peer == LOOP else (PEERS[peer], 1)
+    steps = [contender.make_step(Given(workload, 1, "")) for _ in range(2)]
     for step in steps:
         for _ in range(5):
             step()
@@ -60,7 +65,7 @@ def worker(peer: str, workload: str, rounds: str, seconds: str) -> None:
     for _ in range(int(rounds)):
         one.append(rate(steps[:1], float(seconds)))
         two.append(rate(steps, float(seconds)))
-    print(json.dumps([statistics.median(one), statistics.median(two)]))
+    print(json.dumps([statistics.median(rates) * steps_a_call for rates in (one, two)]))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -71,12 +76,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=ROOT / "bench/results")
     options = parser.parse_args(arguments)
     code = "import sys; from bench.peers.two_threads import worker; worker(*sys.argv[1:])"
+    peers = (SUBJECT, LOOP, REFERENCE)
     rows, found = [], {}
     with tempfile.TemporaryDirectory(prefix="evergrad-bench-") as caches:
         for workload in options.workloads.split(","):
             print(f"{workload} ...", file=sys.stderr, flush=True)
             row = [workload]
-            for peer in (SUBJECT, REFERENCE):
+            for peer in peers:
+                if peer == LOOP and workload not in SMALL:
+                    row += ["-", "-", "-"]
+                    continue
                 try:
                     told = run_python(
                         code, 600, peer, workload, str(options.rounds), str(options.seconds),
@@ -89,7 +98,6 @@ def main(arguments: list[str] | None = None) -> int:
                 found.setdefault(workload, {})[peer] = {"one": one, "two": two}
                 row += [f"{one:,.1f}/s", f"{two:,.1f}/s", f"{two / one:.2f}"]
             rows.append(row)
-    peers = (SUBJECT, REFERENCE)
     print(table(["workload", *(f"{p}{w}" for p in peers for w in ("", " two", " x"))], rows))
     write_json(options.output / "two_threads.json", found)
     return 0

@@ -23,7 +23,7 @@ from evergrad.compiler.object_words import table
 from evergrad.compiler.plain import is_plain
 from evergrad.compiler.results import Form, Output
 from evergrad.compiler.team import Run
-from evergrad.compiler.team_text import LONG, native
+from evergrad.compiler.team_text import BRIEF, LONG, SHORT, native
 from evergrad.compiler.variant import Call, Variant
 from evergrad.core.shapes import tensor_type
 from evergrad.core.state import STATE
@@ -35,10 +35,10 @@ from evergrad.ops.joining import stack
 if TYPE_CHECKING:
     from evergrad.compiler.program import Program
 
-# So long, in seconds, the loop goes on without Python; and so many rows of a program that is not
-# long it does at once in the beginning.
+# So long, in seconds, the loop goes on without Python; and so many rows of programs of each length
+# it does at once in the beginning.
 _TURN = 0.01
-_ROWS = 128
+_ROWS = {LONG: 1, SHORT: 128, BRIEF: 1024}
 
 # Words of a loop: [0] what runs, [1] the team or null, [2] the run, [3] the rows done so far,
 # [4] how many words of kernels change from row to row, [5] the address of their rows (word, start,
@@ -245,8 +245,7 @@ class _Loop:
 
     def run(self, segment: Run, words: Any) -> None:
         """Run row after row, in turns so short that an interrupt need not wait."""
-        loop, address = _loop(), address_of(words)
-        at_once = 1 if segment.length == LONG else _ROWS
+        loop, address, at_once = _loop(), address_of(words), _ROWS[segment.length]
         while (done := int(words[3])) < self.count:
             began = time.perf_counter()
             loop(address, min(done + at_once, self.count))
