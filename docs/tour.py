@@ -167,6 +167,28 @@ def recompute() -> None:
     assert kept(lambda x: checkpoint(block, x)) < kept(block) / 4
 
 
+def compiled_steps() -> None:
+    """A whole training step becomes one native program with a known memory; many are one call."""
+    eg.manual_seed(0)
+    model = eg.nn.Linear(3, 1)
+    optimizer = eg.optim.SGD(model.parameters(), lr=0.1)
+
+    @eg.compile
+    def step(x: eg.Tensor, y: eg.Tensor) -> eg.Tensor:
+        loss = eg.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    xs = eg.randn(200, 8, 3)  # 200 batches
+    ys = xs.sum(-1, keepdim=True)
+    print(step.plan(xs[0], ys[0]))  # nothing has run yet
+    first = step(xs[0], ys[0])
+    losses = step.loop(xs, ys)  # a step for each batch, without Python in between
+    assert losses.shape == (200,) and losses[-1] < first / 100
+
+
 def with_numpy() -> None:
     """NumPy arrays and tensors share memory; writes from outside are noticed."""
     array = np.ones(4, dtype=np.float32)
@@ -178,7 +200,8 @@ def with_numpy() -> None:
 
 STOPS = (
     tensors_and_views, gradients, right_or_an_error, function_transforms, one_row_per_op,
-    programs_as_data, your_own_function, checks, accounted_memory, recompute, with_numpy,
+    programs_as_data, your_own_function, checks, accounted_memory, recompute, compiled_steps,
+    with_numpy,
 )  # fmt: skip
 
 
