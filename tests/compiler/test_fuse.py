@@ -132,6 +132,35 @@ def test_a_norm_and_all_its_gradients_are_one_kernel() -> None:
     assert len(groups_over(compiled, 20, 70)) == 1
 
 
+def test_groups_that_read_the_same_product_are_one() -> None:
+    """Though each began before the other read it."""
+
+    def step(a: Any, b: Any, c: Any) -> tuple[Any, ...]:
+        before = a @ b
+        curve = before.tanh()
+        product = before @ c
+        return product.sum(0), (curve * product).sum(0), product.sum(1)
+
+    given = normal(300, 40), normal(40, 256), normal(256, 256) / 16
+    compiled = eg.compile(step)
+    for found, expected in zip(compiled(*given), step(*given), strict=True):
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-4, atol=1e-3)
+    assert len(groups_over(compiled, 300, 256)) == 1
+
+
+def test_what_waits_for_another_product_keeps_nobody_waiting() -> None:
+    def step(a: Any, b: Any, c: Any) -> tuple[Any, ...]:
+        curve = (a @ b).tanh()
+        product = a @ c
+        return product.sum(0), (curve * product).sum(0)
+
+    given = normal(300, 40), normal(40, 256), normal(40, 256) / 16
+    compiled = eg.compile(step)
+    for found, expected in zip(compiled(*given), step(*given), strict=True):
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-4, atol=1e-3)
+    assert len(groups_over(compiled, 300, 256)) == 2
+
+
 def test_sums_of_inputs_that_wait_for_their_users() -> None:
     def step(x: Any, y: Any) -> tuple[Any, ...]:
         total, rows, columns = x.sum(), x.sum(1, keepdim=True), x.amax(0)

@@ -16,7 +16,7 @@ import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad.compiler import gemm, llvm
 from evergrad.compiler.gemm_blas import blas_kernel
-from evergrad.compiler.gemm_cut import LEFT, RIGHT, Cut, cut_of
+from evergrad.compiler.gemm_cut import AS_IT_LIES, LEFT, RIGHT, Cut, cut_of, row_cut_of
 from evergrad.compiler.gemm_own import own_kernel, prepare_kernel
 from evergrad.compiler.gemm_product import Product
 from evergrad.compiler.gemm_strip import Tile, tile_for
@@ -179,6 +179,25 @@ def test_a_large_left_factor_whose_columns_lie_in_order_is_not_dealt_out() -> No
         found, cut = multiplied(a, b, 5, prepare=True)
         assert cut.flipped
         assert_product(found, a, b)
+
+
+@own
+@pytest.mark.parametrize("extents", [(256, 1024, 1024), (1024, 256, 1024), (192, 768, 2048)])
+def test_of_two_factors_as_deep_the_narrow_one_is_multiplied_as_it_lies(
+    extents: tuple[int, int, int],
+) -> None:
+    m, n, k = extents
+    a, b = laid(normal(m, k), True), normal(k, n, seed=1)
+    found, cut = multiplied(a, b, 5, prepare=True)
+    assert bool(cut.flipped) == (m < n) and cut.b_way == AS_IT_LIES
+    assert_product(found, a, b)
+
+
+@own
+def test_rows_for_a_loop_are_cut_into_an_even_number_of_parts() -> None:
+    product = Product(laid(normal(576, 2048), True), normal(2048, 192), ())
+    cut = row_cut_of(product, TILE)
+    assert cut is not None and cut.chunks == 12
 
 
 @own

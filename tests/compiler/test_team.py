@@ -12,6 +12,9 @@ import pytest
 
 import evergrad as eg
 from evergrad.compiler import llvm
+from evergrad.compiler.kernel import Instruction, Kernel
+from evergrad.compiler.recipe import task_order
+from evergrad.compiler.scalar import Code
 from evergrad.compiler.team import Run, Team, team
 
 # Adds one more than the sum of a row to an element of the next row, and tells of a failure if there
@@ -48,6 +51,25 @@ fail:
   store atomic i64 1, ptr %status monotonic, align 8
   br label %done
 done:
+  ret void
+}
+"""
+
+# Writes down in whose scratch memory a task ran, after a moment.
+WHERE = """
+define void @where(ptr %args, i64 %chunk, ptr %scratch) {
+entry:
+  %places = load ptr, ptr %args
+  br label %loop
+loop:
+  %n = phi i64 [0, %entry], [%n1, %loop]
+  store volatile i64 %n, ptr %scratch
+  %n1 = add i64 %n, 1
+  %more = icmp ult i64 %n1, 2000
+  br i1 %more, label %loop, label %end
+end:
+  %p = getelementptr ptr, ptr %places, i64 %chunk
+  store ptr %scratch, ptr %p
   ret void
 }
 """
@@ -114,6 +136,54 @@ def test_two_runs_in_turns() -> None:
             helped.run(rows.run.address)
         for rows in both:
             np.testing.assert_array_equal(rows.numbers, rows.expected())
+
+
+def test_two_threads_begin_at_both_ends() -> None:
+    """So each has the same part of rows in every wave."""
+    count, helped = 40, team_of(2)
+    places = np.zeros(count, np.int64)
+    args = np.array([places.ctypes.data], np.int64)
+    address = llvm.addresses_in(WHERE, ["where"])["where"]
+    tasks = np.array([(address, args.ctypes.data, chunk) for chunk in range(count)], np.int64)
+    run = Run(tasks, [count], 64, np.zeros(8, np.int64))
+    run.make_room(2)
+    together = 0
+    for _ in range(2000):
+        helped.run(run.address)
+        ends = np.flatnonzero(np.diff(places))
+        assert len(ends) <= 1
+        assert places[0] == run.scratch.ctypes.data or not len(ends), "the caller has the front"
+        together += len(ends)
+        if together == 20:
+            break
+    assert together, "a helper took part"
+
+
+def wave_of(*sizes: tuple[int, int]) -> list[Instruction]:
+    """Instructions of so many chunks and so much work in each of them."""
+    made = []
+    for chunks, work in sizes:
+        instruction = Instruction("")
+        instruction.kernel = Kernel(Code(), "", "")
+        instruction.kernel.chunks = chunks
+        instruction.work = chunks * work
+        made.append(instruction)
+    return made
+
+
+def test_large_tasks_stand_at_the_ends_and_small_ones_where_threads_meet() -> None:
+    order = task_order(wave_of((2, 1), (4, 100)))
+    assert order == [(1, 0), (1, 1), (0, 0), (0, 1), (1, 2), (1, 3)]
+
+
+def test_what_cannot_be_halved_goes_where_there_is_less() -> None:
+    order = task_order(wave_of((3, 10), (1, 8), (1, 4), (1, 3)))
+    front, back = order[:3], order[3:]
+    assert front == [(0, 0), (0, 1), (3, 0)]
+    assert back == [(2, 0), (1, 0), (0, 2)]
+    assert sorted(task_order(wave_of((7, 3), (5, 2), (1, 9)))) == [
+        *((0, n) for n in range(7)), *((1, n) for n in range(5)), (2, 0),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("way", ["alone", "together"])

@@ -60,6 +60,7 @@ def multiply(
                     f"ptr {text.at(b.start, column)}", f"i64 {b.step}",
                     f"ptr {text.at(c.start, column)}", f"i64 {c.step}",
                     f"i64 {depth}", f"i64 {rows}", f"i64 {width}", f"i1 {more}",
+                    f"ptr {text.at(c.start, column)}", f"i64 {c.step}",
                 )  # fmt: skip
 
 

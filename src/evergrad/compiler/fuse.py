@@ -16,7 +16,8 @@ from math import prod
 
 from evergrad.compiler import scalar, scalar_curves  # noqa: F401 - enters its ops
 from evergrad.compiler.fit import FOLDS, fit, space_of, through_view
-from evergrad.compiler.units import Group, Single, Unit, Values, ordered
+from evergrad.compiler.unite import unite
+from evergrad.compiler.units import FAR, Group, Single, Unit, Values, ordered
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
 
@@ -29,8 +30,6 @@ PLACED = (*_LOOKUPS, "scatter_sum")
 _COPY_LIMIT = 8
 _EXPENSIVE_COPIES = 1
 _FEW = 16
-# So many equations further on is another part of the program.
-FAR = 48
 
 
 def fusable(values: Values, eqn: Equation) -> bool:
@@ -101,6 +100,7 @@ def fuse(
         if not eqn.op.alias:
             fuser.place(eqn)
     fuser.place_rest()
+    unite(fuser.units, fuser.unit_of, fuser.readers, again)
     fuser.leave_out_unneeded()
     fuser.wait_for_readers(overwrites)
     return ordered(fuser.units, values, fuser.unit_of), values

@@ -34,20 +34,22 @@ _FEW = 16
 _PAGE = 1 << 12
 # Rows of A further apart than this fall on the same places of a cache.
 _FAR = 2048
-# C is computed transposed only if it has no more rows than this.
+# C is computed transposed only if it, or its transpose, has no more rows than this.
 _FLAT = 256
 # Nanoseconds for the products of a register; for four bytes that are copied, transposed, dealt out
 # to tiles or stored for later, more if they come from further away than the second cache; of a
 # panel of B for a piece; of A when it first comes from further away, and for a further panel; of C
 # for a block of the depth, and if many rows of it, pages apart, are written in turn with too little
-# depth to wait for them; and for a piece. Fitted to measured times of many cuts, to about 10 %;
-# those of A, of rows apart and of a piece were set by hand so that the cuts measured as best are
-# chosen.
+# depth to wait for them; of B that is copied without having been asked for; and for a piece. Fitted
+# to measured times of many cuts, to about 10 %; those of A, of rows apart and of a piece were set
+# by hand so that the cuts measured as best are chosen.
 _MULTIPLY, _COPY, _TRANSPOSE, _DEAL, _STORE, _FETCH = 0.24, 0.12, 0.17, 0.25, 0.12, 0.33
 _TAKE, _TAKE_FAR, _STREAM, _AGAIN, _SUM, _SUM_FAR = 0.05, 0.32, 0.15, 0.05, 0.14, 0.27
-_SCATTERED, _MANY_ROWS, _SHALLOW = 0.4, 32, 64
+_SCATTERED, _MANY_ROWS, _SHALLOW, _UNASKED = 0.4, 32, 64, 0.1
 _CLAIM = 500.0
 _SECOND_CACHE = 1 << 20
+# As much of B, multiplied as it lies, comes in time since tiles ask for it.
+_STILL_NEAR = 1 << 21
 # As much of A as stays there beside panels of B and C.
 _HELD = 3 << 17
 # How often the time of a team of so many threads counts.
@@ -186,6 +188,8 @@ def _parts_in_cache(sides: _Sides) -> set[int]:
     wanted = [max(sides.m // pieces, step) for pieces in (_ENOUGH_PIECES, 2 * _ENOUGH_PIECES)]
     heights = [min(most, rows) // step * step for rows in wanted]
     parts = {_ceil(sides.m, rows) for rows in heights if rows}
+    if step == tile.dealt:  # of an odd number, one thread of two would have one more
+        parts |= {_ceil(4 * count, 3) for count in parts if count % 2}
     return {count for count in parts if count >= _ENOUGH_PIECES}
 
 
@@ -204,11 +208,11 @@ def _steps(matrix: Matrix) -> tuple[int, int]:
 
 
 def _may_flip(sides: _Sides) -> bool:
-    """Whether the transposed product may spare packing: the transposing of a large B, or dealing
-    a large A out."""
+    """Whether the transposed product may spare packing: the transposing of a large B, dealing a
+    large A out, or copying a large B where a small A could be taken as it lies."""
     if sides.a_column == 1:
         return sides.b_column != 1 and sides.m <= _FLAT
-    return sides.b_column == 1 and sides.n <= _FLAT and sides.n < sides.m
+    return sides.b_column == 1 and min(sides.m, sides.n) <= _FLAT and sides.m != sides.n
 
 
 @cache
@@ -333,6 +337,13 @@ class _Clock:
     def pack_b(self) -> float:
         return _COPY if self.cut.b_column == 1 else _TRANSPOSE
 
+    @property
+    def unasked(self) -> float:
+        """What four bytes of B take longer that are far away and not asked for before."""
+        cut = self.cut
+        is_asked = cut.next_step or not self.is_far(cut.n, cut.k)
+        return 0 if is_asked or cut.b_column != 1 else _UNASKED
+
     def preparation(self) -> float:
         """The time to lay operands out before."""
         cut, time = self.cut, 0.0
@@ -370,10 +381,10 @@ class _Clock:
         elif cut.a_way == COPIED:
             time += self.packing(_COPY, self.rows, cut.m)
         if cut.b_way in (COPIED, TRANSPOSED):
-            time += self.packing(self.pack_b, self.columns, cut.n)
+            time += self.packing(self.pack_b + self.unasked, self.columns, cut.n)
         else:
             # What was prepared is asked for before it is needed.
-            is_far = cut.b_way == AS_IT_LIES and self.is_far(cut.n, cut.k)
+            is_far = cut.b_way == AS_IT_LIES and self.is_far(cut.n, cut.k, _STILL_NEAR)
             take = _TAKE_FAR if is_far else _TAKE
             time += words(self.columns, cut.k) * take
         time += words(self.rows, self.columns) * self.per_sum * cut.blocks

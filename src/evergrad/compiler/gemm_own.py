@@ -24,7 +24,9 @@ from evergrad.compiler.gemm_strip import Tile, copying, dealing, strip, transpos
 from evergrad.compiler.kernel import Kernel
 from evergrad.compiler.vector_text import Text, numbered
 
-_NUMBERS = (*Cut._fields, *Batch._fields)
+# ``first`` is the address of a row that the rows of C start from, or 0.
+_NUMBERS = (*Cut._fields, *Batch._fields, "first")
+FIRST = _NUMBERS.index("first")
 
 
 # How many steps of packing rows of A a chunk has that lays it out.
@@ -49,7 +51,7 @@ def _with_numbers(
     made: Kernel, product: Product, tile: Tile, cut: Cut, chunks: int, scratch: int = 0
 ) -> Kernel:
     size = tile.vector.size
-    return numbered(made, (*cut, *product.batch_numbers(size)), (), chunks, scratch * size)
+    return numbered(made, (*cut, *product.batch_numbers(size), 0), (), chunks, scratch * size)
 
 
 # -- products -----------------------------------------------------------------------------------
@@ -163,6 +165,7 @@ class _Piece:
         in_rows = text.op(f"icmp eq i64 {text['a_column']}, 1")
         in_columns = text.op(f"xor i1 {in_rows}, true")
         following = self.next_panel(panel, done)
+        first, first_step, more = self.first_rows(c, column, done, more)
         lanes = self.tile.lanes
         registers = text.op(f"udiv i64 {text.add(width, lanes - 1)}, {lanes}")
         for count in range(1, self.tile.vectors + 1):
@@ -173,9 +176,20 @@ class _Piece:
                         text, strip(self.tile, count, by_rows, padded=True), f"ptr {a_at}",
                         f"i64 {a_row}", f"i64 {a_step}", f"ptr {b}", f"i64 {b_step}", f"ptr {c}",
                         f"i64 {self.c_row}", f"i64 {depth}", f"i64 {self.rows}", f"i64 {width}",
-                        f"i1 {more}", f"ptr {following}", f"i64 {text['next_step']}",
-                        f"i64 {text['next_lines']}",
+                        f"i1 {more}", f"ptr {first}", f"i64 {first_step}", f"ptr {following}",
+                        f"i64 {text['next_step']}", f"i64 {text['next_lines']}",
                     )  # fmt: skip
+
+    def first_rows(self, c: str, column: str, done: str, more: str) -> tuple[str, str, str]:
+        """What tiles start from, the step between its rows, and whether they do: C, or in the first
+        block one row for all of them, if there is one."""
+        text = self.text
+        is_given = text.op(f"icmp ne i64 {text['first']}, 0")
+        so = text.op(f"and i1 {is_given}, {text.op(f'icmp eq i64 {done}, 0')}")
+        row = text.at(text.op(f"inttoptr i64 {text['first']} to ptr"), column)
+        first = text.op(f"select i1 {so}, ptr {row}, ptr {c}")
+        step = text.op(f"select i1 {so}, i64 0, i64 {self.c_row}")
+        return first, step, text.op(f"or i1 {more}, {so}")
 
     def panel_of_b(
         self, panel: str, column: str, done: str, depth: str, width: str

@@ -113,7 +113,8 @@ def strip(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -> Func
 
     ``a_row`` elements lie between the first elements of two rows of A. Inside of a tile, if
     ``by_rows``, a row lies in order and rows are ``a_step`` apart; otherwise a column of the tile
-    lies in order and columns are ``a_step`` apart. It starts from C if ``more``.
+    lies in order and columns are ``a_step`` apart. If ``more``, it starts from rows at ``first``,
+    ``first_step`` apart: those of C, or one row for all of them.
     """
     text = Inner(tile)
     masks = _column_masks(text, vectors, "%width")
@@ -127,9 +128,10 @@ def strip(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -> Func
         a = text.at("%a", text.mul(top, "%a_row"))
         c = text.at("%c", text.mul(top, "%c_step"))
         rows = _rows(text, tile, c, "%c_step", left)
+        first = text.at("%first", text.mul(top, "%first_step"))
         start = [
             text.load_masked(text.at(row, v * tile.lanes), mask, "zeroinitializer")
-            for row in rows
+            for row in _rows(text, tile, first, "%first_step", left)
             for v, mask in enumerate(held)
         ]
         b_mask = "" if padded else masks[-1]
@@ -139,8 +141,8 @@ def strip(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -> Func
     form = f"{'rows' if by_rows else 'columns'}{'_padded' if padded else ''}"
     name = f"gemm_strip_{tile.vector.mangled}_{vectors}_{form}"
     parameters = (
-        "ptr noalias %a, i64 %a_row, i64 %a_step, ptr noalias %b, i64 %b_step, ptr noalias %c, "
-        "i64 %c_step, i64 %depth, i64 %rows, i64 %width, i1 %more"
+        "ptr noalias %a, i64 %a_row, i64 %a_step, ptr noalias %b, i64 %b_step, ptr %c, "
+        "i64 %c_step, i64 %depth, i64 %rows, i64 %width, i1 %more, ptr %first, i64 %first_step"
     )
     following = ", ptr %next, i64 %next_step, i64 %next_lines" if padded else ""
     return _finished(text, name, parameters + following)

@@ -12,8 +12,9 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from evergrad.compiler.gemm_bias import bias_of, biased
 from evergrad.compiler.gemm_cut import Cut
-from evergrad.compiler.kernel import Instruction, Kernel
+from evergrad.compiler.kernel import Instruction, Kernel, Place
 from evergrad.compiler.llvm import name_of
 from evergrad.compiler.plan import Buffer
 from evergrad.compiler.scalar import Code
@@ -80,6 +81,9 @@ class Awaited(NamedTuple):
     def then(self, lowering: Lowering, group: Group, loop: Instruction) -> Instruction:
         """The product and the loop, which was cut like it, as one instruction."""
         self.join(lowering, group)
+        bias = bias_of(group, self.eqn.outs[0], lowering.values)
+        if bias is not None and self.writes_rows(loop):
+            return self.from_bias(lowering.home(bias), loop)
         taken = [p is not None and p.buffer is self.result for p in loop.pointers]
         others = [p for p, is_taken in zip(loop.pointers, taken, strict=True) if not is_taken]
         made = Instruction(f"{self.alone.label} then {loop.label}")
@@ -87,6 +91,26 @@ class Awaited(NamedTuple):
         made.work = self.alone.work + loop.work
         made.pointers = [*self.alone.pointers[:2], *others]
         made.reads = [*self.alone.reads, *(b for b in loop.reads if b is not self.result)]
+        made.writes = loop.writes
+        return made
+
+    def writes_rows(self, loop: Instruction) -> bool:
+        """Whether what a loop writes lies like the product, and C is not computed transposed."""
+        kernel = loop.kernel
+        assert kernel is not None and kernel.walk is not None
+        written = {slot for slot, (kind, _) in enumerate(kernel.slots) if kind == "write"}
+        return kernel.walk.in_order.issuperset(written) and not self.cut.flipped
+
+    def from_bias(self, bias: Place, loop: Instruction) -> Instruction:
+        """The product that starts from a bias, in place of a loop that would add it."""
+        assert self.alone.kernel is not None and loop.kernel is not None
+        slots = zip(loop.kernel.slots, loop.pointers, strict=True)
+        (target,) = [place for (kind, _), place in slots if kind == "write"]
+        made = Instruction(f"{self.alone.label} then {loop.label}")
+        made.kernel = biased(self.alone.kernel)
+        made.work = self.alone.work
+        made.pointers = [*self.alone.pointers[:2], target, bias]
+        made.reads = [*self.alone.reads, bias.buffer]
         made.writes = loop.writes
         return made
 

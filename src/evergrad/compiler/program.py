@@ -16,7 +16,7 @@ import numpy as np
 from evergrad.compiler import llvm
 from evergrad.compiler.kernel import Instruction, Place, address_of
 from evergrad.compiler.plan import Buffer
-from evergrad.compiler.recipe import Recipe, recipe_of
+from evergrad.compiler.recipe import Recipe, recipe_of, task_order
 from evergrad.compiler.streams import STREAM_BYTES, Streams
 from evergrad.compiler.team import Run, length_of
 from evergrad.core import dtypes
@@ -104,12 +104,14 @@ class Program:
                 close()
                 self.segments.append(wave[0])
                 continue
-            for instruction in wave:
+            calls: dict[int, tuple[int, int]] = {}
+            for number, instruction in enumerate(wave):
                 kernel = instruction.kernel
                 assert kernel is not None
-                address, args = addresses[kernel.name], address_of(self.argument_block(instruction))
                 scratch = max(scratch, kernel.scratch)
-                tasks += [(address, args, chunk) for chunk in range(kernel.chunks)]
+                block = self.argument_block(instruction)
+                calls[number] = addresses[kernel.name], address_of(block)
+            tasks += [(*calls[number], chunk) for number, chunk in task_order(wave)]
             ends.append(len(tasks))
         close()
         # What writes to the outside, after everything that may fail.

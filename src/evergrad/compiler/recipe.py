@@ -90,6 +90,24 @@ def in_waves(instructions: Sequence[Instruction]) -> list[list[Instruction]]:
     return [wave.instructions for wave in waves]
 
 
+def task_order(wave: Sequence[Instruction]) -> list[tuple[int, int]]:
+    """The tasks of a wave, (instruction, chunk). One half of a team claims from the front, the
+    other from the back: each finds the rows in cache that it made in waves before, and the smallest
+    tasks are in the middle, where both meet."""
+    chunks = [i.kernel.chunks for i in wave if i.kernel is not None]
+    sizes = [i.work / count for i, count in zip(wave, chunks, strict=True)]
+    front: list[tuple[int, int]] = []
+    back: list[tuple[int, int]] = []
+    ahead = 0.0  # how much more work is at the front
+    for number in sorted(range(len(wave)), key=lambda n: -sizes[n]):
+        half, odd = divmod(chunks[number], 2)
+        half += odd if ahead <= 0 else 0
+        front += [(number, chunk) for chunk in range(half)]
+        back += [(number, chunk) for chunk in reversed(range(half, chunks[number]))]
+        ahead += (2 * half - chunks[number]) * sizes[number]
+    return front + back[::-1]
+
+
 def _reach_of(instruction: Instruction) -> int:
     touched = {b.number: b.nbytes for b in (*instruction.reads, *instruction.writes)}
     return _REACH if sum(touched.values()) <= _SMALL else 1

@@ -177,8 +177,8 @@ class _LayerText(Text):
                         self, strip(tile, count, True, padded=True), f"ptr {a}", f"i64 {depth}",
                         f"i64 {depth}", f"ptr {panel}", f"i64 {tile.panel}",
                         f"ptr {self.at(c, column)}", f"i64 {columns}", f"i64 {depth}",
-                        f"i64 {rows}", f"i64 {width}", f"i1 {more}", f"ptr {following}",
-                        f"i64 {tile.lanes}", "i64 1",
+                        f"i64 {rows}", f"i64 {width}", f"i1 {more}", f"ptr {self.at(c, column)}",
+                        f"i64 {columns}", f"ptr {following}", f"i64 {tile.lanes}", "i64 1",
                     )  # fmt: skip
 
 

@@ -1,11 +1,11 @@
 """Threads that run a native program together, without the GIL.
 
 A program is a list of tasks (function, arguments, chunk) cut into waves. Everybody claims tasks of
-a wave from one counter until none is left, then waits until all that were claimed are done; who ran
-what does not matter, since a task's result depends on its chunk alone. A helper that is not there,
-because it has not woken up yet or another process has its processor, keeps nobody waiting unless it
-has claimed a task. Who waits, for others or for the next program, spins for a moment and then
-sleeps on a futex.
+a wave from one counter, some from its front and some from its back, until none is left, then waits
+until all that were claimed are done; who ran what does not matter, since a task's result depends on
+its chunk alone. A helper that is not there, because it has not woken up yet or another process has
+its processor, keeps nobody waiting unless it has claimed a task. Who waits, for others or for the
+next program, spins for a moment and then sleeps on a futex.
 
 One program runs with the team at a time; a second caller, a nested one, or one in a process forked
 from here runs its program by itself, one task after the other. Callers that meet often are better

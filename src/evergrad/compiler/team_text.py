@@ -24,14 +24,16 @@ _LINGER = 6000
 _DEAF = 512
 # How long a run takes: microseconds, less than about a tenth of a millisecond, or more.
 BRIEF, SHORT, LONG = 2, 1, 0
+# Tasks of a wave are claimed from both ends: from here on bits count those claimed from the back.
+_BACK_BITS = 32
 # What is added to the number of helpers at the gate: that it is open, or that the caller sleeps.
 _OPEN = 1 << 20
 _ASLEEP = 1 << 16
 
 # Words of a run, in the order of i64: [0] tasks, [1] where each wave ends, [2] waves, [3] counters,
 # [4] scratch memory, [5] its bytes for each thread, [6] the word that tells of failures, [7] how
-# long the run takes. Each wave has 64 bytes of counters: how many of its tasks were claimed, how
-# many are done, and how many threads sleep until all are.
+# long the run takes. Each wave has 64 bytes of counters: how many of its tasks were claimed, from
+# the front and from the back, how many are done, and how many threads sleep until all are.
 #
 # Words of a team, each in a cache line of its own: [0] how many runs there were, [8] the present
 # one, [16] how many helpers sleep until the next, [24] the gate: how many helpers are inside of the
@@ -72,6 +74,9 @@ entry:
   %status = load ptr, ptr %p6
   %mine = mul i64 %thread, %stride
   %scratch = getelementptr i8, ptr %scratches, i64 %mine
+  %odd = and i64 %thread, 1
+  %from_back = icmp ne i64 %odd, 0
+  %one = select i1 %from_back, i64 FROM_BACK, i64 1
   br label %wave
 wave:
   %w = phi i64 [0, %entry], [%w1, %next]
@@ -85,15 +90,21 @@ wave:
   br label %claim
 claim:
   %ran = phi i64 [0, %wave], [%ran1, %after]
-  %t = atomicrmw add ptr %claimed, i64 1 monotonic
-  %is_left = icmp ult i64 %t, %count
+  %were = atomicrmw add ptr %claimed, i64 %one monotonic
+  %front = and i64 %were, BELOW_BACK
+  %back = lshr i64 %were, BACK_BITS
+  %taken = add i64 %front, %back
+  %is_left = icmp ult i64 %taken, %count
   br i1 %is_left, label %check, label %tell
 check:
   %failed = load atomic i64, ptr %status monotonic, align 8
   %fine = icmp eq i64 %failed, 0
   br i1 %fine, label %work, label %after
 work:
-  %at = add i64 %first, %t
+  %from_first = add i64 %first, %front
+  %behind = sub i64 %end, %back
+  %from_last = sub i64 %behind, 1
+  %at = select i1 %from_back, i64 %from_last, i64 %from_first
   %task = getelementptr [3 x i64], ptr %tasks, i64 %at
   %function = load ptr, ptr %task
   %argsp = getelementptr i64, ptr %task, i64 1
@@ -452,6 +463,7 @@ def text() -> str:
         "SPINS": _SPINS, "IDLE": _IDLE, "PATIENCE": _PATIENCE,
         "LINGER": _LINGER, "DEAF": _DEAF,
         "BRIEF": BRIEF, "LONG": LONG,
+        "FROM_BACK": 1 << _BACK_BITS, "BELOW_BACK": (1 << _BACK_BITS) - 1, "BACK_BITS": _BACK_BITS,
         "ASLEEP_AND_ONE": _ASLEEP + 1, "ASLEEP": _ASLEEP, "OPEN": _OPEN,
     }  # fmt: skip
     found = _TEXT

@@ -9,6 +9,9 @@ from evergrad.compiler import scalar
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
 
+# So many equations further on is another part of the program.
+FAR = 48
+
 
 class Values:
     """What a graph says about its values: who makes them, who uses them, which are views."""
