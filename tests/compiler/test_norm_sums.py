@@ -77,6 +77,12 @@ def test_a_group_norm_is_one_kind_of_loop() -> None:
     assert sums_over(compiled, 4, 4, 4, 40, 40) == 4
 
 
+def test_small_planes_stay_in_their_groups() -> None:
+    compiled = eg.compile(lambda x: F.group_norm(x, 4))
+    compiled(normal((16, 64, 12, 12), eg.float32))
+    assert loops_over(compiled, 16, 4, 2304) == 1
+
+
 def test_the_variance_of_numbers_far_from_zero() -> None:
     x = normal((2, 8, 64, 64), eg.float64) + eg.arange(8).reshape(8, 1, 1) + 500
     found = eg.compile(lambda x: F.group_norm(x, 2))(x.float())

@@ -21,8 +21,8 @@ from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
 
-# Smaller planes, and smaller images, are left as they are: a kernel more takes longer.
-_LEAST_PLANE = 64
+# Smaller planes, and smaller images, are left as they are: one more kernel takes longer.
+_LEAST_PLANE = 512
 _LEAST = 1 << 16
 
 
