@@ -14,7 +14,16 @@ import evergrad.nn.functional as F
 from evergrad import nn
 from evergrad.compiler import conv as convolutions
 
-from .convolutions import TOLERANCES, check, kernels, labels, normal, numpy_calls, with_gradients
+from .convolutions import (
+    TOLERANCES,
+    check,
+    kernels,
+    labels,
+    normal,
+    numpy_calls,
+    scaled,
+    with_gradients,
+)
 from .steps import assert_alike
 
 # -- convolutions -------------------------------------------------------------------------------
@@ -257,6 +266,64 @@ def test_what_follows_is_done_where_results_are_written(
         found, expected = compiled(x).array(), function(x).array()
     np.testing.assert_allclose(found, expected, TOLERANCES[dtype], TOLERANCES[dtype])
     assert (found == 0).any()
+
+
+ACTIVATIONS = {
+    "leaky_relu": F.leaky_relu, "hardswish": F.hardswish, "hardsigmoid": F.hardsigmoid,
+    "hardtanh": F.relu6, "clamp": lambda y: y.clamp(-0.5, 2), "clamp_min": lambda y: y.clamp(min=1),
+    "clamp_max": lambda y: y.clamp(max=1), "sub": lambda y: 1 - y, "abs": eg.abs,
+    "square+mul+add": lambda y: 1 + 3 * y.square(),
+    "neg+maximum": lambda y: eg.maximum(y, -y), "neg+minimum": lambda y: eg.minimum(-y, y),
+    "div": lambda y: y / 3,
+}  # fmt: skip
+CURVES = {
+    "sigmoid+mul": F.silu, "tanh": eg.tanh, "ndtr+mul": F.gelu, "elu": F.elu,
+    "softplus": F.softplus, "softplus+tanh+mul": F.mish, "erf": eg.erf,
+    "exp": lambda y: (y / 8).exp(), "expm1": lambda y: (y / 8).expm1(),
+    "mul+mul+mul+add+mul+tanh+add+mul+mul": lambda y: F.gelu(y, approximate="tanh"),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("made_anew")
+@pytest.mark.parametrize("way", ["direct", "pixels", "winograd", "samples"])
+@pytest.mark.parametrize("name", [*ACTIVATIONS, *CURVES])
+def test_activations_are_done_where_results_are_written(
+    monkeypatch: Any, way: str, name: str
+) -> None:
+    monkeypatch.setattr(convolutions, "_cheapest", lambda *given: way)
+    activation = {**ACTIVATIONS, **CURVES}[name]
+    x, w = normal((3, 4, 5, 50), eg.float32), normal((6, 4, 3, 3), eg.float32, 1)
+    bias = normal((6,), eg.float32, 2)
+
+    def function(x: Any) -> Any:
+        return activation(F.conv2d(x, w, bias, padding=1))
+
+    compiled = eg.compile(function)
+    assert_alike(*scaled([compiled(x)], [function(x)]), TOLERANCES[eg.float32])
+    assert labels(compiled)[-1].startswith("conv+add+")
+    assert labels(compiled)[-1].endswith(name)
+
+
+@pytest.mark.parametrize("name", CURVES)
+@pytest.mark.parametrize("columns, dtype", [(12, eg.float32), (50, eg.float64)], ids=str)
+def test_curves_of_narrow_images_and_of_doubles_are_loops(
+    name: str, columns: int, dtype: Any
+) -> None:
+    x, w = normal((3, 4, 5, columns), dtype), normal((6, 4, 3, 3), dtype, 1)
+
+    def function(x: Any) -> Any:
+        return CURVES[name](F.conv2d(x, w, padding=1))
+
+    compiled = eg.compile(function)
+    assert_alike(*scaled([compiled(x)], [function(x)]), TOLERANCES[dtype])
+    assert not labels(compiled)[-1].startswith("conv")
+
+
+def test_an_activation_whose_gradient_is_wanted() -> None:
+    """What it was made of is written, since backward reads it."""
+    x, w = normal((3, 4, 5, 50), eg.float32), normal((6, 4, 3, 3), eg.float32, 1)
+    for activation in (F.silu, F.hardswish, F.leaky_relu, F.gelu):
+        check(lambda x, w, f=activation: f(F.conv2d(x, w, padding=1)), x, w)
 
 
 def test_what_others_read_as_well_is_written() -> None:

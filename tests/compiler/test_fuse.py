@@ -151,8 +151,9 @@ def test_groups_that_read_the_same_product_are_one() -> None:
 def test_what_waits_for_another_product_keeps_nobody_waiting() -> None:
     def step(a: Any, b: Any, c: Any) -> tuple[Any, ...]:
         curve = (a @ b).tanh()
+        total = curve.sum(1)
         product = a @ c
-        return product.sum(0), (curve * product).sum(0)
+        return product.sum(0), (curve * product).sum(0), total
 
     given = normal(300, 40), normal(40, 256), normal(40, 256) / 16
     compiled = eg.compile(step)

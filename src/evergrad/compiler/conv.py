@@ -163,7 +163,8 @@ def _lower_correlations(
         kernel = write(vector, part, image_steps, _in_order(out.type.shape), then)
         pixels = part.rows.extent * part.columns.extent * part.samples * part.groups
         work = pixels * part.outputs * part.channels * len(part.taps) // 8
-        lowering.native("+".join((name, *then)), kernel, [given, packed, *others], [out], work)
+        label = "+".join([name, *(step.name for step in then)])
+        lowering.native(label, kernel, [given, packed, *others], [out], work)
 
 
 def _turned(

@@ -1,28 +1,44 @@
 """Convolutions with what follows them element by element: kernels do it to what they write.
 
-A pass makes one equation of a native convolution and of what alone reads its result: sums with and
-products by a number for each channel (a bias, batch norm outside of training), and ``relu``. The
-result of the convolution itself never lies anywhere.
+A pass makes one equation of a native convolution and of what is made of its result, numbers for
+each channel and constants alone, if nothing else reads what lies between: a bias, batch norm
+outside of training, activations. The result of the convolution itself never lies anywhere.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from evergrad.compiler.passes import rule_of
+from evergrad.compiler.scalar import ELEMENTWISE
+from evergrad.compiler.scalar_lanes import CURVES, PLAIN, Lanes
 from evergrad.compiler.units import Values
 from evergrad.compiler.vector_text import Text, is_native
+from evergrad.core import dtypes
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
 from evergrad.core.shapes import TensorType
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.ops.sliding import Windows
 
-# What is done to a result, in its order: the names of ops. All but relu take another argument.
-Then = tuple[str, ...]
+# More steps than this are left to a loop.
+_MOST_STEPS = 16
+# Curves take long, and rows that are shorter than this leave many lanes empty.
+_WIDE = 48
 
-_BY_CHANNEL = {"add": "fadd", "sub": "fsub", "mul": "fmul"}
+
+class Step(NamedTuple):
+    """An op and what it is given: the result after so many steps (0: that of the convolution), the
+    numbers for each channel in so many further arguments, or a constant."""
+
+    name: str
+    given: tuple[tuple[str, Any], ...]
+
+
+# What is done to a result, in its order.
+Then = tuple[Step, ...]
 
 
 # -- the op -------------------------------------------------------------------------------------
@@ -36,11 +52,12 @@ def _type(
 
 
 def _eval(x: Any, w: Any, *others: Any, windows: Windows, groups: int, then: Then) -> Any:
-    result = TABLE["conv"].eval(x, w, windows=windows, groups=groups)
-    given = iter(others)
-    for name in then:
-        result = TABLE[name].eval(result, *(() if name == "relu" else (next(given),)))
-    return result
+    results = [TABLE["conv"].eval(x, w, windows=windows, groups=groups)]
+    for step in then:
+        found = {"result": results, "channel": others}
+        given = [found[kind][n] if kind in found else n for kind, n in step.given]
+        results.append(TABLE[step.name].eval(*given))
+    return results[-1]
 
 
 CONV_THEN = Op(
@@ -87,25 +104,45 @@ def join_followers(graph: Graph) -> Graph:
 
 
 def _followers(values: Values, out: Var) -> list[Equation]:
-    """The equations behind each other that a kernel can do to the elements of a result."""
-    found: list[Equation] = []
-    while True:
-        users = values.uses.get(out, ())
-        if len(users) != 1 or out in values.outputs or not _can_follow(users[0], out):
-            return found
-        found.append(users[0])
-        out = users[0].outs[0]
+    """The equations that a kernel can do to the elements of a result, up to the last one of which
+    nothing before is read by anybody else."""
+    inside = {out}
+    steps: list[Equation] = []
+    best = 0
+    users = [*values.uses.get(out, ())]
+    while users and len(steps) < _MOST_STEPS:
+        users.sort(key=lambda eqn: values.position[id(eqn)])
+        eqn = users.pop(0)
+        if eqn in steps:
+            continue
+        if not _can_follow(eqn, inside, out):
+            break
+        steps.append(eqn)
+        inside.add(eqn.outs[0])
+        users += values.uses.get(eqn.outs[0], ())
+        if _is_closed(values, [out, *(e.outs[0] for e in steps)], steps):
+            best = len(steps)
+    return steps[:best]
 
 
-def _can_follow(eqn: Equation, out: Var) -> bool:
-    if eqn.attrs or not eqn.outs[0].type.same(out.type):
+def _is_closed(values: Values, made: Sequence[Var], steps: Sequence[Equation]) -> bool:
+    """Whether nobody but the steps reads any result but the last."""
+    known = {id(step) for step in steps}
+    return not any(
+        var in values.outputs or any(id(e) not in known for e in values.uses.get(var, ()))
+        for var in made[:-1]
+    )
+
+
+def _can_follow(eqn: Equation, inside: set[Var], out: Var) -> bool:
+    """Whether an equation is made of results that are inside, numbers for each channel and
+    constants."""
+    is_wide = out.type.dtype is dtypes.float32 and out.type.shape[-1] >= _WIDE
+    is_known = eqn.op.name in PLAIN or (eqn.op.name in CURVES and is_wide)
+    if not is_known or eqn.attrs or not eqn.outs[0].type.same(out.type):
         return False
-    if eqn.op.name == "relu":
-        return True
-    if eqn.op.name not in _BY_CHANNEL or (eqn.op.name == "sub" and eqn.args[0] is not out):
-        return False
-    others = [arg for arg in eqn.args if arg is not out]
-    return len(others) == 1 and _is_by_channel(others[0], out)
+    others = [arg for arg in eqn.args if isinstance(arg, Var) and arg not in inside]
+    return all(_is_by_channel(arg, out) for arg in others)
 
 
 def _is_by_channel(given: Any, out: Var) -> bool:
@@ -120,13 +157,22 @@ def _is_by_channel(given: Any, out: Var) -> bool:
 
 
 def _joined(eqn: Equation, followers: list[Equation]) -> Equation:
-    args, out = list(eqn.args), eqn.outs[0]
-    for step in followers:
-        args += [arg for arg in step.args if arg is not out]
-        out = step.outs[0]
-    then = tuple(step.op.name for step in followers)
-    rule = rule_of("conv_then", *args, **eqn.attrs, then=then)
-    return Equation(rule, tuple(args), (out,), eqn.site)
+    args, results = list(eqn.args), [eqn.outs[0]]
+    steps = []
+    for follower in followers:
+        given: list[tuple[str, Any]] = []
+        for arg in follower.args:
+            if not isinstance(arg, Var):
+                given.append(("number", arg))
+            elif arg in results:
+                given.append(("result", results.index(arg)))
+            else:
+                given.append(("channel", len(args) - len(eqn.args)))
+                args.append(arg)
+        steps.append(Step(follower.op.name, tuple(given)))
+        results.append(follower.outs[0])
+    rule = rule_of("conv_then", *args, **eqn.attrs, then=tuple(steps))
+    return Equation(rule, tuple(args), (results[-1],), eqn.site)
 
 
 # -- in kernels ---------------------------------------------------------------------------------
@@ -134,20 +180,23 @@ def _joined(eqn: Equation, followers: list[Equation]) -> Equation:
 
 def pointers(then: Then) -> tuple[str, ...]:
     """What a kernel between x and y takes."""
-    others = [f"{name}{n}" for n, name in enumerate(then) if name != "relu"]
+    others = [f"channel{n}" for step in then for kind, n in step.given if kind == "channel"]
     return ("x", "weight", *others, "y")
 
 
 def then(text: Text, steps: Then, value: str, output: str) -> str:
     """Elements of an output, counted through all groups, after these steps."""
-    many = text.vector.text
-    for n, name in enumerate(steps):
-        if name == "relu":
-            below = text.op(f"fcmp olt {many} {value}, zeroinitializer")
-            masks = text.vector.of("i1")
-            value = text.op(f"select {masks} {below}, {many} zeroinitializer, {many} {value}")
-        else:
-            other = text.load(text.at(text[f"{name}{n}"], output))
-            other = text.splat(other, text.vector.element)
-            value = text.op(f"{_BY_CHANNEL[name]} {many} {value}, {other}")
-    return value
+    lanes = Lanes(text)
+    results = [value]
+
+    def operand(kind: str, what: Any) -> str:
+        if kind == "result":
+            return results[int(what)]
+        if kind == "number":
+            return lanes.number(what)
+        return text.splat(text.load(text.at(text[f"channel{what}"], output)), text.vector.element)
+
+    for step in steps:
+        given = [operand(kind, what) for kind, what in step.given]
+        results.append(ELEMENTWISE[step.name](lanes, *given))
+    return results[-1]

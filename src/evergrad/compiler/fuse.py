@@ -145,8 +145,8 @@ class _Fuser:
                 self._place_in_group(self.waiting.pop(root), self._candidates(eqn))
         if is_single:
             self._alone(eqn)
-        else:
-            self._place_in_group(eqn, self._candidates(eqn))
+        elif not self._place_in_group(eqn, self._candidates(eqn), self._waits_for_user(eqn)):
+            self.waiting[eqn.outs[0]] = eqn
 
     def place_rest(self) -> None:
         """Place what nobody has used: sums of inputs, where these are read anyway."""
@@ -169,11 +169,31 @@ class _Fuser:
             return all(s.type.numel < out.type.numel for s in sources)
         return bool(sources) and all(s.type.numel == 1 or s not in values.maker for s in sources)
 
-    def _place_in_group(self, eqn: Equation, candidates: Sequence[Group]) -> None:
+    def _waits_for_user(self, eqn: Equation) -> bool:
+        """Whether an equation that joins no group goes where its result is first used, soon: a
+        gradient that comes two ways is added up in the kernel that goes on with it."""
+        values, out = self.values, eqn.outs[0]
+        if eqn.op.name in PLACED or eqn.op.name in FOLDS or id(eqn) in self.again or eqn.op.random:
+            return False
+        if out.type.numel == 1 or values.escapes(out):
+            return False
+        users = sorted(values.users(out), key=lambda e: values.position[id(e)])
+        if not users or not fusable(values, users[0]):
+            return False
+        is_near = values.position[id(users[0])] - values.position[id(eqn)] <= FAR
+        return is_near and space_of(users[0]) == out.type.shape
+
+    def _place_in_group(
+        self, eqn: Equation, candidates: Sequence[Group], may_wait: bool = False
+    ) -> bool:
+        """Enter an equation into one of the groups or into a new one, unless it rather waits."""
         joined = next((g for g in candidates if self._join(g, eqn)), None)
+        if joined is None and may_wait:
+            return False
         group = joined or self._found(eqn)
         if group is not None:
             self._copy_in(group, eqn)
+        return True
 
     def _needed_in_memory(self, var: Var) -> bool:
         values = self.values

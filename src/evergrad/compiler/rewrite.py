@@ -17,7 +17,9 @@ from evergrad.compiler.attention_recognise import recognise
 from evergrad.compiler.conv_then import join_followers
 from evergrad.compiler.draws import draw_lean
 from evergrad.compiler.gathering import gather_sums
+from evergrad.compiler.group_planes import by_planes
 from evergrad.compiler.joins import join_in_order
+from evergrad.compiler.known_sums import spare_sums
 from evergrad.compiler.passes import copied
 from evergrad.compiler.pool_gradient import join_pool_gradients
 from evergrad.core import dtypes
@@ -33,7 +35,7 @@ RULES: dict[str, Rule] = {}
 def simplify(graph: Graph) -> tuple[Graph, list[Tensor]]:
     """All passes; gives the graph, with the tensors of its further inputs."""
     simple, tensors = fold(join_in_order(gather_sums(rewrite(recognise(draw_lean(graph))))))
-    return join_followers(join_pool_gradients(simple)), tensors
+    return spare_sums(by_planes(join_followers(join_pool_gradients(simple)))), tensors
 
 
 def rewrite(graph: Graph) -> Graph:

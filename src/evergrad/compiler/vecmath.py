@@ -7,6 +7,7 @@ the number of instructions, but a division is as good as free: it goes on beside
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 
@@ -50,6 +51,28 @@ def text(function: str, type: str) -> dict[str, str]:
             f"  %r = call double @{library}(double %x)\n  ret double %r\n}}",
         }
     return _FLOAT32[function]()
+
+
+@cache
+def wide_text(function: str, lanes: int) -> dict[str, str]:
+    """The definitions of a function for registers of so many float32: those of one, with types and
+    constants for each lane."""
+    return {
+        name.replace("_f32", f".v{lanes}f32").replace(".f32", f".v{lanes}f32"): _widened(
+            body, lanes
+        )
+        for name, body in text(function, "f32").items()
+    }
+
+
+def _widened(body: str, lanes: int) -> str:
+    def each(found: re.Match[str]) -> str:
+        type = "float" if found[0].startswith("0x") else "i32"
+        return f"<{', '.join([f'{type} {found[0]}'] * lanes)}>"
+
+    body = re.sub(r"\b(float|i32|i1)\b", rf"<{lanes} x \1>", body)
+    body = re.sub(r"[_.]f32\b", f".v{lanes}f32", body)
+    return re.sub(r"(?<= )(0x[0-9A-F]{16}|-?\d+)(?=[,)\n])", each, body)
 
 
 def _declare(*names: str) -> dict[str, str]:
