@@ -202,6 +202,21 @@ def test_options_are_read_when_a_loop_begins() -> None:
         assert looped.step.loop(part).tolist() == expected
 
 
+def test_gradients_that_were_there_are_gone_as_after_calls() -> None:
+    training, xs = Training(perceptron), rows(6)
+    parameters = list(training.layers.parameters())
+
+    @eg.compile
+    def step(x: Any) -> Any:
+        training.optimizer.zero_grad()
+        return training.plain_step(x)
+
+    for _ in range(3):
+        training.layers(xs[0]).sum().backward()
+        assert step.loop(xs).shape == (6,)
+        assert all(p.grad is None for p in parameters)
+
+
 def test_what_was_saved_before_a_loop_is_not_used_after_it() -> None:
     training = Training(perceptron)
     xs = rows(6)

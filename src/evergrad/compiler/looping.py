@@ -21,7 +21,7 @@ from evergrad.compiler.entry import Compiled, signature
 from evergrad.compiler.kernel import address_of
 from evergrad.compiler.object_words import table
 from evergrad.compiler.plain import is_plain
-from evergrad.compiler.results import Form, Output
+from evergrad.compiler.results import Form
 from evergrad.compiler.team import Run
 from evergrad.compiler.team_text import BRIEF, LONG, SHORT, native
 from evergrad.compiler.variant import Call, Variant
@@ -185,7 +185,7 @@ def _can_loop(variant: Variant, row: Sequence[Any]) -> bool:
     program, captured = variant.program, variant.captured
     if not is_plain(variant) or captured.results.form is Form.OTHER or not program.bound:
         return False
-    if variant.is_entangled(tensors) or any(isinstance(g, Output) for _, g in captured.grads):
+    if variant.is_entangled(tensors) or any(t._grad is not g for t, g in captured.grads):
         return False
     if not program.is_one_run or program.copied or not _is_copied_whole(program):
         return False
@@ -226,13 +226,15 @@ class _Loop:
         program.forget_arguments()
         (segment,) = program.segments
         places, pieces = table(self.places()), table(self.pieces())
-        helpers = segment.take_helpers(program.threads)
         words = table([
-            native()["team_run"], 0 if helpers is None else helpers.address, segment.address,
-            self.first, len(places) // 3, address_of(places), len(pieces) // 4, address_of(pieces),
+            native()["team_run"], 0, segment.address, self.first, len(places) // 3,
+            address_of(places), len(pieces) // 4, address_of(pieces),
         ])  # fmt: skip
         program.streams.take()
+        helpers = segment.take_helpers(program.threads)
         try:
+            if helpers is not None:
+                words[1] = helpers.address
             self.run(segment, words)
         finally:
             if helpers is not None:
