@@ -171,9 +171,10 @@ class _Fuser:
 
     def _waits_for_user(self, eqn: Equation) -> bool:
         """Whether an equation that joins no group goes where its result is first used, soon: a
-        gradient that comes two ways is added up in the kernel that goes on with it."""
+        gradient that comes two ways is added up in the kernel that goes on with it. Others would
+        keep products waiting, and with them what these read."""
         values, out = self.values, eqn.outs[0]
-        if eqn.op.name in PLACED or eqn.op.name in FOLDS or id(eqn) in self.again or eqn.op.random:
+        if eqn.op.name != "add" or id(eqn) in self.again:
             return False
         if out.type.numel == 1 or values.escapes(out):
             return False
