@@ -16,7 +16,14 @@ import numpy as np
 from evergrad.compiler import llvm
 from evergrad.compiler.builtin import builtin
 from evergrad.compiler.kernel import address_of
-from evergrad.compiler.object_words import array_flags, array_start, kind_word, slot_of, table
+from evergrad.compiler.object_words import (
+    TABLE_TEXT,
+    array_flags,
+    array_start,
+    kind_word,
+    slot_of,
+    table,
+)
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor, View
 
@@ -35,7 +42,9 @@ Patch = tuple[Any, int, int]
 # how many words of kernels, the address of these with what is added), [2] the class of arrays;
 # then how far from their beginning [3] objects have their class, [4] tensors their array, and
 # arrays [5] their elements' address and [6] their flags.
-TEXT = r"""
+TEXT = (
+    TABLE_TEXT
+    + r"""
 declare ptr @PyTuple_GetItem(ptr, i64)
 declare i64 @PyTuple_Size(ptr)
 declare ptr @PyLong_AsVoidPtr(ptr)
@@ -46,18 +55,6 @@ define internal ptr @table_of(ptr %own) alwaysinline nounwind {
   %number = call ptr @PyTuple_GetItem(ptr %own, i64 0)
   %table = call ptr @PyLong_AsVoidPtr(ptr %number)
   ret ptr %table
-}
-
-define internal i64 @entry(ptr %table, i64 %number) alwaysinline nounwind {
-  %at = getelementptr i64, ptr %table, i64 %number
-  %word = load i64, ptr %at
-  ret i64 %word
-}
-
-define internal ptr @address(ptr %table, i64 %number) alwaysinline nounwind {
-  %at = getelementptr ptr, ptr %table, i64 %number
-  %word = load ptr, ptr %at
-  ret ptr %word
 }
 
 ; A word of an object.
@@ -199,6 +196,7 @@ end:
   ret ptr %answer
 }
 """
+)
 
 
 @cache

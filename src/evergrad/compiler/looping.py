@@ -19,7 +19,7 @@ import numpy as np
 from evergrad.compiler import llvm
 from evergrad.compiler.entry import Compiled, signature
 from evergrad.compiler.kernel import address_of
-from evergrad.compiler.object_words import table
+from evergrad.compiler.object_words import TABLE_TEXT, table
 from evergrad.compiler.plain import is_plain
 from evergrad.compiler.results import Form
 from evergrad.compiler.team import Run
@@ -44,20 +44,10 @@ _ROWS = {LONG: 1, SHORT: 128, BRIEF: 1024}
 # [4] how many words of kernels change from row to row, [5] the address of their rows (word, start,
 # distance), [6] how many pieces of memory are copied after each run, [7] the address of their rows
 # (from, to, bytes, distance). ``loop`` goes on until so many rows are done, or one has failed.
-TEXT = r"""
+TEXT = (
+    TABLE_TEXT
+    + r"""
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-
-define internal i64 @entry(ptr %table, i64 %number) alwaysinline nounwind {
-  %at = getelementptr i64, ptr %table, i64 %number
-  %word = load i64, ptr %at
-  ret i64 %word
-}
-
-define internal ptr @address(ptr %table, i64 %number) alwaysinline nounwind {
-  %at = getelementptr ptr, ptr %table, i64 %number
-  %word = load ptr, ptr %at
-  ret ptr %word
-}
 
 define void @loop(ptr %words, i64 %end) nounwind {
 entry:
@@ -115,6 +105,7 @@ stop:
   ret void
 }
 """
+)
 
 
 @cache

@@ -20,6 +20,21 @@ from evergrad.memory.lines import copied_apart
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 
+# How native code reads a table: a number, or an address.
+TABLE_TEXT = r"""
+define internal i64 @entry(ptr %table, i64 %number) alwaysinline nounwind {
+  %at = getelementptr i64, ptr %table, i64 %number
+  %word = load i64, ptr %at
+  ret i64 %word
+}
+
+define internal ptr @address(ptr %table, i64 %number) alwaysinline nounwind {
+  %at = getelementptr ptr, ptr %table, i64 %number
+  %word = load ptr, ptr %at
+  ret ptr %word
+}
+"""
+
 
 @cache
 def slot_of(kind: type, name: str) -> int:
