@@ -14,6 +14,7 @@ import evergrad as eg
 from evergrad.compiler.arguments import fitting, telling
 from evergrad.compiler.object_words import array_flags, array_start, kind_word, slot_of
 from evergrad.compiler.quick import UNSERVED, quick_call
+from evergrad.compiler.turns import Turns
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, fresh
 
@@ -81,11 +82,12 @@ class Parts:
     """A call of which every part can be changed."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.turns = Turns()
+        self.lock = self.turns.lock
         self.current: list[Any] = [lambda: True]
         self.fits, self.told, self.status, self.ran, self.delivered = True, True, 0, 0, 0
         self.call = quick_call(
-            STATE.get(), self.lock, lambda args: self.fits, self.current, lambda args: self.told,
+            STATE.get(), self.turns, lambda args: self.fits, self.current, lambda args: self.told,
             self.run, self.deliver,
         )  # fmt: skip
 

@@ -14,16 +14,17 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler import llvm
-from evergrad.compiler.builtin import builtin
 from evergrad.compiler.kernel import address_of
 from evergrad.compiler.object_words import (
     TABLE_TEXT,
+    WORD_TEXT,
     array_flags,
     array_start,
     kind_word,
     slot_of,
     table,
 )
+from evergrad.compiler.questions import answer
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor, View
 
@@ -31,12 +32,11 @@ Answer = Callable[[tuple[Any, ...]], bool]
 # Where kernels find the address of a buffer: a block of words, which of them, and what is added.
 Patch = tuple[Any, int, int]
 
-# The own object of both functions is a tuple that begins with the address of a table.
-#
-# Words of the first table: [0] how many arguments there are, [1] the address of their classes and
-# types, [2] how many storages are written, [3] the address of theirs, [4] None; then how far from
-# their beginning objects have [5] their class, tensors [6] type, [7] node, [8] view, [9] storage,
-# views [10] their base and [11] the version they have seen, storages [12] their version.
+# Words of the table of the first function: [0] how many arguments there are, [1] the address of
+# their classes and types, [2] how many storages are written, [3] the address of theirs, [4] None;
+# then how far from their beginning objects have [5] their class, tensors [6] type, [7] node,
+# [8] view, [9] storage, views [10] their base and [11] the version they have seen, storages [12]
+# their version.
 #
 # Words of the second: [0] how many arguments kernels read, [1] the address of rows (which argument,
 # how many words of kernels, the address of these with what is added), [2] the class of arrays;
@@ -44,25 +44,11 @@ Patch = tuple[Any, int, int]
 # arrays [5] their elements' address and [6] their flags.
 TEXT = (
     TABLE_TEXT
+    + WORD_TEXT
     + r"""
 declare ptr @PyTuple_GetItem(ptr, i64)
 declare i64 @PyTuple_Size(ptr)
-declare ptr @PyLong_AsVoidPtr(ptr)
 declare i64 @PyLong_AsLongLong(ptr)
-declare ptr @PyBool_FromLong(i64)
-
-define internal ptr @table_of(ptr %own) alwaysinline nounwind {
-  %number = call ptr @PyTuple_GetItem(ptr %own, i64 0)
-  %table = call ptr @PyLong_AsVoidPtr(ptr %number)
-  ret ptr %table
-}
-
-; A word of an object.
-define internal ptr @word(ptr %object, i64 %distance) alwaysinline nounwind {
-  %at = getelementptr i8, ptr %object, i64 %distance
-  %word = load ptr, ptr %at
-  ret ptr %word
-}
 
 ; Whether a view is up to date: it has no base, or has seen the version of its storage.
 define internal i1 @is_recent(ptr %table, ptr %view, ptr %storage) nounwind {
@@ -84,9 +70,8 @@ yes:
   ret i1 true
 }
 
-define ptr @fit(ptr %own, ptr %args) nounwind {
+define i64 @fit(ptr %table, ptr %args) nounwind {
 entry:
-  %table = call ptr @table_of(ptr %own)
   %count = call i64 @entry(ptr %table, i64 0)
   %kinds = call ptr @address(ptr %table, i64 1)
   %written_count = call i64 @entry(ptr %table, i64 2)
@@ -142,13 +127,11 @@ compare:
 end:
   %yes = phi i64 [0, %entry], [1, %next], [0, %look], [0, %look_closer], [0, %is_view],
                  [0, %compare]
-  %answer = call ptr @PyBool_FromLong(i64 %yes)
-  ret ptr %answer
+  ret i64 %yes
 }
 
-define ptr @tell(ptr %own, ptr %args) nounwind {
+define i64 @tell(ptr %table, ptr %args) nounwind {
 entry:
-  %table = call ptr @table_of(ptr %own)
   %count = call i64 @entry(ptr %table, i64 0)
   %rows = call ptr @address(ptr %table, i64 1)
   %array_class = call ptr @address(ptr %table, i64 2)
@@ -192,8 +175,7 @@ write:
   br label %in_words
 end:
   %yes = phi i64 [1, %next], [0, %look], [0, %look_closer]
-  %answer = call ptr @PyBool_FromLong(i64 %yes)
-  ret ptr %answer
+  ret i64 %yes
 }
 """
 )
@@ -240,5 +222,5 @@ def telling(given: Iterable[tuple[int, int]], patches: dict[int, list[Patch]]) -
 
 
 def _function(name: str, head: np.ndarray[Any, Any], kept: tuple[Any, ...]) -> Answer:
-    own = (address_of(head), *kept)
-    return builtin(name, _addresses()[name], own, takes_one=True)  # type: ignore[no-any-return]
+    code = _addresses()[name]
+    return answer(name, code, address_of(head), kept, takes_one=True)  # type: ignore[no-any-return]

@@ -16,8 +16,16 @@ _NO_ARGUMENTS, _ONE_ARGUMENT = 4, 8
 _make = ctypes.PYFUNCTYPE(
     ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
 )(("PyCFunction_NewEx", ctypes.pythonapi))  # fmt: skip
+_make_method = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)(
+    ("PyDescr_NewMethod", ctypes.pythonapi)
+)
+_type_slot = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_int)(
+    ("PyType_GetSlot", ctypes.pythonapi)
+)
+# The numbers of what classes do (``Py_tp_new``).
+_SLOTS = {"new": 65}
 # Functions hold the address of their description for as long as they live.
-_descriptions: dict[int, _Description] = {}
+_descriptions: dict[tuple[str, int, int], _Description] = {}
 
 
 class _Description(ctypes.Structure):
@@ -34,9 +42,26 @@ class _Description(ctypes.Structure):
 def builtin(name: str, address: int, own: Any, takes_one: bool = False) -> Any:
     """Code ``PyObject *code(PyObject *own, PyObject *argument)`` as a function without arguments,
     or with one."""
-    description = _descriptions.get(address)
-    if description is None:
-        takes = _ONE_ARGUMENT if takes_one else _NO_ARGUMENTS
+    takes = _ONE_ARGUMENT if takes_one else _NO_ARGUMENTS
+    return _make(_description(name, address, takes), own, None)
+
+
+def method(kind: type, name: str, address: int) -> Any:
+    """Code ``PyObject *code(PyObject *self, PyObject *nothing)`` as a method of a class, without
+    arguments."""
+    return _make_method(kind, _description(name, address, _NO_ARGUMENTS))
+
+
+def type_slot(kind: type, name: str) -> int:
+    """The address of the function by which a class does something."""
+    return int(_type_slot(kind, _SLOTS[name]))
+
+
+def _description(name: str, address: int, takes: int) -> int:
+    """The address of a description."""
+    key = name, address, takes
+    found = _descriptions.get(key)
+    if found is None:
         made = _Description(name.encode(), address, takes, None)
-        description = _descriptions.setdefault(address, made)
-    return _make(ctypes.addressof(description), own, None)
+        found = _descriptions.setdefault(key, made)
+    return ctypes.addressof(found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 import warnings
 from collections.abc import Callable
 from types import MethodType
@@ -15,6 +14,7 @@ from evergrad.compiler.garbage import uncollected
 from evergrad.compiler.plain import Quick, Serve, plain_call, quickest_call
 from evergrad.compiler.quick import UNSERVED
 from evergrad.compiler.surroundings import Surroundings
+from evergrad.compiler.turns import Turns
 from evergrad.compiler.variant import Call, Variant
 from evergrad.core import dtypes
 from evergrad.core.state import STATE
@@ -74,7 +74,7 @@ class Compiled:
         self.quick: Quick = _unserved
         # Signatures whose calls stand inside a graph that is being recorded around them.
         self.inside_graphs: set[Any] = set()
-        self.lock = threading.RLock()
+        self.lock = Turns()
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.compiler import llvm
+from evergrad.compiler.delivery import is_copied_whole
 from evergrad.compiler.entry import Compiled, signature
 from evergrad.compiler.kernel import address_of
 from evergrad.compiler.object_words import TABLE_TEXT, table
@@ -33,7 +34,7 @@ from evergrad.memory import pool
 from evergrad.ops.joining import stack
 
 if TYPE_CHECKING:
-    from evergrad.compiler.program import Program
+    pass
 
 # So long, in seconds, the loop goes on without Python; and so many rows of programs of each length
 # it does at once in the beginning.
@@ -178,17 +179,10 @@ def _can_loop(variant: Variant, row: Sequence[Any]) -> bool:
         return False
     if variant.is_entangled(tensors) or any(t._grad is not g for t, g in captured.grads):
         return False
-    if not program.is_one_run or program.copied or not _is_copied_whole(program):
+    if not program.is_one_run or program.copied or not is_copied_whole(program):
         return False
     # What a run that fails has drawn would be lost.
     return not (program.is_random and program.can_fail)
-
-
-def _is_copied_whole(program: Program) -> bool:
-    """Whether what is copied after a run, and where it goes, lies in order."""
-    arrays = [box for _, box in program.boxed]
-    arrays += [a for p, storage in program.recipe.copies for a in (program.array(p), storage.value)]
-    return all(array.flags.c_contiguous for array in arrays)
 
 
 class _Loop:

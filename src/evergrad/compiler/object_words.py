@@ -9,6 +9,7 @@ hand over. The distances are not assumed: they are found in examples.
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Sequence
 from functools import cache
 from types import CellType
@@ -30,6 +31,14 @@ define internal i64 @entry(ptr %table, i64 %number) alwaysinline nounwind {
 
 define internal ptr @address(ptr %table, i64 %number) alwaysinline nounwind {
   %at = getelementptr ptr, ptr %table, i64 %number
+  %word = load ptr, ptr %at
+  ret ptr %word
+}
+"""
+# How it reads a word of an object that lies so many bytes from its beginning.
+WORD_TEXT = r"""
+define internal ptr @word(ptr %object, i64 %distance) alwaysinline nounwind {
+  %at = getelementptr i8, ptr %object, i64 %distance
   %word = load ptr, ptr %at
   ret ptr %word
 }
@@ -73,6 +82,33 @@ def array_flags() -> int:
     square = np.zeros((3, 3))
     arrays = [square, square.T, square[::2, ::2], np.zeros(1)]
     return _only([_places(_words(a, ctypes.c_int32), a.flags.num) for a in arrays]) * 4
+
+
+@cache
+def reference_count() -> int | None:
+    """How far from its beginning an object has the number of its references (32 bits); ``None``
+    where that is no plain number."""
+    example = object()
+    before = _words(example, ctypes.c_int32)
+    held = [example] * 1000
+    after = _words(example, ctypes.c_int32)
+    grown = [n for n, (a, b) in enumerate(zip(before, after, strict=True)) if b - a == len(held)]
+    return grown[0] * 4 if len(grown) == 1 else None
+
+
+@cache
+def times_taken() -> int | None:
+    """How far from its beginning a lock that one thread may take several times has the number of
+    times; ``None`` where that is no plain number."""
+    lock = threading.RLock()
+    free = _words(lock)
+    for _ in range(3):
+        lock.acquire()
+    taken = _words(lock)
+    for _ in range(3):
+        lock.release()
+    found = [n for n, pair in enumerate(zip(free, taken, strict=True)) if pair == (0, 3)]
+    return found[0] * _WORD if len(found) == 1 else None
 
 
 def table(rows: Sequence[Any]) -> np.ndarray[Any, Any]:

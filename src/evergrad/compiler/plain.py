@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.compiler import arguments, llvm, quick, team_text, unchanged
+from evergrad.compiler import arguments, llvm, questions, quick, storages, team_text, unchanged
 from evergrad.compiler.arguments import fitting, telling
+from evergrad.compiler.delivery import delivery_of
 from evergrad.compiler.quick import UNSERVED, quick_call
 from evergrad.compiler.results import Form, Output
+from evergrad.compiler.turns import Turns
 from evergrad.compiler.variant import Call, Variant
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import STATE, State
@@ -35,7 +37,8 @@ Run = Callable[[tuple[Any, ...]], Any]
 @cache
 def begin() -> None:
     """Let what every call needs be compiled while the first is traced, if it has to be."""
-    for text in (team_text.text(), unchanged.TEXT, arguments.TEXT, quick.TEXT):
+    texts = (questions.TEXT, unchanged.TEXT, arguments.TEXT, quick.TEXT, storages.FREED_TEXT)
+    for text in (team_text.text(), *texts):
         llvm.begin_text(text)
 
 
@@ -64,24 +67,37 @@ def plain_call(variant: Variant, args: Sequence[Any]) -> Serve | None:
     return serve
 
 
-def quickest_call(variant: Variant, args: Sequence[Any], lock: Any) -> Quick | None:
+def quickest_call(variant: Variant, args: Sequence[Any], turns: Turns) -> Quick | None:
     """A function that serves calls like this one, for which there is a short way, natively until
-    their results are made; ``None`` if each run needs memory of its own for results, or a team
-    shall run it."""
+    their results are made; ``None`` if each run needs memory of its own for results."""
     program, captured = variant.program, variant.captured
-    if not program.is_native or program.threads > 1 or program.computed:
+    if not program.is_native or program.computed:
         return None
     if captured.results.form not in (Form.ONE, Form.TUPLE):
         return None
+    boxes = dict(program.boxed)
+    natively = delivery_of(variant, _tensors_of(variant, lambda place: boxes[place].copy))
     end, put_together = _end_of(variant, {}), _last_step(variant)
 
     def deliver() -> Any:
         return put_together(end(), ())
 
     (segment,) = program.segments
+
+    def run_together() -> int:
+        segment.forget()
+        try:
+            return segment.run(program.threads)  # type: ignore[no-any-return]
+        except BaseException:  # an interrupt, before the run or after it
+            if segment.has_succeeded():
+                end()
+            raise
+
     return quick_call(
-        STATE.get(), lock, fitting(args, captured.written), variant.current,
-        telling(program.given, program.patches), segment.run_alone, deliver, kept=program,
+        STATE.get(), turns, fitting(args, captured.written), variant.current,
+        telling(program.given, program.patches),
+        run_together if program.threads > 1 else segment.run_alone, natively or deliver,
+        kept=program,
     )  # fmt: skip
 
 
@@ -140,7 +156,6 @@ def _run_natively(variant: Variant) -> Run:
     """
     program, conditions, current = variant.program, variant.conditions, variant.current
     (segment,) = program.segments
-    first_counter = segment.first_counter
     tell, tell_arguments = program.tell, telling(program.given, program.patches)
     in_parts, put_together = _run_in_parts(variant), _last_step(variant)
     computed = [(n, p.buffer.number, allocator(p.shape, p.dtype.np)) for n, p in program.computed]
@@ -156,7 +171,7 @@ def _run_natively(variant: Variant) -> Run:
         for place, number, allocate in computed:
             arrays[place] = array = allocate()
             tell(number, array)
-        first_counter[0] = 0
+        segment.forget()
         try:
             if segment.run(program.threads):
                 raise Call(variant, list(args)).failed_lookup()

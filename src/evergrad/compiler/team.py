@@ -22,8 +22,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evergrad.compiler import llvm
-from evergrad.compiler.builtin import builtin
+from evergrad.compiler import llvm, questions
 from evergrad.compiler.team_text import BRIEF, FUTEX, LONG, SHORT, native
 from evergrad.core.settings import get_num_threads
 from evergrad.memory.lines import apart, copied_apart
@@ -121,7 +120,7 @@ class Run:
             self.scratch_bytes, status.ctypes.data, length,
         ], np.int64)  # fmt: skip
         self.address = int(self.words.ctypes.data)
-        self.run_alone = builtin("run_alone", native()["team_method"], self.address)
+        self.run_alone = questions.number("run_alone", native()["team_alone"], self.address)
         self.threads = 0
         self.make_room(1)
 

@@ -42,8 +42,6 @@ _TEXT = r"""
 declare i64 @syscall(i64, ...)
 declare i64 @llvm.usub.sat.i64(i64, i64)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-declare ptr @PyLong_AsVoidPtr(ptr)
-declare ptr @PyLong_FromLongLong(i64)
 declare ptr @PyThreadState_Get()
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
@@ -330,20 +328,19 @@ done:
   ret i64 %failed
 }
 
-; As alone, as a method of Python's whose object is the address of a run. Runs without the GIL; a
-; brief one keeps it, since to give it on and to get it back takes longer.
+; As alone, for a caller that has the GIL. Runs without it; a brief run keeps it, since to give it
+; on and to get it back takes longer.
 ;
 ; To ask for the GIL while somebody has it is to sleep, and to wake up takes longer than a short run
 ; and the Python around it. So who comes back waits, spinning, until none of the others has the GIL;
 ; and after a short run, if another caller sleeps or the last one is not in a run, until that has
 ; come, since who sleeps would never find it free. If that was in vain nobody waits for a while.
-define ptr @team_method(ptr %self, ptr %ignored) nounwind {
+define i64 @team_alone(ptr %run, ptr %ignored) nounwind {
 entry:
   %waitingp = getelementptr i64, ptr @callers, i64 1
   %insidep = getelementptr i64, ptr @callers, i64 2
   %callerp = getelementptr ptr, ptr @callers, i64 3
   %deafp = getelementptr i64, ptr @callers, i64 4
-  %run = call ptr @PyLong_AsVoidPtr(ptr %self)
   %lengthp = getelementptr i64, ptr %run, i64 7
   %length = load i64, ptr %lengthp
   %is_brief = icmp eq i64 %length, BRIEF
@@ -414,8 +411,7 @@ forget:
   br label %end
 end:
   %failed = phi i64 [%failed0, %kept], [%failed1, %back], [%failed1, %forget]
-  %result = call ptr @PyLong_FromLongLong(i64 %failed)
-  ret ptr %result
+  ret i64 %failed
 }
 
 ; Forgets all callers but this one: in a forked child the others are gone.
@@ -447,7 +443,7 @@ _ARM_FLUSH = (
 @cache
 def native() -> dict[str, int]:
     """The addresses of what the text defines."""
-    return llvm.addresses_in(text(), ("team_forget", "team_help", "team_method", "team_run"))
+    return llvm.addresses_in(text(), ("team_alone", "team_forget", "team_help", "team_run"))
 
 
 @cache

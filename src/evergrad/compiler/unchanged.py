@@ -12,9 +12,9 @@ from functools import cache
 from typing import Any
 
 from evergrad.compiler import llvm
-from evergrad.compiler.builtin import builtin
 from evergrad.compiler.kernel import address_of
 from evergrad.compiler.object_words import table
+from evergrad.compiler.questions import answer
 
 # Stands for what a dictionary does not have.
 MISSING = object()
@@ -24,18 +24,14 @@ Word = tuple[Any, int, Any]
 # A dictionary, a text, and what it held under it.
 Named = tuple[dict[str, Any], str, Any]
 
-# The function's own object is a tuple that begins with the address of ten words, each number
-# followed by the address of as many rows: words (address, object), names (dictionary, name, object
-# or null), dictionaries, lists, and what these have held: of all dictionaries the values, then of
-# all lists the items.
+# The function's table is ten words, each number followed by the address of as many rows: words
+# (address, object), names (dictionary, name, object or null), dictionaries, lists, and what these
+# have held: of all dictionaries the values, then of all lists the items.
 TEXT = r"""
-declare ptr @PyTuple_GetItem(ptr, i64)
-declare ptr @PyLong_AsVoidPtr(ptr)
 declare i64 @PyList_Size(ptr)
 declare ptr @PyList_GetItem(ptr, i64)
 declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
 declare ptr @PyDict_GetItemWithError(ptr, ptr)
-declare ptr @PyBool_FromLong(i64)
 
 define internal ptr @rows(ptr %table, i64 %number) alwaysinline nounwind {
   %at = getelementptr [2 x ptr], ptr %table, i64 %number, i64 1
@@ -62,12 +58,10 @@ other:
   ret i1 false
 }
 
-define ptr @unchanged(ptr %own, ptr %ignored) nounwind {
+define i64 @unchanged(ptr %table, ptr %ignored) nounwind {
 entry:
   %at = alloca i64
   %value = alloca ptr
-  %number = call ptr @PyTuple_GetItem(ptr %own, i64 0)
-  %table = call ptr @PyLong_AsVoidPtr(ptr %number)
   %word_count = call i64 @count(ptr %table, i64 0)
   %words = call ptr @rows(ptr %table, i64 0)
   %name_count = call i64 @count(ptr %table, i64 1)
@@ -157,8 +151,7 @@ end:
   %same = phi i1 [%are_all, %all], [false, %word], [false, %name], [false, %dict_member],
                  [false, %list_member]
   %answer = zext i1 %same to i64
-  %object = call ptr @PyBool_FromLong(i64 %answer)
-  ret ptr %object
+  ret i64 %answer
 }
 """
 
@@ -187,5 +180,4 @@ def unchanged(
     tables = [table(r) for r in rows]
     counted = table([(len(r), address_of(t)) for r, t in zip(rows, tables, strict=True)])
     kept = (words, named, dicts, lists, seen, tables, counted)
-    own = (address_of(counted), *kept)
-    return builtin("unchanged", _address(), own)  # type: ignore[no-any-return]
+    return answer("unchanged", _address(), address_of(counted), kept)  # type: ignore[no-any-return]
