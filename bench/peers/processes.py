@@ -61,7 +61,7 @@ class PeerProcess:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.peers.worker", json.dumps(request)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-            env=env, cwd=ROOT, start_new_session=True,
+            env=env, cwd=ROOT, process_group=0,
         )  # fmt: skip
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._listener = threading.Thread(target=self._listen, daemon=True)

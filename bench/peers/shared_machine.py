@@ -4,13 +4,16 @@
 
 The other process computes without end at nice 10. Turns with and without it alternate; the figure
 is the median step with it over the median step without.
+
+Both belong to one session. Linux shares processors between sessions first, whatever their processes
+are worth (autogroup): in a session of its own (``--equal``) the other process has one processor of
+two for itself, whatever its niceness.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -29,15 +32,14 @@ PEERS = (SUBJECT, REFERENCE)
 
 
 @contextmanager
-def competitor() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is always busy, and gives way a little."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", "import os; os.nice(10)\nwhile True: pass"], start_new_session=True
-    )
+def competitor(is_equal: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is always busy, and gives way, or takes its share where it ``is_equal``."""
+    code = "import os; os.nice(10)\nwhile True: pass"
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=is_equal)
     try:
         yield process
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
 
 
@@ -47,7 +49,7 @@ def nice_of(process: int) -> int:
 
 
 def slowdown(
-    peer: str, workload: str, threads: int, rounds: int, seconds: float
+    peer: str, workload: str, threads: int, rounds: int, seconds: float, is_equal: bool = False
 ) -> tuple[float, float]:
     """The seconds of a step alone and beside the competitor."""
     with ExitStack() as stack:
@@ -61,7 +63,7 @@ def slowdown(
         alone, beside = [], []
         for _ in range(rounds):
             alone.append(_step_time(process, seconds))
-            with competitor():
+            with competitor(is_equal):
                 beside.append(_step_time(process, seconds))
         return statistics.median(alone), statistics.median(beside)
 
@@ -79,7 +81,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0, help="the length of a turn")
     parser.add_argument("--output", type=Path, default=ROOT / "bench/results")
+    parser.add_argument("--equal", action="store_true", help="the other has a session of its own")
     options = parser.parse_args(arguments)
+    name = "shared_machine_equal.json" if options.equal else "shared_machine.json"
     peers = options.peers.split(",")
     rows, found = [], {}
     for workload in options.workloads.split(","):
@@ -88,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
         for peer in peers:
             try:
                 alone, beside = slowdown(
-                    peer, workload, options.threads, options.rounds, options.seconds
+                    peer, workload, options.threads, options.rounds, options.seconds, options.equal
                 )
             except PeerError as error:
                 row += [error.status, "-", "-"]
@@ -96,9 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
             found.setdefault(workload, {})[peer] = {"alone": alone, "beside": beside}
             row += [time_text(alone), time_text(beside), f"{beside / alone:.2f}"]
         rows.append(row)
-        write_json(
-            options.output / "shared_machine.json", {"threads": options.threads, "steps": found}
-        )
+        write_json(options.output / name, {"threads": options.threads, "steps": found})
     head = ["workload", *(f"{peer}{what}" for peer in peers for what in ("", " beside", " x"))]
     print(table(head, rows))
     return 0
