@@ -22,7 +22,7 @@ from bench.peers.contenders import LOOPED, LOOPED_STEPS, PEERS, REFERENCE, SUBJE
 from bench.peers.processes import ROOT, PeerError, environment, run_python
 from bench.peers.report import table, write_json
 
-SMALL = ("tiny_mlp", "mlp:width=64", "mlp:width=128")
+SMALL = ("tiny_mlp", "mlp:width=64", "mlp:width=128", "mlp:width=256")
 WORKLOADS = ("gpt_tiny", "lenet64", *SMALL)
 LOOP = "evergrad loop"
 

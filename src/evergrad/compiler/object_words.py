@@ -9,6 +9,7 @@ hand over. The distances are not assumed: they are found in examples.
 from __future__ import annotations
 
 import ctypes
+import sysconfig
 import threading
 from collections.abc import Sequence
 from functools import cache
@@ -88,6 +89,8 @@ def array_flags() -> int:
 def reference_count() -> int | None:
     """How far from its beginning an object has the number of its references (32 bits); ``None``
     where that is no plain number."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return None
     example = object()
     before = _words(example, ctypes.c_int32)
     held = [example] * 1000
