@@ -12,7 +12,7 @@ from functools import cache
 from itertools import product as all_pairs
 from typing import NamedTuple
 
-from evergrad.compiler.gemm_product import Matrix, Product
+from evergrad.compiler.gemm_product import Product
 from evergrad.compiler.gemm_strip import Tile
 
 # How operands are taken: as they lie, copied in rows, transposed, dealt out to tiles, or laid out
@@ -195,16 +195,12 @@ def _parts_in_cache(sides: _Sides) -> set[int]:
 
 def _sides(product: Product, tile: Tile, flipped: bool) -> _Sides:
     assert product.a is not None and product.b is not None
-    a, b = _steps(product.a), _steps(product.b)
+    a, b = product.a.steps, product.b.steps
     m, n, k = product.m, product.n, product.k
     shared = not any(product.a_steps), not any(product.b_steps)
     if flipped:
         return _Sides(n, m, k, *b[::-1], *a[::-1], True, product.items, *shared[::-1], tile)
     return _Sides(m, n, k, *a, *b, False, product.items, *shared, tile)
-
-
-def _steps(matrix: Matrix) -> tuple[int, int]:
-    return (1, matrix.leading) if matrix.transposed else (matrix.leading, 1)
 
 
 def _may_flip(sides: _Sides) -> bool:
