@@ -194,6 +194,19 @@ def test_of_two_factors_as_deep_the_narrow_one_is_multiplied_as_it_lies(
 
 
 @own
+@pytest.mark.parametrize(("turned", "prepare", "depth"), [
+    (False, True, 1024), (False, False, 512), (True, True, 512),
+])  # fmt: skip
+def test_blocks_are_deep_if_nothing_is_packed_in_a_piece(
+    turned: bool, prepare: bool, depth: int
+) -> None:
+    a, b = laid(normal(1024, 1024), turned), normal(1024, 1024, seed=1)
+    found, cut = multiplied(a, b, prepare=prepare)
+    assert cut.depth == depth and cut.chunks == 8
+    assert_product(found, a, b)
+
+
+@own
 def test_rows_for_a_loop_are_cut_into_an_even_number_of_parts() -> None:
     product = Product(laid(normal(576, 2048), True), normal(2048, 192), ())
     cut = row_cut_of(product, TILE)
