@@ -19,7 +19,7 @@ from evergrad.compiler.gemm_blas import blas_kernel
 from evergrad.compiler.gemm_cut import AS_IT_LIES, LEFT, RIGHT, Cut, cut_of, row_cut_of
 from evergrad.compiler.gemm_own import own_kernel, prepare_kernel
 from evergrad.compiler.gemm_product import Product
-from evergrad.compiler.gemm_strip import Tile, tile_for
+from evergrad.compiler.gemm_strip import Tile, copying, dealing, tile_for, transposing
 from evergrad.compiler.kernel import Kernel
 from evergrad.compiler.vector_text import Vector, vector_for
 from evergrad.core import dtypes
@@ -194,6 +194,19 @@ def test_of_two_factors_as_deep_the_narrow_one_is_multiplied_as_it_lies(
 
 
 @own
+@pytest.mark.parametrize(("turned", "prepare", "depth"), [
+    (False, True, 1024), (False, False, 512), (True, True, 512),
+])  # fmt: skip
+def test_blocks_are_deep_if_nothing_is_packed_in_a_piece(
+    turned: bool, prepare: bool, depth: int
+) -> None:
+    a, b = laid(normal(1024, 1024), turned), normal(1024, 1024, seed=1)
+    found, cut = multiplied(a, b, prepare=prepare)
+    assert cut.depth == depth and cut.chunks == 8
+    assert_product(found, a, b)
+
+
+@own
 def test_rows_for_a_loop_are_cut_into_an_even_number_of_parts() -> None:
     product = Product(laid(normal(576, 2048), True), normal(2048, 192), ())
     cut = row_cut_of(product, TILE)
@@ -270,6 +283,14 @@ def test_tiles_hold_their_sums_in_registers(found: Any) -> None:
         # One at most, of what is computed once for all tiles.
         assert len(re.findall(r"zmm.*rsp|rsp.*zmm", strip)) <= 1
         assert "vfmadd" in strip
+
+
+@pytest.mark.parametrize("packing", [copying, dealing, transposing])
+def test_packing_asks_for_the_places_it_writes_to(packing: Any) -> None:
+    """For each store of a turn: the line may be in the cache of another core."""
+    text = packing(TILE).text
+    stores = len(re.findall(r"^ *store |call void @llvm\.masked\.store", text, re.MULTILINE))
+    assert len(re.findall(r"@llvm\.prefetch\.p0\(ptr [^,]+, i32 1,", text)) == stores > 0
 
 
 @own

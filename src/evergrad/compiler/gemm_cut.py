@@ -12,7 +12,7 @@ from functools import cache
 from itertools import product as all_pairs
 from typing import NamedTuple
 
-from evergrad.compiler.gemm_product import Matrix, Product
+from evergrad.compiler.gemm_product import Product
 from evergrad.compiler.gemm_strip import Tile
 
 # How operands are taken: as they lie, copied in rows, transposed, dealt out to tiles, or laid out
@@ -21,9 +21,11 @@ AS_IT_LIES, COPIED, TRANSPOSED, DEALT_OUT, PREPARED = range(5)
 # The operands, as tiles see them.
 LEFT, RIGHT = range(2)
 
-# The depth of blocks, for A whose rows lie in order and for A that is dealt out.
-_DEPTH = 512
-_DEALT_DEPTH = 256
+# The depth of blocks: if nothing is packed in a piece, else, and for A whose columns lie in order
+# and are near.
+_DEPTH = 1024
+_PACKED_DEPTH = 512
+_NEAR_DEPTH = 256
 # Operands up to these steps are multiplied as they lie: A whose columns lie in order (further apart
 # they often fall on the same places of a cache), and B.
 _NEAR_COLUMNS = 128
@@ -50,8 +52,8 @@ _CLAIM = 500.0
 _SECOND_CACHE = 1 << 20
 # As much of B, multiplied as it lies, comes in time since tiles ask for it.
 _STILL_NEAR = 1 << 21
-# As much of A as stays there beside panels of B and C.
-_HELD = 3 << 17
+# As much of A as stays there beside panels of B and C; of a deep block more, as it has fewer rows.
+_HELD, _HELD_DEEP = 3 << 17, 1 << 19
 # How often the time of a team of so many threads counts.
 _TEAMS = {1: 3, 2: 3, 8: 1}
 # Into how many parts rows and panels are cut, and rows alone.
@@ -195,16 +197,12 @@ def _parts_in_cache(sides: _Sides) -> set[int]:
 
 def _sides(product: Product, tile: Tile, flipped: bool) -> _Sides:
     assert product.a is not None and product.b is not None
-    a, b = _steps(product.a), _steps(product.b)
+    a, b = product.a.steps, product.b.steps
     m, n, k = product.m, product.n, product.k
     shared = not any(product.a_steps), not any(product.b_steps)
     if flipped:
         return _Sides(n, m, k, *b[::-1], *a[::-1], True, product.items, *shared[::-1], tile)
     return _Sides(m, n, k, *a, *b, False, product.items, *shared, tile)
-
-
-def _steps(matrix: Matrix) -> tuple[int, int]:
-    return (1, matrix.leading) if matrix.transposed else (matrix.leading, 1)
 
 
 def _may_flip(sides: _Sides) -> bool:
@@ -238,9 +236,6 @@ def _all_cuts(sides: _Sides, may_prepare: bool) -> Iterator[Cut]:
 
 def _cut(sides: _Sides, row_parts: int, panel_parts: int, prepared: int | None = None) -> Cut:
     m, n, k, panels, tile = sides.m, sides.n, sides.k, sides.panels, sides.tile
-    # In whole steps of the unrolled loop.
-    deepest = _DEPTH if sides.a_column == 1 else _DEALT_DEPTH
-    depth = min(k, _rounded(_ceil(k, _ceil(k, deepest)), tile.unrolled))
     part_rows = min(m, _rounded(_ceil(m, row_parts), tile.rows))
     part_panels = _ceil(panels, panel_parts)
     per_chunk = 1
@@ -248,6 +243,8 @@ def _cut(sides: _Sides, row_parts: int, panel_parts: int, prepared: int | None =
         per_chunk = max(1, min(_PIECE // (m * n * k), _ceil(sides.items, _ENOUGH_PIECES)))
     a_way = PREPARED if prepared == LEFT else _way_of_a(sides, part_panels)
     b_way = PREPARED if prepared == RIGHT else _way_of_b(sides)
+    # In whole steps of the unrolled loop.
+    depth = min(k, _rounded(_ceil(k, _ceil(k, _deepest(sides, a_way, b_way))), tile.unrolled))
     copy_row = _rounded(depth, tile.lanes) + tile.lanes
     panel_at = _rounded(part_rows, tile.dealt) * copy_row if a_way in (COPIED, DEALT_OUT) else 0
     is_packed = b_way in (COPIED, TRANSPOSED) or n % tile.lanes
@@ -279,6 +276,14 @@ def _way_of_b(sides: _Sides) -> int:
     if sides.b_column != 1:
         return TRANSPOSED
     return AS_IT_LIES if sides.b_row <= NEAR_ROWS or sides.m <= _FEW else COPIED
+
+
+def _deepest(sides: _Sides, a_way: int, b_way: int) -> int:
+    """How deep a block may be."""
+    if a_way == AS_IT_LIES and sides.a_column != 1:
+        return _NEAR_DEPTH
+    is_packed = a_way in (COPIED, DEALT_OUT) or b_way in (COPIED, TRANSPOSED)
+    return _PACKED_DEPTH if is_packed else _DEPTH
 
 
 def _next_lines(sides: _Sides, way: int) -> tuple[int, int]:
@@ -357,7 +362,8 @@ class _Clock:
         cut = self.cut
         is_packed = cut.a_way in (COPIED, DEALT_OUT)
         first = 0 if is_packed or not self.is_far(cut.m, cut.k) else _STREAM
-        again = _AGAIN * (self.panels - 1) if self.is_far(self.rows, cut.depth, _HELD) else 0
+        held = _HELD_DEEP if cut.depth > _PACKED_DEPTH else _HELD
+        again = _AGAIN * (self.panels - 1) if self.is_far(self.rows, cut.depth, held) else 0
         return self.words(self.rows, cut.k) * (first + again)
 
     @property

@@ -13,7 +13,7 @@ from functools import cache
 from typing import NamedTuple
 
 from evergrad.compiler.gemm_cut import NEAR_ROWS
-from evergrad.compiler.gemm_product import Matrix, Product
+from evergrad.compiler.gemm_product import Product
 from evergrad.compiler.gemm_strip import tile_for, transposing, use
 from evergrad.compiler.kernel import Kernel
 from evergrad.compiler.vector_text import Text, Vector, numbered
@@ -55,7 +55,7 @@ def few_kernel(product: Product, vector: Vector, leading: int) -> Kernel | None:
     if product.items > 1:
         return None
     assert product.a is not None and product.b is not None
-    a, b = _steps(product.a), _steps(product.b)
+    a, b = product.a.steps, product.b.steps
     m, n, k = product.m, product.n, product.k
     if b[1] == 1 and n > 1 and m <= (_FEW_NEAR if b[0] <= NEAR_ROWS else _FEW):
         few = _Few(m, n, k, *a, b[0], leading, 1, _added_columns(n, vector))
@@ -68,10 +68,6 @@ def few_kernel(product: Product, vector: Vector, leading: int) -> Kernel | None:
         few = _Few(n, m, k, *b[::-1], a[0], 1, leading, _dot_columns(n, m, k, vector))
         return _dots_kernel(vector, few, flipped=True)
     return None
-
-
-def _steps(matrix: Matrix) -> tuple[int, int]:
-    return (1, matrix.leading) if matrix.transposed else (matrix.leading, 1)
 
 
 def _added_columns(n: int, vector: Vector) -> int:

@@ -20,6 +20,11 @@ class Matrix:
         self.transposed = transposed
         self.leading = leading
 
+    @property
+    def steps(self) -> tuple[int, int]:
+        """From row to row and from column to column, in elements."""
+        return (1, self.leading) if self.transposed else (self.leading, 1)
+
 
 def as_it_lies(layout: Any) -> Matrix | None:
     """The last two dimensions of an array for BLAS; ``None`` if they must be copied first."""

@@ -12,7 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 from evergrad.compiler.gemm_own import operands, ordered
-from evergrad.compiler.gemm_product import Batch, Matrix, Product
+from evergrad.compiler.gemm_product import Batch, Product
 from evergrad.compiler.gemm_strip import tile_for, transposing, use
 from evergrad.compiler.kernel import Kernel
 from evergrad.compiler.vector_text import Text, Vector, items_per_chunk, numbered
@@ -62,7 +62,7 @@ _NUMBERS = (*_Small._fields, *Batch._fields)
 def small_kernel(product: Product, vector: Vector, leading: int) -> Kernel | None:
     """The kernel of a product; ``None`` if it is not small. The pointers are A, B and C."""
     assert product.a is not None and product.b is not None
-    a, b = _steps(product.a), _steps(product.b)
+    a, b = product.a.steps, product.b.steps
     m, n, k = product.m, product.n, product.k
     wide, high = (-(-extent // vector.lanes) * vector.lanes for extent in (n, m))
     shared = product.items, items_per_chunk(product.items, product.work)
@@ -77,10 +77,6 @@ def small_kernel(product: Product, vector: Vector, leading: int) -> Kernel | Non
     numbers = (*found, *product.batch_numbers(vector.size))
     chunks = -(-found.items // found.per_chunk)
     return numbered(_text(vector, product.items > 1), numbers, (), chunks, scratch)
-
-
-def _steps(matrix: Matrix) -> tuple[int, int]:
-    return (1, matrix.leading) if matrix.transposed else (matrix.leading, 1)
 
 
 @cache

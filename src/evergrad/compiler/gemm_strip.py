@@ -15,7 +15,8 @@ from typing import NamedTuple
 from evergrad.compiler.scalar import Code
 from evergrad.compiler.vector_text import Text, Vector
 
-# How many rows (or registers of a row) ahead packing asks for what it will read.
+# How many rows (or registers of a row) ahead packing asks for what it will read, and for the places
+# it will write to: these may be in the cache of another core, which has read them there.
 _AHEAD = 8
 # What prefetching wants to have in the first cache, and in the second.
 _FIRST, _SECOND = 3, 2
@@ -268,10 +269,12 @@ def copying(tile: Tile) -> Function:
         source = text.at("%source", text.mul(r, "%source_step"), column)
         target = text.at("%target", text.mul(r, "%target_step"), column)
         ahead = text.at(source, text.mul("%source_step", _AHEAD))
+        target_ahead = text.at(target, text.mul("%target_step", _AHEAD))
         left = text.sub("%width", column)
         for v, mask in enumerate(_column_masks(text, tile.vectors, left)):
             place = v * tile.lanes
             _prefetch(text, text.at(ahead, place), to_write=False)
+            _prefetch(text, text.at(target_ahead, place), to_write=True)
             value = text.load_masked(text.at(source, place), mask, "zeroinitializer")
             with text.when(text.op(f"icmp sgt i64 {left}, {place}")):
                 text.store_vector(value, text.at(target, place))
@@ -302,6 +305,7 @@ def dealing(tile: Tile) -> Function:
                 number, place = divmod(v * tile.lanes + first, tile.rows)
                 some = _part_of(text, value, first, length)
                 to = text.at(target, text.mul("%tile_step", number), place)
+                _prefetch(text, text.at(to, _AHEAD * tile.rows), to_write=True)
                 text.do(f"store {part} {some}, ptr {to}, align {tile.vector.size}")
     return _finished(
         text,
@@ -338,6 +342,8 @@ def transposing(tile: Tile) -> Function:
         done = text.fresh("stored")
         target = text.at("%target", text.mul(column, "%target_step"), row)
         for n, values in enumerate(transposed(text, block)):
+            next_block = text.at(target, text.mul("%target_step", lanes + n))
+            _prefetch(text, next_block, to_write=True)
             text.store_masked(values, text.at(target, text.mul("%target_step", n)), mask)
             if n + 1 < lanes:
                 _leave_at(text, wide, n + 1, done)
