@@ -26,7 +26,7 @@ _DEPTH = 512
 _DEALT_DEPTH = 256
 # Operands up to these steps are multiplied as they lie: A whose columns lie in order (further apart
 # they often fall on the same places of a cache), and B.
-_NEAR_COLUMNS = 128
+NEAR_COLUMNS = 128
 NEAR_ROWS = 256
 # With so few rows, packing B would take longer than multiplying.
 _FEW = 16
@@ -271,7 +271,7 @@ def _last_panel(n: int, tile: Tile) -> int:
 def _way_of_a(sides: _Sides, part_panels: int) -> int:
     if sides.a_column == 1:
         return COPIED if sides.a_row >= _FAR and part_panels >= 4 else AS_IT_LIES
-    is_near = sides.a_column <= _NEAR_COLUMNS
+    is_near = sides.a_column <= NEAR_COLUMNS
     return AS_IT_LIES if is_near and sides.m % sides.tile.rows == 0 else DEALT_OUT
 
 
