@@ -199,8 +199,15 @@ def _sides(product: Product, tile: Tile, flipped: bool) -> _Sides:
     m, n, k = product.m, product.n, product.k
     shared = not any(product.a_steps), not any(product.b_steps)
     if flipped:
-        return _Sides(n, m, k, *b[::-1], *a[::-1], True, product.items, *shared[::-1], tile)
-    return _Sides(m, n, k, *a, *b, False, product.items, *shared, tile)
+        m, n, a, b, shared = n, m, b[::-1], a[::-1], shared[::-1]
+    fitting = _fitting(tile, n, a[1])
+    return _Sides(m, n, k, *a, *b, flipped, product.items, *shared, fitting)
+
+
+def _fitting(tile: Tile, n: int, a_column: int) -> Tile:
+    """The tile that takes a row of C as a whole, if rows of A lie in order."""
+    wide = tile.wide
+    return wide if wide and a_column == 1 and tile.panel < n <= wide.panel else tile
 
 
 def _steps(matrix: Matrix) -> tuple[int, int]:
