@@ -32,7 +32,7 @@ def product(a: Any, b: Any) -> Any:
 
 @pytest.mark.parametrize("dtype", [eg.float32, eg.float64])
 @pytest.mark.parametrize(
-    "rows, narrow, wide", [(1024, 64, 256), (512, 65, 48), (640, 16, 16), (2048, 128, 192)]
+    "rows, narrow, wide", [(768, 64, 256), (512, 65, 48), (640, 16, 16), (768, 128, 192)]
 )
 def test_two_halves(rows: int, narrow: int, wide: int, dtype: Any) -> None:
     for shapes in ((narrow, wide), (wide, narrow)):
@@ -51,6 +51,7 @@ WHOLE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "halves that are no whole steps": (product, ((1056, 64), (1056, 64))),
     "wide factors": (product, ((1024, 192), (1024, 192))),
     "a wide factor": (product, ((1024, 64), (1024, 272))),
+    "more than stays in cache": (product, ((4096, 64), (4096, 128))),
     "few columns": (product, ((1024, 64), (1024, 8))),
     "the depth in columns": (lambda a, b: a @ b, ((64, 1024), (1024, 64))),
     "rows that do not lie in order": (lambda a, b: a[::2].T @ b, ((2048, 64), (1024, 64))),

@@ -22,6 +22,8 @@ _DEEP = 512
 _STEP = 32
 # With fewer columns other kernels multiply.
 _FEW = 16
+# Of factors with more bytes little has stayed in the caches of those who made them.
+_STAYING = 1 << 21
 
 
 def halve_products(graph: Graph) -> Graph:
@@ -55,6 +57,7 @@ def _is_deep(eqn: Equation, turned: dict[Var, Var]) -> bool:
         return False
     depth, (narrow, wide) = b.type.shape[0], sorted(out.shape)
     is_near = _FEW <= narrow <= NEAR_COLUMNS and wide <= NEAR_ROWS
+    is_near = is_near and a.type.nbytes + b.type.nbytes <= _STAYING
     return is_near and depth >= _DEEP and depth % (2 * _STEP) == 0
 
 
