@@ -207,6 +207,22 @@ def test_blocks_are_deep_if_nothing_is_packed_in_a_piece(
 
 
 @own
+@pytest.mark.parametrize("found", [np.float32, np.float64])
+@pytest.mark.parametrize("rows", [5, 6, 13, 100, 1030])
+def test_rows_of_four_registers_are_taken_as_a_whole(rows: int, found: Any) -> None:
+    tile = tile_for(vector_for(dtypes.float32 if found is np.float32 else dtypes.float64))
+    for lanes in (3 * tile.lanes + 1, 4 * tile.lanes - 1, 4 * tile.lanes):
+        for depth in (1, 64, 515):
+            a = laid(normal(rows, depth).astype(found), False, 3)
+            for turned in (False, True):
+                b = laid(normal(depth, lanes, seed=1).astype(found), turned, 3 * (depth > 1))
+                for prepare in (False, True):
+                    result, cut = multiplied(a, b, 2, prepare, tile=tile)
+                    assert cut.flipped or cut.panel == 4 * tile.lanes
+                    assert_product(result, a, b)
+
+
+@own
 def test_rows_for_a_loop_are_cut_into_an_even_number_of_parts() -> None:
     product = Product(laid(normal(576, 2048), True), normal(2048, 192), ())
     cut = row_cut_of(product, TILE)
@@ -278,7 +294,7 @@ def test_tiles_hold_their_sums_in_registers(found: Any) -> None:
     kernel = own_kernel(product, tile, cut_of(product, tile, 64, may_prepare=False))
     code = llvm.assembly(llvm.module_text([kernel]))
     strips = re.findall(r"^gemm_strip_\w+:.*?^\.Lfunc_end", code, re.MULTILINE | re.DOTALL)
-    assert len(strips) == 2 * tile.vectors
+    assert len(strips) == 2 * tile.vectors + 1  # that of wide tiles reads rows of A alone
     for strip in strips:
         # One at most, of what is computed once for all tiles.
         assert len(re.findall(r"zmm.*rsp|rsp.*zmm", strip)) <= 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from evergrad.compiler import scalar
 from evergrad.compiler.kernel import Kernel
 from evergrad.compiler.llvm import name_of
 from evergrad.compiler.scalar import KINDS, Code
+from evergrad.compiler.vector_text import Text, Vector, is_native, numbered, vector_for
 from evergrad.core.dtypes import dtype
 from evergrad.core.trace import Equation
 
@@ -43,6 +45,8 @@ def fold_two(code: Code, name: str, type: str, a: str, b: str) -> str:
 def combination(name: str, found: dtype, chunks: int, length: int) -> Kernel:
     """A kernel that folds partial results, so many of one block of rows, one after the other. A
     chunk is a block."""
+    if name == "sum" and is_native(found):
+        return numbered(_sums(vector_for(found)), (chunks, length), (), 1)
     code = Code()
     type = KINDS[found].compute
     memory = memory_type(type)
@@ -90,6 +94,24 @@ def combination(name: str, found: dtype, chunks: int, length: int) -> Kernel:
     kernel = Kernel(code, made, body.replace("@SELF", f"@{made}"))
     kernel.numbers = [chunks, length]
     return kernel
+
+
+@cache
+def _sums(vector: Vector) -> Kernel:
+    """Sums of floats, a register of neighbouring ones at a time."""
+    text = Text(vector, ("parts", "sums"), ("count", "length"))
+    first = text.mul("%chunk", text["length"])
+    parts = text.at(text["parts"], text.mul(first, text["count"]))
+    sums = text.at(text["sums"], first)
+    with text.loop(text["length"], vector.lanes) as place:
+        mask = text.between(text.places("0"), "0", text.sub(text["length"], place))
+        start = [(vector.text, "zeroinitializer")]
+        with text.carrying(text["count"], start) as (number, held):
+            at = text.at(parts, text.mul(number, text["length"]), place)
+            part = text.load_masked(at, mask, "zeroinitializer")
+            held.after = [text.plus(held.values[0], part)]
+        text.store_masked(held.after[0], text.at(sums, place), mask)
+    return text.kernel("combine")
 
 
 def _renamed(code: Code, result: str) -> str:

@@ -28,7 +28,7 @@ _PACKED_DEPTH = 512
 _NEAR_DEPTH = 256
 # Operands up to these steps are multiplied as they lie: A whose columns lie in order (further apart
 # they often fall on the same places of a cache), and B.
-_NEAR_COLUMNS = 128
+NEAR_COLUMNS = 128
 NEAR_ROWS = 256
 # With so few rows, packing B would take longer than multiplying.
 _FEW = 16
@@ -201,8 +201,15 @@ def _sides(product: Product, tile: Tile, flipped: bool) -> _Sides:
     m, n, k = product.m, product.n, product.k
     shared = not any(product.a_steps), not any(product.b_steps)
     if flipped:
-        return _Sides(n, m, k, *b[::-1], *a[::-1], True, product.items, *shared[::-1], tile)
-    return _Sides(m, n, k, *a, *b, False, product.items, *shared, tile)
+        m, n, a, b, shared = n, m, b[::-1], a[::-1], shared[::-1]
+    fitting = _fitting(tile, n, a[1])
+    return _Sides(m, n, k, *a, *b, flipped, product.items, *shared, fitting)
+
+
+def _fitting(tile: Tile, n: int, a_column: int) -> Tile:
+    """The tile that takes a row of C as a whole, if rows of A lie in order."""
+    wide = tile.wide
+    return wide if wide and a_column == 1 and tile.panel < n <= wide.panel else tile
 
 
 def _may_flip(sides: _Sides) -> bool:
@@ -268,7 +275,7 @@ def _last_panel(n: int, tile: Tile) -> int:
 def _way_of_a(sides: _Sides, part_panels: int) -> int:
     if sides.a_column == 1:
         return COPIED if sides.a_row >= _FAR and part_panels >= 4 else AS_IT_LIES
-    is_near = sides.a_column <= _NEAR_COLUMNS
+    is_near = sides.a_column <= NEAR_COLUMNS
     return AS_IT_LIES if is_near and sides.m % sides.tile.rows == 0 else DEALT_OUT
 
 

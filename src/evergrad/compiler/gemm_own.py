@@ -8,6 +8,7 @@ all products of a type of elements.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
 from evergrad.compiler.gemm_cut import (
@@ -97,6 +98,14 @@ def _first_column(text: Text, panel: str) -> str:
     return text.op(f"select i1 {is_end}, i64 {text['n']}, i64 {column}")
 
 
+def _strips(tile: Tile) -> Iterator[tuple[Tile, int, bool]]:
+    """The strips of tiles that a panel may need, with their registers, and whether rows of A lie in
+    order."""
+    yield from ((tile, n + 1, by_rows) for n in range(tile.vectors) for by_rows in (True, False))
+    if tile.wide is not None:
+        yield tile.wide, tile.wide.vectors, True
+
+
 class _Piece:
     """The text that computes a rectangle of C."""
 
@@ -168,17 +177,16 @@ class _Piece:
         first, first_step, more = self.first_rows(c, column, done, more)
         lanes = self.tile.lanes
         registers = text.op(f"udiv i64 {text.add(width, lanes - 1)}, {lanes}")
-        for count in range(1, self.tile.vectors + 1):
+        for tile, count, by_rows in _strips(self.tile):
             fits = text.op(f"icmp eq i64 {registers}, {count}")
-            for by_rows, so in ((True, in_rows), (False, in_columns)):
-                with text.when(text.op(f"and i1 {fits}, {so}")):
-                    use(
-                        text, strip(self.tile, count, by_rows, padded=True), f"ptr {a_at}",
-                        f"i64 {a_row}", f"i64 {a_step}", f"ptr {b}", f"i64 {b_step}", f"ptr {c}",
-                        f"i64 {self.c_row}", f"i64 {depth}", f"i64 {self.rows}", f"i64 {width}",
-                        f"i1 {more}", f"ptr {first}", f"i64 {first_step}", f"ptr {following}",
-                        f"i64 {text['next_step']}", f"i64 {text['next_lines']}",
-                    )  # fmt: skip
+            with text.when(text.op(f"and i1 {fits}, {in_rows if by_rows else in_columns}")):
+                use(
+                    text, strip(tile, count, by_rows, padded=True), f"ptr {a_at}",
+                    f"i64 {a_row}", f"i64 {a_step}", f"ptr {b}", f"i64 {b_step}", f"ptr {c}",
+                    f"i64 {self.c_row}", f"i64 {depth}", f"i64 {self.rows}", f"i64 {width}",
+                    f"i1 {more}", f"ptr {first}", f"i64 {first_step}", f"ptr {following}",
+                    f"i64 {text['next_step']}", f"i64 {text['next_lines']}",
+                )  # fmt: skip
 
     def first_rows(self, c: str, column: str, done: str, more: str) -> tuple[str, str, str]:
         """What tiles start from, the step between its rows, and whether they do: C, or in the first

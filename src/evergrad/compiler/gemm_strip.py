@@ -39,6 +39,13 @@ class Tile(NamedTuple):
         return self.vectors * self.vector.lanes
 
     @property
+    def wide(self) -> Tile | None:
+        """The tile that is one register wider. Two of two registers each would take the place of
+        one, and each would read all of A."""
+        is_widest = self.vector.lanes * self.vector.size == 64
+        return Tile(self.vector, 6, 4) if is_widest and self.vectors == 3 else None
+
+    @property
     def unrolled(self) -> int:
         """The steps of the depth in one turn of the inner loop: with more of them LLVM loads more
         beforehand than there are registers."""

@@ -40,6 +40,7 @@ def built(
 ) -> Program:
     """A program made from the graph on."""
     # Who finds his programs on the disk does without all passes, and without their modules.
+    from evergrad.compiler.deep_products import halve_products
     from evergrad.compiler.gemm import foreseen
     from evergrad.compiler.lighten import lighten
     from evergrad.compiler.lowering import Lowering
@@ -50,7 +51,7 @@ def built(
         for kernel in foreseen(captured.graph):
             llvm.begin(kernel)
     graph, constants = simplify(captured.graph)
-    graph = lighten(graph)
+    graph = lighten(halve_products(graph))
 
     def build(graph: Graph, again: frozenset[int] = frozenset()) -> Program:
         lowering = Lowering(
