@@ -4,6 +4,8 @@ ones otherwise; and storages that are made and freed natively."""
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
 import sys
 import threading
 import time
@@ -302,6 +304,39 @@ def test_a_native_call_gives_way_to_who_has_the_lock() -> None:
     assert counting.step.quick((x,)) is UNSERVED
     counting.step.lock.busy[0] = 0
     assert counting.call().item() == 18.0
+
+
+LAST = """
+import sys
+import numpy as np
+import evergrad as eg
+
+total = eg.zeros(3)
+
+@eg.compile
+def step(x):
+    total.add_(x)
+    return total.sum()
+
+class Reuse:
+    # Takes what memory was freed when the modules were, and writes to it.
+    def __del__(self, full=np.full, taken=[]):
+        for size in range(16, 1024, 16):
+            taken += [full(size, 165, np.uint8) for _ in range(20)]
+
+results = [step(eg.ones(3)) for _ in range(6)]
+assert results[-1].item() == 18.0
+# The last to be cleared, the list from its end.
+sys.last = [results, eg.zeros(5), eg.nn.Linear(3, 3), Reuse()]
+"""
+
+
+def test_storages_that_outlive_all_modules() -> None:
+    env = {**os.environ, "PYTHONMALLOC": "malloc", "MALLOC_PERTURB_": "165"}
+    done = subprocess.run(
+        [sys.executable, "-c", LAST], env=env, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_forked_child_has_no_turns_of_others() -> None:

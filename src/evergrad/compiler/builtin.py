@@ -22,6 +22,7 @@ _make_method = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_vo
 _type_slot = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_int)(
     ("PyType_GetSlot", ctypes.pythonapi)
 )
+_increase = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))
 # The numbers of what classes do (``Py_tp_new``).
 _SLOTS = {"new": 65}
 # Functions hold the address of their description for as long as they live.
@@ -57,6 +58,13 @@ def type_slot(kind: type, name: str) -> int:
     return int(_type_slot(kind, _SLOTS[name]))
 
 
+def keep_forever(*things: Any) -> None:
+    """Let objects live until the process has ended, after Python has cleared all modules: native
+    code that is called then still reads them."""
+    for thing in things:
+        _increase(thing)
+
+
 def _description(name: str, address: int, takes: int) -> int:
     """The address of a description."""
     key = name, address, takes
@@ -64,4 +72,5 @@ def _description(name: str, address: int, takes: int) -> int:
     if found is None:
         made = _Description(name.encode(), address, takes, None)
         found = _descriptions.setdefault(key, made)
+        keep_forever(found)
     return ctypes.addressof(found)

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from evergrad.compiler import llvm
-from evergrad.compiler.builtin import method, type_slot
+from evergrad.compiler.builtin import keep_forever, method, type_slot
 from evergrad.compiler.kernel import address_of
 from evergrad.compiler.object_words import TABLE_TEXT, WORD_TEXT, slot_of, table
 from evergrad.core.storage import Storage
@@ -158,12 +158,8 @@ def storages() -> int:
         id(None), id(0), id(False), id(Storage), type_slot(Storage, "new"), id(()), id(in_python),
         *slots,
     ])  # fmt: skip
-    _alive.extend((words, in_python))
+    keep_forever(words, in_python, LEDGER)  # the last storages die after all modules
     addresses = llvm.addresses_in(FREED_TEXT, ("know", "freed"))
     llvm.function_of(addresses["know"], ctypes.c_void_p)(address_of(words))
     Storage.__del__ = method(Storage, "__del__", addresses["freed"])  # type: ignore[method-assign]
     return address_of(words)
-
-
-# What native code has the addresses of.
-_alive: list[Any] = []
