@@ -148,6 +148,15 @@ def test_who_has_the_lock_is_not_disturbed() -> None:
     assert parts.call(()) == [1]
 
 
+def test_a_native_call_that_goes_on_is_not_disturbed() -> None:
+    """Another way of the same step may be native: then it has said so in the word alone."""
+    parts = Parts()
+    parts.turns.busy[0] = 1
+    assert parts.call(()) is UNSERVED and parts.ran == 0
+    parts.turns.busy[0] = 0
+    assert parts.call(()) == [1] and parts.is_free()
+
+
 def test_errors_are_raised_and_the_lock_given_back() -> None:
     parts = Parts()
     parts.current[0] = lambda: 1 // 0

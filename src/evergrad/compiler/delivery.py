@@ -26,20 +26,47 @@ if TYPE_CHECKING:
 
 _SETS = 2
 
-# Words of a delivery: [0] how many pieces of memory are copied, [1] the address of their rows
-# (from, to, bytes), [2] how many storages were written, [3] the address of where their versions
-# lie, [4] how many results there are, [5] the address of their rows (where they lie, bytes, these
-# as an object, type), [6] the address of the sets, of each result a row (array or null, elements),
-# [7] whether the results are in a tuple, [8] the table of storages, [9] the class of tensors, [10]
-# what makes them, [11] how far from their beginning objects have their reference count, and tensors
+# Words of a delivery: [0] how many pieces of memory are copied, [1] the address of their rows,
+# [2] how many storages were written, [3] the address of where their versions lie, [4] how many
+# results there are, [5] the address of their rows (where they lie, bytes, these as an object,
+# type), [6] the address of the sets, of each result a row (array or null, elements), [7] whether
+# the results are in a tuple, [8] the table of storages, [9] the class of tensors, [10] what makes
+# them, [11] how far from their beginning objects have their reference count, and tensors
 # [12] value, [13] type, [14] storage, [15] number, [16] and following what is None.
 _NONE_FROM = 16
 _NONE = ("_node", "_view", "_leaf", "_grad")
+# Copies pieces of memory, of each a row (from, to, bytes, distance), to places so many distances
+# further than they tell.
+COPY_TEXT = r"""
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+define internal void @copy_pieces(i64 %count, ptr %pieces, i64 %far) alwaysinline nounwind {
+entry:
+  br label %next
+next:
+  %n = phi i64 [0, %entry], [%n1, %piece]
+  %more = icmp slt i64 %n, %count
+  br i1 %more, label %piece, label %end
+piece:
+  %this = getelementptr [4 x i64], ptr %pieces, i64 %n
+  %n1 = add i64 %n, 1
+  %from = call ptr @address(ptr %this, i64 0)
+  %to = call ptr @address(ptr %this, i64 1)
+  %bytes = call i64 @entry(ptr %this, i64 2)
+  %distance = call i64 @entry(ptr %this, i64 3)
+  %after = mul i64 %distance, %far
+  %target = getelementptr i8, ptr %to, i64 %after
+  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %from, i64 %bytes, i1 false)
+  br label %next
+end:
+  ret void
+}
+"""
 TEXT = (
-    r"""
+    COPY_TEXT
+    + r"""
 declare ptr @PyTuple_New(i64)
 declare i32 @PyTuple_SetItem(ptr, i64, ptr)
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 ; Whether an array is there that nobody has but the set.
 define internal i1 @is_free(ptr %table, ptr %row) nounwind {
@@ -103,23 +130,12 @@ entry:
   %pieces = call ptr @address(ptr %table, i64 1)
   %written_count = call i64 @entry(ptr %table, i64 2)
   %written = call ptr @address(ptr %table, i64 3)
-  br label %next_piece
-next_piece:
-  %p = phi i64 [0, %entry], [%p1, %piece]
-  %more_pieces = icmp slt i64 %p, %piece_count
-  br i1 %more_pieces, label %piece, label %next_written
-piece:
-  %this = getelementptr [3 x i64], ptr %pieces, i64 %p
-  %p1 = add i64 %p, 1
-  %from = call ptr @address(ptr %this, i64 0)
-  %to = call ptr @address(ptr %this, i64 1)
-  %bytes = call i64 @entry(ptr %this, i64 2)
-  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %bytes, i1 false)
-  br label %next_piece
+  call void @copy_pieces(i64 %piece_count, ptr %pieces, i64 0)
+  br label %next_written
 next_written:
-  %w = phi i64 [0, %next_piece], [%w1, %count]
-  %last_old = phi ptr [null, %next_piece], [%old, %count]
-  %last_new = phi ptr [null, %next_piece], [%new, %count]
+  %w = phi i64 [0, %entry], [%w1, %count]
+  %last_old = phi ptr [null, %entry], [%old, %count]
+  %last_new = phi ptr [null, %entry], [%new, %count]
   %more_written = icmp slt i64 %w, %written_count
   br i1 %more_written, label %version, label %end
 version:
@@ -183,10 +199,7 @@ entry:
   %nothing = call ptr @address(ptr %storages, i64 9)
   %class = call ptr @address(ptr %table, i64 9)
   %new = call ptr @address(ptr %table, i64 10)
-  %to_value = call i64 @entry(ptr %table, i64 12)
-  %to_type = call i64 @entry(ptr %table, i64 13)
   %to_storage = call i64 @entry(ptr %table, i64 14)
-  %to_number = call i64 @entry(ptr %table, i64 15)
   %tensor = call ptr %new(ptr %class, ptr %nothing, ptr null)
   %failed = icmp eq ptr %tensor, null
   br i1 %failed, label %end, label %fill
@@ -201,13 +214,12 @@ drop:
 put:
   %at = getelementptr i8, ptr %tensor, i64 %to_storage
   store ptr %storage, ptr %at
-  call void @hold(ptr %tensor, i64 %to_value, ptr %array)
-  call void @hold(ptr %tensor, i64 %to_type, ptr %type)
-  call void @hold(ptr %tensor, i64 %to_number, ptr %zero)
+  call void @hold(ptr %tensor, ptr %table, i64 12, ptr %array)
+  call void @hold(ptr %tensor, ptr %table, i64 13, ptr %type)
+  call void @hold(ptr %tensor, ptr %table, i64 15, ptr %zero)
 """
     + "".join(
-        f"  %to_none_{n} = call i64 @entry(ptr %table, i64 {_NONE_FROM + n})\n"
-        f"  call void @hold(ptr %tensor, i64 %to_none_{n}, ptr %none)\n"
+        f"  call void @hold(ptr %tensor, ptr %table, i64 {_NONE_FROM + n}, ptr %none)\n"
         for n in range(len(_NONE))
     )
     + r"""  br label %end
@@ -265,8 +277,8 @@ class Delivery:
         boxes = dict(program.boxed)
         outputs = captured.graph.outputs[: captured.result_count]
         found = [boxes[n] for n in range(captured.result_count)]
-        copies = [(program.array(place), storage.value) for place, storage in program.recipe.copies]
-        self.pieces = table([(address_of(a), address_of(b), b.nbytes) for a, b in copies])
+        copies = late_copies(program)
+        self.pieces = table([(address_of(a), address_of(b), b.nbytes, 0) for a, b in copies])
         version = slot_of(Storage, "version")
         self.versions = table([id(storage) + version for storage in program.recipe.written])
         sizes = [box.nbytes for box in found]
@@ -306,10 +318,15 @@ def delivery_of(variant: Variant, hand_out: Callable[[], list[Tensor]]) -> Deliv
     return Delivery(variant, hand_out)
 
 
+def late_copies(program: Program) -> list[tuple[Any, Any]]:
+    """What is copied to the outside after a run, from which array to which."""
+    return [(program.array(place), storage.value) for place, storage in program.recipe.copies]
+
+
 def is_copied_whole(program: Program) -> bool:
     """Whether what is copied after a run, and where it goes, lies in order."""
     arrays = [box for _, box in program.boxed]
-    arrays += [a for p, storage in program.recipe.copies for a in (program.array(p), storage.value)]
+    arrays += [array for pair in late_copies(program) for array in pair]
     return all(array.flags.c_contiguous for array in arrays)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.compiler import llvm
-from evergrad.compiler.delivery import is_copied_whole
+from evergrad.compiler.delivery import COPY_TEXT, is_copied_whole, late_copies
 from evergrad.compiler.entry import Compiled, signature
 from evergrad.compiler.kernel import address_of
 from evergrad.compiler.object_words import TABLE_TEXT, table
@@ -47,9 +47,8 @@ _ROWS = {LONG: 1, SHORT: 128, BRIEF: 1024}
 # (from, to, bytes, distance). ``loop`` goes on until so many rows are done, or one has failed.
 TEXT = (
     TABLE_TEXT
+    + COPY_TEXT
     + r"""
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-
 define void @loop(ptr %words, i64 %end) nounwind {
 entry:
   %runs = call ptr @address(ptr %words, i64 0)
@@ -84,21 +83,7 @@ go:
   %fine = icmp eq i64 %failed, 0
   br i1 %fine, label %copy, label %stop
 copy:
-  %c = phi i64 [0, %go], [%c1, %piece]
-  %more_pieces = icmp slt i64 %c, %piece_count
-  br i1 %more_pieces, label %piece, label %done
-piece:
-  %this = getelementptr [4 x i64], ptr %pieces, i64 %c
-  %c1 = add i64 %c, 1
-  %from = call ptr @address(ptr %this, i64 0)
-  %to = call ptr @address(ptr %this, i64 1)
-  %bytes = call i64 @entry(ptr %this, i64 2)
-  %step = call i64 @entry(ptr %this, i64 3)
-  %after = mul i64 %step, %row
-  %target = getelementptr i8, ptr %to, i64 %after
-  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %from, i64 %bytes, i1 false)
-  br label %copy
-done:
+  call void @copy_pieces(i64 %piece_count, ptr %pieces, i64 %row)
   %row1 = add i64 %row, 1
   store i64 %row1, ptr %donep
   br label %next
@@ -263,7 +248,7 @@ class _Loop:
         outside last."""
         program = self.program
         copies = [(box, self.stacks[n], self.stacks[n].strides[0]) for n, box in program.boxed]
-        copies += [(program.array(p), storage.value, 0) for p, storage in program.recipe.copies]
+        copies += [(source, target, 0) for source, target in late_copies(program)]
         return [
             (address_of(source), address_of(target), source.nbytes, distance)
             for source, target, distance in copies

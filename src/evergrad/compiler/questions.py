@@ -14,12 +14,11 @@ from evergrad.compiler import llvm
 from evergrad.compiler.builtin import builtin
 
 # A function's own object is a tuple that begins with the addresses of its table and its code.
-TEXT = r"""
+ASK_TEXT = r"""
 declare ptr @PyTuple_GetItem(ptr, i64)
 declare ptr @PyLong_AsVoidPtr(ptr)
-declare ptr @PyBool_FromLong(i64)
-declare ptr @PyLong_FromLongLong(i64)
 
+; What the code of a function with this own object gives.
 define internal i64 @ask(ptr %own, ptr %given) alwaysinline nounwind {
   %table_number = call ptr @PyTuple_GetItem(ptr %own, i64 0)
   %code_number = call ptr @PyTuple_GetItem(ptr %own, i64 1)
@@ -28,6 +27,12 @@ define internal i64 @ask(ptr %own, ptr %given) alwaysinline nounwind {
   %found = call i64 %code(ptr %table, ptr %given)
   ret i64 %found
 }
+"""
+TEXT = (
+    ASK_TEXT
+    + r"""
+declare ptr @PyBool_FromLong(i64)
+declare ptr @PyLong_FromLongLong(i64)
 
 define ptr @answer(ptr %own, ptr %given) nounwind {
   %found = call i64 @ask(ptr %own, ptr %given)
@@ -41,6 +46,7 @@ define ptr @number(ptr %own, ptr %given) nounwind {
   ret ptr %object
 }
 """
+)
 
 
 class Own(tuple[Any, ...]):

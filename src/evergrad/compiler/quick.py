@@ -27,7 +27,7 @@ from evergrad.compiler.object_words import (
     kind_word,
     table,
 )
-from evergrad.compiler.questions import code_of, native
+from evergrad.compiler.questions import ASK_TEXT, code_of, native
 from evergrad.compiler.storages import TEXT as STORAGES_TEXT
 from evergrad.compiler.turns import Turns
 from evergrad.core.state import STATE, State
@@ -48,10 +48,9 @@ UNSERVED: Any = object()
 TEXT = (
     STORAGES_TEXT
     + DELIVERY_TEXT
+    + ASK_TEXT
     + r"""
-declare ptr @PyTuple_GetItem(ptr, i64)
 declare ptr @PyList_GetItem(ptr, i64)
-declare ptr @PyLong_AsVoidPtr(ptr)
 declare i32 @PyContextVar_Get(ptr, ptr, ptr)
 declare ptr @PyCFunction_GetFunction(ptr)
 declare ptr @PyCFunction_GetSelf(ptr)
@@ -123,11 +122,7 @@ look:
   br i1 %is_known, label %ask, label %ask_python
 ask:
   %own = call ptr @PyCFunction_GetSelf(ptr %function)
-  %table_number = call ptr @PyTuple_GetItem(ptr %own, i64 0)
-  %code_number = call ptr @PyTuple_GetItem(ptr %own, i64 1)
-  %table = call ptr @PyLong_AsVoidPtr(ptr %table_number)
-  %code = call ptr @PyLong_AsVoidPtr(ptr %code_number)
-  %said = call i64 %code(ptr %table, ptr null)
+  %said = call i64 @ask(ptr %own, ptr null)
   %yes = icmp ne i64 %said, 0
   ret i1 %yes
 ask_python:
@@ -138,6 +133,32 @@ ask_python:
   ret i1 %given
 }
 
+; Whether a call is of the usual kind: its arguments fit, and the conditions hold.
+define internal i1 @is_usual(ptr %words, ptr %args) nounwind {
+entry:
+  %fits = call i1 @says(ptr %words, i64 9, ptr %args, i64 3, i64 1)
+  br i1 %fits, label %look_around, label %end
+look_around:
+  %untouched = call i1 @holds(ptr %words)
+  br label %end
+end:
+  %yes = phi i1 [false, %entry], [%untouched, %look_around]
+  ret i1 %yes
+}
+
+; Tells the kernels of the arguments and runs; whether that has gone well.
+define internal i1 @runs(ptr %words, ptr %args) nounwind {
+entry:
+  %told = call i1 @says(ptr %words, i64 16, ptr %args, i64 3, i64 1)
+  br i1 %told, label %go, label %end
+go:
+  %fine = call i1 @says(ptr %words, i64 19, ptr null, i64 4, i64 0)
+  br label %end
+end:
+  %yes = phi i1 [false, %entry], [%fine, %go]
+  ret i1 %yes
+}
+
 define ptr @quick(ptr %own, ptr %args) nounwind {
 entry:
   %found = alloca ptr
@@ -146,8 +167,8 @@ entry:
   %variable = call ptr @address(ptr %words, i64 0)
   %modes = call ptr @address(ptr %words, i64 1)
   %times_taken = call ptr @address(ptr %words, i64 8)
-  %busy = call ptr @address(ptr %words, i64 24)
   %delivery = call ptr @address(ptr %words, i64 23)
+  %busy = call ptr @address(ptr %words, i64 24)
   %got = call i32 @PyContextVar_Get(ptr %variable, ptr null, ptr %found)
   %now = load ptr, ptr %found
   %failed = icmp ne i32 %got, 0
@@ -158,29 +179,27 @@ modes_found:
   br i1 %same_modes, label %see, label %other_way
 see:
   %is_locked_always = icmp eq ptr %times_taken, null
-  br i1 %is_locked_always, label %lock, label %look_at_args
-look_at_args:
-  %fits = call i1 @says(ptr %words, i64 9, ptr %args, i64 3, i64 1)
-  br i1 %fits, label %look_around, label %other_way
-look_around:
-  %untouched = call i1 @holds(ptr %words)
-  br i1 %untouched, label %look_at_lock, label %other_way
+  br i1 %is_locked_always, label %look_for_others, label %look
+look:
+  %usual = call i1 @is_usual(ptr %words, ptr %args)
+  br i1 %usual, label %look_at_lock, label %other_way
 look_at_lock:
   %times = load i64, ptr %times_taken
+  %is_open = icmp eq i64 %times, 0
+  br i1 %is_open, label %look_for_others, label %other_way
+look_for_others:
   %is_busy = load i64, ptr %busy
-  %taken_or_busy = or i64 %times, %is_busy
-  %is_open = icmp eq i64 %taken_or_busy, 0
-  br i1 %is_open, label %look_for_memory, label %other_way
+  %is_idle = icmp eq i64 %is_busy, 0
+  br i1 %is_idle, label %choose, label %other_way
+choose:
+  br i1 %is_locked_always, label %lock, label %look_for_memory
 look_for_memory:
   %set = call ptr @free_set(ptr %delivery)
   %no_set = icmp eq ptr %set, null
-  br i1 %no_set, label %lock, label %tell_kernels
-tell_kernels:
-  %told = call i1 @says(ptr %words, i64 16, ptr %args, i64 3, i64 1)
-  br i1 %told, label %go, label %other_way
+  br i1 %no_set, label %lock, label %go
 go:
   store i64 1, ptr %busy
-  %fine = call i1 @says(ptr %words, i64 19, ptr null, i64 4, i64 0)
+  %fine = call i1 @runs(ptr %words, ptr %args)
   br i1 %fine, label %end, label %undone
 undone:
   store i64 0, ptr %busy
@@ -222,16 +241,10 @@ define internal ptr @under_lock(ptr %words, ptr %args) nounwind {
 entry:
   %deliver = call ptr @address(ptr %words, i64 22)
   %delivery = call ptr @address(ptr %words, i64 23)
-  %fits = call i1 @says(ptr %words, i64 9, ptr %args, i64 3, i64 1)
-  br i1 %fits, label %look_around, label %no
-look_around:
-  %untouched = call i1 @holds(ptr %words)
-  br i1 %untouched, label %tell_kernels, label %no
-tell_kernels:
-  %told = call i1 @says(ptr %words, i64 16, ptr %args, i64 3, i64 1)
-  br i1 %told, label %go, label %no
+  %usual = call i1 @is_usual(ptr %words, ptr %args)
+  br i1 %usual, label %go, label %no
 go:
-  %fine = call i1 @says(ptr %words, i64 19, ptr null, i64 4, i64 0)
+  %fine = call i1 @runs(ptr %words, ptr %args)
   br i1 %fine, label %end, label %no
 end:
   %is_native = icmp ne ptr %delivery, null
@@ -279,7 +292,8 @@ def quick_call(
     delivery = deliver if isinstance(deliver, Delivery) else None
     make = deliver if delivery is None else delivery.deliver
     is_native = delivery is not None and all(code for _, code, _ in parts)
-    times, busy = turns.addresses() if is_native else (0, 0)
+    times, busy = turns.addresses()
+    times = times if is_native else 0
     take, release, zero = turns.lock.acquire, turns.lock.release, 0
     words = table([
         id(STATE), id(state), id(UNSERVED), id(True), id(zero), id(take), id(False), id(release),

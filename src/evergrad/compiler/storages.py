@@ -33,8 +33,9 @@ declare i64 @PyLong_AsLongLong(ptr)
 declare ptr @PyLong_FromLongLong(i64)
 declare ptr @PyObject_CallFunctionObjArgs(ptr, ...)
 
-; Lets a slot that is empty hold an object.
-define internal void @hold(ptr %object, i64 %distance, ptr %held) alwaysinline nounwind {
+; Lets a slot that is empty hold an object; a word of the table tells where it lies.
+define internal void @hold(ptr %object, ptr %table, i64 %which, ptr %held) alwaysinline nounwind {
+  %distance = call i64 @entry(ptr %table, i64 %which)
   %at = getelementptr i8, ptr %object, i64 %distance
   call void @Py_IncRef(ptr %held)
   store ptr %held, ptr %at
@@ -64,24 +65,17 @@ entry:
   %class = call ptr @address(ptr %table, i64 7)
   %new = call ptr @address(ptr %table, i64 8)
   %nothing = call ptr @address(ptr %table, i64 9)
-  %to_value = call i64 @entry(ptr %table, i64 11)
-  %to_type = call i64 @entry(ptr %table, i64 12)
-  %to_size = call i64 @entry(ptr %table, i64 13)
-  %to_version = call i64 @entry(ptr %table, i64 14)
-  %to_category = call i64 @entry(ptr %table, i64 15)
-  %to_saved = call i64 @entry(ptr %table, i64 16)
-  %to_shared = call i64 @entry(ptr %table, i64 17)
   %storage = call ptr %new(ptr %class, ptr %nothing, ptr null)
   %failed = icmp eq ptr %storage, null
   br i1 %failed, label %end, label %fill
 fill:
-  call void @hold(ptr %storage, i64 %to_value, ptr %value)
-  call void @hold(ptr %storage, i64 %to_type, ptr %type)
-  call void @hold(ptr %storage, i64 %to_size, ptr %size)
-  call void @hold(ptr %storage, i64 %to_version, ptr %zero)
-  call void @hold(ptr %storage, i64 %to_category, ptr %zero)
-  call void @hold(ptr %storage, i64 %to_saved, ptr %false)
-  call void @hold(ptr %storage, i64 %to_shared, ptr %false)
+  call void @hold(ptr %storage, ptr %table, i64 11, ptr %value)
+  call void @hold(ptr %storage, ptr %table, i64 12, ptr %type)
+  call void @hold(ptr %storage, ptr %table, i64 13, ptr %size)
+  call void @hold(ptr %storage, ptr %table, i64 14, ptr %zero)
+  call void @hold(ptr %storage, ptr %table, i64 15, ptr %zero)
+  call void @hold(ptr %storage, ptr %table, i64 16, ptr %false)
+  call void @hold(ptr %storage, ptr %table, i64 17, ptr %false)
   %before = call i64 @count(ptr %livep, i64 %bytes)
   %counted = call i64 @count(ptr %countp, i64 1)
   %live = add i64 %before, %bytes

@@ -21,7 +21,6 @@ from evergrad.memory.lines import apart
 # So long, in seconds, who has to wait for a native call sleeps before it looks again.
 _NAP = 2e-5
 
-
 _all: weakref.WeakSet[Turns] = weakref.WeakSet()
 
 
@@ -47,10 +46,10 @@ class Turns:
         self.lock.release()
 
     def addresses(self) -> tuple[int, int]:
-        """Where native code sees how often the lock is taken, and where the word of native calls
-        lies; zeros if it cannot see the first."""
+        """Where native code sees how often the lock is taken, zero if it cannot, and where the word
+        of native calls lies."""
         times = times_taken()
-        return (0, 0) if times is None else (id(self.lock) + times, address_of(self.words))
+        return 0 if times is None else id(self.lock) + times, address_of(self.words)
 
 
 def _forget_others() -> None:
