@@ -69,7 +69,7 @@ def test_a_limit_that_cannot_be_kept_is_told_before_the_first_step() -> None:
 
 def test_a_block_keeps_its_input_and_what_its_curve_is_made_of() -> None:
     """The norm and the curve of a block are computed again."""
-    rows, width = 2048, 32
+    rows, width = 8192, 32
 
     class Block(nn.Module):
         def __init__(self) -> None:

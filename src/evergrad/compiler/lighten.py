@@ -20,6 +20,8 @@ _LONGEST_CHAIN = 10
 _MOST_EXPENSIVE = 1
 # Values of so many times fewer bytes (statistics of rows) may be kept for it.
 _SMALL = 16
+# What is used so many equations before is still there.
+_NEAR = 8
 
 
 def lighten(graph: Graph) -> Graph:
@@ -102,4 +104,4 @@ class _Choice:
             return False  # the view is taken again
         if arg.type.nbytes * _SMALL <= var.type.nbytes:
             return True
-        return arg is not var and arg not in self.gone and self.last[arg] >= place
+        return arg is not var and arg not in self.gone and self.last[arg] >= place - _NEAR

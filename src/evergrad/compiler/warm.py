@@ -46,12 +46,14 @@ def built(
     from evergrad.compiler.lowering import Lowering
     from evergrad.compiler.remat import within
     from evergrad.compiler.rewrite import simplify
+    from evergrad.compiler.slopes import collect_slopes, slopes_with_curves
 
     if limit is None:
         for kernel in foreseen(captured.graph):
             llvm.begin(kernel)
     graph, constants = simplify(captured.graph)
-    graph = lighten(halve_products(graph))
+    graph = collect_slopes(halve_products(graph))
+    graph = lighten(slopes_with_curves(graph) if limit is None else graph)
 
     def build(graph: Graph, again: frozenset[int] = frozenset()) -> Program:
         lowering = Lowering(
