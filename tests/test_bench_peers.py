@@ -311,6 +311,13 @@ def test_two_threads_do_two_things() -> None:
     assert len(done) == 2
 
 
+def test_what_two_do_is_compared_turn_by_turn() -> None:
+    """Also where the machine gets slower meanwhile."""
+    turns = [[4.0, 8.0, 8.0], [2.0, 3.0, 4.0], [1.0, 1.5, 2.0]]
+    found = two_threads.figures(turns, 10)
+    assert found == {"one": 20.0, "two": 30.0, "times": 1.5, "times by processes": 2.0}
+
+
 def test_a_competitor_is_busy_until_it_is_ended() -> None:
     with shared_machine.competitor() as process:
         own = shared_machine.nice_of(0)

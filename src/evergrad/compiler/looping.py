@@ -12,7 +12,7 @@ import ctypes
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -32,9 +32,6 @@ from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.tree import tree_flatten, tree_unflatten
 from evergrad.memory import pool
 from evergrad.ops.joining import stack
-
-if TYPE_CHECKING:
-    pass
 
 # So long, in seconds, the loop goes on without Python; and so many rows of programs of each length
 # it does at once in the beginning.
