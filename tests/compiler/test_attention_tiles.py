@@ -10,28 +10,31 @@ import pytest
 
 import evergrad as eg
 from evergrad.compiler import attention, llvm
-from evergrad.compiler.attention_text import EIGHT, lanes, up
-from evergrad.compiler.attention_tiles import product
+from evergrad.compiler.attention_backward import backward
+from evergrad.compiler.attention_kernels import Step
+from evergrad.compiler.attention_text import EIGHT, QUERIES, lanes, up
+from evergrad.compiler.attention_tiles import GIVEN, SCORES, TURNED_SCORES, Lying, product
 from evergrad.compiler.kernel import address_of
 
-from .steps import programs_of
-from .test_attention import assert_right, causal, leaves, normal, plain, with_grads
+from .steps import lowered_programs_of, programs_of
+from .test_attention import assert_right, causal, leaves, normal, plain, shared, with_grads
 
-_PLACES = ("a", "b", "c", "soon")
+_PLACES = ("a", "b", "before", "to", "soon")
 _NUMBERS = (
-    "across", "along", "rows", "depth", "b_row", "c_row", "vectors", "zeros", "fetched",
+    "across", "rows", "depth", "b_row", "before_row", "to_row", "vectors", "fetched",
 )  # fmt: skip
 
 
-def product_function(more: bool) -> Any:
+def product_function(lying: Lying, more: bool, triangle: bool) -> Any:
     """A product's helper function as one that can be called from here."""
-    name, text, needs = product()
-    wrapped = f"call_product_{more}"
+    name, text, needs = product(lying)
+    wrapped = f"call_product_{lying.word}_{more}_{triangle}"
     parameters = [*(f"ptr %{p}" for p in _PLACES), *(f"i64 %{n}" for n in _NUMBERS)]
     call = (
-        f"  call void @{name}(ptr %a, i64 %across, i64 %along, i64 %rows, i64 %depth, ptr %b, "
-        f"i64 %b_row, ptr %c, i64 %c_row, i64 %vectors, i1 {str(more).lower()}, i64 %zeros, "
-        "ptr %soon, i64 0, ptr %soon, i64 0, i64 %fetched)"
+        f"  call void @{name}(ptr %a, i64 %across, i64 %vectors, i64 %rows, i64 %depth, ptr %b, "
+        "i64 %b_row, ptr %before, i64 %before_row, ptr %to, i64 %to_row, "
+        f"i1 {str(more).lower()}, i1 {str(triangle).lower()}, ptr %soon, i64 0, ptr %soon, i64 0, "
+        "i64 %fetched)"
     )
     define = f"define void @{wrapped}({', '.join(parameters)}) {{\n{call}\n  ret void\n}}\n"
     address = llvm.addresses_in("\n".join([*needs.values(), text, define]), [wrapped])[wrapped]
@@ -39,41 +42,57 @@ def product_function(more: bool) -> Any:
     return llvm.function_of(address, *types)
 
 
-def multiplied(a: Any, b: Any, c: Any, rows: int, more: bool, zeros: int) -> Any:
-    """C after the product of A's first rows with B; nothing is read or written far away."""
-    found, soon = c.copy(), np.zeros(16, np.float32)
-    product_function(more)(
-        *map(address_of, (a, b, found, soon)), *a.strides, rows, a.shape[1], b.strides[0],
-        c.strides[0], b.shape[1] // lanes(), zeros, 64,
+def multiplied(
+    lying: Lying, a: Any, b: Any, before: Any, more: bool, triangle: bool = False
+) -> Any:
+    """What the product of A and B goes to, rows of another length than those it is added to;
+    nothing is read or written far away."""
+    rows, depth = a.shape
+    a = laid(lying, a)
+    wide = np.full((up(rows, EIGHT), b.shape[1] + 5), 7, np.float32)
+    soon = np.zeros(16, np.float32)
+    product_function(lying, more, triangle)(
+        *map(address_of, (a, b, before, wide, soon)), a.strides[0], rows, depth, b.strides[0],
+        before.strides[0], wide.strides[0], b.shape[1] // lanes(), 64,
     )  # fmt: skip
-    return found
+    assert (wide[:, -5:] == 7).all()
+    return wide[:rows, :-5]
 
 
+def laid(lying: Lying, a: Any) -> Any:
+    """A matrix as it lies, scratch memory with numbers beyond its edges that do not count."""
+    if lying is GIVEN:
+        return a
+    scratch = np.full((QUERIES, QUERIES), np.nan, np.float32)
+    (scratch if lying is SCORES else scratch.T)[: a.shape[0], : a.shape[1]] = a
+    return scratch
+
+
+@pytest.mark.parametrize("lying", [GIVEN, SCORES, TURNED_SCORES])
 @pytest.mark.parametrize("more", [False, True])
 @pytest.mark.parametrize("vectors", range(1, 10))
-def test_products(vectors: int, more: bool) -> None:
+def test_products(vectors: int, more: bool, lying: Lying) -> None:
     columns = vectors * lanes()
     for rows, depth in ((1, 1), (4, 7), (11, 32), (16, 0)):
         a = normal(rows, depth, seed=rows)
-        b, c = normal(depth, columns, seed=1), normal(up(rows, EIGHT), columns, seed=2)
-        expected = (c[:rows] if more else 0) + np.float64(a) @ b
-        for lying in (a, np.asfortranarray(a)):
-            found = multiplied(lying, b, c, rows, more, zeros=-(1 << 40))
-            np.testing.assert_allclose(found[:rows], expected, rtol=0, atol=1e-5)
+        b, before = normal(depth, columns, seed=1), normal(up(rows, EIGHT), columns, seed=2)
+        expected = (before[:rows] if more else 0) + np.float64(a) @ b
+        found = multiplied(lying, a, b, before, more)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("lying", [SCORES, TURNED_SCORES])
 @pytest.mark.parametrize("vectors", [1, 2, 3, 4])
-@pytest.mark.parametrize("zeros", [-3, 0, 5, 30])
-def test_products_of_a_triangle(vectors: int, zeros: int) -> None:
-    """What stands before the diagonal is not read as a number, or is zero."""
-    rows, depth, columns = 16, 24, vectors * lanes()
-    b, c = normal(depth, columns, seed=1), normal(rows, columns, seed=2)
-    a = np.triu(normal(rows, depth), zeros)
-    expected = c + np.float64(a) @ b
-    # Whole tiles of a row or more begin where their first row does.
+def test_products_of_a_triangle(vectors: int, lying: Lying) -> None:
+    """What a tile of rows has none of is not read as a number."""
+    rows, depth, columns = 24, 20, vectors * lanes()
+    b, before = normal(depth, columns, seed=1), normal(rows, columns, seed=2)
+    a = (np.triu if lying is SCORES else np.tril)(normal(rows, depth))
+    expected = before + np.float64(a) @ b
     for row in range(0, rows, EIGHT):
-        a[row : row + EIGHT, : max(row + zeros, 0)] = np.nan
-    found = multiplied(a, b, c, rows, more=True, zeros=zeros)
+        unseen = slice(0, row) if lying is SCORES else slice(row + EIGHT, None)
+        a[row : row + EIGHT, unseen] = np.nan
+    found = multiplied(lying, a, b, before, more=True, triangle=True)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
@@ -120,6 +139,41 @@ def test_rows_far_apart_and_in_one_piece(width: int, length: int) -> None:
         results = eg.compile(with_grads(cut))(*leaves(*wide))
         found.append([x.numpy()[..., :width].tobytes() for x in results])
     assert found[0] == found[1]
+
+
+def numbers_of(compiled: Any) -> dict[str, int]:
+    """What the backward kernel was told, by name."""
+    (program,) = lowered_programs_of(compiled)
+    (kernel,) = [i.kernel for i in program.instructions if i.label == "attention_backward"]
+    scale, triangle = Step("scale"), Step("causal")
+    for steps in ((scale,), (scale, triangle), (triangle,)):
+        text = backward(steps)
+        if text.name == kernel.name:
+            return dict(zip(text.numbers, kernel.numbers, strict=True))
+    raise AssertionError(kernel.name)
+
+
+@pytest.mark.parametrize("form", [plain, causal, shared])
+@pytest.mark.parametrize("length", [1, 7, 8, 33, 63, 64, 65, 128, 136, 200])
+@pytest.mark.parametrize("width", [8, 32, 40, 48])
+def test_gradients_that_the_last_product_writes(form: Any, length: int, width: int) -> None:
+    """Whole tiles go to their place, all others through scratch memory; shared keys and values get
+    parts of several heads."""
+    heads = 4 if form is shared else 2
+    shapes = (8, heads, length, width), (8, 2, length, width), (8, 2, length, width)
+    given = [normal(*shape, seed=n) for n, shape in enumerate(shapes)]
+    compiled = assert_right(form, *given)
+    is_whole = length % EIGHT == 0 and width % lanes() == 0
+    assert numbers_of(compiled)["direct"] == is_whole
+
+
+def test_keys_that_no_query_sees_have_no_gradient() -> None:
+    """No product writes these: they are cleared."""
+    shapes = (9, 64, 16), (9, 136, 16), (9, 136, 16)
+    given = [normal(*shape, seed=n) for n, shape in enumerate(shapes)]
+    compiled = assert_right(causal, *given)
+    _, _, dk, dv = compiled(*leaves(*given))
+    assert not dk.numpy()[:, 64:].any() and not dv.numpy()[:, 64:].any()
 
 
 def test_few_heads_are_cut_by_queries() -> None:

@@ -149,10 +149,22 @@ class _Call:
 
     def note_packing(self, blocks: int) -> None:
         """Whether keys and values are packed: not if they lie in one piece already, or so few
-        blocks of queries go through them that it does not pay."""
-        for name, row in (("k", self.row), ("v", self.value_row)):
+        blocks of queries go through them that it does not pay. Rows must be whole vectors."""
+        for name, width, row in (
+            ("k", self.width, self.row),
+            ("v", self.value_width, self.value_row),
+        ):
             is_apart = self.numbers[f"{name}_row"] != row
-            self.numbers[f"pack_{name}"] = int(is_apart and blocks > _FEW_BLOCKS)
+            pays = is_apart and blocks > _FEW_BLOCKS
+            self.numbers[f"pack_{name}"] = int(pays or row != width * 4)
+
+    def is_whole(self) -> bool:
+        """Whether gradients may be written by the products that add to them last: there are whole
+        tiles of rows of whole vectors, and each block of keys or queries is looked at."""
+        skips = any(step.kind in ("keep", "drop") for step in self.steps)
+        unseen = self.keys > self.length and any(step.kind == "causal" for step in self.steps)
+        fits = self.row == self.width * 4 and self.value_row == self.value_width * 4
+        return fits and not (self.length % EIGHT or self.keys % EIGHT or skips or unseen)
 
     def scratch(self, names: tuple[str, ...], sizes: list[int]) -> int:
         """Lay out scratch memory, with the bits of a block; gives its size, with room to align
@@ -201,7 +213,7 @@ def lower_attention(lowering: Lowering, eqn: Equation) -> bool:
     call.numbers |= {"heads": heads, "run": run, "parts": parts, "part": part * QUERIES}
     sizes = [
         call.keys * call.row, call.keys * call.value_row, call.turned, KEYS * ROW,
-        call.value_turned, ROW, ROW,
+        QUERIES * call.value_row, ROW, ROW, ROW,
     ]  # fmt: skip
     call.note_packing(part)
     scratch = call.scratch(FORWARD_PLACES, sizes)
@@ -230,11 +242,12 @@ def lower_attention_backward(lowering: Lowering, eqn: Equation) -> bool:
     run = _run_of(call.items)
     call.numbers |= {
         "items": call.items, "run": run, "spans": spans, "span": span, "dq_part": dq.type.nbytes,
+        "direct": int(spans == 1 and call.is_whole()),
     }  # fmt: skip
     packed = [span * call.row, span * call.value_row]
     sizes = [
         *packed, call.turned, QUERIES * call.row, call.value_turned, QUERIES * call.value_row,
-        KEYS * ROW, KEYS * ROW, call.turned, ROW, *packed,
+        KEYS * ROW, KEYS * ROW, QUERIES * call.row, ROW, *packed,
     ]  # fmt: skip
     call.note_packing(call.blocks * call.groups)
     scratch = call.scratch(BACKWARD_PLACES, sizes)

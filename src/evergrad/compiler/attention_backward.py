@@ -10,30 +10,33 @@ from __future__ import annotations
 from functools import cache
 
 from evergrad.compiler import attention_text as parts
+from evergrad.compiler import attention_tiles as tiles
 from evergrad.compiler.attention_kernels import (
     KEPT,
     KEY_VALUE,
+    KEYS,
     QUERY,
     Ahead,
     Head,
     KernelWriter,
-    Matrix,
     Rows,
     Step,
+    Sums,
     Text,
+    diagonal_keys,
     steps_of,
 )
 from evergrad.compiler.attention_text import QUERIES, ROW, lanes
 
 PLACES = (
     "at_k", "at_v", "at_turned_q", "at_rows_q", "at_turned_g", "at_rows_g", "at_powers",
-    "at_slopes", "at_turned_dq", "at_deltas", "at_dk", "at_dv",
+    "at_slopes", "at_dq", "at_deltas", "at_dk", "at_dv",
 )  # fmt: skip
 _RESULTS = (
     *steps_of("g", "g"), *steps_of("y", "g"), *steps_of("dq", "g", "part"), *steps_of("dk"),
     *steps_of("dv"),
 )  # fmt: skip
-_NUMBERS = ("items", "spans", "span")
+_NUMBERS = ("items", "spans", "span", "direct")
 
 
 @cache
@@ -52,6 +55,8 @@ class _Backward(KernelWriter):
     def write(self) -> Text:
         self.align_scratch()
         self.area = {name.removeprefix("at_"): self.scratch(name) for name in PLACES}
+        self.direct = self.op("icmp ne i64 %direct, 0")
+        self.indirect = self.op(f"xor i1 {self.direct}, true")
         self.part = self.op("urem i64 %chunk, %spans")
         self.start = self.mul(self.part, "%span")
         self.end = self.least(self.add(self.start, "%span"), "%keys")
@@ -66,15 +71,17 @@ class _Backward(KernelWriter):
         count = self.sub(self.end, self.start)
         self.pack(head, self.start, count)
         whole = self.in_tiles(count)
-        self.clear(self.area["dk"], whole, "%width_row")
-        self.clear(self.area["dv"], whole, "%value_row")
+        with self.when(self.indirect):
+            self.clear(self.area["dk"], whole, "%width_row")
+            self.clear(self.area["dv"], whole, "%value_row")
         with self.loop(0, "%groups") as group, self.loop(0, "%length", QUERIES) as query:
             number = self.add(self.mul(item, "%groups"), group)
             self.queries(number, head._replace(group=group), after, query)
-        for name, width in (("dk", "%width"), ("dv", "%value_width")):
-            from_row = "%width_row" if name == "dk" else "%value_row"
-            to = self.at(self.shared(name, head), self.mul(self.start, f"%{name}_row"))
-            self.move(parts.rows_out(), self.area[name], from_row, count, width, to, f"%{name}_row")
+        with self.when(self.indirect):
+            for name, width in (("dk", "%width"), ("dv", "%value_width")):
+                row = "%width_row" if name == "dk" else "%value_row"
+                to = self.rows_of(name, self.shared(name, head), self.start)
+                self.move(parts.rows_out(), self.area[name], row, count, width, *to)
 
     def queries(self, number: str, head: Head, after: Head, query: str) -> None:
         """One block of queries."""
@@ -90,7 +97,8 @@ class _Backward(KernelWriter):
                 f"ptr {area[f'rows_{name}']}", f"i64 %{own_row}_row",
             )  # fmt: skip
         self.deltas(head, query, rows)
-        self.clear(area["turned_dq"], "%width", ROW)
+        with self.when(self.indirect):
+            self.clear(area["dq"], self.in_tiles(rows), "%width_row")
         stats = self.at("%stats", self.mul(self.mul(number, "%length"), 8), self.mul(query, 4))
         broken = self.is_broken(stats, rows, vectors)
 
@@ -100,9 +108,10 @@ class _Backward(KernelWriter):
                 self.keys(head, after, query, rows, vectors, stats, first, count)
 
         self.through_keys(query, rows, self.start, self.end, block)
-        place = self.add(self.mul(self.part, "%dq_part"), self.mul(query, "%dq_row"))
-        to = self.at(self.own("dq", head), place)
-        self.move(parts.turn_out(), area["turned_dq"], ROW, rows, "%width", to, "%dq_row")
+        with self.when(self.indirect):
+            part = self.at(self.own("dq", head), self.mul(self.part, "%dq_part"))
+            to = self.rows_of("dq", part, query)
+            self.move(parts.rows_out(), area["dq"], "%width_row", rows, "%width", *to)
 
     def deltas(self, head: Head, query: str, rows: str) -> None:
         """For each query the sum of its result times the result's cotangent."""
@@ -144,35 +153,71 @@ class _Backward(KernelWriter):
         (k, k_row), (v, v_row) = (self.packed[name] for name in ("k", "v"))
         k, v = self.at(k, self.mul(own, k_row)), self.at(v, self.mul(own, v_row))
         self.times_queries(
-            Matrix(k, k_row, 4), count, "%width", area["turned_q"], area["powers"], vectors,
-            more=False, ahead=self.edges("dk", "k", head, after, query, first),
+            Rows(k, k_row), count, "%width", area["turned_q"], area["powers"], vectors,
+            self.edges("dk", "k", head, after, query, first),
         )  # fmt: skip
         self.times_queries(
-            Matrix(v, v_row, 4), count, "%value_width", area["turned_g"], area["slopes"],
-            vectors, more=False, ahead=self.edges("dv", "v", head, after, query, first),
+            Rows(v, v_row), count, "%value_width", area["turned_g"], area["slopes"], vectors,
+            self.edges("dv", "v", head, after, query, first),
         )  # fmt: skip
         self.draw_keys(first, count, vectors)
-        with self.loop(self.from_vector, vectors) as vector:
-            self.slopes(query, rows, stats, first, count, self.mul(vector, lanes()))
+        with self.loop(0, vectors) as vector:
+            lane = self.mul(vector, lanes())
+            seen = self.seen_by(lane, count, diagonal_keys())
+            self.slopes(query, rows, stats, first, seen, lane)
         is_near = self.op(f"icmp slt i64 {own}, {QUERIES}")
         gradients = self.rows_of("dq", self.own("dq", head), self.add(query, own))
         q, g, y = (self.next_rows(name, head, after, query, own) for name in ("q", "g", "y"))
-        # The key of a row is not seen by the first queries.
-        unseen = {"zeros": self.sub(first, query)} if self.on_diagonal else {}
-        for weights, factors, row, target, ahead in (
-            ("powers", "rows_g", "%value_row", "dv", self.ahead(g, y, is_near)),
-            ("slopes", "rows_q", "%width_row", "dk", self.ahead(q, gradients, is_near)),
-        ):
-            sums = self.at(area[target], self.mul(own, row))
+        for lying, weights, sizes, factors, result, ahead in (
+            (tiles.SCORES, "powers", (count, rows), Rows(area["rows_g"], "%value_row"), "dv",
+             self.ahead(g, y, is_near)),
+            (tiles.SCORES, "slopes", (count, rows), Rows(area["rows_q"], "%width_row"), "dk",
+             self.ahead(q, gradients, is_near)),
+            (tiles.TURNED_SCORES, "slopes", (rows, count), Rows(k, k_row), "dq",
+             self.ahead(q, gradients, "false")),
+        ):  # fmt: skip
+            row = "%value_row" if result == "dv" else "%width_row"
+            if result == "dq":
+                sums = self.sums_of_queries(head, query, rows, first)
+            else:
+                sums = self.sums_of_keys(result, row, head, query, first)
             self.times(
-                Matrix(area[weights], ROW, 4), count, rows, Rows(area[factors], row),
-                Rows(sums, row), self.op(f"udiv i64 {row}, {lanes() * 4}"), more=True, ahead=ahead,
-                **unseen,
+                lying, Rows(area[weights], 0), *sizes, factors, sums,
+                self.op(f"udiv i64 {row}, {lanes() * 4}"), ahead, self.on_diagonal,
             )  # fmt: skip
-        self.times_queries(
-            Matrix(k, 4, k_row), "%width", count, area["slopes"], area["turned_dq"],
-            vectors, more=True, ahead=self.ahead(q, gradients, "false"),
+
+    def sums_of_queries(self, head: Head, query: str, rows: str, first: str) -> Sums:
+        """Gradients of queries, after a block of keys."""
+        end = self.seen_before(self.add(query, rows), self.end) if self.causal else self.end
+        return self.sums(
+            Rows(self.area["dq"], "%width_row"), self.rows_of("dq", self.own("dq", head), query),
+            self.op(f"icmp eq i64 {first}, {self.start}"),
+            self.op(f"icmp sge i64 {self.add(first, KEYS)}, {end}"),
         )  # fmt: skip
+
+    def sums_of_keys(self, name: str, row: str, head: Head, query: str, first: str) -> Sums:
+        """Gradients of keys or values, after a block of queries."""
+        own = self.mul(self.sub(first, self.start), row)
+        begin = self.op(f"icmp eq i64 {query}, {first if self.causal else 0}")
+        is_first = self.op(f"icmp eq i64 {head.group}, 0")
+        is_last = self.op(f"icmp eq i64 {self.add(head.group, 1)}, %groups")
+        return self.sums(
+            Rows(self.at(self.area[name], own), row),
+            self.rows_of(name, self.shared(name, head), first),
+            self.op(f"and i1 {is_first}, {begin}"),
+            self.op(f"and i1 {is_last}, {self.is_last(query)}"),
+        )  # fmt: skip
+
+    def sums(self, here: Rows, there: Rows, is_first: str, is_last: str) -> Sums:
+        """Sums that are kept in scratch memory, and go where they belong with the last addition, if
+        they can be told to."""
+        leaves = self.op(f"and i1 {self.direct}, {is_last}")
+        to = Rows(
+            self.op(f"select i1 {leaves}, ptr {there.start}, ptr {here.start}"),
+            self.op(f"select i1 {leaves}, i64 {there.step}, i64 {here.step}"),
+        )
+        begins = self.op(f"and i1 {self.direct}, {is_first}")
+        return Sums(here, to, self.op(f"xor i1 {begins}, true"))
 
     def edges(
         self, gradient: str, name: str, head: Head, after: Head, query: str, first: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from evergrad.compiler import attention_text as parts
+from evergrad.compiler import attention_tiles as tiles
 from evergrad.compiler.attention_kernels import (
     KEPT,
     KEY_VALUE,
@@ -12,14 +13,18 @@ from evergrad.compiler.attention_kernels import (
     Ahead,
     Head,
     KernelWriter,
-    Matrix,
+    Rows,
     Step,
+    Sums,
     Text,
+    diagonal_keys,
     steps_of,
 )
 from evergrad.compiler.attention_text import QUERIES, ROW, lanes
 
-PLACES = ("at_k", "at_v", "at_turned", "at_scores", "at_sums", "at_tops", "at_totals")
+PLACES = (
+    "at_k", "at_v", "at_turned", "at_scores", "at_sums", "at_tops", "at_totals", "at_factors",
+)  # fmt: skip
 
 
 @cache
@@ -56,13 +61,13 @@ class _Forward(KernelWriter):
 
     def queries(self, number: str, head: Head, after: Head, query: str) -> None:
         """One block of queries."""
-        turned, scores, sums, tops, totals = (self.scratch(name) for name in PLACES[2:])
+        turned, scores, sums, tops, totals, factors = (self.scratch(name) for name in PLACES[2:])
         rows, vectors = self.block_of(query)
         q = self.at(self.own("q", head), self.mul(query, "%q_row"))
         self.locate_masks(head, query)
         self.locate_drawn(number, query)
         self.move(parts.turn_in(), q, "%q_row", rows, "%width", turned, ROW)
-        self.clear(sums, "%value_width", ROW)
+        begun, results = self.slot("i1", "false"), Rows(sums, "%value_row")
         self.clear(totals, "1", ROW)
         with self.loop(0, QUERIES, lanes()) as lane:
             self.store(self.number(float("-inf")), self.at(tops, self.mul(lane, 4)))
@@ -71,25 +76,34 @@ class _Forward(KernelWriter):
             seen = self.is_seen(first, self.add(first, count), rows, vectors)
             with self.when(seen or "true"):
                 keys, row = self.packed["k"]
-                keys = self.at(keys, self.mul(first, row))
                 self.times_queries(
-                    Matrix(keys, row, 4), count, "%width", turned, scores, vectors,
-                    more=False, ahead=self.next_keys(after, query, first),
+                    Rows(self.at(keys, self.mul(first, row)), row), count, "%width", turned, scores,
+                    vectors, self.next_keys(after, query, first),
                 )  # fmt: skip
                 self.draw_keys(first, count, vectors)
-                with self.loop(self.from_vector, vectors) as vector:
-                    self.powers(vector, query, rows, first, count, scores, sums, tops, totals)
+                with self.loop(0, vectors) as vector:
+                    lane = self.mul(vector, lanes())
+                    seen = self.seen_by(lane, count, diagonal_keys())
+                    self.powers(lane, query, rows, first, seen, scores, sums, tops, totals, factors)
                 values, row = self.packed["v"]
-                values = self.at(values, self.mul(first, row))
-                self.times_queries(
-                    Matrix(values, 4, row), "%value_width", count, scores, sums, vectors,
-                    more=True, ahead=self.next_queries(head, after, query, first),
+                self.times(
+                    tiles.TURNED_SCORES, Rows(scores, 0), rows, count,
+                    Rows(self.at(values, self.mul(first, row)), row),
+                    Sums(results, results, self.flag(begun)),
+                    self.op(f"udiv i64 %value_row, {lanes() * 4}"),
+                    self.next_queries(head, after, query, first), self.on_diagonal,
                 )  # fmt: skip
+                self.do(f"store i1 true, ptr {begun}")
 
         self.through_keys(query, rows, "0", "%keys", block)
-        self.end_block(number, query, rows, vectors, sums, tops, totals)
+        with self.when(self.op(f"xor i1 {self.flag(begun)}, true")):
+            self.clear(sums, rows, "%value_row")
+        self.end_block(number, query, rows, vectors, tops, totals, factors)
         y = self.at(self.own("y", head), self.mul(query, "%y_row"))
-        self.move(parts.turn_out(), sums, ROW, rows, "%value_width", y, "%y_row")
+        self.call(
+            parts.scaled_rows_out(), f"ptr {sums}", "i64 %value_row", f"i64 {rows}",
+            "i64 %value_width", f"ptr {y}", "i64 %y_row", f"ptr {factors}",
+        )  # fmt: skip
 
     def next_keys(self, after: Head, query: str, first: str) -> Ahead:
         """Keys and values of the next head, once it is next."""
@@ -97,20 +111,17 @@ class _Forward(KernelWriter):
         return self.ahead(k, v, self.is_last(query))
 
     def next_queries(self, head: Head, after: Head, query: str, first: str) -> Ahead:
-        """Where the block's results go, and the next block. A product whose rows are the columns of
-        values fetches fewer rows than there are keys, as a rule: it takes two to fetch all."""
-        near = self.op(f"udiv i64 {first}, 2")
-        results = self.rows_of("y", self.own("y", head), self.add(query, near))
-        following = self.next_rows("q", head, after, query, near)
-        return self.ahead(results, following, self.op(f"icmp slt i64 {near}, {QUERIES}"))
+        """Where the block's results go, and the next block."""
+        results = self.rows_of("y", self.own("y", head), self.add(query, first))
+        following = self.next_rows("q", head, after, query, first)
+        return self.ahead(results, following, self.op(f"icmp slt i64 {first}, {QUERIES}"))
 
     def powers(
-        self, vector: str, query: str, rows: str, first: str, count: str, scores: str, sums: str,
-        tops: str, totals: str,
+        self, lane: str, query: str, rows: str, first: str, count: str, scores: str, sums: str,
+        tops: str, totals: str, factors: str,
     ) -> None:  # fmt: skip
         """Scores of a block of keys become powers; what was summed so far is brought to the new
         largest score."""
-        lane = self.mul(vector, lanes())
         shift = self.mul(lane, 4)
         valid = self.first_lanes(self.sub(rows, lane))
         top_at, total_at = self.at(tops, shift), self.at(totals, shift)
@@ -133,21 +144,22 @@ class _Forward(KernelWriter):
             self.keep(total, self.calc("fadd", self.kept(total), power))
         self.store(now, top_at)
         self.store(self.kept(total), total_at)
-        with self.when(self.any_of(self.calc("fcmp une", now, before))):
-            self.scale_rows(sums, shift, change)
-
-    def scale_rows(self, sums: str, shift: str, factor: str) -> None:
-        with self.loop(0, "%value_width") as d:
-            place = self.at(sums, self.mul(d, ROW), shift)
-            self.store(self.calc("fmul", self.load(place), factor), place)
+        is_summed = self.calc("fcmp ogt", before, self.number(float("-inf")))
+        differs = self.op(f"and {self.bits} {is_summed}, {self.calc('fcmp une', now, before)}")
+        with self.when(self.any_of(differs)):
+            self.store(change, self.at(factors, shift))
+            self.call(
+                parts.scale_rows(), f"ptr {self.at(sums, self.mul(lane, '%value_row'))}",
+                "i64 %value_row", f"i64 {lanes()}", f"ptr {self.at(factors, shift)}",
+            )  # fmt: skip
 
     def end_block(
-        self, head: str, query: str, rows: str, vectors: str, sums: str, tops: str, totals: str
+        self, head: str, query: str, rows: str, vectors: str, tops: str, totals: str, factors: str
     ) -> None:
-        """Divide by the sums of powers; keep the level and the factor of each query."""
+        """Keep the level and the factor of each query: one over its sum of powers."""
         both = self.mul(self.mul(head, "%length"), 8)
         levels = self.at("%stats", both, self.mul(query, 4))
-        factors = self.at(levels, self.mul("%length", 4))
+        kept = self.at(levels, self.mul("%length", 4))
         with self.loop(0, vectors) as vector:
             lane = self.mul(vector, lanes())
             shift = self.mul(lane, 4)
@@ -156,9 +168,9 @@ class _Forward(KernelWriter):
                 empty = self.calc("fcmp oeq", total, self.number(0.0))
                 total = self.choose(empty, self.number(1.0), total)
             factor = self.calc("fdiv", self.number(1.0), total)
-            self.scale_rows(sums, shift, factor)
+            self.store(factor, self.at(factors, shift))
             nothing = self.calc("fcmp oeq", top, self.number(float("-inf")))
             valid = self.first_lanes(self.sub(rows, lane))
             level = self.choose(nothing, "zeroinitializer", top)
             self.masked_store(level, self.at(levels, shift), valid)
-            self.masked_store(factor, self.at(factors, shift), valid)
+            self.masked_store(factor, self.at(kept, shift), valid)

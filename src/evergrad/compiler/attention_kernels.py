@@ -50,12 +50,16 @@ class Rows(NamedTuple):
     step: str | int
 
 
-class Matrix(NamedTuple):
-    """A matrix that lies anyhow: the bytes between its rows, and those between its columns."""
+class Sums(NamedTuple):
+    """Where the sums of a product were before, if there are ``more``, and where they go."""
 
-    start: str
-    across: str | int
-    along: str | int
+    before: Rows
+    to: Rows
+    more: str
+
+    @classmethod
+    def none(cls, to: Rows) -> Sums:
+        return cls(to, to, "false")
 
 
 class Ahead(NamedTuple):
@@ -90,18 +94,20 @@ QUERY = steps_of("q", "g")
 KEY_VALUE = (*steps_of("k"), *steps_of("v"), "width_row", "value_row")
 
 
-KEYS = 64  # of a block
-# On the diagonal of a triangle blocks are smaller, so that little is computed for nothing.
-_DIAGONAL_KEYS = ROWS_OF_A_WORD
+KEYS = QUERIES  # of a block
 # Bytes between the words of a block of keys, which hold bits of some of its queries, and the next.
 _BITS_ROW = (KEYS + 1) * 4
 BITS_BYTES = QUERIES // ROWS_OF_A_WORD * _BITS_ROW
-# Said of a matrix whose rows begin with their first element.
-_NO_ZEROS = -(1 << 40)
 # How weights are dropped: not at all, by bits that lie in memory, or by counting.
 KEPT, BITS, COUNTED = "kept", "bits", "counted"
 _DRAWN = {KEPT: (), BITS: ("bits",), COUNTED: ("seed", "offset")}
 _DRAWN_NUMBERS = {KEPT: (), BITS: ("drop",), COUNTED: ("drop", "limit", "at_bits")}
+
+
+def diagonal_keys() -> int:
+    """How many keys of a triangle are taken to be seen by the same vectors of queries: as few as
+    make whole vectors of queries and whole tiles of keys."""
+    return max(lanes(), parts.EIGHT)
 
 
 class KernelWriter(Writer):
@@ -131,7 +137,6 @@ class KernelWriter(Writer):
         self.drop = "" if dropout == KEPT else self.as_vector("%drop")
         self.causal = any(step.kind == "causal" for step in steps)
         self.on_diagonal = False
-        self.from_vector = "0"
 
     def loop_tag(self) -> str:
         """Loops stay as they are: unrolled they are no faster, and take long to compile."""
@@ -240,13 +245,14 @@ class KernelWriter(Writer):
             self.drawn_keys = self.scratch("at_bits")
             self.drawn_row = str(_BITS_ROW)
             seed, offset = (self.op(f"load i64, ptr %{name}") for name in _DRAWN[COUNTED])
-            with self.loop(self.from_vector, vectors) as vector:
+            with self.loop(0, vectors) as vector:
                 lane = self.mul(vector, lanes())
                 index = self.add(self.drawn, first, self.mul(lane, "%keys"))
                 row, bit = self.word_of(lane)
+                drawn = self.seen_by(lane, count, ROWS_OF_A_WORD)
                 self.call(
                     counted_bits(), f"i64 {seed}", f"i64 {offset}", f"i64 {index}", "i64 %keys",
-                    f"i64 {count}", "i64 %limit", f"i64 {bit}", f"ptr {row}",
+                    f"i64 {drawn}", "i64 %limit", f"i64 {bit}", f"ptr {row}",
                 )  # fmt: skip
 
     def word_of(self, lane: str) -> tuple[str, str]:
@@ -308,27 +314,49 @@ class KernelWriter(Writer):
         return result
 
     def times(
-        self, a: Matrix, rows: str, depth: str, b: Rows, c: Rows, vectors: str, more: bool,
-        ahead: Ahead, zeros: str | int = _NO_ZEROS,
+        self, lying: tiles.Lying, a: Rows, rows: str | int, depth: str, b: Rows, sums: Sums,
+        vectors: str, ahead: Ahead, triangle: bool = False,
     ) -> None:  # fmt: skip
-        """``C (+)= A B``; :func:`.attention_tiles.strip` tells more."""
+        """``to = A B (+ before)``; :func:`.attention_tiles.strip` tells more."""
+        before, to, more = sums
         soon, later = ahead.soon, ahead.later
         self.call(
-            tiles.product(), f"ptr {a.start}", f"i64 {a.across}", f"i64 {a.along}", f"i64 {rows}",
-            f"i64 {depth}", f"ptr {b.start}", f"i64 {b.step}", f"ptr {c.start}", f"i64 {c.step}",
-            f"i64 {vectors}", f"i1 {str(more).lower()}", f"i64 {zeros}", f"ptr {soon.start}",
-            f"i64 {soon.step}", f"ptr {later.start}", f"i64 {later.step}", f"i64 {ahead.bytes}",
+            tiles.product(lying), f"ptr {a.start}", f"i64 {a.step}", f"i64 {vectors}",
+            f"i64 {rows}", f"i64 {depth}", f"ptr {b.start}", f"i64 {b.step}",
+            f"ptr {before.start}", f"i64 {before.step}", f"ptr {to.start}", f"i64 {to.step}",
+            f"i1 {more}", f"i1 {str(triangle).lower()}", f"ptr {soon.start}", f"i64 {soon.step}",
+            f"ptr {later.start}", f"i64 {later.step}", f"i64 {ahead.bytes}",
         )  # fmt: skip
 
     def times_queries(
-        self, a: Matrix, rows: str, depth: str, b: str, c: str, vectors: str, more: bool,
-        ahead: Ahead,
-    ) -> None:  # fmt: skip
-        """A product whose columns are the queries that see a block of keys."""
-        shift = self.mul(self.from_vector, lanes() * 4)
-        seeing = self.sub(vectors, self.from_vector)
-        from_b, to_c = (Rows(self.at(x, shift), ROW) for x in (b, c))
-        self.times(a, rows, depth, from_b, to_c, seeing, more, ahead)
+        self, a: Rows, count: str, depth: str, turned: str, scores: str, vectors: str, ahead: Ahead
+    ) -> None:
+        """Keys or values times the queries that see them; of a triangle some keys at a time."""
+        if not self.on_diagonal:
+            sums = Sums.none(Rows(scores, ROW))
+            self.times(tiles.GIVEN, a, count, depth, Rows(turned, ROW), sums, vectors, ahead)
+            return
+        with self.loop(0, count, diagonal_keys()) as first:
+            shift = self.mul(first, 4)
+            keys, soon, later = (
+                Rows(self.at(x.start, self.mul(first, x.step)), x.step)
+                for x in (a, ahead.soon, ahead.later)
+            )
+            seen = self.least(self.sub(count, first), diagonal_keys())
+            seeing = self.sub(vectors, self.op(f"udiv i64 {first}, {lanes()}"))
+            queries = Rows(self.at(turned, shift), ROW)
+            sums = Sums.none(Rows(self.at(scores, self.mul(first, ROW), shift), ROW))
+            self.times(
+                tiles.GIVEN, keys, seen, depth, queries, sums, seeing,
+                Ahead(soon, later, ahead.bytes),
+            )  # fmt: skip
+
+    def seen_by(self, lane: str, count: str, step: int) -> str:
+        """How many keys of a block are looked at for a vector of queries: of a triangle, whole
+        steps."""
+        if not self.on_diagonal:
+            return count
+        return self.least(self.add(self.op(f"and i64 {lane}, -{step}"), step), count)
 
     def move(
         self, helper: parts.Helper, start: str, start_row: str | int, rows: str, columns: str,
@@ -357,6 +385,9 @@ class KernelWriter(Writer):
                 self.op(f"select i1 {packs}, i64 {row}, i64 %{name}_row"),
             )
 
+    def flag(self, slot: str) -> str:
+        return self.op(f"load i1, ptr {slot}")
+
     def clear(self, to: str, rows: str, row: str | int) -> None:
         self.call(parts.clear(), f"ptr {to}", f"i64 {self.mul(rows, row)}")
 
@@ -371,18 +402,19 @@ class KernelWriter(Writer):
     ) -> None:
         """Write what happens to each block of keys, given where it begins and how many there are.
 
-        In a triangle the keys before a block of queries are seen by all of these; on the diagonal
-        a block is seen from some vector of queries on; what follows is not seen by any.
+        In a triangle the keys before a block of queries are seen by all of these, those beside it
+        by the later ones, and what follows by none. Blocks of keys are as long as those of queries
+        and begin where these do.
         """
         if not self.causal:
-            self.each_block(start, end, KEYS, body)
+            self.each_block(start, end, body)
             return
         before = self.least(self.most(query, start), end)
         seen = self.seen_before(self.add(query, rows), end)
-        self.each_block(start, before, KEYS, body)
+        self.each_block(start, before, body)
         self.on_diagonal = True
-        self.each_block(before, seen, _DIAGONAL_KEYS, body, query)
-        self.on_diagonal, self.from_vector = False, "0"
+        self.each_block(before, seen, body)
+        self.on_diagonal = False
 
     def seen_before(self, query: str, end: str) -> str:
         """Where the keys end that queries before some query look at in a triangle: tiles are whole,
@@ -392,13 +424,9 @@ class KernelWriter(Writer):
     def in_tiles(self, count: str) -> str:
         return self.op(f"and i64 {self.add(count, parts.EIGHT - 1)}, -{parts.EIGHT}")
 
-    def each_block(
-        self, start: str, end: str, size: int, body: Callable[[str, str], None], query: str = ""
-    ) -> None:
-        with self.loop(start, end, size) as first:
-            if self.on_diagonal:
-                self.from_vector = self.op(f"udiv i64 {self.sub(first, query)}, {lanes()}")
-            body(first, self.least(self.sub(end, first), size))
+    def each_block(self, start: str, end: str, body: Callable[[str, str], None]) -> None:
+        with self.loop(start, end, KEYS) as first:
+            body(first, self.least(self.sub(end, first), KEYS))
 
     def finish(self, kind: str) -> Text:
         head = (

@@ -261,9 +261,10 @@ Helper = tuple[str, str, dict[str, str]]
 
 
 def helper(w: Writer, word: str, parameters: str) -> Helper:
-    """What a writer has written as a function that others call."""
+    """What a writer has written as a function that others call. Its loops stay as they are: unrolled
+    they are no faster, and take long to compile."""
     name = f"{word}_{lanes()}"
-    head = f"define internal void @{name}({parameters}) noinline nounwind"
+    head = f"define internal void @{name}({parameters}) noinline nounwind optsize"
     return name, w.function(head), w.helpers
 
 
@@ -326,23 +327,6 @@ def turn_and_copy() -> Helper:
 
 
 @cache
-def turn_out() -> Helper:
-    """Columns of scratch become rows of memory: ``to[r, c] = from[c, r]``."""
-    w = Writer()
-    n = lanes()
-    with w.loop(0, "%rows", n) as r, w.loop(0, "%columns", n) as c:
-        mask = w.first_lanes(w.sub("%columns", c))
-        start = w.at("%from", w.mul(c, "%from_row"), w.mul(r, 4))
-        found = _turned(w, [w.load(w.at(start, w.mul(x, "%from_row"))) for x in range(n)])
-        target = w.at("%to", w.mul(r, "%to_row"), w.mul(c, 4))
-        left = w.sub("%rows", r)
-        for x, row in enumerate(found):
-            with w.when(w.op(f"icmp sgt i64 {left}, {x}")):
-                w.masked_store(row, w.at(target, w.mul(x, "%to_row")), mask)
-    return helper(w, "attention_turn_out", _MOVED)
-
-
-@cache
 def row_products() -> Helper:
     """For each row the sum of its elements times those of a row of whole vectors."""
     w = Writer()
@@ -360,29 +344,52 @@ def row_products() -> Helper:
     )  # fmt: skip
 
 
-def _moved(word: str, inward: bool) -> Helper:
+@cache
+def rows_in() -> Helper:
+    """Rows of memory as rows of whole vectors, filled up with zeros."""
     w = Writer()
     with w.loop(0, "%rows") as r, w.loop(0, "%columns", lanes()) as c:
         mask = w.first_lanes(w.sub("%columns", c))
         start = w.at("%from", w.mul(r, "%from_row"), w.mul(c, 4))
-        target = w.at("%to", w.mul(r, "%to_row"), w.mul(c, 4))
-        if inward:
-            w.store(w.masked_load(start, mask), target)
-        else:
-            w.masked_store(w.load(start), target, mask)
-    return helper(w, f"attention_{word}", _MOVED)
+        w.store(w.masked_load(start, mask), w.at("%to", w.mul(r, "%to_row"), w.mul(c, 4)))
+    return helper(w, "attention_rows_in", _MOVED)
 
 
-@cache
-def rows_in() -> Helper:
-    """Rows of memory as rows of whole vectors, filled up with zeros."""
-    return _moved("rows_in", inward=True)
+def _moved_out(word: str, scales: bool) -> Helper:
+    w = Writer()
+    with w.loop(0, "%rows") as r:
+        factor = w.splat(w.load(w.at("%factors", w.mul(r, 4)), "float")) if scales else ""
+        with w.loop(0, "%columns", lanes()) as c:
+            mask = w.first_lanes(w.sub("%columns", c))
+            found = w.load(w.at("%from", w.mul(r, "%from_row"), w.mul(c, 4)))
+            if scales:
+                found = w.calc("fmul", found, factor)
+            w.masked_store(found, w.at("%to", w.mul(r, "%to_row"), w.mul(c, 4)), mask)
+    return helper(w, word, f"{_MOVED}, ptr %factors" if scales else _MOVED)
 
 
 @cache
 def rows_out() -> Helper:
     """Rows of whole vectors as rows of memory."""
-    return _moved("rows_out", inward=False)
+    return _moved_out("attention_rows_out", scales=False)
+
+
+@cache
+def scaled_rows_out() -> Helper:
+    """Rows of whole vectors as rows of memory, each times a factor."""
+    return _moved_out("attention_scaled_rows_out", scales=True)
+
+
+@cache
+def scale_rows() -> Helper:
+    """Multiply rows of whole vectors, each by a factor."""
+    w = Writer()
+    with w.loop(0, "%count") as r:
+        factor = w.splat(w.load(w.at("%factors", w.mul(r, 4)), "float"))
+        with w.loop(0, "%row", lanes() * 4) as c:
+            place = w.at("%rows", w.mul(r, "%row"), c)
+            w.store(w.calc("fmul", w.load(place), factor), place)
+    return helper(w, "attention_scale_rows", "ptr %rows, i64 %row, i64 %count, ptr %factors")
 
 
 @cache

@@ -2,18 +2,34 @@
 
 A tile is a few elements of A that are broadcast, times a few registers of neighbouring columns of
 B. With four registers of B to a row the processor's units for products are the limit; with fewer it
-is how fast A can be read, so the registers of a row are dealt out evenly.
+is how fast A can be read, so the registers of a row are dealt out evenly. Steps that are known here
+are parts of addresses: whatever else is counted in a loop takes turns with the products.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from typing import NamedTuple
 
-from evergrad.compiler.attention_text import EIGHT, Helper, Writer, helper, lanes
+from evergrad.compiler.attention_text import EIGHT, ROW, Helper, Writer, helper, lanes
 from evergrad.compiler.llvm import vector_bits
 
 # Bytes that come from memory together.
 _LINE = 64
+
+
+class Lying(NamedTuple):
+    """How A lies: the bytes between its rows and between its columns. ``None``: told when the
+    kernel runs; then rows beyond the last are not read."""
+
+    word: str
+    across: int | None
+    along: int
+
+
+GIVEN = Lying("given", None, 4)  # keys and values
+SCORES = Lying("scores", ROW, 4)  # keys by queries, in scratch memory
+TURNED_SCORES = Lying("turned_scores", 4, ROW)
 
 
 def _has_few_registers() -> bool:
@@ -30,61 +46,79 @@ def _tile_rows(vectors: int) -> int:
     return EIGHT // 2 if vectors == 4 or _has_few_registers() else EIGHT
 
 
-@cache
-def strip(vectors: int) -> Helper:
-    """``C[r, :] (+)= sum over k of A[r, k] B[k, :]`` for all rows and up to four vectors.
+_OTHERS = (
+    "i64 %rows, i64 %depth, ptr %b, i64 %b_row, ptr %before, i64 %before_row, ptr %to, "
+    "i64 %to_row, i1 %more, i1 %triangle, ptr %soon, i64 %soon_row, ptr %later, i64 %later_row, "
+    "i64 %fetched"
+)
 
-    A lies anyhow (``across`` and ``along`` are the bytes between its rows and columns); rows beyond
-    ``rows`` repeat the last one. Row r of A begins with ``r + zeros`` elements that do not count,
-    if that is more than none; then C must be there before. Before a tile is computed, as many rows
-    of two matrices that will be wanted soon are fetched from memory, so many bytes of each.
+
+@cache
+def strip(lying: Lying, vectors: int) -> Helper:
+    """``to[r, :] = sum over k of A[r, k] B[k, :] (+ before[r, :])`` for all rows and up to four
+    vectors.
+
+    Of a triangle a tile takes what its rows have in it: scores from the first row's place on,
+    turned scores up to the last row's. Before a tile is computed, as many rows of two matrices that
+    will be wanted soon are fetched from memory, so many bytes of each.
     """
     w = Writer()
-    with w.loop(0, "%rows", _tile_rows(vectors)) as row:
+    rows = _tile_rows(vectors)
+    with w.loop(0, "%rows", rows) as row:
         with w.loop(0, "%fetched", _LINE) as line:
             for name in ("%soon", "%later"):
                 start = w.at(name, w.mul(row, f"{name}_row"), line)
-                for place in w.spaced(start, f"{name}_row", _tile_rows(vectors)):
+                for place in w.spaced(start, f"{name}_row", rows):
                     w.fetch(place)
-        start = w.most(w.add(row, "%zeros"), 0)
-        with w.when(w.op(f"icmp sle i64 {start}, %depth")):
-            _tile(w, vectors, row, start)
+        start, end = "0", "%depth"
+        if lying is SCORES:
+            start = w.op(f"select i1 %triangle, i64 {row}, i64 0")
+        elif lying is TURNED_SCORES:
+            seen = w.least(w.add(row, rows), "%depth")
+            end = w.op(f"select i1 %triangle, i64 {seen}, i64 %depth")
+        _tile(w, lying, vectors, row, start, end)
     return helper(
-        w, f"attention_strip{vectors}",
-        "ptr noalias %a, i64 %across, i64 %along, i64 %rows, i64 %depth, ptr noalias %b, "
-        "i64 %b_row, ptr noalias %c, i64 %c_row, i1 %more, i64 %zeros, ptr %soon, i64 %soon_row, "
-        "ptr %later, i64 %later_row, i64 %fetched",
+        w, f"attention_strip{vectors}_{lying.word}",
+        f"ptr %a, i64 %across, {_OTHERS}",
     )  # fmt: skip
 
 
-def _tile(w: Writer, vectors: int, row: str, start: str) -> None:
-    """The sums of a few rows, from some element of A on."""
+def _tile(w: Writer, lying: Lying, vectors: int, row: str, start: str, end: str) -> None:
+    """The sums of a few rows, from some column of A up to another."""
     rows, width = range(_tile_rows(vectors)), lanes() * 4
     places = [(r, v) for r in rows for v in range(vectors)]
-    last = w.sub(w.sub("%rows", row), 1)
-    a = w.at("%a", w.mul(row, "%across"), w.mul(start, "%along"))
-    starts = [w.at(a, w.mul(w.least(r, last), "%across")) for r in rows]
-    c = w.spaced(w.at("%c", w.mul(row, "%c_row")), "%c_row", len(rows))
-    targets = [w.at(c[r], v * width) for r, v in places]
+    if lying.across is None:
+        last = w.sub(w.sub("%rows", row), 1)
+        a = w.at("%a", w.mul(row, "%across"))
+        starts = [w.at(a, w.mul(w.least(r, last), "%across")) for r in rows]
+    else:
+        a = w.at("%a", w.mul(row, lying.across))
+        starts = [w.at(a, r * lying.across) for r in rows]
+
+    def all_of(name: str) -> list[str]:
+        start = w.at(name, w.mul(row, f"{name}_row"))
+        lines = w.spaced(start, f"{name}_row", len(rows))
+        return [w.at(lines[r], v * width) for r, v in places]
+
     sums = [w.slot(w.vector, "zeroinitializer") for _ in places]
     with w.when("%more"):
-        for slot, target in zip(sums, targets, strict=True):
-            w.keep(slot, w.load(target))
-    with w.loop(start, "%depth") as k:
-        step = w.sub(k, start)
+        for slot, place in zip(sums, all_of("%before"), strict=True):
+            w.keep(slot, w.load(place))
+
+    with w.loop(start, end) as k:
         line = w.at("%b", w.mul(k, "%b_row"))
         factors = [w.load(w.at(line, v * width)) for v in range(vectors)]
-        along = w.mul(step, "%along")
+        along = w.mul(k, lying.along)
         spread = [w.splat(w.load(w.at(at, along), "float")) for at in starts]
         for (r, v), slot in zip(places, sums, strict=True):
             w.keep(slot, w.fma(spread[r], factors[v], w.kept(slot)))
-    for slot, target in zip(sums, targets, strict=True):
-        w.store(w.kept(slot), target)
+    for slot, place in zip(sums, all_of("%to"), strict=True):
+        w.store(w.kept(slot), place)
 
 
 @cache
-def product() -> Helper:
-    """``C (+)= A B``; B and C have rows of whole vectors."""
+def product(lying: Lying) -> Helper:
+    """``to = A B (+ before)``; all but A have rows of whole vectors."""
     w = Writer()
     most = _most_vectors()
     strips = w.op(f"udiv i64 {w.add('%vectors', most - 1)}, {most}")
@@ -95,15 +129,13 @@ def product() -> Helper:
         for vectors in range(1, most + 1):
             with w.when(w.op(f"icmp eq i64 {count}, {vectors}")):
                 w.call(
-                    strip(vectors), "ptr %a", "i64 %across", "i64 %along", "i64 %rows",
-                    "i64 %depth", f"ptr {w.at('%b', shift)}", "i64 %b_row",
-                    f"ptr {w.at('%c', shift)}", "i64 %c_row", "i1 %more", "i64 %zeros",
-                    "ptr %soon", "i64 %soon_row", "ptr %later", "i64 %later_row",
+                    strip(lying, vectors), "ptr %a", "i64 %across", "i64 %rows", "i64 %depth",
+                    f"ptr {w.at('%b', shift)}", "i64 %b_row", f"ptr {w.at('%before', shift)}",
+                    "i64 %before_row", f"ptr {w.at('%to', shift)}", "i64 %to_row", "i1 %more",
+                    "i1 %triangle", "ptr %soon", "i64 %soon_row", "ptr %later", "i64 %later_row",
                     "i64 %fetched",
                 )  # fmt: skip
     return helper(
-        w, "attention_product",
-        "ptr %a, i64 %across, i64 %along, i64 %rows, i64 %depth, ptr %b, i64 %b_row, ptr %c, "
-        "i64 %c_row, i64 %vectors, i1 %more, i64 %zeros, ptr %soon, i64 %soon_row, ptr %later, "
-        "i64 %later_row, i64 %fetched",
+        w, f"attention_product_{lying.word}",
+        f"ptr %a, i64 %across, i64 %vectors, {_OTHERS}",
     )  # fmt: skip
