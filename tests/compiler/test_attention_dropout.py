@@ -91,6 +91,14 @@ def test_sizes(size: tuple[int, ...], algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("length", [7, 33, 63, 64, 65, 128])
+def test_short_sequences(length: int, algorithm: str) -> None:
+    given = leaves(*(normal(1, 8, length, 32, seed=n) for n in range(3)))
+    for form in (dropped, causal):
+        assert_as_eager(form, algorithm, *given)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_forms(algorithm: str) -> None:
     q, k, v = (normal(2, 4, 70, 8, seed=n) for n in range(3))
     assert_as_eager(by_hand, algorithm, *leaves(q, k, v))

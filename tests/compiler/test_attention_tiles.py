@@ -17,7 +17,16 @@ from evergrad.compiler.attention_tiles import GIVEN, SCORES, TURNED_SCORES, Lyin
 from evergrad.compiler.kernel import address_of
 
 from .steps import lowered_programs_of, programs_of
-from .test_attention import assert_right, causal, leaves, normal, plain, shared, with_grads
+from .test_attention import (
+    assert_right,
+    causal,
+    leaves,
+    masked,
+    normal,
+    plain,
+    shared,
+    with_grads,
+)
 
 _PLACES = ("a", "b", "before", "to", "soon")
 _NUMBERS = (
@@ -163,8 +172,10 @@ def test_gradients_that_the_last_product_writes(form: Any, length: int, width: i
     shapes = (8, heads, length, width), (8, 2, length, width), (8, 2, length, width)
     given = [normal(*shape, seed=n) for n, shape in enumerate(shapes)]
     compiled = assert_right(form, *given)
-    is_whole = length % EIGHT == 0 and width % lanes() == 0
-    assert numbers_of(compiled)["direct"] == is_whole
+    numbers, has_whole_vectors = numbers_of(compiled), width % lanes() == 0
+    assert numbers["direct"] == (length % EIGHT == 0 and has_whole_vectors)
+    # Products read whole vectors: of other rows, those of a copy.
+    assert numbers["pack_k"] == numbers["pack_v"] == (not has_whole_vectors)
 
 
 def test_keys_that_no_query_sees_have_no_gradient() -> None:
@@ -174,6 +185,44 @@ def test_keys_that_no_query_sees_have_no_gradient() -> None:
     compiled = assert_right(causal, *given)
     _, _, dk, dv = compiled(*leaves(*given))
     assert not dk.numpy()[:, 64:].any() and not dv.numpy()[:, 64:].any()
+
+
+@pytest.mark.parametrize("length", [7, 33, 63, 64, 65, 128])
+@pytest.mark.parametrize("width", [8, 32, 40])
+def test_masks_of_short_sequences(length: int, width: int) -> None:
+    """Numbers that are added leave out nothing; bits may leave out a block, and then no product
+    writes its gradients."""
+    given = [normal(8, 2, length, width, seed=n) for n in range(3)]
+    assert_right(masked, *given, normal(2, length, length, seed=3))
+    seen = normal(2, length, length, seed=4) > -1
+    seen[..., 0] = True
+    seen[:, :, 64:] = False
+    assert_right(masked, *given, seen)
+
+
+@pytest.mark.parametrize("form", [plain, causal])
+def test_scores_that_grow_from_block_to_block(form: Any) -> None:
+    """What was summed is brought to each new largest score."""
+    q, k, v = (normal(2, 2, 200, 24, seed=n) for n in range(3))
+    k *= np.linspace(0.1, 3, 200, dtype=np.float32)[:, None]
+    assert_right(form, q, k, v)
+
+
+def test_gradients_inside_a_projection_for_any_number_of_threads() -> None:
+    def projected(q: Any, k: Any, v: Any) -> Any:
+        x = eg.cat([q, k, v], -1).sin().view(5, 128, 3, 4, 32)
+        y = causal(*x.permute(2, 0, 3, 1, 4))
+        return y.transpose(1, 2).reshape(5, 128, 128)
+
+    given = [normal(5, 128, 128, seed=n) for n in range(3)]
+    compiled = assert_right(projected, *given)
+    assert numbers_of(compiled)["direct"]
+    (program,) = programs_of(compiled)
+    found = []
+    for threads in (1, 2, 3):
+        program.threads = threads
+        found.append([x.numpy().tobytes() for x in compiled(*leaves(*given))])
+    assert found[0] == found[1] == found[2]
 
 
 def test_few_heads_are_cut_by_queries() -> None:

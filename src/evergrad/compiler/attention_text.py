@@ -261,8 +261,8 @@ Helper = tuple[str, str, dict[str, str]]
 
 
 def helper(w: Writer, word: str, parameters: str) -> Helper:
-    """What a writer has written as a function that others call. Its loops stay as they are: unrolled
-    they are no faster, and take long to compile."""
+    """What a writer has written as a function that others call. Its loops stay as they are:
+    unrolled they are no faster, and take long to compile."""
     name = f"{word}_{lanes()}"
     head = f"define internal void @{name}({parameters}) noinline nounwind optsize"
     return name, w.function(head), w.helpers
