@@ -118,7 +118,7 @@ def test_products_are_exact_to_rounding(
 @pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
 def test_pieces_and_preparation_of_large_products(turned: tuple[bool, bool]) -> None:
     seen = set()
-    for m, n, k in ((1300, 264, 400), (130, 1030, 1100), (1040, 64, 257)):
+    for m, n, k in ((1300, 464, 400), (130, 1030, 1100), (1040, 64, 257)):
         a, b = laid(normal(m, k), turned[0]), laid(normal(k, n, seed=1), turned[1])
         for prepare in (False, True):
             found, cut = multiplied(a, b, 1, prepare)
@@ -170,6 +170,17 @@ def test_a_small_left_factor_is_multiplied_from_the_right() -> None:
     found, cut = multiplied(a, b, 5)
     assert cut.flipped
     assert_product(found, a, b)
+
+
+@own
+def test_a_wide_factor_is_not_laid_out_for_the_gradient_of_a_weight() -> None:
+    """It is dealt out piece by piece, and the other one is taken as it lies."""
+    for m, n in ((384, 1536), (1536, 384), (320, 1290)):
+        a, b = laid(normal(m, 2050), True), normal(2050, n, seed=1)
+        found, cut = multiplied(a, b, 5, prepare=True)
+        assert not cut.prepared
+        assert bool(cut.flipped) == (m < n)
+        assert_product(found, a, b)
 
 
 @own

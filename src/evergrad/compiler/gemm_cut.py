@@ -27,9 +27,11 @@ _DEPTH = 1024
 _PACKED_DEPTH = 512
 _NEAR_DEPTH = 256
 # Operands up to these steps are multiplied as they lie: A whose columns lie in order (further apart
-# they often fall on the same places of a cache), and B.
+# they often fall on the same places of a cache), B, and B beside A that is dealt out once, whose
+# blocks are less deep.
 NEAR_COLUMNS = 128
 NEAR_ROWS = 256
+_NEAR_DEALT = 384
 # With so few rows, packing B would take longer than multiplying.
 _FEW = 16
 # Rows so many bytes apart, or a multiple of it, fall on the same places of a cache.
@@ -37,7 +39,7 @@ _PAGE = 1 << 12
 # Rows of A further apart than this fall on the same places of a cache.
 _FAR = 2048
 # C is computed transposed only if it, or its transpose, has no more rows than this.
-_FLAT = 256
+_FLAT = 384
 # Nanoseconds for the products of a register; for four bytes that are copied, transposed, dealt out
 # to tiles or stored for later, more if they come from further away than the second cache; of a
 # panel of B for a piece; of A when it first comes from further away, and for a further panel; of C
@@ -249,7 +251,8 @@ def _cut(sides: _Sides, row_parts: int, panel_parts: int, prepared: int | None =
     if row_parts * panel_parts == 1:
         per_chunk = max(1, min(_PIECE // (m * n * k), _ceil(sides.items, _ENOUGH_PIECES)))
     a_way = PREPARED if prepared == LEFT else _way_of_a(sides, part_panels)
-    b_way = PREPARED if prepared == RIGHT else _way_of_b(sides)
+    is_dealt = a_way == DEALT_OUT and part_panels == panels
+    b_way = PREPARED if prepared == RIGHT else _way_of_b(sides, is_dealt)
     # In whole steps of the unrolled loop.
     depth = min(k, _rounded(_ceil(k, _ceil(k, _deepest(sides, a_way, b_way))), tile.unrolled))
     copy_row = _rounded(depth, tile.lanes) + tile.lanes
@@ -279,10 +282,11 @@ def _way_of_a(sides: _Sides, part_panels: int) -> int:
     return AS_IT_LIES if is_near and sides.m % sides.tile.rows == 0 else DEALT_OUT
 
 
-def _way_of_b(sides: _Sides) -> int:
+def _way_of_b(sides: _Sides, is_dealt: bool) -> int:
     if sides.b_column != 1:
         return TRANSPOSED
-    return AS_IT_LIES if sides.b_row <= NEAR_ROWS or sides.m <= _FEW else COPIED
+    near = _NEAR_DEALT if is_dealt else NEAR_ROWS
+    return AS_IT_LIES if sides.b_row <= near or sides.m <= _FEW else COPIED
 
 
 def _deepest(sides: _Sides, a_way: int, b_way: int) -> int:
@@ -396,8 +400,10 @@ class _Clock:
         if cut.b_way in (COPIED, TRANSPOSED):
             time += self.packing(self.pack_b + self.unasked, self.columns, cut.n)
         else:
-            # What was prepared is asked for before it is needed.
-            is_far = cut.b_way == AS_IT_LIES and self.is_far(cut.n, cut.k, _STILL_NEAR)
+            # What was prepared is asked for before it is needed, and a shallow block stays near.
+            is_dealt = cut.a_way == DEALT_OUT and cut.panel_parts == 1
+            is_asked = cut.b_way == PREPARED or is_dealt
+            is_far = not is_asked and self.is_far(cut.n, cut.k, _STILL_NEAR)
             take = _TAKE_FAR if is_far else _TAKE
             time += words(self.columns, cut.k) * take
         time += words(self.rows, self.columns) * self.per_sum * cut.blocks
