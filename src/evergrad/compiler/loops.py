@@ -259,8 +259,11 @@ class LoopWriter(LoopSpace):
 
         def innermost(indices: list[str]) -> None:
             context = Point(self, number, indices)
+            # What is written may lie over what is read.
             for var in (*kept, *stores):
                 context.value(var)
+            for eqn in folds:
+                context.source(self.uses[id(eqn), 0])
             for var in kept:
                 context.put_scratch(var, context.value(var))
             for var in stores:

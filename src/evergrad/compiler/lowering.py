@@ -20,6 +20,7 @@ from evergrad.compiler.loops import LoopWriter
 from evergrad.compiler.plan import Buffer
 from evergrad.compiler.scalar import KINDS
 from evergrad.compiler.streams import STREAM_BYTES
+from evergrad.compiler.successors import give_places
 from evergrad.compiler.units import Group, Single, Unit, Values, equations_of
 from evergrad.core import dtypes
 from evergrad.core.op import TABLE
@@ -96,6 +97,7 @@ class Lowering:
         self.instructions: list[Instruction] = []
         # Products that wait for the group (by ``id``) that reads them.
         self.awaited: dict[int, Any] = {}
+        self.lowered: set[int] = set()  # units (by ``id``) whose instructions are there, or awaited
         self.units, self.values = fuse(self.graph, again, self.overwrites())
         self.unit_of = {id(eqn): unit for unit in self.units for eqn in equations_of(unit)}
         self.place_inputs()
@@ -106,6 +108,7 @@ class Lowering:
         for unit in self.units:
             first = len(self.instructions)
             self.lower(unit)
+            self.lowered.add(id(unit))
             for instruction in self.instructions[first:]:
                 instruction.unit = unit
                 if instruction.kernel is not None:
@@ -238,6 +241,11 @@ class Lowering:
         buffer.site = eqn.site
         self.homes[root] = whole(buffer, root)
         return self.homes[root]
+
+    def steps(self, var: Var) -> tuple[int, ...]:
+        """The strides of a value that has a place, or will have one by itself."""
+        found = self.homes.get(var)
+        return strides_of(var) if found is None else found.strides
 
     # -- instructions ---------------------------------------------------------------------------
 
@@ -386,9 +394,9 @@ class Lowering:
     def lower_group(self, group: Group) -> None:
         made = {e.outs[0] for e in group.members}
         stored = {v for v in made if self.needed_outside(v, group)}
-        kernel = LoopWriter(
-            group, self.values, lambda v: v.layout, lambda v: self.home(v).strides, stored
-        ).write()
+        writer = LoopWriter(group, self.values, lambda v: v.layout, self.steps, stored)
+        give_places(self, writer)
+        kernel = writer.write()
         awaited = self.awaited.pop(id(group), None)
         meets = awaited is not None and awaited.meets(self, kernel)
         instruction = Instruction("+".join(e.op.name for e in group.members[:6]))

@@ -118,13 +118,23 @@ class _Waiting:
         }
 
     def candidates(self) -> list[_Candidate]:
-        values = {place.buffer.number: var for var, place in self.lowering.homes.items()}
+        values = self.lying()
         found = []
         for buffer in self.plan.at_peak():
             if buffer.number in values and buffer.first < self.peak < buffer.last:
                 dropped = self.dropped_for(values[buffer.number])
                 if dropped:
                     found.append(_Candidate(buffer.nbytes, dropped))
+        return found
+
+    def lying(self) -> dict[int, Var]:
+        """The value that lies in each buffer at the moment: of those that take each other's place,
+        the last one made by then."""
+        found: dict[int, Var] = {}
+        for var, place in self.lowering.homes.items():
+            maker = self.known.maker.get(var)
+            if maker is None or self.wave_of[id(maker)] <= self.peak:
+                found[place.buffer.number] = var
         return found
 
     def dropped_for(self, var: Var) -> list[Dropped] | None:
@@ -184,4 +194,12 @@ class _Waiting:
         if place is None:
             return False
         buffer: Buffer = place.buffer
-        return buffer.home == "outside" or (buffer.home == "arena" and buffer.last >= wave)
+        if buffer.home == "arena":
+            return buffer.last >= wave and not self.has_given_way(var, wave)
+        return buffer.home == "outside"
+
+    def has_given_way(self, var: Var, wave: int) -> bool:
+        """Whether nobody needs a value any more when a wave runs: others may lie in its place."""
+        if self.known.escapes(var):
+            return False
+        return all(self.wave_of[id(eqn)] < wave for eqn in self.known.users(var))
