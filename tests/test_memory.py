@@ -501,9 +501,9 @@ def test_memory_that_runs_out_in_backward(monkeypatch: pytest.MonkeyPatch) -> No
 
     real = pool._map
 
-    def refuse(size: int) -> Any:
+    def refuse(size: int, nbytes: int) -> Any:
         if size < w.nbytes:
-            return real(size)
+            return real(size, nbytes)
         raise MemoryError(f"no {size:,} bytes")
 
     with monkeypatch.context() as patch, pytest.raises(MemoryError) as raised:

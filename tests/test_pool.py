@@ -54,6 +54,16 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 # -- recycling ----------------------------------------------------------------------------------
 
 
+@linux
+def test_what_a_size_is_rounded_up_by_takes_no_memory() -> None:
+    """Huge pages end where the array does."""
+    nbytes = 41 * MIB + 8192  # comes from the size of 44 MiB
+    before = resident()
+    array = pool.empty((nbytes,), np.dtype(np.uint8))
+    array[:] = 1
+    assert resident() - before < nbytes + MIB // 4
+
+
 def test_memory_is_used_again() -> None:
     first = pool.empty(LARGE, FLOAT32)
     place = address(first)
@@ -252,11 +262,11 @@ def test_the_pool_is_emptied_before_giving_up(monkeypatch: pytest.MonkeyPatch) -
     del held
     real, calls = pool._map, []
 
-    def refusing(size: int) -> Any:
+    def refusing(size: int, nbytes: int) -> Any:
         calls.append(LEDGER.pooled)
         if LEDGER.pooled:
             raise MemoryError
-        return real(size)
+        return real(size, nbytes)
 
     monkeypatch.setattr(pool, "_map", refusing)
     assert pool.empty((2 * 256, 1024), FLOAT32).shape == (512, 1024)

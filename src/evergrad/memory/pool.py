@@ -68,7 +68,7 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         memory = _free[size].pop()
         LEDGER.pooled -= size
     except (KeyError, IndexError):
-        memory = _obtain(size)
+        memory = _obtain(size, nbytes)
     return np.ndarray(shape, dtype, _new_block(Block, size, _BYTE, memory))
 
 
@@ -86,7 +86,7 @@ def allocator(shape: Sequence[int], dtype: np.dtype[Any]) -> Callable[[], Array]
             memory = memories.pop()
             LEDGER.pooled -= size
         except IndexError:
-            memory = _obtain(size)
+            memory = _obtain(size, nbytes)
         return array(shape, dtype, new_block(Block, size, _BYTE, memory))
 
     return allocate
@@ -106,19 +106,20 @@ def _size_class(nbytes: int) -> int:
     return -(-nbytes >> bits) << bits
 
 
-def _obtain(size: int) -> Memory:
-    """New memory from the system, for which idle buffers of other sizes make room."""
+def _obtain(size: int, nbytes: int) -> Memory:
+    """New memory from the system, for which idle buffers of other sizes make room; ``nbytes`` of it
+    will be used."""
     _free.setdefault(size, [])
     while LEDGER.pooled + size > config.POOL_CAP_BYTES and _drop_idle():
         pass
     try:
-        return _map(size)
+        return _map(size, nbytes)
     except MemoryError:
         trim()  # what the pool keeps may be just what is missing
-        return _map(size)
+        return _map(size, nbytes)
 
 
-def _map(size: int) -> Memory:
+def _map(size: int, nbytes: int) -> Memory:
     if size < config.POOL_MIN_BYTES:  # only when poisoned
         return bytearray(size)
     try:
@@ -129,7 +130,8 @@ def _map(size: int) -> Memory:
             # A result is written whole, so one call may as well bring all its pages.
             return mmap.mmap(-1, size, flags=flags | mmap.MAP_POPULATE)
         memory = mmap.mmap(-1, size, flags=flags)
-        memory.madvise(mmap.MADV_HUGEPAGE)
+        # Not for what the size was rounded up by: a huge page would be there as a whole.
+        memory.madvise(mmap.MADV_HUGEPAGE, 0, nbytes)
         return memory
     except OSError as error:
         raise MemoryError(f"the system has no {size:,} bytes to give: {error}") from None
