@@ -77,6 +77,8 @@ def test_vector_norms(torch: ModuleType, order: Any, complex: bool) -> None:
         for keepdim in (False, True):
             compare(torch, lambda ns, a, d=dim, k=keepdim: ns.linalg.vector_norm(a, order, d, k), a)
     compare(torch, lambda ns, a: ns.linalg.norm(a, order, dim=1), a)
+    a[0, 1] = math.nan
+    compare(torch, lambda ns, a: ns.linalg.vector_norm(a, order, 2), a)
 
 
 @pytest.mark.parametrize("complex", [False, True])

@@ -23,6 +23,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops.complex_parts import imag, real, view_as_real
 from evergrad.ops.elementwise import pow as power
 from evergrad.ops.elementwise import sqrt, where
+from evergrad.ops.logic import isnan
 from evergrad.ops.magnitude import abs as absolute
 from evergrad.ops.magnitude import sign
 from evergrad.ops.movement import reshape
@@ -205,6 +206,8 @@ POWER_NORM = opaque(
 
 def vector_norm(x: Tensor, p: float, dims: Shape, keepdim: bool) -> Tensor:
     """``sum(|x|**p) ** (1/p)`` over dimensions, with its limits where ``p`` is 0 or infinite."""
+    if p == 0:  # what is not a number is not zero
+        return total(sign(absolute(where(isnan(x), 1, x))), dims, keepdim)
     if x.dtype.is_complex:
         if p == 2:
             length = vector_norm(view_as_real(x), 2, (*dims, x.ndim), keepdim)
@@ -219,8 +222,6 @@ def vector_norm(x: Tensor, p: float, dims: Shape, keepdim: bool) -> Tensor:
         from evergrad.ops.extrema import amax, amin
 
         return (amax if p > 0 else amin)(absolute(x), dims, keepdim)
-    if p == 0:
-        return total(sign(absolute(x)), dims, keepdim)
     if p == 1:
         return total(absolute(x), dims, keepdim)
     return bind(POWER_NORM, x, p, **at)  # type: ignore[no-any-return]
