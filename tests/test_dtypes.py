@@ -12,7 +12,7 @@ import pytest
 
 import evergrad
 from evergrad.core import dtypes
-from oracle import Call, assert_same, outcome
+from oracle import Call, assert_equal, assert_same, outcome
 
 NAMES = [t.name for t in dtypes.ALL]
 NUMBERS: dict[str, Any] = {"number bool": True, "number int": 2, "number float": 2.0,
@@ -61,10 +61,30 @@ def test_promotion(torch: ModuleType, name: str) -> None:
         expected = outcome(torch, lambda ns, a=a, b=b: function(ns, operand(ns, a), operand(ns, b)))
         if isinstance(expected, Exception) or expected.dtype is torch.complex32:
             continue
-        if name == "pow" and (a, b) == ("bool 0-d", "number bool"):
-            continue  # PyTorch computes it, and refuses all other powers of bool by bool
         found = function(evergrad, operand(evergrad, a), operand(evergrad, b))
         assert f"torch.{found.dtype.name}" == str(expected.dtype), f"{name} of {a} and {b}"
+
+
+@pytest.mark.parametrize("name", ["add", "sub"])
+def test_alpha_does_not_change_the_type(torch: ModuleType, name: str) -> None:
+    """The scaled sum is formed in the type in which its two terms meet."""
+    kinds = [k for k in KINDS if k.split()[0] in ("bool", "uint8", "int64", "float16", "float32")]
+    for a, b, alpha in itertools.product(kinds, [*kinds, *NUMBERS], (2, 0.5)):
+
+        def call(ns: Any, a: str = a, b: str = b, alpha: float = alpha) -> Any:
+            return getattr(ns, name)(operand(ns, a), operand(ns, b), alpha=alpha)
+
+        expected = outcome(torch, call)
+        if not isinstance(expected, Exception) and expected.dtype is not torch.complex32:
+            assert_equal(call(evergrad), expected)
+
+
+def test_a_number_can_be_the_dividend(torch: ModuleType) -> None:
+    for values in ([1.5, -2.5], [2, -3]):
+        for mode in ("trunc", "floor", None):
+            assert_same(
+                torch, lambda ns, v=values, m=mode: ns.div(-7, ns.tensor(v), rounding_mode=m)
+            )
 
 
 def test_promote_types_and_can_cast(torch: ModuleType) -> None:

@@ -39,6 +39,14 @@ def a(ns: Any) -> Any:
     return fixed(ns, A)
 
 
+def truths(ns: Any) -> Any:
+    return ns.tensor([True, True])
+
+
+def small(ns: Any) -> Any:
+    return ns.tensor([3, 4], dtype=ns.uint8)
+
+
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     # shapes
     "add": (lambda ns: a(ns) + fixed(ns, [1.0, 2.0]), r"3.*2"),
@@ -57,6 +65,11 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "squeeze out of range": (lambda ns: a(ns).squeeze(3), r"\[-2, 1\]"),
     "sum out of range": (lambda ns: a(ns).sum(2), r"\[-2, 1\].*2"),
     "sum of a dimension twice": (lambda ns: a(ns).sum((0, 0)), "multiple times"),
+    "sum with keepdim as dim": (lambda ns: a(ns).sum(True), "must be int, not bool|bool"),
+    "softmax over a fraction": (lambda ns: a(ns).softmax(1.0), "must be int, not float"),
+    "squeeze of a dimension twice": (lambda ns: a(ns)[:1].squeeze((0, 0)), "multiple times"),
+    "flatten of a number": (lambda ns: a(ns)[0, 0].flatten(1), r"\[-1, 0\].*1"),
+    "largest of nothing": (lambda ns: ns.amax(a(ns)[:0], None), "specified"),
     "max of nothing": (lambda ns: a(ns)[:0].max(), "numel|specify|empty|element"),
     "index out of range": (lambda ns: a(ns)[5], "5.*2|out of bounds"),
     "gather out of range": (lambda ns: a(ns).gather(1, ns.tensor([[7]])), "7|out of bounds"),
@@ -66,6 +79,17 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "set item": (lambda ns: a(ns).__setitem__(0, fixed(ns, [1.0, 2.0])), r"2.*3|3.*2"),
     # element types
     "subtract booleans": (lambda ns: ns.tensor([True]) - ns.tensor([True]), "bool|Bool|~|\\^"),
+    "remainder of booleans": (lambda ns: truths(ns) % truths(ns), "not implemented"),
+    "quotient of booleans": (lambda ns: truths(ns) // True, "not implemented"),
+    "cut quotient of booleans": (
+        lambda ns: ns.div(truths(ns), True, rounding_mode="trunc"), "not implemented",
+    ),
+    "fmod of booleans": (lambda ns: ns.fmod(truths(ns), True), "not implemented"),
+    "power of booleans": (lambda ns: truths(ns) ** truths(ns), "not implemented"),
+    "negative power of booleans": (lambda ns: truths(ns) ** -1, "negative integer powers"),
+    "relu of booleans": (lambda ns: ns.relu(truths(ns)), "not implemented|not supported"),
+    "rounded booleans": (lambda ns: ns.floor(truths(ns)), "not implemented"),
+    "fraction of integers": (lambda ns: ns.frac(ns.tensor([2])), "not implemented"),
     "mean of integers": (lambda ns: ns.tensor([1, 2]).mean(), "dtype"),
     "in place to a lower type": (lambda ns: ns.tensor([1, 2]).add_(0.5), "can't be cast"),
     "out of a lower type": (
@@ -78,7 +102,13 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "complex comparison": (lambda ns: ns.tensor([1j]) < ns.tensor([2j]), "complex|not implemented"),
     "negative integer power": (lambda ns: ns.tensor([2]) ** -1, "negative integer powers"),
     "overflow": (lambda ns: ns.tensor(300, dtype=ns.uint8), "overflow"),
+    "bound that does not fit": (lambda ns: small(ns).clamp(0, 300), "overflow"),
+    "bound in place that does not fit": (lambda ns: small(ns).clamp_max_(300), "overflow"),
+    "choice that does not fit": (lambda ns: ns.where(small(ns) > 3, small(ns), 300), "overflow"),
+    "exponent that does not fit": (lambda ns: small(ns) ** 300, "overflow"),
+    "fraction as alpha": (lambda ns: ns.add(small(ns), 1, alpha=0.5), "alpha"),
     # arguments
+    "weights of bincount": (lambda ns: ns.bincount(small(ns), [1.0]), "must be Tensor"),
     "no tensor": (lambda ns: ns.exp(3.0), "must be Tensor"),
     "a string": (lambda ns: ns.tensor("abc"), "str"),
     "a list": (lambda ns: ns.add(a(ns), [1.0]), "must be Tensor|list"),

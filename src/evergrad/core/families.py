@@ -82,6 +82,11 @@ def not_complex(found: dtype) -> bool:
     return not found.is_complex
 
 
+def real_number(found: dtype) -> bool:
+    """For rows that compute with numbers of the real line."""
+    return found is not dtypes.bool_ and not found.is_complex
+
+
 # -- the families -------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ the ones users read, so each says what was wrong with what.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -93,6 +94,8 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
 
 def normalize_dim(dim: int, rank: int) -> int:
     """A dimension counted from the front; 0-d tensors take 0 and -1, as in PyTorch."""
+    if dim.__class__ is not int:
+        dim = _as_dim(dim)
     extent = max(rank, 1)
     if not -extent <= dim < extent:
         raise IndexError(
@@ -100,6 +103,13 @@ def normalize_dim(dim: int, rank: int) -> int:
             f"but got {dim})"
         )
     return dim % extent
+
+
+def _as_dim(dim: Any) -> int:
+    """An integer of another type; a truth value here is ``keepdim`` given in the wrong place."""
+    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+        raise TypeError(f"argument 'dim' must be int, not {type(dim).__name__}")
+    return operator.index(dim)
 
 
 def normalize_dims(dims: int | Iterable[int] | None, rank: int) -> Shape:

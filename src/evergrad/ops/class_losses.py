@@ -15,7 +15,8 @@ from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.activations import below_largest, log_softmax, require_floating, widened
-from evergrad.ops.elementwise import clamp, exp, log, where
+from evergrad.ops.bounds import clamp
+from evergrad.ops.elementwise import exp, log, where
 from evergrad.ops.losses import chosen_reduction, reduced
 from evergrad.ops.movement import reshape, squeeze, unsqueeze
 from evergrad.ops.reduce import sum as total

@@ -190,7 +190,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
 
 
 @expose(out=False)
-def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+def bincount(input: Tensor, weights: Any = None, minlength: int = 0) -> Tensor:
     """How often each of 0, 1, 2, ... occurs, or the sum of the weights where it does."""
     if input.dtype.category > dtypes.INTEGRAL:
         raise NotImplementedError(f"\"bincount_cpu\" not implemented for '{input.dtype.name}'")
@@ -201,6 +201,9 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         raise RuntimeError("minlength should be >= 0")
     if weights is None:
         return from_array(np.bincount(values, minlength=minlength))
+    if not isinstance(weights, Tensor):
+        kind = type(weights).__name__
+        raise TypeError(f"bincount(): argument 'weights' (position 2) must be Tensor, not {kind}")
     if weights._type.shape != input._type.shape:
         raise RuntimeError("weights should be 1-d and have the same length as input")
     counts = np.bincount(values, weights.array().astype(np.float64), minlength)

@@ -10,8 +10,9 @@ from evergrad.core import dtypes
 from evergrad.core.shapes import broadcast_shapes, normalize_dim
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import DTypeError, ShapeError
+from evergrad.ops.bounds import clamp
 from evergrad.ops.contract import matmul
-from evergrad.ops.elementwise import clamp, sqrt, where
+from evergrad.ops.elementwise import sqrt, where
 from evergrad.ops.handles import detach
 from evergrad.ops.movement import expand, transpose, unsqueeze
 from evergrad.ops.public import expose, write_out

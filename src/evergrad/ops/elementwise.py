@@ -28,6 +28,7 @@ from evergrad.core.families import (
     meet_as_float,
     not_bool,
     not_complex,
+    real_number,
     result_dtype,
 )
 from evergrad.core.op import ArgType, Op
@@ -131,39 +132,52 @@ DIV = elementwise("div", np.divide, (lambda t, y, a, b: t / b, lambda t, y, a, b
                   promote=meet_as_float, doc="a / b")  # fmt: skip
 
 
-def _scaled(other: Any, alpha: Any) -> Any:
+def _scaled(input: Any, other: Any, alpha: Any) -> Any:
+    """``alpha * other`` in the element type of the sum, which ``alpha`` does not change."""
     if alpha.__class__ in NUMBERS and alpha == 1:
         return other
-    integral = not isinstance(other, Tensor) or other.dtype.category < dtypes.FLOATING
-    if isinstance(alpha, float) and integral and not isinstance(other, float):
+    category = max(_category(input), _category(other))
+    if isinstance(alpha, float) and category < dtypes.FLOATING:
         raise RuntimeError(
             "For integral input tensors, argument alpha must not be a floating point number."
         )
+    if category == dtypes.BOOL:
+        return other & bool(alpha)
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        other = cast(other, result_dtype((input._type, other._type)))
     return other * alpha
+
+
+def _category(operand: Any) -> int:
+    if isinstance(operand, Tensor):
+        return operand.dtype.category
+    if isinstance(operand, (bool, np.bool_)):
+        return dtypes.BOOL
+    return dtypes.INTEGRAL if isinstance(operand, (int, np.integer)) else dtypes.FLOATING
 
 
 @expose()
 def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """``input + alpha * other``"""
-    return bind(ADD, input, _scaled(other, alpha))  # type: ignore[no-any-return]
+    return bind(ADD, input, _scaled(input, other, alpha))  # type: ignore[no-any-return]
 
 
 @expose("subtract")
 def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """``input - alpha * other``"""
-    return bind(SUB, input, _scaled(other, alpha))  # type: ignore[no-any-return]
+    return bind(SUB, input, _scaled(input, other, alpha))  # type: ignore[no-any-return]
 
 
 @expose(function=False)
 def add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """In-place form of ``add``."""
-    return write_in_place(ADD, self, _scaled(other, alpha))
+    return write_in_place(ADD, self, _scaled(self, other, alpha))
 
 
 @expose("subtract_", function=False)
 def sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """In-place form of ``sub``."""
-    return write_in_place(SUB, self, _scaled(other, alpha))
+    return write_in_place(SUB, self, _scaled(self, other, alpha))
 
 
 @expose(method=False)
@@ -197,7 +211,7 @@ def _no_zero_divisor(function: Callable[..., Any]) -> Callable[..., Any]:
     """Integers have no infinity, so their division by zero is an error."""
 
     def checked(a: Any, b: Any, **out: Any) -> Any:
-        integral = np.asarray(b).dtype.kind in "iub" and np.asarray(a).dtype.kind in "iub"
+        integral = np.asarray(b).dtype.kind in "iu" and np.asarray(a).dtype.kind in "iu"
         if integral and not np.all(b):
             raise RuntimeError("ZeroDivisionError: integer division or modulo by zero")
         return function(a, b, **out)
@@ -206,29 +220,30 @@ def _no_zero_divisor(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _trunc_divide(a: Any, b: Any, **out: Any) -> Any:
-    if a.dtype.kind in "iu":
+    if np.asarray(a).dtype.kind in "iu" and np.asarray(b).dtype.kind in "iu":
         quotient = np.floor_divide(a, b)
-        return np.add(quotient, (quotient < 0) & (quotient * b != a), dtype=a.dtype, **out)
+        one_up = (quotient < 0) & (quotient * b != a)
+        return np.add(quotient, one_up, dtype=quotient.dtype, **out)
     return np.trunc(np.divide(a, b), **out)
 
 
 NO_SLOPE = (lambda t, y, a, b: zeros_where(t), lambda t, y, a, b: zeros_where(t))
 
 floor_divide = binary("floor_divide", _no_zero_divisor(np.floor_divide), NO_SLOPE,
-                      accepts=not_complex, doc="The quotient rounded downwards.")  # fmt: skip
+                      accepts=real_number, doc="The quotient rounded downwards.")  # fmt: skip
 TRUNC_DIVIDE = elementwise(
     "trunc_divide", _no_zero_divisor(_trunc_divide), NO_SLOPE,
-    accepts=not_complex, doc="The quotient rounded towards zero.",
+    accepts=real_number, doc="The quotient rounded towards zero.",
 )  # fmt: skip
 remainder = binary(
     "remainder", _no_zero_divisor(np.remainder),
     (lambda t, y, a, b: t, lambda t, y, a, b: -t * floor_divide(a, b)),
-    accepts=not_complex, doc="What division leaves over, with the divisor's sign.",
+    accepts=real_number, doc="What division leaves over, with the divisor's sign.",
 )  # fmt: skip
 fmod = binary(
     "fmod", _no_zero_divisor(np.fmod),
     (lambda t, y, a, b: t, lambda t, y, a, b: -t * bind(TRUNC_DIVIDE, a, b)),
-    accepts=not_complex, doc="What division leaves over, with the dividend's sign.",
+    accepts=real_number, doc="What division leaves over, with the dividend's sign.",
 )  # fmt: skip
 
 
@@ -248,7 +263,8 @@ def _pow_exponent(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return where(dead, 0, t * (y * log(where(dead, 1, a))))
 
 
-POW = elementwise("pow", _pow_eval, (_pow_base, _pow_exponent), doc="a to the power of b")
+POW = elementwise("pow", _pow_eval, (_pow_base, _pow_exponent), accepts=not_bool,
+                  doc="a to the power of b")  # fmt: skip
 
 
 def _meet_as_number(types: Sequence[ArgType]) -> dtype:
@@ -264,6 +280,8 @@ square = unary("square", np.square, lambda t, y, x: t * (x * 2), promote=_meet_a
 @expose(inplace=True)
 def pow(input: Any, exponent: Any) -> Tensor:
     """``input`` to the power of ``exponent``."""
+    if exponent.__class__ is bool and isinstance(input, Tensor) and input.dtype is dtypes.bool_:
+        return input | (not exponent)
     if exponent.__class__ in (int, float) and isinstance(input, Tensor):
         if exponent == 2 and input.dtype.category >= dtypes.INTEGRAL:
             if input.dtype.category == dtypes.INTEGRAL and isinstance(exponent, float):
@@ -273,9 +291,9 @@ def pow(input: Any, exponent: Any) -> Tensor:
             return sqrt(input)
         if exponent == 1 and input.dtype.category >= dtypes.FLOATING:
             return bind(CLONE, input)  # type: ignore[no-any-return]
-        if exponent < 0 and exponent.__class__ is int and input.dtype.category == dtypes.INTEGRAL:
+        if exponent < 0 and exponent.__class__ is int and input.dtype.category <= dtypes.INTEGRAL:
             raise RuntimeError("Integers to negative integer powers are not allowed.")
-    return bind(POW, input, exponent)  # type: ignore[no-any-return]
+    return bind(POW, input, fitting(exponent, input))  # type: ignore[no-any-return]
 
 
 @expose(inplace=True)
@@ -326,7 +344,7 @@ def _sigmoid_eval(x: Any) -> Any:
 sigmoid = unary("sigmoid", pieces.in_pieces(_sigmoid_eval), lambda t, y, x: t * (y * (1 - y)),
                 doc="1 / (1 + exp(-x))")  # fmt: skip
 relu = unary("relu", lambda x, **out: np.maximum(x, 0, **out), lambda t, y, x: where(y <= 0, 0, t),
-             promote=meet, accepts=not_complex, doc="max(x, 0); slope 0 at 0.")  # fmt: skip
+             promote=meet, accepts=real_number, doc="max(x, 0); slope 0 at 0.")  # fmt: skip
 
 
 # -- choosing -----------------------------------------------------------------------------------
@@ -394,6 +412,17 @@ WHERE = linear("where", pieces.where, _where_type, _where_transpose,
 WHERE.chooses = True
 
 
+def fitting(number: Any, beside: Any) -> Any:
+    """A number that does not fit the integers it stands beside would wrap around: refused."""
+    if number.__class__ is not int or not isinstance(beside, Tensor):
+        return number
+    if beside.dtype.category == dtypes.INTEGRAL:
+        from evergrad.ops.creation import check_number
+
+        check_number(number, beside.dtype)
+    return number
+
+
 @overload
 def where(condition: Tensor) -> tuple[Tensor, ...]: ...
 @overload
@@ -405,44 +434,13 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
         from evergrad.ops.indexing import nonzero
 
         return nonzero(condition, as_tuple=True)
-    return bind(WHERE, condition, input, other)
+    return bind(WHERE, condition, fitting(input, other), fitting(other, input))
 
 
 @expose("where", function=False)
 def _where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     """The tensor where the condition holds, ``other`` elsewhere."""
     return where(condition, self, other)
-
-
-@expose("clip", inplace=True)
-def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """Held between ``min`` and ``max``; the slope is 1 inside and on the bounds, else 0."""
-    if min is None and max is None:
-        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
-    if min is not None and max is not None:
-        if not isinstance(min, Tensor) and not isinstance(max, Tensor):
-            return bind(CLAMP, input, min, max)  # type: ignore[no-any-return]
-        return clamp(clamp(input, min=min), max=max)
-    return bind(CLAMP_MAX, input, max) if min is None else bind(CLAMP_MIN, input, min)  # type: ignore[no-any-return]
-
-
-CLAMP_MIN = elementwise(
-    "clamp_min", np.maximum,
-    (lambda t, y, x, low: where(x >= low, t, 0), lambda t, y, x, low: where(x < low, t, 0)),
-    accepts=not_complex, doc="Held above a bound.",
-)  # fmt: skip
-CLAMP_MAX = elementwise(
-    "clamp_max", np.minimum,
-    (lambda t, y, x, high: where(x <= high, t, 0), lambda t, y, x, high: where(x > high, t, 0)),
-    accepts=not_complex, doc="Held below a bound.",
-)  # fmt: skip
-CLAMP = elementwise(
-    "clamp", lambda x, low, high, **out: np.minimum(np.maximum(x, low), high, **out),
-    (lambda t, y, x, low, high: where((x >= low) & (x <= high), t, 0), None, None),
-    accepts=not_complex, doc="Held between two numbers.",
-)  # fmt: skip
-clamp_min = expose_op(CLAMP_MIN, ("clamp_min",), inplace=True, params=("input", "min"))
-clamp_max = expose_op(CLAMP_MAX, ("clamp_max",), inplace=True, params=("input", "max"))
 
 
 # -- operators ----------------------------------------------------------------------------------

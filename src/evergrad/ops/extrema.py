@@ -52,7 +52,7 @@ AMIN = _extreme("amin", np.minimum, "The smallest over dimensions.")
 
 
 def _fold(op: Op, name: str, input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
-    if dim == () and not input._type.numel:
+    if (dim is None or dim == ()) and not input._type.numel:
         raise RuntimeError(
             f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify "
             "the reduction dim with the 'dim' argument."

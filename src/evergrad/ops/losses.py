@@ -22,8 +22,9 @@ from evergrad.core.trace import Var
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.activations import logsigmoid, require_floating
 from evergrad.ops.arithmetic import logaddexp, xlogy
+from evergrad.ops.bounds import clamp
 from evergrad.ops.distance import pairwise_distance
-from evergrad.ops.elementwise import clamp, exp, log, minimum, sqrt, square, where
+from evergrad.ops.elementwise import exp, log, minimum, sqrt, square, where
 from evergrad.ops.handles import detach
 from evergrad.ops.magnitude import abs as absolute
 from evergrad.ops.movement import expand, unsqueeze

@@ -22,6 +22,7 @@ from evergrad.core.shapes import (
     as_shape,
     infer_reshape,
     normalize_dim,
+    normalize_dims,
     tensor_type,
 )
 from evergrad.core.tensor import Tensor, detached
@@ -361,7 +362,7 @@ def squeeze(input: Tensor, dim: Any = None) -> Tensor:
         dims = tuple(range(rank))
     else:
         given = (dim,) if isinstance(dim, int) else tuple(dim)
-        dims = tuple(normalize_dim(d, rank) for d in given)
+        dims = normalize_dims(given, rank) if given else ()
     left = tuple([n for i, n in enumerate(shape) if n != 1 or i not in dims])
     return bind(RESHAPE, input, shape=left)  # type: ignore[no-any-return]
 
@@ -378,9 +379,9 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The dimensions from ``start_dim`` to ``end_dim`` as one."""
     shape = input._type.shape
+    start, end = normalize_dim(start_dim, len(shape)), normalize_dim(end_dim, len(shape))
     if not shape:
         return reshape(input, (1,))
-    start, end = normalize_dim(start_dim, len(shape)), normalize_dim(end_dim, len(shape))
     if start > end:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
     if start == end:

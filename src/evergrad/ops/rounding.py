@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.bind import bind
-from evergrad.core.families import elementwise, meet, not_complex
+from evergrad.core.families import elementwise, meet, real_number
 from evergrad.core.tensor import Tensor
 from evergrad.ops.elementwise import ZERO_SLOPE, unary
 from evergrad.ops.public import expose
@@ -18,15 +18,15 @@ def _rounding(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, **out: function(x, **out) if x.dtype.kind in "fV" else np.positive(x, **out)
 
 
-floor = unary("floor", _rounding(np.floor), ZERO_SLOPE, promote=meet, accepts=not_complex,
+floor = unary("floor", _rounding(np.floor), ZERO_SLOPE, promote=meet, accepts=real_number,
               doc="Rounded downwards.")  # fmt: skip
-ceil = unary("ceil", _rounding(np.ceil), ZERO_SLOPE, promote=meet, accepts=not_complex,
+ceil = unary("ceil", _rounding(np.ceil), ZERO_SLOPE, promote=meet, accepts=real_number,
              doc="Rounded upwards.")  # fmt: skip
-trunc = unary("trunc", _rounding(np.trunc), ZERO_SLOPE, "fix", promote=meet, accepts=not_complex,
+trunc = unary("trunc", _rounding(np.trunc), ZERO_SLOPE, "fix", promote=meet, accepts=real_number,
               doc="Rounded towards zero.")  # fmt: skip
 frac = unary("frac", lambda x, **out: np.subtract(x, np.trunc(x), **out), lambda t, y, x: t,
-             promote=meet, accepts=not_complex, doc="x - trunc(x)")  # fmt: skip
-ROUND = elementwise("round", _rounding(np.rint), ZERO_SLOPE, accepts=not_complex,
+             promote=meet, accepts=lambda d: d.is_floating_point, doc="x - trunc(x)")  # fmt: skip
+ROUND = elementwise("round", _rounding(np.rint), ZERO_SLOPE, accepts=real_number,
                     doc="Rounded to the nearest integer, ties to the even one.")  # fmt: skip
 
 

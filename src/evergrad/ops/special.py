@@ -20,7 +20,8 @@ from evergrad.core.families import elementwise, meet_as_float, not_complex
 from evergrad.core.op import Op
 from evergrad.core.tensor import Tensor
 from evergrad.ops import special_eval
-from evergrad.ops.elementwise import clamp, exp, log, log1p, unary, where
+from evergrad.ops.bounds import clamp
+from evergrad.ops.elementwise import exp, log, log1p, unary, where
 from evergrad.ops.magnitude import sign
 from evergrad.ops.public import expose, expose_op
 from evergrad.ops.trigonometry import cos

@@ -9,9 +9,10 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.tensor import Tensor
+from evergrad.ops.bounds import clamp
 from evergrad.ops.complex_parts import imag, real
 from evergrad.ops.contract import matmul
-from evergrad.ops.elementwise import clamp, sqrt, where
+from evergrad.ops.elementwise import sqrt, where
 from evergrad.ops.magnitude import conj
 from evergrad.ops.movement import reshape, squeeze, transpose, unsqueeze
 from evergrad.ops.public import expose
