@@ -241,3 +241,18 @@ def test_real_infinities_are_not_hidden(torch: ModuleType) -> None:
         return x.grad, y.grad
 
     agree(program, torch)
+
+
+@pytest.mark.parametrize("loss", ["smooth_l1_loss", "huber_loss"])
+def test_rounded_losses_are_parabolas_at_zero_and_pass_nan_on(loss: str, torch: ModuleType) -> None:
+    """Where the arguments are equal the second derivative is that of the parabola, and the
+    gradient of what is not a number is not a number."""
+
+    def program(ns: Any) -> Any:
+        x = leaf(ns, [0.0, 0.5, -0.25, 3.0, NAN])
+        value = getattr(ns.nn.functional, loss)(x, ns.zeros_like(x), reduction="none")
+        (first,) = ns.autograd.grad(value.sum(), x, create_graph=True)
+        (second,) = ns.autograd.grad(first[:4].sum(), x)
+        return value, first, second
+
+    agree(program, torch)

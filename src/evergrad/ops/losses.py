@@ -124,10 +124,11 @@ def smooth_l1_loss(
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     x, y = _matched(input, target)
-    size = absolute(x - y)
+    difference = x - y
+    size = absolute(difference)
     if beta == 0:
         return reduced(size, reduction)
-    loss = where(size < beta, square(size) * (0.5 / beta), size - 0.5 * beta)
+    loss = where(size >= beta, size - 0.5 * beta, square(difference) * (0.5 / beta))
     return reduced(loss, reduction)
 
 
@@ -140,8 +141,9 @@ def huber_loss(
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     x, y = _matched(input, target)
-    size = absolute(x - y)
-    loss = where(size < delta, square(size) * 0.5, (size - 0.5 * delta) * delta)
+    difference = x - y
+    size = absolute(difference)
+    loss = where(size >= delta, (size - 0.5 * delta) * delta, square(difference) * 0.5)
     if weight is not None:
         _check_weight(input, weight)
         loss = loss * weight
