@@ -588,6 +588,21 @@ ERRORS: dict[str, Callable[[Any, Any], Any]] = {
         ns.zeros(1, 8, 3, 4), ns.zeros(1, 3, 5, 4), ns.zeros(1, 3, 5, 4), enable_gqa=True
     ),
     "interpolate without size": lambda ns, f: f.interpolate(ns.zeros(1, 1, 4)),
+    "interpolate to nothing": lambda ns, f: f.interpolate(ns.zeros(1, 1, 4), 0),
+    "interpolate below nothing": lambda ns, f: f.interpolate(ns.zeros(1, 1, 4), -1, mode="linear"),
+    "interpolate to less than one": lambda ns, f: f.interpolate(
+        ns.zeros(1, 1, 4), scale_factor=0.1
+    ),
+    "interpolate to a fraction": lambda ns, f: f.interpolate(ns.zeros(1, 1, 4), 1.5),
+    "interpolate nothing": lambda ns, f: f.interpolate(ns.zeros(1, 1, 0), 3),
+    "interpolate integers": lambda ns, f: f.interpolate(
+        ns.zeros(1, 1, 4, dtype=ns.int64), 3, mode="linear"
+    ),
+    "adaptive pool below nothing": lambda ns, f: f.adaptive_avg_pool1d(ns.zeros(1, 1, 4), -1),
+    "adaptive max pool below nothing": lambda ns, f: f.adaptive_max_pool1d(ns.zeros(1, 1, 4), -1),
+    "adaptive pool to a fraction": lambda ns, f: f.adaptive_avg_pool2d(
+        ns.zeros(1, 1, 4, 4), (2, 2.5)
+    ),
     "interpolate rank": lambda ns, f: f.interpolate(ns.zeros(1, 1, 4), 3, mode="bilinear"),
     "interpolate corners": lambda ns, f: f.interpolate(ns.zeros(1, 1, 4), 3, align_corners=True),
     "grid_sample mode": lambda ns, f: f.grid_sample(

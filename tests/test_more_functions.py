@@ -249,3 +249,18 @@ def test_degenerate_interpolation_keeps_images(torch: ModuleType) -> None:
         image = evergrad.tensor(IMAGE)
         same = evergrad.nn.functional.interpolate(image, (7, 6), mode="bicubic", antialias=True)
     assert evergrad.equal(same, image)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("antialias", [False, True])
+def test_bytes_are_interpolated_as_numbers(mode: str, antialias: bool, torch: ModuleType) -> None:
+    """PyTorch's weights have 16 bits, so a byte may differ by one."""
+    values = np.random.default_rng(0).integers(0, 256, (2, 3, 7, 6)).astype(np.uint8)
+
+    def resized(ns: Any) -> Any:
+        image = ns.tensor(values)
+        found = ns.nn.functional.interpolate(image, (5, 9), mode=mode, antialias=antialias)
+        assert found.dtype is ns.uint8
+        return found.numpy().astype(np.int64)
+
+    assert np.abs(resized(evergrad) - resized(torch)).max() <= 1

@@ -6,7 +6,7 @@ from typing import Any
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
-from evergrad.core.shapes import Shape
+from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.tensor import Tensor
 from evergrad.errors import ShapeError
 from evergrad.ops.public import expose
@@ -30,7 +30,13 @@ def _adaptive_size(name: str, rank: int, input: Tensor, output_size: Any) -> Sha
                 f"input has sizes {list(shape)} with dimension {dim} being empty"
             )
     own = shape[-rank:]
-    return tuple(n if wanted is None else int(wanted) for n, wanted in zip(own, sizes, strict=True))
+    found = as_shape(tuple(n if w is None else w for n, w in zip(own, sizes, strict=True)))
+    if min(found) < 0:
+        raise RuntimeError(
+            f"{name}: elements of output_size must be greater than or equal to 0 but received "
+            f"{list(found)}"
+        )
+    return found
 
 
 def adaptive_mean(input: Tensor, count: Shape) -> Tensor:

@@ -89,7 +89,8 @@ CAT = linear("cat", _cat_eval, _cat_type, _cat_transpose, batch=_batch_cat,
 def _together(name: str, tensors: Any) -> list[Tensor]:
     tensors = list(tensors)
     if not tensors:
-        raise RuntimeError(f"{name} expects a non-empty TensorList")
+        refusal = ValueError if name == "cat" else RuntimeError  # as in PyTorch
+        raise refusal(f"{name}(): expected a non-empty list of Tensors")
     for i, x in enumerate(tensors):
         if not isinstance(x, Tensor):
             raise TypeError(

@@ -185,6 +185,8 @@ def resize(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     from evergrad.core.shapes import tensor_type
 
     storage = tensor._storage
+    if min(shape, default=0) < 0:
+        raise RuntimeError(f"cannot resize to the negative dimension {min(shape)}: {list(shape)}")
     count = int(np.prod(shape, dtype=np.int64))
     whole = storage.value
     if tensor._view is not None or tensor._node is not None:

@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.shapes import Shape
+from evergrad.core.bind import cast
+from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.ops.bounds import clamp
 from evergrad.ops.movement import reshape
+from evergrad.ops.rounding import floor
 
 Array = np.ndarray[Any, Any]
 
@@ -37,14 +40,24 @@ def interpolate(
         if factors is None:
             raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
         factors = None
+    _check_sizes(input._type.shape[2:], sizes)
+    in_bytes = input.dtype is dtypes.uint8 and mode in _KERNELS
+    mixes = mode not in ("nearest", "nearest-exact")
+    if mixes and input.dtype.category <= dtypes.INTEGRAL and not in_bytes:
+        raise NotImplementedError(
+            f"\"interpolate\" with mode='{mode}' not implemented for '{input.dtype.name}'"
+        )
     if mode == "area":
         from evergrad.ops.adaptive_pool import adaptive_mean
 
         return adaptive_mean(input, sizes)
-    for dim in range(rank):
+    for dim in reversed(range(rank)) if in_bytes else range(rank):
         factor = None if factors is None else factors[dim]
         kernel = _KERNELS[mode] if antialias else None
-        input = _resampled(input, dim + 2, sizes[dim], factor, mode, bool(align_corners), kernel)
+        given = cast(input, dtypes.float32) if in_bytes else input
+        found = _resampled(given, dim + 2, sizes[dim], factor, mode, bool(align_corners), kernel)
+        # As PyTorch, whose bytes are rounded after each dimension, the last one first.
+        input = cast(clamp(floor(found + 0.5), 0, 255), dtypes.uint8) if in_bytes else found
     return input
 
 
@@ -90,9 +103,17 @@ def _target(own: Shape, size: Any, scale_factor: Any) -> tuple[Shape, tuple[floa
             f"spatial dimensions of {list(own)} and {word} of {given}."
         )
     if scale_factor is None:
-        return tuple(int(n) for n in values), None
+        return as_shape(values), None
     factors = tuple(float(v) for v in values)
     return tuple(math.floor(n * f) for n, f in zip(own, factors, strict=True)), factors
+
+
+def _check_sizes(own: Shape, wanted: Shape) -> None:
+    if min(*own, *wanted) <= 0:
+        raise RuntimeError(
+            f"Input and output sizes should be greater than 0, but got input {list(own)} "
+            f"output {list(wanted)}"
+        )
 
 
 def _resampled(

@@ -133,6 +133,8 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
         raise RuntimeError(
             f"maximum size for tensor at dimension {dim} is {extent} but size is {size}"
         )
+    if size < 0:
+        raise RuntimeError(f"size is {size} but must be >= 0")
     if step <= 0:
         raise RuntimeError(f"step is {step} but must be > 0")
     return bind(UNFOLD, self, dim=dim, size=size, step=step)  # type: ignore[no-any-return]
