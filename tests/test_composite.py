@@ -611,6 +611,16 @@ ERRORS: dict[str, Callable[[Any, Any], Any]] = {
     "grid_sample batch": lambda ns, f: f.grid_sample(
         ns.zeros(1, 1, 2, 2), ns.zeros(2, 1, 1, 2), align_corners=True
     ),
+    "binary_cross_entropy target": lambda ns, f: f.binary_cross_entropy(
+        ns.full((2,), 0.5), ns.full((2,), 2.0)
+    ),
+    "linear of a list": lambda ns, f: f.linear([1.0, 2.0], ns.zeros(3, 2)),
+    "embedding_bag beyond the end": lambda ns, f: f.embedding_bag(
+        ns.tensor([0, 1]), ns.zeros(3, 2), ns.tensor([0, 5])
+    ),
+    "embedding_bag backwards": lambda ns, f: f.embedding_bag(
+        ns.tensor([0, 1, 2]), ns.zeros(3, 2), ns.tensor([0, 2, 1])
+    ),
     "embedding_bag offsets": lambda ns, f: f.embedding_bag(ns.tensor([1, 2]), ns.zeros(3, 2)),
     "cdist columns": lambda ns, f: ns.cdist(ns.zeros(2, 3), ns.zeros(4, 2)),
     "cdist p": lambda ns, f: ns.cdist(ns.zeros(2, 3), ns.zeros(4, 3), p=-1),

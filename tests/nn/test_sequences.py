@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import evergrad
 from twins import agree, refuse
 
 LENGTHS = (3, 5, 2)
@@ -72,6 +73,19 @@ def test_packing_sequences(torch: ModuleType) -> None:
             r.pack_padded_sequence(x, [5, 3, 2]), total_length=2
         ),
         lambda ns, r, x: r.pack_sequence([x[:2], x]),
+        lambda ns, r, x: r.pad_sequence([]),
+        lambda ns, r, x: r.pad_sequence([ns.tensor(1.0)]),
+        lambda ns, r, x: r.pad_sequence([x, x[:2]], padding_side="top"),
+        lambda ns, r, x: ns.nn.LSTM(0, 4),
+        lambda ns, r, x: ns.nn.LazyConv2d(3, 2)(x[0]),
+        lambda ns, r, x: attention(ns, x, x, x[:4]),
+        lambda ns, r, x: attention(ns, x, x[:, :2], x),
+        lambda ns, r, x: attention(ns, x[0], x, x),
+        lambda ns, r, x: attention(ns, x[0, 0], x, x),
+        lambda ns, r, x: attention(ns, x, x, x, key_padding_mask=ns.zeros(1, 5)),
+        lambda ns, r, x: attention(ns, x, x, x, key_padding_mask=ns.zeros(3, 4)),
+        lambda ns, r, x: attention(ns, x, x, x, attn_mask=ns.zeros(5, 1)),
+        lambda ns, r, x: attention(ns, x, x, x, attn_mask=ns.zeros(1, 5, 5)),
         lambda ns, r, x: ns.nn.LSTM(3, 4)(x),
         lambda ns, r, x: ns.nn.LSTM(2, 4)(x, (ns.zeros(1, 9, 4), ns.zeros(1, 3, 4))),
         lambda ns, r, x: ns.nn.GRU(2, 4)(x, ns.zeros(2, 3, 4)),
@@ -87,3 +101,13 @@ def test_packing_sequences(torch: ModuleType) -> None:
 )
 def test_mistakes_are_refused(act: Any, torch: ModuleType) -> None:
     refuse(lambda ns: act(ns, ns.nn.utils.rnn, ns.ones(5, 3, 2)), torch)
+
+
+def attention(ns: Any, *inputs: Any, **masks: Any) -> Any:
+    return ns.nn.MultiheadAttention(2, 1)(*inputs, **masks)
+
+
+def test_a_length_beyond_the_padded_batch_is_refused() -> None:
+    """PyTorch packs what lies behind the sequence."""
+    with pytest.raises(RuntimeError, match="at most that of the padded batch, 5"):
+        evergrad.nn.utils.rnn.pack_padded_sequence(evergrad.ones(5, 2, 1), [6, 2])

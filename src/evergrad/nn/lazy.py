@@ -91,7 +91,13 @@ class _LazyConv(LazyModuleMixin):
             self.bias = UninitializedParameter(dtype=dtype)
 
     def initialize_parameters(self, input: Any, *rest: Any) -> None:
-        channels = input.shape[-1 - self.dimensions]  # type: ignore[attr-defined]
+        rank = self.dimensions  # type: ignore[attr-defined]
+        if input.ndim not in (rank + 1, rank + 2):
+            raise RuntimeError(
+                f"Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to "
+                f"{type(self).__name__}, but got input of size: {input.shape}"
+            )
+        channels = input.shape[-1 - rank]
         groups = self.groups  # type: ignore[attr-defined]
         if channels % groups or self.out_channels % groups:
             raise ValueError(

@@ -34,6 +34,7 @@ def multi_head_attention_forward(
     """Query (T, B, E), key and value (S, B, E), or without a batch; gives output and weights."""
     if is_causal and attn_mask is None:
         raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
+    _check_inputs(query, key, value)
     batched = query.ndim == 3
     if not batched:
         query, key, value = (t.unsqueeze(1) for t in (query, key, value))
@@ -46,6 +47,7 @@ def multi_head_attention_forward(
     weights: Any = in_proj_weight
     if use_separate_proj_weight:
         weights = (q_proj_weight, k_proj_weight, v_proj_weight)
+    _check_masks(key_padding_mask, attn_mask, query, key, num_heads)
     q, k, v = _projected((query, key, value), weights, in_proj_bias)  # (T or S, B, E)
     mask = _joined_mask(key_padding_mask, attn_mask, q, num_heads)
     if bias_k is not None and bias_v is not None:
@@ -68,6 +70,40 @@ def multi_head_attention_forward(
     if batched:
         return result, attention
     return result.squeeze(1), None if attention is None else attention.squeeze(0)
+
+
+def _check_inputs(query: Tensor, key: Tensor, value: Tensor) -> None:
+    if query.ndim not in (2, 3):
+        raise AssertionError(
+            f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D"
+        )
+    if not query.ndim == key.ndim == value.ndim:
+        raise AssertionError(
+            f"For {query.ndim}-D `query`, expected `key` and `value` to be {query.ndim}-D but "
+            f"found {key.ndim}-D and {value.ndim}-D tensors respectively"
+        )
+    if key.shape[:-1] != value.shape[:-1]:
+        raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
+
+
+def _check_masks(
+    padding: Tensor | None, mask: Tensor | None, query: Tensor, key: Tensor, heads: int
+) -> None:
+    """Masks have their full shape: a dimension of 1 would be repeated in silence."""
+    steps, batch, _ = query.shape
+    if padding is not None and tuple(padding.shape) != (batch, key.shape[0]):
+        raise AssertionError(
+            f"Expected key_padding_mask of shape {(batch, key.shape[0])}, but got "
+            f"{tuple(padding.shape)}"
+        )
+    if mask is None:
+        return
+    wanted = (steps, key.shape[0])
+    if tuple(mask.shape) not in (wanted, (batch * heads, *wanted)):
+        raise RuntimeError(
+            f"The shape of the attn_mask is {tuple(mask.shape)}, but should be {wanted} or "
+            f"{(batch * heads, *wanted)}."
+        )
 
 
 def _projected(

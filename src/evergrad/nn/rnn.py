@@ -45,7 +45,7 @@ class RNNBase(Module):
         proj_size: int = 0, device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        _check_settings(mode, hidden_size, num_layers, dropout, proj_size)
+        _check_settings(mode, input_size, hidden_size, num_layers, dropout, proj_size)
         self.mode = mode
         self.input_size = input_size
         self.hidden_size = hidden_size
@@ -191,7 +191,7 @@ class RNNBase(Module):
 
 
 def _check_settings(
-    mode: str, hidden_size: int, num_layers: int, dropout: float, proj_size: int
+    mode: str, input_size: int, hidden_size: int, num_layers: int, dropout: float, proj_size: int
 ) -> None:
     if isinstance(dropout, bool) or not 0 <= dropout <= 1:
         raise ValueError(
@@ -205,6 +205,8 @@ def _check_settings(
             f"num_layers={num_layers}",
             stacklevel=4,
         )
+    if input_size <= 0:
+        raise ValueError("input_size must be greater than zero")
     if hidden_size <= 0:
         raise ValueError("hidden_size must be greater than zero")
     if num_layers <= 0:

@@ -254,8 +254,10 @@ LINEAR = bilinear("linear", _linear_eval, _linear_type, _linear_transposes, batc
                   takes_out=True, doc="x @ weight^T, for rows of any shape.")  # fmt: skip
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(input: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input @ weight^T + bias``, with a weight of [outputs, inputs]."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"linear(): argument 'input' must be Tensor, not {type(input).__name__}")
     if not input.ndim or not weight.ndim:
         raise ShapeError(
             "both arguments to linear need to be at least 1D, but they are "

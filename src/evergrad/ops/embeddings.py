@@ -95,10 +95,28 @@ def _bag_numbers(
         count, length = input._type.shape
         return np.repeat(np.arange(count), length), count
     begins = offsets.array()
+    _check_offsets(begins, input._type.numel)
     if include_last_offset:
         begins = begins[:-1]
     places = np.arange(input._type.numel)
     return np.searchsorted(begins, places, side="right") - 1, len(begins)
+
+
+def _check_offsets(begins: Any, length: int) -> None:
+    if not len(begins):
+        return
+    if begins[0] != 0:
+        raise RuntimeError(
+            f"offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start "
+            f"from position 0. However, got {begins[0]}"
+        )
+    if begins[-1] > length:
+        raise RuntimeError(
+            f"offsets[-1] can not be greater than input's length {length} but got offsets[-1] of "
+            f"{begins[-1]}"
+        )
+    if np.any(begins[1:] < begins[:-1]):
+        raise RuntimeError("offsets have to be in ascending order: a bag begins where one ends")
 
 
 def _check_bags(

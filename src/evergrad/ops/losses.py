@@ -185,10 +185,12 @@ def binary_cross_entropy(
         )
     if target.dtype is not input.dtype:
         raise DTypeError(f"Found dtype {target.dtype.name} but expected {input.dtype.name}")
-    if not isinstance(input._storage.value, Var):
-        values = input.array()
+    for name, given in (("input", input), ("target", target)):
+        if isinstance(given._storage.value, Var):
+            continue
+        values = given.array()
         if values.size and not (values.min() >= 0 and values.max() <= 1):
-            raise RuntimeError("all elements of input should be between 0 and 1")
+            raise RuntimeError(f"all elements of {name} should be between 0 and 1")
     loss = bind(BINARY_CROSS_ENTROPY, input, target)
     return reduced(loss if weight is None else loss * weight, reduction)
 

@@ -92,6 +92,11 @@ def pack_padded_sequence(
             "Length of all samples has to be greater than 0, but found an element in 'lengths' "
             "that is <= 0"
         )
+    if max(counts) > input.shape[0]:
+        raise RuntimeError(
+            f"Length of every sample has to be at most that of the padded batch, "
+            f"{input.shape[0]}, but found {max(counts)} in 'lengths'"
+        )
     sorted_indices = None
     if enforce_sorted:
         if any(a < b for a, b in itertools.pairwise(counts)):
@@ -147,6 +152,14 @@ def pad_sequence(
     from evergrad.ops.joining import cat, stack
 
     parts = list(sequences)
+    if not parts:
+        raise RuntimeError("pad_sequence: received an empty list of sequences")
+    if any(not isinstance(p, Tensor) or not p.ndim for p in parts):
+        raise RuntimeError("pad_sequence: expected Tensors of at least one dimension, the steps")
+    if padding_side not in ("left", "right"):
+        raise RuntimeError(
+            f"Expected padding_side to be one of left or right, but got {padding_side}."
+        )
     longest = max(p.shape[0] for p in parts)
     padded = []
     for part in parts:
