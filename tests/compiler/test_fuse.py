@@ -217,3 +217,37 @@ def test_groups_of_equal_structure_share_what_was_written() -> None:
         deep(normal(41, 50))
     assert len(groups_over(deep, 41, 50)) == 3
     assert len([structure for structure in WRITTEN if structure not in before]) == 1
+
+
+LOOKUPS: dict[str, Any] = {
+    "rows in another order": lambda x, i: (x * 2 + 1)[i],
+    "beside the rows at hand": lambda x, i: 0.3 * (x * 2 + 1) + 0.7 * (x * 2 + 1)[i],
+    "lookup of a lookup": lambda x, i: x.exp()[i][i],
+    "rows of a turned table": lambda x, i: x.sin().t()[i[:3] % 3],
+    "one place again and again": lambda x, i: x.sin()[eg.full((5,), 3)],
+    "one number in the table": lambda x, i: eg.full((5, 3), 7.0)[i] + x,
+    "embedding": lambda x, i: eg.nn.functional.embedding(i, x.tanh()),
+}
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_a_table_is_looked_up_where_the_index_says(name: str) -> None:
+    """As many places as the table has rows: what makes the table is not computed at the place of
+    the result instead."""
+    function, x, index = LOOKUPS[name], normal(5, 3), eg.tensor([4, 0, 0, 3, 1])
+    assert_near(eg.compile(function)(x, index), function(x, index))
+
+
+@pytest.mark.parametrize(
+    "use", [lambda x: x.t().exp(), lambda x: x.movedim(-1, 0).square(), lambda x: x.t().norm(dim=0)]
+)
+def test_the_gradient_of_a_write_comes_through_a_turned_view(use: Any) -> None:
+    """The gradient is written to as well, and lies in order though what it is made of does not."""
+
+    def step(x: Any) -> Any:
+        x = x.detach().requires_grad_()
+        y = x * 1
+        y[:, 0].add_(1)
+        return eg.autograd.grad(use(y).sum(), x)[0]
+
+    assert_near(eg.compile(step)(normal(2, 5)), step(normal(2, 5)))

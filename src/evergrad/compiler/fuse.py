@@ -197,8 +197,11 @@ class _Fuser:
         return True
 
     def _needed_in_memory(self, var: Var) -> bool:
+        """Whether a value is a result, or somebody reads it who computes nothing by himself."""
         values = self.values
-        return values.escapes(var) or any(not fusable(values, e) for e in values.users(var))
+        return values.escapes(var) or any(
+            e.op.name == "index" or not fusable(values, e) for e in values.users(var)
+        )
 
     def _alone(self, eqn: Equation) -> None:
         unit = Single(len(self.units), eqn)
@@ -228,6 +231,8 @@ class _Fuser:
     def _copy_in(self, group: Group, eqn: Equation) -> None:
         """Let a group compute again what another one computes cheaply from values that lie in
         memory anyway, rather than have it written for this one to read."""
+        if eqn.op.name == "index":
+            return  # it looks at other rows of its table than the one at hand
         args = list(eqn.args)
         for place, arg in enumerate(eqn.args):
             if not isinstance(arg, Var) or arg in group.axes or arg.type.numel < prod(group.shape):
@@ -277,7 +282,7 @@ class _Fuser:
             return True
         if values.maker[root].op.name in FOLDS or root.type.numel < prod(unit.shape):
             return True
-        return values.escapes(root) or any(not fusable(values, e) for e in values.users(root))
+        return self._needed_in_memory(root)
 
     def _copied(self, group: Group, eqn: Equation, copies: dict[Var, Var]) -> bool:
         """Enter a copy of an equation into a group."""

@@ -51,4 +51,6 @@ def _layout(eqn: Equation, args: tuple[Any, ...]) -> Any:
     """How a copied result lies, where it does not lie in order."""
     if eqn.op.alias:
         return eqn.op.eval(args[0].layout, **eqn.attrs)
-    return args[0].layout if eqn.op.name == "update" else None
+    if eqn.op.name != "update" or eqn.outs[0].layout.flags.c_contiguous:
+        return None  # a derivative's update lies in order, though its base may be turned
+    return args[0].layout
