@@ -30,6 +30,18 @@ def write_through_view_of_view(ns: Any, x: Any, w: Any) -> Any:
     return y
 
 
+def quotient_is_scaled(ns: Any, x: Any, w: Any) -> Any:
+    y = x / w
+    y.mul_(2)
+    return y
+
+
+def quotient_in_place(ns: Any, x: Any, w: Any) -> Any:
+    y = x * 2
+    y /= w
+    return y
+
+
 def base_is_seen_by_views(ns: Any, x: Any, w: Any) -> Any:
     y = x * 2
     row, column = y[0], y[:, 1]
@@ -226,7 +238,7 @@ PROGRAMS: list[Callable[..., Any]] = [
     boolean_write, index_writes, permuted_write, diagonal_write, strided_write,
     deep_chain_of_views, chain_of_operators, real_and_imaginary_parts,
     write_to_a_constant_view_of_a_constant, detached_writes_do_not_enter, write_without_history,
-    write_to_what_nobody_saved, row_by_row,
+    write_to_what_nobody_saved, row_by_row, quotient_is_scaled, quotient_in_place,
 ]  # fmt: skip
 
 

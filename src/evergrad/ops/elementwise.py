@@ -128,7 +128,8 @@ SUB = elementwise("sub", np.subtract, (lambda t, y, a, b: t, lambda t, y, a, b: 
                   accepts=not_bool)  # fmt: skip
 MUL = elementwise("mul", np.multiply, (lambda t, y, a, b: t * b, lambda t, y, a, b: t * a),
                   doc="a * b")  # fmt: skip
-DIV = elementwise("div", np.divide, (lambda t, y, a, b: t / b, lambda t, y, a, b: -t * (y / b)),
+# The slope in b is written without y: programs scale and mask quotients in place.
+DIV = elementwise("div", np.divide, (lambda t, y, a, b: t / b, lambda t, y, a, b: -t * (a / b / b)),
                   promote=meet_as_float, doc="a / b")  # fmt: skip
 
 
