@@ -251,3 +251,16 @@ def test_the_gradient_of_a_write_comes_through_a_turned_view(use: Any) -> None:
         return eg.autograd.grad(use(y).sum(), x)[0]
 
     assert_near(eg.compile(step)(normal(2, 5)), step(normal(2, 5)))
+
+
+@pytest.mark.parametrize("shape", [(4, 1), (1, 5), (1, 1), (1,)])
+@pytest.mark.parametrize("dims", [None, 0, 1])
+def test_what_is_repeated_counts_as_often_in_a_sum(shape: tuple[int, ...], dims: Any) -> None:
+    def function(x: Any) -> tuple[Any, ...]:
+        y = (x * 3).expand(4, 5)
+        picked = y.gather(1, eg.tensor([[4], [0], [2], [2]]))
+        return y.sum(dims), y.mean(dims), y.amax(() if dims is None else dims), y + 1, picked
+
+    x = normal(*shape)
+    for found, expected in zip(eg.compile(function)(x), function(x), strict=True):
+        assert_near(found, expected)

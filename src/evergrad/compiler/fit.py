@@ -104,7 +104,7 @@ def _aligned(
 def _fit_fold(group: Group, eqn: Equation, inside: tuple[int, ...] | None) -> bool:
     shape = eqn.args[0].type.shape
     axes = inside if inside is not None else _aligned(group, shape, ())
-    if axes is None:
+    if axes is None or _repeats(axes, shape):
         return False
     varying = group.varying(axes)
     folded = group.varying([axes[d] for d in eqn.attrs["dims"]])
@@ -143,6 +143,12 @@ def _fit_fold(group: Group, eqn: Equation, inside: tuple[int, ...] | None) -> bo
     return True
 
 
+def _repeats(axes: Sequence[int], shape: Shape) -> bool:
+    """Whether elements stand more than once in a value: they count as often in a sum, and each
+    time is a result of its own."""
+    return any(axis < 0 and extent != 1 for axis, extent in zip(axes, shape, strict=True))
+
+
 def _row_for(group: Group, folded: frozenset[int]) -> frozenset[int]:
     """The dimensions of a row, for a group that begins with a fold: those behind the folded ones,
     which then add up column by column, if there are any; otherwise the folded ones themselves."""
@@ -173,7 +179,7 @@ def _extent(group: Group, dims: frozenset[int]) -> int:
 def _fit_pick(group: Group, eqn: Equation, inside: list[tuple[int, ...] | None]) -> bool:
     source, index = eqn.args[0].type.shape, inside[1]
     axes = inside[0] if inside[0] is not None else _aligned(group, source, ())
-    if axes is None or group.varying(axes) != group.dims:
+    if axes is None or _repeats(axes, source) or group.varying(axes) != group.dims:
         return False
     last = frozenset((axes[-1],)) & group.dims
     if not last or group.inner not in (None, last):
