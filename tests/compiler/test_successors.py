@@ -10,6 +10,7 @@ import pytest
 
 import evergrad as eg
 from evergrad import nn, optim
+from evergrad.compiler import slopes
 from evergrad.nn import functional as F
 
 from .plans import check_plan, poisoned
@@ -93,10 +94,11 @@ def test_numbers_of_another_size_lie_elsewhere() -> None:
     assert not shared(labels_of(function, randn(50, 70)))
 
 
-def test_a_hidden_layer_gives_way_to_its_gradient() -> None:
+def test_a_hidden_layer_gives_way_to_its_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the end of backward's first layer lie what is kept, one more value of the size of a hidden
     layer, and the gradient that came: the hidden layer has given way to its curve."""
     rows, width, blocks = 1024, 48, 4
+    monkeypatch.setattr(slopes, "_LITTLE", 0)  # else it is not the hidden layer that is kept
 
     class Block(nn.Module):
         def __init__(self) -> None:

@@ -17,6 +17,7 @@ from evergrad.compiler import scalar
 from evergrad.compiler.fuse import FAR, FOLDS, PLACED, fusable
 from evergrad.compiler.passes import Environment, copied
 from evergrad.compiler.units import Values
+from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
 
@@ -119,6 +120,9 @@ class _Collected:
         if eqn.op.name not in ("mul", "add") or eqn.attrs:
             return None
         type = eqn.outs[0].type
+        # What is rounded to few digits would be another value, said differently.
+        if type.dtype not in (dtypes.float32, dtypes.float64):
+            return None
         if any(not value.type.same(type) for value in _values(eqn)):
             return None
         first, second = eqn.args

@@ -53,7 +53,6 @@ def built(
             llvm.begin(kernel)
     graph, constants = simplify(captured.graph)
     graph = collect_slopes(halve_products(graph))
-    graph = lighten(slopes_with_curves(graph) if limit is None else graph)
 
     def build(graph: Graph, again: frozenset[int] = frozenset()) -> Program:
         lowering = Lowering(
@@ -64,7 +63,10 @@ def built(
         )  # fmt: skip
         return Program(lowering, when_bound)
 
-    return build(graph) if limit is None else within(limit, graph, build)
+    program = build(lighten(slopes_with_curves(graph)))
+    if limit is None or program.plan.peak <= limit:
+        return program
+    return within(limit, lighten(graph), build)
 
 
 def _read(path: Path, ties: Ties) -> Recipe | None:
