@@ -29,6 +29,34 @@ class LeNet(nn.Module):
         return self.layers(x.flatten(1))
 
 
+class Perceptron(nn.Module):
+    """A norm, a hidden layer four times as wide and its curve, beside a residual stream."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+def peak_of_perceptrons(count: int, rows: int, width: int, optimizer: Any) -> float:
+    """The arena of a training step through so many, in streams of so many rows."""
+    model = nn.Sequential(*[Perceptron(width) for _ in range(count)])
+    updates = optimizer(model.parameters(), lr=0.1)
+
+    def step(x: Any) -> Any:
+        loss = model(x).square().mean()
+        loss.backward()
+        updates.step()
+        updates.zero_grad()
+        return loss.detach()
+
+    peak = eg.compile(step).plan(eg.ones(rows, width)).peak
+    return float(peak / (rows * width * 4))
+
+
 class Block(nn.Module):
     """A block of a transformer; ``causal`` looks at the past only."""
 

@@ -12,6 +12,8 @@ from evergrad.errors import MemoryLimitError
 from evergrad.memory.ledger import LEDGER
 from evergrad.nn import functional as F
 
+from .models import peak_of_perceptrons
+
 
 def make_step(depth: int = 2, memory_limit: int | None = None) -> tuple[Any, Any, Any]:
     evergrad.manual_seed(3)
@@ -69,29 +71,5 @@ def test_a_limit_that_cannot_be_kept_is_told_before_the_first_step() -> None:
 
 def test_a_block_keeps_its_input_and_what_its_curve_is_made_of() -> None:
     """The norm and the curve of a block are computed again."""
-    rows, width = 8192, 32
-
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm = nn.LayerNorm(width)
-            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-        def forward(self, x: Any) -> Any:
-            return x + self.down(F.gelu(self.up(self.norm(x))))
-
-    def peak(blocks: int) -> int:
-        model = nn.Sequential(*[Block() for _ in range(blocks)])
-        optimizer = optim.SGD(model.parameters(), lr=0.1)
-
-        def step(x: Any) -> Any:
-            loss = model(x).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return loss.detach()
-
-        return int(evergrad.compile(step).plan(evergrad.ones(rows, width)).peak)
-
-    kept = (peak(10) - peak(6)) / 4 / (rows * width * 4)
-    assert kept < 1 + 4 + 0.2
+    small, large = (peak_of_perceptrons(count, 8192, 32, optim.SGD) for count in (6, 10))
+    assert (large - small) / 4 < 1 + 4 + 0.2

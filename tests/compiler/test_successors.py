@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad import nn, optim
+from evergrad import optim
 from evergrad.compiler import slopes
 from evergrad.nn import functional as F
 
+from .models import peak_of_perceptrons
 from .plans import check_plan, poisoned
 from .steps import arrays, programs_of, randn
 
@@ -97,28 +98,7 @@ def test_numbers_of_another_size_lie_elsewhere() -> None:
 def test_a_hidden_layer_gives_way_to_its_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the end of backward's first layer lie what is kept, one more value of the size of a hidden
     layer, and the gradient that came: the hidden layer has given way to its curve."""
-    rows, width, blocks = 1024, 48, 4
     monkeypatch.setattr(slopes, "_LITTLE", 0)  # else it is not the hidden layer that is kept
-
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm = nn.LayerNorm(width)
-            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-        def forward(self, x: Any) -> Any:
-            return x + self.down(F.gelu(self.up(self.norm(x))))
-
-    model = nn.Sequential(*[Block() for _ in range(blocks)])
-    optimizer = optim.AdamW(model.parameters(), lr=0.1)
-
-    def step(x: Any) -> Any:
-        loss = model(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    plan = eg.compile(step).plan(eg.ones(rows, width))
+    blocks = 4
     kept = blocks * (1 + 4)
-    assert plan.peak / (rows * width * 4) < kept + 4 + 2 + 0.5
+    assert peak_of_perceptrons(blocks, 1024, 48, optim.AdamW) < kept + 4 + 2 + 0.5

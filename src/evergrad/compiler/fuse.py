@@ -21,11 +21,11 @@ from evergrad.compiler.units import FAR, Group, Single, Unit, Values, ordered
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
 
-__all__ = ["FAR", "FOLDS", "PLACED", "fusable", "fuse"]
+__all__ = ["FAR", "fusable", "fuse", "is_elementwise"]
 
 # Ops that look at places other than their own.
 _LOOKUPS = ("index", "gather")
-PLACED = (*_LOOKUPS, "scatter_sum")
+_PLACED = (*_LOOKUPS, "scatter_sum")
 # Values copied into another kernel rather than written to memory: at most this many equations.
 _COPY_LIMIT = 8
 _EXPENSIVE_COPIES = 1
@@ -54,6 +54,12 @@ def fusable(values: Values, eqn: Equation) -> bool:
     if name == "scatter_sum":
         return _is_row_pick(eqn, eqn.outs[0].type.shape)
     return scalar.supports(name, operands, rule.out_types)
+
+
+def is_elementwise(values: Values, eqn: Equation) -> bool:
+    """Whether an equation can be part of a group and looks at one place for each that it gives."""
+    is_plain = not eqn.op.alias and not eqn.op.random and eqn.op.name not in (*FOLDS, *_PLACED)
+    return is_plain and fusable(values, eqn)
 
 
 def _foldable(eqn: Equation) -> bool:

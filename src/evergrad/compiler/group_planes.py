@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evergrad.compiler.fuse import FOLDS, PLACED, fusable
+from evergrad.compiler.fit import FOLDS
+from evergrad.compiler.fuse import is_elementwise
 from evergrad.compiler.passes import copied, rule_of
 from evergrad.compiler.units import Values
 from evergrad.core.shapes import Shape
@@ -134,12 +135,7 @@ class _Planes:
         name = eqn.op.name
         if name in ("reshape", "expand", "sum"):
             return True
-        return (
-            not eqn.op.alias
-            and not eqn.op.random
-            and name not in (*FOLDS, *PLACED, "full")
-            and fusable(self.values, eqn)
-        )
+        return name != "full" and is_elementwise(self.values, eqn)
 
     def fine_of(self, var: Var, split: _Split, whole: Shape) -> Tensor | None:
         """A value in fine shape, if it can be looked at so."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from evergrad.compiler import scalar
 from evergrad.compiler.again import Dropped, computed_again
-from evergrad.compiler.fuse import FAR, FOLDS, PLACED, fusable
+from evergrad.compiler.fuse import FAR, is_elementwise
 from evergrad.compiler.units import Values
 from evergrad.core.trace import Equation, Graph, Var
 
@@ -58,14 +58,8 @@ class _Choice:
         return self._is_cheap(eqn) and eqn.outs[0].type.nbytes >= _LEAST_BYTES
 
     def _is_cheap(self, eqn: Equation) -> bool:
-        """Whether an equation is computed element by element."""
-        return (
-            not eqn.op.alias
-            and eqn.op.name not in (*FOLDS, *PLACED)
-            and not eqn.op.random
-            and fusable(self.known, eqn)
-            and not self.known.escapes(eqn.outs[0])
-        )
+        """Whether an equation is computed element by element, for the program alone."""
+        return is_elementwise(self.known, eqn) and not self.known.escapes(eqn.outs[0])
 
     def _late_users(self, eqn: Equation) -> list[Equation]:
         made = self._position(eqn)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from evergrad.compiler import scalar
-from evergrad.compiler.fuse import FAR, FOLDS, PLACED, fusable
+from evergrad.compiler.fuse import FAR, is_elementwise
 from evergrad.compiler.passes import Environment, copied
 from evergrad.compiler.units import Values
 from evergrad.core import dtypes
@@ -81,23 +81,15 @@ def _values(eqn: Equation) -> Iterator[Var]:
     return (arg for arg in eqn.args if isinstance(arg, Var))
 
 
-def _is_elementwise(known: Values, eqn: Equation) -> bool:
-    return (
-        not eqn.op.alias
-        and eqn.op.name not in (*FOLDS, *PLACED)
-        and not eqn.op.random
-        and fusable(known, eqn)
-    )
-
-
 def _ready(known: Values) -> dict[Var, int]:
     """For each value the equation after which it could be computed, if elementwise ones were
     computed as early as possible."""
     ready: dict[Var, int] = {}
     for number, eqn in enumerate(known.graph.equations):
-        if _is_elementwise(known, eqn):
-            number = max((ready.get(arg, -1) for arg in _values(eqn)), default=-1)
-        ready.update(dict.fromkeys(eqn.outs, number))
+        place = number
+        if is_elementwise(known, eqn):
+            place = max((ready.get(arg, -1) for arg in _values(eqn)), default=-1)
+        ready.update(dict.fromkeys(eqn.outs, place))
     return ready
 
 
@@ -168,7 +160,7 @@ class _Early:
         self.equations = {
             id(eqn): eqn
             for number, eqn in enumerate(known.graph.equations)
-            if _is_elementwise(known, eqn) and number - ready[eqn.outs[0]] > FAR
+            if is_elementwise(known, eqn) and number - ready[eqn.outs[0]] > FAR
         }
 
     def moved(self) -> set[int]:
