@@ -21,11 +21,11 @@ from evergrad.compiler.units import FAR, Group, Single, Unit, Values, ordered
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
 
-__all__ = ["FAR", "fusable", "fuse", "is_elementwise"]
+__all__ = ["FAR", "FOLDS", "PLACED", "fusable", "fuse", "is_elementwise"]
 
 # Ops that look at places other than their own.
 _LOOKUPS = ("index", "gather")
-_PLACED = (*_LOOKUPS, "scatter_sum")
+PLACED = (*_LOOKUPS, "scatter_sum")
 # Values copied into another kernel rather than written to memory: at most this many equations.
 _COPY_LIMIT = 8
 _EXPENSIVE_COPIES = 1
@@ -58,7 +58,7 @@ def fusable(values: Values, eqn: Equation) -> bool:
 
 def is_elementwise(values: Values, eqn: Equation) -> bool:
     """Whether an equation can be part of a group and looks at one place for each that it gives."""
-    is_plain = not eqn.op.alias and not eqn.op.random and eqn.op.name not in (*FOLDS, *_PLACED)
+    is_plain = not eqn.op.alias and not eqn.op.random and eqn.op.name not in (*FOLDS, *PLACED)
     return is_plain and fusable(values, eqn)
 
 
