@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad.core import crew
+from evergrad.core.eager import parallel_ufunc
 
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     threads = eg.get_num_threads()
-    monkeypatch.setattr(crew, "_PIECE", 64)
-    monkeypatch.setattr(crew, "WORTH_SHARING", 256)
+    monkeypatch.setattr(parallel_ufunc, "_PIECE", 64)
+    monkeypatch.setattr(parallel_ufunc, "WORTH_SHARING", 256)
     yield
     eg.set_num_threads(threads)
 
@@ -34,10 +34,10 @@ def test_every_element_is_computed_once(threads: int, size: int, kind: str) -> N
     eg.set_num_threads(threads)
     a, b = _numbers(size, kind), _numbers(size, kind)[::-1].copy()
     out = np.empty_like(a)
-    assert crew.shared_by_threads(np.subtract)(a, b, out=out) is out
+    assert parallel_ufunc.shared_by_threads(np.subtract)(a, b, out=out) is out
     np.testing.assert_array_equal(out, a - b)
     total = a.copy()
-    crew.add_arrays(total, b, out=total)  # a second time would show
+    parallel_ufunc.add_arrays(total, b, out=total)  # a second time would show
     np.testing.assert_array_equal(total, a + b)
 
 
@@ -45,7 +45,7 @@ def test_every_element_is_computed_once(threads: int, size: int, kind: str) -> N
 def test_numbers_and_arrays_that_lie_otherwise(shape: tuple[int, ...]) -> None:
     eg.set_num_threads(2)
     a = _numbers(int(np.prod(shape))).reshape(shape)
-    multiply = crew.shared_by_threads(np.multiply)
+    multiply = parallel_ufunc.shared_by_threads(np.multiply)
     swapped = _numbers(a.size).reshape(shape[::-1]).T
     for other in (
         np.float32(3),
@@ -70,7 +70,7 @@ def test_a_failure_of_a_helper_is_the_callers() -> None:
     def fails(*arrays: Any, out: Any) -> None:
         raise FloatingPointError("no")
 
-    job = crew._Job(fails, iter([(np.ones(2), np.ones(2))]), 1)
+    job = parallel_ufunc._Job(fails, iter([(np.ones(2), np.ones(2))]), 1)
     job.help()
     with pytest.raises(FloatingPointError):
         job.finish(1)
@@ -79,7 +79,7 @@ def test_a_failure_of_a_helper_is_the_callers() -> None:
 def test_helpers_that_come_too_late_find_nothing_to_do() -> None:
     array = _numbers(4)
     alive = weakref.ref(array)
-    job = crew._Job(np.negative, iter([(array, array)]), 2)
+    job = parallel_ufunc._Job(np.negative, iter([(array, array)]), 2)
     job.work()
     job.finish(2)
     job.help()
@@ -107,13 +107,14 @@ def test_gradients_are_the_same_for_any_number_of_threads() -> None:
 def test_a_forked_child_has_helpers_of_its_own() -> None:
     eg.set_num_threads(2)
     a = _numbers(1000)
-    add = crew.shared_by_threads(np.add)
+    add = parallel_ufunc.shared_by_threads(np.add)
     add(a, a, out=np.empty_like(a))
     child = os.fork()
     if not child:
         right = False
         try:
-            right = bool((add(a, a, out=np.empty_like(a)) == a + a).all()) and crew._helpers == 1
+            equal = bool((add(a, a, out=np.empty_like(a)) == a + a).all())
+            right = equal and parallel_ufunc._helpers == 1
         finally:
             os._exit(not right)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -16,7 +16,7 @@ import evergrad as eg
 from evergrad import memory
 from evergrad.autograd import Function
 from evergrad.core import op as op_module
-from evergrad.core import plan
+from evergrad.core import vjp_program
 from evergrad.core.storage import Storage
 from evergrad.memory import pool
 from evergrad.memory.ledger import CATEGORIES, GRADIENT, LEDGER, OPTIMIZER, PARAMETER
@@ -404,7 +404,7 @@ def test_scratch_of_a_derivative_is_overwritten_not_piled_up() -> None:
 
 def test_overwriting_scratch_changes_no_derivative(monkeypatch: pytest.MonkeyPatch) -> None:
     """For every sample: on arrays, where scratch is overwritten, as on tensors, where it is not."""
-    monkeypatch.setattr(plan, "WORTH_COUNTING", 1)  # else only large results are
+    monkeypatch.setattr(vjp_program, "WORTH_COUNTING", 1)  # else only large results are
     op_module.forget_rules()
     compared = 0
     for sample in (s for listed in all_samples().values() for s in listed):

@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from evergrad.core.random import DEFAULT_SEED, Generator
-from evergrad.core.random_words import Twister, philox4x32
+from evergrad.core.rng.bit_generators import Twister, philox4x32
+from evergrad.core.rng.generator import DEFAULT_SEED, Generator
 
 F64, F32 = np.dtype(np.float64), np.dtype(np.float32)
 F16, BF16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)

@@ -13,8 +13,9 @@ import pytest
 import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad import nn
-from evergrad.compiler import attention_rows, draw_rows
-from evergrad.core.generators import drawing_from
+from evergrad.compiler.kernels.attention import rows
+from evergrad.compiler.passes import random_rows
+from evergrad.core.rng.default_generator import drawing_from
 
 from .steps import programs_of
 from .test_attention import labels, leaves, normal, run_row, sdpa, with_grads
@@ -246,17 +247,17 @@ def test_kernels_give_what_the_rows_say(groups: int, counted: bool) -> None:
     v = normal(2, 2, 51, 18, seed=2)
     mask = normal(2, 2 * groups, 70, 51, seed=3) > -0.5
     position = [np.asarray(n, np.int64) for n in (-7, 2**33 - 5)]
-    drawn = position if counted else [draw_rows.pack(mask)]
+    drawn = position if counted else [random_rows.pack(mask)]
     attrs: dict[str, Any] = {
         "steps": (("scale", 0.4),), "groups": groups,
-        "dropout": attention_rows.Dropout(0.6, 1.5, counted),
+        "dropout": rows.Dropout(0.6, 1.5, counted),
     }  # fmt: skip
     order = (0, 1, 2, 3) if groups > 1 else (2, 0, 1, 3)
     more = {"empty_is_zero": False, "order": order}
-    forward, backward = attention_rows.ATTENTION, attention_rows.ATTENTION_BACKWARD
+    forward, backward = rows.ATTENTION, rows.ATTENTION_BACKWARD
     given = [q, k, v, *drawn]
     y, stats = forward.eval(*given, **attrs, **more)
-    natural = np.ascontiguousarray(y.transpose(attention_rows.way_back(order)))
+    natural = np.ascontiguousarray(y.transpose(rows.way_back(order)))
     given_back = [q, k, v, normal(*natural.shape, seed=5), natural, stats, *drawn]
     gradients = backward.eval(*given_back, **attrs, orders=(order,) * 3)
     found = run_row(forward, given, {**attrs, **more})
@@ -267,7 +268,7 @@ def test_kernels_give_what_the_rows_say(groups: int, counted: bool) -> None:
 
 def test_words_of_bits() -> None:
     mask = normal(3, 70, 5) > 0
-    words = draw_rows.pack(mask)
+    words = random_rows.pack(mask)
     assert words.shape == (3, 3, 5) and words.dtype == np.int32
     assert words[1, 2, 4] >> 5 & 1 == mask[1, 69, 4]
-    np.testing.assert_array_equal(draw_rows.unpack(words, mask.shape), mask)
+    np.testing.assert_array_equal(random_rows.unpack(words, mask.shape), mask)

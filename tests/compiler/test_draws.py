@@ -13,7 +13,7 @@ import pytest
 import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad import nn
-from evergrad.core.generators import drawing_from
+from evergrad.core.rng.default_generator import drawing_from
 
 from .steps import programs_of
 from .test_attention import labels, normal

@@ -10,10 +10,10 @@ import pytest
 import evergrad as eg
 from evergrad import nn
 from evergrad.core.bind import bind
-from evergrad.core.heavy import eager_kernels
+from evergrad.core.eager.fusion import eager_kernels
 from evergrad.nn.utils.rnn import pack_padded_sequence
-from evergrad.ops.recurrent import CELLS, ROWS
-from evergrad.ops.recurrent_steps import Course
+from evergrad.ops.rows.recurrent.layer import CELLS, ROWS
+from evergrad.ops.rows.recurrent.steps import Course
 
 from .steps import arrays, assert_alike, programs_of, randn
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.datasets.mnist_files import ROOT, mnist_root
 
-from evergrad.core.generators import drawing_from
+from evergrad.core.rng.default_generator import drawing_from
 from evergrad.train.config import RunConfig, override, preset
 from evergrad.train.state import TrainingState
 from evergrad.train.task import Task, task_class

@@ -11,7 +11,7 @@ import pytest
 
 import evergrad as eg
 from evergrad import nn
-from evergrad.core.generators import drawing_from
+from evergrad.core.rng.default_generator import drawing_from
 from evergrad.train.config import OptimizerConfig
 from evergrad.train.state import TrainingState
 from evergrad.train.step import StepResult, learning_rate, make_optimizer, mean_weight

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evergrad.core.generators import drawing_from
+from evergrad.core.rng.default_generator import drawing_from
 from evergrad.train.config import PRESETS, RunConfig, override, preset, read_config, to_toml
 from evergrad.train.state import TrainingState
 from evergrad.train.task import TASKS, Sample, Task, task_class

@@ -14,9 +14,9 @@ import numpy as np
 
 from evergrad.autograd.function import Function, FunctionCtx, run_forward, unrecorded
 from evergrad.core import dtypes
-from evergrad.core.generators import default_generator
 from evergrad.core.op import Op, Rule
-from evergrad.core.site import user_site
+from evergrad.core.rng.default_generator import default_generator
+from evergrad.core.source_location import user_site
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, current_node, detached, fresh
 from evergrad.core.trace import Trace
@@ -102,7 +102,7 @@ class CustomOp(Op):
     def _transposed(self, tangents: Sequence[Any], inputs: Sequence[Tensor]) -> Any:
         """Forward mode from the user's backward, which is linear in the cotangents."""
         from evergrad.autograd.engine import grad
-        from evergrad.ops.creation import zeros_like
+        from evergrad.ops.rows.creation.constants import zeros_like
 
         recording = STATE.get().grad and any(
             t is not None and current_node(t) is not None for t in (*inputs, *tangents)
@@ -188,7 +188,7 @@ def _as_place(tensor: Tensor) -> Tensor:
         return tensor
     if current_node(tensor) is None:
         return detached(in_trace(tensor)).requires_grad_()
-    from evergrad.ops.movement import view_as_is
+    from evergrad.ops.rows.movement.views import view_as_is
 
     return view_as_is(tensor)
 
@@ -206,7 +206,7 @@ def _along(given: Sequence[Any], inputs: Sequence[Any], values: Sequence[Any]) -
 
 def _with_front_dims(out: Any, out_dims: Any) -> Any:
     """Results with their batch dimension first; those without one repeated, if others have one."""
-    from evergrad.ops.movement import expand, movedim
+    from evergrad.ops.rows.movement.views import expand, movedim
 
     outs = out if isinstance(out, tuple) else (out,)
     places = out_dims if isinstance(out_dims, tuple) else (out_dims,) * len(outs)

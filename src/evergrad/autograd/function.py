@@ -15,15 +15,15 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.compound import as_cotangent
-from evergrad.core.history import pack
+from evergrad.core.inplace import check_writable, record_write
 from evergrad.core.node import GraphNode, Packed, freed_error, keep, next_sequence, unpack, verify
+from evergrad.core.recording import pack
 from evergrad.core.shapes import TensorType
-from evergrad.core.site import Site, user_site
+from evergrad.core.source_location import Site, user_site
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, View, current_node, detached, fresh, from_array, on_storage
 from evergrad.core.trace import Var
 from evergrad.core.tracing import owner_of, trace_value
-from evergrad.core.writing import check_writable, record_write
 from evergrad.errors import GradientError
 
 
@@ -114,7 +114,7 @@ class FunctionNode(GraphNode):
 
     def run(self, values: list[Any], on_tensors: bool, keep_graph: bool) -> list[Any]:
         """Call the user's backward with cotangents, and check what it returns."""
-        from evergrad.ops.creation import zeros
+        from evergrad.ops.rows.creation.constants import zeros
 
         assert self.ctx is not None
         given: list[Any] = []
@@ -161,7 +161,7 @@ class FunctionNode(GraphNode):
         if grad._type.shape != type.shape:
             from evergrad.core.shapes import broadcast_shapes
             from evergrad.errors import ShapeError
-            from evergrad.ops.movement import sum_to_type
+            from evergrad.ops.rows.movement.views import sum_to_type
 
             try:
                 fits = broadcast_shapes(grad._type.shape, type.shape) == grad._type.shape

@@ -93,7 +93,7 @@ def prepared(config: RunConfig) -> Iterator[Prepared]:
     Nothing is written: there is no run's folder.
     """
     import evergrad  # training's own imports take a second
-    from evergrad.core.generators import drawing_from
+    from evergrad.core.rng.default_generator import drawing_from
     from evergrad.train.state import TrainingState
 
     if config.threads:

@@ -16,9 +16,11 @@ import numpy as np
 
 from evergrad.core.bind import as_operand_tensor, bind
 from evergrad.core.compound import Compound, as_cotangent, dense_array, total
-from evergrad.core.crew import add_arrays
+from evergrad.core.eager.parallel_ufunc import add_arrays
+from evergrad.core.errstate import QUIET, numpy_errors
+from evergrad.core.functionalize import watch_grad
+from evergrad.core.inplace import refuse_overlap, write_result
 from evergrad.core.interpret import interpret
-from evergrad.core.lifting import watch_grad
 from evergrad.core.node import (
     GraphNode,
     Leaf,
@@ -30,15 +32,13 @@ from evergrad.core.node import (
     verify,
 )
 from evergrad.core.op import TABLE
-from evergrad.core.plan import BORROWED, FRESH
-from evergrad.core.quiet import QUIET, numpy_errors
-from evergrad.core.reach import nodes_between
+from evergrad.core.reachability import nodes_between
 from evergrad.core.shapes import TensorType
-from evergrad.core.site import describe
+from evergrad.core.source_location import describe
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, fresh, from_array, on_storage
 from evergrad.core.trace import Var
-from evergrad.core.writing import refuse_overlap, write_result
+from evergrad.core.vjp_program import BORROWED, FRESH
 from evergrad.errors import GradientError
 from evergrad.memory import pool
 from evergrad.memory.ledger import GRADIENT, LEDGER, WORTH_COUNTING

@@ -16,12 +16,12 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.compound import CompoundType, bind_compound
-from evergrad.core.history import keep_retaining, record
-from evergrad.core.lifting import Number
+from evergrad.core.errstate import QUIET, numpy_errors
+from evergrad.core.functionalize import Number
 from evergrad.core.op import TABLE, Op, Rule
-from evergrad.core.quiet import QUIET, numpy_errors
+from evergrad.core.recording import keep_retaining, record
 from evergrad.core.shapes import TensorType
-from evergrad.core.site import user_site
+from evergrad.core.source_location import user_site
 from evergrad.core.state import STATE, State, using
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Step, Tensor, _new, fresh, on_storage

@@ -9,8 +9,8 @@ import numpy as np
 
 from evergrad import config
 from evergrad.core import dtypes
-from evergrad.core.crew import WORTH_SHARING, shared_by_threads
-from evergrad.core.heavy_rows import is_heavy_row, row_evaluator
+from evergrad.core.eager.kernels import is_heavy_row, row_evaluator
+from evergrad.core.eager.parallel_ufunc import WORTH_SHARING, shared_by_threads
 from evergrad.core.shapes import TensorType
 from evergrad.memory import pool
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from evergrad.core.inplace import assign, keep_copies
 from evergrad.core.node import next_sequence
 from evergrad.core.state import without_autocast
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
-from evergrad.core.writing import assign, keep_copies
 
 
 @without_autocast

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evergrad.core.changes import CHANGES
+from evergrad.core.mutation_counter import CHANGES
 from evergrad.core.shapes import TensorType
-from evergrad.core.site import Site, describe, user_site
+from evergrad.core.source_location import Site, describe, user_site
 from evergrad.core.storage import Storage, checksum
 from evergrad.errors import GradientError, SavedValueError
 
 if TYPE_CHECKING:
-    from evergrad.core.plan import Plan
     from evergrad.core.tensor import Tensor
+    from evergrad.core.vjp_program import Plan
 
 next_sequence = itertools.count(1).__next__
 

@@ -2,7 +2,7 @@
 
 :class:`Op` is the row. :class:`Rule` is its answer for one combination of input types and
 attributes (result types, casts, how to evaluate), worked out once and cached in the row.
-The reverse derivative of a rule is a :class:`evergrad.core.plan.Plan`.
+The reverse derivative of a rule is a :class:`evergrad.core.vjp_program.Plan`.
 
 How rows are written is the business of :mod:`evergrad.core.families`.
 """
@@ -17,11 +17,11 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
+from evergrad.core.eager.fusion import forget_kernels
+from evergrad.core.eager.kernels import forget_row_kernels
 from evergrad.core.evaluate import evaluator
-from evergrad.core.heavy import forget_kernels
-from evergrad.core.heavy_rows import forget_row_kernels
-from evergrad.core.plan import Plan
 from evergrad.core.shapes import TensorType, tensor_type
+from evergrad.core.vjp_program import Plan
 
 ArgType = TensorType | type
 Attrs = dict[str, Any]

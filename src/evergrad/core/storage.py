@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evergrad.core.changes import CHANGES
+from evergrad.core.mutation_counter import CHANGES
 from evergrad.core.shapes import TensorType
-from evergrad.core.site import Site
+from evergrad.core.source_location import Site
 from evergrad.memory.ledger import LEDGER, SAVED
 
 if TYPE_CHECKING:

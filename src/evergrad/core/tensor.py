@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.changes import CHANGES
 from evergrad.core.dtypes import dtype
-from evergrad.core.lifting import refuse_outside_read, watch_grad
+from evergrad.core.functionalize import refuse_outside_read, watch_grad
+from evergrad.core.mutation_counter import CHANGES
 from evergrad.core.node import GraphNode, Leaf
 from evergrad.core.shapes import Size, TensorType, tensor_type
-from evergrad.core.site import user_line
+from evergrad.core.source_location import user_line
 from evergrad.core.state import STATE
 from evergrad.core.storage import NO_ARRAY, Storage
 from evergrad.core.trace import Var, leaked

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core.shapes import TensorType, contiguous_strides
-from evergrad.core.site import Site
+from evergrad.core.source_location import Site
 from evergrad.core.state import using
 from evergrad.errors import TraceError
 
 if TYPE_CHECKING:
-    from evergrad.core.lifting import LiftingTrace
+    from evergrad.core.functionalize import LiftingTrace
     from evergrad.core.op import Op, Rule
     from evergrad.core.storage import Storage
     from evergrad.core.tensor import Tensor

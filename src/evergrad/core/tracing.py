@@ -11,7 +11,7 @@ from typing import Any
 
 from evergrad.core.op import Op
 from evergrad.core.shapes import TensorType
-from evergrad.core.site import user_site
+from evergrad.core.source_location import user_site
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Graph, Trace, Var, leaked

@@ -12,17 +12,17 @@ from typing import Any
 
 from evergrad.core import dtypes
 from evergrad.core.bind import as_operand_tensor, bind
+from evergrad.core.inplace import assign
 from evergrad.core.interpret import write_back
 from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
 from evergrad.core.shapes import normalize_dim, tensor_type
-from evergrad.core.site import Site, describe
+from evergrad.core.source_location import Site, describe
 from evergrad.core.state import STATE, using, without_autocast
 from evergrad.core.tensor import Tensor, current_node
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.core.tracing import tracing
 from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
-from evergrad.core.writing import assign
 from evergrad.errors import GradientError
 
 Tangent = Tensor | None
@@ -153,7 +153,7 @@ def _transposed_vjp(
 ) -> Any:
     """The vjp is linear in the cotangent; its own vjp there is the jvp."""
     from evergrad.autograd.engine import grad
-    from evergrad.ops.creation import zeros_like
+    from evergrad.ops.rows.creation.constants import zeros_like
 
     assert callable(op.vjp)
     recording = STATE.get().grad and any(
@@ -254,9 +254,9 @@ def _batch_by_loop(
     op: Op, args: Sequence[Any], dims: Sequence[int | None], attrs: dict[str, Any], size: int
 ) -> list[Batched]:
     """Any row can be batched one example at a time."""
-    from evergrad.ops.joining import stack
-    from evergrad.ops.movement import clone
-    from evergrad.ops.slices import select
+    from evergrad.ops.rows.movement.joining import stack
+    from evergrad.ops.rows.movement.slices import select
+    from evergrad.ops.rows.movement.views import clone
 
     rounds = []
     for i in range(size):
@@ -282,7 +282,7 @@ def _types_without_examples(
 
 
 def _no_examples(type: Any) -> Tensor:
-    from evergrad.ops.creation import zeros
+    from evergrad.ops.rows.creation.constants import zeros
 
     return zeros((0, *type.shape), dtype=type.dtype)
 
@@ -376,7 +376,7 @@ def _vmap_once(
 
 def _overwrite_batched(target: Tensor, dim: int | None, written: Batched) -> None:
     """Write to an argument of a batched function what its examples were given."""
-    from evergrad.ops.movement import expand, movedim
+    from evergrad.ops.rows.movement.views import expand, movedim
 
     value, at = written
     if dim is None:
@@ -399,7 +399,7 @@ def _batched_into_unbatched() -> RuntimeError:
 
 def _place(result: Batched, dim: int | None, size: int, name: str) -> Tensor:
     """Put the batch dimension of a result where ``out_dims`` wants it."""
-    from evergrad.ops.movement import expand, movedim
+    from evergrad.ops.rows.movement.views import expand, movedim
 
     value, at = result
     if dim is None:
@@ -418,8 +418,8 @@ def _vmap_in_chunks(
     func: Callable[..., Any], leaves: list[Any], dims: list[int | None], spec: TreeSpec,
     kwargs: dict[str, Any], size: int, out_dims: Any, randomness: str, chunk: int,
 ) -> Any:  # fmt: skip
-    from evergrad.ops.joining import cat
-    from evergrad.ops.slices import narrow
+    from evergrad.ops.rows.movement.joining import cat
+    from evergrad.ops.rows.movement.slices import narrow
 
     parts = []
     for start in range(0, size, chunk):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from evergrad.lazy import lazy_modules
-from evergrad.ops.casting import TYPE_NAMES
+from evergrad.ops.surface.casting import TYPE_NAMES
 
 
 class OutOfMemoryError(RuntimeError):

@@ -7,7 +7,7 @@ from typing import Any
 
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import CPU, Device
-from evergrad.ops.handles import UntypedStorage
+from evergrad.ops.surface.handles import UntypedStorage
 
 # What a place named in a file comes to, for a storage or (``None``) for a device.
 Restore = Callable[[Storage | None, str], None]

@@ -8,7 +8,7 @@ import pickle
 from collections import OrderedDict
 from typing import Any
 
-from evergrad.core.formats import layout
+from evergrad.core.memory_format import layout
 from evergrad.core.shapes import Size
 from evergrad.core.tensor import Device, Tensor, detached
 from evergrad.io import rebuild
@@ -16,7 +16,7 @@ from evergrad.io.names import TORCH_NAMES
 from evergrad.io.regions import Region, Regions
 from evergrad.io.sparse_parts import LAYOUTS, SparseMaker, parts_of
 from evergrad.nn.parameter import Buffer, Parameter
-from evergrad.ops.handles import UntypedStorage
+from evergrad.ops.surface.handles import UntypedStorage
 
 _WAYS_TO_REDUCE = (Tensor.__reduce_ex__, Parameter.__reduce_ex__)
 

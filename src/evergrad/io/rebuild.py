@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core.dtypes import dtype
-from evergrad.core.formats import layout
+from evergrad.core.memory_format import layout
 from evergrad.core.tensor import Tensor
 from evergrad.errors import FileFormatError
 from evergrad.io.element_types import ElementType, element_type

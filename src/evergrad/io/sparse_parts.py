@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.formats import layout, sparse_coo, sparse_csc, sparse_csr
+from evergrad.core.memory_format import layout, sparse_coo, sparse_csc, sparse_csr
 from evergrad.core.tensor import Tensor
 from evergrad.errors import FileFormatError
 from evergrad.io.containers import make_size

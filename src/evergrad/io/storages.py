@@ -17,7 +17,7 @@ from evergrad.core.tensor import Array, Tensor, View, on_storage
 from evergrad.errors import FileFormatError
 from evergrad.io.element_types import ELEMENT_TYPES, ElementType
 from evergrad.io.sources import Source
-from evergrad.ops.handles import TypedStorage
+from evergrad.ops.surface.handles import TypedStorage
 
 _MOST_DIMENSIONS = 64  # of a NumPy array
 _MOST_BYTES = 1 << 62

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from evergrad.memory.ledger import CATEGORIES, LEDGER, OTHER, Observer
 
 if TYPE_CHECKING:
-    from evergrad.core.site import Site
+    from evergrad.core.source_location import Site
 
 # -- hanging on the ledger ----------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class Origin(NamedTuple):
     @property
     def place(self) -> str:
         """``file.py:12, in f: y = x.exp()``; the op, where there is no such line."""
-        from evergrad.core.site import describe
+        from evergrad.core.source_location import describe
 
         return self.op if self.site is None else describe(self.site)
 

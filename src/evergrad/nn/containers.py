@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, overload
 
-from evergrad.core.changes import CHANGES
+from evergrad.core.mutation_counter import CHANGES
 from evergrad.core.tensor import Tensor
 from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter

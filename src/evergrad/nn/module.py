@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from evergrad.core import dtypes
-from evergrad.core.changes import CHANGES
 from evergrad.core.dtypes import dtype
-from evergrad.core.lifting import note_module, watch_grad
+from evergrad.core.functionalize import note_module, watch_grad
+from evergrad.core.mutation_counter import CHANGES
 from evergrad.core.state import using
 from evergrad.core.tensor import Device, Tensor
 from evergrad.nn.hooks import HookTables, ModuleHooks
@@ -352,7 +352,7 @@ class Module(ModuleState, ModuleHooks):
     def to_empty(self: M, *, device: Any, recurse: bool = True) -> M:
         """Keep shapes and types, forget the numbers."""
         Device(device)
-        from evergrad.ops.creation import empty_like
+        from evergrad.ops.rows.creation.constants import empty_like
 
         return self._apply(lambda t: empty_like(t), recurse)
 

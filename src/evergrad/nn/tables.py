@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from evergrad.core.changes import CHANGES
+from evergrad.core.mutation_counter import CHANGES
 
 
 class Table(dict[str, Any]):

@@ -1,7 +1,7 @@
 """What all optimizers share: parameter groups, state, saving and loading, hooks.
 
-A subclass states its update as a formula (:class:`~evergrad.core.fused.FusedUpdate`) and calls it
-for each parameter that has a gradient.
+A subclass states its update as a formula (:class:`~evergrad.core.eager.fused_update.FusedUpdate`)
+and calls it for each parameter that has a gradient.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.compound import Compound
-from evergrad.core.fused import FusedUpdate
-from evergrad.core.lifting import Number, lifter, note_options, note_state, watch_grad
+from evergrad.core.eager.fused_update import FusedUpdate
+from evergrad.core.functionalize import Number, lifter, note_options, note_state, watch_grad
 from evergrad.core.node import RemovableHandle
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
@@ -388,7 +388,7 @@ def on_both_parts(parameter: Tensor, value: float) -> complex:
 
 def state_like(parameter: Tensor, value: complex = 0.0) -> Tensor:
     """A state tensor of a parameter's shape and type, counted as optimizer state."""
-    from evergrad.ops.creation import full
+    from evergrad.ops.rows.creation.constants import full
 
     with using(trace=None):  # it outlives a trace that is running
         made = full(parameter.shape, value, dtype=parameter.dtype)
@@ -402,7 +402,7 @@ def step_counter(value: float = 0.0) -> Tensor:
     As in PyTorch it is float64 where that is the default type, else float32.
     """
     from evergrad.core.dtypes import float32, float64, get_default_dtype
-    from evergrad.ops.creation import scalar_tensor
+    from evergrad.ops.rows.creation.constants import scalar_tensor
 
     kind = float64 if get_default_dtype() is float64 else float32
     with using(trace=None):

@@ -9,12 +9,12 @@ from itertools import chain
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.lifting import decide, number_in, number_now
+from evergrad.core.functionalize import decide, number_in, number_now
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.nn.module import Module
 from evergrad.nn.norm import _BatchNorm
-from evergrad.ops.creation import scalar_tensor
+from evergrad.ops.rows.creation.constants import scalar_tensor
 from evergrad.optim.optimizer import Optimizer
 from evergrad.optim.schedule import LRScheduler, for_each_group
 

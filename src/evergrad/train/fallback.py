@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from evergrad.core.generators import drawing_from
+from evergrad.core.rng.default_generator import drawing_from
 from evergrad.errors import NonFiniteError
 from evergrad.train.checkpoint import Checkpoint
 from evergrad.train.config import RunConfig

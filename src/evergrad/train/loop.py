@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 
 import evergrad as eg
 from evergrad import memory
-from evergrad.core.generators import drawing_from
+from evergrad.core.rng.default_generator import drawing_from
 from evergrad.train.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from evergrad.train.config import RunConfig, to_toml
 from evergrad.train.console import Console, Progress

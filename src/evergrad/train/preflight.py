@@ -7,7 +7,7 @@ import copy
 import evergrad as eg
 from evergrad import nn
 from evergrad.autograd.audit import Audit, audit
-from evergrad.core.generators import drawing_from
+from evergrad.core.rng.default_generator import drawing_from
 from evergrad.errors import GradientError
 from evergrad.train.state import TrainingState, stream
 from evergrad.train.step import precision

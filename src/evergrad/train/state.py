@@ -12,7 +12,7 @@ import numpy as np
 
 import evergrad as eg
 from evergrad import nn
-from evergrad.core.generators import drawing_from
+from evergrad.core.rng.default_generator import drawing_from
 from evergrad.train.config import RunConfig
 from evergrad.train.step import TrainingStep, make_optimizer
 from evergrad.train.task import Task

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from evergrad.autograd.graph import saved_tensors_hooks
-from evergrad.core.generators import default_generator
-from evergrad.core.lifting import LiftingTrace
+from evergrad.core.functionalize import LiftingTrace
 from evergrad.core.node import keep, verify
-from evergrad.core.site import describe, user_site
+from evergrad.core.rng.default_generator import default_generator
+from evergrad.core.source_location import describe, user_site
 from evergrad.core.state import STATE, Hooks, using
 from evergrad.core.tensor import Tensor, current_node, detached
 from evergrad.core.tree import tree_leaves, tree_map_only

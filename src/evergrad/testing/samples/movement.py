@@ -8,9 +8,9 @@ import numpy as np
 
 from evergrad.core.bind import bind
 from evergrad.core.views import Steps
-from evergrad.ops.slices import PAD_SLICE, SLICE
-from evergrad.ops.strided import DIAGONAL, DIAGONAL_SCATTER, FOLD
-from evergrad.ops.view_forms import UPDATE
+from evergrad.ops.rows.movement.slices import PAD_SLICE, SLICE
+from evergrad.ops.rows.movement.strided import DIAGONAL, DIAGONAL_SCATTER, FOLD
+from evergrad.ops.surface.view_forms import UPDATE
 from evergrad.testing.samples import booleans, complex_normal, integers, normal, sample
 
 # -- reshape ------------------------------------------------------------------------------------
