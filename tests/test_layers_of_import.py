@@ -36,7 +36,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("as_torch",),
     ("train",),
     ("cli", "web"),
-    ("__main__",),
+    ("__main__", "compat"),
 ]
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 # The package itself gathers what stands up to here; whoever stands above may import it whole.
@@ -48,7 +48,9 @@ def modules() -> list[Path]:
 
 
 def layer_of(path: Path) -> str:
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+    parts = path.relative_to(ROOT).parts
+    is_stand_in = parts[:2] == ("compat", "torch") and len(parts) > 2 and parts[2] != "__init__.py"
+    return parts[2 if is_stand_in else 0].removesuffix(".py")  # imported as evergrad.<name>
 
 
 def is_for_types_only(node: ast.stmt) -> bool:

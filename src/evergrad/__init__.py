@@ -8,6 +8,7 @@ This module only gathers what others define: the functions exposed by the module
 import importlib as _importlib
 import importlib.util as _importlib_util
 import math as _math
+import os as _os
 from typing import Any as _Any
 
 import evergrad.ops as _ops  # noqa: F401 - its modules enter rows and functions
@@ -69,6 +70,9 @@ from evergrad.ops.surface.handles import TypedStorage, UntypedStorage
 from evergrad.ops.surface.public import FUNCTIONS as _FUNCTIONS
 
 __version__ = "0.1.0"
+
+# Names of PyTorch that only answer (evergrad.cuda, evergrad.jit, ...) have a folder of their own.
+__path__.append(_os.path.join(__path__[0], "compat", "torch"))
 
 __all__ = [
     "Generator",

@@ -342,3 +342,13 @@ def test_what_has_no_form_is_compiled_without_the_disk(folder: Path) -> None:
     assert not any(is_from_disk(program) for *_, program in results)
     assert programs_in(folder) == []
     assert_equal(results[0][1], results[1][1])
+
+
+def test_every_source_of_the_compiler_is_part_of_the_name() -> None:
+    """A program made by former sources must not be found: files in sub-packages count too."""
+    fingerprint._versions.cache_clear()
+    counted = {(place, name) for place, name, *_ in fingerprint._versions()[-1]}
+    root = Path(eg.__file__).parent
+    for room in ("compiler", "core", "ops"):
+        for path in (root / room).rglob("*.py"):
+            assert (str(path.parent.relative_to(root)), path.name) in counted

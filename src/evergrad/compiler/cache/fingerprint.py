@@ -61,10 +61,14 @@ def _versions() -> tuple[Any, ...]:
     """Everything but the graph."""
     package = Path(evergrad.__file__).parent
     sources = []
-    for folder in _SOURCES:
-        with os.scandir(package / folder) as files:
-            found = [(f.name, f.stat()) for f in files if f.name.endswith(".py")]
-        sources += sorted((folder, name, s.st_size, s.st_mtime_ns) for name, s in found)
+    for source in _SOURCES:
+        for folder, _, names in os.walk(package / source):
+            for name in names:
+                if name.endswith(".py"):
+                    found = os.stat(os.path.join(folder, name))
+                    place = os.path.relpath(folder, package)
+                    sources.append((place, name, found.st_size, found.st_mtime_ns))
+    sources.sort()
     return evergrad.__version__, np.__version__, sys.version, jit.target_name(), tuple(sources)
 
 

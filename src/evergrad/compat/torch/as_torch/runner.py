@@ -17,7 +17,7 @@ USAGE = "usage: python -m evergrad.as_torch (script.py | -m module | -c code) [a
 
 _PACKAGE = os.path.dirname(evergrad.__file__)
 # Where PyTorch's frames would be native code and not be shown.
-_HIDDEN = tuple(os.path.join(_PACKAGE, name) for name in ("as_torch", "core", "ops", "lazy.py"))
+_HIDDEN = tuple(os.path.join(_PACKAGE, name) for name in ("compat", "core", "ops", "lazy.py"))
 
 
 def main(arguments: list[str]) -> int:
