@@ -346,6 +346,8 @@ def test_what_has_no_form_is_compiled_without_the_disk(folder: Path) -> None:
 
 def test_every_source_of_the_compiler_is_part_of_the_name() -> None:
     """A program made by former sources must not be found: files in sub-packages count too."""
+    from evergrad.compiler.cache import fingerprint
+
     fingerprint._versions.cache_clear()
     counted = {(place, name) for place, name, *_ in fingerprint._versions()[-1]}
     root = Path(eg.__file__).parent
