@@ -406,8 +406,8 @@ def test_shapes_that_never_repeat_are_left_to_numpy() -> None:
     function = Heavy(lambda x: x * 2 + 1, least=1, size=None, keeps=0)
     for length in range(1, 80):
         assert_close(function(eg.ones(length)), eg.full((length,), 3.0))
-    assert len(function.rules) == 64
-    assert sum(len(f.rules) for f in _HEAVY) <= 256
+    assert len(function.specializations) == 64
+    assert sum(len(f.specializations) for f in _HEAVY) <= 256
 
 
 def test_optimizers_step_as_piece_by_piece() -> None:

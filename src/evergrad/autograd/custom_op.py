@@ -14,7 +14,7 @@ import numpy as np
 
 from evergrad.autograd.function import Function, FunctionCtx, run_forward, unrecorded
 from evergrad.core import dtypes
-from evergrad.core.op import Op, Rule
+from evergrad.core.op import Op, Specialization
 from evergrad.core.rng.default_generator import default_generator
 from evergrad.core.source_location import user_site
 from evergrad.core.state import STATE, using
@@ -40,8 +40,8 @@ def as_equation(
     op = CustomOp(cls, len(at), build)
     values = [trace_value(trace, args[i]) for i in at] + [trace_value(trace, o) for o in tensors]
     types = tuple(v.type for v in values)
-    rule = Rule(op, {}, types, types, types[len(at) :], None)
-    emitted = trace.emit(rule, tuple(values), user_site(2), muted=STATE.get().muted)
+    specialization = Specialization(op, {}, types, types, types[len(at) :], None)
+    emitted = trace.emit(specialization, tuple(values), user_site(2), muted=STATE.get().muted)
     found = iter([fresh(v, v.type) for v in emitted])
     return [next(found) if isinstance(o, Tensor) else o for o in outputs]
 
@@ -76,7 +76,7 @@ class CustomOp(Op):
         self.lays = None
         self.chooses = False
         self.settled_vjp = None
-        self.rules = {}
+        self.specializations = {}
 
     def apply(self, *args: Any, **attrs: Any) -> Any:
         inputs = args[: self.count]

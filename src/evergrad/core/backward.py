@@ -527,15 +527,15 @@ def saved_tensors(node: Node) -> list[Any]:
     """The values a node kept, as tensors with their history."""
     if node.saved is None:
         raise freed_error(node)
-    rule = node.plan.rule
-    count = len(rule.types)
+    specialization = node.plan.specialization
+    count = len(specialization.types)
     tensors: list[Any] = []
     for i, entry in zip(node.plan.saves, node.saved, strict=True):
         if i < count:
-            parent, type = node.parents[i], rule.operands[i]
+            parent, type = node.parents[i], specialization.operands[i]
             index = 0 if node.indices is None else node.indices[i]
         else:
-            parent, type, index = node, rule.out_types[i - count], i - count
+            parent, type, index = node, specialization.out_types[i - count], i - count
         if entry.__class__ is Packed:
             source = unpack(entry, node)
             tensor = on_storage(source._value, type, source._storage, None)

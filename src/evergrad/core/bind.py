@@ -18,7 +18,7 @@ from evergrad.core import dtypes
 from evergrad.core.compound import CompoundType, bind_compound
 from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.functionalize import Number
-from evergrad.core.op import TABLE, Op, Rule
+from evergrad.core.op import TABLE, Op, Specialization
 from evergrad.core.recording import keep_retaining, record
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import user_site
@@ -50,8 +50,8 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
     else:
         types = tuple([a._type if isinstance(a, Tensor) else a.__class__ for a in args])
     key = (types, tuple(attrs.items())) if attrs else types
-    rule = op.rules.get(key)
-    if rule is None:
+    specialization = op.specializations.get(key)
+    if specialization is None:
         if any(type.__class__ is CompoundType for type in types):
             return bind_compound(op, args, attrs)
         if Number in types:
@@ -62,10 +62,13 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
         converted = _under_autocast(op, args)
         if converted is not args:
             return bind(op, *converted, **attrs)
-        rule = op.resolve(key, types, attrs)
-    if rule.casts is not None:
+        specialization = op.resolve(key, types, attrs)
+    if specialization.casts is not None:
         args = tuple(
-            [a if c is None else cast(a, c) for a, c in zip(args, rule.casts, strict=True)]
+            [
+                a if c is None else cast(a, c)
+                for a, c in zip(args, specialization.casts, strict=True)
+            ]
         )
         return bind(op, *args, **attrs)
     state = STATE.get()
@@ -76,22 +79,24 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
         if state.trace is not None:
             trace = owner_of(state.trace, op, args)
             if trace is not None:
-                return _emit(trace, state, rule, args)
+                return _emit(trace, state, specialization, args)
     if op.alias:
-        return _evaluate_view(state, rule, args)
+        return _evaluate_view(state, specialization, args)
     token = numpy_errors.set(QUIET)
     try:
         if len(args) == 2:
-            value = rule.run(va, vb)
+            value = specialization.run(va, vb)
         else:
-            value = rule.run(*[a._value if isinstance(a, Tensor) else a for a in args])
+            value = specialization.run(*[a._value if isinstance(a, Tensor) else a for a in args])
     except MemoryError:
-        raise _out_of_memory(rule) from None
+        raise _out_of_memory(specialization) from None
     finally:
         numpy_errors.reset(token)
-    if rule.single:
-        type = rule.out_types[0]
-        if not (rule.in_order or value.flags.c_contiguous):  # as in_order(), without a call
+    if specialization.single:
+        type = specialization.out_types[0]
+        if not (
+            specialization.in_order or value.flags.c_contiguous
+        ):  # as in_order(), without a call
             value = pool.copy(value)
         out = _new(Tensor)
         out._value = value
@@ -104,15 +109,17 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
         out._grad = None
         if state.trace is not None:
             state.trace.adopt(out._storage)
-        if state.grad and rule.differentiable:
-            record(state, rule, args, (out,))
+        if state.grad and specialization.differentiable:
+            record(state, specialization, args, (out,))
         return out
-    outs = tuple([fresh(in_order(v), t) for v, t in zip(value, rule.out_types, strict=True)])
+    outs = tuple(
+        [fresh(in_order(v), t) for v, t in zip(value, specialization.out_types, strict=True)]
+    )
     if state.trace is not None:
         for out in outs:
             state.trace.adopt(out._storage)
-    if state.grad and rule.differentiable:
-        record(state, rule, args, outs)
+    if state.grad and specialization.differentiable:
+        record(state, specialization, args, outs)
     return outs
 
 
@@ -167,45 +174,51 @@ def as_operand_tensor(value: Any, type: Any) -> Any:
     return bind(TABLE["full"], value, size=(), dtype=type.dtype)
 
 
-def _out_of_memory(rule: Rule) -> MemoryError:
+def _out_of_memory(specialization: Specialization) -> MemoryError:
     from evergrad.memory.reports import out_of_memory
 
-    size = sum(t.nbytes for t in rule.out_types)
-    return out_of_memory(f"{rule.op.name} could not get {size:,} bytes for {rule.out_types}")
+    size = sum(t.nbytes for t in specialization.out_types)
+    return out_of_memory(
+        f"{specialization.op.name} could not get {size:,} bytes for {specialization.out_types}"
+    )
 
 
-def _emit(trace: Trace, state: State, rule: Rule, args: tuple[Any, ...]) -> Any:
+def _emit(trace: Trace, state: State, specialization: Specialization, args: tuple[Any, ...]) -> Any:
     values = tuple([trace_value(trace, a) if isinstance(a, Tensor) else a for a in args])
     outs: tuple[Tensor, ...]
-    if rule.op.alias:
+    if specialization.op.alias:
         source: Tensor = args[0]
-        if rule.op.alias == "reshape" and not viewable(values[0].layout, rule.out_types[0].shape):
-            return bind(rule.op, bind(TABLE["clone"], source), **rule.attrs)
-        layout = rule.op.eval(values[0].layout, **rule.attrs)
-        (var,) = trace.emit(rule, values, user_site(2), layout, state.muted)
-        out = on_storage(var, rule.out_types[0], source._storage, None)
-        out._view = view_after(state, source, rule, layout)
+        if specialization.op.alias == "reshape" and not viewable(
+            values[0].layout, specialization.out_types[0].shape
+        ):
+            return bind(specialization.op, bind(TABLE["clone"], source), **specialization.attrs)
+        layout = specialization.op.eval(values[0].layout, **specialization.attrs)
+        (var,) = trace.emit(specialization, values, user_site(2), layout, state.muted)
+        out = on_storage(var, specialization.out_types[0], source._storage, None)
+        out._view = view_after(state, source, specialization, layout)
         outs = (out,)
     else:
-        results = trace.emit(rule, values, user_site(2), muted=state.muted)
+        results = trace.emit(specialization, values, user_site(2), muted=state.muted)
         outs = tuple([fresh(v, v.type) for v in results])
-    if state.grad and rule.differentiable:
-        record(state, rule, args, outs, values)
-    return outs[0] if rule.single else outs
+    if state.grad and specialization.differentiable:
+        record(state, specialization, args, outs, values)
+    return outs[0] if specialization.single else outs
 
 
 # -- views --------------------------------------------------------------------------------------
 
 
-def _evaluate_view(state: State, rule: Rule, args: tuple[Any, ...]) -> Tensor:
+def _evaluate_view(state: State, specialization: Specialization, args: tuple[Any, ...]) -> Tensor:
     source: Tensor = args[0]
-    if rule.op.alias == "reshape" and not viewable(source._value, rule.out_types[0].shape):
+    if specialization.op.alias == "reshape" and not viewable(
+        source._value, specialization.out_types[0].shape
+    ):
         args = (source,) = (bind(TABLE["clone"], source),)
-    value = rule.run(source._value)
-    out = on_storage(value, rule.out_types[0], source._storage, None)
-    out._view = view_after(state, source, rule, value)
-    if state.grad and rule.differentiable:
-        record(state, rule, args, (out,))
+    value = specialization.run(source._value)
+    out = on_storage(value, specialization.out_types[0], source._storage, None)
+    out._view = view_after(state, source, specialization, value)
+    if state.grad and specialization.differentiable:
+        record(state, specialization, args, (out,))
     return out
 
 

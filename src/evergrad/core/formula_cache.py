@@ -86,6 +86,6 @@ def _written(
     site = user_site(2)
     for eqn in graph.equations:
         args = tuple([values[a] if a.__class__ is Var else a for a in eqn.args])
-        outs = trace.emit(eqn.rule, args, site, muted=muted)
+        outs = trace.emit(eqn.specialization, args, site, muted=muted)
         values.update(zip(eqn.outs, outs, strict=True))
     return tuple(fresh(values[out], out.type) for out in graph.outputs)

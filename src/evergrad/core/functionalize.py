@@ -17,7 +17,7 @@ from evergrad.core.trace import Equation, Trace, Var
 from evergrad.errors import TraceError
 
 if TYPE_CHECKING:
-    from evergrad.core.op import Rule
+    from evergrad.core.op import Specialization
     from evergrad.core.source_location import Site
     from evergrad.core.storage import Storage
     from evergrad.core.tensor import Tensor
@@ -132,12 +132,16 @@ class LiftingTrace(Trace):
         self.once: str | None = None
 
     def emit(
-        self, rule: Rule, args: tuple[Any, ...], site: Site | None, layout: Any = None,
+        self,
+        specialization: Specialization,
+        args: tuple[Any, ...],
+        site: Site | None,
+        layout: Any = None,
         muted: bool = False,
-    ) -> tuple[Var, ...]:  # fmt: skip
-        if self.drawn and rule.op.random:
+    ) -> tuple[Var, ...]:
+        if self.drawn and specialization.op.random:
             return self.drawn.pop(0)
-        return super().emit(rule, args, site, layout, muted)
+        return super().emit(specialization, args, site, layout, muted)
 
     def repeat(self, first: Sequence[Equation], act: Callable[[], Any]) -> None:
         """Do again what has written the ``first`` equations, with the same random numbers. What it

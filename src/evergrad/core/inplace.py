@@ -16,7 +16,7 @@ from evergrad.core.compound import Compound, CompoundType
 from evergrad.core.dtypes import can_cast, from_numpy_dtype
 from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.node import GraphNode, Leaf, Node, Packed, keep, next_sequence
-from evergrad.core.op import TABLE, Op, Rule
+from evergrad.core.op import TABLE, Op, Specialization
 from evergrad.core.recording import keep_retaining
 from evergrad.core.shapes import tensor_type
 from evergrad.core.source_location import user_site
@@ -124,10 +124,10 @@ def _node_of_write(base: Tensor, target: Tensor, value: Tensor) -> Node:
     types = (base._type, value._type)
     key = (types, tuple(attrs.items()))
     update = TABLE["update"]
-    rule = update.rules.get(key) or update.resolve(key, types, attrs)
+    specialization = update.specializations.get(key) or update.resolve(key, types, attrs)
     before, source = base._node, value._node
     needs = (1 if before is not None else 0) | (2 if source is not None else 0)
-    return Node(rule.plan(needs), (before, source), (base._index, value._index), ())
+    return Node(specialization.plan(needs), (before, source), (base._index, value._index), ())
 
 
 def _assign_traced(trace: Trace, target: Tensor, value: Tensor) -> None:
@@ -151,8 +151,8 @@ def _assign_traced(trace: Trace, target: Tensor, value: Tensor) -> None:
         types = (storage.type, value._type)
         key = (types, tuple(attrs.items()))
         update = TABLE["update"]
-        rule = update.rules.get(key) or update.resolve(key, types, attrs)
-        (written,) = trace.emit(rule, (held, written), user_site(2), held.layout)
+        specialization = update.specializations.get(key) or update.resolve(key, types, attrs)
+        (written,) = trace.emit(specialization, (held, written), user_site(2), held.layout)
     storage.value = written
     if view is None and isinstance(target._value, Var) and target._value.trace is trace:
         target._value = written
@@ -172,32 +172,36 @@ def write_in_place(op: Op, target: Tensor, *others: Any, **attrs: Any) -> Tensor
         if not wants_history:
             types = tuple([a._type if isinstance(a, Tensor) else a.__class__ for a in args])
             key = (types, tuple(attrs.items())) if attrs else types
-            rule = op.rules.get(key)
-            if rule is None:
+            specialization = op.specializations.get(key)
+            if specialization is None:
                 if any(type.__class__ is CompoundType for type in types):
                     return write_result(op.name, target, bind(op, *args, **attrs))
-                rule = op.resolve(key, types, attrs)
-            out = rule.out_types[0]
-            same = rule.casts is None and out.same(target._type)
-            if same and out.dtype.compute is out.dtype.np and not _weak_integers(rule):
-                return _run_into(state, rule, target, args)
+                specialization = op.resolve(key, types, attrs)
+            out = specialization.out_types[0]
+            same = specialization.casts is None and out.same(target._type)
+            if same and out.dtype.compute is out.dtype.np and not _weak_integers(specialization):
+                return _run_into(state, specialization, target, args)
     since = next_sequence()
     result = bind(op, target, *others, **attrs)
     return write_result(op.name, target, result, since)
 
 
-def _weak_integers(rule: Rule) -> bool:
-    return rule.out_types[0].dtype.category < 2 and any(isinstance(t, type) for t in rule.types)
+def _weak_integers(specialization: Specialization) -> bool:
+    return specialization.out_types[0].dtype.category < 2 and any(
+        isinstance(t, type) for t in specialization.types
+    )
 
 
-def _run_into(state: State, rule: Rule, target: Tensor, args: tuple[Any, ...]) -> Tensor:
+def _run_into(
+    state: State, specialization: Specialization, target: Tensor, args: tuple[Any, ...]
+) -> Tensor:
     check_writable(state, target, None)
     token = numpy_errors.set(QUIET)
     try:
-        rule.op.eval(
+        specialization.op.eval(
             *[a._value if isinstance(a, Tensor) else a for a in args],
             out=target._value,
-            **rule.attrs,
+            **specialization.attrs,
         )
     finally:
         numpy_errors.reset(token)

@@ -171,7 +171,7 @@ class Node(GraphNode):
         self.site: Site | None = user_site(1)
 
     def name(self) -> str:
-        words = self.plan.rule.op.name.split("_")
+        words = self.plan.specialization.op.name.split("_")
         return "".join(word[:1].upper() + word[1:] for word in words) + "Backward0"
 
     @property
@@ -180,7 +180,7 @@ class Node(GraphNode):
         return tuple(zip(self.parents, indices, strict=True))
 
     def out_types(self) -> tuple[TensorType, ...]:
-        return self.plan.rule.out_types
+        return self.plan.specialization.out_types
 
     def release(self) -> None:
         """Let go of the kept values; a second backward is then an error."""

@@ -30,8 +30,8 @@ TABLE: dict[str, Op] = {}
 
 # Rules kept over all ops. Shapes that never repeat would otherwise fill memory; when the limit is
 # reached all are forgotten and those in use come back.
-_RULE_LIMIT = 1 << 14
-_rules_kept = 0
+_SPECIALIZATION_LIMIT = 1 << 14
+_specializations_kept = 0
 
 # Said of a row whose derivative is zero or meaningless wherever it exists.
 NONDIFFERENTIABLE: Final = "NONDIFFERENTIABLE"
@@ -49,8 +49,23 @@ class Op:
     """
 
     __slots__ = (
-        "alias", "batch", "chooses", "doc", "eval", "family", "jvp", "lays", "name",
-        "outputs", "promote", "random", "rules", "settled_vjp", "takes_out", "type", "upcast",
+        "alias",
+        "batch",
+        "chooses",
+        "doc",
+        "eval",
+        "family",
+        "jvp",
+        "lays",
+        "name",
+        "outputs",
+        "promote",
+        "random",
+        "settled_vjp",
+        "specializations",
+        "takes_out",
+        "type",
+        "upcast",
         "vjp",
     )  # fmt: skip
 
@@ -98,7 +113,7 @@ class Op:
         # so have a vjp in which such a zero stays zero.
         self.chooses = False
         self.settled_vjp: Callable[..., Any] | None = None
-        self.rules: dict[Any, Rule] = {}
+        self.specializations: dict[Any, Specialization] = {}
         TABLE[name] = self
 
     def __repr__(self) -> str:
@@ -114,17 +129,17 @@ class Op:
 
         return bind(self, *args, **attrs)
 
-    def resolve(self, key: Any, types: tuple[ArgType, ...], attrs: Attrs) -> Rule:
+    def resolve(self, key: Any, types: tuple[ArgType, ...], attrs: Attrs) -> Specialization:
         """The rule for these types and attributes; errors about them are raised here."""
-        global _rules_kept
-        rule = self._rule_for(types, attrs)
-        _rules_kept += 1
-        if _rules_kept > _RULE_LIMIT:
-            forget_rules()
-        self.rules[key] = rule
-        return rule
+        global _specializations_kept
+        specialization = self._specialize(types, attrs)
+        _specializations_kept += 1
+        if _specializations_kept > _SPECIALIZATION_LIMIT:
+            clear_specializations()
+        self.specializations[key] = specialization
+        return specialization
 
-    def _rule_for(self, types: tuple[ArgType, ...], attrs: Attrs) -> Rule:
+    def _specialize(self, types: tuple[ArgType, ...], attrs: Attrs) -> Specialization:
         casts: tuple[dtype | None, ...] | None = None
         if self.promote is not None:
             found = self.promote(types)
@@ -147,25 +162,25 @@ class Op:
             operands = types  # type: ignore[assignment]
         result = self.type(*operands, **attrs)
         out_types = result if isinstance(result, tuple) else (result,)
-        return Rule(self, attrs, types, operands, out_types, casts)
+        return Specialization(self, attrs, types, operands, out_types, casts)
 
 
-def forget_rules() -> None:
+def clear_specializations() -> None:
     """Empty the caches of all ops; what is still in use is worked out again.
 
     A rule and its plans know each other: they are taken apart, so that no cycle is left.
     """
-    global _rules_kept
-    _rules_kept = 0
+    global _specializations_kept
+    _specializations_kept = 0
     forget_kernels()
     forget_row_kernels()
     for op in TABLE.values():
-        forgotten, op.rules = op.rules, {}
-        for rule in forgotten.values():
-            rule.plans = {}
+        forgotten, op.specializations = op.specializations, {}
+        for specialization in forgotten.values():
+            specialization.plans = {}
 
 
-class Rule:
+class Specialization:
     """An op on given types: what comes out, and how to get there."""
 
     __slots__ = (

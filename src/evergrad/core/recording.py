@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core.node import GraphNode, Node, Packed, keep, next_sequence
-from evergrad.core.op import Rule
+from evergrad.core.op import Specialization
 from evergrad.core.source_location import user_site
 from evergrad.core.state import State, using
 from evergrad.core.tensor import Tensor, current_node, detached
@@ -18,7 +18,7 @@ _new_node = Node.__new__
 
 def record(
     state: State,
-    rule: Rule,
+    specialization: Specialization,
     args: tuple[Any, ...],
     outs: tuple[Tensor, ...],
     traced: tuple[Any, ...] | None = None,
@@ -45,9 +45,9 @@ def record(
         bit += bit
     if not needs:
         return None
-    plan = rule.plans.get(needs)
+    plan = specialization.plans.get(needs)
     if plan is None:
-        plan = rule.plan(needs)
+        plan = specialization.plan(needs)
     saved: Any = ()
     if plan.saves:
         if state.saved_hooks is None:
@@ -62,7 +62,7 @@ def record(
     node.indices = None if indices is None else tuple(indices)
     node.saved = saved
     node.site = user_site(2)
-    if rule.chooses:
+    if specialization.chooses:
         _settle_behind(node)
     if len(outs) == 1:
         out = outs[0]
@@ -86,10 +86,10 @@ def _settle_behind(node: Node) -> None:
         if found.__class__ is not Node:
             continue
         plan = found.plan
-        rule = plan.rule
-        if plan.is_settled or rule.op.family in ("bilinear", "opaque"):
+        specialization = plan.specialization
+        if plan.is_settled or specialization.op.family in ("bilinear", "opaque"):
             continue
-        found.plan = rule.settled_plan(plan)
+        found.plan = specialization.settled_plan(plan)
         waiting += found.parents
 
 

@@ -18,7 +18,7 @@ from evergrad.errors import TraceError
 
 if TYPE_CHECKING:
     from evergrad.core.functionalize import LiftingTrace
-    from evergrad.core.op import Op, Rule
+    from evergrad.core.op import Op, Specialization
     from evergrad.core.storage import Storage
     from evergrad.core.tensor import Tensor
 
@@ -97,19 +97,19 @@ class Equation:
     ``muted`` tells that it stood under ``no_grad()``: it is not recorded when it runs.
     """
 
-    __slots__ = ("args", "attrs", "muted", "op", "outs", "rule", "site")
+    __slots__ = ("args", "attrs", "muted", "op", "outs", "site", "specialization")
 
     def __init__(
         self,
-        rule: Rule,
+        specialization: Specialization,
         args: tuple[Any, ...],
         outs: tuple[Var, ...],
         site: Site | None,
         muted: bool = False,
     ) -> None:
-        self.rule = rule
-        self.op: Op = rule.op
-        self.attrs = rule.attrs
+        self.specialization = specialization
+        self.op: Op = specialization.op
+        self.attrs = specialization.attrs
         self.args = args
         self.outs = outs
         self.site = site
@@ -154,7 +154,7 @@ class Graph:
             for arg in eqn.args:
                 if isinstance(arg, Var) and arg not in defined:
                     raise AssertionError(f"{eqn.op.name} uses an undefined value {arg}")
-            for out, type in zip(eqn.outs, eqn.rule.out_types, strict=True):
+            for out, type in zip(eqn.outs, eqn.specialization.out_types, strict=True):
                 if out in defined:
                     raise AssertionError(f"{eqn.op.name} defines {out} a second time")
                 if not out.type.same(type):
@@ -291,21 +291,25 @@ class Trace:
         return trace
 
     def emit(
-        self, rule: Rule, args: tuple[Any, ...], site: Site | None, layout: Array | None = None,
+        self,
+        specialization: Specialization,
+        args: tuple[Any, ...],
+        site: Site | None,
+        layout: Array | None = None,
         muted: bool = False,
-    ) -> tuple[Var, ...]:  # fmt: skip
+    ) -> tuple[Var, ...]:
         """Write an equation, or find the equal one that stands already."""
-        pure = not rule.op.random
+        pure = not specialization.op.random
         key: tuple[Any, ...] = ()
         if pure:
             values = [id(a) if isinstance(a, Var) else (type(a), repr(a)) for a in args]
-            key = (id(rule), muted, *values)
+            key = (id(specialization), muted, *values)
             known = self._known.get(key)
             if known is not None:
                 return known
         silent = muted or all(a.silent for a in args if isinstance(a, Var))
-        outs = tuple([Var(type, self, layout, silent) for type in rule.out_types])
-        self.equations.append(Equation(rule, args, outs, site, muted))
+        outs = tuple([Var(type, self, layout, silent) for type in specialization.out_types])
+        self.equations.append(Equation(specialization, args, outs, site, muted))
         if pure:
             self._known[key] = outs
         return outs

@@ -51,8 +51,8 @@ def trace_value(trace: Trace, tensor: Tensor) -> Var:
     for op, attrs in view.chain:
         types = (held.type,)
         key = (types, tuple(attrs.items())) if attrs else types
-        rule = op.rules.get(key) or op.resolve(key, types, attrs)
-        (held,) = trace.emit(rule, (held,), user_site(3), op.eval(held.layout, **attrs))
+        specialization = op.specializations.get(key) or op.resolve(key, types, attrs)
+        (held,) = trace.emit(specialization, (held,), user_site(3), op.eval(held.layout, **attrs))
     if isinstance(value, Var):  # a tensor of the outside keeps its array
         tensor._value = held
         view.traced = storage.version

@@ -127,7 +127,9 @@ def jvp_graph(
         directions = [moving.get(a) if isinstance(a, Var) else None for a in eqn.args]
         if all(t is None for t in directions) or not eqn.op.differentiable:
             continue
-        typed = [as_operand_tensor(a, t) for a, t in zip(args, eqn.rule.operands, strict=True)]
+        typed = [
+            as_operand_tensor(a, t) for a, t in zip(args, eqn.specialization.operands, strict=True)
+        ]
         with using(grad=False, muted=True) if eqn.muted else nullcontext():
             found = op_jvp(eqn.op, directions, out, typed, eqn.attrs)
         for var, t in zip(eqn.outs, (found,) if single else found, strict=True):
@@ -278,7 +280,7 @@ def _types_without_examples(
         for a, d in zip(args, dims, strict=True)
     )
     key = (types, tuple(attrs.items())) if attrs else types
-    return (op.rules.get(key) or op.resolve(key, types, attrs)).out_types
+    return (op.specializations.get(key) or op.resolve(key, types, attrs)).out_types
 
 
 def _no_examples(type: Any) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.op import TABLE, Rule
+from evergrad.core.op import TABLE, Specialization
 from evergrad.core.state import State
 from evergrad.core.tensor import Step, Tensor, View
 from evergrad.core.trace import Var
@@ -43,17 +43,17 @@ class Steps:
         return " ".join(name for name, _ in self._key) or "whole"
 
 
-def view_after(state: State, source: Tensor, rule: Rule, layout: Any) -> View:
+def view_after(state: State, source: Tensor, specialization: Specialization, layout: Any) -> View:
     view = source._view
     chain = () if view is None else view.chain
     base = source if view is None or view.base is None else view.base
     hidden = not state.grad
-    if rule.op.name == "as_strided" or len(chain) > _LONGEST_CHAIN:
+    if specialization.op.name == "as_strided" or len(chain) > _LONGEST_CHAIN:
         chain = (_as_one_step(source, layout),)
         # The step starts at the storage; from a leaf that is itself a view it cannot be retraced.
         hidden = hidden or base._view is not None
     else:
-        chain = (*chain, (rule.op, rule.attrs))
+        chain = (*chain, (specialization.op, specialization.attrs))
     if hidden:
         return View(None, chain, source._storage.version, from_no_grad=base)
     return View(base, chain, source._storage.version)

@@ -21,7 +21,7 @@ from evergrad.errors import GradientError
 from evergrad.memory.ledger import LEDGER, WORTH_COUNTING
 
 if TYPE_CHECKING:
-    from evergrad.core.op import Rule
+    from evergrad.core.op import Specialization
     from evergrad.core.tensor import Tensor
 
 # Where the memory of a plan's result comes from.
@@ -41,16 +41,31 @@ class Plan:
     """
 
     __slots__ = (
-        "_constants", "_fused", "_program", "edges", "graph", "is_settled", "lays", "needs",
-        "rule", "saves", "scratch", "single", "unread",
+        "_constants",
+        "_fused",
+        "_program",
+        "edges",
+        "graph",
+        "is_settled",
+        "lays",
+        "needs",
+        "saves",
+        "scratch",
+        "single",
+        "specialization",
+        "unread",
     )  # fmt: skip
 
-    def __init__(self, rule: Rule, needs: int, settled: bool = False) -> None:
-        self.rule = rule
+    def __init__(self, specialization: Specialization, needs: int, settled: bool = False) -> None:
+        self.specialization = specialization
         self.needs = needs
-        self.single = rule.single
+        self.single = specialization.single
         self.is_settled = settled
-        graph, values = _trace_vjp(rule, needs, rule.op.settled_vjp if settled else rule.op.vjp)
+        graph, values = _trace_vjp(
+            specialization,
+            needs,
+            specialization.op.settled_vjp if settled else specialization.op.vjp,
+        )
         used = {arg for eqn in graph.equations for arg in eqn.args if isinstance(arg, Var)}
         used |= {out for out in graph.outputs if isinstance(out, Var)}
         cotangents = graph.inputs[len(values) :]
@@ -101,7 +116,7 @@ class Plan:
             into = _overwritten(eqn, spent[number])
             if into is None and not eqn.op.alias:
                 scratch += sum(out.type.nbytes for out in eqn.outs)
-            program.append(_call(eqn.rule, args, into))
+            program.append(_call(eqn.specialization, args, into))
         self._program = program
         self._constants = numbers
         self.scratch = scratch
@@ -158,10 +173,12 @@ def _laid_part(graph: Graph) -> tuple[Any, TensorType] | None:
     return eqn.op.lays(**eqn.attrs), eqn.outs[0].type
 
 
-def _call(rule: Rule, args: list[int], into: int | None) -> tuple[Callable[..., Any], Any, int]:
+def _call(
+    specialization: Specialization, args: list[int], into: int | None
+) -> tuple[Callable[..., Any], Any, int]:
     """A call as (function, first position(s), second position or how to read the first)."""
-    run = rule.run if into is None else _over_argument(rule, into, len(args))
-    if not rule.single:
+    run = specialization.run if into is None else _over_argument(specialization, into, len(args))
+    if not specialization.single:
         return run, args, -3
     if len(args) == 1:
         return run, args[0], -1
@@ -201,35 +218,35 @@ def _overwritten(eqn: Equation, spent: set[Var]) -> int | None:
     return None
 
 
-def _over_argument(rule: Rule, into: int, count: int) -> Callable[..., Any]:
-    ufunc = rule.op.eval
-    if rule.out_types[0].numel >= WORTH_SHARING:
+def _over_argument(specialization: Specialization, into: int, count: int) -> Callable[..., Any]:
+    ufunc = specialization.op.eval
+    if specialization.out_types[0].numel >= WORTH_SHARING:
         ufunc = shared_by_threads(ufunc)
     if count == 1:
         return lambda a: ufunc(a, out=a)
     return (lambda a, b: ufunc(a, b, out=a)) if into == 0 else (lambda a, b: ufunc(a, b, out=b))
 
 
-def _trace_vjp(rule: Rule, needs: int, vjp: Any) -> tuple[Graph, list[Var]]:
+def _trace_vjp(specialization: Specialization, needs: int, vjp: Any) -> tuple[Graph, list[Var]]:
     """Trace the derivative formula; gives the graph and the variables of arguments and results."""
     from evergrad.core.tracing import tracing
 
-    op = rule.op
+    op = specialization.op
     assert callable(vjp)
     with using(autocast=None, trace=None), tracing() as trace:  # it is kept: nothing around it
-        args = [trace.input(t) for t in rule.operands]
-        outs = [trace.input(t) for t in rule.out_types]
-        cotangents = [trace.input(t) for t in rule.out_types]
+        args = [trace.input(t) for t in specialization.operands]
+        outs = [trace.input(t) for t in specialization.out_types]
+        cotangents = [trace.input(t) for t in specialization.out_types]
         g: Any = cotangents[0] if op.outputs == 1 else tuple(cotangents)
         out: Any = outs[0] if op.outputs == 1 else tuple(outs)
-        found = vjp(g, out, *args, **rule.attrs)
+        found = vjp(g, out, *args, **specialization.attrs)
         grads = found if isinstance(found, tuple) else (found,)
         if len(grads) != len(args):
             raise AssertionError(
                 f"{op.name}: the derivative gives {len(grads)} cotangents for {len(args)} arguments"
             )
         wanted: list[Tensor | None] = []
-        for i, (grad, type) in enumerate(zip(grads, rule.operands, strict=True)):
+        for i, (grad, type) in enumerate(zip(grads, specialization.operands, strict=True)):
             wanted.append(grad if needs >> i & 1 else None)
             if grad is None and needs >> i & 1:
                 raise GradientError(

@@ -21,8 +21,8 @@ from evergrad.compiler.eager.graph import NativeGraph
 from evergrad.compiler.eager.residuals import Halves, halves
 from evergrad.compiler.eager.trace import Structure
 from evergrad.core import dtypes
-from evergrad.core.eager.fusion import Heavy, forget_kernels, rules_kept
-from evergrad.core.op import Op, Rule
+from evergrad.core.eager.fusion import Heavy, forget_kernels, specializations_kept
+from evergrad.core.op import Op, Specialization
 from evergrad.core.recording import record
 from evergrad.core.state import State
 from evergrad.core.tensor import fresh
@@ -32,7 +32,7 @@ from evergrad.memory.ledger import LEDGER, WORTH_COUNTING
 
 # Rules kept over all functions; when the limit is reached all are forgotten and those in use come
 # back.
-_RULE_LIMIT = 256
+_SPECIALIZATION_LIMIT = 256
 
 
 def call(
@@ -41,28 +41,30 @@ def call(
 ) -> Any:  # fmt: skip
     """Call a heavy function on arrays of these types, as one node."""
     key = (types, tuple(attrs.items())) if attrs else types
-    rule = function.rules.get(key)
-    if rule is None:
+    specialization = function.specializations.get(key)
+    if specialization is None:
         if function.meets_too_many():
             return function.function(*args, **attrs)
-        rule = _new_rule(function, key, Structure(function.function, types, attrs))
-    if not rule.is_native:
+        specialization = _new_specialization(
+            function, key, Structure(function.function, types, attrs)
+        )
+    if not specialization.is_native:
         return function.function(*args, **attrs)
     function.calls += 1
     tensors = tuple([a for a in args if a is not None])
-    found = rule.native.run([t._value for t in tensors])
-    outs = tuple([fresh(a, t) for a, t in zip(found, rule.out_types, strict=True)])
+    found = specialization.native.run([t._value for t in tensors])
+    outs = tuple([fresh(a, t) for a, t in zip(found, specialization.out_types, strict=True)])
     if state.grad:
-        record(state, rule, tensors, outs)
-    return outs[0] if rule.visible == 1 else outs[: rule.visible]
+        record(state, specialization, tensors, outs)
+    return outs[0] if specialization.visible == 1 else outs[: specialization.visible]
 
 
-def _new_rule(function: Heavy, key: Any, structure: Structure) -> HeavyRule:
-    rule = HeavyRule(function, structure)
-    if rules_kept() >= _RULE_LIMIT:
+def _new_specialization(function: Heavy, key: Any, structure: Structure) -> CompositeSpecialization:
+    specialization = CompositeSpecialization(function, structure)
+    if specializations_kept() >= _SPECIALIZATION_LIMIT:
         forget_kernels()
-    function.rules[key] = rule
-    return rule
+    function.specializations[key] = specialization
+    return specialization
 
 
 class _HeavyOp:
@@ -79,7 +81,7 @@ class _HeavyOp:
         self.outputs = outputs
 
 
-class HeavyRule(Rule):
+class CompositeSpecialization(Specialization):
     """A heavy function on given types.
 
     ``is_native`` says whether kernels can do all of it. The first ``visible`` results are the
@@ -133,20 +135,20 @@ class HeavyPlan(Plan):
 
     __slots__ = ("native",)
 
-    def __init__(self, rule: HeavyRule, needs: int) -> None:
-        self.rule = rule
+    def __init__(self, specialization: CompositeSpecialization, needs: int) -> None:
+        self.specialization = specialization
         self.needs = needs
-        self.single = rule.single
+        self.single = specialization.single
         self.is_settled = False
         self.lays = None
         self._fused = None
         self.unread = frozenset()
-        hidden = rule.out_types[rule.visible :]
-        arguments, cotangents, graph = rule.structure.derivative(needs, hidden)
-        kept = rule.halves_for(needs)
+        hidden = specialization.out_types[specialization.visible :]
+        arguments, cotangents, graph = specialization.structure.derivative(needs, hidden)
+        kept = specialization.halves_for(needs)
         self.saves = _used(arguments, graph) if kept is None else kept.reads
         values = [
-            arguments[i] if i < len(arguments) else _unread(rule, i - len(arguments))
+            arguments[i] if i < len(arguments) else _unread(specialization, i - len(arguments))
             for i in self.saves
         ]
         self.graph = Graph([*values, *cotangents], (), graph.equations, graph.outputs)
@@ -171,6 +173,6 @@ def _used(arguments: Sequence[Var], graph: Graph) -> tuple[int, ...]:
     return tuple(i for i, var in enumerate(arguments) if var in used)
 
 
-def _unread(rule: HeavyRule, result: int) -> Var:
+def _unread(specialization: CompositeSpecialization, result: int) -> Var:
     """Stands for a kept result, of which the derivative op by op makes no use."""
-    return Var(rule.out_types[result], None)  # type: ignore[arg-type]
+    return Var(specialization.out_types[result], None)  # type: ignore[arg-type]

@@ -392,8 +392,8 @@ class Program:
         given = [self.array(a) if isinstance(a, Place) else a for a in instruction.args]
         if eqn.op.random:
             self.streams.give_back()
-        if hasattr(eqn.rule, "run"):
-            result = eqn.rule.run(*given)
+        if hasattr(eqn.specialization, "run"):
+            result = eqn.specialization.run(*given)
         else:
             found = eqn.apply(*[from_array(g) if isinstance(g, np.ndarray) else g for g in given])
             result = found._value if eqn.op.outputs == 1 else tuple(f._value for f in found)

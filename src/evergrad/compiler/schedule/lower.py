@@ -384,9 +384,9 @@ class Lowering:
 
     def copy(self, var: Var, place: Place) -> Var:
         """Write a value to another place; gives it as a value that lies there."""
-        rule = TABLE["clone"].resolve((var.type,), (var.type,), {})
+        specialization = TABLE["clone"].resolve((var.type,), (var.type,), {})
         out = Var(var.type, var.trace)
-        eqn = Equation(rule, (var,), (out,), None)
+        eqn = Equation(specialization, (var,), (out,), None)
         group = Group(0, var.type.shape)
         group.members.append(eqn)
         group.axes[out] = group.maps[id(eqn)] = tuple(range(len(var.type.shape)))
@@ -452,7 +452,9 @@ class Lowering:
 
 def _own_equations(graph: Graph) -> Graph:
     """The graph with equations that may be changed: values are computed again in other units."""
-    equations = [Equation(e.rule, e.args, e.outs, e.site, e.muted) for e in graph.equations]
+    equations = [
+        Equation(e.specialization, e.args, e.outs, e.site, e.muted) for e in graph.equations
+    ]
     return Graph(graph.inputs, (), equations, graph.outputs)
 
 

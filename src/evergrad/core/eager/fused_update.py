@@ -77,7 +77,7 @@ class _Program:
             out = eqn.outs[0]
             if not out.type.shape:
                 place[out] = self._new_place()
-                self.once.append((eqn.rule.run, args, place[out]))
+                self.once.append((eqn.specialization.run, args, place[out]))
                 continue
             kind = out.type.dtype.np
             spare = free.setdefault(kind, [])
@@ -88,7 +88,9 @@ class _Program:
                 self.scratch[target] = kind
             place[out] = target
             direct = eqn.op.takes_out and not eqn.attrs
-            self.calls.append((eqn.op.eval if direct else eqn.rule.run, args, target, direct))
+            self.calls.append(
+                (eqn.op.eval if direct else eqn.specialization.run, args, target, direct)
+            )
             for arg in {a for a in eqn.args if isinstance(a, Var)}:
                 if last_use.get(arg) == number and place[arg] in self.scratch:
                     free[arg.type.dtype.np].append(place[arg])

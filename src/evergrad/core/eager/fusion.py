@@ -49,7 +49,7 @@ class Heavy:
         self.keeps = keeps
         self.name = function.__name__.strip("_")
         # What is known about calls of given types and attributes; owned by the compiler.
-        self.rules: dict[Any, Any] = {}
+        self.specializations: dict[Any, Any] = {}
         self.calls = 0
         # Whether calls of given types are worth a kernel.
         self.worth: dict[Any, bool] = {}
@@ -80,7 +80,10 @@ class Heavy:
 
     def meets_too_many(self) -> bool:
         """Whether the structures of its calls hardly ever repeat."""
-        return len(self.rules) >= _MANY_STRUCTURES and self.calls < len(self.rules) * _FEW_CALLS
+        return (
+            len(self.specializations) >= _MANY_STRUCTURES
+            and self.calls < len(self.specializations) * _FEW_CALLS
+        )
 
 
 def is_large(size: int, least: int) -> bool:
@@ -114,17 +117,17 @@ def heavy(
     return declare
 
 
-def rules_kept() -> int:
+def specializations_kept() -> int:
     """How many structures all heavy functions know together."""
-    return sum(len(function.rules) for function in _HEAVY)
+    return sum(len(function.specializations) for function in _HEAVY)
 
 
 def forget_kernels() -> None:
     """Let go of the kernels of all heavy functions; those in use are made again."""
     for function in _HEAVY:
-        forgotten, function.rules, function.calls = function.rules, {}, 0
-        for rule in forgotten.values():
-            rule.plans = {}  # a rule and its plans know each other
+        forgotten, function.specializations, function.calls = function.specializations, {}, 0
+        for specialization in forgotten.values():
+            specialization.plans = {}  # a rule and its plans know each other
 
 
 @contextmanager

@@ -55,7 +55,8 @@ def adopt(array: Array) -> Tensor:
     """A tensor of an array nobody else holds; inside a trace, a constant of its program."""
     if STATE.get().trace is None:
         return from_array(array)
-    CONSTANT.rules.clear()  # a constant is used by its program alone: caching its rule would leak
+    # A constant is used by its program alone: caching its specialization would leak.
+    CONSTANT.specializations.clear()
     return bind(CONSTANT, value=Constant(array))  # type: ignore[no-any-return]
 
 

@@ -62,14 +62,14 @@ class _Replacement:
         self, name: str, args: Sequence[Var], outs: Sequence[Equation | None] = (), **attrs: Any
     ) -> tuple[Var, ...]:
         """Add an equation; its results are those of equations it stands for, or new ones."""
-        rule = rule_of(name, *args, **attrs)
+        specialization = rule_of(name, *args, **attrs)
         trace = self.attention.result.outs[0].trace
-        given = [*outs, *[None] * (rule.op.outputs - len(outs))]
+        given = [*outs, *[None] * (specialization.op.outputs - len(outs))]
         results = tuple(
             Var(type, trace) if eqn is None else eqn.outs[0]
-            for eqn, type in zip(given, rule.out_types, strict=True)
+            for eqn, type in zip(given, specialization.out_types, strict=True)
         )
-        self.equations.append(Equation(rule, tuple(args), results, self.site))
+        self.equations.append(Equation(specialization, tuple(args), results, self.site))
         return results
 
     def turn(self, var: Var) -> Var:
