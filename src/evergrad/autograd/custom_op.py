@@ -73,9 +73,9 @@ class CustomOp(Op):
         self.takes_out = False
         self.upcast = False
         self.doc = cls.__doc__ or ""
-        self.lays = None
-        self.chooses = False
-        self.settled_vjp = None
+        self.scatter_index = None
+        self.selects = False
+        self.nan_safe_vjp = None
         self.specializations = {}
 
     def apply(self, *args: Any, **attrs: Any) -> Any:

@@ -135,7 +135,7 @@ class Walk:
         if sums is not None:
             self.add(sums, index, value, owned)
             return
-        if node.__class__ is Node and node.plan.single:  # as below, without a call
+        if node.__class__ is Node and node.vjp_program.single:  # as below, without a call
             self.waiting[seq] = node, [value], [owned]
         else:
             self.waiting[seq] = _, values, owners = _nothing_yet(node)
@@ -283,13 +283,13 @@ class Walk:
             if not plain or node.__class__ is not Node or node.hooks is not None or seq in asked:
                 self.run_with_care(sums)
                 continue
-            plan = node.plan
-            if plan.lays is not None:
-                self.arrive_part(node, plan.lays, values[0])
+            program = node.vjp_program
+            if program.scatter_index is not None:
+                self.arrive_part(node, program.scatter_index, values[0])
                 if owned[0]:
                     self.count(-values[0].nbytes)
                 continue
-            if not plan.single:
+            if not program.single:
                 self.fill_missing(node, values)
             saved = node.saved
             if saved.__class__ is tuple:
@@ -302,17 +302,17 @@ class Walk:
             else:
                 arrays = node.saved_arrays()
             arrays += values
-            plan.run(arrays)
+            program.run(arrays)
             if owned[0] and (nbytes := values[0].nbytes) >= WORTH_COUNTING:
                 self.count(-nbytes)
-            if not plan.single:
+            if not program.single:
                 self.uncount(values[1:], owned[1:])
             if not self.keep_graph and saved:
                 # Also the names used here let go, or the last kept value would outlive its node.
                 node.saved = saved = entry = storage = None
             parents: Any = node.parents  # edges lead to those that are there
             indices = node.indices
-            for i, place, source in plan.edges:
+            for i, place, source in program.edges:
                 own = source == FRESH or (source >= 0 and owned[source])
                 arrive(parents[i], 0 if indices is None else indices[i], arrays[place], own)
 
@@ -359,16 +359,16 @@ class Walk:
 
     def run_node(self, node: Node, values: list[Any], sources: list[int]) -> list[Any]:
         """The cotangents of an op's arguments; fills in where their memory comes from."""
-        plan = node.plan
+        program = node.vjp_program
         self.fill_missing(node, values)
         if self.on_tensors:
-            grads = list(interpret(plan.graph, *saved_tensors(node), *values))
+            grads = list(interpret(program.graph, *saved_tensors(node), *values))
         else:
             arrays = node.saved_arrays()
             arrays += values
-            plan.run(arrays)
+            program.run(arrays)
             grads = [None] * len(node.parents)
-            for i, place, source in plan.edges:
+            for i, place, source in program.edges:
                 grads[i] = arrays[place]
                 sources[i] = source
         if not self.keep_graph and node.saved:
@@ -382,7 +382,7 @@ class Walk:
 
     def fill_missing(self, node: Any, values: list[Any]) -> None:
         """Results that nobody used have a cotangent of zero, if anybody looks at it."""
-        unread = node.plan.unread
+        unread = node.vjp_program.unread
         for i, type in enumerate(node.out_types()):
             if values[i] is None and i not in unread:
                 values[i] = self.zeros(type)
@@ -527,10 +527,10 @@ def saved_tensors(node: Node) -> list[Any]:
     """The values a node kept, as tensors with their history."""
     if node.saved is None:
         raise freed_error(node)
-    specialization = node.plan.specialization
+    specialization = node.vjp_program.specialization
     count = len(specialization.types)
     tensors: list[Any] = []
-    for i, entry in zip(node.plan.saves, node.saved, strict=True):
+    for i, entry in zip(node.vjp_program.saves, node.saved, strict=True):
         if i < count:
             parent, type = node.parents[i], specialization.operands[i]
             index = 0 if node.indices is None else node.indices[i]

@@ -95,7 +95,7 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
     if specialization.single:
         type = specialization.out_types[0]
         if not (
-            specialization.in_order or value.flags.c_contiguous
+            specialization.always_contiguous or value.flags.c_contiguous
         ):  # as in_order(), without a call
             value = pool.copy(value)
         out = _new(Tensor)
@@ -113,7 +113,7 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
             record(state, specialization, args, (out,))
         return out
     outs = tuple(
-        [fresh(in_order(v), t) for v, t in zip(value, specialization.out_types, strict=True)]
+        [fresh(as_contiguous(v), t) for v, t in zip(value, specialization.out_types, strict=True)]
     )
     if state.trace is not None:
         for out in outs:
@@ -123,7 +123,7 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
     return outs
 
 
-def in_order(array: Array) -> Array:
+def as_contiguous(array: Array) -> Array:
     """An array that NumPy gave the order of its arguments, in its own order."""
     return array if array.flags.c_contiguous else pool.copy(array)
 

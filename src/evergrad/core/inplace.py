@@ -127,7 +127,9 @@ def _node_of_write(base: Tensor, target: Tensor, value: Tensor) -> Node:
     specialization = update.specializations.get(key) or update.resolve(key, types, attrs)
     before, source = base._node, value._node
     needs = (1 if before is not None else 0) | (2 if source is not None else 0)
-    return Node(specialization.plan(needs), (before, source), (base._index, value._index), ())
+    return Node(
+        specialization.vjp_program(needs), (before, source), (base._index, value._index), ()
+    )
 
 
 def _assign_traced(trace: Trace, target: Tensor, value: Tensor) -> None:

@@ -22,7 +22,7 @@ from evergrad.errors import GradientError, SavedValueError
 
 if TYPE_CHECKING:
     from evergrad.core.tensor import Tensor
-    from evergrad.core.vjp_program import Plan
+    from evergrad.core.vjp_program import VjpProgram
 
 next_sequence = itertools.count(1).__next__
 
@@ -151,18 +151,18 @@ class Leaf(GraphNode):
 class Node(GraphNode):
     """One op that took part in a computation whose gradient may be asked for."""
 
-    __slots__ = ("indices", "parents", "plan", "saved", "site")
+    __slots__ = ("indices", "parents", "saved", "site", "vjp_program")
 
     def __init__(
         self,
-        plan: Plan,
+        vjp_program: VjpProgram,
         parents: tuple[GraphNode | None, ...],
         indices: tuple[int, ...] | None,
         saved: Any,
     ) -> None:
         self.seq = next_sequence()
         self.hooks = None
-        self.plan = plan
+        self.vjp_program = vjp_program
         self.parents = parents
         # Which result of each parent was used; None where it is the only one everywhere.
         self.indices = indices
@@ -171,7 +171,7 @@ class Node(GraphNode):
         self.site: Site | None = user_site(1)
 
     def name(self) -> str:
-        words = self.plan.specialization.op.name.split("_")
+        words = self.vjp_program.specialization.op.name.split("_")
         return "".join(word[:1].upper() + word[1:] for word in words) + "Backward0"
 
     @property
@@ -180,7 +180,7 @@ class Node(GraphNode):
         return tuple(zip(self.parents, indices, strict=True))
 
     def out_types(self) -> tuple[TensorType, ...]:
-        return self.plan.specialization.out_types
+        return self.vjp_program.specialization.out_types
 
     def release(self) -> None:
         """Let go of the kept values; a second backward is then an error."""

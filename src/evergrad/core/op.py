@@ -21,7 +21,7 @@ from evergrad.core.eager.fusion import forget_kernels
 from evergrad.core.eager.kernels import forget_row_kernels
 from evergrad.core.evaluate import evaluator
 from evergrad.core.shapes import TensorType, tensor_type
-from evergrad.core.vjp_program import Plan
+from evergrad.core.vjp_program import VjpProgram
 
 ArgType = TensorType | type
 Attrs = dict[str, Any]
@@ -51,17 +51,17 @@ class Op:
     __slots__ = (
         "alias",
         "batch",
-        "chooses",
         "doc",
         "eval",
         "family",
         "jvp",
-        "lays",
         "name",
+        "nan_safe_vjp",
         "outputs",
         "promote",
         "random",
-        "settled_vjp",
+        "scatter_index",
+        "selects",
         "specializations",
         "takes_out",
         "type",
@@ -107,12 +107,12 @@ class Op:
         self.upcast = upcast
         self.doc = doc
         # For a row that lays its argument into zeros: where, as a NumPy index, from the attributes.
-        self.lays: Callable[..., Any] | None = None
+        self.scatter_index: Callable[..., Any] | None = None
         # For a row that leaves elements of its arguments out: what was computed only for those has
         # a gradient of zero, even where its slope is infinite or undefined. Rows whose slope may be
         # so have a vjp in which such a zero stays zero.
-        self.chooses = False
-        self.settled_vjp: Callable[..., Any] | None = None
+        self.selects = False
+        self.nan_safe_vjp: Callable[..., Any] | None = None
         self.specializations: dict[Any, Specialization] = {}
         TABLE[name] = self
 
@@ -177,25 +177,25 @@ def clear_specializations() -> None:
     for op in TABLE.values():
         forgotten, op.specializations = op.specializations, {}
         for specialization in forgotten.values():
-            specialization.plans = {}
+            specialization.vjp_programs = {}
 
 
 class Specialization:
     """An op on given types: what comes out, and how to get there."""
 
     __slots__ = (
+        "always_contiguous",
         "attrs",
         "casts",
-        "chooses",
         "differentiable",
-        "in_order",
         "op",
         "operands",
         "out_types",
-        "plans",
         "run",
+        "selects",
         "single",
         "types",
+        "vjp_programs",
     )  # fmt: skip
 
     def __init__(
@@ -214,32 +214,32 @@ class Specialization:
         self.out_types = out_types
         self.casts = casts
         self.single = op.outputs == 1
-        self.chooses = op.chooses
+        self.selects = op.selects
         self.differentiable = op.differentiable and any(
             t.dtype.category >= dtypes.FLOATING for t in out_types
         )
         # Whether the result lies in order however the arguments lie: what a ufunc makes has but one
         # way to lie if it has less than two dimensions.
-        self.in_order = isinstance(op.eval, np.ufunc) and len(out_types[0].shape) < 2
-        self.plans: dict[int, Plan] = {}
+        self.always_contiguous = isinstance(op.eval, np.ufunc) and len(out_types[0].shape) < 2
+        self.vjp_programs: dict[int, VjpProgram] = {}
         self.run = evaluator(op, attrs, types, operands, out_types)
 
-    def plan(self, needs: int) -> Plan:
+    def vjp_program(self, needs: int) -> VjpProgram:
         """The reverse derivative with respect to the arguments in the bit set ``needs``."""
-        plan = self.plans.get(needs)
-        if plan is None:
-            plan = self.plans[needs] = Plan(self, needs)
-        return plan
+        program = self.vjp_programs.get(needs)
+        if program is None:
+            program = self.vjp_programs[needs] = VjpProgram(self, needs)
+        return program
 
-    def settled_plan(self, plan: Plan) -> Plan:
+    def nan_safe_program(self, program: VjpProgram) -> VjpProgram:
         """The same derivative for a value that may not have been chosen: cotangents of zero stay
         zero."""
-        found = self.plans.get(~plan.needs)
+        found = self.vjp_programs.get(~program.needs)
         if found is None:
-            if self.op.settled_vjp is None or not plan.saves:
-                found = copy(plan)
-                found.is_settled = True
+            if self.op.nan_safe_vjp is None or not program.saves:
+                found = copy(program)
+                found.is_nan_safe = True
             else:
-                found = Plan(self, plan.needs, settled=True)
-            self.plans[~plan.needs] = found
+                found = VjpProgram(self, program.needs, nan_safe=True)
+            self.vjp_programs[~program.needs] = found
         return found

@@ -45,25 +45,25 @@ def record(
         bit += bit
     if not needs:
         return None
-    plan = specialization.plans.get(needs)
-    if plan is None:
-        plan = specialization.plan(needs)
+    program = specialization.vjp_programs.get(needs)
+    if program is None:
+        program = specialization.vjp_program(needs)
     saved: Any = ()
-    if plan.saves:
+    if program.saves:
         if state.saved_hooks is None:
-            saved = _keep(plan.saves, args, outs, traced)
+            saved = _keep(program.saves, args, outs, traced)
         else:
-            saved = _pack_all(state, plan.saves, args, outs)
+            saved = _pack_all(state, program.saves, args, outs)
     node = _new_node(Node)
     node.seq = next_sequence()
     node.hooks = None
-    node.plan = plan
+    node.vjp_program = program
     node.parents = tuple(parents)
     node.indices = None if indices is None else tuple(indices)
     node.saved = saved
     node.site = user_site(2)
-    if specialization.chooses:
-        _settle_behind(node)
+    if specialization.selects:
+        _make_nan_safe_behind(node)
     if len(outs) == 1:
         out = outs[0]
         out._node = node
@@ -75,7 +75,7 @@ def record(
     return node
 
 
-def _settle_behind(node: Node) -> None:
+def _make_nan_safe_behind(node: Node) -> None:
     """Tell what was computed elementwise before a choice that some of it may not have been chosen.
 
     Goes back through elementwise rows, reductions and rows that only move elements.
@@ -85,11 +85,11 @@ def _settle_behind(node: Node) -> None:
         found = waiting.pop()
         if found.__class__ is not Node:
             continue
-        plan = found.plan
-        specialization = plan.specialization
-        if plan.is_settled or specialization.op.family in ("bilinear", "opaque"):
+        program = found.vjp_program
+        specialization = program.specialization
+        if program.is_nan_safe or specialization.op.family in ("bilinear", "opaque"):
             continue
-        found.plan = specialization.settled_plan(plan)
+        found.vjp_program = specialization.nan_safe_program(program)
         waiting += found.parents
 
 

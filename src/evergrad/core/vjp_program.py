@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FRESH, BORROWED = -1, -2
 
 
-class Plan:
+class VjpProgram:
     """The reverse derivative of a rule for some of its arguments.
 
     ``saves`` lists which values the formula uses: ``i`` for argument ``i``, ``n + j`` for result
@@ -46,25 +46,25 @@ class Plan:
         "_program",
         "edges",
         "graph",
-        "is_settled",
-        "lays",
+        "is_nan_safe",
         "needs",
         "saves",
+        "scatter_index",
         "scratch",
         "single",
         "specialization",
         "unread",
     )  # fmt: skip
 
-    def __init__(self, specialization: Specialization, needs: int, settled: bool = False) -> None:
+    def __init__(self, specialization: Specialization, needs: int, nan_safe: bool = False) -> None:
         self.specialization = specialization
         self.needs = needs
         self.single = specialization.single
-        self.is_settled = settled
+        self.is_nan_safe = nan_safe
         graph, values = _trace_vjp(
             specialization,
             needs,
-            specialization.op.settled_vjp if settled else specialization.op.vjp,
+            specialization.op.nan_safe_vjp if nan_safe else specialization.op.vjp,
         )
         used = {arg for eqn in graph.equations for arg in eqn.args if isinstance(arg, Var)}
         used |= {out for out in graph.outputs if isinstance(out, Var)}
@@ -73,7 +73,7 @@ class Plan:
         self.graph = Graph(
             [*(values[i] for i in self.saves), *cotangents], (), graph.equations, graph.outputs
         )
-        self.lays = _laid_part(self.graph)
+        self.scatter_index = _scatter_part(self.graph)
         places = self._build_program()
         self.edges = tuple(
             (i, place, source)
@@ -162,15 +162,15 @@ class Plan:
             LEDGER.transient(self.scratch)
 
 
-def _laid_part(graph: Graph) -> tuple[Any, TensorType] | None:
+def _scatter_part(graph: Graph) -> tuple[Any, TensorType] | None:
     """Where a graph lays its one argument into zeros, and the type of the whole, if that is all it
     does."""
     if len(graph.equations) != 1 or len(graph.inputs) != 1:
         return None
     (eqn,) = graph.equations
-    if eqn.op.lays is None or graph.outputs != eqn.outs:
+    if eqn.op.scatter_index is None or graph.outputs != eqn.outs:
         return None
-    return eqn.op.lays(**eqn.attrs), eqn.outs[0].type
+    return eqn.op.scatter_index(**eqn.attrs), eqn.outs[0].type
 
 
 def _call(

@@ -27,7 +27,7 @@ from evergrad.core.recording import record
 from evergrad.core.state import State
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Graph, Var
-from evergrad.core.vjp_program import FRESH, Plan
+from evergrad.core.vjp_program import FRESH, VjpProgram
 from evergrad.memory.ledger import LEDGER, WORTH_COUNTING
 
 # Rules kept over all functions; when the limit is reached all are forgotten and those in use come
@@ -73,8 +73,8 @@ class _HeavyOp:
     family = "reduction"  # elements may be left out behind it: see evergrad.core.recording
     alias = ""
     random = False
-    chooses = False
-    settled_vjp = None
+    selects = False
+    nan_safe_vjp = None
 
     def __init__(self, name: str, outputs: int) -> None:
         self.name = name
@@ -95,9 +95,9 @@ class CompositeSpecialization(Specialization):
         self.attrs = structure.attrs
         self.types = self.operands = structure.types
         self.casts = None
-        self.chooses = False
-        self.in_order = True
-        self.plans = {}
+        self.selects = False
+        self.always_contiguous = True
+        self.vjp_programs = {}
         graph = structure.traced()
         self.visible = len(graph.outputs)
         self.halves: Halves | None = halves(structure, function.keeps) if function.keeps else None
@@ -116,21 +116,21 @@ class CompositeSpecialization(Specialization):
         found = self.halves
         return found if found is not None and found.needs == needs else None
 
-    def plan(self, needs: int) -> Plan:
-        plan = self.plans.get(needs)
-        if plan is None:
-            plan = self.plans[needs] = HeavyPlan(self, needs)
-        return plan
+    def vjp_program(self, needs: int) -> VjpProgram:
+        program = self.vjp_programs.get(needs)
+        if program is None:
+            program = self.vjp_programs[needs] = CompositeVjpProgram(self, needs)
+        return program
 
-    def settled_plan(self, plan: Plan) -> Plan:
-        found = self.plans.get(~plan.needs)
+    def nan_safe_program(self, program: VjpProgram) -> VjpProgram:
+        found = self.vjp_programs.get(~program.needs)
         if found is None:
-            found = self.plans[~plan.needs] = copy(plan)
-            found.is_settled = True
+            found = self.vjp_programs[~program.needs] = copy(program)
+            found.is_nan_safe = True
         return found
 
 
-class HeavyPlan(Plan):
+class CompositeVjpProgram(VjpProgram):
     """The reverse derivative of a heavy function: ``run`` is a program, ``graph`` its ops."""
 
     __slots__ = ("native",)
@@ -139,8 +139,8 @@ class HeavyPlan(Plan):
         self.specialization = specialization
         self.needs = needs
         self.single = specialization.single
-        self.is_settled = False
-        self.lays = None
+        self.is_nan_safe = False
+        self.scatter_index = None
         self._fused = None
         self.unread = frozenset()
         hidden = specialization.out_types[specialization.visible :]

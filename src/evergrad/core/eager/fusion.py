@@ -127,7 +127,7 @@ def forget_kernels() -> None:
     for function in _HEAVY:
         forgotten, function.specializations, function.calls = function.specializations, {}, 0
         for specialization in forgotten.values():
-            specialization.plans = {}  # a rule and its plans know each other
+            specialization.vjp_programs = {}  # a rule and its plans know each other
 
 
 @contextmanager
