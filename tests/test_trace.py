@@ -184,7 +184,7 @@ def test_wrong_types_are_caught() -> None:
     graph = traced(lambda x: x.exp(), A)
     (eqn,) = graph.equations
     wrong = Var(traced(lambda x: x.sum(), A).equations[0].outs[0].type, eqn.outs[0].trace)
-    lying = Equation(eqn.specialization, eqn.args, (wrong,), eqn.site)
+    lying = Equation(eqn.specialization, eqn.args, (wrong,), eqn.location)
     with pytest.raises(AssertionError, match="its value says"):
         Graph(graph.inputs, (), [lying], [wrong]).check()
 

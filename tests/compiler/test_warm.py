@@ -96,7 +96,7 @@ def test_the_second_program_comes_from_the_disk(folder: Path) -> None:
     check_plan(kept)
     assert [i.label for i in kept.instructions] == [i.label for i in made.instructions]
     assert [b.label for b in kept.plan.buffers] == [b.label for b in made.plan.buffers]
-    assert [b.site for b in kept.buffers if b.site] != []
+    assert [b.location for b in kept.buffers if b.location] != []
     eg.set_num_threads(2)
     assert_equal(first, run(threads=2)[1])
 

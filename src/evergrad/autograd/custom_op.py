@@ -16,7 +16,7 @@ from evergrad.autograd.function import Function, FunctionCtx, run_forward, unrec
 from evergrad.core import dtypes
 from evergrad.core.op import Op, Specialization
 from evergrad.core.rng.default_generator import default_generator
-from evergrad.core.source_location import user_site
+from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, current_node, detached, fresh
 from evergrad.core.trace import Trace
@@ -41,7 +41,7 @@ def as_equation(
     values = [trace_value(trace, args[i]) for i in at] + [trace_value(trace, o) for o in tensors]
     types = tuple(v.type for v in values)
     specialization = Specialization(op, {}, types, types, types[len(at) :], None)
-    emitted = trace.emit(specialization, tuple(values), user_site(2), muted=STATE.get().muted)
+    emitted = trace.emit(specialization, tuple(values), user_location(2), muted=STATE.get().muted)
     found = iter([fresh(v, v.type) for v in emitted])
     return [next(found) if isinstance(o, Tensor) else o for o in outputs]
 

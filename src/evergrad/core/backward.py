@@ -41,7 +41,7 @@ from evergrad.core.trace import Var
 from evergrad.core.vjp_program import BORROWED, FRESH
 from evergrad.errors import GradientError
 from evergrad.memory import pool
-from evergrad.memory.ledger import GRADIENT, LEDGER, WORTH_COUNTING
+from evergrad.memory.ledger import GRADIENT, LEDGER, LEDGER_MIN_BYTES
 
 # A node, the cotangents of its results that have arrived, and which may be added to in place.
 Sums = tuple[GraphNode, list[Any], list[bool]]
@@ -62,22 +62,22 @@ def run_backward(
     to positions — the cotangents arriving there are returned, only nodes on the way to them run,
     and leaves are left alone unless ``accumulate`` is set.
     """
-    walk = Walk(keep_graph, create_graph, targets, target_nodes, accumulate, roots)
-    with using(grad=create_graph, saved_hooks=None, walk=walk, autocast=None):
+    backward_pass = BackwardPass(keep_graph, create_graph, targets, target_nodes, accumulate, roots)
+    with using(grad=create_graph, saved_hooks=None, backward_pass=backward_pass, autocast=None):
         token = numpy_errors.set(QUIET)
         try:
-            walk.run()
+            backward_pass.run()
         except MemoryError as error:
             from evergrad.memory.reports import described
 
             raise described(error) from None
         finally:
             numpy_errors.reset(token)
-            LEDGER.hold(-walk.pending_bytes)
-    return walk.found
+            LEDGER.hold(-backward_pass.pending_bytes)
+    return backward_pass.found
 
 
-class Walk:
+class BackwardPass:
     """One pass over a graph, from its roots back."""
 
     def __init__(
@@ -141,7 +141,7 @@ class Walk:
             self.waiting[seq] = _, values, owners = _nothing_yet(node)
             values[index], owners[index] = value, owned
         heappush(self.heap, -seq)
-        if owned and (nbytes := value.nbytes) >= WORTH_COUNTING:
+        if owned and (nbytes := value.nbytes) >= LEDGER_MIN_BYTES:
             self.count(nbytes)
 
     def arrive_compound(self, node: GraphNode, index: int, value: Compound) -> None:
@@ -196,7 +196,7 @@ class Walk:
 
     def count(self, nbytes: int) -> None:
         """Enter memory that waits in the ledger (or, negative, take it out)."""
-        if nbytes >= WORTH_COUNTING or nbytes <= -WORTH_COUNTING:
+        if nbytes >= LEDGER_MIN_BYTES or nbytes <= -LEDGER_MIN_BYTES:
             self.pending_bytes += nbytes
             LEDGER.hold(nbytes)
 
@@ -303,7 +303,7 @@ class Walk:
                 arrays = node.saved_arrays()
             arrays += values
             program.run(arrays)
-            if owned[0] and (nbytes := values[0].nbytes) >= WORTH_COUNTING:
+            if owned[0] and (nbytes := values[0].nbytes) >= LEDGER_MIN_BYTES:
                 self.count(-nbytes)
             if not program.single:
                 self.uncount(values[1:], owned[1:])
@@ -485,7 +485,7 @@ class Walk:
             if np.isnan(array).any():
                 raise RuntimeError(
                     f"Function '{node.name()}' returned nan values in its {i}th output.\n"
-                    f"  computed forward by: {describe(node.site)}"
+                    f"  computed forward by: {describe(node.location)}"
                 )
 
 

@@ -21,7 +21,7 @@ from evergrad.core.functionalize import Number
 from evergrad.core.op import TABLE, Op, Specialization
 from evergrad.core.recording import keep_retaining, record
 from evergrad.core.shapes import TensorType
-from evergrad.core.source_location import user_site
+from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, State, using
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Step, Tensor, _new, fresh, on_storage
@@ -193,12 +193,12 @@ def _emit(trace: Trace, state: State, specialization: Specialization, args: tupl
         ):
             return bind(specialization.op, bind(TABLE["clone"], source), **specialization.attrs)
         layout = specialization.op.eval(values[0].layout, **specialization.attrs)
-        (var,) = trace.emit(specialization, values, user_site(2), layout, state.muted)
+        (var,) = trace.emit(specialization, values, user_location(2), layout, state.muted)
         out = on_storage(var, specialization.out_types[0], source._storage, None)
         out._view = view_after(state, source, specialization, layout)
         outs = (out,)
     else:
-        results = trace.emit(specialization, values, user_site(2), muted=state.muted)
+        results = trace.emit(specialization, values, user_location(2), muted=state.muted)
         outs = tuple([fresh(v, v.type) for v in results])
     if state.grad and specialization.differentiable:
         record(state, specialization, args, outs, values)

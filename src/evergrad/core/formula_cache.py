@@ -13,7 +13,7 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.functionalize import Number, lifter
 from evergrad.core.shapes import tensor_type
-from evergrad.core.source_location import user_site
+from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, State, using
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Graph, Trace, Var
@@ -83,9 +83,9 @@ def _written(
     values: dict[Any, Any] = {
         var: trace_value(trace, tensor) for var, tensor in zip(graph.inputs, given, strict=True)
     }
-    site = user_site(2)
+    location = user_location(2)
     for eqn in graph.equations:
         args = tuple([values[a] if a.__class__ is Var else a for a in eqn.args])
-        outs = trace.emit(eqn.specialization, args, site, muted=muted)
+        outs = trace.emit(eqn.specialization, args, location, muted=muted)
         values.update(zip(eqn.outs, outs, strict=True))
     return tuple(fresh(values[out], out.type) for out in graph.outputs)

@@ -18,7 +18,7 @@ from evergrad.errors import TraceError
 
 if TYPE_CHECKING:
     from evergrad.core.op import Specialization
-    from evergrad.core.source_location import Site
+    from evergrad.core.source_location import SourceLocation
     from evergrad.core.storage import Storage
     from evergrad.core.tensor import Tensor
 
@@ -135,13 +135,13 @@ class LiftingTrace(Trace):
         self,
         specialization: Specialization,
         args: tuple[Any, ...],
-        site: Site | None,
+        location: SourceLocation | None,
         layout: Any = None,
         muted: bool = False,
     ) -> tuple[Var, ...]:
         if self.drawn and specialization.op.random:
             return self.drawn.pop(0)
-        return super().emit(specialization, args, site, layout, muted)
+        return super().emit(specialization, args, location, layout, muted)
 
     def repeat(self, first: Sequence[Equation], act: Callable[[], Any]) -> None:
         """Do again what has written the ``first`` equations, with the same random numbers. What it

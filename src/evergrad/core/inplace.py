@@ -19,7 +19,7 @@ from evergrad.core.node import GraphNode, Leaf, Node, Packed, keep, next_sequenc
 from evergrad.core.op import TABLE, Op, Specialization
 from evergrad.core.recording import keep_retaining
 from evergrad.core.shapes import tensor_type
-from evergrad.core.source_location import user_site
+from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, State
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor, current_node, on_storage
@@ -42,7 +42,7 @@ def assign(target: Tensor, value: Tensor, fresh: bool = False) -> Tensor:
     else:
         _assign_traced(trace, target, value)
     storage.version += 1
-    storage.writer = user_site(1)
+    storage.writer = user_location(1)
     if state.grad:
         record_write(state, target, value, fresh)
     return target
@@ -142,7 +142,7 @@ def _assign_traced(trace: Trace, target: Tensor, value: Tensor) -> None:
         trace.note_write(storage, handle, None)
         held = trace.capture(handle)
     elif state.muted and not held.silent and id(storage) not in trace.written:
-        trace.silenced = user_site(2)
+        trace.silenced = user_location(2)
     if state.grad and id(storage) in trace.written:
         base = target if view is None else base_of(view)
         if base is not None and base._view is None:
@@ -154,7 +154,7 @@ def _assign_traced(trace: Trace, target: Tensor, value: Tensor) -> None:
         key = (types, tuple(attrs.items()))
         update = TABLE["update"]
         specialization = update.specializations.get(key) or update.resolve(key, types, attrs)
-        (written,) = trace.emit(specialization, (held, written), user_site(2), held.layout)
+        (written,) = trace.emit(specialization, (held, written), user_location(2), held.layout)
     storage.value = written
     if view is None and isinstance(target._value, Var) and target._value.trace is trace:
         target._value = written
@@ -209,7 +209,7 @@ def _run_into(
         numpy_errors.reset(token)
     storage = target._storage
     storage.version += 1
-    storage.writer = user_site(2)
+    storage.writer = user_location(2)
     return target
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evergrad.core.mutation_counter import CHANGES
+from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.shapes import TensorType
-from evergrad.core.source_location import Site, describe, user_site
+from evergrad.core.source_location import SourceLocation, describe, user_location
 from evergrad.core.storage import Storage, checksum
 from evergrad.errors import GradientError, SavedValueError
 
@@ -78,11 +78,11 @@ class RemovableHandle:
             hooks.clear()
         hooks[self.id] = hook
         hooks.update(others)
-        CHANGES.count += 1
+        MUTATIONS.count += 1
 
     def remove(self) -> None:
         self._hooks.pop(self.id, None)
-        CHANGES.count += 1
+        MUTATIONS.count += 1
 
     def __enter__(self) -> RemovableHandle:
         return self
@@ -151,7 +151,7 @@ class Leaf(GraphNode):
 class Node(GraphNode):
     """One op that took part in a computation whose gradient may be asked for."""
 
-    __slots__ = ("indices", "parents", "saved", "site", "vjp_program")
+    __slots__ = ("indices", "location", "parents", "saved", "vjp_program")
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class Node(GraphNode):
         self.indices = indices
         # A tuple of Saved; a list if some went through hooks; None once released.
         self.saved: Any = saved
-        self.site: Site | None = user_site(1)
+        self.location: SourceLocation | None = user_location(1)
 
     def name(self) -> str:
         words = self.vjp_program.specialization.op.name.split("_")
@@ -228,7 +228,7 @@ def verify(node: Any, entry: Saved) -> None:
                 f"one of the values needed for gradient computation was changed from outside: the "
                 f"memory of a {storage.type} that {node.name()} saved is shared with a NumPy array "
                 "(or another DLPack user), and was written through it after it was saved.\n"
-                f"  saved by:  {describe(node.site)}\n"
+                f"  saved by:  {describe(node.location)}\n"
                 "  fix: write before the forward pass, or write to a copy "
                 "(`tensor.detach().clone().numpy()`, `from_numpy(array.copy())`)."
             )
@@ -241,12 +241,12 @@ def unpack(entry: Packed, node: Any) -> Tensor:
     if not isinstance(tensor, Tensor):
         raise TypeError(
             f"the unpack hook of saved_tensors_hooks must return a Tensor, not "
-            f"{type(tensor).__name__} (value saved by {describe(node.site)})"
+            f"{type(tensor).__name__} (value saved by {describe(node.location)})"
         )
     if not tensor._type.same(entry.type):
         raise RuntimeError(
             f"the unpack hook of saved_tensors_hooks gave a {tensor._type} where a {entry.type} "
-            f"was saved by {describe(node.site)}"
+            f"was saved by {describe(node.location)}"
         )
     storage = tensor._storage
     if storage is entry.origin():
@@ -260,7 +260,7 @@ def overwritten_error(node: Any, storage: Storage, version: int) -> SavedValueEr
         "one of the variables needed for gradient computation has been modified by an inplace "
         f"operation: a {storage.type} that {node.name()} saved is at version {storage.version}; "
         f"expected version {version} instead.\n"
-        f"  saved by:       {describe(node.site)}\n"
+        f"  saved by:       {describe(node.location)}\n"
         f"  overwritten by: {describe(writer)}\n"
         "  fix: use the out-of-place form there (`x = x + y` instead of `x += y`), or overwrite a "
         "copy (`x.clone()`)."
@@ -272,6 +272,6 @@ def freed_error(node: Any) -> GradientError:
         "Trying to backward through the graph a second time (or directly access saved tensors "
         f"after they have already been freed): the values kept by {node.name()} are released when "
         "backward has used them.\n"
-        f"  saved by: {describe(node.site)}\n"
+        f"  saved by: {describe(node.location)}\n"
         "  fix: specify retain_graph=True in the first backward() or grad() call."
     )

@@ -17,8 +17,8 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
-from evergrad.core.eager.fusion import forget_kernels
-from evergrad.core.eager.kernels import forget_row_kernels
+from evergrad.core.eager.fusion import clear_composite_kernels
+from evergrad.core.eager.kernels import clear_row_kernels
 from evergrad.core.evaluate import evaluator
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.vjp_program import VjpProgram
@@ -172,8 +172,8 @@ def clear_specializations() -> None:
     """
     global _specializations_kept
     _specializations_kept = 0
-    forget_kernels()
-    forget_row_kernels()
+    clear_composite_kernels()
+    clear_row_kernels()
     for op in TABLE.values():
         forgotten, op.specializations = op.specializations, {}
         for specialization in forgotten.values():

@@ -9,7 +9,7 @@ from typing import Any
 
 from evergrad.core.node import GraphNode, Node, Packed, keep, next_sequence
 from evergrad.core.op import Specialization
-from evergrad.core.source_location import user_site
+from evergrad.core.source_location import user_location
 from evergrad.core.state import State, using
 from evergrad.core.tensor import Tensor, current_node, detached
 
@@ -61,7 +61,7 @@ def record(
     node.parents = tuple(parents)
     node.indices = None if indices is None else tuple(indices)
     node.saved = saved
-    node.site = user_site(2)
+    node.location = user_location(2)
     if specialization.selects:
         _make_nan_safe_behind(node)
     if len(outs) == 1:

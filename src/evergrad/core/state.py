@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from evergrad.core.autocast import Autocast
-    from evergrad.core.backward import Walk
+    from evergrad.core.backward import BackwardPass
     from evergrad.core.trace import Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,8 +29,15 @@ class State:
     """
 
     __slots__ = (
-        "anomaly", "autocast", "grad", "inference", "intercepted", "muted", "saved_hooks", "trace",
-        "walk",
+        "anomaly",
+        "autocast",
+        "backward_pass",
+        "grad",
+        "inference",
+        "intercepted",
+        "muted",
+        "saved_hooks",
+        "trace",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -38,7 +45,7 @@ class State:
         self.muted = False
         self.inference = False
         self.trace: Trace | None = None
-        self.walk: Walk | None = None
+        self.backward_pass: BackwardPass | None = None
         self.saved_hooks: Hooks | None = None
         self.anomaly = False
         self.autocast: Autocast | None = None
@@ -50,7 +57,7 @@ class State:
         new.muted = self.muted
         new.inference = self.inference
         new.trace = self.trace
-        new.walk = self.walk
+        new.backward_pass = self.backward_pass
         new.saved_hooks = self.saved_hooks
         new.anomaly = self.anomaly
         new.autocast = self.autocast

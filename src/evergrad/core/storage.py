@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evergrad.core.mutation_counter import CHANGES
+from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.shapes import TensorType
-from evergrad.core.source_location import Site
+from evergrad.core.source_location import SourceLocation
 from evergrad.memory.ledger import LEDGER, SAVED
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Storage:
     )  # fmt: skip
 
     value: Array | Var
-    writer: Site | None
+    writer: SourceLocation | None
     seal: int | None
 
     def __init__(self, value: Array | Var, type: TensorType, nbytes: int) -> None:
@@ -129,7 +129,7 @@ class Storage:
             observer.allocated(self)
         if LEDGER.live > LEDGER.peak:
             LEDGER.peak = LEDGER.live
-        CHANGES.count += 1
+        MUTATIONS.count += 1
 
 
 def checksum(array: Any) -> int:

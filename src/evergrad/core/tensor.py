@@ -14,7 +14,7 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 from evergrad.core.functionalize import refuse_outside_read, watch_grad
-from evergrad.core.mutation_counter import CHANGES
+from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.node import GraphNode, Leaf
 from evergrad.core.shapes import Size, TensorType, tensor_type
 from evergrad.core.source_location import user_line
@@ -280,7 +280,7 @@ class Tensor:
                     "use var_no_grad = var.detach()."
                 )
             self._node = None
-            CHANGES.count += 1
+            MUTATIONS.count += 1
             return self
         if self._type.dtype.category < dtypes.FLOATING:
             raise RuntimeError(

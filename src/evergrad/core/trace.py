@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core.shapes import TensorType, contiguous_strides
-from evergrad.core.source_location import Site
+from evergrad.core.source_location import SourceLocation
 from evergrad.core.state import using
 from evergrad.errors import TraceError
 
@@ -97,14 +97,14 @@ class Equation:
     ``muted`` tells that it stood under ``no_grad()``: it is not recorded when it runs.
     """
 
-    __slots__ = ("args", "attrs", "muted", "op", "outs", "site", "specialization")
+    __slots__ = ("args", "attrs", "location", "muted", "op", "outs", "specialization")
 
     def __init__(
         self,
         specialization: Specialization,
         args: tuple[Any, ...],
         outs: tuple[Var, ...],
-        site: Site | None,
+        location: SourceLocation | None,
         muted: bool = False,
     ) -> None:
         self.specialization = specialization
@@ -112,7 +112,7 @@ class Equation:
         self.attrs = specialization.attrs
         self.args = args
         self.outs = outs
-        self.site = site
+        self.location = location
         self.muted = muted
 
     def apply(self, *args: Any) -> Any:
@@ -251,7 +251,7 @@ class Trace:
         self._captured: dict[tuple[int, int], Var] = {}
         self._read: dict[int, Storage] = {}
         # Where a value that may have a history was overwritten under no_grad().
-        self.silenced: Site | None = None
+        self.silenced: SourceLocation | None = None
         self._known: dict[tuple[Any, ...], tuple[Var, ...]] = {}
 
     def encloses(self, other: Trace | None) -> bool:
@@ -294,7 +294,7 @@ class Trace:
         self,
         specialization: Specialization,
         args: tuple[Any, ...],
-        site: Site | None,
+        location: SourceLocation | None,
         layout: Array | None = None,
         muted: bool = False,
     ) -> tuple[Var, ...]:
@@ -309,7 +309,7 @@ class Trace:
                 return known
         silent = muted or all(a.silent for a in args if isinstance(a, Var))
         outs = tuple([Var(type, self, layout, silent) for type in specialization.out_types])
-        self.equations.append(Equation(specialization, args, outs, site, muted))
+        self.equations.append(Equation(specialization, args, outs, location, muted))
         if pure:
             self._known[key] = outs
         return outs

@@ -11,7 +11,7 @@ from typing import Any
 
 from evergrad.core.op import Op
 from evergrad.core.shapes import TensorType
-from evergrad.core.source_location import user_site
+from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Graph, Trace, Var, leaked
@@ -52,7 +52,9 @@ def trace_value(trace: Trace, tensor: Tensor) -> Var:
         types = (held.type,)
         key = (types, tuple(attrs.items())) if attrs else types
         specialization = op.specializations.get(key) or op.resolve(key, types, attrs)
-        (held,) = trace.emit(specialization, (held,), user_site(3), op.eval(held.layout, **attrs))
+        (held,) = trace.emit(
+            specialization, (held,), user_location(3), op.eval(held.layout, **attrs)
+        )
     if isinstance(value, Var):  # a tensor of the outside keeps its array
         tensor._value = held
         view.traced = storage.version

@@ -17,7 +17,7 @@ from evergrad.core.interpret import write_back
 from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
 from evergrad.core.shapes import normalize_dim, tensor_type
-from evergrad.core.source_location import Site, describe
+from evergrad.core.source_location import SourceLocation, describe
 from evergrad.core.state import STATE, using, without_autocast
 from evergrad.core.tensor import Tensor, current_node
 from evergrad.core.trace import Equation, Graph, Var
@@ -38,7 +38,7 @@ class Traced:
 
     def __init__(
         self, graph: Graph, leaves: list[Any], spec: TreeSpec, overwritten: list[int],
-        silenced: Site | None,
+        silenced: SourceLocation | None,
     ) -> None:  # fmt: skip
         self.graph = graph
         self.leaves = leaves  # which output of the graph, or a result that is no tensor

@@ -13,12 +13,12 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.eager.kernels import FusedDerivative, is_fusable
-from evergrad.core.eager.parallel_ufunc import WORTH_SHARING, shared_by_threads
+from evergrad.core.eager.parallel_ufunc import PARALLEL_MIN_ELEMENTS, parallel_ufunc
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import using
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.errors import GradientError
-from evergrad.memory.ledger import LEDGER, WORTH_COUNTING
+from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
 if TYPE_CHECKING:
     from evergrad.core.op import Specialization
@@ -158,7 +158,7 @@ class VjpProgram:
                 append(call(*[values[i] for i in a]))
             else:
                 values += call(*[values[i] for i in a])
-        if self.scratch >= WORTH_COUNTING:
+        if self.scratch >= LEDGER_MIN_BYTES:
             LEDGER.transient(self.scratch)
 
 
@@ -211,7 +211,7 @@ def _overwritten(eqn: Equation, spent: set[Var]) -> int | None:
     out = eqn.outs[0].type
     plain = isinstance(eqn.op.eval, np.ufunc) and len(eqn.args) <= 2 and not eqn.attrs
     exact = out.dtype.compute is out.dtype.np and out.dtype.category >= dtypes.FLOATING
-    if plain and exact and out.nbytes >= WORTH_COUNTING:
+    if plain and exact and out.nbytes >= LEDGER_MIN_BYTES:
         for i, arg in enumerate(eqn.args):
             if isinstance(arg, Var) and arg in spent and arg.type.same(out):
                 return i
@@ -220,8 +220,8 @@ def _overwritten(eqn: Equation, spent: set[Var]) -> int | None:
 
 def _over_argument(specialization: Specialization, into: int, count: int) -> Callable[..., Any]:
     ufunc = specialization.op.eval
-    if specialization.out_types[0].numel >= WORTH_SHARING:
-        ufunc = shared_by_threads(ufunc)
+    if specialization.out_types[0].numel >= PARALLEL_MIN_ELEMENTS:
+        ufunc = parallel_ufunc(ufunc)
     if count == 1:
         return lambda a: ufunc(a, out=a)
     return (lambda a, b: ufunc(a, b, out=a)) if into == 0 else (lambda a, b: ufunc(a, b, out=b))

@@ -17,7 +17,7 @@ from evergrad.autograd.graph import saved_tensors_hooks
 from evergrad.core.functionalize import LiftingTrace
 from evergrad.core.node import keep, verify
 from evergrad.core.rng.default_generator import default_generator
-from evergrad.core.source_location import describe, user_site
+from evergrad.core.source_location import describe, user_location
 from evergrad.core.state import STATE, Hooks, using
 from evergrad.core.tensor import Tensor, current_node, detached
 from evergrad.core.tree import tree_leaves, tree_map_only
@@ -51,7 +51,7 @@ class _Frame:
         self.context = context
         self.early_stop = early_stop
         self.compare_values = compare_values
-        self.site = user_site(2)
+        self.location = user_location(2)
         # What each kept value looked like the first time.
         self.prints: list[_Print] = []
         self.found: dict[int, Tensor] = {}
@@ -88,7 +88,7 @@ class _Frame:
         return CheckpointError(
             f"checkpoint: the function {what} when it was run again for backward than the first "
             "time, so the gradient would be wrong.\n"
-            f"  first run: {describe(self.site)}\n"
+            f"  first run: {describe(self.location)}\n"
             "  fix: let it do the same on every call (no counters, no global state, no generator "
             "of its own), and leave parameters and data as they are until backward has run."
         )

@@ -21,14 +21,14 @@ from evergrad.compiler.eager.graph import NativeGraph
 from evergrad.compiler.eager.residuals import Halves, halves
 from evergrad.compiler.eager.trace import Structure
 from evergrad.core import dtypes
-from evergrad.core.eager.fusion import Heavy, forget_kernels, specializations_kept
+from evergrad.core.eager.fusion import EagerComposite, clear_composite_kernels, specializations_kept
 from evergrad.core.op import Op, Specialization
 from evergrad.core.recording import record
 from evergrad.core.state import State
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Graph, Var
 from evergrad.core.vjp_program import FRESH, VjpProgram
-from evergrad.memory.ledger import LEDGER, WORTH_COUNTING
+from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
 # Rules kept over all functions; when the limit is reached all are forgotten and those in use come
 # back.
@@ -36,7 +36,7 @@ _SPECIALIZATION_LIMIT = 256
 
 
 def call(
-    function: Heavy, state: State, args: tuple[Any, ...], types: tuple[Any, ...],
+    function: EagerComposite, state: State, args: tuple[Any, ...], types: tuple[Any, ...],
     attrs: dict[str, Any],
 ) -> Any:  # fmt: skip
     """Call a heavy function on arrays of these types, as one node."""
@@ -59,15 +59,17 @@ def call(
     return outs[0] if specialization.visible == 1 else outs[: specialization.visible]
 
 
-def _new_specialization(function: Heavy, key: Any, structure: Structure) -> CompositeSpecialization:
+def _new_specialization(
+    function: EagerComposite, key: Any, structure: Structure
+) -> CompositeSpecialization:
     specialization = CompositeSpecialization(function, structure)
     if specializations_kept() >= _SPECIALIZATION_LIMIT:
-        forget_kernels()
+        clear_composite_kernels()
     function.specializations[key] = specialization
     return specialization
 
 
-class _HeavyOp:
+class _CompositeOp:
     """What nodes, messages and the walk back ask of an op."""
 
     family = "reduction"  # elements may be left out behind it: see evergrad.core.recording
@@ -90,7 +92,7 @@ class CompositeSpecialization(Specialization):
 
     __slots__ = ("halves", "is_native", "native", "structure", "visible")
 
-    def __init__(self, function: Heavy, structure: Structure) -> None:
+    def __init__(self, function: EagerComposite, structure: Structure) -> None:
         self.structure = structure
         self.attrs = structure.attrs
         self.types = self.operands = structure.types
@@ -105,7 +107,7 @@ class CompositeSpecialization(Specialization):
             graph = self.halves.forward
         self.out_types = tuple(out.type for out in graph.outputs)
         self.single = len(self.out_types) == 1
-        self.op = cast(Op, _HeavyOp(function.name, len(self.out_types)))
+        self.op = cast(Op, _CompositeOp(function.name, len(self.out_types)))
         self.differentiable = any(t.dtype.category >= dtypes.FLOATING for t in self.out_types)
         self.native = NativeGraph(graph)
         self.is_native = self.native.is_native()
@@ -162,7 +164,7 @@ class CompositeVjpProgram(VjpProgram):
 
     def run(self, values: list[Any]) -> None:
         values += self.native.run(values)
-        if self.scratch >= WORTH_COUNTING:
+        if self.scratch >= LEDGER_MIN_BYTES:
             LEDGER.transient(self.scratch)
 
 

@@ -19,7 +19,7 @@ from evergrad.compiler.native.object_words import slot_of
 from evergrad.core import dtypes
 from evergrad.core.dtypes import get_default_dtype
 from evergrad.core.functionalize import LiftingTrace
-from evergrad.core.mutation_counter import CHANGES, Changes
+from evergrad.core.mutation_counter import MUTATIONS, MutationCounter
 from evergrad.core.node import Leaf
 from evergrad.core.rng.default_generator import default_generator
 from evergrad.core.tensor import Tensor
@@ -91,7 +91,7 @@ class Conditions:
         now. Every call asks it, so it has everything at hand; most of it is asked natively."""
         places = Places(self.surroundings.places())
         words = [
-            (CHANGES, slot_of(Changes, "count"), CHANGES.count), *places.words,
+            (MUTATIONS, slot_of(MutationCounter, "count"), MUTATIONS.count), *places.words,
             *((tensor, slot_of(Tensor, "_grad"), None) for tensor in self.without_grad),
             *((tensor, slot_of(Tensor, "_node"), None) for tensor in self.silent),
         ]  # fmt: skip

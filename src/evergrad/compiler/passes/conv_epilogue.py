@@ -172,7 +172,7 @@ def _joined(eqn: Equation, followers: list[Equation]) -> Equation:
         steps.append(Step(follower.op.name, tuple(given)))
         results.append(follower.outs[0])
     specialization = rule_of("conv_then", *args, **eqn.attrs, then=tuple(steps))
-    return Equation(specialization, tuple(args), (results[-1],), eqn.site)
+    return Equation(specialization, tuple(args), (results[-1],), eqn.location)
 
 
 # -- in kernels ---------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ class _Slices:
 
     def joined(self, trace: Trace, eqn: Equation, args: tuple[Any, ...]) -> Sequence[Var] | None:
         if eqn.op.name == "pad_slice":
-            part = trace.emit(eqn.specialization, args, eqn.site)
+            part = trace.emit(eqn.specialization, args, eqn.location)
             places = _spelled_out(eqn.attrs["slices"], part[0].type.shape)
             self.parts[part[0]] = [(places, args[0])]
             return part
@@ -87,7 +87,7 @@ class _Slices:
         if any(slices[dim][0] < end for (slices, _), end in zip(parts, ends, strict=False)):
             return None
         if sum(s[dim][1] - s[dim][0] for s, _ in parts) < shape[dim]:
-            outs: Sequence[Var] = trace.emit(eqn.specialization, args, eqn.site)
+            outs: Sequence[Var] = trace.emit(eqn.specialization, args, eqn.location)
             self.parts[outs[0]] = parts
             return outs
         from evergrad.ops.rows.movement.joining import cat

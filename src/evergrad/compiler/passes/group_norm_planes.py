@@ -124,7 +124,7 @@ class _Planes:
             attrs = {**eqn.attrs, "shape": split.fine} if name == "expand" else eqn.attrs
             layout = eqn.op.eval(values[0].layout, **attrs) if eqn.op.alias else None
             specialization = rule_of(name, *values, **attrs)
-            (made,) = trace.emit(specialization, tuple(values), eqn.site, layout)
+            (made,) = trace.emit(specialization, tuple(values), eqn.location, layout)
         result = _tensor(made).reshape(whole)._value
         self.fine[result] = _tensor(made)
         return (result,)

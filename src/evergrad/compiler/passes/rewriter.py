@@ -39,9 +39,9 @@ def copied(graph: Graph, replace: Replace) -> Graph:
             first = len(trace.equations)
             outs = replace(trace, eqn, args, env)
             if outs is None:
-                outs = trace.emit(eqn.specialization, args, eqn.site, _layout(eqn, args))
+                outs = trace.emit(eqn.specialization, args, eqn.location, _layout(eqn, args))
             for made in trace.equations[first:]:
-                made.site = eqn.site
+                made.location = eqn.location
             env.update(zip(eqn.outs, outs, strict=True))
         outputs = [env[o] if isinstance(o, Var) else o for o in graph.outputs]
         return trace.finish(outputs).without_dead_code()

@@ -385,7 +385,7 @@ class Program:
         try:
             self.evaluate(eqn, instruction)
         except Exception as error:
-            error.add_note(f"in {eqn.op.name} of a compiled program: {describe(eqn.site)}")
+            error.add_note(f"in {eqn.op.name} of a compiled program: {describe(eqn.location)}")
             raise
 
     def evaluate(self, eqn: Equation, instruction: Instruction) -> None:

@@ -295,7 +295,7 @@ class _Fuser:
         out = eqn.outs[0]
         args = tuple([copies.get(a, a) if isinstance(a, Var) else a for a in eqn.args])
         made = Var(out.type, out.trace, out._layout)
-        copy = Equation(eqn.specialization, args, (made,), eqn.site)
+        copy = Equation(eqn.specialization, args, (made,), eqn.location)
         self.values.enter(copy, self.values.position[id(eqn)])
         copies[out] = made
         if eqn.op.alias or self._join(group, copy):

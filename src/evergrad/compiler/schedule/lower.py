@@ -241,7 +241,7 @@ class Lowering:
             )
         eqn = self.values.maker[root]
         buffer = self.buffer(root.type.nbytes, "arena", f"{eqn.op.name} {root.type}")
-        buffer.site = eqn.site
+        buffer.location = eqn.location
         self.homes[root] = whole(buffer, root)
         return self.homes[root]
 
@@ -283,7 +283,7 @@ class Lowering:
                 storage = buffer.owner
                 buffer.home, buffer.number, buffer.owner = "arena", len(self.buffers), None
                 buffer.label = f"{self.values.maker[var].op.name} {var.type}"
-                buffer.site = self.values.maker[var].site
+                buffer.location = self.values.maker[var].location
                 self.buffers.append(buffer)
                 self.copy(var, whole(self.storages[id(storage)], var))
 
@@ -453,7 +453,7 @@ class Lowering:
 def _own_equations(graph: Graph) -> Graph:
     """The graph with equations that may be changed: values are computed again in other units."""
     equations = [
-        Equation(e.specialization, e.args, e.outs, e.site, e.muted) for e in graph.equations
+        Equation(e.specialization, e.args, e.outs, e.location, e.muted) for e in graph.equations
     ]
     return Graph(graph.inputs, (), equations, graph.outputs)
 

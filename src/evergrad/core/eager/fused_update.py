@@ -22,7 +22,7 @@ from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.formula_cache import Formula
 from evergrad.core.inplace import assign
 from evergrad.core.shapes import TensorType, tensor_type
-from evergrad.core.source_location import user_site
+from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
@@ -189,10 +189,10 @@ class FusedUpdate:
             run(arrays, numbers)
         finally:
             numpy_errors.reset(token)
-        site = user_site(2)
+        location = user_location(2)
         for tensor in tensors[: self.writes]:
             tensor._storage.version += 1
-            tensor._storage.writer = site
+            tensor._storage.writer = location
         return True
 
     def _way(self, type: TensorType, tensors: int, numbers: int) -> Update | None:

@@ -55,7 +55,7 @@ class _Replacement:
     def __init__(self, attention: Attention, turned: dict[Var, Var]) -> None:
         self.attention = attention
         self.turned = turned
-        self.site = attention.result.site
+        self.location = attention.result.location
         self.equations: list[Equation] = []
 
     def emit(
@@ -69,7 +69,7 @@ class _Replacement:
             Var(type, trace) if eqn is None else eqn.outs[0]
             for eqn, type in zip(given, specialization.out_types, strict=True)
         )
-        self.equations.append(Equation(specialization, tuple(args), results, self.site))
+        self.equations.append(Equation(specialization, tuple(args), results, self.location))
         return results
 
     def turn(self, var: Var) -> Var:
