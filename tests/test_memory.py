@@ -404,7 +404,7 @@ def test_scratch_of_a_derivative_is_overwritten_not_piled_up() -> None:
 
 def test_overwriting_scratch_changes_no_derivative(monkeypatch: pytest.MonkeyPatch) -> None:
     """For every sample: on arrays, where scratch is overwritten, as on tensors, where it is not."""
-    monkeypatch.setattr(vjp_program, "WORTH_COUNTING", 1)  # else only large results are
+    monkeypatch.setattr(vjp_program, "LEDGER_MIN_BYTES", 1)  # else only large results are
     op_module.clear_specializations()
     compared = 0
     for sample in (s for listed in all_samples().values() for s in listed):

@@ -115,7 +115,7 @@ def test_under_no_grad_and_outside_are_different() -> None:
 
     graph = traced(function, A)
     assert ops(graph) == ["exp", "exp", "mul"]
-    assert [eqn.muted for eqn in graph.equations] == [True, False, False]
+    assert [eqn.no_grad for eqn in graph.equations] == [True, False, False]
     x = leaf(eg, [[1.0, 2.0], [3.0, 4.0]])
     (out,) = interpret(graph, x)
     out.sum().backward()

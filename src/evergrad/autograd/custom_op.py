@@ -41,7 +41,9 @@ def as_equation(
     values = [trace_value(trace, args[i]) for i in at] + [trace_value(trace, o) for o in tensors]
     types = tuple(v.type for v in values)
     specialization = Specialization(op, {}, types, types, types[len(at) :], None)
-    emitted = trace.emit(specialization, tuple(values), user_location(2), muted=STATE.get().muted)
+    emitted = trace.emit(
+        specialization, tuple(values), user_location(2), no_grad=STATE.get().no_grad
+    )
     found = iter([fresh(v, v.type) for v in emitted])
     return [next(found) if isinstance(o, Tensor) else o for o in outputs]
 

@@ -16,7 +16,15 @@ from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.compound import as_cotangent
 from evergrad.core.inplace import check_writable, record_write
-from evergrad.core.node import GraphNode, Packed, freed_error, keep, next_sequence, unpack, verify
+from evergrad.core.node import (
+    GraphNode,
+    Packed,
+    freed_error,
+    next_sequence,
+    save_value,
+    unpack,
+    verify,
+)
 from evergrad.core.recording import pack
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import SourceLocation, user_location
@@ -346,7 +354,7 @@ def _entry(tensor: Tensor, source: str, index: int) -> Callable[[Any], Tensor]:
         value = tensor._value
         if state.trace is not None and isinstance(tensor._storage.value, Var):
             value = trace_value(tensor._storage.value.trace, tensor)
-        saved = keep(value, tensor._storage)
+        saved = save_value(value, tensor._storage)
 
     def restore(node: Any) -> Tensor:
         if saved.__class__ is Packed:

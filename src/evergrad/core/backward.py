@@ -18,7 +18,7 @@ from evergrad.core.bind import as_operand_tensor, bind
 from evergrad.core.compound import Compound, as_cotangent, dense_array, total
 from evergrad.core.eager.parallel_ufunc import add_arrays
 from evergrad.core.errstate import QUIET, numpy_errors
-from evergrad.core.functionalize import watch_grad
+from evergrad.core.functionalize import note_grad_access
 from evergrad.core.inplace import refuse_overlap, write_result
 from evergrad.core.interpret import interpret
 from evergrad.core.node import (
@@ -229,7 +229,7 @@ class BackwardPass:
             return
         grad = tensor._grad
         if self.on_tensors:
-            watch_grad(tensor)
+            note_grad_access(tensor)
             if grad is None:
                 # Kept apart from what others hold, so that later sums cannot reach them.
                 tensor._grad = bind(TABLE["clone"], value)

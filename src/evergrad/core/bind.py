@@ -17,17 +17,17 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.compound import CompoundType, bind_compound
 from evergrad.core.errstate import QUIET, numpy_errors
-from evergrad.core.functionalize import Number
+from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.op import TABLE, Op, Specialization
-from evergrad.core.recording import keep_retaining, record
+from evergrad.core.recording import record, transfer_retain_grad
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, State, using
 from evergrad.core.storage import Storage
-from evergrad.core.tensor import Step, Tensor, _new, fresh, on_storage
+from evergrad.core.tensor import Tensor, ViewOp, _new, fresh, on_storage
 from evergrad.core.trace import Trace
 from evergrad.core.tracing import owner_of, trace_value
-from evergrad.core.views import base_of, steps_from, view_after, viewable
+from evergrad.core.views import base_of, view_after, view_ops_from, viewable
 from evergrad.memory import pool
 
 Array = np.ndarray[Any, Any]
@@ -54,8 +54,8 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
     if specialization is None:
         if any(type.__class__ is CompoundType for type in types):
             return bind_compound(op, args, attrs)
-        if Number in types:
-            return bind(op, *number_operands(op, args), **attrs)
+        if SymbolicNumber in types:
+            return bind(op, *symbolic_operands(op, args), **attrs)
         plain = tuple([_as_operand(op, a) for a in args])
         if any(p is not a for p, a in zip(plain, args, strict=True)):
             return bind(op, *plain, **attrs)
@@ -148,17 +148,18 @@ def _under_autocast(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return args if autocast is None else autocast.convert_arguments(op.name, args)
 
 
-def number_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:
+def symbolic_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:
     """Run-time numbers as 0-d tensors of the element type in which a Python number would meet the
     other arguments."""
+    kinds = [float if a.__class__ is SymbolicNumber else a.__class__ for a in args]
     types = tuple(
-        [a._type if isinstance(a, Tensor) else float if a.__class__ is Number else a.__class__
-         for a in args]
-    )  # fmt: skip
+        [a._type if isinstance(a, Tensor) else k for a, k in zip(args, kinds, strict=True)]
+    )
     met = dtypes.get_default_dtype() if op.promote is None else op.promote(types)
     common = met if isinstance(met, tuple) else (met,) * len(args)
     return [
-        cast(a.tensor, c) if a.__class__ is Number else a for a, c in zip(args, common, strict=True)
+        cast(a.tensor, c) if a.__class__ is SymbolicNumber else a
+        for a, c in zip(args, common, strict=True)
     ]
 
 
@@ -193,12 +194,12 @@ def _emit(trace: Trace, state: State, specialization: Specialization, args: tupl
         ):
             return bind(specialization.op, bind(TABLE["clone"], source), **specialization.attrs)
         layout = specialization.op.eval(values[0].layout, **specialization.attrs)
-        (var,) = trace.emit(specialization, values, user_location(2), layout, state.muted)
+        (var,) = trace.emit(specialization, values, user_location(2), layout, state.no_grad)
         out = on_storage(var, specialization.out_types[0], source._storage, None)
         out._view = view_after(state, source, specialization, layout)
         outs = (out,)
     else:
-        results = trace.emit(specialization, values, user_location(2), muted=state.muted)
+        results = trace.emit(specialization, values, user_location(2), no_grad=state.no_grad)
         outs = tuple([fresh(v, v.type) for v in results])
     if state.grad and specialization.differentiable:
         record(state, specialization, args, outs, values)
@@ -234,13 +235,13 @@ def refresh(tensor: Tensor) -> None:
         tensor._node = None
         return
     with using(grad=True, saved_hooks=None):
-        replayed = _replay(base, steps_from(base, tensor))
+        replayed = _replay(base, view_ops_from(base, tensor))
     assert replayed._node is not None
-    keep_retaining(tensor, replayed._node, replayed._index)
+    transfer_retain_grad(tensor, replayed._node, replayed._index)
     tensor._node, tensor._index = replayed._node, replayed._index
 
 
-def _replay(value: Tensor, steps: Sequence[Step]) -> Tensor:
-    for op, attrs in steps:
+def _replay(value: Tensor, chain: Sequence[ViewOp]) -> Tensor:
+    for op, attrs in chain:
         value = bind(op, value, **attrs)
     return value

@@ -38,7 +38,7 @@ class Packed:
     copy, must not hide that it was overwritten.
     """
 
-    __slots__ = ("origin", "packed", "seal", "type", "unpack", "version")
+    __slots__ = ("origin", "packed", "saved_checksum", "type", "unpack", "version")
 
     def __init__(self, packed: Any, unpack: Callable[[Any], Any], tensor: Tensor) -> None:
         self.packed = packed
@@ -48,7 +48,7 @@ class Packed:
         storage.watch()
         self.origin = weakref.ref(storage)
         self.version = storage.version
-        self.seal = checksum(tensor._value) if storage.shared else None
+        self.saved_checksum = checksum(tensor._value) if storage.shared else None
 
 
 class Hooks:
@@ -203,25 +203,27 @@ class Node(GraphNode):
         return values
 
 
-def keep(value: Any, storage: Storage) -> Saved:
+def save_value(value: Any, storage: Storage) -> Saved:
     """Keep a value for backward, by reference."""
     if not storage.saved:
         storage.mark_saved()
-    seal = None
+    saved_checksum = None
     if storage.shared and isinstance(value, np.ndarray):
-        seal = checksum(value)
-    return value, storage, storage.version, seal
+        saved_checksum = checksum(value)
+    return value, storage, storage.version, saved_checksum
 
 
 def verify(node: Any, entry: Saved) -> None:
     """Raise if a kept value is no longer what it was."""
-    value, storage, version, seal = entry
+    value, storage, version, saved_checksum = entry
     assert storage is not None
     if storage.version != version:
         raise overwritten_error(node, storage, version)
     if storage.shared and isinstance(value, np.ndarray):
         before, now = (
-            (storage.seal, storage.checksum()) if seal is None else (seal, checksum(value))
+            (storage.saved_checksum, storage.checksum())
+            if saved_checksum is None
+            else (saved_checksum, checksum(value))
         )
         if before is not None and before != now:
             raise SavedValueError(
@@ -250,7 +252,7 @@ def unpack(entry: Packed, node: Any) -> Tensor:
         )
     storage = tensor._storage
     if storage is entry.origin():
-        verify(node, (tensor._value, storage, entry.version, entry.seal))
+        verify(node, (tensor._value, storage, entry.version, entry.saved_checksum))
     return tensor
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.node import GraphNode, Node, Packed, keep, next_sequence
+from evergrad.core.node import GraphNode, Node, Packed, next_sequence, save_value
 from evergrad.core.op import Specialization
 from evergrad.core.source_location import user_location
 from evergrad.core.state import State, using
@@ -51,7 +51,7 @@ def record(
     saved: Any = ()
     if program.saves:
         if state.saved_hooks is None:
-            saved = _keep(program.saves, args, outs, traced)
+            saved = _save_all(program.saves, args, outs, traced)
         else:
             saved = _pack_all(state, program.saves, args, outs)
     node = _new_node(Node)
@@ -93,7 +93,7 @@ def _make_nan_safe_behind(node: Node) -> None:
         waiting += found.parents
 
 
-def _keep(
+def _save_all(
     saves: tuple[int, ...],
     args: tuple[Any, ...],
     outs: tuple[Tensor, ...],
@@ -112,7 +112,7 @@ def _keep(
         if storage.saved and not storage.shared:
             kept.append((value, storage, storage.version, None))
         else:
-            kept.append(keep(value, storage))
+            kept.append(save_value(value, storage))
     return tuple(kept)
 
 
@@ -143,7 +143,7 @@ def pack(state: State, tensor: Tensor, is_result: bool) -> Packed:
     return Packed(packed, unpack, tensor)
 
 
-def keep_retaining(tensor: Tensor, node: GraphNode, index: int) -> None:
+def transfer_retain_grad(tensor: Tensor, node: GraphNode, index: int) -> None:
     """A gradient that was to be kept is from now on that of the value at the given place."""
     before = tensor._node
     if before is None or before.hooks is None or not tensor.retains_grad:

@@ -23,7 +23,7 @@ Hooks = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 class State:
     """One immutable setting of the modes; changing a mode makes a new one.
 
-    ``grad`` says whether nodes are made; ``muted`` that the user wants none (``no_grad``), also
+    ``grad`` says whether nodes are made; ``no_grad`` that the user wants none (``no_grad``), also
     when what is traced now runs later. ``walk`` is the backward pass that is running.
     ``intercepted`` says that ops are not simply evaluated: a trace or autocast looks at them first.
     """
@@ -35,14 +35,14 @@ class State:
         "grad",
         "inference",
         "intercepted",
-        "muted",
+        "no_grad",
         "saved_hooks",
         "trace",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.grad = True
-        self.muted = False
+        self.no_grad = False
         self.inference = False
         self.trace: Trace | None = None
         self.backward_pass: BackwardPass | None = None
@@ -54,7 +54,7 @@ class State:
     def replace(self, **changes: Any) -> State:
         new = State.__new__(State)
         new.grad = self.grad
-        new.muted = self.muted
+        new.no_grad = self.no_grad
         new.inference = self.inference
         new.trace = self.trace
         new.backward_pass = self.backward_pass

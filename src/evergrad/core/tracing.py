@@ -32,7 +32,7 @@ def owner_of(innermost: Trace, op: Op | None, args: tuple[Any, ...]) -> Trace | 
         return innermost  # what is made inside a trace belongs to it
     if found is not None and not found.encloses(innermost):
         raise leaked()
-    return innermost.lifter if found is None else found
+    return innermost.functionalizer if found is None else found
 
 
 def trace_value(trace: Trace, tensor: Tensor) -> Var:
@@ -88,7 +88,7 @@ class Tracer:
 def tracing(grad: bool = False) -> Iterator[Tracer]:
     """Inside, ops on the tracer's inputs write equations."""
     trace = Trace(STATE.get().trace)
-    with using(trace=trace, grad=grad, muted=False, saved_hooks=None):
+    with using(trace=trace, grad=grad, no_grad=False, saved_hooks=None):
         try:
             yield Tracer(trace)
         finally:

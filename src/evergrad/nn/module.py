@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
-from evergrad.core.functionalize import note_module, watch_grad
+from evergrad.core.functionalize import note_grad_access, note_module
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.state import using
 from evergrad.core.tensor import Device, Tensor
@@ -387,7 +387,7 @@ class Module(ModuleState, ModuleHooks):
             if parameter._grad is None:
                 continue
             if set_to_none:
-                watch_grad(parameter)
+                note_grad_access(parameter)
                 parameter._grad = None
             else:
                 parameter._grad.detach_().zero_()

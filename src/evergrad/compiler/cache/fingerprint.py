@@ -30,7 +30,7 @@ from evergrad.core.rng.generator import Generator
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import STATE
 from evergrad.core.trace import Var
-from evergrad.core.views import Steps
+from evergrad.core.views import ViewChain
 
 # Versions of the format before this one write equal values in different ways.
 _MARSHAL = 2
@@ -114,7 +114,7 @@ class _Form:
             self.said_rules.append(self.specialization(eqn.specialization))
         numbers = self.numbers
         args = [numbers[a] if isinstance(a, Var) else (self.said(a),) for a in eqn.args]
-        return specialization, eqn.muted, args, [self.enter(out) for out in eqn.outs]
+        return specialization, eqn.no_grad, args, [self.enter(out) for out in eqn.outs]
 
     def specialization(self, specialization: Specialization) -> Any:
         evaluate = specialization.op.eval
@@ -146,8 +146,8 @@ class _Form:
             return ("dict", *((self.said(k), self.said(v)) for k, v in value.items()))
         if isinstance(value, dtypes.dtype):
             return "dtype", value.name
-        if isinstance(value, Steps):
-            return ("steps", *((op.name, self.said(attrs)) for op, attrs in value.steps))
+        if isinstance(value, ViewChain):
+            return ("view_chain", *((op.name, self.said(attrs)) for op, attrs in value.ops))
         if isinstance(value, Generator):
             return "generator", self.ties.generators.index(value)
         if isinstance(value, slice):

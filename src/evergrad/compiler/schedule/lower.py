@@ -453,7 +453,7 @@ class Lowering:
 def _own_equations(graph: Graph) -> Graph:
     """The graph with equations that may be changed: values are computed again in other units."""
     equations = [
-        Equation(e.specialization, e.args, e.outs, e.location, e.muted) for e in graph.equations
+        Equation(e.specialization, e.args, e.outs, e.location, e.no_grad) for e in graph.equations
     ]
     return Graph(graph.inputs, (), equations, graph.outputs)
 

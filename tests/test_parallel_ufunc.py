@@ -18,7 +18,7 @@ from evergrad.core.eager import parallel_ufunc
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     threads = eg.get_num_threads()
     monkeypatch.setattr(parallel_ufunc, "_PIECE", 64)
-    monkeypatch.setattr(parallel_ufunc, "WORTH_SHARING", 256)
+    monkeypatch.setattr(parallel_ufunc, "PARALLEL_MIN_ELEMENTS", 256)
     yield
     eg.set_num_threads(threads)
 
