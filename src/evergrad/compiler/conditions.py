@@ -12,11 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from evergrad.compiler.object_words import slot_of
 from evergrad.compiler.surroundings import Places, Surroundings
 from evergrad.compiler.unchanged import unchanged
-from evergrad.core import dtypes
-from evergrad.core.changes import CHANGES, Changes
+from evergrad.core.changes import CHANGES
 from evergrad.core.dtypes import get_default_dtype
 from evergrad.core.generators import default_generator
 from evergrad.core.lifting import LiftingTrace
@@ -87,30 +85,31 @@ class Conditions:
 
     def look(self) -> Callable[[], bool]:
         """A function that tells whether nothing that the questions are about has changed since
-        now. Every call asks it, so it has everything at hand; most of it is asked natively."""
-        places = Places(self.surroundings.places())
-        words = [
-            (CHANGES, slot_of(Changes, "count"), CHANGES.count), *places.words,
-            *((tensor, slot_of(Tensor, "_grad"), None) for tensor in self.without_grad),
-            *((tensor, slot_of(Tensor, "_node"), None) for tensor in self.silent),
-        ]  # fmt: skip
-        default = (vars(dtypes), "_default_float", get_default_dtype())
-        are_unchanged = unchanged(self.watched, words, [default, *places.named])
+        now. Every call checks it, so it has everything at hand."""
+        count, default = CHANGES.count, get_default_dtype()
+        are_unchanged, places = unchanged(self.watched), Places(self.surroundings.places())
+        without_grad, silent = self.without_grad, self.silent
         with_grad, always = self.with_grad, self.always
-        if not (with_grad or always or places.others):
-            return are_unchanged
 
         def are_untouched() -> bool:
-            if not are_unchanged():
+            if CHANGES.count != count or get_default_dtype() is not default:
                 return False
+            for tensor in without_grad:
+                if tensor._grad is not None:
+                    return False
+            for tensor in silent:
+                if tensor._node is not None:
+                    return False
+            if not (are_unchanged() and places.are_same()):
+                return False
+            for ask, answer, _ in always:
+                if ask() != answer:
+                    return False
             for tensor, kind in with_grad:
                 grad = tensor._grad
                 if grad is None or grad._type is not kind:
                     return False
-            for ask, answer, _ in always:
-                if ask() != answer:
-                    return False
-            return places.are_same()
+            return True
 
         return are_untouched
 

@@ -15,14 +15,15 @@ off each by itself: once the team was found busy, nobody takes it for a while.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from evergrad.compiler import llvm, questions
+from evergrad.compiler import llvm
 from evergrad.compiler.team_text import BRIEF, FUTEX, LONG, SHORT, native
 from evergrad.core.settings import get_num_threads
 from evergrad.memory.lines import apart, copied_apart
@@ -95,6 +96,13 @@ def _forget_others() -> None:
 os.register_at_fork(after_in_child=_forget_others)
 
 
+@functools.cache
+def _alone() -> Callable[[ctypes.c_void_p], int]:
+    """What runs on the calling thread; it releases the GIL by itself where that is worth it."""
+    address = native()["team_alone"]
+    return ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
+
+
 def length_of(work: int) -> int:
     """How long a run with so much work takes on one thread, roughly."""
     return BRIEF if work < _BRIEF else SHORT if work < _SHORT else LONG
@@ -120,16 +128,16 @@ class Run:
             self.scratch_bytes, status.ctypes.data, length,
         ], np.int64)  # fmt: skip
         self.address = int(self.words.ctypes.data)
-        self.run_alone = questions.number("run_alone", native()["team_alone"], self.address)
+        self.run_alone = functools.partial(_alone(), ctypes.c_void_p(self.address))
         self.threads = 0
         self.make_room(1)
 
     def run(self, threads: int) -> int:
         """Run all tasks; with the team if it is free and several threads are wanted. Gives the word
         that tells of failures."""
-        helpers = self.take_helpers(threads)
+        helpers = self.take_helpers(threads) if threads > 1 else None
         if helpers is None:
-            return self.run_alone()  # type: ignore[no-any-return]
+            return self.run_alone()
         try:
             return helpers.run(self.address)
         finally:
