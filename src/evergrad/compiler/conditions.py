@@ -14,6 +14,7 @@ from typing import Any
 
 from evergrad.compiler.surroundings import Places, Surroundings
 from evergrad.compiler.unchanged import unchanged
+from evergrad.core import dtypes
 from evergrad.core.changes import CHANGES
 from evergrad.core.dtypes import get_default_dtype
 from evergrad.core.generators import default_generator
@@ -92,7 +93,7 @@ class Conditions:
         with_grad, always = self.with_grad, self.always
 
         def are_untouched() -> bool:
-            if CHANGES.count != count or get_default_dtype() is not default:
+            if CHANGES.count != count or dtypes._default_float is not default:
                 return False
             for tensor in without_grad:
                 if tensor._grad is not None:

@@ -45,7 +45,7 @@ def plain_call(variant: Variant, args: Sequence[Any]) -> Serve | None:
         return None
     if not all(isinstance(a, Tensor) and not a.requires_grad for a in args):
         return None
-    types, written = [a._type for a in args], variant.written
+    types, written = [a._type for a in args], frozenset(variant.captured.written)
     grad, program, conditions = state.grad, variant.program, variant.conditions
     run = _run_natively(variant) if program.is_native else _run_in_parts(variant)
 
@@ -54,11 +54,12 @@ def plain_call(variant: Variant, args: Sequence[Any]) -> Serve | None:
             return UNSERVED
         if len(args) != len(types):
             return UNSERVED
-        for tensor, type in zip(args, types, strict=True):
-            if not isinstance(tensor, Tensor) or tensor._type is not type:
+        for tensor, type in zip(args, types):  # noqa: B905 - as long as each other
+            if tensor.__class__ is not Tensor and not isinstance(tensor, Tensor):
                 return UNSERVED
-            node = tensor._node if tensor._view is None else current_node(tensor)
-            if node is not None or id(tensor._storage) in written:
+            if tensor._type is not type or tensor._storage in written:
+                return UNSERVED
+            if tensor._node is not None or (tensor._view is not None and current_node(tensor)):
                 return UNSERVED
         return run(args) if conditions.are_untouched() or conditions.hold() else UNSERVED
 

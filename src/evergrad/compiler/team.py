@@ -19,7 +19,7 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -96,11 +96,8 @@ def _forget_others() -> None:
 os.register_at_fork(after_in_child=_forget_others)
 
 
-@functools.cache
-def _alone() -> Callable[[ctypes.c_void_p], int]:
-    """What runs on the calling thread; it releases the GIL by itself where that is worth it."""
-    address = native()["team_alone"]
-    return ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
+# Native code that is called with the GIL, and releases it by itself where that is worth it.
+_WITH_GIL = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 
 def length_of(work: int) -> int:
@@ -128,7 +125,8 @@ class Run:
             self.scratch_bytes, status.ctypes.data, length,
         ], np.int64)  # fmt: skip
         self.address = int(self.words.ctypes.data)
-        self.run_alone = functools.partial(_alone(), ctypes.c_void_p(self.address))
+        alone = _WITH_GIL(native()["team_alone"])
+        self.run_alone = functools.partial(alone, ctypes.c_void_p(self.address))
         self.threads = 0
         self.make_room(1)
 
