@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad.compiler.plain import UNSERVED
+from evergrad.compiler.runtime.call_path import UNSERVED
 from evergrad.core.state import STATE
 from evergrad.memory.ledger import DATA, GRADIENT, LEDGER
 

@@ -10,8 +10,8 @@ import pytest
 
 import evergrad as eg
 from evergrad import nn
-from evergrad.compiler import plain
-from evergrad.compiler.plain import UNSERVED
+from evergrad.compiler.runtime import call_path
+from evergrad.compiler.runtime.call_path import UNSERVED
 from evergrad.core.state import STATE
 from evergrad.memory.ledger import LEDGER
 
@@ -48,7 +48,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
 
     def noting(*given: Any) -> Any:
-        serve = plain.plain_call(*given)
+        serve = call_path.plain_call(*given)
 
         def noted(*call: Any) -> Any:
             result = serve(*call)
@@ -58,7 +58,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
         return serve and noted
 
-    monkeypatch.setattr("evergrad.compiler.entry.plain_call", noting)
+    monkeypatch.setattr("evergrad.compiler.api.plain_call", noting)
     return found
 
 
@@ -309,7 +309,7 @@ def test_an_interrupt_while_results_are_made(
     for _ in range(4):
         step(x)
         theirs.step(x)
-    made, fresh = len(served), plain.fresh
+    made, fresh = len(served), call_path.fresh
     calls: list[Any] = []
 
     def interrupted(*args: Any) -> Any:
@@ -319,7 +319,7 @@ def test_an_interrupt_while_results_are_made(
         return fresh(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(plain, "fresh", interrupted)
+        patch.setattr(call_path, "fresh", interrupted)
         with pytest.raises(KeyboardInterrupt):
             step(x)
     assert len(served) == made

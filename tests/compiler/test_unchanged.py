@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from evergrad.compiler.surroundings import Places
-from evergrad.compiler.unchanged import unchanged
+from evergrad.compiler.frontend.identity_guards import unchanged
+from evergrad.compiler.frontend.python_guards import Places
 
 
 class Record:
@@ -117,5 +117,5 @@ def test_a_dictionary_that_grows_meanwhile(monkeypatch: pytest.MonkeyPatch) -> N
         watched["c"] = object()
         return now is then
 
-    monkeypatch.setattr("evergrad.compiler.unchanged.is_", grow)
+    monkeypatch.setattr("evergrad.compiler.frontend.identity_guards.is_", grow)
     assert not are_same()
