@@ -96,8 +96,21 @@ def _forget_others() -> None:
 os.register_at_fork(after_in_child=_forget_others)
 
 
-# Native code that is called with the GIL, and releases it by itself where that is worth it.
-_WITH_GIL = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+def _alone(run: int) -> Callable[[], int]:
+    """Runs tasks on the calling thread; the code of a build with a GIL is called with it, and
+    releases it by itself where that is worth it."""
+    if _has_gil():
+        with_gil = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(native()["team_alone"])
+        return functools.partial(with_gil, ctypes.c_void_p(run))
+    without = jit.function_of(
+        native()["team_run"], ctypes.c_void_p, ctypes.c_void_p, result=ctypes.c_int64
+    )
+    return functools.partial(without, None, ctypes.c_void_p(run))
+
+
+def _has_gil() -> bool:
+    """Whether one thread at a time is in Python, as everywhere but in free-threaded builds."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
 def length_of(work: int) -> int:
@@ -125,8 +138,7 @@ class Run:
             self.scratch_bytes, status.ctypes.data, length,
         ], np.int64)  # fmt: skip
         self.address = int(self.words.ctypes.data)
-        alone = _WITH_GIL(native()["team_alone"])
-        self.run_alone: Callable[[], int] = functools.partial(alone, ctypes.c_void_p(self.address))
+        self.run_alone = _alone(self.address)
         self.threads = 0
         self.make_room(1)
 
