@@ -194,7 +194,7 @@ def test_nothing_runs_after_a_wave_that_failed(way: str, monkeypatch: pytest.Mon
     rows.run.make_room(2)
     run: Callable[[], int] = rows.run.run_alone
     if way == "together":
-        run = lambda: helped.run(rows.run.address)  # noqa: E731
+        run = lambda: helped.run(rows.run.address)
     for _ in range(50):
         rows.numbers[:] = 0
         rows.run.forget()
