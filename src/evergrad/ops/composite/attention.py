@@ -17,6 +17,7 @@ from evergrad.ops.rows.elementwise.basic import exp, reciprocal, where
 from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.diagonals import tril
 from evergrad.ops.rows.movement.views import reshape, transpose
+from evergrad.ops.rows.reduce.extrema import amax
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.handles import detach
 
@@ -128,8 +129,6 @@ def _masked(scores: Tensor, mask: Tensor) -> Tensor:
 
 def _softmax_or_zero(scores: Tensor) -> Tensor:
     """``softmax`` along the last dimension, and zeros where every score is -inf."""
-    from evergrad.ops.rows.reduce.extrema import amax
-
     largest = amax(detach(scores), -1, True)
     powers = exp(scores - where(largest == -math.inf, 0, largest))
     sums = total(powers, -1, True)

@@ -24,6 +24,8 @@ from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.shapes import Shape, as_shape, tensor_type
 from evergrad.core.tensor import Array, Device, Tensor
 from evergrad.memory import pool
+from evergrad.ops.rows.movement.strided import as_strided
+from evergrad.ops.rows.movement.views import clone, expand
 from evergrad.ops.surface.public import TensorFunction, expose, write_out
 
 # PyTorch's range kernel fills vectors of this size, each from its own first element.
@@ -104,8 +106,6 @@ def full(
     if dtype is None and out is not None:
         dtype = out.dtype
     if isinstance(fill_value, Tensor):
-        from evergrad.ops.rows.movement.views import clone, expand
-
         if fill_value.ndim or fill_value.requires_grad:
             raise TypeError(
                 "full(): argument 'fill_value' must be a number; a tensor that requires a gradient "
@@ -129,8 +129,6 @@ def constant(size: Shape, value: Any, dtype: dtype) -> Tensor:
             f"Trying to create tensor with negative dimension {negative}: {list(size)}"
         )
     if isinstance(value, Number):
-        from evergrad.ops.rows.movement.views import clone, expand
-
         return clone(expand(cast(value.tensor, dtype), size))
     if value != 0 and value != 1:
         check_number(value, dtype)
@@ -240,8 +238,6 @@ def empty_strided(
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor with the given strides, to be filled (evergrad fills it with zeros)."""
-    from evergrad.ops.rows.movement.strided import as_strided
-
     check_place(device)
     shape, steps = as_shape((size,)), as_shape((stride,))
     reach = 1 + sum((n - 1) * s for n, s in zip(shape, steps, strict=False))

@@ -27,6 +27,7 @@ from evergrad.ops.rows.elementwise import blocked
 from evergrad.ops.rows.elementwise.basic import CLONE, binary, log, mul, sigmoid, where, zeros_where
 from evergrad.ops.rows.elementwise.basic import pow as power
 from evergrad.ops.rows.elementwise.logic import isfinite, isinf, signbit
+from evergrad.ops.rows.movement.complex_parts import imag, real
 from evergrad.ops.surface.public import NUMBERS, expose
 
 
@@ -298,7 +299,6 @@ def nan_to_num(
         return bind(CLONE, input)  # type: ignore[no-any-return]
     if input.dtype.is_complex:
         from evergrad.ops.rows.creation.assemble import complex
-        from evergrad.ops.rows.movement.complex_parts import imag, real
 
         return complex(*(nan_to_num(part(input), nan, posinf, neginf) for part in (real, imag)))
     limits = finfo(input.dtype)

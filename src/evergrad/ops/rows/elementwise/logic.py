@@ -17,6 +17,8 @@ from evergrad.core.families import elementwise, meet, not_complex, opaque
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor, detached
+from evergrad.ops.rows.creation.constants import ones_like
+from evergrad.ops.rows.movement.complex_parts import imag
 from evergrad.ops.surface.public import NUMBERS, expose, expose_op, operator
 
 
@@ -143,9 +145,6 @@ signbit = question("signbit", np.signbit, accepts=not_complex, doc="Negative, or
 @expose(out=False)
 def isreal(input: Tensor) -> Tensor:
     """Whether each element has no imaginary part."""
-    from evergrad.ops.rows.creation.constants import ones_like
-    from evergrad.ops.rows.movement.complex_parts import imag
-
     if not input.dtype.is_complex:
         return ones_like(input, dtype=dtypes.bool_)
     return eq(imag(input), 0)  # type: ignore[no-any-return]

@@ -18,6 +18,7 @@ from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
 from evergrad.errors import ShapeError
+from evergrad.ops.rows.creation.constants import arange
 from evergrad.ops.rows.indexing.arguments import (
     Write,
     at_least_1d,
@@ -162,8 +163,6 @@ def embedding(
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """A last dimension that is 1 at the place the number names and 0 elsewhere."""
-    from evergrad.ops.rows.creation.constants import arange
-
     if tensor.dtype is not dtypes.int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     is_known = not isinstance(tensor._storage.value, Var)

@@ -15,6 +15,7 @@ from evergrad.core.op import Op
 from evergrad.core.shapes import Size, TensorType, normalize_dim
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import ShapeError
+from evergrad.ops.rows.creation.constants import zeros
 from evergrad.ops.rows.movement.slices import PAD_SLICE, slice_dim
 from evergrad.ops.rows.movement.views import Dims, expand, reshape, shaped, to_front, unsqueeze
 from evergrad.ops.surface.public import expose
@@ -204,8 +205,6 @@ def column_stack(tensors: Any) -> Tensor:
 def block_diag(*tensors: Tensor) -> Tensor:
     """Matrices along a diagonal, zeros elsewhere."""
     if not tensors:
-        from evergrad.ops.rows.creation.constants import zeros
-
         return zeros(1, 0)
     common = result_dtype([x._type for x in tensors])
     blocks = []

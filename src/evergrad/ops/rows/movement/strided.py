@@ -12,7 +12,7 @@ from evergrad.core.bind import bind
 from evergrad.core.families import linear
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, TensorType, as_shape, normalize_dim
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Tensor, on_storage
 from evergrad.ops.rows.movement.slices import select
 from evergrad.ops.rows.movement.views import Dims, expand, reshape, shaped, to_front
 from evergrad.ops.surface.public import expose
@@ -231,7 +231,5 @@ def _storage_handle(input: Tensor) -> Tensor:
             "as_strided on a leaf that is itself a view has no derivative here; take it from "
             "the tensor the view was made of"
         )
-    from evergrad.core.tensor import on_storage
-
     storage = input._storage
     return on_storage(storage.value, storage.type, storage, None)

@@ -20,6 +20,7 @@ from evergrad.core.op import Op
 from evergrad.core.shapes import TensorType, normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.memory import pool
+from evergrad.ops.rows.creation.constants import full
 from evergrad.ops.rows.elementwise.basic import exp, where
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.movement.complex_parts import real
@@ -66,8 +67,6 @@ def _same_type(x: TensorType, **attrs: Any) -> TensorType:
 
 def before(x: Tensor, dim: int, reverse: bool = False, fill: float = 0) -> Tensor:
     """In each place the element before it in the order of the scan, in the first a number."""
-    from evergrad.ops.rows.creation.constants import full
-
     extent = x._type.shape[dim]
     if not extent:
         return x
