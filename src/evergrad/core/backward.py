@@ -68,7 +68,7 @@ def run_backward(
         try:
             walk.run()
         except MemoryError as error:
-            from evergrad.memory.reports import described
+            from evergrad.memory.reports import described  # start-up: needed after a failure only
 
             raise described(error) from None
         finally:

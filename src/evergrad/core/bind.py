@@ -168,7 +168,7 @@ def as_operand_tensor(value: Any, type: Any) -> Any:
 
 
 def _out_of_memory(rule: Rule) -> MemoryError:
-    from evergrad.memory.reports import out_of_memory
+    from evergrad.memory.reports import out_of_memory  # start-up: needed after a failure only
 
     size = sum(t.nbytes for t in rule.out_types)
     return out_of_memory(f"{rule.op.name} could not get {size:,} bytes for {rule.out_types}")

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from evergrad.core import dtypes
+from evergrad.core.shapes import tensor_type
 from evergrad.core.source_location import user_line
 from evergrad.core.state import STATE
 from evergrad.core.trace import Equation, Trace, Var
@@ -172,8 +174,6 @@ class LiftingTrace(Trace):
 
     def number(self, container: Any, key: Any, part: int | None = None) -> Number:
         """The number at ``container[key]`` (or its part), read each time the program runs."""
-        from evergrad.core import dtypes
-        from evergrad.core.shapes import tensor_type
         from evergrad.core.tensor import fresh
 
         place = (id(container), key, part)
@@ -268,7 +268,6 @@ def number_in(tensor: Tensor) -> Any:
     """The number in a tensor; while a program is traced, one that is known at run time."""
     if lifter() is None:
         return tensor.item()
-    from evergrad.core import dtypes
     from evergrad.core.bind import cast
 
     return Number(cast(tensor, dtypes.float64))

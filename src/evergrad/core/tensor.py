@@ -16,7 +16,7 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.functionalize import refuse_outside_read, watch_grad
 from evergrad.core.mutation_counter import CHANGES
 from evergrad.core.node import GraphNode, Leaf
-from evergrad.core.shapes import Size, TensorType, tensor_type
+from evergrad.core.shapes import Size, TensorType, contiguous_strides, normalize_dim, tensor_type
 from evergrad.core.source_location import user_line
 from evergrad.core.state import STATE
 from evergrad.core.storage import NO_ARRAY, Storage
@@ -176,8 +176,6 @@ class Tensor:
         """The shape, or the extent of one dimension."""
         if dim is None:
             return Size(self._type.shape)
-        from evergrad.core.shapes import normalize_dim
-
         return self._type.shape[normalize_dim(dim, self.ndim)] if self.ndim else 1
 
     def dim(self) -> int:
@@ -221,8 +219,6 @@ class Tensor:
         array = self.layout_array()
         strides = tuple(s // array.itemsize for s in array.strides)
         if array.size <= 1 or 0 in array.shape:
-            from evergrad.core.shapes import contiguous_strides
-
             strides = contiguous_strides(array.shape)
         return strides if dim is None else strides[dim]
 

@@ -14,11 +14,11 @@ from evergrad import config
 from evergrad.core import dtypes
 from evergrad.core.eager.fusion import is_large
 from evergrad.core.shapes import TensorType
+from evergrad.core.trace import Graph
 from evergrad.memory.ledger import LEDGER, WORTH_COUNTING
 
 if TYPE_CHECKING:
     from evergrad.core.op import Attrs, Op
-    from evergrad.core.trace import Graph
 
 _FLOATS = (dtypes.float32, dtypes.float64)
 
@@ -149,7 +149,6 @@ class FusedDerivative:
 
     def compiled(self) -> Any:
         from evergrad.compiler.eager.graph import NativeGraph
-        from evergrad.core.trace import Graph
 
         outputs = [out for out in self.graph.outputs if out is not None]
         native = NativeGraph(Graph(self.graph.inputs, (), self.graph.equations, outputs))
