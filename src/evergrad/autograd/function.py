@@ -18,13 +18,15 @@ from evergrad.core.compound import as_cotangent
 from evergrad.core.inplace import check_writable, record_write
 from evergrad.core.node import GraphNode, Packed, freed_error, keep, next_sequence, unpack, verify
 from evergrad.core.recording import pack
-from evergrad.core.shapes import TensorType
+from evergrad.core.shapes import TensorType, broadcast_shapes
 from evergrad.core.source_location import Site, user_site
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, View, current_node, detached, fresh, from_array, on_storage
 from evergrad.core.trace import Var
 from evergrad.core.tracing import owner_of, trace_value
-from evergrad.errors import GradientError
+from evergrad.errors import GradientError, ShapeError
+from evergrad.ops.rows.creation.constants import zeros
+from evergrad.ops.rows.movement.views import sum_to_type
 
 
 class FunctionCtx:
@@ -114,8 +116,6 @@ class FunctionNode(GraphNode):
 
     def run(self, values: list[Any], on_tensors: bool, keep_graph: bool) -> list[Any]:
         """Call the user's backward with cotangents, and check what it returns."""
-        from evergrad.ops.rows.creation.constants import zeros
-
         assert self.ctx is not None
         given: list[Any] = []
         for value, type in zip(values, self.types, strict=True):
@@ -159,10 +159,6 @@ class FunctionNode(GraphNode):
                 f"{builtin_type(grad).__name__}"
             )
         if grad._type.shape != type.shape:
-            from evergrad.core.shapes import broadcast_shapes
-            from evergrad.errors import ShapeError
-            from evergrad.ops.rows.movement.views import sum_to_type
-
             try:
                 fits = broadcast_shapes(grad._type.shape, type.shape) == grad._type.shape
             except ShapeError:
