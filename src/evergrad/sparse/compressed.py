@@ -15,6 +15,7 @@ from evergrad.core.op import Op
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Array, Tensor, detached
 from evergrad.sparse.pattern import Patterned
+from evergrad.sparse.text import sparse_text
 
 # The parts of each layout: where its rows (or columns) begin, and the index within them.
 NAMES: dict[Any, tuple[str, str]] = {
@@ -139,8 +140,6 @@ class CompressedTensor(Patterned):
     # -- the rest ---------------------------------------------------------------------------
 
     def _text(self) -> str:
-        from evergrad.sparse.text import sparse_text
-
         compressed, plain = NAMES[self._layout]
         parts = {compressed: self._pointers, plain: self._plain, "values": self._elements}
         return sparse_text(self, parts, new_line=False)

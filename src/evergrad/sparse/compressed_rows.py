@@ -16,6 +16,7 @@ from evergrad.sparse.compressed import CompressedTensor, raw_compressed
 from evergrad.sparse.convert import to_compressed
 from evergrad.sparse.coo import SparseTensor
 from evergrad.sparse.gradients import MultiplySparse
+from evergrad.sparse.products import check_matrices
 from evergrad.sparse.rows import COO_ROWS, KEEPS_ZERO, LINEAR, Row, is_number
 
 _THROUGH_COORDINATES = ("add", "sub", "pow", "slice", "cat")
@@ -50,8 +51,6 @@ def _coordinates(value: Any) -> Any:
 
 def _product(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     """A compressed leaf gets the whole dense gradient of a product with a dense matrix."""
-    from evergrad.sparse.products import check_matrices
-
     for i, factor in enumerate(args):
         other = args[1 - i]
         if isinstance(factor, CompressedTensor) and factor.is_sparse_leaf():

@@ -23,6 +23,7 @@ from evergrad.ops.rows.movement.views import reshape
 from evergrad.ops.surface.convert import adopt
 from evergrad.sparse.pattern import Patterned, converted
 from evergrad.sparse.places import keys_of, look_up, places_of
+from evergrad.sparse.text import sparse_text
 
 
 class SparseTensor(Patterned):
@@ -208,8 +209,6 @@ class SparseTensor(Patterned):
         return self.coalesce().live_elements().norm(p, dtype=dtype)  # type: ignore[no-any-return]
 
     def _text(self) -> str:
-        from evergrad.sparse.text import sparse_text
-
         parts = {"indices": self._indices(), "values": self._elements}
         return sparse_text(self, parts, new_line=True)
 
