@@ -24,6 +24,7 @@ from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import tracing
+from evergrad.ops.rows.movement.strided import as_strided
 
 Array = np.ndarray[Any, Any]
 # The strides of an array in elements; None if it lies in order.
@@ -139,8 +140,6 @@ def _laid(graph: Graph, layouts: tuple[Layout, ...]) -> Graph:
 
 
 def _seen(tracer: Any, type: TensorType, layout: Layout) -> Tensor:
-    from evergrad.ops.rows.movement.strided import as_strided
-
     if layout is None:
         return tracer.input(type)  # type: ignore[no-any-return]
     span = tracer.input(tensor_type((_reach(type.shape, layout),), type.dtype))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from evergrad import autograd
 from evergrad.compiler.frontend.guards import Conditions
 from evergrad.compiler.frontend.outputs import Output, Results
 from evergrad.compiler.frontend.partition import Derivative, cut
@@ -148,11 +149,10 @@ def _pull_back(
     tensors: list[Tensor], outputs: list[Any],
 ) -> list[Var]:  # fmt: skip
     """Trace the gradients of the results, if any may be asked for; gives the cotangents."""
-    from evergrad.autograd import grad
 
     def pull(chosen: list[int]) -> Any:
         results, directions = [tensors[i] for i in chosen], [given[i] for i in chosen]
-        return grad(results, targets, directions, retain_graph=True, allow_unused=True)
+        return autograd.grad(results, targets, directions, retain_graph=True, allow_unused=True)
 
     moving = [i for i, t in enumerate(tensors) if t.requires_grad]
     own = [i for i, t in enumerate(inputs) if t.requires_grad]

@@ -14,6 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from evergrad.autograd.function import Function
+from evergrad.compiler.passes.attention.match import keep_bits, recognise
+from evergrad.compiler.passes.lower_random import draw_lean
 from evergrad.compiler.passes.random_rows import COUNTED_CHANCE, MASK_OF_BITS
 from evergrad.core.interpret import interpret
 from evergrad.core.state import STATE
@@ -69,9 +71,6 @@ def cut(
     Gives the graph of the function, with the values that the derivative reads as further outputs,
     and the derivative. Attention is one equation before it is cut, and its weights are not saved.
     """
-    from evergrad.compiler.passes.attention.match import keep_bits, recognise
-    from evergrad.compiler.passes.lower_random import draw_lean
-
     plain = keep_bits(draw_lean(graph))
     given = [plain.inputs[graph.inputs.index(var)] for var in cotangents]
     return _Cut(recognise(plain), plain, forward, given).halves(moving)
