@@ -11,6 +11,7 @@ from evergrad.core.node import GraphNode, Leaf, RemovableHandle
 from evergrad.core.tensor import Tensor, current_node
 from evergrad.core.transforms import vmap
 from evergrad.errors import GradientError
+from evergrad.extension import provides
 from evergrad.ops.rows.creation.constants import ones_like, zeros_like
 
 TensorOrTensors = Tensor | Sequence[Tensor]
@@ -112,6 +113,7 @@ def _run_to(
     )  # fmt: skip
 
 
+@provides("grad")
 def grad(
     outputs: TensorOrTensors,
     inputs: TensorOrTensors,

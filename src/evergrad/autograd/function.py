@@ -16,8 +16,8 @@ from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.compound import as_cotangent
 from evergrad.core.inplace import check_writable, record_write
-from evergrad.core.node import GraphNode, Packed, freed_error, keep, next_sequence, unpack, verify
-from evergrad.core.recording import pack
+from evergrad.core.node import GraphNode, Packed, freed_error, keep, next_sequence, verify
+from evergrad.core.recording import pack, unpack
 from evergrad.core.shapes import TensorType, broadcast_shapes
 from evergrad.core.source_location import Site, user_site
 from evergrad.core.state import STATE, using
@@ -25,8 +25,11 @@ from evergrad.core.tensor import Tensor, View, current_node, detached, fresh, fr
 from evergrad.core.trace import Var
 from evergrad.core.tracing import owner_of, trace_value
 from evergrad.errors import GradientError, ShapeError
+from evergrad.extension import ExtensionPoint
 from evergrad.ops.rows.creation.constants import zeros
 from evergrad.ops.rows.movement.views import sum_to_type
+
+_as_equation: ExtensionPoint[..., Any] = ExtensionPoint("function_equation")
 
 
 class FunctionCtx:
@@ -222,9 +225,7 @@ class Function:
         if state.trace is not None and not ctx._dirty:
             trace = owner_of(state.trace, None, args)
         if trace is not None:
-            from evergrad.autograd.custom_op import as_equation
-
-            outputs = as_equation(cls, trace, args, outputs)
+            outputs = _as_equation(cls, trace, args, outputs)
         if node is not None:
             _connect(node, ctx, args, results, outputs)
         else:

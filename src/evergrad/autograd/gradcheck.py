@@ -14,6 +14,7 @@ import numpy as np
 from evergrad.autograd.engine import grad
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, detached, from_array
+from evergrad.func.derivatives import jvp
 from evergrad.ops.rows.movement.complex_parts import view_as_real
 from evergrad.ops.rows.movement.joining import stack
 
@@ -116,8 +117,6 @@ def _check_forward(
     func: Callable[..., Any], inputs: tuple[Any, ...], which: int, rows: Any, atol: float,
     rtol: float,
 ) -> None:  # fmt: skip
-    from evergrad.func.derivatives import jvp
-
     target = detached(inputs[which])
 
     def of_one(value: Tensor) -> Any:

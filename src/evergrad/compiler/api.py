@@ -21,6 +21,9 @@ from evergrad.core.state import STATE
 from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
 from evergrad.core.tree import tree_flatten, tree_unflatten
+from evergrad.extension import ExtensionPoint, provides
+
+_optimized_module: ExtensionPoint[..., Any] = ExtensionPoint("optimized_module")
 
 # So many programs for the same types, and so many short ways, are kept.
 _MANY = 8
@@ -51,12 +54,11 @@ def compile(
             compile, check_finite=check_finite, memory_limit=memory_limit, **options
         )
     if hasattr(model, "parameters") and hasattr(model, "forward"):
-        from evergrad.nn.compiled import OptimizedModule
-
-        return OptimizedModule(model, check_finite, memory_limit)
+        return _optimized_module(model, check_finite, memory_limit)
     return Compiled(model, check_finite, memory_limit)
 
 
+@provides("compiled_function")
 class Compiled:
     """A function with the programs made of it so far."""
 

@@ -28,12 +28,14 @@ from evergrad.core.tensor import Step, Tensor, _new, fresh, on_storage
 from evergrad.core.trace import Trace
 from evergrad.core.tracing import owner_of, trace_value
 from evergrad.core.views import base_of, steps_from, view_after, viewable
+from evergrad.extension import provides
 from evergrad.memory import pool
 
 Array = np.ndarray[Any, Any]
 Scalar: tuple[type, ...] = (bool, int, float, complex)
 
 
+@provides("bind")
 def bind(op: Op, *args: Any, **attrs: Any) -> Any:
     """Apply an op to tensors (and Python numbers)."""
     if len(args) == 2:
@@ -209,6 +211,7 @@ def _evaluate_view(state: State, rule: Rule, args: tuple[Any, ...]) -> Tensor:
     return out
 
 
+@provides("refresh")
 def refresh(tensor: Tensor) -> None:
     """Rebuild the history of a view whose storage was written since it was made."""
     view = tensor._view

@@ -11,18 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from evergrad.core import dtypes
-from evergrad.core.shapes import tensor_type
 from evergrad.core.source_location import user_line
 from evergrad.core.state import STATE
 from evergrad.core.trace import Equation, Trace, Var
 from evergrad.errors import TraceError
+from evergrad.extension import ExtensionPoint
 
 if TYPE_CHECKING:
     from evergrad.core.op import Rule
     from evergrad.core.source_location import Site
     from evergrad.core.storage import Storage
     from evergrad.core.tensor import Tensor
+
+_combined: ExtensionPoint[[str, Number, Any, bool], Any] = ExtensionPoint("number_arithmetic")
+_compared: ExtensionPoint[[str, Number, Any], Any] = ExtensionPoint("number_comparison")
 
 
 class Number:
@@ -38,7 +40,7 @@ class Number:
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
 
-    def _refuse(self, *_: Any) -> Any:
+    def refuse(self, *_: Any) -> Any:
         raise TraceError(
             "the value of a run-time number (a float given to a compiled function, or an option "
             "of an optimizer) was asked for while tracing; the program is to run with any value."
@@ -46,12 +48,12 @@ class Number:
             "`if`), or give it as a string or an int, which are constants of the program."
         )
 
-    __bool__ = __float__ = __int__ = __index__ = __complex__ = _refuse
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __round__ = __abs__ = _refuse
+    __bool__ = __float__ = __int__ = __index__ = __complex__ = refuse
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __round__ = __abs__ = refuse
     __hash__ = object.__hash__
 
     def __neg__(self) -> Any:
-        return _binary("mul", swapped=False)(self, -1.0)
+        return _combined("mul", self, -1.0, False)
 
     def __pos__(self) -> Number:
         return self
@@ -71,34 +73,11 @@ def _attach_arithmetic() -> None:
 
 
 def _binary(op: str, swapped: bool) -> Callable[[Number, Any], Any]:
-    def apply(self: Number, other: Any) -> Any:
-        from evergrad.core.bind import bind
-        from evergrad.core.op import TABLE
-        from evergrad.core.tensor import Tensor
-
-        if isinstance(other, Tensor):
-            return bind(TABLE[op], *((other, self) if swapped else (self, other)))
-        if isinstance(other, Number):
-            other = other.tensor
-        elif not isinstance(other, (bool, int, float)):
-            return NotImplemented
-        pair = (other, self.tensor) if swapped else (self.tensor, other)
-        return Number(bind(TABLE[op], *pair))
-
-    return apply
+    return lambda self, other: _combined(op, self, other, swapped)
 
 
 def _comparison(op: str) -> Callable[[Number, Any], Any]:
-    """With tensors only: the outcome of others is asked for at once."""
-
-    def compare(self: Number, other: Any) -> Any:
-        from evergrad.core.bind import bind
-        from evergrad.core.op import TABLE
-        from evergrad.core.tensor import Tensor
-
-        return bind(TABLE[op], self, other) if isinstance(other, Tensor) else self._refuse()
-
-    return compare
+    return lambda self, other: _compared(op, self, other)
 
 
 _attach_arithmetic()
@@ -171,19 +150,6 @@ class LiftingTrace(Trace):
         """Remember a gradient as it was before this trace."""
         if not isinstance(tensor._storage.value, Var) or id(tensor._storage) in self.written:
             self.grads.setdefault(id(tensor), (tensor, tensor._grad))
-
-    def number(self, container: Any, key: Any, part: int | None = None) -> Number:
-        """The number at ``container[key]`` (or its part), read each time the program runs."""
-        from evergrad.core.tensor import fresh
-
-        place = (id(container), key, part)
-        if place not in self.numbers:
-            type = tensor_type((), dtypes.float64)
-            number = Number(fresh(self.add_input(type), type))
-            self.numbers[place] = (container, key, part, number)
-            value = container[key] if part is None else container[key][part]
-            self.seen[id(number)] = float(value)
-        return self.numbers[place][3]
 
     def hold_if(
         self, question: Callable[[], Any], name: str, watched: list[Collection[Any]] | None = None
@@ -264,34 +230,6 @@ def number_now(tensor: Tensor) -> float:
     return float(value)
 
 
-def number_in(tensor: Tensor) -> Any:
-    """The number in a tensor; while a program is traced, one that is known at run time."""
-    if lifter() is None:
-        return tensor.item()
-    from evergrad.core.bind import cast
-
-    return Number(cast(tensor, dtypes.float64))
-
-
-def at_least(number: Any, bound: Any) -> Any:
-    """The larger of two numbers, also of such that are known at run time."""
-    return _one_of(max, "maximum", number, bound)
-
-
-def at_most(number: Any, bound: Any) -> Any:
-    """The smaller of two numbers, also of such that are known at run time."""
-    return _one_of(min, "minimum", number, bound)
-
-
-def _one_of(choose: Callable[[Any, Any], Any], op: str, a: Any, b: Any) -> Any:
-    if not (isinstance(a, Number) or isinstance(b, Number)):
-        return choose(a, b)
-    from evergrad.core.bind import bind
-    from evergrad.core.op import TABLE
-
-    return Number(bind(TABLE[op], *(x.tensor if isinstance(x, Number) else x for x in (a, b))))
-
-
 def note_state(state: Any) -> None:
     """Tell a running lifting trace that an optimizer with this state is about to be stepped."""
     trace = lifter()
@@ -312,20 +250,6 @@ def hold_once(reason: str) -> None:
     trace = lifter()
     if trace is not None:
         trace.once = reason
-
-
-def option(group: dict[str, Any], name: str) -> Any:
-    """An option of an optimizer's group: the number itself, or one read at run time while a program
-    is being traced (the parts of a pair each by itself). Whether it is zero stays a condition."""
-    value = group[name]
-    trace = lifter()
-    if trace is None:
-        return value
-    if isinstance(value, tuple):
-        return tuple(trace.number(group, name, i) for i in range(len(value)))
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return value
-    return trace.number(group, name)
 
 
 def refuse_while_lifting(what: str) -> None:

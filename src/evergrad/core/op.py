@@ -22,6 +22,9 @@ from evergrad.core.eager.kernels import forget_row_kernels
 from evergrad.core.evaluate import evaluator
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.vjp_program import Plan
+from evergrad.extension import ExtensionPoint, provides
+
+_bind: ExtensionPoint[..., Any] = ExtensionPoint("bind")
 
 ArgType = TensorType | type
 Attrs = dict[str, Any]
@@ -110,9 +113,7 @@ class Op:
 
     def apply(self, *args: Any, **attrs: Any) -> Any:
         """Apply the op, as an equation that stands in a graph."""
-        from evergrad.core.bind import bind
-
-        return bind(self, *args, **attrs)
+        return _bind(self, *args, **attrs)
 
     def resolve(self, key: Any, types: tuple[ArgType, ...], attrs: Attrs) -> Rule:
         """The rule for these types and attributes; errors about them are raised here."""
@@ -150,6 +151,7 @@ class Op:
         return Rule(self, attrs, types, operands, out_types, casts)
 
 
+@provides("forget_rules")
 def forget_rules() -> None:
     """Empty the caches of all ops; what is still in use is worked out again.
 

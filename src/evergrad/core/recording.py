@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.node import GraphNode, Node, Packed, keep, next_sequence
+from evergrad.core.node import GraphNode, Node, Packed, keep, next_sequence, verify
 from evergrad.core.op import Rule
-from evergrad.core.source_location import user_site
+from evergrad.core.source_location import describe, user_site
 from evergrad.core.state import State, using
 from evergrad.core.tensor import Tensor, current_node, detached
+from evergrad.extension import provides
 
 _new_node = Node.__new__
 
@@ -141,6 +142,25 @@ def pack(state: State, tensor: Tensor, is_result: bool) -> Packed:
             "to pack hook can not be modified by in-place operations: let it return a changed copy."
         )
     return Packed(packed, unpack, tensor)
+
+
+@provides("unpack")
+def unpack(entry: Packed, node: Any) -> Tensor:
+    tensor = entry.unpack(entry.packed)
+    if not isinstance(tensor, Tensor):
+        raise TypeError(
+            f"the unpack hook of saved_tensors_hooks must return a Tensor, not "
+            f"{type(tensor).__name__} (value saved by {describe(node.site)})"
+        )
+    if not tensor._type.same(entry.type):
+        raise RuntimeError(
+            f"the unpack hook of saved_tensors_hooks gave a {tensor._type} where a {entry.type} "
+            f"was saved by {describe(node.site)}"
+        )
+    storage = tensor._storage
+    if storage is entry.origin():
+        verify(node, (tensor._value, storage, entry.version, entry.seal))
+    return tensor
 
 
 def keep_retaining(tensor: Tensor, node: GraphNode, index: int) -> None:

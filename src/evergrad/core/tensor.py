@@ -22,9 +22,12 @@ from evergrad.core.state import STATE
 from evergrad.core.storage import NO_ARRAY, Storage
 from evergrad.core.trace import Var, leaked
 from evergrad.errors import TraceError
+from evergrad.extension import ExtensionPoint
 
 if TYPE_CHECKING:
     from evergrad.core.op import Op
+
+_refresh: ExtensionPoint[[Tensor], None] = ExtensionPoint("refresh")
 
 Array = np.ndarray[Any, Any]
 Step = tuple["Op", dict[str, Any]]
@@ -423,7 +426,5 @@ def current_node(tensor: Tensor) -> GraphNode | None:
     view = tensor._view
     if view is None or view.base is None or view.seen == tensor._storage.version:
         return tensor._node
-    from evergrad.core.bind import refresh
-
-    refresh(tensor)
+    _refresh(tensor)
     return tensor._node

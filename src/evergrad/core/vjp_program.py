@@ -17,6 +17,7 @@ from evergrad.core.eager.parallel_ufunc import WORTH_SHARING, shared_by_threads
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import using
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.core.tracing import tracing
 from evergrad.errors import GradientError
 from evergrad.memory.ledger import LEDGER, WORTH_COUNTING
 
@@ -212,8 +213,6 @@ def _over_argument(rule: Rule, into: int, count: int) -> Callable[..., Any]:
 
 def _trace_vjp(rule: Rule, needs: int, vjp: Any) -> tuple[Graph, list[Var]]:
     """Trace the derivative formula; gives the graph and the variables of arguments and results."""
-    from evergrad.core.tracing import tracing
-
     op = rule.op
     assert callable(vjp)
     with using(autocast=None, trace=None), tracing() as trace:  # it is kept: nothing around it

@@ -20,6 +20,7 @@ from evergrad.core.tensor import Tensor, current_node, detached
 from evergrad.core.tracing import in_trace, tracing
 from evergrad.core.transforms import _Output, jvp_graph, trace, vmap
 from evergrad.core.tree import tree_flatten, tree_map, tree_unflatten
+from evergrad.extension import provides
 from evergrad.ops.rows.creation.constants import eye, ones_like, zeros_like
 from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.ops.rows.movement.views import movedim, reshape, view_as_is
@@ -167,6 +168,7 @@ def grad(
     return wrapper
 
 
+@provides("vjp")
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """``(output, vjp_fn)``: ``vjp_fn`` maps cotangents of the output to those of the inputs."""
     call = _Recorded(func, tuple(range(len(primals))), has_aux, primals, {})
@@ -192,6 +194,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 # -- forward ------------------------------------------------------------------------------------
 
 
+@provides("jvp")
 def jvp(
     func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False,
     has_aux: bool = False,

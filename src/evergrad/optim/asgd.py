@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.functionalize import at_least, decide, number_now, option
+from evergrad.core.functionalize import decide, number_now
+from evergrad.core.runtime_numbers import at_least, option
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (

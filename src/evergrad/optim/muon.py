@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.functionalize import option
+from evergrad.core.runtime_numbers import option
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.ops.composite.products import addmm

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.functionalize import decide, number_now, option
+from evergrad.core.functionalize import decide, number_now
+from evergrad.core.runtime_numbers import option
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,

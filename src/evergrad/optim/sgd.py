@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core.compound import Compound
-from evergrad.core.functionalize import hold_once, option
+from evergrad.core.functionalize import hold_once
+from evergrad.core.runtime_numbers import option
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (

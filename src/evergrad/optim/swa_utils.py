@@ -9,7 +9,8 @@ from itertools import chain
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.functionalize import decide, number_in, number_now
+from evergrad.core.functionalize import decide, number_now
+from evergrad.core.runtime_numbers import number_in
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.nn.module import Module

@@ -12,6 +12,7 @@ from evergrad.core.bind import bind
 from evergrad.core.memory_format import sparse_csc, sparse_csr
 from evergrad.core.op import Op
 from evergrad.core.tensor import Tensor
+from evergrad.extension import provides
 from evergrad.sparse.compressed import CompressedTensor, raw_compressed
 from evergrad.sparse.convert import to_compressed
 from evergrad.sparse.coo import SparseTensor
@@ -92,3 +93,4 @@ COMPRESSED_ROWS: dict[str, Row] = {
     "permute": _transposed,
     "sum": _fold,
 }
+provides("compressed_row")(COMPRESSED_ROWS.get)

@@ -17,6 +17,7 @@ from evergrad.compiler.frontend.partition import Derivative, cut
 from evergrad.compiler.frontend.python_guards import Surroundings
 from evergrad.core.functionalize import LiftingTrace
 from evergrad.core.node import Leaf
+from evergrad.core.runtime_numbers import number_at
 from evergrad.core.state import STATE, using
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor
@@ -97,7 +98,7 @@ def _trace_into(
     for argument, symbolic in zip(arguments, inputs, strict=True):
         if argument.requires_grad:
             symbolic.requires_grad_()
-    runtime = [trace.number(numbers, i) for i in range(len(numbers))]
+    runtime = [number_at(trace, numbers, i) for i in range(len(numbers))]
     values_before = [t._storage.value for t in inputs]
     result = function(inputs, runtime)
     _refuse_python_effects(trace)

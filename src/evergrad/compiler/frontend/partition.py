@@ -22,6 +22,9 @@ from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.errors import SavedValueError
+from evergrad.extension import ExtensionPoint
+
+_compiled_function: ExtensionPoint[..., Callable[..., Any]] = ExtensionPoint("compiled_function")
 
 # Ops that go element by element, beside those of that family.
 _ELEMENTWISE = ("cast", "clone", "where", MASK_OF_BITS.name, COUNTED_CHANCE.name)
@@ -58,9 +61,7 @@ class Derivative:
 
 
 def _compiled(graph: Graph) -> Callable[..., Any]:
-    from evergrad.compiler.api import Compiled
-
-    return Compiled(lambda *given: interpret(graph, *given))
+    return _compiled_function(lambda *given: interpret(graph, *given))
 
 
 def cut(

@@ -20,6 +20,7 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import opaque
 from evergrad.core.functionalize import Number
+from evergrad.core.namespace import late_bound
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE
 from evergrad.core.shapes import Shape, tensor_type
 from evergrad.core.state import STATE
@@ -175,6 +176,7 @@ def _narrow(wide: Array, target: dtype) -> Array:
 # -- copies -------------------------------------------------------------------------------------
 
 
+@late_bound
 @expose(method=False, out=False)
 def tensor(
     data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,

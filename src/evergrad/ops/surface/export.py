@@ -6,6 +6,7 @@ holds the array can write to it.
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,13 @@ from evergrad.core import dtypes
 from evergrad.core.printing import format_tensor
 from evergrad.core.tensor import Array, Device, Tensor, current_node
 from evergrad.core.trace import Var
+from evergrad.extension import ExtensionPoint
 from evergrad.interop.dlpack import CPU_DEVICE, export_array
 from evergrad.ops.rows.movement.rearrange import flip
 from evergrad.ops.surface.convert import share
 from evergrad.ops.surface.public import expose
+
+_array_namespace: ExtensionPoint[[], ModuleType] = ExtensionPoint("array_namespace")
 
 # -- numbers ------------------------------------------------------------------------------------
 
@@ -172,9 +176,7 @@ def _namespace(self: Tensor, *, api_version: str | None = None) -> Any:
         raise ValueError(
             f"the array API standard is supported up to {_API_VERSIONS[-1]}, not {api_version!r}"
         )
-    import evergrad.array_api
-
-    return evergrad.array_api
+    return _array_namespace()
 
 
 @expose(function=False)

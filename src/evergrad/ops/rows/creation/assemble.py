@@ -9,6 +9,7 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import batch_elementwise, linear
+from evergrad.core.namespace import late_bound
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import ones, ones_like
@@ -52,6 +53,7 @@ COMPLEX = linear("complex", _complex_eval, _complex_type, _complex_transpose,
                  batch=batch_elementwise, doc="Complex numbers from their parts.")  # fmt: skip
 
 
+@late_bound
 @expose(method=False)
 def complex(real: Tensor, imag: Tensor) -> Tensor:
     """Complex numbers from their real and imaginary parts."""

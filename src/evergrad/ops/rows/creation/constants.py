@@ -20,6 +20,7 @@ from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.exact import fma64
 from evergrad.core.families import opaque
 from evergrad.core.functionalize import Number
+from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.shapes import Shape, as_shape, tensor_type
 from evergrad.core.tensor import Array, Device, Tensor
@@ -171,7 +172,7 @@ def named_size(name: str, size: tuple[Any, ...], named: dict[str, Any]) -> Shape
     return as_shape(size)
 
 
-zeros = _constant_function("zeros", 0, "Zero everywhere.")
+zeros = late_bound(_constant_function("zeros", 0, "Zero everywhere."))
 ones = _constant_function("ones", 1, "One everywhere.")
 # Uninitialised memory shows what was there before; zeros cost little and hide nothing.
 empty = _constant_function("empty", 0, "A tensor to be filled (evergrad fills it with zeros).")
@@ -193,7 +194,7 @@ def _like(name: str, value: float, doc: str) -> TensorFunction:
     return expose(method=False, out=False)(function)
 
 
-zeros_like = _like("zeros_like", 0, "Zeros of the same shape and type.")
+zeros_like = late_bound(_like("zeros_like", 0, "Zeros of the same shape and type."))
 ones_like = _like("ones_like", 1, "Ones of the same shape and type.")
 empty_like = _like("empty_like", 0, "A tensor of the same shape and type, to be filled.")
 
@@ -261,10 +262,8 @@ def new_tensor(
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor with a copy of the data, in this tensor's element type."""
-    from evergrad.ops.surface.convert import tensor
-
     target = self.dtype if dtype is None else dtype
-    return tensor(data, dtype=target, device=device, requires_grad=requires_grad)
+    return ops.tensor(data, dtype=target, device=device, requires_grad=requires_grad)
 
 
 # -- the identity -------------------------------------------------------------------------------
@@ -324,6 +323,7 @@ ARANGE = opaque(
 )  # fmt: skip
 
 
+@late_bound
 @expose(method=False, out=False)
 def arange(
     start: Any = 0, end: Any = None, step: Any = 1, *, out: Tensor | None = None,

@@ -20,6 +20,7 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import dtype, finfo
 from evergrad.core.families import elementwise, meet_as_float, not_bool, not_complex, result_dtype
 from evergrad.core.inplace import write_in_place
+from evergrad.core.namespace import ops
 from evergrad.core.op import ArgType
 from evergrad.core.shapes import TensorType
 from evergrad.core.tensor import Tensor
@@ -298,9 +299,8 @@ def nan_to_num(
     if input.dtype.category < dtypes.FLOATING:
         return bind(CLONE, input)  # type: ignore[no-any-return]
     if input.dtype.is_complex:
-        from evergrad.ops.rows.creation.assemble import complex
-
-        return complex(*(nan_to_num(part(input), nan, posinf, neginf) for part in (real, imag)))
+        parts = (nan_to_num(part(input), nan, posinf, neginf) for part in (real, imag))
+        return ops.complex(*parts)
     limits = finfo(input.dtype)
     return bind(  # type: ignore[no-any-return]
         NAN_TO_NUM, input, 0.0 if nan is None else float(nan),

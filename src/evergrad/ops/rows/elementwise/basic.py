@@ -34,6 +34,7 @@ from evergrad.core.families import (
     result_dtype,
 )
 from evergrad.core.inplace import write_in_place
+from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import ArgType, Op
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
@@ -425,13 +426,12 @@ def fitting(number: Any, beside: Any) -> Any:
 def where(condition: Tensor) -> tuple[Tensor, ...]: ...
 @overload
 def where(condition: Tensor, input: Any, other: Any) -> Tensor: ...
+@late_bound
 @expose(method=False)
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """``input`` where the condition holds, ``other`` elsewhere."""
     if input is None and other is None:
-        from evergrad.ops.rows.indexing.functions import nonzero
-
-        return nonzero(condition, as_tuple=True)
+        return ops.nonzero(condition, as_tuple=True)
     return bind(WHERE, condition, fitting(input, other), fitting(other, input))
 
 

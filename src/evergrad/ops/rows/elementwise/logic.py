@@ -14,6 +14,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import elementwise, meet, not_complex, opaque
+from evergrad.core.namespace import late_bound
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor, detached
@@ -132,7 +133,7 @@ def _invert(self: Tensor) -> Tensor:
 
 # -- what kind of number ------------------------------------------------------------------------
 
-isnan = question("isnan", np.isnan, doc="Not a number.")
+isnan = late_bound(question("isnan", np.isnan, doc="Not a number."))
 isinf = question("isinf", np.isinf, doc="Infinite; complex numbers in either part.")
 isfinite = question("isfinite", np.isfinite, doc="Neither infinite nor NaN.")
 isposinf = question("isposinf", lambda x, **out: np.equal(x, np.inf, **out), accepts=not_complex,

@@ -11,6 +11,7 @@ import numpy as np
 from evergrad.core import shapes
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import linear, result_dtype
+from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
 from evergrad.core.shapes import Size, TensorType, normalize_dim
 from evergrad.core.tensor import Tensor, from_array
@@ -102,6 +103,7 @@ def _together(name: str, tensors: Any) -> list[Tensor]:
     return [cast(x, common) for x in tensors]
 
 
+@late_bound
 @expose("concat", "concatenate", method=False, numpy_names=True)
 def cat(tensors: Any, dim: int = 0) -> Tensor:
     """Tensors one after the other along a dimension."""
@@ -114,6 +116,7 @@ def cat(tensors: Any, dim: int = 0) -> Tensor:
     return bind(CAT, *kept, dim=dim)  # type: ignore[no-any-return]
 
 
+@late_bound
 @expose(method=False)
 def stack(tensors: Any, dim: int = 0) -> Tensor:
     """Tensors of one shape along a new dimension."""

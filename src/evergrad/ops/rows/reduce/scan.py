@@ -16,6 +16,7 @@ from evergrad import return_types
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.families import linear, opaque
+from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
 from evergrad.core.shapes import TensorType, normalize_dim
 from evergrad.core.tensor import Tensor
@@ -176,6 +177,7 @@ CUMPROD = opaque("cumprod", _cumprod_eval, _same_type, _cumprod_vjp, jvp=_cumpro
                  batch=batch_along, doc="The running product along a dimension.")  # fmt: skip
 
 
+@late_bound
 def products_before(x: Tensor, dim: int, reverse: bool = False) -> Tensor:
     """For each element of a dimension, the product of those before (or after) it."""
     return before(bind(CUMPROD, x, dim=dim, reverse=reverse), dim, reverse, fill=1)

@@ -18,6 +18,7 @@ import numpy as np
 
 from evergrad.core.bind import bind
 from evergrad.core.families import elementwise, meet_as_float, not_complex
+from evergrad.core.namespace import ops
 from evergrad.core.op import Op
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import arange
@@ -150,9 +151,7 @@ def _gamma_density(a: Tensor, x: Tensor) -> Tensor:
 
 def _upper_by_order(t: Tensor, a: Tensor, x: Tensor) -> Any:
     """What passes from below ``x`` to above it as the order grows."""
-    from evergrad.ops.rows.random.gamma import standard_gamma_grad
-
-    return t * (standard_gamma_grad(a, x) * _gamma_density(a, x))
+    return t * (ops.standard_gamma_grad(a, x) * _gamma_density(a, x))
 
 
 IGAMMA = _row(
