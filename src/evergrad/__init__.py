@@ -190,7 +190,7 @@ _provided_by(
         "evergrad.compiler.eager.composites": ("native_composite",),
         "evergrad.compiler.eager.graph": ("graph_of_row", "native_graph"),
         "evergrad.compiler.eager.update": ("native_update",),
-        "evergrad.core.runtime_numbers": ("number_arithmetic", "number_comparison"),
+        "evergrad.core.symbolic_numbers": ("number_arithmetic", "number_comparison"),
         "evergrad.distributed.process_group": ("process_group",),
         "evergrad.memory.html": ("memory_page",),
         "evergrad.memory.reports": ("memory_report",),

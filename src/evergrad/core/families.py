@@ -163,11 +163,11 @@ def elementwise(
         doc=doc,
     )
     if not nothing:
-        op.settled_vjp = partial(pull, _settled)
+        op.nan_safe_vjp = partial(pull, _nan_safe)
     return op
 
 
-def _settled(grad: Tensor, g: Tensor) -> Tensor:
+def _nan_safe(grad: Tensor, g: Tensor) -> Tensor:
     """No gradient where none came in, though the slope may be infinite or undefined there."""
     return ops.where((g == 0) & ops.isnan(grad), 0, grad)  # type: ignore[no-any-return]
 
@@ -296,7 +296,7 @@ def reduction(
         batch=batch, takes_out=takes_out, doc=doc,
     )  # fmt: skip
     if not nothing:
-        op.settled_vjp = partial(pull, _settled)
+        op.nan_safe_vjp = partial(pull, _nan_safe)
     return op
 
 

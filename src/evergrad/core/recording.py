@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.node import GraphNode, Node, Packed, keep, next_sequence, verify
-from evergrad.core.op import Rule
-from evergrad.core.source_location import describe, user_site
+from evergrad.core.node import GraphNode, Node, Packed, next_sequence, save_value, verify
+from evergrad.core.op import Specialization
+from evergrad.core.source_location import describe, user_location
 from evergrad.core.state import State, using
 from evergrad.core.tensor import Tensor, current_node, detached
 from evergrad.extension import provides
@@ -19,7 +19,7 @@ _new_node = Node.__new__
 
 def record(
     state: State,
-    rule: Rule,
+    specialization: Specialization,
     args: tuple[Any, ...],
     outs: tuple[Tensor, ...],
     traced: tuple[Any, ...] | None = None,
@@ -46,25 +46,25 @@ def record(
         bit += bit
     if not needs:
         return None
-    plan = rule.plans.get(needs)
-    if plan is None:
-        plan = rule.plan(needs)
+    program = specialization.vjp_programs.get(needs)
+    if program is None:
+        program = specialization.vjp_program(needs)
     saved: Any = ()
-    if plan.saves:
+    if program.saves:
         if state.saved_hooks is None:
-            saved = _keep(plan.saves, args, outs, traced)
+            saved = _save_all(program.saves, args, outs, traced)
         else:
-            saved = _pack_all(state, plan.saves, args, outs)
+            saved = _pack_all(state, program.saves, args, outs)
     node = _new_node(Node)
     node.seq = next_sequence()
     node.hooks = None
-    node.plan = plan
+    node.vjp_program = program
     node.parents = tuple(parents)
     node.indices = None if indices is None else tuple(indices)
     node.saved = saved
-    node.site = user_site(2)
-    if rule.chooses:
-        _settle_behind(node)
+    node.location = user_location(2)
+    if specialization.selects:
+        _make_nan_safe_behind(node)
     if len(outs) == 1:
         out = outs[0]
         out._node = node
@@ -76,7 +76,7 @@ def record(
     return node
 
 
-def _settle_behind(node: Node) -> None:
+def _make_nan_safe_behind(node: Node) -> None:
     """Tell what was computed elementwise before a choice that some of it may not have been chosen.
 
     Goes back through elementwise rows, reductions and rows that only move elements.
@@ -86,15 +86,15 @@ def _settle_behind(node: Node) -> None:
         found = waiting.pop()
         if found.__class__ is not Node:
             continue
-        plan = found.plan
-        rule = plan.rule
-        if plan.is_settled or rule.op.family in ("bilinear", "opaque"):
+        program = found.vjp_program
+        specialization = program.specialization
+        if program.is_nan_safe or specialization.op.family in ("bilinear", "opaque"):
             continue
-        found.plan = rule.settled_plan(plan)
+        found.vjp_program = specialization.nan_safe_program(program)
         waiting += found.parents
 
 
-def _keep(
+def _save_all(
     saves: tuple[int, ...],
     args: tuple[Any, ...],
     outs: tuple[Tensor, ...],
@@ -113,7 +113,7 @@ def _keep(
         if storage.saved and not storage.shared:
             kept.append((value, storage, storage.version, None))
         else:
-            kept.append(keep(value, storage))
+            kept.append(save_value(value, storage))
     return tuple(kept)
 
 
@@ -150,20 +150,20 @@ def unpack(entry: Packed, node: Any) -> Tensor:
     if not isinstance(tensor, Tensor):
         raise TypeError(
             f"the unpack hook of saved_tensors_hooks must return a Tensor, not "
-            f"{type(tensor).__name__} (value saved by {describe(node.site)})"
+            f"{type(tensor).__name__} (value saved by {describe(node.location)})"
         )
     if not tensor._type.same(entry.type):
         raise RuntimeError(
             f"the unpack hook of saved_tensors_hooks gave a {tensor._type} where a {entry.type} "
-            f"was saved by {describe(node.site)}"
+            f"was saved by {describe(node.location)}"
         )
     storage = tensor._storage
     if storage is entry.origin():
-        verify(node, (tensor._value, storage, entry.version, entry.seal))
+        verify(node, (tensor._value, storage, entry.version, entry.saved_checksum))
     return tensor
 
 
-def keep_retaining(tensor: Tensor, node: GraphNode, index: int) -> None:
+def transfer_retain_grad(tensor: Tensor, node: GraphNode, index: int) -> None:
     """A gradient that was to be kept is from now on that of the value at the given place."""
     before = tensor._node
     if before is None or before.hooks is None or not tensor.retains_grad:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evergrad.core.mutation_counter import CHANGES
+from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.shapes import TensorType
-from evergrad.core.source_location import Site
+from evergrad.core.source_location import SourceLocation
 from evergrad.extension import provides
 from evergrad.memory.ledger import LEDGER, SAVED
 
@@ -50,13 +50,13 @@ class Storage:
     """
 
     __slots__ = (
-        "__weakref__", "category", "nbytes", "saved", "seal", "shared", "type", "value", "version",
-        "writer",
+        "__weakref__", "category", "nbytes", "saved", "saved_checksum", "shared", "type", "value",
+        "version", "writer",
     )  # fmt: skip
 
     value: Array | Var
-    writer: Site | None
-    seal: int | None
+    writer: SourceLocation | None
+    saved_checksum: int | None
 
     def __init__(self, value: Array | Var, type: TensorType, nbytes: int) -> None:
         self.value = value
@@ -96,7 +96,7 @@ class Storage:
         """Note that a graph keeps it: as watch() and tag(), in one call for every kept result."""
         if not self.saved:
             self.saved = True
-            self.seal = None
+            self.saved_checksum = None
         if not self.category:
             self.category = SAVED
             LEDGER.by_category[SAVED] += self.nbytes
@@ -105,14 +105,14 @@ class Storage:
         """Be ready to notice writes from outside."""
         if not self.saved:
             self.saved = True
-            self.seal = None
+            self.saved_checksum = None
 
     def mark_shared(self) -> None:
         """Note that code outside may now write to the buffer."""
         if not self.shared:
             self.shared = True
             if self.saved:
-                self.seal = self.checksum()
+                self.saved_checksum = self.checksum()
 
     def checksum(self) -> int:
         return checksum(self.value)
@@ -130,7 +130,7 @@ class Storage:
             observer.allocated(self)
         if LEDGER.live > LEDGER.peak:
             LEDGER.peak = LEDGER.live
-        CHANGES.count += 1
+        MUTATIONS.count += 1
 
 
 @provides("storage_class")

@@ -14,7 +14,7 @@ from evergrad.memory.ledger import LEDGER
 from evergrad.memory.reports import out_of_memory
 from evergrad.memory.tracking import attach, detach, origin
 
-_forget_rules: ExtensionPoint[[], None] = ExtensionPoint("forget_rules")
+_clear_specializations: ExtensionPoint[[], None] = ExtensionPoint("clear_specializations")
 
 
 class _Limit:
@@ -100,4 +100,4 @@ class poison:  # noqa: N801 - used like a function
     def _set(self, mode: bool) -> None:
         if mode != config.POISON:
             config.POISON = mode
-            _forget_rules()  # they have decided where results come from
+            _clear_specializations()  # they have decided where results come from

@@ -21,9 +21,9 @@ from evergrad.extension import ExtensionPoint
 from evergrad.memory.ledger import CATEGORIES, LEDGER, OTHER, Observer
 
 if TYPE_CHECKING:
-    from evergrad.core.source_location import Site
+    from evergrad.core.source_location import SourceLocation
 
-_describe: ExtensionPoint[[Site | None], str] = ExtensionPoint("describe_location")
+_describe: ExtensionPoint[[SourceLocation | None], str] = ExtensionPoint("describe_location")
 _report: ExtensionPoint[..., str] = ExtensionPoint("memory_report")
 # Which local variable of which function of the engine names the op, and how.
 _frame_namers: ExtensionPoint[[], dict[CodeType, tuple[str, Callable[[Any], str]]]] = (
@@ -93,7 +93,7 @@ class Origin(NamedTuple):
     """The op that allocated, and the line of the user's program that called it."""
 
     op: str
-    site: Site | None
+    site: SourceLocation | None
 
     @property
     def place(self) -> str:

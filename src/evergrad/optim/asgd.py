@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.functionalize import decide, number_now
-from evergrad.core.runtime_numbers import at_least, option
+from evergrad.core.functionalize import concrete_item, guard
 from evergrad.core.state import using
+from evergrad.core.symbolic_numbers import at_least, option
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_not_negative,
     count_step,
     fused,
-    number_in,
     state_like,
     step_counter,
+    symbolic_item,
 )
 
 
@@ -50,10 +50,10 @@ class ASGD(ParameterwiseOptimizer):
             state["eta"] = step_counter(float(group["lr"]))
             state["mu"] = step_counter(1.0)
             state["ax"] = state_like(p)
-        averaging = decide(lambda: number_now(state["mu"]) != 1, "whether ASGD averages yet")
+        averaging = guard(lambda: concrete_item(state["mu"]) != 1, "whether ASGD averages yet")
         step = count_step(state)
         lr, lambd = option(group, "lr"), option(group, "lambd")
-        eta, mu = number_in(state["eta"]), number_in(state["mu"])
+        eta, mu = symbolic_item(state["eta"]), symbolic_item(state["mu"])
         fused(_asgd, 2, maximize=group["maximize"], averaging=averaging)(
             (p, state["ax"], grad), eta, option(group, "weight_decay"), 1 - lambd * eta, mu
         )

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.runtime_numbers import option
 from evergrad.core.state import using
+from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
 from evergrad.ops.composite.products import addmm
 from evergrad.optim.optimizer import ParameterwiseOptimizer, check_not_negative, state_like

@@ -7,7 +7,7 @@ from typing import Any
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
-from evergrad.core.functionalize import LiftingTrace, Number, lifter
+from evergrad.core.functionalize import FunctionalizingTrace, SymbolicNumber, functionalizing_trace
 from evergrad.core.op import TABLE
 from evergrad.core.shapes import tensor_type
 from evergrad.core.tensor import Tensor, fresh
@@ -15,41 +15,43 @@ from evergrad.extension import provides
 
 
 @provides("number_arithmetic")
-def combined(op: str, number: Number, other: Any, swapped: bool) -> Any:
+def combined(op: str, number: SymbolicNumber, other: Any, swapped: bool) -> Any:
     """A row applied to a number and a tensor or another number."""
     if isinstance(other, Tensor):
         return bind(TABLE[op], *((other, number) if swapped else (number, other)))
-    if isinstance(other, Number):
+    if isinstance(other, SymbolicNumber):
         other = other.tensor
     elif not isinstance(other, (bool, int, float)):
         return NotImplemented
     pair = (other, number.tensor) if swapped else (number.tensor, other)
-    return Number(bind(TABLE[op], *pair))
+    return SymbolicNumber(bind(TABLE[op], *pair))
 
 
 @provides("number_comparison")
-def compared(op: str, number: Number, other: Any) -> Any:
+def compared(op: str, number: SymbolicNumber, other: Any) -> Any:
     """With tensors only: the outcome of others is asked for at once."""
     return bind(TABLE[op], number, other) if isinstance(other, Tensor) else number.refuse()
 
 
-def number_at(trace: LiftingTrace, container: Any, key: Any, part: int | None = None) -> Number:
+def number_at(
+    trace: FunctionalizingTrace, container: Any, key: Any, part: int | None = None
+) -> SymbolicNumber:
     """The number at ``container[key]`` (or its part), read each time the traced program runs."""
     place = (id(container), key, part)
     if place not in trace.numbers:
         type = tensor_type((), dtypes.float64)
-        number = Number(fresh(trace.add_input(type), type))
+        number = SymbolicNumber(fresh(trace.add_input(type), type))
         trace.numbers[place] = (container, key, part, number)
         value = container[key] if part is None else container[key][part]
         trace.seen[id(number)] = float(value)
     return trace.numbers[place][3]
 
 
-def number_in(tensor: Tensor) -> Any:
+def symbolic_item(tensor: Tensor) -> Any:
     """The number in a tensor; while a program is traced, one that is known at run time."""
-    if lifter() is None:
+    if functionalizing_trace() is None:
         return tensor.item()
-    return Number(cast(tensor, dtypes.float64))
+    return SymbolicNumber(cast(tensor, dtypes.float64))
 
 
 def at_least(number: Any, bound: Any) -> Any:
@@ -63,16 +65,18 @@ def at_most(number: Any, bound: Any) -> Any:
 
 
 def _one_of(choose: Callable[[Any, Any], Any], op: str, a: Any, b: Any) -> Any:
-    if not (isinstance(a, Number) or isinstance(b, Number)):
+    if not (isinstance(a, SymbolicNumber) or isinstance(b, SymbolicNumber)):
         return choose(a, b)
-    return Number(bind(TABLE[op], *(x.tensor if isinstance(x, Number) else x for x in (a, b))))
+    return SymbolicNumber(
+        bind(TABLE[op], *(x.tensor if isinstance(x, SymbolicNumber) else x for x in (a, b)))
+    )
 
 
 def option(group: dict[str, Any], name: str) -> Any:
     """An option of an optimizer's group: the number itself, or one read at run time while a program
     is being traced (the parts of a pair each by itself). Whether it is zero stays a condition."""
     value = group[name]
-    trace = lifter()
+    trace = functionalizing_trace()
     if trace is None:
         return value
     if isinstance(value, tuple):
