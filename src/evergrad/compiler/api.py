@@ -198,7 +198,7 @@ class Compiled:
         the loop begins. A row that fails ends the loop; the rows before it are done, and the error
         tells which one it was. What is the same for all rows is given expanded, or as a number.
         """
-        from evergrad.compiler.runtime.batched_calls import loop_of
+        from evergrad.compiler.runtime.batched_calls import loop_of  # start-up: rarely used
 
         return loop_of(self, args, kwargs)
 
@@ -220,7 +220,7 @@ class Compiled:
     def explain(self, *args: Any, **kwargs: Any) -> Any:
         """What the program for these arguments is, needs and spends its time on; see
         :class:`~evergrad.compiler.explain.report.Explanation`. Changes nothing outside."""
-        from evergrad.compiler.explain.report import Explanation
+        from evergrad.compiler.explain.report import Explanation  # start-up: rarely used
 
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
         with self.lock:

@@ -31,7 +31,7 @@ def _adagrad_sparse(
     p: Tensor, total: Tensor, grad: Tensor, rate: Any, group: dict[str, Any]
 ) -> None:
     """The same at the places of which a sparse gradient speaks."""
-    from evergrad.sparse.updates import add_at, read_at
+    from evergrad.sparse.updates import add_at, read_at  # start-up: rarely used
 
     with using(grad=False):
         grad = (-grad if group["maximize"] else grad).coalesce()

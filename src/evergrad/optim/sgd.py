@@ -75,7 +75,7 @@ class SGD(ParameterwiseOptimizer):
 
     def _update_sparse(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         """The same on the rows of which a sparse gradient speaks; the momentum is sparse, too."""
-        from evergrad.sparse.updates import add_scaled
+        from evergrad.sparse.updates import add_scaled  # start-up: rarely used
 
         with using(grad=False):
             grad = -grad if group["maximize"] else grad
