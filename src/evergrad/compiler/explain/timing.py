@@ -30,7 +30,7 @@ def seconds_of(program: Program, arguments: list[Any], numbers: list[float]) -> 
     """The CPU time of each instruction, the best of a few runs."""
     if not program.bound:
         program.bind()
-    snapshot = Snapshot(program.recipe.written, program.generators())
+    snapshot = Snapshot(program.executable.written, program.generators())
     token = numpy_errors.set(QUIET)
     try:
         with _alone(program, arguments, numbers) as runs:

@@ -69,12 +69,11 @@ def cut(
     Gives the graph of the function, with the values that the derivative reads as further outputs,
     and the derivative. Attention is one equation before it is cut, and its weights are not saved.
     """
-    from evergrad.compiler.passes.attention.match import keep_bits, recognise
-    from evergrad.compiler.passes.lower_random import draw_lean
+    from evergrad.compiler.passes.pipeline import Target, optimize
 
-    plain = keep_bits(draw_lean(graph))
+    plain = optimize(graph, Target.DIFFERENTIABLE)
     given = [plain.inputs[graph.inputs.index(var)] for var in cotangents]
-    return _Cut(recognise(plain), plain, forward, given).halves(moving)
+    return _Cut(optimize(plain, Target.JOINT), plain, forward, given).halves(moving)
 
 
 class _Cut:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from evergrad.compiler.passes.rewriter import copied
+from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.movement.joining import cat
 
 # Fewer parts than this stay as they are, ...
 _FEWEST = 4
@@ -22,7 +23,7 @@ _MANY_ROWS = 256
 _MANY_ELEMENTS = 1 << 16
 
 
-def gather_sums(graph: Graph) -> Graph:
+def batch_accumulations(graph: Graph) -> Graph:
     """The graph with such sums gathered."""
     finder = _Finder(graph)
     found = {id(e): parts for e in graph.equations if (parts := finder.parts(e)) is not None}
@@ -32,7 +33,7 @@ def gather_sums(graph: Graph) -> Graph:
     def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
         return (found[id(eqn)](env),) if id(eqn) in found else None
 
-    return copied(graph, replace)
+    return rewrite(graph, replace)
 
 
 class _Finder:
@@ -145,7 +146,5 @@ class _Finder:
 def _joined(values: list[Var]) -> Any:
     """Parts behind each other, the last first: a derivative comes to them in that order, and what
     it gives a sequence is joined in the order of time. So one join serves both."""
-    from evergrad.ops.rows.movement.joining import cat
-
     parts = [fresh(v, v.type).reshape(1, *v.type.shape) for v in reversed(values)]
     return cat(parts, 0).reshape(-1, *values[0].type.shape[1:])

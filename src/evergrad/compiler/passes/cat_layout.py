@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.compiler.passes.rewriter import Environment, copied
+from evergrad.compiler.passes.rewriter import Environment, rewrite
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.movement.joining import cat
+from evergrad.ops.rows.movement.views import permute
 
 
-def join_in_order(graph: Graph) -> Graph:
+def cat_layout(graph: Graph) -> Graph:
     """The graph in which each join gives what is wanted of it in the order of memory."""
     found = _found(graph)
     if not found:
@@ -21,7 +23,7 @@ def join_in_order(graph: Graph) -> Graph:
     def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Environment) -> Any:
         return (_joined(*found[id(eqn)], env),) if id(eqn) in found else None
 
-    return copied(graph, replace)
+    return rewrite(graph, replace)
 
 
 def _found(graph: Graph) -> dict[int, tuple[Equation, tuple[int, ...]]]:
@@ -44,9 +46,6 @@ def _found(graph: Graph) -> dict[int, tuple[Equation, tuple[int, ...]]]:
 
 
 def _joined(join: Equation, order: tuple[int, ...], env: Environment) -> Any:
-    from evergrad.ops.rows.movement.joining import cat
-    from evergrad.ops.rows.movement.views import permute
-
     parts = [permute(fresh(env[part], part.type), order) for part in join.args]
     dim = join.attrs["dim"] % len(order)
     return cat(parts, order.index(dim))._value

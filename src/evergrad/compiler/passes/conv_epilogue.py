@@ -15,7 +15,7 @@ import numpy as np
 from evergrad.compiler.codegen.elementwise import ELEMENTWISE
 from evergrad.compiler.codegen.elementwise_lanes import CURVES, PLAIN, Lanes
 from evergrad.compiler.codegen.ir_builder import Text, is_native
-from evergrad.compiler.passes.rewriter import rule_of
+from evergrad.compiler.passes.rewriter import specialize, with_equations
 from evergrad.compiler.schedule.nodes import Values
 from evergrad.core import dtypes
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
@@ -85,7 +85,7 @@ def fits(eqn: Equation) -> bool:
     )
 
 
-def join_followers(graph: Graph) -> Graph:
+def fuse_conv_epilogues(graph: Graph) -> Graph:
     """The graph with convolutions that do what follows them."""
     values = Values(graph)
     joined: dict[int, Equation] = {}
@@ -100,7 +100,7 @@ def join_followers(graph: Graph) -> Graph:
     if not joined:
         return graph
     kept = [e for e in graph.equations if id(e) in joined or id(e) not in gone]
-    return Graph(graph.inputs, (), [joined.get(id(e), e) for e in kept], graph.outputs)
+    return with_equations(graph, [joined.get(id(e), e) for e in kept])
 
 
 def _followers(values: Values, out: Var) -> list[Equation]:
@@ -171,7 +171,7 @@ def _joined(eqn: Equation, followers: list[Equation]) -> Equation:
                 args.append(arg)
         steps.append(Step(follower.op.name, tuple(given)))
         results.append(follower.outs[0])
-    rule = rule_of("conv_then", *args, **eqn.attrs, then=tuple(steps))
+    rule = specialize("conv_then", *args, **eqn.attrs, then=tuple(steps))
     return Equation(rule, tuple(args), (results[-1],), eqn.site)
 
 

@@ -4,7 +4,7 @@ The gradient through an activation such as ``x * f(x)`` comes as a sum, ``t * f(
 f'(x)``, in which all but ``t`` was known when the curve itself was computed. It is said as ``t *
 (f(x) + x * f'(x))``. The second factor, the slope, can then be worked out beside the curve, with
 which it shares the expensive part, and be kept instead of ``x``: backward only multiplies. But the
-curve's values must be kept as well, which otherwise are made of ``x`` again (see `lighten`), so
+curve's values must be kept as well, which otherwise are made of ``x`` again (see `recompute_cheap`), so
 this is done only where all slopes together are small.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from evergrad.compiler.codegen import elementwise
-from evergrad.compiler.passes.rewriter import Environment, copied
+from evergrad.compiler.passes.rewriter import Environment, rewrite, with_equations
 from evergrad.compiler.schedule.fusion import FAR, is_elementwise
 from evergrad.compiler.schedule.nodes import Values
 from evergrad.core import dtypes
@@ -37,7 +37,7 @@ class _Sum(NamedTuple):
 _Factor = Var | float | _Sum
 
 
-def collect_slopes(graph: Graph) -> Graph:
+def factor_activation_grads(graph: Graph) -> Graph:
     """The graph with sums of products that have a factor of backward in common said as one."""
     known = Values(graph)
     found = _Collected(known, _ready(known)).products
@@ -53,10 +53,10 @@ def collect_slopes(graph: Graph) -> Graph:
         whole = _tensor(env[factor]) * _product(slope, env)
         return (whole._value,)
 
-    return copied(graph, replace)
+    return rewrite(graph, replace)
 
 
-def slopes_with_curves(graph: Graph) -> Graph:
+def hoist_activation_grads(graph: Graph) -> Graph:
     """The graph with slopes computed where the curves are, if they are small."""
     known = Values(graph)
     moved = _Early(known, _ready(known)).moved()
@@ -74,7 +74,7 @@ def slopes_with_curves(graph: Graph) -> Graph:
         if id(eqn) not in moved:
             equations.append(eqn)
         equations += after.get(number, [])
-    return Graph(graph.inputs, (), equations, graph.outputs)
+    return with_equations(graph, equations)
 
 
 def _values(eqn: Equation) -> Iterator[Var]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evergrad.compiler.passes.rewriter import copied, rule_of
+from evergrad.compiler.passes.rewriter import rewrite, specialize
 from evergrad.compiler.schedule.fusion import is_elementwise
 from evergrad.compiler.schedule.index_maps import FOLDS
 from evergrad.compiler.schedule.nodes import Values
@@ -65,12 +65,12 @@ class _Split(NamedTuple):
         return tuple(fine for d in dims for fine in places[d])
 
 
-def by_planes(graph: Graph) -> Graph:
+def group_norm_planes(graph: Graph) -> Graph:
     """The graph with norms over groups of channels, and what is around them, plane by plane."""
     splits = _splits(graph)
     if not splits:
         return graph
-    return copied(graph, _Planes(graph, splits).replace)
+    return rewrite(graph, _Planes(graph, splits).replace)
 
 
 def _splits(graph: Graph) -> dict[Shape, _Split]:
@@ -123,7 +123,7 @@ class _Planes:
         else:
             attrs = {**eqn.attrs, "shape": split.fine} if name == "expand" else eqn.attrs
             layout = eqn.op.eval(values[0].layout, **attrs) if eqn.op.alias else None
-            rule = rule_of(name, *values, **attrs)
+            rule = specialize(name, *values, **attrs)
             (made,) = trace.emit(rule, tuple(values), eqn.site, layout)
         result = _tensor(made).reshape(whole)._value
         self.fine[result] = _tensor(made)

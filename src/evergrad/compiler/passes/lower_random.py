@@ -1,6 +1,6 @@
 """Random draws inside programs: in the leanest form that gives the numbers of eager evaluation.
 
-:func:`draw_lean` says how masks are drawn; the lowerings below draw natively, from states that the
+:func:`lower_random` says how masks are drawn; the lowerings below draw natively, from states that the
 program holds while it runs (:mod:`.runtime.rng_state`). Draws that nobody takes run their NumPy
 evaluation.
 """
@@ -22,7 +22,7 @@ from evergrad.compiler.passes.random_rows import (
     is_counted,
     limit_of,
 )
-from evergrad.compiler.passes.rewriter import copied, rule_of
+from evergrad.compiler.passes.rewriter import rewrite, specialize
 from evergrad.compiler.schedule.instructions import Kernel
 from evergrad.compiler.schedule.lower import Lowering, lowers
 from evergrad.core import dtypes
@@ -31,12 +31,12 @@ from evergrad.core.trace import Equation, Graph, Trace, Var
 # -- the graph ----------------------------------------------------------------------------------
 
 
-def draw_lean(graph: Graph) -> Graph:
+def lower_random(graph: Graph) -> Graph:
     """The graph with masks drawn as bytes, or, from a generator that counts, not kept at all but
     computed from a position wherever they are needed."""
     if not any(eqn.op.name == "chance" for eqn in graph.equations):
         return graph
-    return copied(graph, lambda trace, eqn, args, env: _lean(trace, eqn))
+    return rewrite(graph, lambda trace, eqn, args, env: _lean(trace, eqn))
 
 
 def _lean(trace: Trace, eqn: Equation) -> Sequence[Var] | None:
@@ -54,7 +54,7 @@ def _lean(trace: Trace, eqn: Equation) -> Sequence[Var] | None:
 
 
 def _emit(trace: Trace, name: str, args: Sequence[Any], **attrs: Any) -> tuple[Var, ...]:
-    return trace.emit(rule_of(name, *args, **attrs), tuple(args), None)
+    return trace.emit(specialize(name, *args, **attrs), tuple(args), None)
 
 
 # -- kernels ------------------------------------------------------------------------------------

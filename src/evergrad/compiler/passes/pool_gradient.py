@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.kernels.pooling.reduce import fits
-from evergrad.compiler.passes.rewriter import copied, rule_of
+from evergrad.compiler.passes.rewriter import rewrite, specialize, with_equations
 from evergrad.compiler.schedule.nodes import Values
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
 from evergrad.core.shapes import TensorType
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.pool.geometry import Windows
 
 
@@ -45,14 +46,14 @@ MAX_POOL_INPUT = Op(
 )  # fmt: skip
 
 
-def join_pool_gradients(graph: Graph) -> Graph:
+def fuse_pool_gradients(graph: Graph) -> Graph:
     """The graph with the gradients of ``max_pool`` as one equation each."""
     finder = _Finder(graph)
     joined = {id(last): made for eqn in graph.equations for last, made in finder.found(eqn)}
     if not joined:
         return graph
     equations = [joined.get(id(eqn), eqn) for eqn in graph.equations]
-    return _sum_windows(Graph(graph.inputs, (), equations, graph.outputs))
+    return with_equations(graph, equations).without_dead_code()
 
 
 class _Finder:
@@ -77,7 +78,7 @@ class _Finder:
         masked = self.only_user(shaped.outs[0])
         of_relu = masked is not None and self.is_relu_gradient(masked, x, shaped.outs[0])
         last = masked if masked is not None and of_relu else shaped
-        rule = rule_of("max_pool_input", g, x, windows=windows, of_relu=of_relu)
+        rule = specialize("max_pool_input", g, x, windows=windows, of_relu=of_relu)
         return [(last, Equation(rule, (g, x), last.outs, eqn.site))]
 
     def only_user(self, var: Var) -> Equation | None:
@@ -111,11 +112,11 @@ def _are_flat(places: Equation, scatter: Equation) -> bool:
 # -- sums ---------------------------------------------------------------------------------------
 
 
-def _sum_windows(graph: Graph) -> Graph:
-    """The graph with sums of gradients over whole images said as sums over windows; without dead
-    code."""
-    from evergrad.ops.rows.elementwise.basic import where
-
+def sum_pool_gradients(graph: Graph) -> Graph:
+    """The graph in which gradients that are summed over whole images are summed over pooling
+    windows instead."""
+    if not any(eqn.op.name == MAX_POOL_INPUT.name for eqn in graph.equations):
+        return graph
     values = Values(graph)
     largest = {
         (eqn.args[0], eqn.attrs["windows"]): eqn.outs[0]
@@ -136,7 +137,7 @@ def _sum_windows(graph: Graph) -> Graph:
             by_window = where(fresh(best, best.type) <= 0, 0, by_window)
         return (by_window.sum(eqn.attrs["dims"], eqn.attrs["keepdim"])._value,)
 
-    return copied(graph, replace)
+    return rewrite(graph, replace)
 
 
 def _summed(values: Values, eqn: Equation) -> Equation | None:

@@ -4,7 +4,7 @@
 type. So a mask may be kept as bits (``chance_bits``), or, where the generator counts (Philox), not
 at all: ``stream_position`` tells where the draw begins and moves the generator past it, and
 ``counted_chance`` computes the mask from there wherever and as often as it is needed. The rows
-stand only in graphs that :func:`.passes.lower_random.draw_lean` or attention's recognition has
+stand only in graphs that :func:`.passes.lower_random.lower_random` or attention's recognition has
 made.
 """
 

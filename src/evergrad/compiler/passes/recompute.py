@@ -9,7 +9,7 @@ and reads pays for the few operations.
 from __future__ import annotations
 
 from evergrad.compiler.codegen import elementwise
-from evergrad.compiler.passes.recompute_values import Dropped, computed_again
+from evergrad.compiler.passes.recompute_values import Dropped, with_recomputed
 from evergrad.compiler.schedule.fusion import FAR, is_elementwise
 from evergrad.compiler.schedule.nodes import Values
 from evergrad.core.trace import Equation, Graph, Var
@@ -24,9 +24,9 @@ _SMALL = 16
 _NEAR = 8
 
 
-def lighten(graph: Graph) -> Graph:
+def recompute_cheap(graph: Graph) -> Graph:
     """The graph with cheap values computed again instead of kept."""
-    return computed_again(graph, _Choice(Values(graph)).dropped, near=FAR)[0]
+    return with_recomputed(graph, _Choice(Values(graph)).dropped, near=FAR)[0]
 
 
 class _Choice:

@@ -1,12 +1,13 @@
 """A graph in which values are computed a second time, shortly before they are used again.
 
-What is dropped is decided elsewhere: in `lighten` if it costs nothing, in `remat` to fit a limit.
+What is dropped is decided elsewhere: in `recompute_cheap` if it costs nothing, in `remat` to fit a limit.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from evergrad.compiler.passes.rewriter import with_equations
 from evergrad.core.trace import Equation, Graph, Var
 
 
@@ -19,7 +20,7 @@ class Dropped:
         self.users = users
 
 
-def computed_again(
+def with_recomputed(
     graph: Graph, chosen: list[Dropped], again: frozenset[int] = frozenset(), near: int = 0
 ) -> tuple[Graph, frozenset[int]]:
     """The graph with copies of the chains before the late uses, which use these instead; and all
@@ -53,7 +54,7 @@ def computed_again(
         equations.append(_with_names(eqn, renamed.get(id(eqn), {})))
         if id(eqn) in again:
             added.add(id(equations[-1]))
-    return Graph(graph.inputs, (), equations, graph.outputs), frozenset(added)
+    return with_equations(graph, equations), frozenset(added)
 
 
 def _of(var: Var, user: Equation, maker: dict[Var, Equation]) -> list[Var]:

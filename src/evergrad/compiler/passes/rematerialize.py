@@ -1,6 +1,6 @@
 """Fitting a program into less memory by computing values again.
 
-:func:`within` plans a graph; if the arena is larger than the limit, values that wait through the
+:func:`fit_memory` plans a graph; if the arena is larger than the limit, values that wait through the
 moment of the most memory are dropped and computed again before their next use, the cheapest for
 their size first, until the plan fits or nothing is left to drop.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from evergrad.compiler.passes.recompute_values import Dropped, computed_again
+from evergrad.compiler.passes.recompute_values import Dropped, with_recomputed
 from evergrad.compiler.runtime.program import Program
 from evergrad.compiler.schedule.fusion import FAR
 from evergrad.compiler.schedule.memory_plan import Buffer
@@ -23,7 +23,7 @@ _LONGEST_CHAIN = 12
 Build = Callable[[Graph, frozenset[int]], Program]
 
 
-def within(limit: int, graph: Graph, build: Build) -> Program:
+def fit_memory(limit: int, graph: Graph, build: Build) -> Program:
     """The program of a graph whose arena has at most ``limit`` bytes. ``build(graph, again)`` makes
     one; ``again`` are the equations that were added to compute values again."""
     program = build(graph, frozenset())
@@ -94,7 +94,7 @@ def _drop(
             chosen += candidate.dropped
             taken |= candidate.users
             missing -= candidate.nbytes
-    return computed_again(graph, chosen, again, near=FAR) if chosen else None
+    return with_recomputed(graph, chosen, again, near=FAR) if chosen else None
 
 
 class _Waiting:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from evergrad.compiler.passes.rewriter import copied
+from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.compiler.schedule.nodes import Values
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
@@ -28,12 +28,12 @@ Dims = tuple[int, ...]
 Core = tuple[Var, ...]
 
 
-def spare_sums(graph: Graph) -> Graph:
+def reuse_reductions(graph: Graph) -> Graph:
     """The graph without sums that follow from others."""
     sums = [eqn for eqn in graph.equations if _is_worth(eqn)]
     if len(sums) < 2:
         return graph
-    return copied(graph, _Sums(graph, sums).replace)
+    return rewrite(graph, _Sums(graph, sums).replace)
 
 
 def _is_worth(eqn: Equation) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.compiler.kernels.gemm.tiling import NEAR_COLUMNS, NEAR_ROWS
-from evergrad.compiler.passes.rewriter import copied
+from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
@@ -26,7 +26,7 @@ _FEW = 16
 _STAYING = 1 << 21
 
 
-def halve_products(graph: Graph) -> Graph:
+def split_k(graph: Graph) -> Graph:
     """The graph with deep products of two matrices that have the depth in rows cut in two."""
     turned = {e.outs[0]: e.args[0] for e in graph.equations if _is_transposition(e)}
     deep = {id(eqn) for eqn in graph.equations if _is_deep(eqn, turned)}
@@ -40,7 +40,7 @@ def halve_products(graph: Graph) -> Graph:
         both = a.permute((0, 2, 1)) @ b
         return ((both[0] + both[1])._value,)
 
-    return copied(graph, replace)
+    return rewrite(graph, replace)
 
 
 def _is_transposition(eqn: Equation) -> bool:

@@ -207,7 +207,7 @@ class _Loop:
             if helpers is not None:
                 helpers.lock.release()
             program.streams.give_back()
-            for storage in program.recipe.written:
+            for storage in program.executable.written:
                 storage.version += int(words[3]) - self.first
         made = [fresh(rows, type) for rows, type in zip(self.stacks, self.types, strict=True)]
         return variant.captured.results.put_together(made, self.tensors)

@@ -280,7 +280,7 @@ class Delivery:
         copies = late_copies(program)
         self.pieces = table([(address_of(a), address_of(b), b.nbytes, 0) for a, b in copies])
         version = slot_of(Storage, "version")
-        self.versions = table([id(storage) + version for storage in program.recipe.written])
+        self.versions = table([id(storage) + version for storage in program.executable.written])
         sizes = [box.nbytes for box in found]
         self.results = table([
             (address_of(box), size, id(size), id(output.type))
@@ -291,7 +291,7 @@ class Delivery:
         self.turn = 0
         self.sets = table([0] * max(1, _SETS * len(found) * 2))
         self.rows = self.sets[: _SETS * len(found) * 2].reshape(_SETS, len(found), 2)
-        self.alive = (copies, found, sizes, outputs, program.recipe.written)
+        self.alive = (copies, found, sizes, outputs, program.executable.written)
         self.table = table([
             len(copies), address_of(self.pieces), len(self.versions), address_of(self.versions),
             len(found), address_of(self.results), address_of(self.sets),
@@ -320,7 +320,7 @@ def delivery_of(variant: Variant, hand_out: Callable[[], list[Tensor]]) -> Deliv
 
 def late_copies(program: Program) -> list[tuple[Any, Any]]:
     """What is copied to the outside after a run, from which array to which."""
-    return [(program.array(place), storage.value) for place, storage in program.recipe.copies]
+    return [(program.array(place), storage.value) for place, storage in program.executable.copies]
 
 
 def is_copied_whole(program: Program) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from evergrad.compiler.kernels.attention.rows import Dropout
 from evergrad.compiler.passes.attention.patterns import Facts
 from evergrad.compiler.passes.random_rows import CHANCE_BITS, COUNTED_CHANCE, MASK_OF_BITS
-from evergrad.compiler.passes.rewriter import rule_of
+from evergrad.compiler.passes.rewriter import specialize, with_equations
 from evergrad.core.trace import Equation, Graph, Var
 
 
@@ -66,7 +66,7 @@ def _of_mask(
     return Noise(var, maker, [*region, maker], maker.args, dropout)
 
 
-def with_bits(graph: Graph, masks: Sequence[Equation]) -> Graph:
+def with_packed_masks(graph: Graph, masks: Sequence[Equation]) -> Graph:
     """The graph in which masks (drawn as bytes, and cast) are drawn and kept as bits."""
     chances = {mask.args[0]: mask for mask in masks}
     gone = {id(mask) for mask in masks}
@@ -77,15 +77,15 @@ def with_bits(graph: Graph, masks: Sequence[Equation]) -> Graph:
             equations += _drawn_as_bits(eqn, mask)
         elif id(eqn) not in gone:
             equations.append(eqn)
-    return Graph(graph.inputs, graph.captures, equations, graph.outputs, graph.writes)
+    return with_equations(graph, equations)
 
 
 def _drawn_as_bits(chance: Equation, mask: Equation) -> list[Equation]:
     size, out = chance.attrs["size"], mask.outs[0]
     generator = chance.attrs["generator"]
-    drawing = rule_of(CHANCE_BITS.name, *chance.args, size=size, generator=generator)
+    drawing = specialize(CHANCE_BITS.name, *chance.args, size=size, generator=generator)
     words = Var(drawing.out_types[0], out.trace)
-    spreading = rule_of(MASK_OF_BITS.name, words, size=size, dtype=out.type.dtype)
+    spreading = specialize(MASK_OF_BITS.name, words, size=size, dtype=out.type.dtype)
     return [
         Equation(drawing, chance.args, (words,), chance.site),
         Equation(spreading, (words,), (out,), mask.site),

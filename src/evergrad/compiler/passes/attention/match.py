@@ -1,6 +1,6 @@
 """Finds attention in a graph: products, masks, softmax and their derivatives become two equations.
 
-:func:`recognise` looks for ``softmax(steps(q @ k^T)) @ v`` and for what the derivative makes of it,
+:func:`recognise_attention` looks for ``softmax(steps(q @ k^T)) @ v`` and for what the derivative makes of it,
 in the words in which they were traced, and says them as ``attention`` and ``attention_backward``.
 Weights may go through dropout on their way to the values.
 It does so only if nothing else reads the scores or the weights; a graph in which anything is
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evergrad.compiler.kernels.attention.rows import BATCH_DIMS, MASKS
-from evergrad.compiler.passes.attention.dropout import Noise, find_noise, with_bits
+from evergrad.compiler.passes.attention.dropout import Noise, find_noise, with_packed_masks
 from evergrad.compiler.passes.attention.patterns import (
     INFINITY,
     SOFTMAXES,
@@ -364,20 +364,18 @@ class Attention:
 # -- the graph with what was found --------------------------------------------------------------
 
 
-def recognise(graph: Graph) -> Graph:
+def recognise_attention(graph: Graph) -> Graph:
     """The graph with each attention, and its derivative, as one equation."""
-    graph = keep_bits(graph)
     facts = Facts(graph)
     found = _attentions(facts)
     return replaced(graph, facts, found) if found else graph
 
 
-def keep_bits(graph: Graph) -> Graph:
-    """The graph without dead code, in which what attentions draw for dropout is kept as bits."""
-    graph = graph.without_dead_code()
+def pack_dropout_masks(graph: Graph) -> Graph:
+    """The graph in which random masks of attention's dropout are stored as bits."""
     noises = [attention.noise for attention in _attentions(Facts(graph))]
     masks = [noise.mask for noise in noises if noise is not None and noise.mask.op.name == "cast"]
-    return with_bits(graph, masks) if masks else graph
+    return with_packed_masks(graph, masks) if masks else graph
 
 
 def _attentions(facts: Facts) -> list[Attention]:

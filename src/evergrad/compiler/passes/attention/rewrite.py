@@ -18,7 +18,7 @@ from evergrad.compiler.kernels.attention.rows import (
     way_back,
 )
 from evergrad.compiler.passes.attention.patterns import Facts, swapped
-from evergrad.compiler.passes.rewriter import rule_of
+from evergrad.compiler.passes.rewriter import specialize, with_equations, with_layouts
 from evergrad.core import dtypes
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
@@ -44,8 +44,7 @@ def replaced(graph: Graph, facts: Facts, found: Sequence[Attention]) -> Graph:
         equations += new.get(number, ())
         if id(eqn) not in gone:
             equations.append(eqn)
-    made = Graph(graph.inputs, graph.captures, equations, graph.outputs, graph.writes)
-    return made.without_dead_code()
+    return with_layouts(with_equations(graph, equations)).without_dead_code()
 
 
 class _Replacement:
@@ -62,7 +61,7 @@ class _Replacement:
         self, name: str, args: Sequence[Var], outs: Sequence[Equation | None] = (), **attrs: Any
     ) -> tuple[Var, ...]:
         """Add an equation; its results are those of equations it stands for, or new ones."""
-        rule = rule_of(name, *args, **attrs)
+        rule = specialize(name, *args, **attrs)
         trace = self.attention.result.outs[0].trace
         given = [*outs, *[None] * (rule.op.outputs - len(outs))]
         results = tuple(
