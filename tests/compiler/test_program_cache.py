@@ -42,7 +42,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def process(folder: Path, *words: str) -> Any:
     run = subprocess.run(
-        [sys.executable, str(HERE / "program_cache_steps.py"), *words], capture_output=True, text=True,
+        [sys.executable, str(HERE / "program_cache_steps.py"), *words],
+        capture_output=True, text=True,
         env={**os.environ, "EVERGRAD_KERNEL_CACHE": str(folder)}, timeout=240, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
