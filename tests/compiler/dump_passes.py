@@ -50,9 +50,7 @@ def conv_net() -> tuple[Loss, tuple[Any, ...]]:
         nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(4, 4, 3, bias=True), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 3),
     )  # fmt: skip
-    step = training_step(
-        nn.Sequential(*layers), lambda model, x, y: F.cross_entropy(model(x), y)
-    )
+    step = training_step(nn.Sequential(*layers), lambda model, x, y: F.cross_entropy(model(x), y))
     return step, (eg.ones(2, 2, 12, 12), eg.zeros(2, dtype=eg.int64))
 
 

@@ -25,12 +25,12 @@ from evergrad.compiler.native import jit
 from evergrad.compiler.passes.random_rows import source_of
 from evergrad.compiler.schedule.instructions import address_of, strides_of
 from evergrad.core import dtypes
-from evergrad.core.op import Rule
+from evergrad.core.op import Specialization
 from evergrad.core.rng.generator import Generator
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import STATE
 from evergrad.core.trace import Var
-from evergrad.core.views import Steps
+from evergrad.core.views import ViewChain
 
 # Later versions of the format write equal values in different ways.
 _MARSHAL = 2
@@ -79,8 +79,8 @@ class _Form:
     def __init__(self, captured: Captured, bindings: ProcessBindings) -> None:
         self.bindings = bindings
         self.numbers: dict[Var, int] = {}
-        self.rules: dict[int, int] = {}
-        self.rule_forms: list[Any] = []
+        self.specializations: dict[int, int] = {}
+        self.specialization_forms: list[Any] = []
         self.storage_numbers = {id(s): n for n, s in enumerate(bindings.storages)}
         graph = bindings.graph
         inputs = [(_type(var.type), self.enter(var)) for var in graph.inputs]
@@ -88,7 +88,7 @@ class _Form:
         self.parts = (
             inputs,
             equations,
-            self.rule_forms,
+            self.specialization_forms,
             [self.numbers[out] if isinstance(out, Var) else None for out in graph.outputs],
             [_memory(storage) for storage in bindings.storages],
             [self.outside(tensor) for tensor in captured.outside],
@@ -106,20 +106,20 @@ class _Form:
         return None if strides == strides_of(var) else strides
 
     def equation(self, eqn: Any) -> Any:
-        rule = self.rules.get(id(eqn.rule))
-        if rule is None:
-            rule = self.rules[id(eqn.rule)] = len(self.rules)
-            self.rule_forms.append(self.rule(eqn.rule))
+        number = self.specializations.get(id(eqn.specialization))
+        if number is None:
+            number = self.specializations[id(eqn.specialization)] = len(self.specializations)
+            self.specialization_forms.append(self.specialized(eqn.specialization))
         numbers = self.numbers
         args = [numbers[a] if isinstance(a, Var) else (self.literal(a),) for a in eqn.args]
-        return rule, eqn.muted, args, [self.enter(out) for out in eqn.outs]
+        return number, eqn.no_grad, args, [self.enter(out) for out in eqn.outs]
 
-    def rule(self, rule: Rule) -> Any:
-        evaluate = rule.op.eval
+    def specialized(self, found: Specialization) -> Any:
+        evaluate = found.op.eval
         if isinstance(evaluate, FunctionType) and not evaluate.__module__.startswith("evergrad."):
-            raise UnhashableError(f"{rule.op} is no row of this package")
-        types = [_type(t) if isinstance(t, TensorType) else t.__name__ for t in rule.types]
-        return rule.op.name, self.literal(rule.attrs), types, [_type(t) for t in rule.out_types]
+            raise UnhashableError(f"{found.op} is no row of this package")
+        types = [_type(t) if isinstance(t, TensorType) else t.__name__ for t in found.types]
+        return found.op.name, self.literal(found.attrs), types, [_type(t) for t in found.out_types]
 
     def outside(self, tensor: Any) -> Any:
         """The storage, offset and strides of an outside tensor."""
@@ -137,8 +137,8 @@ class _Form:
             return ("dict", *((self.literal(k), self.literal(v)) for k, v in value.items()))
         if isinstance(value, dtypes.dtype):
             return "dtype", value.name
-        if isinstance(value, Steps):
-            return ("steps", *((op.name, self.literal(attrs)) for op, attrs in value.steps))
+        if isinstance(value, ViewChain):
+            return ("view_chain", *((op.name, self.literal(attrs)) for op, attrs in value.ops))
         if isinstance(value, Generator):
             return "generator", self.bindings.generators.index(value)
         if isinstance(value, slice):

@@ -82,7 +82,7 @@ class _Serializer:
 
     def form(self, b: Buffer) -> tuple[Any, ...]:
         owner = self.storage(b.owner) if b.home == "outside" else b.owner
-        location = self.location_numbers.get(id(b.site))
+        location = self.location_numbers.get(id(b.location))
         return (
             b.number, int(b.nbytes), b.home, b.label, owner, location, b.first, b.last,
             int(b.offset),
@@ -170,7 +170,7 @@ def _constant(name: str, shape: tuple[int, ...], data: bytes) -> Storage:
 def _buffer(form: tuple[Any, ...], storages: list[Storage], bindings: ProcessBindings) -> Buffer:
     number, nbytes, home, label, owner, location, first, last, offset = form
     made = Buffer(number, nbytes, home, label, storages[owner] if home == "outside" else owner)
-    made.site = None if location is None else bindings.locations[location]
+    made.location = None if location is None else bindings.locations[location]
     made.first, made.last, made.offset = first, last, offset
     return made
 

@@ -20,7 +20,7 @@ from evergrad.compiler.passes.pipeline import Target, optimize
 from evergrad.compiler.schedule.instructions import Instruction, Kernel
 from evergrad.compiler.schedule.memory_plan import Buffer, Plan
 from evergrad.compiler.schedule.nodes import Group, Single
-from evergrad.core.source_location import Site, describe, line_of
+from evergrad.core.source_location import SourceLocation, describe, line_of
 from evergrad.core.trace import Equation, Graph
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ class Explanation:
     """A program, told in several forms.
 
     ``data`` holds the graphs (of every pass, if requested), the units with their kernels and times,
-    the calls and the memory plan; ``code`` the text and the machine code of each kernel, made when it is first asked for.
+    the calls and the memory plan; ``code`` the text and the machine code of each kernel, made when
+    it is first asked for.
     """
 
     def __init__(self, call: Call, name: str, passes: bool = False) -> None:
@@ -174,7 +175,7 @@ def _unit(parts: Sequence[tuple[Instruction, float]], wave_of: dict[int, int]) -
         "bytes": moved,
         "gflops_per_second": _rate(flops, taken),
         "gigabytes_per_second": _rate(moved, taken),
-        "lines": list(dict.fromkeys(_line(eqn.site) for eqn in equations)),
+        "lines": list(dict.fromkeys(_line(eqn.location) for eqn in equations)),
     }  # fmt: skip
 
 
@@ -195,7 +196,7 @@ def _equations(unit: Any) -> list[Equation]:
 
 def _equation(eqn: Equation) -> Data:
     types = ", ".join(str(out.type) for out in eqn.outs)
-    return {"op": eqn.op.name, "type": types, "site": describe(eqn.site)}
+    return {"op": eqn.op.name, "type": types, "site": describe(eqn.location)}
 
 
 def _kernel(instruction: Instruction) -> Data:
@@ -221,11 +222,11 @@ def _call(unit: Data) -> Data:
     return {**equation, "seconds": unit["seconds"]}
 
 
-def _line(site: Site | None) -> str:
+def _line(location: SourceLocation | None) -> str:
     """``file.py:12``"""
-    if site is None:
+    if location is None:
         return "unknown"
-    return f"{Path(site[0].co_filename).name}:{line_of(site)}"
+    return f"{Path(location[0].co_filename).name}:{line_of(location)}"
 
 
 # -- memory -------------------------------------------------------------------------------------
@@ -252,5 +253,5 @@ def _buffer(buffer: Buffer) -> Data:
         "offset": buffer.offset,
         "first_wave": buffer.first,
         "last_wave": buffer.last,
-        "site": describe(buffer.site) if buffer.site is not None else "",
+        "site": describe(buffer.location) if buffer.location is not None else "",
     }

@@ -116,9 +116,9 @@ def flops_of(eqn: Equation) -> int:
     name, out = eqn.op.name, eqn.outs[0].type
     if name in ("matmul", "linear"):
         return 2 * out.numel * int(eqn.args[0].type.shape[-1])
-    if name not in ("conv", "conv_then", "conv_input", "conv_weight"):
+    if name not in ("conv", "conv_epilogue", "conv_input", "conv_weight"):
         return 0
-    result = out if name in ("conv", "conv_then") else eqn.args[0].type
+    result = out if name in ("conv", "conv_epilogue") else eqn.args[0].type
     weight = out if name == "conv_weight" else eqn.args[1].type
     return 2 * int(result.numel) * prod(map(int, weight.shape[1:]))
 

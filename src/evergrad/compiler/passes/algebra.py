@@ -58,16 +58,16 @@ def _sum(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor | None:
 
 
 @identity("update")
-def _update(base: Tensor, value: Tensor, steps: Any) -> Tensor | None:
+def _update(base: Tensor, value: Tensor, chain: Any) -> Tensor | None:
     """An update through permutations and reshapes that overwrites its whole base."""
     shapes = [base._type.shape]
-    for op, attrs in steps.steps:
+    for op, attrs in chain.ops:
         if op.name not in ("permute", "reshape"):
             return None
         shapes.append(op.type(tensor_type(shapes[-1], base.dtype), **attrs).shape)
     if value._type.shape != shapes.pop():
         return None
-    for op, attrs in reversed(steps.steps):
+    for op, attrs in reversed(chain.ops):
         before = shapes.pop()
         if op.name == "permute":
             value = permute(value, [attrs["order"].index(d) for d in range(len(before))])
@@ -85,7 +85,7 @@ class SumOfSlices:
 
     def replace(self, trace: Trace, eqn: Equation, args: tuple[Any, ...]) -> Sequence[Var] | None:
         if eqn.op.name == "pad_slice":
-            part = trace.emit(eqn.rule, args, eqn.site)
+            part = trace.emit(eqn.specialization, args, eqn.location)
             slices = _for_every_dim(eqn.attrs["slices"], part[0].type.shape)
             self.parts[part[0]] = [(slices, args[0])]
             return part
@@ -103,7 +103,7 @@ class SumOfSlices:
         if any(slices[dim][0] < end for (slices, _), end in zip(parts, ends, strict=False)):
             return None
         if sum(s[dim][1] - s[dim][0] for s, _ in parts) < shape[dim]:
-            outs: Sequence[Var] = trace.emit(eqn.rule, args, eqn.site)
+            outs: Sequence[Var] = trace.emit(eqn.specialization, args, eqn.location)
             self.parts[outs[0]] = parts
             return outs
         pieces = [
@@ -121,7 +121,7 @@ def _for_every_dim(slices: Any, shape: tuple[int, ...]) -> list[tuple[int, int, 
 
 def _sliced_dim(all_slices: Sequence[Any], shape: tuple[int, ...]) -> int | None:
     """The one dimension in which slices are shorter than the whole; ``None`` if there are more, or
-    with other steps than 1."""
+    with a step other than 1."""
     dims = set()
     for slices in all_slices:
         if any(step != 1 for _, _, step in slices):

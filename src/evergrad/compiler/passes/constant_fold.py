@@ -45,10 +45,11 @@ def _evaluated(graph: Graph) -> dict[Var, Any]:
     for eqn in graph.equations:
         is_ready = all(not isinstance(a, Var) or a in known for a in eqn.args)
         is_small = all(out.type.numel <= _MOST_ELEMENTS for out in eqn.outs)
-        is_pure = eqn.op.outputs == 1 and not eqn.op.random and hasattr(eqn.rule, "run")
+        is_pure = eqn.op.outputs == 1 and not eqn.op.random and hasattr(eqn.specialization, "run")
         if is_ready and is_small and is_pure:
             args = [known[a] if isinstance(a, Var) else a for a in eqn.args]
-            known[eqn.outs[0]] = np.asarray(eqn.rule.run(*args), eqn.outs[0].type.dtype.np)
+            (out,) = eqn.outs
+            known[out] = np.asarray(eqn.specialization.run(*args), out.type.dtype.np)
     return known
 
 

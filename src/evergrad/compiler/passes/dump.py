@@ -16,7 +16,7 @@ from evergrad.core.rng.generator import Generator
 from evergrad.core.shapes import contiguous_strides
 from evergrad.core.source_location import describe
 from evergrad.core.trace import Equation, Graph, Var
-from evergrad.core.views import Steps
+from evergrad.core.views import ViewChain
 
 
 def dump(graph: Graph, locations: bool = False) -> str:
@@ -42,7 +42,7 @@ class _Writer:
         given = [self.value(arg) for arg in eqn.args]
         given += [f"{key}={self.value(value)}" for key, value in eqn.attrs.items()]
         outs = ", ".join(self.defined(out, eqn.op.name) for out in eqn.outs)
-        where = f"  # {describe(eqn.site)}" if self.locations else ""
+        where = f"  # {describe(eqn.location)}" if self.locations else ""
         return f"{outs} = {eqn.op.name}({', '.join(given)}){where}"
 
     def defined(self, var: Var, kind: str) -> str:
@@ -60,15 +60,15 @@ class _Writer:
             return value.name
         if isinstance(value, Generator):
             return self.generators.setdefault(id(value), f"generator.{len(self.generators)}")
-        if isinstance(value, Steps):
-            views = [f"{op.name}({self.value(attrs)})" for op, attrs in value.steps]
+        if isinstance(value, ViewChain):
+            views = [f"{op.name}({self.value(attrs)})" for op, attrs in value.ops]
             return f"[{' '.join(views)}]"
         if isinstance(value, dict):
             return ", ".join(f"{key}={self.value(item)}" for key, item in value.items())
         if isinstance(value, tuple) and hasattr(value, "_asdict"):
             return f"{type(value).__name__}({self.value(value._asdict())})"
         if isinstance(value, tuple | list):
-            return f"({', '.join(map(self.value, value))})"
+            return f"({', '.join(map(self.value, value))}{',' * (len(value) == 1)})"
         return repr(value.item() if isinstance(value, np.generic) else value)
 
 

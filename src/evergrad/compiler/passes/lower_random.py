@@ -1,8 +1,8 @@
-"""Random draws inside programs: in the leanest form that gives the numbers of eager evaluation.
+"""Random masks in the cheapest form that gives the random numbers of eager evaluation.
 
-:func:`lower_random` says how masks are drawn; the lowerings below draw natively, from states that the
-program holds while it runs (:mod:`.runtime.rng_state`). Draws that nobody takes run their NumPy
-evaluation.
+:func:`lower_random` chooses the form of masks in the graph; the lowerings below sample natively,
+with generator states that the program holds while it runs (:mod:`.runtime.rng_state`). Random ops
+without a lowering run their NumPy evaluation.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from evergrad.core.trace import Equation, Graph, Trace, Var
 
 
 def lower_random(graph: Graph) -> Graph:
-    """The graph with masks drawn as bytes, or, from a generator that counts, not kept at all but
-    computed from a position wherever they are needed."""
+    """The graph with masks stored as bytes or, from a counter-based generator, not at all but
+    computed from a stream position at each use."""
     if not any(eqn.op.name == "chance" for eqn in graph.equations):
         return graph
-    return rewrite(graph, lambda trace, eqn, args, env: _lean(trace, eqn))
+    return rewrite(graph, lambda trace, eqn, args, env: _lowered(trace, eqn))
 
 
-def _lean(trace: Trace, eqn: Equation) -> Sequence[Var] | None:
+def _lowered(trace: Trace, eqn: Equation) -> Sequence[Var] | None:
     if eqn.op.name != "chance" or not eqn.outs[0].type.numel:
         return None
     size, dtype, generator = (eqn.attrs[name] for name in ("size", "dtype", "generator"))

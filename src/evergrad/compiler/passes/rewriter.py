@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from evergrad.compiler.schedule.instructions import address_of
-from evergrad.core.op import TABLE, Rule
+from evergrad.core.op import TABLE, Specialization
 from evergrad.core.trace import Equation, Graph, Trace, Var
 from evergrad.core.tracing import tracing
 
@@ -14,12 +14,12 @@ Environment = dict[Var, Any]
 Replace = Callable[[Trace, Equation, tuple[Any, ...], Environment], Sequence[Any] | None]
 
 
-def specialize(name: str, *args: Any, **attrs: Any) -> Rule:
+def specialize(name: str, *args: Any, **attrs: Any) -> Specialization:
     """A row of the op table specialized for values and numbers: for an equation a pass emits."""
     op = TABLE[name]
     types = tuple([a.type if isinstance(a, Var) else type(a) for a in args])
     key: Any = (types, tuple(attrs.items())) if attrs else types
-    return op.rules.get(key) or op.resolve(key, types, attrs)
+    return op.specializations.get(key) or op.resolve(key, types, attrs)
 
 
 def with_equations(graph: Graph, equations: Iterable[Equation]) -> Graph:
@@ -53,9 +53,9 @@ def rewrite(graph: Graph, replace: Replace) -> Graph:
             first = len(trace.equations)
             outs = replace(trace, eqn, args, env)
             if outs is None:
-                outs = trace.emit(eqn.rule, args, eqn.site, _layout(eqn, args))
+                outs = trace.emit(eqn.specialization, args, eqn.location, _layout(eqn, args))
             for made in trace.equations[first:]:
-                made.site = eqn.site
+                made.location = eqn.location
             env.update(zip(eqn.outs, outs, strict=True))
         outputs = [env[o] if isinstance(o, Var) else o for o in graph.outputs]
         copy = trace.finish(outputs)
@@ -76,7 +76,9 @@ def with_layouts(graph: Graph) -> Graph:
             outs = (Var(outs[0].type, outs[0].trace, layout),)
             env[eqn.outs[0]] = outs[0]
         is_same = outs is eqn.outs and all(a is b for a, b in zip(args, eqn.args, strict=True))
-        equations.append(eqn if is_same else Equation(eqn.rule, args, outs, eqn.site, eqn.muted))
+        if not is_same:
+            eqn = Equation(eqn.specialization, args, outs, eqn.location, eqn.no_grad)
+        equations.append(eqn)
     if not env:
         return graph
     outputs = [env.get(o, o) if isinstance(o, Var) else o for o in graph.outputs]

@@ -16,7 +16,7 @@ import numpy as np
 
 from evergrad.compiler.passes.dump import dump
 from evergrad.compiler.passes.random_rows import CHANCE_BITS, STREAM_POSITION
-from evergrad.core.op import Rule
+from evergrad.core.op import Specialization
 from evergrad.core.shapes import TensorType, broadcast_shapes
 from evergrad.core.source_location import describe
 from evergrad.core.trace import Equation, Graph, Var
@@ -47,7 +47,7 @@ class Verifier:
 
     def __init__(self, graph: Graph) -> None:
         self.name = "tracing"
-        self._rules: dict[int, Rule] = {}
+        self._rules: dict[int, Specialization] = {}
         self._bits: dict[Any, int] = {}
         self._facts = self._verified(graph)
 
@@ -64,7 +64,7 @@ class Verifier:
     def fail(self, problem: str, eqn: Equation | None = None) -> VerificationError:
         lines = [f"the pass {self.name!r} broke the graph: {problem}."]
         if eqn is not None:
-            lines += [f"  equation: {_line(eqn)}", f"  traced at: {describe(eqn.site)}"]
+            lines += [f"  equation: {_line(eqn)}", f"  traced at: {describe(eqn.location)}"]
         lines += ["  fix: a bug of the compiler; EVERGRAD_SHOW_PASSES=1 prints the graphs."]
         return VerificationError("\n".join(lines))
 
@@ -109,14 +109,14 @@ class Verifier:
             return found
         self._check_update(eqn)
         base, value = eqn.args
-        steps = eqn.attrs["steps"]
+        chain = eqn.attrs["chain"]
         is_whole = value.type.numel == base.type.numel
-        if is_whole and all(op.name in _BIJECTIVE for op, _ in steps.steps):
+        if is_whole and all(op.name in _BIJECTIVE for op, _ in chain.ops):
             return depends[value]
-        return found | self._bit((base.type.shape, steps)) if found else found
+        return found | self._bit((base.type.shape, chain)) if found else found
 
     def _check_types(self, eqn: Equation) -> None:
-        rule = eqn.rule
+        rule = eqn.specialization
         if eqn.op is not rule.op or eqn.attrs is not rule.attrs:
             raise self.fail("its op or attributes are not those it was specialized for", eqn)
         if len(eqn.args) != len(rule.types) or len(eqn.outs) != len(rule.out_types):
@@ -134,7 +134,7 @@ class Verifier:
             self._check_rule(rule, eqn)
             self._rules[id(rule)] = rule
 
-    def _check_rule(self, rule: Rule, eqn: Equation) -> None:
+    def _check_rule(self, rule: Specialization, eqn: Equation) -> None:
         """The row's type rule, applied again."""
         found = rule.op.type(*rule.operands, **rule.attrs)
         types = found if isinstance(found, tuple) else (found,)
@@ -180,7 +180,7 @@ class Verifier:
         """The value of an update fits the part of the base that the views lead to."""
         base, value = eqn.args
         part = base.type
-        for op, attrs in eqn.attrs["steps"].steps:
+        for op, attrs in eqn.attrs["chain"].ops:
             part = op.type(part, **attrs)
         try:
             fits = broadcast_shapes(value.type.shape, part.shape) == part.shape
@@ -212,7 +212,7 @@ class Verifier:
         for source in {**before, **after}:
             drawn, now = before.get(source, []), after.get(source, [])
             for old, new in zip(drawn, now, strict=False):
-                if old.what != new.what or old.eqn.site != new.eqn.site:
+                if old.what != new.what or old.eqn.location != new.eqn.location:
                     problem = (
                         f"random numbers are drawn in another order, here was {_line(old.eqn)}"
                     )
@@ -247,7 +247,7 @@ def _drawn(eqn: Equation) -> tuple[Any, ...]:
     if eqn.op.name in ("chance", CHANCE_BITS.name):
         return "chance", prod(eqn.attrs["size"])
     attrs = [(key, repr(value)) for key, value in eqn.attrs.items() if key != "generator"]
-    return eqn.op.name, *attrs, *map(str, eqn.rule.types)
+    return eqn.op.name, *attrs, *map(str, eqn.specialization.types)
 
 
 def _described(key: tuple[Any, ...]) -> str:

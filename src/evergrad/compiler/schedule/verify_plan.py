@@ -138,7 +138,7 @@ class _Bytes:
 
 
 def _broken(buffer: Buffer, problem: str, wave: int) -> VerificationError:
-    where = "" if buffer.site is None else f"\n  traced at: {describe(buffer.site)}"
+    where = "" if buffer.location is None else f"\n  traced at: {describe(buffer.location)}"
     return VerificationError(
         f"the memory plan is broken: {buffer} {problem} (wave {wave}).{where}\n"
         "  fix: a bug of the compiler; EVERGRAD_SHOW_PASSES=1 prints the graphs."

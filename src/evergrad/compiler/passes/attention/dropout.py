@@ -1,4 +1,4 @@
-"""Finds dropout of attention's weights, and lets what it draws be kept as bits.
+"""Pattern matching of dropout on attention's weights, and its masks as packed bits.
 
 Weights are multiplied with noise: a mask of zeros and ones, divided by the probability to keep.
 """
@@ -18,8 +18,8 @@ from evergrad.core.trace import Equation, Graph, Var
 
 
 class Noise(NamedTuple):
-    """What weights are multiplied with: ``mask`` is the equation that gives zeros and ones,
-    ``region`` leads from there to the noise, and ``drawn`` is what the mask is made of."""
+    """The factor of the weights: ``mask`` is the equation of zeros and ones, ``region`` the
+    equations from there to the noise, and ``drawn`` the operands of the mask."""
 
     var: Var
     mask: Equation
@@ -29,7 +29,7 @@ class Noise(NamedTuple):
 
 
 def find_noise(facts: Facts, var: Any, weights: Var) -> Noise | None:
-    """The noise that a factor of weights is, if it is one."""
+    """A factor of the weights as dropout noise, if it matches."""
     if not isinstance(var, Var) or var.type.shape != weights.type.shape:
         return None
     if not var.type.dtype.is_floating_point:
@@ -67,7 +67,7 @@ def _of_mask(
 
 
 def with_packed_masks(graph: Graph, masks: Sequence[Equation]) -> Graph:
-    """The graph in which masks (drawn as bytes, and cast) are drawn and kept as bits."""
+    """The graph with masks (bytes, and a cast of them) sampled and stored as bits."""
     chances = {mask.args[0]: mask for mask in masks}
     gone = {id(mask) for mask in masks}
     equations: list[Equation] = []
@@ -87,6 +87,6 @@ def _drawn_as_bits(chance: Equation, mask: Equation) -> list[Equation]:
     words = Var(drawing.out_types[0], out.trace)
     spreading = specialize(MASK_OF_BITS.name, words, size=size, dtype=out.type.dtype)
     return [
-        Equation(drawing, chance.args, (words,), chance.site),
-        Equation(spreading, (words,), (out,), mask.site),
+        Equation(drawing, chance.args, (words,), chance.location),
+        Equation(spreading, (words,), (out,), mask.location),
     ]
