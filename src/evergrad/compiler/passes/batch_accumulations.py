@@ -148,7 +148,7 @@ class _Finder:
 
 
 def _joined(values: list[Var]) -> Any:
-    """The terms concatenated, the last first: backward computes them in that order, and the gradient
+    """The terms concatenated, the last first: backward computes them in that order, and a gradient
     of a sequence is concatenated in the order of time, so that one ``cat`` serves both."""
     parts = [fresh(v, v.type).reshape(1, *v.type.shape) for v in reversed(values)]
     return cat(parts, 0).reshape(-1, *values[0].type.shape[1:])

@@ -47,8 +47,8 @@ def replaced(graph: Graph, facts: Facts, found: Sequence[Attention]) -> Graph:
 
 
 class _Replacement:
-    """The equations that replace an attention. ``transposed`` holds masks stored key by key, for all
-    attentions that read them."""
+    """The equations that replace an attention. ``transposed`` holds masks stored key by key, shared
+    by all attentions that read them."""
 
     def __init__(self, attention: Attention, transposed: dict[Var, Var]) -> None:
         self.attention = attention
