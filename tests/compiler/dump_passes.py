@@ -2,21 +2,24 @@
 
     python -m tests.compiler.dump_passes
 
-writes the files anew, after a pass was changed on purpose.
+writes the files anew, after a pass was changed on purpose. With ``--print`` it prints them instead.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import evergrad as eg
 from evergrad import nn
+from evergrad.compiler.api import Compiled
 from evergrad.compiler.passes.dump import dump
 from evergrad.compiler.passes.pipeline import Target, optimize
-from evergrad.core.rng.default_generator import drawing_from
+from evergrad.core.rng.default_generator import using_generator
 from evergrad.core.trace import Graph
+from evergrad.core.tree import tree_flatten
 from evergrad.nn import functional as F
 
 from .models import Block
@@ -98,14 +101,18 @@ def dump_of(name: str) -> str:
         graphs.append(graph)
 
     algorithm = "philox" if name.endswith("philox") else "mt19937"
-    with drawing_from(eg.Generator(algorithm=algorithm)):
+    with using_generator(eg.Generator(algorithm=algorithm)):
         step, batch = MODELS[name]()
-        variant, _ = eg.compile(step).compiled_for(batch, {})
-        optimize(variant.captured.graph, Target.STEP, observe)
+        leaves, spec = tree_flatten((batch, {}))
+        captured = Compiled(step).trace(leaves, spec, list(batch), [])
+        optimize(captured.graph, Target.STEP, observe)
     return "\n".join(parts)
 
 
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
     for name in MODELS:
-        (FOLDER / f"{name}.txt").write_text(dump_of(name), encoding="utf-8")
+        if sys.argv[1:] == ["--print"]:
+            print(dump_of(name))
+        else:
+            FOLDER.mkdir(exist_ok=True)
+            (FOLDER / f"{name}.txt").write_text(dump_of(name), encoding="utf-8")

@@ -27,9 +27,9 @@ _BIJECTIVE = ("permute", "reshape")
 
 
 class _Draw(NamedTuple):
-    """A random equation: what it takes from its generator, and its source location."""
+    """A random equation; ``key`` is what it takes from its generator and its source location."""
 
-    what: tuple[Any, ...]
+    key: tuple[Any, ...]
     eqn: Equation
 
 
@@ -86,7 +86,7 @@ class Verifier:
                 source = id(eqn.attrs.get("generator"))
                 drawn = draws.setdefault(source, [])
                 found |= self._bit(("draw", source, len(drawn)))
-                drawn.append(_Draw(_drawn(eqn), eqn))
+                drawn.append(_Draw((_drawn(eqn), eqn.location), eqn))
             for out in eqn.outs:
                 if out in depends:
                     raise self.fail(f"a value of type {out.type} is defined twice", eqn)
@@ -211,17 +211,17 @@ class Verifier:
         """Sequential random numbers: none dropped, duplicated or reordered."""
         for source in {**before, **after}:
             drawn, now = before.get(source, []), after.get(source, [])
-            for old, new in zip(drawn, now, strict=False):
-                if old.what != new.what or old.eqn.location != new.eqn.location:
-                    problem = (
-                        f"random numbers are drawn in another order, here was {_line(old.eqn)}"
-                    )
-                    raise self.fail(problem, new.eqn)
-            if len(drawn) != len(now):
-                found = "dropped" if len(now) < len(drawn) else "duplicated"
-                longer = drawn if len(now) < len(drawn) else now
-                odd = longer[min(len(drawn), len(now))]
-                raise self.fail(f"a random equation was {found}", odd.eqn)
+            same = [a.key == b.key for a, b in zip(drawn, now, strict=False)]
+            place = same.index(False) if False in same else len(same)
+            if place == len(drawn) == len(now):
+                continue
+            if len(drawn) == len(now):
+                old, new = drawn[place], now[place]
+                problem = f"random numbers are drawn in another order, here was {_line(old.eqn)}"
+                raise self.fail(problem, new.eqn)
+            if len(drawn) > len(now):
+                raise self.fail("a random equation was dropped", drawn[place].eqn)
+            raise self.fail("a random equation was duplicated or added", now[place].eqn)
 
     def _check_dependence(self, before: _Facts, after: _Facts) -> None:
         for number, (old, new) in enumerate(zip(before.depends, after.depends, strict=True)):

@@ -61,7 +61,7 @@ def _check_race(wave: int, one: Instruction, other: Instruction) -> None:
                     if _share_bytes(first, second, mine):
                         raise _broken(mine, "is written twice", wave)
                 elif _overlap(mine, theirs):
-                    raise _broken(mine, f"overlaps {theirs}", wave)
+                    raise _broken(mine, f"overlaps {theirs}", wave, theirs)
 
 
 def _check_lifetimes(waves: Sequence[Sequence[Instruction]], read_at_end: Sequence[Buffer]) -> None:
@@ -77,7 +77,7 @@ def _check_lifetimes(waves: Sequence[Sequence[Instruction]], read_at_end: Sequen
             continue
         for other in [b for b in live.values() if b is not buffer and _overlap(b, buffer)]:
             if last[id(other)] >= wave:
-                raise _broken(buffer, f"overwrites {other}, which is read later", wave)
+                raise _broken(buffer, f"overwrites {other}, which is read later", wave, other)
             del live[id(other)]
         live[id(buffer)] = buffer
 
@@ -137,8 +137,9 @@ class _Bytes:
         }
 
 
-def _broken(buffer: Buffer, problem: str, wave: int) -> VerificationError:
-    where = "" if buffer.location is None else f"\n  traced at: {describe(buffer.location)}"
+def _broken(buffer: Buffer, problem: str, wave: int, *others: Buffer) -> VerificationError:
+    locations = [b.location for b in (buffer, *others) if b.location is not None]
+    where = "".join(f"\n  traced at: {describe(location)}" for location in locations)
     return VerificationError(
         f"the memory plan is broken: {buffer} {problem} (wave {wave}).{where}\n"
         "  fix: a bug of the compiler; EVERGRAD_SHOW_PASSES=1 prints the graphs."
