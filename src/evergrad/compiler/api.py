@@ -213,16 +213,17 @@ class Compiled:
             )
         return variant, tensors
 
-    def explain(self, *args: Any, **kwargs: Any) -> Any:
+    def explain(self, *args: Any, passes: bool = False, **kwargs: Any) -> Any:
         """What the program for these arguments is, needs and spends its time on; see
-        :class:`~evergrad.compiler.explain.report.Explanation`. Changes nothing outside."""
+        :class:`~evergrad.compiler.explain.report.Explanation`. With ``passes`` also the graph after
+        each compiler pass. Changes nothing outside."""
         from evergrad.compiler.explain.report import Explanation  # start-up: rarely used
 
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
         with self.lock:
             variant, tensors = self.compiled_for(args, kwargs)
             variant.lower()
-            return Explanation(Call(variant, tensors), name)
+            return Explanation(Call(variant, tensors), name, passes)
 
 
 _steps: weakref.WeakSet[Compiled] = weakref.WeakSet()

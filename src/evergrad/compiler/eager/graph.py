@@ -14,7 +14,7 @@ import numpy as np
 
 from evergrad.compiler.eager.program import EagerProgram
 from evergrad.compiler.native import jit
-from evergrad.compiler.passes.decompose import simplify
+from evergrad.compiler.passes.pipeline import Target, lift_captures, optimize
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.core.bind import bind
 from evergrad.core.interpret import interpret
@@ -94,8 +94,10 @@ class NativeGraph:
 
 
 def _program(graph: Graph) -> EagerProgram:
-    simple, constants = simplify(graph)
-    return EagerProgram(Lowering(simple, len(graph.inputs), 0, constants, len(graph.outputs), ()))
+    optimized, constants = lift_captures(optimize(graph, Target.EAGER))
+    return EagerProgram(
+        Lowering(optimized, len(graph.inputs), 0, constants, len(graph.outputs), ())
+    )
 
 
 def _has_kernels_only(program: EagerProgram) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from evergrad.compiler.eager.program import EagerProgram
 from evergrad.compiler.native import jit
-from evergrad.compiler.passes.decompose import simplify
+from evergrad.compiler.passes.pipeline import Target, lift_captures, optimize
 from evergrad.compiler.schedule.instructions import Place
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.core.trace import Graph
@@ -23,9 +23,9 @@ def native_update(graph: Graph, tensors: int) -> Update | None:
     machine code can be made."""
     if not jit.makes_code():
         return None
-    simple, constants = simplify(graph)
+    optimized, constants = lift_captures(optimize(graph, Target.EAGER))
     numbers = len(graph.inputs) - tensors
-    lowering = Lowering(simple, tensors, numbers, constants, len(graph.outputs), ())
+    lowering = Lowering(optimized, tensors, numbers, constants, len(graph.outputs), ())
     if not _reads_before_writing(lowering):
         return None
     idle = [_InPlace(lowering)]

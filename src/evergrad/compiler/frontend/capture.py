@@ -140,6 +140,8 @@ def _trace_into(
         [*argument_vars, *number_vars, *(var for var, _ in outside), *cotangents], (),
         graph.equations, graph.outputs,
     )  # fmt: skip
+    # Dead equations of a gradient that could not be computed read no input of the graph.
+    pure = pure.without_dead_code()
     if cotangents:
         pure, found.derivative = cut(pure, forward, cotangents, found.moving)
     found.graph = pure.without_dead_code()

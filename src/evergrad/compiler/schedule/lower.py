@@ -56,13 +56,12 @@ def lowers(*names: str) -> Callable[[Any], Any]:
 
 def enter_lowerings() -> None:
     """Import the modules that register lowerings; they import this module."""
-    from evergrad.compiler.kernels import embedding_grad  # noqa: F401
+    from evergrad.compiler.kernels import embedding_grad, random_masks  # noqa: F401
     from evergrad.compiler.kernels.attention import lower as attention  # noqa: F401
     from evergrad.compiler.kernels.conv import select as conv  # noqa: F401
     from evergrad.compiler.kernels.gemm import select as gemm  # noqa: F401
     from evergrad.compiler.kernels.pooling import max_pool_grad, reduce, transposes  # noqa: F401
     from evergrad.compiler.kernels.recurrent import lower as recurrent  # noqa: F401
-    from evergrad.compiler.passes import lower_random  # noqa: F401
 
 
 class Lowering:
