@@ -17,8 +17,7 @@ from evergrad.core.dtypes import as_dtype
 from evergrad.core.families import opaque
 from evergrad.core.shapes import normalize_dim, normalize_dims
 from evergrad.core.tensor import Tensor
-from evergrad.ops import linalg_kernels as kernels
-from evergrad.ops import linalg_spectra, spread
+from evergrad.ops import linalg_exp, linalg_spectra, spread
 from evergrad.ops.contract import matmul
 from evergrad.ops.creation import eye, ones_like, zeros, zeros_like
 from evergrad.ops.elementwise import reciprocal, where
@@ -34,7 +33,7 @@ from evergrad.ops.linalg_base import (
     check_square_shape,
     diagonal_of,
 )
-from evergrad.ops.linalg_solve import FACTOR_INFO, INV, batch_stack, inv
+from evergrad.ops.linalg_solve import INV, batch_stack, inv
 from evergrad.ops.magnitude import abs as absolute
 from evergrad.ops.magnitude import conj
 from evergrad.ops.movement import clone, expand, movedim, squeeze, unsqueeze
@@ -159,8 +158,8 @@ def cond(input: Tensor, p: Any = None) -> Tensor:
     if p == "nuc":
         s = linalg_spectra.svdvals(input)
         return total(s, -1) * total(reciprocal(s), -1)
-    found = matrix_norm(input, p) * matrix_norm(bind(INV, input, check=False), p)
-    return where(bind(FACTOR_INFO, input, kind="lu") > 0, math.inf, found)
+    inverted, info = bind(INV, input, check=False)
+    return where(info > 0, math.inf, matrix_norm(input, p) * matrix_norm(inverted, p))
 
 
 def _cond_by_singular_values(input: Tensor, p: Any) -> Tensor:
@@ -210,7 +209,7 @@ def _exp_change(a: Tensor, change: Tensor) -> Tensor:
 
 
 MATRIX_EXP = opaque(
-    "matrix_exp", kernels.matrix_exp, lambda a: a,
+    "matrix_exp", linalg_exp.matrix_exp, lambda a: a,
     lambda g, y, a: _exp_change(adjoint(a), g),
     jvp=lambda tangents, y, a: _exp_change(a, tangents[0]),
     batch=batch_stack, doc="The exponential of each matrix.",
