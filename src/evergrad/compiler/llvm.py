@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +21,7 @@ from evergrad import config
 from evergrad.compiler import disk, machine_code
 from evergrad.compiler.machine import has_fma, target_name, vector_bits
 from evergrad.compiler.object_file import UnknownCodeError
+from evergrad.core import fork
 
 if TYPE_CHECKING:  # only those who compile need it
     from concurrent.futures import Future
@@ -234,4 +234,4 @@ def _forget_begun() -> None:
     _coming.clear()
 
 
-os.register_at_fork(after_in_child=_forget_begun)
+fork.register("compiled objects", after_in_child=_forget_begun)

@@ -15,7 +15,6 @@ off each by itself: once the team was found busy, nobody takes it for a while.
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ import numpy as np
 
 from evergrad.compiler import llvm, questions
 from evergrad.compiler.team_text import BRIEF, FUTEX, LONG, SHORT, native
+from evergrad.core import fork
 from evergrad.core.settings import get_num_threads
 from evergrad.memory.lines import apart, copied_apart
 
@@ -92,7 +92,7 @@ def _forget_others() -> None:
         llvm.function_of(native()["team_forget"])()
 
 
-os.register_at_fork(after_in_child=_forget_others)
+fork.register("thread pool", after_in_child=_forget_others)
 
 
 def length_of(work: int) -> int:

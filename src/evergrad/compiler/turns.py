@@ -7,7 +7,6 @@ neither can miss the other. Who takes the lock waits until that call has ended.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import weakref
@@ -16,6 +15,7 @@ import numpy as np
 
 from evergrad.compiler.kernel import address_of
 from evergrad.compiler.object_words import times_taken
+from evergrad.core import fork
 from evergrad.memory.lines import apart
 
 # So long, in seconds, who has to wait for a native call sleeps before it looks again.
@@ -59,4 +59,4 @@ def _forget_others() -> None:
         turns.busy[0] = 0
 
 
-os.register_at_fork(after_in_child=_forget_others)
+fork.register("step locks", after_in_child=_forget_others)

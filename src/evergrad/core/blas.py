@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core import settings
+from evergrad.core import fork, settings
 
 # Multiply-adds below which a second thread gains less than it may cost.
 WORTH_THREADS = 1 << 23
@@ -26,12 +26,12 @@ _threads_set = 0
 # Held by products on several threads, and while a process is forked: OpenBLAS ends its threads
 # then, and waits forever for one that has just been given work.
 several_threads = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=several_threads.acquire,
-        after_in_parent=several_threads.release,
-        after_in_child=several_threads.release,
-    )
+fork.register(
+    "blas threads",
+    before=several_threads.acquire,
+    after_in_parent=several_threads.release,
+    after_in_child=several_threads.release,
+)
 
 
 def _find_setter() -> Callable[[int], Any] | None:

@@ -91,7 +91,7 @@ def call(name: str, dtype: np.dtype[Any], count: int, **given: Any) -> Array:
         (place, held[word].strides[0])
         for place, word in enumerate(names)
         if word not in _SHARED and isinstance(held[word], np.ndarray) and len(held[word]) > 1
-    ]
+    ] if count > 1 else []  # fmt: skip
     for _ in range(count):
         routine(*arguments)
         for place, step in moving:

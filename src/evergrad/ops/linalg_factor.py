@@ -262,7 +262,7 @@ def _geqrf_type(a: TensorType) -> tuple[TensorType, TensorType]:
 
 
 GEQRF = opaque("geqrf", spectral.geqrf, _geqrf_type, NONDIFFERENTIABLE, batch=batch_stack,
-               outputs=2, doc="R of a QR factorization, and below it the vectors for Q.")  # fmt: skip
+               outputs=2, doc="R of A = Q R, and below it the vectors for Q.")  # fmt: skip
 
 
 @expose()

@@ -3,8 +3,8 @@
 Plain arrays; knows no tensor. A row-major matrix is LAPACK's transpose of it, which is factored in
 its place wherever the result allows: for inverses, determinants, solutions and Cholesky factors.
 
-Many small matrices are computed together by NumPy, one row or column of all of them at a time,
-where a call of LAPACK for each would take longer.
+Small matrices are left to NumPy, which calls LAPACK without Python in between; what it lacks is
+computed one row or column of all matrices at a time where there are many of them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,22 @@ from evergrad.ops.linalg_stacks import copied, flat, to_columns, to_rows, triang
 
 Array = np.ndarray[Any, Any]
 
-# Up to this order, and from so many matrices for each row on, a stack is computed together.
+# Up to this order NumPy's own calls of LAPACK, without Python for each matrix, take less time.
 _SMALL = 16
+# So many small matrices for each of their rows are computed together.
 _MANY = 4
 # From this order on an LU factorization on several threads gains by being split in two.
 _WORTH_SPLITTING = 256
 
 
-def are_many_small(count: int, order: int) -> bool:
-    """Whether NumPy computes a stack together faster than LAPACK one matrix after the other."""
-    return 0 < order <= _SMALL and count >= _MANY * order
+def is_small(*shape: int) -> bool:
+    """Whether NumPy computes such matrices in less time than calls of LAPACK from here."""
+    return min(shape) > 0 and max(shape) <= _SMALL
+
+
+def _are_many_small(count: int, *shape: int) -> bool:
+    """Whether one row or column of all matrices at a time takes less than LAPACK's calls."""
+    return is_small(*shape) and count >= _MANY * max(shape)
 
 
 def work_of(order: int, other: int, dtype: np.dtype[Any]) -> int:
@@ -64,7 +70,7 @@ def substitute(
 def _substitute(a: Array, x: Array, upper: bool, unit: bool, adjoint: bool) -> None:
     """Replace the right sides of a flat stack by the solutions."""
     count, order, width = x.shape
-    if are_many_small(count, order):
+    if _are_many_small(count, order):
         _substitute_together(flat(a), x, upper, unit, adjoint)
         return
     a, transposed = _in_place(a, may_be_transposed=not adjoint)
@@ -120,7 +126,7 @@ def factor_columns(columns: Array) -> tuple[Array, Array]:
     """Replace a column-major stack by its LU factors; gives the pivots and the first zeros."""
     stack, width, height = columns.shape
     order = min(width, height)
-    if are_many_small(stack, max(width, height)):
+    if _are_many_small(stack, width, height):
         return _factor_together(np.swapaxes(columns, 1, 2))
     pivots = np.empty((stack, order), np.int32)
     if not columns.size:
@@ -189,7 +195,7 @@ def permutation_of(pivots: Array, rows: int) -> Array:
     *batch, count = pivots.shape
     swaps = pivots.reshape(math.prod(batch), count)
     order = np.broadcast_to(np.arange(rows), (len(swaps), rows)).copy()
-    if are_many_small(len(swaps), count):
+    if _are_many_small(len(swaps), count):
         each = np.arange(len(swaps))
         for i in range(count):
             other = swaps[:, i] - 1
@@ -258,7 +264,7 @@ def solve(packed: Array, order: Array, b: Array, *, adjoint: bool) -> Array:
 def inverse(a: Array) -> tuple[Array, Array]:
     """The inverses, NaN of singular matrices, and the first zero pivots (from 1), or 0."""
     *batch, order = a.shape[:-1]
-    if are_many_small(math.prod(batch), order):
+    if is_small(order):
         try:
             return np.linalg.inv(a), np.zeros(batch, np.int32)
         except np.linalg.LinAlgError:
@@ -280,7 +286,7 @@ def _invert(packed: Array, pivots: Array) -> None:
 
 def det(a: Array) -> Array:
     """The determinants."""
-    if are_many_small(math.prod(a.shape[:-2]), a.shape[-1]):
+    if is_small(a.shape[-1]):
         return np.asarray(np.linalg.det(a))
     packed = copied(a)
     pivots, _ = factor_columns(packed)
@@ -312,7 +318,7 @@ def slogdet(a: Array) -> tuple[Array, Array]:
     """The signs of the determinants, or complex numbers of size 1, and the logarithms of their
     sizes."""
     batch = a.shape[:-2]
-    if are_many_small(math.prod(batch), a.shape[-1]):
+    if is_small(a.shape[-1]):
         sign, logarithm = np.linalg.slogdet(a)
         return np.asarray(sign), np.asarray(logarithm)
     packed = copied(a)
@@ -329,7 +335,7 @@ def cholesky(a: Array, *, upper: bool) -> tuple[Array, Array]:
     """The factors of one triangle of each matrix, NaN of those that are not positive-definite, and
     the orders of their first leading minors that are not, or 0."""
     *batch, order = a.shape[:-1]
-    if are_many_small(math.prod(batch), order):
+    if is_small(order):
         try:
             factor = np.linalg.cholesky(a, upper=upper)
             if not np.isnan(factor).any():

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from evergrad import return_types
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
@@ -43,11 +45,41 @@ def _solution_type(a: TensorType, b: TensorType, **attrs: Any) -> TensorType:
     return tensor_type((*batch, *b.shape[-2:]), a.dtype)
 
 
+_SINGULAR = "The solver failed because the input matrix is singular."
+
+
+def _solve_eval(a: Any, b: Any, *, check: bool) -> Any:
+    try:
+        return np.linalg.solve(a, b)
+    except np.linalg.LinAlgError:
+        packed, order, info = kernels.factor_system(a)
+        if check and info.any():
+            raise complain("linalg.solve", info, _SINGULAR) from None
+        return kernels.solve(packed, order, b, adjoint=False)
+
+
+def _solve_vjp(g: Tensor, x: Tensor, a: Tensor, b: Tensor, *, check: bool) -> Any:
+    for_b = bind(SOLVE, adjoint(a), g, check=check)
+    for_a = -matmul(for_b, adjoint(x))
+    return sum_to_type(for_a, a._type), sum_to_type(for_b, b._type)
+
+
+def _solve_jvp(tangents: Any, x: Tensor, a: Tensor, b: Tensor, *, check: bool) -> Any:
+    ta, right = tangents
+    if ta is not None:
+        moved = matmul(ta, x)
+        right = -moved if right is None else right - moved
+    return expand(bind(SOLVE, a, right, check=check), x._type.shape)
+
+
+SOLVE = opaque("solve", _solve_eval, _solution_type, _solve_vjp, jvp=_solve_jvp, batch=batch_stack,
+               doc="The solution X of A X = B for small A.")  # fmt: skip
+
+
 def _factor_eval(a: Any, *, check: bool) -> Any:
     found = kernels.factor_system(a)
     if check and found[-1].any():
-        text = "The solver failed because the input matrix is singular."
-        raise complain("linalg.solve", found[-1], text)
+        raise complain("linalg.solve", found[-1], _SINGULAR)
     return found
 
 
@@ -62,16 +94,16 @@ FACTOR_SYSTEM = opaque(
 )  # fmt: skip
 
 
-def _solve_vjp(
+def _factored_vjp(
     g: Tensor, x: Tensor, a: Tensor, packed: Tensor, order: Tensor, b: Tensor, *, of_adjoint: bool
 ) -> Any:
-    for_b = bind(SOLVE, a, packed, order, g, of_adjoint=not of_adjoint)
+    for_b = bind(SOLVE_FACTORED, a, packed, order, g, of_adjoint=not of_adjoint)
     left, right = (x, for_b) if of_adjoint else (for_b, x)
     for_a = -matmul(left, adjoint(right))
     return sum_to_type(for_a, a._type), None, None, sum_to_type(for_b, b._type)
 
 
-def _solve_jvp(
+def _factored_jvp(
     tangents: Any, x: Tensor, a: Tensor, packed: Tensor, order: Tensor, b: Tensor, *,
     of_adjoint: bool,
 ) -> Tensor:  # fmt: skip
@@ -79,22 +111,32 @@ def _solve_jvp(
     if ta is not None:
         moved = matmul(adjoint(ta) if of_adjoint else ta, x)
         right = -moved if right is None else right - moved
-    return expand(bind(SOLVE, a, packed, order, right, of_adjoint=of_adjoint), x._type.shape)
+    return expand(
+        bind(SOLVE_FACTORED, a, packed, order, right, of_adjoint=of_adjoint), x._type.shape
+    )
 
 
 # The factors stand for A in the evaluation only: derivatives of any order are those by A.
-SOLVE = opaque(
-    "solve",
+SOLVE_FACTORED = opaque(
+    "solve_factored",
     lambda a, packed, order, b, *, of_adjoint: kernels.solve(packed, order, b, adjoint=of_adjoint),
-    lambda a, packed, order, b, *, of_adjoint: _solution_type(a, b), _solve_vjp, jvp=_solve_jvp,
-    batch=batch_stack, doc="The solution X of A X = B, or A^H X = B, by the factors of A.",
+    lambda a, packed, order, b, *, of_adjoint: _solution_type(a, b), _factored_vjp,
+    jvp=_factored_jvp, batch=batch_stack,
+    doc="The solution X of A X = B, or A^H X = B, by the factors of A.",
 )  # fmt: skip
 
 
-def solve_system(A: Tensor, B: Tensor, *, check: bool) -> tuple[Tensor, Tensor]:
-    """``A^-1 B`` without checks of the arguments, and the first zero pivots."""
+def solve_system(A: Tensor, B: Tensor, *, check: bool) -> Tensor:
+    """``A^-1 B`` without checks of the arguments; NaN where A is singular if that is allowed."""
+    if kernels.is_small(A._type.shape[-1]):
+        return bind(SOLVE, A, B, check=check)  # type: ignore[no-any-return]
+    return _solve_and_info(A, B, check)[0]
+
+
+def _solve_and_info(A: Tensor, B: Tensor, check: bool) -> tuple[Tensor, Tensor]:
+    """The solution, and the first zero pivots."""
     packed, order, info = bind(FACTOR_SYSTEM, A, check=check)
-    return bind(SOLVE, A, packed, order, B, of_adjoint=False), info
+    return bind(SOLVE_FACTORED, A, packed, order, B, of_adjoint=False), info
 
 
 def _as_columns(name: str, A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, bool]:
@@ -106,29 +148,34 @@ def _as_columns(name: str, A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, bo
     return columns, vector
 
 
-def _solve(name: str, A: Tensor, B: Tensor, left: bool, check: bool) -> tuple[Tensor, Tensor]:
-    """The solution, and the first zero pivots."""
+def _system(name: str, A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, Tensor, bool]:
+    """The checked arguments of ``A X = B``, and whether ``B`` held vectors."""
     check_square(name, A)
     check_same_dtype(name, A, B)
     columns, vector = _as_columns(name, A, B, left)
     if left:
-        x, info = solve_system(A, columns, check=check)
-    else:
-        x, info = solve_system(transpose(A, -2, -1), transpose(columns, -2, -1), check=check)
-        x = transpose(x, -2, -1)
-    return (reshape(x, x._type.shape[:-1]) if vector else x), info
+        return A, columns, vector
+    return transpose(A, -2, -1), transpose(columns, -2, -1), vector
+
+
+def _as_given(x: Tensor, left: bool, vector: bool) -> Tensor:
+    found = x if left else transpose(x, -2, -1)
+    return reshape(found, found._type.shape[:-1]) if vector else found
 
 
 @expose(method=False, into=LINALG)
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """The solution of ``A X = B``, or without ``left`` of ``X A = B``; ``B`` may hold vectors."""
-    return _solve("linalg.solve", A, B, left, check=True)[0]
+    a, columns, vector = _system("linalg.solve", A, B, left)
+    return _as_given(solve_system(a, columns, check=True), left, vector)
 
 
 @expose(method=False, into=LINALG)
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     """The solution, and for each matrix the first zero pivot (0 if there is none)."""
-    return return_types.linalg_solve_ex(*_solve("linalg.solve_ex", A, B, left, bool(check_errors)))
+    a, columns, vector = _system("linalg.solve_ex", A, B, left)
+    x, info = _solve_and_info(a, columns, bool(check_errors))
+    return return_types.linalg_solve_ex(_as_given(x, left, vector), info)
 
 
 # -- triangular systems -------------------------------------------------------------------------

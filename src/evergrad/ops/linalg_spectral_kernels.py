@@ -13,7 +13,7 @@ import numpy as np
 
 from evergrad.core import openblas
 from evergrad.ops import lapack
-from evergrad.ops.linalg_kernels import are_many_small, work_of
+from evergrad.ops.linalg_kernels import is_small, work_of
 from evergrad.ops.linalg_stacks import flat, to_columns, to_rows, triangle, zeros
 
 Array = np.ndarray[Any, Any]
@@ -61,7 +61,7 @@ def _reflections(a: Array) -> tuple[Array, Array]:
 def qr(a: Array, *, complete: bool) -> tuple[Array, Array]:
     """Q and R of matrices at least as high as wide."""
     *batch, rows, width = a.shape
-    if are_many_small(math.prod(batch), rows):
+    if is_small(rows, width):
         q, r = np.linalg.qr(a, mode="complete" if complete else "reduced")
         return q, r
     inner = rows if complete else width
@@ -113,7 +113,7 @@ def multiply_by_reflections(vectors: Array, tau: Array, c: Array, *, adjoint: bo
 
 def eigh(a: Array, uplo: str) -> tuple[Array, Array]:
     """Ascending eigenvalues and eigenvectors of one triangle of each matrix."""
-    if are_many_small(math.prod(a.shape[:-2]), a.shape[-1]):
+    if is_small(a.shape[-1]):
         values, vectors = np.linalg.eigh(a, uplo)  # type: ignore[arg-type]
         return values, vectors
     values, columns = _syevd(a, uplo, b"V")
@@ -122,7 +122,7 @@ def eigh(a: Array, uplo: str) -> tuple[Array, Array]:
 
 def eigvalsh(a: Array, uplo: str) -> Array:
     """The ascending eigenvalues of one triangle of each matrix."""
-    if are_many_small(math.prod(a.shape[:-2]), a.shape[-1]):
+    if is_small(a.shape[-1]):
         return np.linalg.eigvalsh(a, uplo)  # type: ignore[arg-type]
     return _syevd(a, uplo, b"N")[0]
 
@@ -143,6 +143,9 @@ def eig(a: Array, *, vectors: bool) -> tuple[Array, Array]:
     """The eigenvalues and, if wanted, eigenvectors of any square matrices; complex."""
     order = a.shape[-1]
     kind = np.dtype(a.dtype.char.upper())
+    if is_small(order):
+        values, found = np.linalg.eig(a) if vectors else (np.linalg.eigvals(a), a)
+        return values.astype(kind, copy=False), found.astype(kind, copy=False)
     columns = to_columns(a)
     count = len(columns)
     values = np.zeros((count, order), kind)
@@ -184,7 +187,7 @@ def _complex_vectors(columns: Array, values: Array) -> Array:
 def svd(a: Array, *, full: bool) -> tuple[Array, Array, Array]:
     """U, the descending singular values and V^H."""
     *batch, rows, width = a.shape
-    if are_many_small(math.prod(batch), max(rows, width)):
+    if is_small(rows, width):
         u, s, vh = np.linalg.svd(a, full_matrices=full)
         return u, s, vh
     count, inner = math.prod(batch), min(rows, width)
@@ -198,7 +201,7 @@ def svd(a: Array, *, full: bool) -> tuple[Array, Array, Array]:
 
 def svdvals(a: Array) -> Array:
     """The descending singular values."""
-    if are_many_small(math.prod(a.shape[:-2]), max(a.shape[-2:])):
+    if is_small(*a.shape[-2:]):
         return np.linalg.svd(a, compute_uv=False)
     nothing = np.zeros((1, 1, 1), a.dtype)
     return _gesdd(a, b"N", nothing, nothing)
