@@ -1,0 +1,185 @@
+"""Writes attentions that were found into a graph: one equation for each, one for its derivative.
+
+Where the graph lays a result out in another order afterwards (heads inside rows, as a rule), it is
+asked for in that order, and gradients in the order in which queries, keys and values lie: nothing
+has to be copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from evergrad.compiler.kernels.attention.rows import (
+    ATTENTION,
+    ATTENTION_BACKWARD,
+    Order,
+    batch_of,
+    way_back,
+)
+from evergrad.compiler.passes.attention.patterns import Facts, swapped
+from evergrad.compiler.passes.rewriter import rule_of
+from evergrad.core import dtypes
+from evergrad.core.shapes import Shape
+from evergrad.core.trace import Equation, Graph, Var
+
+if TYPE_CHECKING:
+    from evergrad.compiler.passes.attention.match import Attention, Backward
+
+
+def replaced(graph: Graph, facts: Facts, found: Sequence[Attention]) -> Graph:
+    """The graph with what was found said as single equations."""
+    new: dict[int, list[Equation]] = {}
+    gone: set[int] = set()
+    turned: dict[Var, Var] = {}
+    for attention in found:
+        gone |= {id(eqn) for eqn in (*attention.match.region, *attention.targets())}
+        rewriter = _Replacement(attention, turned)
+        new[facts.position[id(attention.result)]] = rewriter.forward()
+        for backward in attention.backwards:
+            first = min(facts.position[id(eqn)] for eqn in backward.targets())
+            new[first] = rewriter.backward(backward)
+    equations: list[Equation] = []
+    for number, eqn in enumerate(graph.equations):
+        equations += new.get(number, ())
+        if id(eqn) not in gone:
+            equations.append(eqn)
+    made = Graph(graph.inputs, graph.captures, equations, graph.outputs, graph.writes)
+    return made.without_dead_code()
+
+
+class _Replacement:
+    """The equations that take an attention's place. ``turned`` holds masks that lie key by key,
+    for all attentions that read them."""
+
+    def __init__(self, attention: Attention, turned: dict[Var, Var]) -> None:
+        self.attention = attention
+        self.turned = turned
+        self.location = attention.result.location
+        self.equations: list[Equation] = []
+
+    def emit(
+        self, name: str, args: Sequence[Var], outs: Sequence[Equation | None] = (), **attrs: Any
+    ) -> tuple[Var, ...]:
+        """Add an equation; its results are those of equations it stands for, or new ones."""
+        specialization = rule_of(name, *args, **attrs)
+        trace = self.attention.result.outs[0].trace
+        given = [*outs, *[None] * (specialization.op.outputs - len(outs))]
+        results = tuple(
+            Var(type, trace) if eqn is None else eqn.outs[0]
+            for eqn, type in zip(given, specialization.out_types, strict=True)
+        )
+        self.equations.append(Equation(specialization, tuple(args), results, self.location))
+        return results
+
+    def turn(self, var: Var) -> Var:
+        return self.emit("permute", [var], order=swapped(var))[0]
+
+    def by_key(self, mask: Var) -> Var:
+        """A mask that lies key by key."""
+        if len(mask.type.shape) < 2:
+            shape = (1,) * (2 - len(mask.type.shape)) + mask.type.shape
+            mask = self.emit("reshape", [mask], shape=shape)[0]
+        if mask.type.dtype is not dtypes.bool_:
+            mask = self.wide(mask)
+        return self.emit("clone", [self.turn(mask)])[0]
+
+    def wide(self, var: Var) -> Var:
+        """A value as the kernels take it."""
+        if var.type.dtype is dtypes.float32:
+            return var
+        return self.emit("cast", [var], dtype=dtypes.float32)[0]
+
+    def settle(self, var: Var, eqn: Equation | None, order: Order) -> None:
+        """Let a result, rounded and turned as it has to be, be what an equation gave, unless it is
+        that already."""
+        if eqn is None or eqn.outs[0] is var:
+            return
+        dtype = eqn.outs[0].type.dtype
+        turns = order != natural(var)
+        if var.type.dtype is not dtype:
+            (var,) = self.emit("cast", [var], [] if turns else [eqn], dtype=dtype)
+        if turns:
+            self.emit("permute", [var], [eqn], order=order)
+
+    def as_it_is(self, eqn: Equation | None, order: Order) -> Equation | None:
+        """The equation whose result a kernel can give, with nothing more to do."""
+        if eqn is None or order != natural(eqn.outs[0]):
+            return None
+        return eqn if eqn.outs[0].type.dtype is dtypes.float32 else None
+
+    def drawn(self) -> tuple[Var, ...]:
+        noise = self.attention.noise
+        return () if noise is None else noise.drawn
+
+    def attrs(self) -> dict[str, Any]:
+        found = self.attention
+        dropout = None if found.noise is None else found.noise.dropout
+        return {"steps": tuple(found.steps), "groups": found.groups, "dropout": dropout}
+
+    def may_turn(self, var: Var) -> bool:
+        """Whether a result may lie in another order."""
+        facts = self.attention.facts
+        return self.attention.groups == 1 and not facts.is_seen_by(var, "as_strided")
+
+    def order_wanted(self, y: Var) -> Order:
+        """The order in which a result is laid out afterwards."""
+        own = natural(y)
+        users = self.attention.facts.users(y, "permute") if self.may_turn(y) else ()
+        orders = [eqn.attrs["order"] for eqn in users]
+        return next((order for order in orders if order[-1] == own[-1]), own)
+
+    def order_like(self, strides: Sequence[int], gradient: Equation | None, shape: Shape) -> Order:
+        """The order in which a gradient lies as what it belongs to, which has these strides."""
+        batch = batch_of(*(x.type for x in self.operands))
+        own = tuple(range(len(batch) + 2))
+        if gradient is None or not self.may_turn(gradient.outs[0]):
+            return own
+        if 0 in strides or batch != shape[:-2]:
+            return own
+        return (*sorted(own[:-1], key=lambda d: -strides[d]), own[-1])
+
+    def forward(self) -> list[Equation]:
+        found = self.attention
+        for mask in found.masks:
+            if mask not in self.turned:
+                self.turned[mask] = self.by_key(mask)
+        self.operands = [
+            self.wide(found.q),
+            self.wide(self.turn(found.k_turned)),
+            self.wide(found.v),
+        ]
+        self.masks = [self.turned[mask] for mask in found.masks]
+        order = self.order_wanted(found.result.outs[0])
+        y, self.stats = self.emit(
+            ATTENTION.name, [*self.operands, *self.masks, *self.drawn()],
+            [self.as_it_is(found.result, order)], **self.attrs(),
+            empty_is_zero=found.empty_is_zero, order=order,
+        )  # fmt: skip
+        self.settle(y, found.result, way_back(order))
+        return self.equations
+
+    def backward(self, backward: Backward) -> list[Equation]:
+        self.equations = []
+        found = self.attention
+        g, y = self.wide(backward.cotangent), self.wide(found.result.outs[0])
+        args = [*self.operands, g, y, self.stats, *self.masks, *self.drawn()]
+        *lead, columns, rows = found.k_turned.layout.strides
+        *batch, width, keys = found.k_turned.type.shape
+        orders = (
+            self.order_like(found.q.layout.strides, backward.dq, found.q.type.shape),
+            self.order_like((*lead, rows, columns), backward.dk_turned, (*batch, keys, width)),
+            self.order_like(found.v.layout.strides, backward.dv, found.v.type.shape),
+        )
+        wanted = (backward.dq, None, backward.dv)
+        given = [self.as_it_is(eqn, order) for eqn, order in zip(wanted, orders, strict=True)]
+        gradients = self.emit(ATTENTION_BACKWARD.name, args, given, **self.attrs(), orders=orders)
+        for gradient, eqn, order in zip(gradients, wanted, orders, strict=True):
+            self.settle(gradient, eqn, way_back(order))
+        dk, back = gradients[1], way_back(orders[1])
+        self.settle(dk, backward.dk_turned, tuple(back[d] for d in swapped(dk)))
+        return self.equations
+
+
+def natural(var: Var) -> Order:
+    return tuple(range(len(var.type.shape)))

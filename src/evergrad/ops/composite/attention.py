@@ -1,0 +1,136 @@
+"""Scaled dot-product attention: a plain function over rows."""
+
+from __future__ import annotations
+
+import math
+
+from evergrad.core import dtypes
+from evergrad.core.bind import cast
+from evergrad.core.compound import Compound
+from evergrad.core.eager.fusion import eager_composite
+from evergrad.core.tensor import Tensor
+from evergrad.errors import DTypeError, ShapeError
+from evergrad.ops.composite.activations import softmax, widened
+from evergrad.ops.composite.dropout import dropout
+from evergrad.ops.rows.creation.constants import constant
+from evergrad.ops.rows.elementwise.basic import exp, reciprocal, where
+from evergrad.ops.rows.matmul import matmul
+from evergrad.ops.rows.movement.diagonals import tril
+from evergrad.ops.rows.movement.views import reshape, transpose
+from evergrad.ops.rows.reduce.sums import sum as total
+from evergrad.ops.surface.handles import detach
+
+
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """``softmax(query @ key^T * scale + mask) @ value``.
+
+    A boolean mask says which places take part; a query that may look nowhere gives zeros. With
+    ``enable_gqa`` several query heads share one head of keys and values.
+    """
+    if isinstance(query, Compound):
+        from evergrad.nested.attention import attend
+
+        options = attn_mask, dropout_p, is_causal, scale, enable_gqa
+        return attend(query, key, value, *options)
+    _check(query, key, value, attn_mask, dropout_p, is_causal)
+    scale = 1 / math.sqrt(query._type.shape[-1]) if scale is None else scale
+    q, k, v = (widened(x) for x in (query, key, value))
+    attended = _attended.function if dropout_p else _attended
+    result = attended(
+        q, k, v, attn_mask, scale=scale, dropout_p=dropout_p, is_causal=is_causal,
+        enable_gqa=enable_gqa,
+    )  # fmt: skip
+    return cast(result, query.dtype)
+
+
+@eager_composite(least=4096, keeps=3)
+def _attended(
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, *, scale: float, dropout_p: float,
+    is_causal: bool, enable_gqa: bool,
+) -> Tensor:  # fmt: skip
+    heads = k._type.shape[-3] if enable_gqa else 0
+    scores = matmul(_by_shared_head(q * scale, heads), transpose(k, -2, -1))
+    scores = _by_query_head(scores, q)
+    if is_causal:
+        length, width = scores._type.shape[-2:]
+        seen = tril(constant((length, width), True, dtypes.bool_))
+        scores = where(seen, scores, -math.inf)
+        weights = softmax(scores, -1)
+    elif attn_mask is None:
+        weights = softmax(scores, -1)
+    else:
+        weights = _softmax_or_zero(_masked(scores, attn_mask))
+    if dropout_p:
+        weights = dropout(weights, dropout_p)
+    result = matmul(_by_shared_head(weights, heads), v)
+    return _by_query_head(result, q)
+
+
+def _check(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, causal: bool
+) -> None:
+    if min(query.ndim, key.ndim, value.ndim) < 2:
+        raise ShapeError(
+            "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
+            f"{query.ndim} key.dim: {key.ndim} and value.dim: {value.ndim} instead."
+        )
+    if not query.dtype is key.dtype is value.dtype:
+        raise DTypeError(
+            "Expected query, key, and value to have the same dtype, but got query.dtype: "
+            f"{query.dtype.name} key.dtype: {key.dtype.name} and value.dtype: {value.dtype.name} "
+            "instead."
+        )
+    if query.dtype.category < dtypes.FLOATING:
+        raise DTypeError(f"attention needs floating-point numbers, not {query.dtype.name}")
+    if mask is not None:
+        if causal:
+            raise RuntimeError(
+                "_scaled_dot_product_attention: Explicit attn_mask should not be set when "
+                "is_causal=True"
+            )
+        if mask.dtype not in (dtypes.bool_, dtypes.float32, query.dtype):
+            raise DTypeError(
+                "Expected attn_mask dtype to be bool or float or to match query dtype, but got "
+                f"attn_mask.dtype: {mask.dtype.name} and  query.dtype: {query.dtype.name} instead."
+            )
+    if not 0 <= dropout_p <= 1:
+        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
+
+
+def _by_shared_head(x: Tensor, heads: int) -> Tensor:
+    """The query heads that share keys as one longer head: [..., heads, more queries, width]."""
+    if not heads:
+        return x
+    *lead, own, length, width = x._type.shape
+    if own % heads:
+        raise ShapeError(
+            "Number of heads in key and value must divide the number of heads in query"
+        )
+    return reshape(x, (*lead, heads, own // heads * length, width))
+
+
+def _by_query_head(x: Tensor, query: Tensor) -> Tensor:
+    """Back from shared heads to those of the query."""
+    own, length = query._type.shape[-3:-1] if query.ndim > 2 else (1, query._type.shape[-2])
+    *lead, heads, _, width = x._type.shape if x.ndim > 2 else (1, *x._type.shape)
+    return x if x.ndim < 3 or heads == own else reshape(x, (*lead, own, length, width))
+
+
+def _masked(scores: Tensor, mask: Tensor) -> Tensor:
+    if mask.dtype is dtypes.bool_:
+        return where(mask, scores, -math.inf)
+    return scores + mask
+
+
+def _softmax_or_zero(scores: Tensor) -> Tensor:
+    """``softmax`` along the last dimension, and zeros where every score is -inf."""
+    from evergrad.ops.rows.reduce.extrema import amax
+
+    largest = amax(detach(scores), -1, True)
+    powers = exp(scores - where(largest == -math.inf, 0, largest))
+    sums = total(powers, -1, True)
+    return powers * reciprocal(where(sums == 0, 1, sums))
