@@ -136,9 +136,9 @@ for matrices, vectors, kind in _KINDS:
     _enter("lu_factor", lambda ns, a, b: ns.linalg.lu_solve(
                *ns.linalg.lu_factor(a), b, left=False, adjoint=True),
            matrices(2, 2), vectors(3, 2), label=f"{kind} lu_solve right")  # fmt: skip
-    _enter("permute_rows", lambda ns, a, b: ns.linalg.lu_solve(
-               *ns.linalg.lu_factor(a.detach()), b, adjoint=True),
-           matrices(2, 3, 3), vectors(3, 2), label=kind)  # fmt: skip
+    _enter("permute_rows", lambda ns, b, a=matrices(2, 3, 3): ns.linalg.lu_solve(
+               *ns.linalg.lu_factor(ns.tensor(a, dtype=b.dtype)), b, adjoint=True),
+           vectors(3, 2), label=kind)  # fmt: skip
     _enter("householder_product", lambda ns, a, t: ns.linalg.householder_product(a, t),
            vectors(2, 4, 3), vectors(2, 2), label=kind)  # fmt: skip
     for left in (False, True):
@@ -211,7 +211,7 @@ for matrices, _, kind in _KINDS:
            label=f"{kind} hermitian")  # fmt: skip
     _enter("pinv", lambda ns, a, b: ns.linalg.pinv(a @ b, rtol=1e-3), matrices(3, 2),
            matrices(2, 3, seed=1), label=f"{kind} of lower rank")  # fmt: skip
-    for driver in ("gels", "gelsy", "gelsd", "gelss"):
+    for driver in ("gels", "gelsy"):
         _enter("lstsq", lambda ns, a, b, d=driver: ns.linalg.lstsq(a, b, driver=d).solution,
                matrices(4, 2), matrices(4, 2, seed=1), label=f"{kind} {driver}")  # fmt: skip
     _enter("matrix_exp", lambda ns, a: ns.linalg.matrix_exp(a), matrices(2, 3, 3), label=kind)

@@ -46,7 +46,7 @@ def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def geqrf(a: Array) -> tuple[Array, Array]:
     """R, below it the vectors of the reflections, and their factors."""
     columns, tau = _reflections(a)
-    return to_rows(columns, a.shape), tau.reshape(*a.shape[:-2], -1)
+    return to_rows(columns, a.shape), tau.reshape(*a.shape[:-2], tau.shape[1])
 
 
 def _reflections(a: Array) -> tuple[Array, Array]:
