@@ -136,7 +136,8 @@ for matrices, vectors, kind in _KINDS:
     _enter("lu_factor", lambda ns, a, b: ns.linalg.lu_solve(
                *ns.linalg.lu_factor(a), b, left=False, adjoint=True),
            matrices(2, 2), vectors(3, 2), label=f"{kind} lu_solve right")  # fmt: skip
-    _enter("permute_rows", lambda ns, b, a=matrices(2, 3, 3): ns.linalg.lu_solve(
+    factored = matrices(2, 3, 3)
+    _enter("permute_rows", lambda ns, b, a=factored: ns.linalg.lu_solve(
                *ns.linalg.lu_factor(ns.tensor(a, dtype=b.dtype)), b, adjoint=True),
            vectors(3, 2), label=kind)  # fmt: skip
     _enter("householder_product", lambda ns, a, t: ns.linalg.householder_product(a, t),

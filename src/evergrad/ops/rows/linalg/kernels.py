@@ -401,8 +401,8 @@ def ldl_solve(factors: Array, pivots: Array, b: Array, *, hermitian: bool) -> Ar
     batch = np.broadcast_shapes(factors.shape[:-2], b.shape[:-2])
     order, width = b.shape[-2:]
     columns = to_columns(np.broadcast_to(factors, batch + factors.shape[-2:]))
-    pivots = np.broadcast_to(pivots, (*batch, order)).astype(np.int32).reshape(-1, order)
     x = to_columns(np.broadcast_to(b, batch + b.shape[-2:]))
+    pivots = np.broadcast_to(pivots, (*batch, order)).astype(np.int32).reshape(len(x), order)
     if x.size:
         with openblas.threads_for(work_of(order, width, b.dtype)):
             lapack.call(_named("sytrs", b.dtype, hermitian), b.dtype, len(x), uplo=b"L", n=order,
