@@ -105,8 +105,8 @@ def test_derivatives_of_larger_matrices(torch: ModuleType, name: str, complex: b
 
 @pytest.mark.parametrize("complex", [False, True])
 def test_derivatives_of_reflections(torch: ModuleType, complex: bool) -> None:
-    a, tau, c = (numbers(*s, complex=complex) / 4 for s in ((2, 20, 12), (2, 9), (20, 20)))
-    compare(torch, lambda ns, a, tau: ns.linalg.householder_product(a, tau), a, tau)
+    a, tau, c = (numbers(*s, complex=complex) / 4 for s in ((2, 20, 12), (2, 12), (20, 20)))
+    compare(torch, lambda ns, a, tau: ns.linalg.householder_product(a, tau), a, tau[:, :9])
     for left in (False, True):
         for transpose in (False, True):
 
@@ -141,7 +141,7 @@ def test_singular_matrices(torch: ModuleType, order: int, dtype: str) -> None:
         lambda ns: ns.linalg.solve(singular(ns, order, dtype), singular(ns, order, dtype)),
     ):
         for ns, error in (
-            (torch, torch.linalg.LinAlgError),
+            (torch, RuntimeError),
             (evergrad, evergrad.linalg.LinAlgError),
         ):
             with pytest.raises(error, match=r"\(Batch element 1\)"):
@@ -172,29 +172,26 @@ def test_matrices_that_are_not_positive_definite(
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_nan(torch: ModuleType, order: int, dtype: str) -> None:
-    def undefined(ns: Any) -> Any:
-        return ns.full((order, order), math.nan, dtype=getattr(ns, dtype))
-
+def test_nan(order: int, dtype: str) -> None:
+    undefined = evergrad.full((order, order), math.nan, dtype=getattr(evergrad, dtype))
     for name in ("inv", "det", "qr"):
-        found = getattr(evergrad.linalg, name)(undefined(evergrad))
+        found = getattr(evergrad.linalg, name)(undefined)
         first = found[0] if name == "qr" else found
         assert np.isnan(first.numpy()).all(), name
-    assert np.isnan(evergrad.linalg.lu_factor(undefined(evergrad)).LU.numpy()).any()
-    for name in ("cholesky", "eigh", "svd", "svdvals", "lstsq"):
-        more = (undefined(evergrad),) if name == "lstsq" else ()
+    assert np.isnan(evergrad.linalg.lu_factor(undefined).LU.numpy()).any()
+    for name in ("cholesky", "eigh", "eigvalsh", "svd", "svdvals", "lstsq"):
+        more = (undefined,) if name == "lstsq" else ()
         with pytest.raises(evergrad.linalg.LinAlgError):
-            getattr(evergrad.linalg, name)(undefined(evergrad), *more)
+            getattr(evergrad.linalg, name)(undefined, *more)
     with pytest.raises(RuntimeError, match="infs or NaNs"):
-        evergrad.linalg.eig(undefined(evergrad))
-    del torch
+        evergrad.linalg.eig(undefined)
 
 
 def test_inverse_of_a_factor_with_a_zero(torch: ModuleType) -> None:
     def program(ns: Any) -> Any:
         return ns.cholesky_inverse(ns.tensor([[1.0, 0.0], [2.0, 0.0]]))
 
-    for ns, error in ((torch, torch.linalg.LinAlgError), (evergrad, evergrad.linalg.LinAlgError)):
+    for ns, error in ((torch, RuntimeError), (evergrad, evergrad.linalg.LinAlgError)):
         with pytest.raises(error, match="cholesky_inverse: The diagonal element 2 is zero"):
             program(ns)
 
@@ -236,9 +233,9 @@ def test_lower_rank(torch: ModuleType, driver: str) -> None:
 
 
 def test_gels_needs_full_rank(torch: ModuleType) -> None:
-    for ns, error in ((torch, torch.linalg.LinAlgError), (evergrad, evergrad.linalg.LinAlgError)):
+    for ns, error in ((torch, RuntimeError), (evergrad, evergrad.linalg.LinAlgError)):
         with pytest.raises(error, match="does not have full rank"):
-            ns.linalg.lstsq(ns.zeros(3, 2), ns.ones(3, 1), driver="gels")
+            ns.linalg.lstsq(ns.tensor([[1.0, 0.0]] * 3), ns.ones(3, 1), driver="gels")
 
 
 # -- many small matrices ------------------------------------------------------------------------

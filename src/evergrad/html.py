@@ -12,6 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
+__all__ = [
+    "Drawing", "details", "escape", "image", "page", "paragraph", "polygon", "preformatted",
+    "rectangle", "section", "table",
+]  # fmt: skip
+
 _STYLE = """
 :root { color-scheme: light dark; font: 14px/1.45 system-ui, sans-serif; }
 body { max-width: 1100px; margin: 2rem auto; padding: 0 1rem; }

@@ -24,8 +24,12 @@ class EventLog:
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
         """Points of curves."""
-        for name, value in values.items():
-            self._attempt(lambda file, name=name, value=value: file.add_scalar(name, value, step))
+
+        def write(file: EventFile) -> None:
+            for name, value in values.items():
+                file.add_scalar(name, value, step)
+
+        self._attempt(write)
 
     def text(self, step: int, name: str, text: str) -> None:
         """A text, shown as it is."""

@@ -7,7 +7,7 @@ Plain arrays on stacks of matrices; knows no tensor. Routines may fail to conver
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from evergrad.ops.rows.linalg.kernels import is_small, work_of
 from evergrad.ops.rows.linalg.stacks import flat, to_columns, to_rows, triangle, zeros
 
 Array = np.ndarray[Any, Any]
+UpLo = Literal["L", "U"]
 
 
 def _call(name: str, stack: Array, size: int, **given: Any) -> Array:
@@ -111,23 +112,23 @@ def multiply_by_reflections(vectors: Array, tau: Array, c: Array, *, adjoint: bo
 # -- eigenvalues --------------------------------------------------------------------------------
 
 
-def eigh(a: Array, uplo: str) -> tuple[Array, Array]:
+def eigh(a: Array, uplo: UpLo) -> tuple[Array, Array]:
     """Ascending eigenvalues and eigenvectors of one triangle of each matrix."""
     if is_small(a.shape[-1]):
-        values, vectors = np.linalg.eigh(a, uplo)  # type: ignore[arg-type]
+        values, vectors = np.linalg.eigh(a, uplo)
         return values, vectors
     values, columns = _syevd(a, uplo, b"V")
     return values, to_rows(columns, a.shape)
 
 
-def eigvalsh(a: Array, uplo: str) -> Array:
+def eigvalsh(a: Array, uplo: UpLo) -> Array:
     """The ascending eigenvalues of one triangle of each matrix."""
     if is_small(a.shape[-1]):
-        return np.linalg.eigvalsh(a, uplo)  # type: ignore[arg-type]
+        return np.asarray(np.linalg.eigvalsh(a, uplo))
     return _syevd(a, uplo, b"N")[0]
 
 
-def _syevd(a: Array, uplo: str, job: bytes) -> tuple[Array, Array]:
+def _syevd(a: Array, uplo: UpLo, job: bytes) -> tuple[Array, Array]:
     order = a.shape[-1]
     columns = to_columns(a)
     values = np.zeros((len(columns), order), _real(a.dtype))
@@ -136,6 +137,8 @@ def _syevd(a: Array, uplo: str, job: bytes) -> tuple[Array, Array]:
             _call(_named("syevd", a.dtype), columns, order, jobz=job, uplo=uplo.encode(), n=order,
                   a=columns, lda=order, w=values)
         )  # fmt: skip
+        if np.isnan(values).any():  # larger matrices of NaN count as converged in LAPACK
+            raise np.linalg.LinAlgError("the eigenvalues are not defined")
     return values.reshape(a.shape[:-1]), columns
 
 
@@ -202,7 +205,7 @@ def svd(a: Array, *, full: bool) -> tuple[Array, Array, Array]:
 def svdvals(a: Array) -> Array:
     """The descending singular values."""
     if is_small(*a.shape[-2:]):
-        return np.linalg.svd(a, compute_uv=False)
+        return np.asarray(np.linalg.svd(a, compute_uv=False))
     nothing = np.zeros((1, 1, 1), a.dtype)
     return _gesdd(a, b"N", nothing, nothing)
 
