@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import heapq
-import os
 import select
 import sys
 import threading
@@ -25,6 +24,7 @@ from subprocess import DEVNULL, PIPE, Popen
 from typing import NamedTuple
 
 from evergrad.compiler.native import compile_worker
+from evergrad.core import fork
 from evergrad.core.settings import processors
 
 # With as many the longest text takes longer than its share of all. Each has tens of megabytes.
@@ -218,7 +218,8 @@ def _receive(process: Popen[bytes], length: int, deadline: float) -> bytes:
 WORKERS = Workers()
 atexit.register(WORKERS.close)
 # Nobody forks while a worker is being started: the child would keep its pipes.
-os.register_at_fork(
+fork.register(
+    "compile workers",
     before=lambda: WORKERS.changed.acquire(),
     after_in_parent=lambda: WORKERS.changed.release(),
     after_in_child=WORKERS.forget,
