@@ -76,7 +76,7 @@ def _rectangle(buffer: Data, colour: str, across: float, frame: Drawing) -> str:
     height = max(buffer["bytes"] * frame.scale, 0.5)
     words = (
         f"{buffer['label']}: {size(buffer['bytes'])} at {buffer['offset']:,}, waves "
-        f"{buffer['first_wave']} to {buffer['last_wave']}\n{buffer['site']}"
+        f"{buffer['first_wave']} to {buffer['last_wave']}\n{buffer['location']}"
     )
     top = frame.y(buffer["offset"]) - height
     return html.rectangle("buffer", x, top, width, height, words, colour)
