@@ -24,6 +24,8 @@ from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import tracing
+from evergrad.extension import provides
+from evergrad.ops.rows.movement.strided import as_strided
 
 Array = np.ndarray[Any, Any]
 # The strides of an array in elements; None if it lies in order.
@@ -33,6 +35,7 @@ Layout = tuple[int, ...] | None
 _MOST_LAYOUTS = 8
 
 
+@provides("native_graph")
 class NativeGraph:
     """A graph without outside tensors, ready to run on arrays of its inputs' types."""
 
@@ -141,14 +144,13 @@ def _laid(graph: Graph, layouts: tuple[Layout, ...]) -> Graph:
 
 
 def _seen(tracer: Any, type: TensorType, layout: Layout) -> Tensor:
-    from evergrad.ops.rows.movement.strided import as_strided
-
     if layout is None:
         return tracer.input(type)  # type: ignore[no-any-return]
     span = tracer.input(tensor_type((_reach(type.shape, layout),), type.dtype))
     return as_strided(span, type.shape, layout)
 
 
+@provides("graph_of_row")
 def graph_of_row(op: Op, attrs: dict[str, Any], operands: Sequence[TensorType]) -> Graph:
     """A graph of one equation."""
     with using(autocast=None, trace=None), tracing() as tracer:

@@ -11,10 +11,12 @@ from evergrad.compiler.passes.pipeline import Target, lift_captures, optimize
 from evergrad.compiler.schedule.instructions import Place
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.core.trace import Graph
+from evergrad.extension import provides
 
 Update = Callable[[Sequence[Any], Sequence[float]], None]
 
 
+@provides("native_update")
 def native_update(graph: Graph, tensors: int) -> Update | None:
     """Overwrites the first of ``tensors`` arrays, one for each output of the graph, whose further
     inputs are numbers. ``None`` unless every array is read before it is overwritten, or where no

@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evergrad.compiler.explain.html import page
+from evergrad.compiler.explain.text import text
 from evergrad.compiler.explain.timing import bytes_of, flops_of, seconds_of
 from evergrad.compiler.native import jit
 from evergrad.compiler.passes.dump import dump
@@ -54,8 +56,6 @@ class Explanation:
     def text(self, code: bool = False) -> str:
         """For reading: times, memory and calls first, then units and graphs; with ``code`` also
         what was generated."""
-        from evergrad.compiler.explain.text import text
-
         return text(self.data, self.code if code else {})
 
     def json(self) -> Data:
@@ -64,8 +64,6 @@ class Explanation:
 
     def html(self) -> str:
         """Everything on one page that needs nothing else."""
-        from evergrad.compiler.explain.html import page
-
         return page(self.data, self.code)
 
     def save(self, path: str | Path) -> None:

@@ -362,10 +362,9 @@ class Lowering:
             laid = np.lib.stride_tricks.as_strided(
                 np.empty(1, place.dtype.np), place.shape, place.strides
             )
-            shaped = laid.view()
             try:
-                shaped.shape = root.type.shape
-            except (AttributeError, ValueError):
+                shaped = laid.reshape(root.type.shape, copy=False)
+            except ValueError:
                 continue  # it does not lie there as one piece
             if isinstance(unit, Single) and shaped.strides[-1] != shaped.itemsize:
                 continue
