@@ -11,7 +11,7 @@ import pytest
 
 import evergrad as eg
 from evergrad import config
-from evergrad.compiler.passes import pipeline
+from evergrad.compiler.passes import pipeline, rematerialize
 from evergrad.compiler.passes.pipeline import Pass, Target, optimize
 from evergrad.compiler.passes.rewriter import rewrite, specialize, with_equations
 from evergrad.core.shapes import tensor_type
@@ -19,6 +19,8 @@ from evergrad.core.trace import Equation, Graph, Var
 from evergrad.core.tracing import tracing
 from evergrad.errors import VerificationError
 from evergrad.nn import functional as F
+
+from .test_plan_bytes import make_step
 
 Broken = Callable[[Graph], Graph]
 
@@ -378,3 +380,19 @@ def test_a_compiled_step_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
         eg.compile(lambda x: x.sin() * 2)(eg.ones(3))
     with pytest.raises(VerificationError, match="outputs became"):
         eg.compile(lambda x: x.sin() * 2)(x)
+
+
+@pytest.mark.usefixtures("made_anew")
+def test_rematerialization_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    recomputed = rematerialize.with_recomputed
+
+    def broken(graph: Graph, *given: Any, **named: Any) -> Any:
+        made, added = recomputed(graph, *given, **named)
+        return drops_an_output(made), added
+
+    free, x, y = make_step(depth=10)
+    limit = free.plan(x, y).peak // 2
+    monkeypatch.setattr(rematerialize, "with_recomputed", broken)
+    step, x, y = make_step(depth=10, memory_limit=limit)
+    with pytest.raises(VerificationError, match="'rematerialize' broke the graph"):
+        step.plan(x, y)
