@@ -99,7 +99,7 @@ def is_constant(name: str) -> bool:
 @pytest.mark.parametrize("name", [n for n in CALLS if not is_constant(n)])
 def test_derivatives_of_larger_matrices(torch: ModuleType, name: str, complex: bool) -> None:
     """The order is one for which LAPACK is called, and NumPy is not."""
-    a = numbers(18, 18, complex=complex)
+    a = numbers(33, 33, complex=complex)
     compare(torch, lambda ns, a: CALLS[name](ns, a), a)
 
 
@@ -268,11 +268,21 @@ def test_many_small_systems_are_solved_as_each_is(
     np.testing.assert_allclose(shared[9], kernels.substitute(a[0], b[9], **options))
 
 
+def test_many_small_inverses_of_factors(torch: ModuleType) -> None:
+    lower = np.tril(numbers(100, 4, 4))
+    agree(lambda ns: ns.cholesky_inverse(ns.tensor(lower)), torch)
+    lower[3, 1, 1] = 0
+    with pytest.raises(
+        evergrad.linalg.LinAlgError, match=r"\(Batch element 3\).*element 2 is zero"
+    ):
+        evergrad.cholesky_inverse(evergrad.tensor(lower))
+
+
 def test_vmap_over_one_side_of_a_system() -> None:
-    a, b = evergrad.tensor(numbers(20, 20)), evergrad.tensor(numbers(5, 20, 2))
+    a, b = evergrad.tensor(numbers(40, 40)), evergrad.tensor(numbers(5, 40, 2))
     found = evergrad.func.vmap(lambda b: evergrad.linalg.solve_ex(a, b).result)(b)
     np.testing.assert_allclose((a @ found).numpy(), b.numpy(), atol=1e-9)
-    stack = evergrad.tensor(numbers(5, 20, 20))
+    stack = evergrad.tensor(numbers(5, 40, 40))
     x, info = evergrad.func.vmap(evergrad.linalg.solve_ex, in_dims=(0, None))(stack, b[0])
     assert info.shape == (5,)
     np.testing.assert_allclose((stack @ x).numpy(), np.stack([b[0].numpy()] * 5), atol=1e-9)
@@ -316,7 +326,7 @@ def test_factoring_in_halves(
 
 
 def test_threads_follow_the_setting_and_the_size(two_threads: list[int]) -> None:
-    a = evergrad.tensor(numbers(20, 20))
+    a = evergrad.tensor(numbers(40, 40))
     evergrad.linalg.qr(a)
     assert two_threads and two_threads[0::2] == [2] * (len(two_threads) // 2)
     assert two_threads[1::2] == [1] * (len(two_threads) // 2)

@@ -66,6 +66,13 @@ def matmul(a: Any, b: Any, **out: Any) -> Any:
     return np.matmul(a, b, **out)
 
 
+def small_call(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """A function of ``np.linalg`` on matrices that are not worth a second thread."""
+    if _threads_set != 1:
+        _use_threads(1)
+    return function(*args, **options)
+
+
 def _use_threads(count: int) -> None:
     global _threads_set
     if count != _threads_set and _set_threads is not None:

@@ -113,7 +113,7 @@ for matrices, vectors, kind in _KINDS:
            vectors(3, 2), label=kind)  # fmt: skip
     _enter("solve_factored", lambda ns, a, b: ns.linalg.solve_ex(a, b, left=False).result,
            matrices(2, 1, 2, 2), vectors(3, 1, 2), label=f"{kind} right")  # fmt: skip
-_enter("solve_factored", lambda ns, a, b: ns.linalg.solve(a, b), regular(17, 17), normal(17),
+_enter("solve_factored", lambda ns, a, b: ns.linalg.solve(a, b), regular(33, 33), normal(33),
        label="vector")  # fmt: skip
 _enter("cholesky", lambda ns, a: ns.linalg.cholesky_ex(_positive(ns, a)), normal(2, 2),
        label="cholesky_ex")  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core import openblas
+from evergrad.core import blas, openblas
 from evergrad.memory import pool
 from evergrad.ops.rows.linalg import lapack
 from evergrad.ops.rows.linalg.stacks import copied, flat, to_columns, to_rows, triangle
@@ -22,9 +22,9 @@ from evergrad.ops.rows.linalg.stacks import copied, flat, to_columns, to_rows, t
 Array = np.ndarray[Any, Any]
 
 # Up to this order NumPy's own calls of LAPACK, without Python for each matrix, take less time.
-_SMALL = 16
-# So many small matrices for each of their rows are computed together.
-_MANY = 4
+_SMALL = 32
+# Up to this order, and from so many matrices for each row on, a stack is computed together.
+_TOGETHER, _MANY = 16, 4
 # From this order on an LU factorization on several threads gains by being split in two.
 _WORTH_SPLITTING = 256
 
@@ -36,7 +36,7 @@ def is_small(*shape: int) -> bool:
 
 def _are_many_small(count: int, *shape: int) -> bool:
     """Whether one row or column of all matrices at a time takes less than LAPACK's calls."""
-    return is_small(*shape) and count >= _MANY * max(shape)
+    return min(shape) > 0 and max(shape) <= _TOGETHER and count >= _MANY * max(shape)
 
 
 def work_of(order: int, other: int, dtype: np.dtype[Any]) -> int:
@@ -116,10 +116,15 @@ def lu_factor(a: Array) -> tuple[Array, Array, Array]:
     """Both factors of ``P a = L U`` in one matrix, the row (from 1) that each row was exchanged
     with, and the first zero pivot (from 1), or 0."""
     *batch, rows, width = a.shape
-    packed = to_columns(a)
-    pivots, info = factor_columns(packed)
+    if _are_many_small(math.prod(batch), rows, width):
+        packed = copied(a)
+        pivots, info = _factor_together(packed)
+    else:
+        packed = to_columns(a)
+        pivots, info = factor_columns(packed)
+        packed = to_rows(packed, a.shape)
     count = min(rows, width)
-    return to_rows(packed, a.shape), pivots.reshape(*batch, count), info.reshape(batch)
+    return packed.reshape(a.shape), pivots.reshape(*batch, count), info.reshape(batch)
 
 
 def factor_columns(columns: Array) -> tuple[Array, Array]:
@@ -266,7 +271,7 @@ def inverse(a: Array) -> tuple[Array, Array]:
     *batch, order = a.shape[:-1]
     if is_small(order):
         try:
-            return np.linalg.inv(a), np.zeros(batch, np.int32)
+            return blas.small_call(np.linalg.inv, a), np.zeros(batch, np.int32)
         except np.linalg.LinAlgError:
             pass
     found = copied(a)
@@ -287,7 +292,7 @@ def _invert(packed: Array, pivots: Array) -> None:
 def det(a: Array) -> Array:
     """The determinants."""
     if is_small(a.shape[-1]):
-        return np.asarray(np.linalg.det(a))
+        return np.asarray(blas.small_call(np.linalg.det, a))
     packed = copied(a)
     pivots, _ = factor_columns(packed)
     return _product_of_pivots(packed, pivots).reshape(a.shape[:-2])
@@ -319,7 +324,7 @@ def slogdet(a: Array) -> tuple[Array, Array]:
     sizes."""
     batch = a.shape[:-2]
     if is_small(a.shape[-1]):
-        sign, logarithm = np.linalg.slogdet(a)
+        sign, logarithm = blas.small_call(np.linalg.slogdet, a)
         return np.asarray(sign), np.asarray(logarithm)
     packed = copied(a)
     pivots, _ = factor_columns(packed)
@@ -337,7 +342,7 @@ def cholesky(a: Array, *, upper: bool) -> tuple[Array, Array]:
     *batch, order = a.shape[:-1]
     if is_small(order):
         try:
-            factor = np.linalg.cholesky(a, upper=upper)
+            factor = blas.small_call(np.linalg.cholesky, a, upper=upper)
             if not np.isnan(factor).any():
                 return factor, np.zeros(batch, np.int32)
         except np.linalg.LinAlgError:
@@ -359,6 +364,11 @@ def cholesky(a: Array, *, upper: bool) -> tuple[Array, Array]:
 def cholesky_inverse(factor: Array) -> tuple[Array, Array]:
     """The inverses of ``L L^H``, and the first zeros (from 1) on the diagonals of L, or 0."""
     *batch, order = factor.shape[:-1]
+    if _are_many_small(math.prod(batch), order):
+        inverted = substitute(factor, np.eye(order, dtype=factor.dtype), upper=False)
+        zero = np.diagonal(factor, axis1=-2, axis2=-1) == 0
+        info = np.where(zero.any(-1), zero.argmax(-1) + 1, 0).astype(np.int32)
+        return blas.matmul(np.conj(np.swapaxes(inverted, -2, -1)), inverted), info
     rows, _ = _in_place(factor, may_be_transposed=False)
     found = triangle(rows, upper=True)
     info = np.zeros(len(found), np.int32)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from evergrad import return_types
-from evergrad.core import dtypes
+from evergrad.core import blas, dtypes
 from evergrad.core.bind import bind
 from evergrad.core.families import batch_elementwise, opaque
 from evergrad.core.op import NONDIFFERENTIABLE
@@ -50,7 +50,7 @@ _SINGULAR = "The solver failed because the input matrix is singular."
 
 def _solve_eval(a: Any, b: Any, *, check: bool) -> Any:
     try:
-        return np.linalg.solve(a, b)
+        return blas.small_call(np.linalg.solve, a, b)
     except np.linalg.LinAlgError:
         packed, order, info = kernels.factor_system(a)
         if check and info.any():

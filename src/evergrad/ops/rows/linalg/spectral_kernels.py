@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from evergrad.core import openblas
+from evergrad.core.blas import small_call
 from evergrad.ops.rows.linalg import lapack
 from evergrad.ops.rows.linalg.kernels import is_small, work_of
 from evergrad.ops.rows.linalg.stacks import flat, to_columns, to_rows, triangle, zeros
@@ -63,7 +64,7 @@ def qr(a: Array, *, complete: bool) -> tuple[Array, Array]:
     """Q and R of matrices at least as high as wide."""
     *batch, rows, width = a.shape
     if is_small(rows, width):
-        q, r = np.linalg.qr(a, mode="complete" if complete else "reduced")
+        q, r = small_call(np.linalg.qr, a, mode="complete" if complete else "reduced")
         return q, r
     inner = rows if complete else width
     columns, tau = _reflections(a)
@@ -115,7 +116,7 @@ def multiply_by_reflections(vectors: Array, tau: Array, c: Array, *, adjoint: bo
 def eigh(a: Array, uplo: UpLo) -> tuple[Array, Array]:
     """Ascending eigenvalues and eigenvectors of one triangle of each matrix."""
     if is_small(a.shape[-1]):
-        values, vectors = np.linalg.eigh(a, uplo)
+        values, vectors = small_call(np.linalg.eigh, a, uplo)
         return values, vectors
     values, columns = _syevd(a, uplo, b"V")
     return values, to_rows(columns, a.shape)
@@ -124,7 +125,7 @@ def eigh(a: Array, uplo: UpLo) -> tuple[Array, Array]:
 def eigvalsh(a: Array, uplo: UpLo) -> Array:
     """The ascending eigenvalues of one triangle of each matrix."""
     if is_small(a.shape[-1]):
-        return np.asarray(np.linalg.eigvalsh(a, uplo))
+        return np.asarray(small_call(np.linalg.eigvalsh, a, uplo))
     return _syevd(a, uplo, b"N")[0]
 
 
@@ -147,7 +148,9 @@ def eig(a: Array, *, vectors: bool) -> tuple[Array, Array]:
     order = a.shape[-1]
     kind = np.dtype(a.dtype.char.upper())
     if is_small(order):
-        values, found = np.linalg.eig(a) if vectors else (np.linalg.eigvals(a), a)
+        values, found = (
+            small_call(np.linalg.eig, a) if vectors else (small_call(np.linalg.eigvals, a), a)
+        )
         return values.astype(kind, copy=False), found.astype(kind, copy=False)
     columns = to_columns(a)
     count = len(columns)
@@ -191,7 +194,7 @@ def svd(a: Array, *, full: bool) -> tuple[Array, Array, Array]:
     """U, the descending singular values and V^H."""
     *batch, rows, width = a.shape
     if is_small(rows, width):
-        u, s, vh = np.linalg.svd(a, full_matrices=full)
+        u, s, vh = small_call(np.linalg.svd, a, full_matrices=full)
         return u, s, vh
     count, inner = math.prod(batch), min(rows, width)
     left, right = (rows, width) if full else (inner, inner)
@@ -205,7 +208,7 @@ def svd(a: Array, *, full: bool) -> tuple[Array, Array, Array]:
 def svdvals(a: Array) -> Array:
     """The descending singular values."""
     if is_small(*a.shape[-2:]):
-        return np.asarray(np.linalg.svd(a, compute_uv=False))
+        return np.asarray(small_call(np.linalg.svd, a, compute_uv=False))
     nothing = np.zeros((1, 1, 1), a.dtype)
     return _gesdd(a, b"N", nothing, nothing)
 
