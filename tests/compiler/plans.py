@@ -56,7 +56,7 @@ def touched_bytes(instruction: Any, buffer: Any) -> Any:
 
 
 def in_arena(buffer: Any) -> bool:
-    return bool(buffer.home == "arena" and buffer.nbytes)
+    return bool(buffer.kind == "arena" and buffer.nbytes)
 
 
 def overlap(one: Any, other: Any) -> bool:

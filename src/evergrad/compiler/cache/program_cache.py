@@ -41,6 +41,7 @@ def built(
     """A program made from the graph on."""
     # Who finds his programs on the disk does without all passes, and without their modules.
     from evergrad.compiler.kernels.gemm.select import foreseen
+    from evergrad.compiler.kernels.registry import LOWERINGS
     from evergrad.compiler.passes.decompose import simplify
     from evergrad.compiler.passes.factor_activation_grads import collect_slopes, slopes_with_curves
     from evergrad.compiler.passes.recompute import lighten
@@ -56,8 +57,8 @@ def built(
 
     def build(graph: Graph, again: frozenset[int] = frozenset()) -> Program:
         lowering = Lowering(
-            graph, captured.arguments, len(captured.numbers), [*captured.outside, *constants],
-            captured.result_count, captured.written, again,
+            graph, LOWERINGS, captured.arguments, len(captured.numbers),
+            [*captured.outside, *constants], captured.result_count, captured.written, again,
             # Under a limit most of the kernels that are written are not those of the program.
             *([jit.begin] if limit is None else []),
         )  # fmt: skip

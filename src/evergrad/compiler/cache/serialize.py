@@ -15,10 +15,10 @@ import numpy as np
 
 from evergrad.compiler.cache.executable import Recipe
 from evergrad.compiler.cache.process_bindings import Ties
-from evergrad.compiler.codegen.elementwise import Code
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.native import jit
-from evergrad.compiler.schedule.instructions import Instruction, Kernel, Place
-from evergrad.compiler.schedule.memory_plan import Buffer
+from evergrad.compiler.schedule.buffers import Buffer, BufferView
+from evergrad.compiler.schedule.instructions import Instruction
 from evergrad.core import dtypes
 from evergrad.core.shapes import tensor_type
 from evergrad.core.storage import Storage
@@ -44,7 +44,7 @@ class _Packing:
         self.ties = ties
         self.buffers = list(recipe.buffers)
         self.buffer_numbers = {id(b): n for n, b in enumerate(self.buffers)}
-        self.places: list[Place] = []
+        self.places: list[BufferView] = []
         self.place_numbers: dict[int, int] = {}
         # The storages of the outside, then those of folded constants.
         self.storages: list[Storage] = list(ties.storages)
@@ -55,7 +55,7 @@ class _Packing:
     def data(self) -> bytes | None:
         recipe, generators = self.recipe, self.ties.generators
         waves = [[self.instruction(i) for i in wave] for wave in recipe.waves]
-        outputs = [self.place(o) if isinstance(o, Place) else None for o in recipe.outputs]
+        outputs = [self.place(o) if isinstance(o, BufferView) else None for o in recipe.outputs]
         copies = [(self.place(p), self.storage(s)) for p, s in recipe.copies]
         places = [
             (self.buffer(p.buffer), int(p.offset), _ints(p.shape), _ints(p.strides), p.dtype.name)
@@ -80,16 +80,16 @@ class _Packing:
         ))  # fmt: skip
 
     def said(self, b: Buffer) -> tuple[Any, ...]:
-        owner = self.storage(b.owner) if b.home == "outside" else b.owner
-        site = self.site_numbers.get(id(b.site))
-        return b.number, int(b.nbytes), b.home, b.label, owner, site, b.first, b.last, int(b.offset)
+        owner = self.storage(b.owner) if b.kind == "outside" else b.owner
+        site = self.site_numbers.get(id(b.location))
+        return b.number, int(b.nbytes), b.kind, b.label, owner, site, b.first, b.last, int(b.offset)
 
     def buffer(self, buffer: Buffer) -> int:
         """The number of a buffer; those that stand for new contents of another one are entered
         when they are met."""
         return _number_of(buffer, self.buffers, self.buffer_numbers)
 
-    def place(self, place: Place) -> int:
+    def place(self, place: BufferView) -> int:
         return _number_of(place, self.places, self.place_numbers)
 
     def storage(self, storage: Storage) -> int:
@@ -141,7 +141,7 @@ def unpacked(data: bytes, ties: Ties) -> Recipe | None:
     storages = [*ties.storages, *(_constant(*constant) for constant in constants)]
     buffers = [_buffer(said, storages, ties) for said in said_buffers]
     places = [
-        Place(buffers[number], offset, shape, strides, dtypes.BY_NAME[name])
+        BufferView(buffers[number], offset, shape, strides, dtypes.BY_NAME[name])
         for number, offset, shape, strides, name in said_places
     ]
     return Recipe(
@@ -166,12 +166,14 @@ def _constant(name: str, shape: tuple[int, ...], data: bytes) -> Storage:
 def _buffer(said: tuple[Any, ...], storages: list[Storage], ties: Ties) -> Buffer:
     number, nbytes, home, label, owner, site, first, last, offset = said
     made = Buffer(number, nbytes, home, label, storages[owner] if home == "outside" else owner)
-    made.site = None if site is None else ties.sites[site]
+    made.location = None if site is None else ties.sites[site]
     made.first, made.last, made.offset = first, last, offset
     return made
 
 
-def _instruction(said: tuple[Any, ...], buffers: list[Buffer], places: list[Place]) -> Instruction:
+def _instruction(
+    said: tuple[Any, ...], buffers: list[Buffer], places: list[BufferView]
+) -> Instruction:
     label, work, may_fail, pointers, reads, writes, kernel = said
     made = Instruction(label)
     made.kernel = _kernel(*kernel)
@@ -187,8 +189,8 @@ def _kernel(
     scratch: int,
 ) -> Kernel:  # fmt: skip
     """A kernel that has an address, without its text."""
-    made = Kernel(Code(), name, "")
-    made.calls = {place: Kernel(Code(), called, "") for place, called in calls.items()}
+    made = Kernel(name, "")
+    made.calls = {place: Kernel(called, "") for place, called in calls.items()}
     made.numbers, made.products = numbers, products
     made.chunks, made.scratch = chunks, scratch
     for place, element in products.items():

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.eager.program import EagerProgram
+from evergrad.compiler.kernels.registry import LOWERINGS
 from evergrad.compiler.native import jit
 from evergrad.compiler.passes.decompose import simplify
 from evergrad.compiler.schedule.lower import Lowering
@@ -92,7 +93,9 @@ class NativeGraph:
 
 def _program(graph: Graph) -> EagerProgram:
     simple, constants = simplify(graph)
-    return EagerProgram(Lowering(simple, len(graph.inputs), 0, constants, len(graph.outputs), ()))
+    return EagerProgram(
+        Lowering(simple, LOWERINGS, len(graph.inputs), 0, constants, len(graph.outputs), ())
+    )
 
 
 def _has_kernels_only(program: EagerProgram) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from evergrad.compiler.frontend.native_predicates import answer
 from evergrad.compiler.native import jit
 from evergrad.compiler.native.object_words import table
-from evergrad.compiler.schedule.instructions import address_of
+from evergrad.compiler.schedule.buffers import address_of
 
 # Stands for what a dictionary does not have.
 MISSING = object()

@@ -14,9 +14,9 @@ import numpy as np
 
 from evergrad.compiler.codegen.elementwise import ELEMENTWISE
 from evergrad.compiler.codegen.elementwise_lanes import CURVES, PLAIN, Lanes
-from evergrad.compiler.codegen.ir_builder import Text, is_native
+from evergrad.compiler.codegen.ir_builder import KernelBuilder, is_native
 from evergrad.compiler.passes.rewriter import rule_of
-from evergrad.compiler.schedule.nodes import Values
+from evergrad.compiler.schedule.def_use import DefUse
 from evergrad.core import dtypes
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
 from evergrad.core.shapes import TensorType
@@ -87,7 +87,7 @@ def fits(eqn: Equation) -> bool:
 
 def join_followers(graph: Graph) -> Graph:
     """The graph with convolutions that do what follows them."""
-    values = Values(graph)
+    values = DefUse(graph)
     joined: dict[int, Equation] = {}
     gone: set[int] = set()
     for eqn in graph.equations:
@@ -103,7 +103,7 @@ def join_followers(graph: Graph) -> Graph:
     return Graph(graph.inputs, (), [joined.get(id(e), e) for e in kept], graph.outputs)
 
 
-def _followers(values: Values, out: Var) -> list[Equation]:
+def _followers(values: DefUse, out: Var) -> list[Equation]:
     """The equations that a kernel can do to the elements of a result, up to the last one of which
     nothing before is read by anybody else."""
     inside = {out}
@@ -125,7 +125,7 @@ def _followers(values: Values, out: Var) -> list[Equation]:
     return steps[:best]
 
 
-def _is_closed(values: Values, made: Sequence[Var], steps: Sequence[Equation]) -> bool:
+def _is_closed(values: DefUse, made: Sequence[Var], steps: Sequence[Equation]) -> bool:
     """Whether nobody but the steps reads any result but the last."""
     known = {id(step) for step in steps}
     return not any(
@@ -184,7 +184,7 @@ def pointers(then: Then) -> tuple[str, ...]:
     return ("x", "weight", *others, "y")
 
 
-def then(text: Text, steps: Then, value: str, output: str) -> str:
+def then(text: KernelBuilder, steps: Then, value: str, output: str) -> str:
     """Elements of an output, counted through all groups, after these steps."""
     lanes = Lanes(text)
     results = [value]

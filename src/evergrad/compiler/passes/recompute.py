@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.passes.recompute_values import Dropped, computed_again
-from evergrad.compiler.schedule.fusion import FAR, is_elementwise
-from evergrad.compiler.schedule.nodes import Values
+from evergrad.compiler.schedule.def_use import DefUse
+from evergrad.compiler.schedule.fusibility import MAX_FUSION_DISTANCE, is_elementwise
 from evergrad.core.trace import Equation, Graph, Var
 
 # Smaller values are not worth another operation.
 _LEAST_BYTES = 1 << 16
 _LONGEST_CHAIN = 10
 _MOST_EXPENSIVE = 1
-# Values of so many times fewer bytes (statistics of rows) may be kept for it.
+# DefUse of so many times fewer bytes (statistics of rows) may be kept for it.
 _SMALL = 16
 # What is used so many equations before is still there.
 _NEAR = 8
@@ -26,16 +26,16 @@ _NEAR = 8
 
 def lighten(graph: Graph) -> Graph:
     """The graph with cheap values computed again instead of kept."""
-    return computed_again(graph, _Choice(Values(graph)).dropped, near=FAR)[0]
+    return computed_again(graph, _Choice(DefUse(graph)).dropped, near=MAX_FUSION_DISTANCE)[0]
 
 
 class _Choice:
     """What is dropped, decided in the order of the program: a later value may be made of what an
     earlier one is made of."""
 
-    def __init__(self, known: Values) -> None:
+    def __init__(self, known: DefUse) -> None:
         self.known = known
-        self.last = {out: self._last_use(out) for out in known.maker}
+        self.last = {out: self._last_use(out) for out in known.producer}
         self.gone: set[Var] = set()
         self.dropped: list[Dropped] = []
         for eqn in known.graph.equations:
@@ -64,7 +64,7 @@ class _Choice:
     def _late_users(self, eqn: Equation) -> list[Equation]:
         made = self._position(eqn)
         users = list(self.known.users(eqn.outs[0]))
-        return [user for user in users if self._position(user) - made > FAR]
+        return [user for user in users if self._position(user) - made > MAX_FUSION_DISTANCE]
 
     def _chain(self, var: Var, place: int) -> list[Equation] | None:
         """The equations that make a value again from what is kept until a place."""
@@ -73,7 +73,7 @@ class _Choice:
         expensive = 0
         waiting = [var]
         while waiting:
-            eqn = known.maker[waiting.pop()]
+            eqn = known.producer[waiting.pop()]
             if id(eqn) in chain:
                 continue
             chain[id(eqn)] = eqn
@@ -92,7 +92,7 @@ class _Choice:
     def _is_kept(self, arg: Var, var: Var, place: int) -> bool:
         """Whether an argument is there at a place without being kept for it (or is small)."""
         known = self.known
-        if arg not in known.maker or arg in known.literal:
+        if arg not in known.producer or arg in known.literal:
             return True
         if known.view_of(arg) is not None:
             return False  # the view is taken again

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from evergrad.compiler.passes.recompute_values import Dropped, computed_again
 from evergrad.compiler.runtime.program import Program
-from evergrad.compiler.schedule.fusion import FAR
-from evergrad.compiler.schedule.memory_plan import Buffer
-from evergrad.compiler.schedule.nodes import Values
+from evergrad.compiler.schedule.buffers import Buffer
+from evergrad.compiler.schedule.def_use import DefUse
+from evergrad.compiler.schedule.fusibility import MAX_FUSION_DISTANCE
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.errors import MemoryLimitError
 
@@ -94,26 +94,26 @@ def _drop(
             chosen += candidate.dropped
             taken |= candidate.users
             missing -= candidate.nbytes
-    return computed_again(graph, chosen, again, near=FAR) if chosen else None
+    return computed_again(graph, chosen, again, near=MAX_FUSION_DISTANCE) if chosen else None
 
 
 class _Waiting:
     """What lies idle at the moment of the most memory."""
 
     def __init__(self, program: Program, graph: Graph) -> None:
-        self.known = Values(graph)
+        self.known = DefUse(graph)
         self.lowering, self.plan = program.lowering, program.plan
         alive = self.plan.timeline()
         self.peak = alive.index(max(alive))
         unit_waves = {
-            id(instruction.unit): wave
+            id(instruction.node): wave
             for wave, instructions in enumerate(program.waves)
             for instruction in instructions
         }
         # The lowering has its own copies of the equations, in the same order.
         pairs = zip(graph.equations, self.lowering.graph.equations, strict=True)
         self.wave_of = {
-            id(eqn): unit_waves.get(id(self.lowering.unit_of.get(id(own))), -1)
+            id(eqn): unit_waves.get(id(self.lowering.node_of.get(id(own))), -1)
             for eqn, own in pairs
         }
 
@@ -131,8 +131,8 @@ class _Waiting:
         """The value that lies in each buffer at the moment: of those that take each other's place,
         the last one made by then."""
         found: dict[int, Var] = {}
-        for var, place in self.lowering.homes.items():
-            maker = self.known.maker.get(var)
+        for var, place in self.lowering.buffer_views.items():
+            maker = self.known.producer.get(var)
             if maker is None or self.wave_of[id(maker)] <= self.peak:
                 found[place.buffer.number] = var
         return found
@@ -147,7 +147,7 @@ class _Waiting:
                 return None
             if not late:
                 continue
-            if self.known.maker[value].op.random or self.known.escapes(value):
+            if self.known.producer[value].op.random or self.known.escapes(value):
                 return None
             chain = self.chain(value, min(self.wave_of[id(e)] for e in late))
             if chain is None:
@@ -158,12 +158,12 @@ class _Waiting:
     def carried(self, var: Var) -> list[Var]:
         """The values for which one lies in memory: itself, and those that kernels compute from it
         as they go (a product, and what is more by a bias)."""
-        found = [var] if var in self.known.maker else []
+        found = [var] if var in self.known.producer else []
         for value in found:
             for eqn in self.known.users(value):
                 out = eqn.outs[0]
                 early = self.wave_of[id(eqn)] <= self.peak
-                if early and out not in self.lowering.homes and out not in found:
+                if early and out not in self.lowering.buffer_views and out not in found:
                     found.append(out)
         return found
 
@@ -173,7 +173,7 @@ class _Waiting:
         chain: dict[int, Equation] = {}
         waiting = [var]
         while waiting:
-            eqn = known.maker[waiting.pop()]
+            eqn = known.producer[waiting.pop()]
             if id(eqn) in chain:
                 continue
             if eqn.op.random or len(chain) >= _LONGEST_CHAIN:
@@ -186,17 +186,17 @@ class _Waiting:
 
     def is_there(self, var: Var, wave: int) -> bool:
         """Whether a value lies in memory when a wave runs."""
-        if var not in self.known.maker or var in self.known.literal:
+        if var not in self.known.producer or var in self.known.literal:
             return True
         if self.known.view_of(var) is not None:
             return False  # the view is taken again
-        place = self.lowering.homes.get(var)
+        place = self.lowering.buffer_views.get(var)
         if place is None:
             return False
         buffer: Buffer = place.buffer
-        if buffer.home == "arena":
+        if buffer.kind == "arena":
             return buffer.last >= wave and not self.has_given_way(var, wave)
-        return buffer.home == "outside"
+        return buffer.kind == "outside"
 
     def has_given_way(self, var: Var, wave: int) -> bool:
         """Whether nobody needs a value any more when a wave runs: others may lie in its place."""

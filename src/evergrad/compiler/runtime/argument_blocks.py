@@ -24,7 +24,7 @@ from evergrad.compiler.native.object_words import (
     slot_of,
     table,
 )
-from evergrad.compiler.schedule.instructions import address_of
+from evergrad.compiler.schedule.buffers import address_of
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor, View
 

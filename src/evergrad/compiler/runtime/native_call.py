@@ -29,7 +29,7 @@ from evergrad.compiler.runtime.native_results import TEXT as DELIVERY_TEXT
 from evergrad.compiler.runtime.native_results import Delivery
 from evergrad.compiler.runtime.native_storages import TEXT as STORAGES_TEXT
 from evergrad.compiler.runtime.step_lock import Turns
-from evergrad.compiler.schedule.instructions import address_of
+from evergrad.compiler.schedule.buffers import address_of
 from evergrad.core.state import STATE, State
 
 # Stands for the result of a call that has to go another way.

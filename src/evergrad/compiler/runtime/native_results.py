@@ -17,7 +17,7 @@ from evergrad.compiler.frontend.variant import Variant
 from evergrad.compiler.native.builtin import type_slot
 from evergrad.compiler.native.object_words import reference_count, slot_of, table
 from evergrad.compiler.runtime.native_storages import storages
-from evergrad.compiler.schedule.instructions import address_of
+from evergrad.compiler.schedule.buffers import address_of
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor
 

@@ -14,7 +14,7 @@ from typing import Any
 from evergrad.compiler.native import jit
 from evergrad.compiler.native.builtin import keep_forever, method, type_slot
 from evergrad.compiler.native.object_words import TABLE_TEXT, WORD_TEXT, slot_of, table
-from evergrad.compiler.schedule.instructions import address_of
+from evergrad.compiler.schedule.buffers import address_of
 from evergrad.core.storage import Storage
 from evergrad.memory.ledger import LEDGER, Ledger
 

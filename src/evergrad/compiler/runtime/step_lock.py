@@ -15,7 +15,7 @@ import weakref
 import numpy as np
 
 from evergrad.compiler.native.object_words import times_taken
-from evergrad.compiler.schedule.instructions import address_of
+from evergrad.compiler.schedule.buffers import address_of
 from evergrad.memory.lines import apart
 
 # So long, in seconds, who has to wait for a native call sleeps before it looks again.

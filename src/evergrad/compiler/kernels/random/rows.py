@@ -10,7 +10,7 @@ made.
 
 from __future__ import annotations
 
-from math import ceil, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -34,11 +34,6 @@ def source_of(generator: Any) -> Generator:
 
 def is_counted(generator: Any) -> bool:
     return source_of(generator).algorithm == Philox.name
-
-
-def limit_of(keep: float) -> int:
-    """A 53-bit number is kept if it is below this: it stands for one that is below ``keep``."""
-    return ceil(keep * 2.0**53)
 
 
 def packed_shape(size: Shape) -> Shape:

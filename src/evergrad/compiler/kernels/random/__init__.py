@@ -1,0 +1,1 @@
+"""Random numbers: op rows that exist only in compiled graphs, and their kernels."""
