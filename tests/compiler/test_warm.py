@@ -24,7 +24,7 @@ from evergrad.compiler.cache.process_bindings import Ties
 from evergrad.compiler.native import disk_cache, jit
 from evergrad.compiler.schedule.buffers import BufferView
 from evergrad.core.op import TABLE
-from evergrad.core.rng.default_generator import drawing_from
+from evergrad.core.rng.default_generator import using_generator
 
 from .plans import check_plan
 from .steps import programs_of
@@ -270,7 +270,7 @@ def described(program: Any) -> Any:
 
 def named(spec: dict[str, Any]) -> tuple[str, Any]:
     """The name of a step's program, and what that is when it is made from the graph on."""
-    with drawing_from(eg.Generator(algorithm=spec["algorithm"] or "mt19937")):
+    with using_generator(eg.Generator(algorithm=spec["algorithm"] or "mt19937")):
         step, x = step_of(spec)
         step.plan(x)
         ((variant,),) = step.variants.values()

@@ -166,11 +166,11 @@ def elementwise(
         doc=doc,
     )
     if not nothing:
-        op.settled_vjp = partial(pull, _settled)
+        op.nan_safe_vjp = partial(pull, _nan_safe)
     return op
 
 
-def _settled(grad: Tensor, g: Tensor) -> Tensor:
+def _nan_safe(grad: Tensor, g: Tensor) -> Tensor:
     """No gradient where none came in, though the slope may be infinite or undefined there."""
     from evergrad.ops.rows.elementwise.basic import where
     from evergrad.ops.rows.elementwise.logic import isnan
@@ -312,7 +312,7 @@ def reduction(
         batch=batch, takes_out=takes_out, doc=doc,
     )  # fmt: skip
     if not nothing:
-        op.settled_vjp = partial(pull, _settled)
+        op.nan_safe_vjp = partial(pull, _nan_safe)
     return op
 
 

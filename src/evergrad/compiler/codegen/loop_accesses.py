@@ -120,8 +120,8 @@ class LoopAccesses:
         """An argument of an equation: a constant (IR), a value of the group or an access."""
         name = eqn.op.name
         if name == "full":
-            return elementwise.constant(arg, eqn.rule.out_types[0].dtype)
-        found = eqn.rule.operands[number].dtype
+            return elementwise.constant(arg, eqn.specialization.out_types[0].dtype)
+        found = eqn.specialization.operands[number].dtype
         if not isinstance(arg, Var):
             return elementwise.constant(arg, found)
         root = self.values.root(arg)
@@ -173,7 +173,7 @@ class LoopAccesses:
 
         def of(eqn: Equation) -> tuple[Any, ...]:
             out = eqn.outs[0]
-            types = [str(getattr(t, "dtype", t)) for t in (*eqn.rule.operands, out.type)]
+            types = [str(getattr(t, "dtype", t)) for t in (*eqn.specialization.operands, out.type)]
             given = [s if isinstance(s, str) else (type(s), numbers[s]) for s in self.operands(eqn)]
             plain = [a for a in eqn.args if not isinstance(a, Var)]
             op = eqn.op.name, repr(eqn.attrs), repr(plain), *types, *given

@@ -145,8 +145,8 @@ class IterationPoint:
 
 def emit_element(code: Code, eqn: Equation, args: list[str]) -> str:
     """IR of one element of an elementwise equation."""
-    operands = eqn.rule.operands
-    out = eqn.rule.out_types[0].dtype
+    operands = eqn.specialization.operands
+    out = eqn.specialization.out_types[0].dtype
     if eqn.op.name == "full":
         return elementwise.literal(eqn.args[0], out)
     if eqn.op.name == "where":

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from evergrad.compiler.codegen.elementwise import KINDS
 from evergrad.compiler.codegen.reductions import (
+    compute_type,
     from_ordered,
     identity_of,
     is_ordered,
@@ -24,10 +24,6 @@ from evergrad.core.trace import Equation
 if TYPE_CHECKING:
     from evergrad.compiler.codegen.emit_loops import LoopEmitter
     from evergrad.compiler.codegen.loop_point import IterationPoint
-
-
-def _type_of(eqn: Equation) -> str:
-    return KINDS[eqn.rule.operands[0].dtype].compute
 
 
 class ReductionEmitter:
@@ -52,19 +48,19 @@ class ReductionEmitter:
         """A variable for an inner reduction, set to its identity."""
         if is_ordered(eqn):
             return self._variable(ordered_type(eqn), ordered_identity(eqn))
-        return self._variable(_type_of(eqn), identity_of(eqn))
+        return self._variable(compute_type(eqn), identity_of(eqn))
 
     def result(self, eqn: Equation, accumulator: str) -> str:
         """The result of an inner reduction."""
         if is_ordered(eqn):
             held = self.code.op(f"load {ordered_type(eqn)}, ptr {accumulator}")
             return from_ordered(self.code, eqn, held)
-        return self.code.op(f"load {_type_of(eqn)}, ptr {accumulator}")
+        return self.code.op(f"load {compute_type(eqn)}, ptr {accumulator}")
 
     def accumulate(self, eqn: Equation, point: IterationPoint, accumulator: str | None) -> None:
         """Reduce the element at a point; without an accumulator, into the partial result."""
         value = point.operand(self.loops.uses[id(eqn), 0])
-        type = _type_of(eqn)
+        type = compute_type(eqn)
         if accumulator is not None and is_ordered(eqn):
             integer = ordered_type(eqn)
             held = self.code.op(f"load {integer}, ptr {accumulator}")
@@ -80,7 +76,7 @@ class ReductionEmitter:
             self.add_to_partial(eqn, value)
 
     def _accumulate_at(self, eqn: Equation, address: str, value: str, tag: str = "") -> None:
-        type = _type_of(eqn)
+        type = compute_type(eqn)
         held = self.code.op(f"load {type}, ptr {address}{tag}")
         result = reduce_element(self.code, eqn, held, value)
         self.code.do(f"store {type} {result}, ptr {address}{tag}")
@@ -92,7 +88,7 @@ class ReductionEmitter:
         inner index, otherwise in a variable."""
         code, loops = self.code, self.loops
         for number, eqn in enumerate(loops.outer_reductions()):
-            type = _type_of(eqn)
+            type = compute_type(eqn)
             partials = loops.entry.pointer(len(loops.slots) + number)
             if not loops.keeps_inner(eqn):
                 self.partial_variables[id(eqn)] = self._variable(type, identity_of(eqn))
@@ -121,7 +117,7 @@ class ReductionEmitter:
         """Store the partial results that are variables."""
         for eqn in self.loops.outer_reductions():
             if id(eqn) in self.partial_variables:
-                type = _type_of(eqn)
+                type = compute_type(eqn)
                 held = self.code.op(f"load {type}, ptr {self.partial_variables[id(eqn)]}")
                 if type == "i1":
                     held = self.code.op(f"zext i1 {held} to i8")

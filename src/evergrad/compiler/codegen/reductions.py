@@ -31,14 +31,19 @@ def memory_type(compute: str) -> str:
     return "i8" if compute == "i1" else compute
 
 
+def compute_type(eqn: Equation) -> str:
+    """The IR type in which a reduction is computed."""
+    return KINDS[eqn.specialization.operands[0].dtype].compute
+
+
 def identity_of(eqn: Equation) -> str:
     """The identity element of a reduction."""
-    return elementwise.constant(_IDENTITIES[eqn.op.name], eqn.rule.operands[0].dtype)
+    return elementwise.constant(_IDENTITIES[eqn.op.name], eqn.specialization.operands[0].dtype)
 
 
 def reduce_element(code: Code, eqn: Equation, held: str, value: str) -> str:
     """An accumulator after one more element."""
-    return _reduce_two(code, eqn.op.name, KINDS[eqn.rule.operands[0].dtype].compute, held, value)
+    return _reduce_two(code, eqn.op.name, compute_type(eqn), held, value)
 
 
 def _reduce_two(code: Code, name: str, type: str, a: str, b: str) -> str:
@@ -135,28 +140,26 @@ def _renamed(code: Code, result: str) -> str:
 
 def is_ordered(eqn: Equation) -> bool:
     """Whether an inner reduction is over ordered integers in place of floats."""
-    return (
-        eqn.op.name in ("amax", "amin") and KINDS[eqn.rule.operands[0].dtype].compute in _INTEGERS
-    )
+    return eqn.op.name in ("amax", "amin") and compute_type(eqn) in _INTEGERS
 
 
 _INTEGERS = {"float": ("i32", 31, 0x7FC00000), "double": ("i64", 63, 0x7FF8000000000000)}
 
 
 def ordered_type(eqn: Equation) -> str:
-    return _INTEGERS[KINDS[eqn.rule.operands[0].dtype].compute][0]
+    return _INTEGERS[compute_type(eqn)][0]
 
 
 def ordered_identity(eqn: Equation) -> str:
     """Minus infinity as an ordered integer."""
-    _, bits, _ = _INTEGERS[KINDS[eqn.rule.operands[0].dtype].compute]
+    _, bits, _ = _INTEGERS[compute_type(eqn)]
     infinity = 0x7F800000 if bits == 31 else 0x7FF0000000000000
     return str(-infinity - 1)
 
 
 def max_ordered(code: Code, eqn: Equation, held: str, value: str) -> str:
     """The maximum of an ordered integer and a float."""
-    type = KINDS[eqn.rule.operands[0].dtype].compute
+    type = compute_type(eqn)
     integer, bits, nan = _INTEGERS[type]
     if eqn.op.name == "amin":
         value = code.op(f"fneg {type} {value}")
@@ -171,7 +174,7 @@ def max_ordered(code: Code, eqn: Equation, held: str, value: str) -> str:
 
 def from_ordered(code: Code, eqn: Equation, held: str) -> str:
     """The float of an ordered integer."""
-    type = KINDS[eqn.rule.operands[0].dtype].compute
+    type = compute_type(eqn)
     integer, bits, _ = _INTEGERS[type]
     sign = code.op(f"ashr {integer} {held}, {bits}")
     flipped = code.op(f"and {integer} {sign}, {(1 << bits) - 1}")

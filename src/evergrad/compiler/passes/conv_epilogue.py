@@ -171,8 +171,8 @@ def _joined(eqn: Equation, followers: list[Equation]) -> Equation:
                 args.append(arg)
         steps.append(Step(follower.op.name, tuple(given)))
         results.append(follower.outs[0])
-    rule = rule_of("conv_then", *args, **eqn.attrs, then=tuple(steps))
-    return Equation(rule, tuple(args), (results[-1],), eqn.site)
+    specialization = rule_of("conv_then", *args, **eqn.attrs, then=tuple(steps))
+    return Equation(specialization, tuple(args), (results[-1],), eqn.location)
 
 
 # -- in kernels ---------------------------------------------------------------------------------

@@ -37,6 +37,6 @@ def commit_after_failures(lowering: Lowering) -> None:
             eqn = lowering.values.producer[var]
             buffer.kind, buffer.number, buffer.owner = "arena", len(lowering.buffers), None
             buffer.label = f"{eqn.op.name} {var.type}"
-            buffer.location = eqn.site
+            buffer.location = eqn.location
             lowering.buffers.append(buffer)
             lowering.copy(var, full_view(lowering.storages[id(storage)], var))

@@ -17,13 +17,13 @@ MAX_FUSION_DISTANCE = 48
 
 def is_fusible(values: DefUse, eqn: Equation) -> bool:
     """Whether an equation can be part of a group."""
-    rule = eqn.rule
-    if any(t.numel == 0 for t in rule.out_types) or eqn.op.outputs != 1:
+    specialization = eqn.specialization
+    if any(t.numel == 0 for t in specialization.out_types) or eqn.op.outputs != 1:
         return False
-    operands = rule.operands
+    operands = specialization.operands
     if not all(hasattr(t, "dtype") and t.dtype in elementwise.KINDS and t.numel for t in operands):
         return False
-    if any(t.dtype not in elementwise.KINDS for t in rule.out_types):
+    if any(t.dtype not in elementwise.KINDS for t in specialization.out_types):
         return False
     name = eqn.op.name
     if name == "where":
@@ -36,7 +36,7 @@ def is_fusible(values: DefUse, eqn: Equation) -> bool:
         return _is_element_lookup(eqn, eqn.args[0].type.shape)
     if name == "scatter_sum":
         return _is_element_lookup(eqn, eqn.outs[0].type.shape)
-    return elementwise.supports(name, operands, rule.out_types)
+    return elementwise.supports(name, operands, specialization.out_types)
 
 
 def is_elementwise(values: DefUse, eqn: Equation) -> bool:
@@ -47,7 +47,7 @@ def is_elementwise(values: DefUse, eqn: Equation) -> bool:
 
 
 def _is_fusible_reduction(eqn: Equation) -> bool:
-    found, out = eqn.rule.operands[0].dtype, eqn.rule.out_types[0].dtype
+    found, out = eqn.specialization.operands[0].dtype, eqn.specialization.out_types[0].dtype
     if found not in elementwise.KINDS or out not in elementwise.KINDS or not eqn.attrs["dims"]:
         return False
     if eqn.op.name in ("any", "all"):
@@ -70,5 +70,5 @@ def _is_element_lookup(eqn: Equation, shape: Shape) -> bool:
         and index.dtype.name == "int64"
         and index.shape == (*shape[:-1], 1)
         and shape[-1] > 1
-        and elementwise.KINDS[eqn.rule.operands[0].dtype].is_float
+        and elementwise.KINDS[eqn.specialization.operands[0].dtype].is_float
     )

@@ -241,7 +241,7 @@ class _Fuser:
         out = eqn.outs[0]
         args = tuple([duplicates.get(a, a) if isinstance(a, Var) else a for a in eqn.args])
         made = Var(out.type, out.trace, out._layout)
-        duplicate = Equation(eqn.rule, args, (made,), eqn.site)
+        duplicate = Equation(eqn.specialization, args, (made,), eqn.location)
         self.values.add(duplicate, self.values.position[id(eqn)])
         duplicates[out] = made
         if eqn.op.alias or self._join(group, duplicate):

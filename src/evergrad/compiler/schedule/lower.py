@@ -143,7 +143,7 @@ class Lowering:
             return BufferView(base.buffer, offset, var.type.shape, strides, var.type.dtype)
         eqn = self.values.producer[root]
         buffer = self.new_buffer(root.type.nbytes, "arena", f"{eqn.op.name} {root.type}")
-        buffer.location = eqn.site
+        buffer.location = eqn.location
         self.buffer_views[root] = full_view(buffer, root)
         return self.buffer_views[root]
 
@@ -221,9 +221,9 @@ class Lowering:
 
     def copy(self, var: Var, view: BufferView) -> Var:
         """Copy a value; returns the copy as a value with that buffer view."""
-        rule = TABLE["clone"].resolve((var.type,), (var.type,), {})
+        specialization = TABLE["clone"].resolve((var.type,), (var.type,), {})
         out = Var(var.type, var.trace)
-        eqn = Equation(rule, (var,), (out,), None)
+        eqn = Equation(specialization, (var,), (out,), None)
         group = Group(0, var.type.shape)
         group.members.append(eqn)
         group.axes[out] = group.maps[id(eqn)] = tuple(range(len(var.type.shape)))
@@ -287,7 +287,9 @@ class Lowering:
 
 def _with_own_equations(graph: Graph) -> Graph:
     """The graph with copies of its equations, whose arguments fusion may replace."""
-    equations = [Equation(e.rule, e.args, e.outs, e.site, e.muted) for e in graph.equations]
+    equations = [
+        Equation(e.specialization, e.args, e.outs, e.location, e.no_grad) for e in graph.equations
+    ]
     return Graph(graph.inputs, (), equations, graph.outputs)
 
 

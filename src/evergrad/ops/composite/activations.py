@@ -14,7 +14,7 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype, dtype
-from evergrad.core.eager.fusion import heavy
+from evergrad.core.eager.fusion import eager_composite
 from evergrad.core.inplace import write_result
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.state import STATE, using
@@ -324,7 +324,7 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
     return applied("silu", _silu, input, inplace)
 
 
-@heavy(least=4096)
+@eager_composite(least=4096)
 def _silu(x: Tensor) -> Tensor:
     return x * sigmoid(x)
 
@@ -335,7 +335,7 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
     return applied("mish", _mish, input, inplace)
 
 
-@heavy(least=4096)
+@eager_composite(least=4096)
 def _mish(x: Tensor) -> Tensor:
     return x * tanh(softplus(x))
 
@@ -350,14 +350,14 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     return _gelu(input)  # type: ignore[no-any-return]
 
 
-@heavy(least=4096)
+@eager_composite(least=4096)
 def _gelu(x: Tensor) -> Tensor:
     from evergrad.ops.rows.special.functions import ndtr
 
     return x * ndtr(x)  # type: ignore[no-any-return]
 
 
-@heavy(least=4096)
+@eager_composite(least=4096)
 def _gelu_by_tanh(x: Tensor) -> Tensor:
     inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
     return x * ((tanh(inner) + 1) * 0.5)

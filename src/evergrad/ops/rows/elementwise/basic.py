@@ -412,7 +412,7 @@ def _where_meet(types: Sequence[Any]) -> tuple[dtype, ...]:
 WHERE = linear("where", blocked.where, _where_type, _where_transpose,
                batch=batch_elementwise, arguments=(1, 2), promote=_where_meet,
                doc="a where the condition holds, else b.")  # fmt: skip
-WHERE.chooses = True
+WHERE.selects = True
 
 
 def fitting(number: Any, beside: Any) -> Any:
