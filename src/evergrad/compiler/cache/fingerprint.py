@@ -21,7 +21,7 @@ import numpy as np
 import evergrad
 from evergrad.compiler.cache.process_bindings import Ties
 from evergrad.compiler.frontend.capture import Captured
-from evergrad.compiler.kernels.random.rows import source_of
+from evergrad.compiler.kernels.random_rows import source_of
 from evergrad.compiler.native import jit
 from evergrad.compiler.schedule.buffers import address_of, strides_of
 from evergrad.core import dtypes

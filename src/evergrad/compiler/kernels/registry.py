@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from evergrad.compiler.kernels import embedding_grad  # noqa: F401
+from evergrad.compiler.kernels import embedding_grad, random_masks  # noqa: F401
 from evergrad.compiler.kernels.attention import lower as attention  # noqa: F401
 from evergrad.compiler.kernels.conv import select as conv  # noqa: F401
 from evergrad.compiler.kernels.gemm import select as gemm  # noqa: F401
 from evergrad.compiler.kernels.pooling import max_pool_grad, reduce, transposes  # noqa: F401
-from evergrad.compiler.kernels.random import lower as random  # noqa: F401
 from evergrad.compiler.kernels.recurrent import lower as recurrent  # noqa: F401
 from evergrad.compiler.schedule.lowering_registry import registered_lowerings
 

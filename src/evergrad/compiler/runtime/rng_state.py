@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.codegen.rng import STATE_BUFFER_BYTES, STATE_BYTES, STATE_WORDS
-from evergrad.compiler.kernels.random.rows import as_signed, source_of
+from evergrad.compiler.kernels.random_rows import as_signed, source_of
 from evergrad.core.rng.bit_generators import MersenneTwister, Philox
 from evergrad.memory.lines import apart
 

@@ -20,7 +20,7 @@ from evergrad.compiler.codegen.rng import counted_bits
 from evergrad.compiler.kernels.attention import primitives as parts
 from evergrad.compiler.kernels.attention import tiles
 from evergrad.compiler.kernels.attention.primitives import QUERIES, ROW
-from evergrad.compiler.kernels.random.rows import ROWS_OF_A_WORD
+from evergrad.compiler.kernels.random_rows import ROWS_OF_A_WORD
 from evergrad.compiler.native.jit import name_of
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evergrad.compiler.kernels.attention.rows import Dropout
-from evergrad.compiler.kernels.random.rows import CHANCE_BITS, COUNTED_CHANCE, MASK_OF_BITS
+from evergrad.compiler.kernels.random_rows import CHANCE_BITS, COUNTED_CHANCE, MASK_OF_BITS
 from evergrad.compiler.passes.attention.patterns import Facts
 from evergrad.compiler.passes.rewriter import rule_of
 from evergrad.core.trace import Equation, Graph, Var

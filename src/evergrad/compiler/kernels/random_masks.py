@@ -8,7 +8,7 @@ from math import prod
 from evergrad.compiler.codegen import rng
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.codegen.rng import KernelIR, threshold_of
-from evergrad.compiler.kernels.random.rows import ROWS_OF_A_WORD, blocks_of, is_counted
+from evergrad.compiler.kernels.random_rows import ROWS_OF_A_WORD, blocks_of, is_counted
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core import dtypes

@@ -1,1 +1,0 @@
-"""Random numbers: op rows that exist only in compiled graphs, and their kernels."""
