@@ -144,8 +144,6 @@ UPWARD: dict[tuple[str, str], str] = {
     ("cache", "frontend.capture"): "a program is stored under the name of its captured step",
     ("runtime", "frontend.outputs"): "a call delivers its outputs",
     ("runtime", "frontend.variant"): "a call runs a variant of a compiled function",
-    ("runtime", "frontend.identity_guards"): "a call checks guards",
-    ("runtime", "frontend.native_predicates"): "a call checks guards",
     ("runtime", "api"): "a loop is over a compiled function",
     ("frontend", "api"): "a compiled function may be called while another is traced",
 }
