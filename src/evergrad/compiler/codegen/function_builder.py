@@ -22,14 +22,14 @@ def lanes() -> int:
     return vector_bits() // 32
 
 
-def float_text(value: float) -> str:
+def float_constant(value: float) -> str:
     """A float32 constant in IR."""
     (rounded,) = struct.unpack("<f", struct.pack("<f", value))
     (bits,) = struct.unpack("<Q", struct.pack("<d", rounded))
     return f"0x{bits:016X}"
 
 
-def splat_text(value: str, type: str) -> str:
+def splat_constant(value: str, type: str) -> str:
     return f"<{', '.join([f'{type} {value}'] * lanes())}>"
 
 
@@ -44,7 +44,7 @@ class FunctionBuilder:
         self.block = "entry"
         self._count = 0
         self.vector = f"<{lanes()} x float>"
-        self.whole = f"<{lanes()} x i32>"
+        self.int_vector = f"<{lanes()} x i32>"
         self.bits = f"<{lanes()} x i1>"
 
     def fresh(self, word: str) -> str:
@@ -111,7 +111,7 @@ class FunctionBuilder:
         self.do(f"call void @{name}(ptr {address}, i32 0, i32 2, i32 1)")
 
     def number(self, value: float) -> str:
-        return splat_text(float_text(value), "float")
+        return splat_constant(float_constant(value), "float")
 
     def splat(self, value: str, type: str = "float") -> str:
         vector = f"<{lanes()} x {type}>"
@@ -138,7 +138,7 @@ class FunctionBuilder:
         """A mask of the first ``count`` lanes."""
         numbers = f"<{', '.join(f'i32 {n}' for n in range(lanes()))}>"
         limit = self.splat(self.op(f"trunc i64 {count} to i32"), "i32")
-        return self.op(f"icmp slt {self.whole} {numbers}, {limit}")
+        return self.op(f"icmp slt {self.int_vector} {numbers}, {limit}")
 
     def masked_load(self, address: str, mask: str, type: str = "float") -> str:
         vector = f"<{lanes()} x {type}>"
@@ -166,7 +166,7 @@ class FunctionBuilder:
         """The sum of all lanes, added in pairs."""
         name = f"llvm.vector.reduce.fadd.v{lanes()}f32"
         self.helpers[name] = f"declare float @{name}(float, {self.vector})"
-        zero = float_text(0.0)
+        zero = float_constant(0.0)
         return self.op(f"call reassoc float @{name}(float {zero}, {self.vector} {x})")
 
     def exp(self, x: str) -> str:
@@ -180,10 +180,10 @@ class FunctionBuilder:
         value = self.number(EXP_SINGLE[-1])
         for factor in (*reversed(EXP_SINGLE[:-1]), 1.0, 1.0):
             value = self.fma(value, r, self.number(factor))
-        bits = self.op(f"bitcast {self.vector} {shifted} to {self.whole}")
-        power = self.op(f"shl {self.whole} {bits}, {splat_text('23', 'i32')}")
-        biased = self.op(f"add {self.whole} {power}, {splat_text('1065353216', 'i32')}")
-        factor_2n = self.op(f"bitcast {self.whole} {biased} to {self.vector}")
+        bits = self.op(f"bitcast {self.vector} {shifted} to {self.int_vector}")
+        power = self.op(f"shl {self.int_vector} {bits}, {splat_constant('23', 'i32')}")
+        biased = self.op(f"add {self.int_vector} {power}, {splat_constant('1065353216', 'i32')}")
+        factor_2n = self.op(f"bitcast {self.int_vector} {biased} to {self.vector}")
         return self.choose(large, self.calc("fmul", value, factor_2n), "zeroinitializer")
 
     # -- control --------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Reductions inside a loop nest: accumulators of inner ones, partial results of outer ones.
 
-An outer reduction leaves one partial result per chunk; :func:`~.codegen.reductions.
-combine_partials` combines these in a fixed order, whichever threads computed them.
+An outer reduction leaves one partial result per chunk; another kernel combines these in a fixed
+order (:func:`~.codegen.reductions.combine_partials`), whichever threads computed them.
 """
 
 from __future__ import annotations

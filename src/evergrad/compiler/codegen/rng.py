@@ -17,7 +17,7 @@ from evergrad.compiler.codegen.function_builder import (
     Helper,
     helper,
     lanes,
-    splat_text,
+    splat_constant,
 )
 from evergrad.compiler.native.jit import name_of
 
@@ -71,19 +71,23 @@ class _IntegerBuilder(FunctionBuilder):
     """A builder with vectors of 32-bit integers."""
 
     def int_splat(self, number: int) -> str:
-        return splat_text(str(number), "i32")
+        return splat_constant(str(number), "i32")
 
     def int_op(self, word: str, a: str, b: str | int) -> str:
-        return self.op(f"{word} {self.whole} {a}, {b if isinstance(b, str) else self.int_splat(b)}")
+        return self.op(
+            f"{word} {self.int_vector} {a}, {b if isinstance(b, str) else self.int_splat(b)}"
+        )
 
     def int_load(self, address: str) -> str:
-        return self.load(address, self.whole)
+        return self.load(address, self.int_vector)
 
     def int_store(self, value: str, address: str) -> None:
-        self.do(f"store {self.whole} {value}, ptr {address}, align 4")
+        self.do(f"store {self.int_vector} {value}, ptr {address}, align 4")
 
     def int_masked_store(self, value: str, address: str, mask: str) -> None:
-        self.masked_store(self.op(f"bitcast {self.whole} {value} to {self.vector}"), address, mask)
+        self.masked_store(
+            self.op(f"bitcast {self.int_vector} {value} to {self.vector}"), address, mask
+        )
 
     def twisted(self, here: str, after: str, far: str) -> str:
         """New state words, each from three old ones."""
@@ -92,8 +96,8 @@ class _IntegerBuilder(FunctionBuilder):
         )
         odd = self.int_op("icmp ne", self.int_op("and", after, 1), "zeroinitializer")
         factor = self.op(
-            f"select {self.bits} {odd}, {self.whole} {self.int_splat(-0x66F74F21)}, "
-            f"{self.whole} zeroinitializer"
+            f"select {self.bits} {odd}, {self.int_vector} {self.int_splat(-0x66F74F21)}, "
+            f"{self.int_vector} zeroinitializer"
         )
         return self.int_op("xor", self.int_op("xor", far, self.int_op("lshr", joined, 1)), factor)
 
@@ -129,11 +133,11 @@ def _words() -> Helper:
     """The next words, at most as many as the twister generates at once."""
     w = _IntegerBuilder()
     held = w.at("%state", STATE_BYTES)
-    place = w.op(f"load i64, ptr {held}")
-    ready = w.least(w.sub(STATE_WORDS, place), "%count")
+    position = w.op(f"load i64, ptr {held}")
+    ready = w.least(w.sub(STATE_WORDS, position), "%count")
     rest = w.sub("%count", ready)
-    _temper(w, w.at("%state", w.mul(place, 4)), ready, "%to")
-    w.do(f"store i64 {w.add(place, ready)}, ptr {held}")
+    _temper(w, w.at("%state", w.mul(position, 4)), ready, "%to")
+    w.do(f"store i64 {w.add(position, ready)}, ptr {held}")
     with w.when(w.op(f"icmp sgt i64 {rest}, 0")):
         w.call(_twist(), "ptr %state")
         _temper(w, "%state", rest, w.at("%to", w.mul(ready, 4)))
@@ -156,7 +160,7 @@ class _BernoulliBuilder(_IntegerBuilder):
         halves = (self.op("lshr i64 %limit, 32"), "%limit")
         self.limit = [self.splat(self.op(f"trunc i64 {half} to i32"), "i32") for half in halves]
 
-    def draw(self, count: str) -> None:
+    def generate(self, count: str) -> None:
         """Generate the words of ``count`` elements, at most a piece, in scratch memory."""
         self.call(_words(), "ptr %state", f"i64 {self.mul(count, 2)}", "ptr %scratch")
 
@@ -166,7 +170,7 @@ class _BernoulliBuilder(_IntegerBuilder):
         both = [self.int_load(self.at(start, n * lanes() * 4)) for n in (0, 1)]
         high, low = (
             self.op(
-                f"shufflevector {self.whole} {both[0]}, {self.whole} {both[1]}, <{lanes()} x i32> "
+                f"shufflevector {self.int_vector} {both[0]}, {self.int_vector} {both[1]}, <{lanes()} x i32> "
                 f"<{', '.join(f'i32 {2 * n + half}' for n in range(lanes()))}>"
             )
             for half in (0, 1)
@@ -185,19 +189,19 @@ def chance_bits() -> KernelIR:
     with w.loop(0, "%matrices") as m, w.loop(0, "%rows") as r:
         block = w.add(w.mul(m, "%blocks"), w.op(f"lshr i64 {r}, 5"))
         row = w.at("%out", w.mul(w.mul(block, "%columns"), 4))
-        place = w.op(f"trunc i64 {w.op(f'and i64 {r}, 31')} to i32")
-        bit = w.splat(w.op(f"shl i32 1, {place}"), "i32")
-        begun = w.splat(w.op(f"icmp ne i32 {place}, 0"), "i1")
+        position = w.op(f"trunc i64 {w.op(f'and i64 {r}, 31')} to i32")
+        bit = w.splat(w.op(f"shl i32 1, {position}"), "i32")
+        begun = w.splat(w.op(f"icmp ne i32 {position}, 0"), "i1")
         with w.loop(0, "%columns", PIECE) as first:
             count = w.least(w.sub("%columns", first), PIECE)
-            w.draw(count)
+            w.generate(count)
             with w.loop(0, count, lanes()) as i:
                 valid = w.first_lanes(w.sub(count, i))
                 target = w.at(row, w.mul(w.add(first, i), 4))
                 mask = w.op(f"and {w.bits} {valid}, {begun}")
                 found = w.masked_load(target, mask, "i32")
                 new = w.op(
-                    f"select {w.bits} {w.is_kept(i)}, {w.whole} {bit}, {w.whole} zeroinitializer"
+                    f"select {w.bits} {w.is_kept(i)}, {w.int_vector} {bit}, {w.int_vector} zeroinitializer"
                 )
                 w.int_masked_store(w.int_op("or", found, new), target, valid)
     return _finished(w, "chance_bits")
@@ -212,7 +216,7 @@ def chance_bytes() -> KernelIR:
     w.helpers[store] = f"declare void @{store}({bytes_}, ptr, i32, {w.bits})"
     with w.loop(0, "%total", PIECE) as first:
         count = w.least(w.sub("%total", first), PIECE)
-        w.draw(count)
+        w.generate(count)
         with w.loop(0, count, lanes()) as i:
             valid = w.first_lanes(w.sub(count, i))
             value = w.op(f"zext {w.bits} {w.is_kept(i)} to {bytes_}")
@@ -262,8 +266,8 @@ class _Rounds:
     def is_below(self, high: str, low: str, limit: str) -> str:
         """Whether the 53 bits of two words are below a threshold."""
         top = self.op("shl", self.op("and", high, (1 << 21) - 1), 32)
-        whole = self.op("or", top, self.op("and", low, _LOW))
-        return self.op("icmp ult", whole, limit)
+        bits = self.op("or", top, self.op("and", low, _LOW))
+        return self.op("icmp ult", bits, limit)
 
 
 def counted_element(

@@ -13,7 +13,7 @@ class Buffer:
     """Memory of a program. ``kind`` is its allocation: ``arena``, ``input``, ``number`` (the
     numbers of a call), ``outside`` (a tensor that the program reads or writes), ``rng_state`` (of a
     generator) or ``output``. ``first`` and ``last`` are the waves between which it is live,
-    ``offset`` its place in the arena."""
+    ``offset`` its position in the arena."""
 
     __slots__ = (
         "first", "kind", "label", "last", "location", "nbytes", "number", "offset", "owner",

@@ -12,7 +12,7 @@ from evergrad.core.trace import Equation, Graph, Var
 class DefUse:
     """Def-use chains of a graph.
 
-    ``literal`` holds the number of each value made by ``full``. Equations added later are kept
+    ``literal`` holds the number of each value that ``full`` produces. Equations added later are kept
     alive in ``added``: their ``id`` is a key.
     """
 

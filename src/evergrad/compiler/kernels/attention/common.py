@@ -15,7 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.function_builder import FunctionBuilder, Helper, lanes, splat_text
+from evergrad.compiler.codegen.function_builder import (
+    FunctionBuilder,
+    Helper,
+    lanes,
+    splat_constant,
+)
 from evergrad.compiler.codegen.rng import counted_bits
 from evergrad.compiler.kernels.attention import primitives as parts
 from evergrad.compiler.kernels.attention import tiles
@@ -213,7 +218,7 @@ class KernelWriter(FunctionBuilder):
                 # Lane x holds query `query + lane + x`: it sees the key if x >= key - query - lane.
                 ahead = self.sub(self.sub(key, query), lane)
                 unseen = self.first_lanes(ahead)
-                bits = self.op(f"xor {self.bits} {unseen}, {splat_text('true', 'i1')}")
+                bits = self.op(f"xor {self.bits} {unseen}, {splat_constant('true', 'i1')}")
             else:
                 bits = self.mask(n, key, lane, valid)
             if step.kind == "add":
