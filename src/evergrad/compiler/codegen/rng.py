@@ -170,7 +170,8 @@ class _BernoulliBuilder(_IntegerBuilder):
         both = [self.int_load(self.at(start, n * lanes() * 4)) for n in (0, 1)]
         high, low = (
             self.op(
-                f"shufflevector {self.int_vector} {both[0]}, {self.int_vector} {both[1]}, <{lanes()} x i32> "
+                f"shufflevector {self.int_vector} {both[0]}, {self.int_vector} {both[1]}, "
+                f"<{lanes()} x i32> "
                 f"<{', '.join(f'i32 {2 * n + half}' for n in range(lanes()))}>"
             )
             for half in (0, 1)
@@ -201,7 +202,8 @@ def chance_bits() -> KernelIR:
                 mask = w.op(f"and {w.bits} {valid}, {begun}")
                 found = w.masked_load(target, mask, "i32")
                 new = w.op(
-                    f"select {w.bits} {w.is_kept(i)}, {w.int_vector} {bit}, {w.int_vector} zeroinitializer"
+                    f"select {w.bits} {w.is_kept(i)}, {w.int_vector} {bit}, "
+                    f"{w.int_vector} zeroinitializer"
                 )
                 w.int_masked_store(w.int_op("or", found, new), target, valid)
     return _finished(w, "chance_bits")

@@ -12,8 +12,8 @@ from evergrad.core.trace import Equation, Graph, Var
 class DefUse:
     """Def-use chains of a graph.
 
-    ``literal`` holds the number of each value that ``full`` produces. Equations added later are kept
-    alive in ``added``: their ``id`` is a key.
+    ``literal`` holds the number of each value that ``full`` produces. Equations added later are
+    kept alive in ``added``: their ``id`` is a key.
     """
 
     def __init__(self, graph: Graph) -> None:
