@@ -131,13 +131,13 @@ def _times(data: Data) -> str:
 def peak_table(memory: Data) -> str:
     """Who is alive when most bytes are."""
     living = [memory["buffers"][n] for n in memory["at_peak"]]
-    rows = [(size(b["bytes"]), b["label"], b["site"]) for b in living]
+    rows = [(size(b["bytes"]), b["label"], b["location"]) for b in living]
     return table(("bytes", "alive at the peak", "line"), rows, 1)
 
 
 def _calls(data: Data) -> str:
     rows = [
-        (duration(c["seconds"]), c["op"], c["type"], c["site"])
+        (duration(c["seconds"]), c["op"], c["type"], c["location"])
         for c in slowest_first(data["calls"])
     ]
     if not rows:
@@ -151,7 +151,7 @@ def _graph(title: str, graph: Data) -> str:
 
 
 def _unit(unit: Data) -> str:
-    rows = [(e["op"], e["type"], e["site"]) for e in unit["equations"]]
+    rows = [(e["op"], e["type"], e["location"]) for e in unit["equations"]]
     parts = [
         (str(p["wave"]), str(p["chunks"]), str(p["passes"]), size(p["scratch"]), p["kernel"])
         for p in unit["instructions"]

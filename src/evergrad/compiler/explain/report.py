@@ -174,7 +174,7 @@ def _equations(unit: Any) -> list[Equation]:
 
 def _equation(eqn: Equation) -> Data:
     types = ", ".join(str(out.type) for out in eqn.outs)
-    return {"op": eqn.op.name, "type": types, "site": describe(eqn.location)}
+    return {"op": eqn.op.name, "type": types, "location": describe(eqn.location)}
 
 
 def _kernel(instruction: Instruction) -> Data:
@@ -231,5 +231,5 @@ def _buffer(buffer: Buffer) -> Data:
         "offset": buffer.offset,
         "first_wave": buffer.first,
         "last_wave": buffer.last,
-        "site": describe(buffer.location) if buffer.location is not None else "",
+        "location": describe(buffer.location) if buffer.location is not None else "",
     }

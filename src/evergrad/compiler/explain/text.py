@@ -99,7 +99,7 @@ def _memory(data: Data) -> str:
     memory = data["memory"]
     living = [memory["buffers"][n] for n in memory["at_peak"]]
     rows = [
-        (size(b["bytes"]), f"{b['first_wave']}-{b['last_wave']}", b["label"], b["site"])
+        (size(b["bytes"]), f"{b['first_wave']}-{b['last_wave']}", b["label"], b["location"])
         for b in living[:_PEAK_ROWS]
     ]
     head = (
@@ -117,7 +117,7 @@ def _calls(data: Data) -> str:
     calls = slowest_first(data["calls"])
     if not calls:
         return "NumPy calls\n  none: everything is native"
-    rows = [(duration(c["seconds"]), c["op"], c["type"], c["site"]) for c in calls]
+    rows = [(duration(c["seconds"]), c["op"], c["type"], c["location"]) for c in calls]
     return "NumPy calls\n" + _table(("time", "op", "result", "line"), rows, 1)
 
 
