@@ -48,7 +48,7 @@ def _lowering(op: Op) -> str:
     from evergrad.compiler.codegen import elementwise
     from evergrad.compiler.codegen.reductions import REDUCTIONS
     from evergrad.compiler.kernels.registry import LOWERINGS
-    from evergrad.compiler.passes.decompose import RULES
+    from evergrad.compiler.passes.simplify import RULES
     from evergrad.compiler.schedule.fusibility import INDEXED
 
     if op.alias:

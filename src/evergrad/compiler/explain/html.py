@@ -57,6 +57,7 @@ def page(data: Data, code: dict[str, dict[str, str]]) -> str:
         "<h2>Conditions</h2>", _folded("What must stay as it is", "\n".join(conditions(data))),
         "<h2>Graphs</h2>",
         _graph("As captured", data["captured"]), _graph("After the passes", data["simplified"]),
+        *map(_pass, data["passes"]),
         "<h2>Units in their order</h2>", *map(_unit, data["units"]),
         "<h2>Kernels</h2>", *(_code(name, held) for name, held in code.items()),
     ]  # fmt: skip
@@ -148,6 +149,11 @@ def _calls(data: Data) -> str:
 def _graph(title: str, graph: Data) -> str:
     head = f"{title}: {graph['equations']} equations ({counts(graph)})"
     return _folded(head, graph["text"])
+
+
+def _pass(found: Data) -> str:
+    head = f"After {found['name']}: {found['equations']} equations"
+    return _folded(head, "unchanged" if found["text"] is None else found["text"])
 
 
 def _unit(unit: Data) -> str:

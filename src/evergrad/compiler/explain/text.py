@@ -21,6 +21,7 @@ def text(data: Data, code: dict[str, dict[str, str]]) -> str:
     parts = [summary(data), _times(data), _memory(data), _calls(data), _conditions(data)]
     parts += [_units(data), _graph("captured graph", data["captured"])]
     parts += [_graph("graph after the passes", data["simplified"])]
+    parts += map(_pass, data["passes"])
     parts += [_code(name, held) for name, held in code.items()]
     return "\n\n".join(parts)
 
@@ -147,6 +148,11 @@ def counts(graph: Data) -> str:
 
 def _graph(title: str, graph: Data) -> str:
     return f"{title}: {graph['equations']} equations\n  {counts(graph)}\n{graph['text']}"
+
+
+def _pass(found: Data) -> str:
+    title = f"after {found['name']}: {found['equations']} equations"
+    return f"{title}, unchanged" if found["text"] is None else f"{title}\n{found['text']}"
 
 
 def _code(name: str, held: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Random masks inside programs: in the leanest form that gives the numbers of eager evaluation."""
+"""Random masks in the cheapest form that gives the random numbers of eager evaluation."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from math import prod
 from typing import Any
 
 from evergrad.compiler.kernels.random_rows import COUNTED_CHANCE, STREAM_POSITION, is_counted
-from evergrad.compiler.passes.rewriter import copied, rule_of
+from evergrad.compiler.passes.rewriter import rewrite, specialize
 from evergrad.core import dtypes
 from evergrad.core.trace import Equation, Graph, Trace, Var
 
 
-def draw_lean(graph: Graph) -> Graph:
-    """The graph with masks drawn as bytes, or, from a generator that counts, not kept at all but
-    computed from a position wherever they are needed."""
+def lower_random(graph: Graph) -> Graph:
+    """The graph with masks stored as bytes or, from a counter-based generator, not at all but
+    computed from a stream position at each use."""
     if not any(eqn.op.name == "chance" for eqn in graph.equations):
         return graph
-    return copied(graph, lambda trace, eqn, args, env: _lean(trace, eqn))
+    return rewrite(graph, lambda trace, eqn, args, env: _lowered(trace, eqn))
 
 
-def _lean(trace: Trace, eqn: Equation) -> Sequence[Var] | None:
+def _lowered(trace: Trace, eqn: Equation) -> Sequence[Var] | None:
     if eqn.op.name != "chance" or not eqn.outs[0].type.numel:
         return None
     size, dtype, generator = (eqn.attrs[name] for name in ("size", "dtype", "generator"))
@@ -35,4 +35,4 @@ def _lean(trace: Trace, eqn: Equation) -> Sequence[Var] | None:
 
 
 def _emit(trace: Trace, name: str, args: Sequence[Any], **attrs: Any) -> tuple[Var, ...]:
-    return trace.emit(rule_of(name, *args, **attrs), tuple(args), None)
+    return trace.emit(specialize(name, *args, **attrs), tuple(args), None)

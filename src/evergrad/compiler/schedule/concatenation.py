@@ -76,10 +76,9 @@ def _strides_in_place(lowering: Lowering, var: Var, view: BufferView) -> tuple[i
     if isinstance(node, Group) and root in node.outer_reductions:
         return None
     layout = np.lib.stride_tricks.as_strided(np.empty(1, view.dtype.np), view.shape, view.strides)
-    shaped = layout.view()
     try:
-        shaped.shape = root.type.shape
-    except (AttributeError, ValueError):
+        shaped = layout.reshape(root.type.shape, copy=False)
+    except ValueError:
         return None  # the slice has no such view
     if isinstance(node, SingleNode) and shaped.strides[-1] != shaped.itemsize:
         return None

@@ -1,14 +1,13 @@
 """Static memory planning: one arena for all intermediate buffers, sized before the first run.
 
 A buffer of the arena is live from the wave that writes it first to the last wave that reads it;
-buffers whose live ranges overlap get disjoint offsets. :func:`verify` checks a plan independently
-of the planner.
+buffers whose live ranges overlap get disjoint offsets. :mod:`.schedule.verify_plan` checks a plan
+independently of the planner.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -80,25 +79,3 @@ def _assign_offsets(buffers: Sequence[Buffer]) -> int:
         b.offset = int(floors[chosen_gap])
         begin[number], end[number] = b.offset, b.offset + wanted
     return int(end.max(initial=0))
-
-
-def verify(plan: Plan, accesses: Sequence[tuple[int, Any, bool]]) -> None:
-    """Raise unless every read of the program finds what was written for it.
-
-    ``accesses`` are (wave, buffer, writes) in program order. Simulates the arena by byte ranges: a
-    write takes ownership of its range, a read must find its own buffer there.
-    """
-    owner: list[tuple[int, int, Any]] = []
-    for wave, buffer, writes in accesses:
-        start, end = buffer.offset, buffer.offset + buffer.nbytes
-        if end > plan.peak or start % ALIGNMENT:
-            raise AssertionError(f"{buffer} is outside the arena or not aligned")
-        held = [o for o in owner if o[0] < end and start < o[1]]
-        if writes:
-            for other in held:
-                if other[2] is not buffer and other[2].last >= wave:
-                    raise AssertionError(f"{buffer} overwrites {other[2]}, live in wave {wave}")
-            owner = [o for o in owner if not (o[0] < end and start < o[1])]
-            owner.append((start, end, buffer))
-        elif not any(o[2] is buffer for o in held):
-            raise AssertionError(f"{buffer} is read in wave {wave} after it was overwritten")
