@@ -35,7 +35,11 @@ Scalar: tuple[type, ...] = (bool, int, float, complex)
 
 
 def bind(op: Op, *args: Any, **attrs: Any) -> Any:
-    """Apply an op to tensors (and Python numbers)."""
+    """Apply an op to tensors (and Python numbers).
+
+    The dispatch of the common case, a specialization that was resolved before and evaluates to one
+    array, is written out here without further calls; :func:`_bind_general` has the others.
+    """
     if len(args) == 2:
         a, b = args
         if isinstance(a, Tensor):
@@ -52,34 +56,10 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
     key = (types, tuple(attrs.items())) if attrs else types
     specialization = op.specializations.get(key)
     if specialization is None:
-        if any(type.__class__ is CompoundType for type in types):
-            return bind_compound(op, args, attrs)
-        if SymbolicNumber in types:
-            return bind(op, *symbolic_operands(op, args), **attrs)
-        plain = tuple([_as_operand(op, a) for a in args])
-        if any(p is not a for p, a in zip(plain, args, strict=True)):
-            return bind(op, *plain, **attrs)
-        converted = _under_autocast(op, args)
-        if converted is not args:
-            return bind(op, *converted, **attrs)
-        specialization = op.resolve(key, types, attrs)
-    if specialization.casts is not None:
-        args = tuple(
-            [
-                a if c is None else cast(a, c)
-                for a, c in zip(args, specialization.casts, strict=True)
-            ]
-        )
-        return bind(op, *args, **attrs)
+        return _bind_unresolved(op, key, types, args, attrs)
     state = STATE.get()
-    if state.intercepted:
-        converted = _under_autocast(op, args)
-        if converted is not args:
-            return bind(op, *converted, **attrs)
-        if state.trace is not None:
-            trace = owner_of(state.trace, op, args)
-            if trace is not None:
-                return _emit(trace, state, specialization, args)
+    if state.intercepted or not specialization.is_direct:
+        return _bind_general(state, specialization, args)
     if op.alias:
         return _evaluate_view(state, specialization, args)
     token = numpy_errors.set(QUIET)
@@ -92,39 +72,82 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
         raise _out_of_memory(specialization) from None
     finally:
         numpy_errors.reset(token)
-    if specialization.single:
-        type = specialization.out_types[0]
-        if not (
-            specialization.always_contiguous or value.flags.c_contiguous
-        ):  # as in_order(), without a call
-            value = pool.copy(value)
-        out = _new(Tensor)
-        out._value = value
-        out._type = type
-        out._storage = Storage(value, type, type.nbytes)
-        out._node = None
-        out._index = 0
-        out._view = None
-        out._leaf = None
-        out._grad = None
-        if state.trace is not None:
-            state.trace.adopt(out._storage)
-        if state.grad and specialization.differentiable:
-            record(state, specialization, args, (out,))
-        return out
-    outs = tuple(
-        [fresh(as_contiguous(v), t) for v, t in zip(value, specialization.out_types, strict=True)]
-    )
+    type = specialization.out_types[0]
+    if not (specialization.always_contiguous or value.flags.c_contiguous):
+        value = pool.copy(value)
+    out = _new(Tensor)  # as fresh(value, type), without a call
+    out._value = value
+    out._type = type
+    out._storage = Storage(value, type, type.nbytes)
+    out._node = None
+    out._index = 0
+    out._view = None
+    out._leaf = None
+    out._grad = None
+    if state.grad and specialization.differentiable:
+        record(state, specialization, args, (out,))
+    return out
+
+
+def _bind_unresolved(
+    op: Op, key: Any, types: tuple[Any, ...], args: tuple[Any, ...], attrs: dict[str, Any]
+) -> Any:
+    """Convert the arguments to what rows take, or resolve the specialization; then bind again."""
+    if any(type.__class__ is CompoundType for type in types):
+        return bind_compound(op, args, attrs)
+    if SymbolicNumber in types:
+        return bind(op, *symbolic_operands(op, args), **attrs)
+    plain = tuple([_as_operand(op, a) for a in args])
+    if any(p is not a for p, a in zip(plain, args, strict=True)):
+        return bind(op, *plain, **attrs)
+    converted = _under_autocast(op, args)
+    if converted is not args:
+        return bind(op, *converted, **attrs)
+    op.resolve(key, types, attrs)
+    return bind(op, *args, **attrs)
+
+
+def _bind_general(state: State, specialization: Specialization, args: tuple[Any, ...]) -> Any:
+    """Every way to apply a specialization: with casts, under autocast, into a trace, as a view, and
+    with several results."""
+    op, attrs = specialization.op, specialization.attrs
+    if specialization.casts is not None:
+        pairs = zip(args, specialization.casts, strict=True)
+        return bind(op, *[a if c is None else cast(a, c) for a, c in pairs], **attrs)
+    if state.intercepted:
+        converted = _under_autocast(op, args)
+        if converted is not args:
+            return bind(op, *converted, **attrs)
+        trace = None if state.trace is None else owner_of(state.trace, op, args)
+        if trace is not None:
+            return _emit(trace, state, specialization, args)
+    if op.alias:
+        return _evaluate_view(state, specialization, args)
+    outs = _evaluate(specialization, args)
     if state.trace is not None:
         for out in outs:
             state.trace.adopt(out._storage)
     if state.grad and specialization.differentiable:
         record(state, specialization, args, outs)
-    return outs
+    return outs[0] if specialization.single else outs
+
+
+def _evaluate(specialization: Specialization, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    """The results on arrays, each in contiguous memory of its own."""
+    token = numpy_errors.set(QUIET)
+    try:
+        found = specialization.run(*[a._value if isinstance(a, Tensor) else a for a in args])
+    except MemoryError:
+        raise _out_of_memory(specialization) from None
+    finally:
+        numpy_errors.reset(token)
+    arrays = (found,) if specialization.single else found
+    types = specialization.out_types
+    return tuple([fresh(as_contiguous(a), t) for a, t in zip(arrays, types, strict=True)])
 
 
 def as_contiguous(array: Array) -> Array:
-    """An array that NumPy gave the order of its arguments, in its own order."""
+    """The array, copied to C order if NumPy gave it the strides of an argument."""
     return array if array.flags.c_contiguous else pool.copy(array)
 
 

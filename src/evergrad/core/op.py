@@ -188,6 +188,7 @@ class Specialization:
         "attrs",
         "casts",
         "differentiable",
+        "is_direct",
         "op",
         "operands",
         "out_types",
@@ -214,6 +215,8 @@ class Specialization:
         self.out_types = out_types
         self.casts = casts
         self.single = op.outputs == 1
+        # Whether it takes its arguments as they are and has one result.
+        self.is_direct = self.single and casts is None
         self.selects = op.selects
         self.differentiable = op.differentiable and any(
             t.dtype.category >= dtypes.FLOATING for t in out_types
