@@ -16,16 +16,9 @@ from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.compound import as_cotangent
 from evergrad.core.inplace import check_writable, record_write
-from evergrad.core.node import (
-    GraphNode,
-    Packed,
-    freed_error,
-    next_sequence,
-    save_value,
-    unpack,
-    verify,
-)
+from evergrad.core.node import GraphNode, next_sequence
 from evergrad.core.recording import pack
+from evergrad.core.saved_values import Packed, freed_error, save_value, unpack, verify
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import SourceLocation, user_location
 from evergrad.core.state import STATE, using

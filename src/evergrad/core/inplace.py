@@ -15,9 +15,10 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.compound import Compound, CompoundType
 from evergrad.core.dtypes import can_cast, from_numpy_dtype
 from evergrad.core.errstate import QUIET, numpy_errors
-from evergrad.core.node import GraphNode, Leaf, Node, Packed, next_sequence, save_value
+from evergrad.core.node import GraphNode, Leaf, Node, next_sequence
 from evergrad.core.op import TABLE, Op, Specialization
 from evergrad.core.recording import transfer_retain_grad
+from evergrad.core.saved_values import Packed, save_value
 from evergrad.core.shapes import tensor_type
 from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, State

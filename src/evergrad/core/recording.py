@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.node import GraphNode, Node, Packed, next_sequence, save_value
+from evergrad.core.node import GraphNode, Node, next_sequence
 from evergrad.core.op import Specialization
+from evergrad.core.saved_values import Packed, save_value
 from evergrad.core.source_location import user_location
 from evergrad.core.state import State, using
 from evergrad.core.tensor import Tensor, current_node, detached

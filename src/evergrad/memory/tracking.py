@@ -104,7 +104,7 @@ def _namers() -> dict[CodeType, tuple[str, Callable[[Any], str]]]:
     return {
         bind.__code__: ("op", lambda op: op.name),
         BackwardPass.run.__code__: ("node", lambda node: node.name()),
-        BackwardPass.run_with_care.__code__: ("node", lambda node: node.name()),
+        BackwardPass.run_general.__code__: ("node", lambda node: node.name()),
     }
 
 
