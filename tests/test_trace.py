@@ -12,7 +12,7 @@ import pytest
 import evergrad as eg
 from evergrad.core.interpret import interpret
 from evergrad.core.trace import Equation, Graph, Var
-from evergrad.core.transforms import trace
+from evergrad.core.traced_function import trace
 from evergrad.errors import TraceError
 from evergrad.memory.ledger import LEDGER
 from twins import assert_same, fixed, leaf, plain

@@ -223,7 +223,7 @@ def _with_front_dims(out: Any, out_dims: Any) -> Any:
 
 def _batched_function(op: CustomOp, dims: Sequence[Any]) -> type[Function]:
     """The custom function over a batch: its forward and backward under ``vmap``."""
-    from evergrad.core.transforms import vmap
+    from evergrad.core.vmap import vmap
 
     cls = op.cls
 

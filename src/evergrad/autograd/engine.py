@@ -157,7 +157,7 @@ def _batched_grad(
     create_graph: bool, allow_unused: Any, materialize_grads: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Many cotangents at once: their first dimension runs over them."""
-    from evergrad.core.transforms import vmap
+    from evergrad.core.vmap import vmap
 
     given = (grad_outputs,) if isinstance(grad_outputs, Tensor) else tuple(grad_outputs)
     unused: list[bool] = []

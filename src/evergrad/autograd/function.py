@@ -22,9 +22,10 @@ from evergrad.core.saved_values import Packed, freed_error, save_value, unpack, 
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import SourceLocation, user_location
 from evergrad.core.state import STATE, using
-from evergrad.core.tensor import Tensor, View, current_node, detached, fresh, from_array, on_storage
+from evergrad.core.tensor import Tensor, current_node, detached, fresh, from_array, on_storage
 from evergrad.core.trace import Var
 from evergrad.core.tracing import owner_of, trace_value
+from evergrad.core.views import View
 from evergrad.errors import GradientError
 
 

@@ -24,10 +24,10 @@ from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, State, using
 from evergrad.core.storage import Storage
-from evergrad.core.tensor import Tensor, ViewOp, _new, fresh, on_storage
+from evergrad.core.tensor import Tensor, _new, fresh, on_storage
 from evergrad.core.trace import Trace
 from evergrad.core.tracing import owner_of, trace_value
-from evergrad.core.views import base_of, view_after, view_ops_from, viewable
+from evergrad.core.views import ViewOp, base_of, view_after, view_ops_from, viewable
 from evergrad.memory import pool
 
 Array = np.ndarray[Any, Any]

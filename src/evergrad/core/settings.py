@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from evergrad.core.tensor import CPU, Device
+from evergrad.core.device import CPU, Device
 
 
 def processors() -> int:

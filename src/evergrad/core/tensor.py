@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.device import CPU, Device
 from evergrad.core.dtypes import dtype
 from evergrad.core.functionalize import note_grad_access, refuse_outside_read
 from evergrad.core.mutation_counter import MUTATIONS
@@ -24,74 +25,9 @@ from evergrad.core.trace import Var, leaked
 from evergrad.errors import TraceError
 
 if TYPE_CHECKING:
-    from evergrad.core.op import Op
+    from evergrad.core.views import View
 
 Array = np.ndarray[Any, Any]
-ViewOp = tuple["Op", dict[str, Any]]
-
-
-class View:
-    """How a tensor looks at its storage: the ops that lead there from the canonical array.
-
-    ``base`` is the tensor whose graph history this one follows (``None`` for a detached view);
-    ``seen`` is the storage version for which the tensor's own node holds, ``traced`` the one for
-    which its symbolic value does. ``from_no_grad`` is the base of a view made without gradients,
-    which must not be written with gradients on.
-    """
-
-    __slots__ = ("base", "chain", "from_no_grad", "seen", "traced")
-
-    def __init__(
-        self,
-        base: Tensor | None,
-        chain: tuple[ViewOp, ...],
-        seen: int,
-        from_no_grad: Tensor | None = None,
-    ) -> None:
-        self.base = base
-        self.chain = chain
-        self.seen = seen
-        self.traced = seen
-        self.from_no_grad = from_no_grad
-
-    def detached(self) -> View:
-        """The same look without a history to follow."""
-        made = View(None, self.chain, self.seen)
-        made.traced = self.traced
-        return made
-
-
-class Device:
-    """Where a tensor lives. There is one place: the CPU."""
-
-    __slots__ = ("index", "type")
-
-    def __init__(self, type: Any = "cpu", index: int | None = None) -> None:
-        name, _, number = str(type).partition(":")
-        if name not in ("cpu", "meta"):
-            raise RuntimeError(
-                f"evergrad computes on the CPU; there is no device {str(type)!r}. "
-                "Use device='cpu', or leave it out."
-            )
-        self.type = name
-        self.index = int(number) if number else index
-
-    def __repr__(self) -> str:
-        return f"device(type='{self.type}')"
-
-    def __str__(self) -> str:
-        return self.type
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, str):
-            return other.partition(":")[0] == self.type
-        return isinstance(other, Device) and other.type == self.type
-
-    def __hash__(self) -> int:
-        return hash(self.type)
-
-
-CPU = Device()
 
 
 class Tensor:

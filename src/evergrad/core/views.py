@@ -4,13 +4,47 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.op import TABLE, Specialization
+from evergrad.core.op import TABLE, Op, Specialization
 from evergrad.core.state import State
-from evergrad.core.tensor import Tensor, View, ViewOp
+from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
 
 # A view that took more steps than this is described by one as_strided step instead.
 _MAX_CHAIN = 6
+
+
+ViewOp = tuple[Op, dict[str, Any]]
+
+
+class View:
+    """How a tensor aliases its storage: the chain of view ops that gives it from the whole array.
+
+    ``base`` is the tensor whose node this one follows (``None`` for a detached view); ``seen`` is
+    the storage version for which the tensor's own node is valid, ``traced`` the one for which its
+    symbolic value is. ``from_no_grad`` is the base of a view made without recording, which must not
+    be written while recording.
+    """
+
+    __slots__ = ("base", "chain", "from_no_grad", "seen", "traced")
+
+    def __init__(
+        self,
+        base: Tensor | None,
+        chain: tuple[ViewOp, ...],
+        seen: int,
+        from_no_grad: Tensor | None = None,
+    ) -> None:
+        self.base = base
+        self.chain = chain
+        self.seen = seen
+        self.traced = seen
+        self.from_no_grad = from_no_grad
+
+    def detached(self) -> View:
+        """The same alias without a base to follow."""
+        made = View(None, self.chain, self.seen)
+        made.traced = self.traced
+        return made
 
 
 def viewable(array: Any, shape: tuple[int, ...]) -> bool:

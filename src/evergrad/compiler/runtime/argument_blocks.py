@@ -26,7 +26,8 @@ from evergrad.compiler.native.object_words import (
 )
 from evergrad.compiler.schedule.instructions import address_of
 from evergrad.core.storage import Storage
-from evergrad.core.tensor import Tensor, View
+from evergrad.core.tensor import Tensor
+from evergrad.core.views import View
 
 Answer = Callable[[tuple[Any, ...]], bool]
 # Where kernels find the address of a buffer: a block of words, which of them, and what is added.

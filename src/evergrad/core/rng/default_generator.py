@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.core.device import CPU
 from evergrad.core.functionalize import refuse_while_functionalizing
 from evergrad.core.rng import generator as base
-from evergrad.core.tensor import CPU, Tensor, from_array
+from evergrad.core.tensor import Tensor, from_array
 
 
 class Generator(base.Generator):

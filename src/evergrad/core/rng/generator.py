@@ -38,9 +38,6 @@ For the last row the attempts of the rejection method are numbered in the upper 
 from __future__ import annotations
 
 import math
-import operator
-import os
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,35 +45,20 @@ import numpy as np
 import numpy.typing as npt
 
 from evergrad.core.exact import SIGNIFICAND_BITS, Array, c_exp, c_log, converted, fma32, fma64, libm
-from evergrad.core.rng.bit_generators import MersenneTwister, Philox, unit, unit64
+from evergrad.core.rng.bit_generators import unit, unit64
 from evergrad.core.rng.rejection import draw_binomial, draw_poisson, draw_standard_gamma
+from evergrad.core.rng.seeded_stream import SeededStream
 
 Shape = int | Sequence[int]
 
-DEFAULT_SEED = 67280421310721
-"""The seed of a generator nobody has seeded; PyTorch's."""
-
 _WIDE_RANGE = 1 << 28  # from this range on, PyTorch takes 64 random bits per integer
-
-_HEADER = struct.Struct("<8sBQ")
-_MAGIC = b"evergrad"
-
-
-def _check_seed(seed: int) -> int:
-    try:
-        value = operator.index(seed)
-    except TypeError:
-        raise TypeError(f"manual_seed expects an int, but got {type(seed).__name__}") from None
-    if not -(1 << 63) <= value < 1 << 64:
-        raise ValueError(f"manual_seed expects a seed in [-2**63, 2**64), but got {value}")
-    return value % (1 << 64)
 
 
 def _shape(shape: Shape) -> tuple[int, ...]:
     return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
-class Generator:
+class Generator(SeededStream):
     """A stream of random numbers with PyTorch's methods, and draws that return NumPy arrays.
 
     >>> Generator().manual_seed(0).uniform((2,), np.dtype(np.float32))
@@ -85,86 +67,11 @@ class Generator:
     A generator belongs to its user: draws from several threads at once are not synchronised.
     """
 
-    def __init__(self, device: object = "cpu", *, algorithm: str = "mt19937") -> None:
-        if str(device) != "cpu":
-            raise RuntimeError(f"Generator only exists for device 'cpu', but got {device!s}")
-        if algorithm not in ("mt19937", "philox"):
-            raise ValueError(f"algorithm must be 'mt19937' or 'philox', but got {algorithm!r}")
-        self.device = "cpu"
-        self._algorithm: type[MersenneTwister] | type[Philox]
-        self._algorithm = MersenneTwister if algorithm == "mt19937" else Philox
-        self.manual_seed(DEFAULT_SEED)
-
     def __repr__(self) -> str:
         return f"<evergrad.Generator device={self.device} algorithm={self.algorithm}>"
 
-    # Seed and state
-
-    @property
-    def algorithm(self) -> str:
-        return self._algorithm.name
-
-    def manual_seed(self, seed: int) -> Generator:
-        """Start the stream of `seed` again. Negative seeds count back from 2**64."""
-        self._seed = _check_seed(seed)
-        self._source: MersenneTwister | Philox = self._algorithm(self._seed)
-        return self
-
-    def seed(self) -> int:
-        """Take a fresh seed from the operating system and return it."""
-        self.manual_seed(int.from_bytes(os.urandom(8)))
-        return self._seed
-
-    def initial_seed(self) -> int:
-        return self._seed
-
-    def get_state(self) -> npt.NDArray[np.uint8]:
-        """The whole state as bytes, in a private layout that `set_state` understands."""
-        packed = _HEADER.pack(_MAGIC, self._algorithm.code, self._seed) + self._source.pack()
-        return np.frombuffer(packed, dtype=np.uint8).copy()
-
-    def set_state(self, state: npt.ArrayLike) -> Generator:
-        """Continue from what `get_state` gave; the algorithm has to be the same."""
-        array = np.asarray(state)
-        if array.dtype != np.uint8:
-            raise TypeError(f"expected the generator state as uint8, but got {array.dtype}")
-        packed = array.tobytes()
-        expected = len(self.get_state())
-        if len(packed) != expected or not packed.startswith(_MAGIC):
-            raise RuntimeError(
-                f"Expected a {self.algorithm} generator state of size {expected} "
-                f"but found the input RNG state size to be {len(packed)}"
-            )
-        _, _, seed = _HEADER.unpack_from(packed)
-        self.manual_seed(seed)
-        self._source.unpack(packed[_HEADER.size :])
-        return self
-
-    def clone_state(self) -> Generator:
-        """A new generator at the same point of the same stream."""
-        return Generator(self.device, algorithm=self.algorithm).set_state(self.get_state())
-
-    def __copy__(self) -> Generator:
-        return self.clone_state()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Generator:
-        return self.clone_state()
-
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.device, self.algorithm, self.get_state())
-
-    @property
-    def offset(self) -> int:
-        """Blocks of counter space handed out so far (philox)."""
-        if not isinstance(self._source, Philox):
-            raise RuntimeError("only a philox generator has an offset")
-        return self._source.offset
-
-    @offset.setter
-    def offset(self, value: int) -> None:
-        if not isinstance(self._source, Philox):
-            raise RuntimeError("only a philox generator has an offset")
-        self._source.offset = operator.index(value) % (1 << 64)
 
     # Continuous distributions
 
