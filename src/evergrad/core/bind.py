@@ -1,10 +1,11 @@
-"""The one door through which every op goes.
+"""Dispatch: every op is applied by :func:`bind`.
 
-:func:`bind` asks the row for its rule, then either evaluates with NumPy or writes an equation, and
-records a node if a gradient may be asked for. Nothing else in the engine looks at the mode.
+It looks up the row's specialization for the argument types, evaluates it with NumPy or emits an
+equation into a trace, and records a node of the autograd graph if an argument requires grad.
+Nothing else in the engine depends on the mode.
 
-What an op makes lies in order, however its arguments lie: only views have other strides. Eager
-evaluation, of any size, traces and compiled programs therefore agree on what is contiguous.
+A result that is no view is contiguous whatever the strides of the arguments. Eager evaluation,
+traces and compiled programs therefore agree on strides.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ def as_contiguous(array: Array) -> Array:
 
 
 def _as_operand(op: Op, arg: Any) -> Any:
-    """Accept NumPy numbers and subclasses of Python's; refuse anything else by name."""
+    """Convert NumPy scalars and subclasses of Python's numbers; raise for anything else."""
     if isinstance(arg, Tensor) or arg.__class__ in Scalar:
         return arg
     if isinstance(arg, np.generic):
@@ -166,20 +167,20 @@ def _as_operand(op: Op, arg: Any) -> Any:
 
 
 def _under_autocast(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments in the precision that autocast wants for the op, if the mode is on."""
+    """The arguments in the precision of the op's autocast policy, if the mode is on."""
     autocast = STATE.get().autocast
     return args if autocast is None else autocast.convert_arguments(op.name, args)
 
 
 def symbolic_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:
-    """Run-time numbers as 0-d tensors of the element type in which a Python number would meet the
-    other arguments."""
+    """Symbolic numbers as 0-d tensors of the element type to which Python numbers would be
+    promoted."""
     kinds = [float if a.__class__ is SymbolicNumber else a.__class__ for a in args]
     types = tuple(
         [a._type if isinstance(a, Tensor) else k for a, k in zip(args, kinds, strict=True)]
     )
-    met = dtypes.get_default_dtype() if op.promote is None else op.promote(types)
-    common = met if isinstance(met, tuple) else (met,) * len(args)
+    promoted = dtypes.get_default_dtype() if op.promote is None else op.promote(types)
+    common = promoted if isinstance(promoted, tuple) else (promoted,) * len(args)
     return [
         cast(a.tensor, c) if a.__class__ is SymbolicNumber else a
         for a, c in zip(args, common, strict=True)
@@ -187,12 +188,12 @@ def symbolic_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:
 
 
 def cast(tensor: Tensor, dtype: Any) -> Tensor:
-    """The same numbers in another element type."""
+    """The tensor converted to another element type."""
     return tensor if tensor._type.dtype is dtype else bind(TABLE["cast"], tensor, dtype=dtype)
 
 
 def as_operand_tensor(value: Any, type: Any) -> Any:
-    """A Python number as the 0-d tensor that the op takes it for; formulas then keep its type."""
+    """A Python number as the 0-d tensor of its operand type, so that formulas keep that type."""
     if isinstance(value, Tensor) or not isinstance(type, TensorType):
         return value
     return bind(TABLE["full"], value, size=(), dtype=type.dtype)
@@ -247,7 +248,7 @@ def _evaluate_view(state: State, specialization: Specialization, args: tuple[Any
 
 
 def refresh(tensor: Tensor) -> None:
-    """Rebuild the history of a view whose storage was written since it was made."""
+    """Rebuild the node of a view whose storage was written since, by replaying its view ops."""
     view = tensor._view
     assert view is not None
     base = base_of(view)

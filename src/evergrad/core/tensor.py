@@ -1,7 +1,7 @@
-"""The tensor: a handle on a storage, with its place in the graph.
+"""The tensor: a handle on a storage, with its node in the autograd graph.
 
-Owns the handle's own facts (type, value, view, leaf) and nothing that computes: operators and
-methods are attached by the op modules, from the same table that makes the functions.
+Owns the handle's fields (type, value, view, leaf) and nothing that computes: operators and methods
+are attached by the op modules, from the same table that makes the functions.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Tensor:
     )  # fmt: skip
 
     _type: TensorType
-    # An array that looks at the storage, or the symbolic value while tracing.
+    # An array that aliases the storage, or the symbolic value while tracing.
     _value: Any
     _storage: Storage
     _node: GraphNode | None
     _index: int
     _view: View | None
-    # Made when the gradient was first asked for; kept when it no longer is.
+    # Made by the first requires_grad_(); kept when it is switched off.
     _leaf: Leaf | None
     _grad: Tensor | None
 
@@ -82,7 +82,7 @@ class Tensor:
 
         data: Tensor
 
-    # -- what it is -------------------------------------------------------------------------
+    # -- type -------------------------------------------------------------------------------
 
     @property
     def shape(self) -> Size:
@@ -148,12 +148,12 @@ class Tensor:
     # -- memory -----------------------------------------------------------------------------
 
     def layout_array(self) -> Array:
-        """An array with this tensor's strides; symbolic tensors give one without memory."""
+        """An array with this tensor's strides; of a symbolic tensor one without memory."""
         value = self._value
         return value.layout if isinstance(value, Var) else value
 
     def stride(self, dim: int | None = None) -> Any:
-        """The step in elements from one index to the next, for each dimension or for one."""
+        """The strides in elements, of each dimension or of one."""
         array = self.layout_array()
         strides = tuple(s // array.itemsize for s in array.strides)
         if array.size <= 1 or 0 in array.shape:
@@ -163,7 +163,7 @@ class Tensor:
         return strides if dim is None else strides[dim]
 
     def storage_offset(self) -> int:
-        """Where in its storage the first element stands, counted in elements."""
+        """The offset of the first element in its storage, in elements."""
         whole = self._storage.value
         whole = whole.layout if isinstance(whole, Var) else whole
         start = self.layout_array().__array_interface__["data"][0]
@@ -184,10 +184,10 @@ class Tensor:
             if STATE.get().trace is None:
                 raise leaked()
             raise TraceError(
-                "the number inside a traced tensor was asked for (.item(), bool(), float(), "
-                ".numpy(), .tolist() or an index that depends on data), but while tracing there "
-                f"is none yet.\n  where: {user_line()}\n  fix: keep the computation in tensors "
-                "(`evergrad.where` instead of `if`), or take the number outside the traced "
+                "the value of a traced tensor was read (.item(), bool(), float(), .numpy(), "
+                ".tolist() or an index that depends on data), but while tracing it has none."
+                f"\n  where: {user_line()}\n  fix: keep the computation in tensors "
+                "(`evergrad.where` instead of `if`), or read the value outside of the traced "
                 "function."
             )
         refuse_outside_read(self)
@@ -204,7 +204,7 @@ class Tensor:
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Ask (or stop asking) for the gradient of this leaf."""
+        """Set whether backward accumulates the gradient of this leaf."""
         node = current_node(self)
         if bool(requires_grad) == (node is not None):
             return self
@@ -226,7 +226,7 @@ class Tensor:
             self._leaf = Leaf(self)
         self._node = self._leaf
         self._index = 0
-        if self._view is not None:  # a leaf follows no other tensor's history
+        if self._view is not None:  # a leaf follows no base
             self._view = self._view.detached()
         return self
 
@@ -289,7 +289,7 @@ class Tensor:
         return held is not None and held() is self
 
     def retain_grad(self) -> None:
-        """Have ``backward`` keep the gradient of this tensor though it is not a leaf."""
+        """Store the gradient of this tensor in ``backward`` though it is not a leaf."""
         node = current_node(self)
         if node is None:
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
@@ -316,7 +316,7 @@ _new = Tensor.__new__
 
 
 def fresh(value: Any, type: TensorType) -> Tensor:
-    """A tensor that owns a value nobody else holds."""
+    """A tensor with a new storage of its own for a value that nothing else references."""
     tensor = _new(Tensor)
     tensor._value = value
     tensor._type = type
@@ -330,14 +330,14 @@ def fresh(value: Any, type: TensorType) -> Tensor:
 
 
 def from_array(array: Array) -> Tensor:
-    """A tensor that owns an array nobody else holds, of the array's own type."""
+    """A tensor with a new storage for an array that nothing else references."""
     return fresh(array, tensor_type(array.shape, dtypes.from_numpy_dtype(array.dtype)))
 
 
 def on_storage(
     value: Any, type: TensorType, storage: Storage, view: View | None, cls: type[Tensor] = Tensor
 ) -> Tensor:
-    """Another handle on a storage."""
+    """A new handle on an existing storage."""
     tensor = _new(cls)
     tensor._value = value
     tensor._type = type
@@ -351,7 +351,7 @@ def on_storage(
 
 
 def detached(tensor: Tensor) -> Tensor:
-    """The same elements without a history."""
+    """The same elements, detached from the graph."""
     if tensor._value is NO_ARRAY:
         return tensor.detach()  # type: ignore[no-any-return]
     view = None if tensor._view is None else tensor._view.detached()
@@ -359,7 +359,7 @@ def detached(tensor: Tensor) -> Tensor:
 
 
 def current_node(tensor: Tensor) -> GraphNode | None:
-    """The node of a tensor, brought up to date if its storage was written through another view."""
+    """The node of a tensor, rebuilt if its storage was written through an alias."""
     view = tensor._view
     if view is None or view.base is None or view.seen == tensor._storage.version:
         return tensor._node
