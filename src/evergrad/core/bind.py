@@ -204,7 +204,7 @@ def _out_of_memory(specialization: Specialization) -> MemoryError:
 
     size = sum(t.nbytes for t in specialization.out_types)
     return out_of_memory(
-        f"{specialization.op.name} could not get {size:,} bytes for {specialization.out_types}"
+        f"{specialization.op.name} could not allocate {size:,} bytes for {specialization.out_types}"
     )
 
 

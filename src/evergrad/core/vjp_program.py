@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.eager.kernels import FusedDerivative, is_fusable
+from evergrad.core.eager.kernels import FusedVjp, is_fusable
 from evergrad.core.eager.parallel_ufunc import PARALLEL_MIN_ELEMENTS, parallel_ufunc
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import using
@@ -84,13 +84,13 @@ class VjpProgram:
         read = self._fused is not None  # a kernel is given everything
         self.unread = frozenset(k for k, var in enumerate(cotangents) if not (read or var in used))
 
-    def _fuse(self, slots: list[int | None]) -> FusedDerivative | None:
+    def _fuse(self, slots: list[int | None]) -> FusedVjp | None:
         """The calls as one fused kernel, if all results are fresh memory."""
         if not is_fusable(self.graph) or any(source != FRESH for _, _, source in self.edges):
             return None
         calls = sum(len(eqn.outs) for eqn in self.graph.equations)
         top = len(self.graph.inputs) + len(self._constants) + calls
-        return FusedDerivative(self.graph, slots, top)
+        return FusedVjp(self.graph, slots, top)
 
     def _build_calls(self) -> list[int | None]:
         """Assign slots to the values (inputs, constants, results) and list the calls; gives the

@@ -1,7 +1,6 @@
-"""A memory report as one page: no script, nothing loaded from elsewhere.
+"""The memory report as one HTML page without scripts or external resources.
 
-The timeline is an inline drawing of live bytes by category; its hover text is that of the SVG
-standard, a ``<title>`` for each stretch of time.
+The timeline is an inline SVG of live bytes by category; its tooltips are ``<title>`` elements.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: currentColo
 
 
 def page(tracker: Tracker | None) -> str:
-    """The whole report; without a tracker, of what is alive now."""
+    """The whole report; without a tracker, of the live buffers."""
     if tracker is None:
         parts = ["<h2>Alive now</h2>", _entries(live_buffers())]
     else:
@@ -82,7 +81,7 @@ def _figures() -> str:
 
 
 class _Sample(NamedTuple):
-    """The highest moment of a stretch of time, with its bytes by category."""
+    """The moment with most live bytes in an interval, with its bytes by category."""
 
     seconds: float
     live: int
@@ -151,7 +150,7 @@ def _grid(top: int, scale: float, span: float) -> list[str]:
 
 
 def _areas(samples: Sequence[_Sample], xs: Sequence[float], scale: float) -> list[str]:
-    """One area for each category, standing on the one below it."""
+    """One stacked area for each category."""
     base = [0] * len(samples)
     areas = []
     for name, colour in _COLOURS.items():

@@ -43,7 +43,7 @@ def call(
     key = (types, tuple(attrs.items())) if attrs else types
     specialization = function.specializations.get(key)
     if specialization is None:
-        if function.meets_too_many():
+        if function.rarely_repeats():
             return function.function(*args, **attrs)
         specialization = _new_specialization(
             function, key, Structure(function.function, types, attrs)
