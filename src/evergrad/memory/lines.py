@@ -1,9 +1,8 @@
-"""Small arrays in cache lines that they share with nothing else.
+"""Small arrays in cache lines of their own, against false sharing.
 
-Processors exchange memory in lines. Where one thread writes to a line that another reads or writes,
-each waits for the other, whether their bytes are the same or only neighbours. Arrays of some bytes
-from the C heap have neighbours, and whose these are is chance: with two threads that trained two
-models of their own natively, small steps took 1.6 times as long as with one.
+Where one thread writes to a cache line that another thread uses, both stall, also if they use
+different bytes of it. Small arrays of the C heap share lines by chance: with two threads that
+trained two models of their own, small training steps took 1.6 times as long as with one.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-# Two lines of 64 bytes: processors fetch them in pairs.
+# Two lines of 64 bytes: the prefetcher loads them in pairs.
 _LINE = 128
 
 
 def apart(shape: Sequence[int], dtype: np.dtype[Any] | type) -> np.ndarray[Any, Any]:
-    """Zeros that lie apart from everything else."""
+    """Zeros in cache lines of their own."""
     kind = np.dtype(dtype)
     nbytes = math.prod(shape) * kind.itemsize
     memory = np.zeros(nbytes + 2 * _LINE, np.uint8)
@@ -28,7 +27,7 @@ def apart(shape: Sequence[int], dtype: np.dtype[Any] | type) -> np.ndarray[Any, 
 
 
 def copied_apart(values: Any, dtype: np.dtype[Any] | type) -> np.ndarray[Any, Any]:
-    """These numbers, apart from everything else."""
+    """A copy in cache lines of its own."""
     found = np.asarray(values, dtype)
     made = apart(found.shape, dtype)
     made[...] = found
