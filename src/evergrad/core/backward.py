@@ -398,7 +398,7 @@ def _no_cotangents(node: Any) -> Pending:
 
 
 def saved_tensors(node: Node) -> list[Any]:
-    """The residuals of a node as tensors with their place in the graph."""
+    """The residuals of a node as tensors with their nodes."""
     if node.saved is None:
         raise freed_error(node)
     specialization = node.vjp_program.specialization

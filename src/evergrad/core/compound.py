@@ -95,8 +95,8 @@ class Compound(Tensor):
 
     def layout_array(self) -> NoReturn:
         raise NotImplementedError(
-            f"a {self.layout_name} tensor has no array with strides, which this operation looks "
-            "at.\n  fix: use to_dense() first."
+            f"a {self.layout_name} tensor has no array with strides, which this operation reads.\n"
+            "  fix: use to_dense() first."
         )
 
     def data_ptr(self) -> NoReturn:

@@ -212,11 +212,11 @@ def linear(
         return transpose(g, *args, **attrs)
 
     def jvp(tangents: Sequence[Tensor | None], out: Any, *args: Any, **attrs: Any) -> Any:
-        places = range(len(args)) if arguments is None else arguments
-        if all(tangents[i] is None for i in places):
+        linear_in = range(len(args)) if arguments is None else arguments
+        if all(tangents[i] is None for i in linear_in):
             return None
         given = list(args)
-        for i in places:
+        for i in linear_in:
             given[i] = _zeros_like(args[i]) if tangents[i] is None else tangents[i]
         return bind(op, *given, **attrs)
 

@@ -188,7 +188,7 @@ class _Column:
 
 
 def _column_of(shown: Array) -> _Column:
-    """Notation and width from the numbers that will be seen."""
+    """Notation and width for the numbers that are shown."""
     if shown.dtype.kind not in "fV":
         width = max((len(str(value)) for value in shown.ravel().tolist()), default=1)
         return _Column(str, max(1, width))
@@ -212,7 +212,7 @@ def _write_scientific(value: float) -> str:
 
 
 def _write_whole(value: float) -> str:
-    """Integers in a float tensor: a bare point tells the kind."""
+    """Integers of a float tensor: a bare decimal point marks them."""
     return f"{value:.0f}." if math.isfinite(value) else f"{value:.0f}"
 
 

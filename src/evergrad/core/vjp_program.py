@@ -130,21 +130,21 @@ class VjpProgram:
             elif eqn.op.alias:
                 root[eqn.outs[0]] = None
         roots = [root.get(out, out) for out in self.graph.outputs]
-        place = {var: k for k, var in enumerate(cotangents)}
+        position = {var: k for k, var in enumerate(cotangents)}
         inputs = set(self.graph.inputs)
         sources = []
         for origin in roots:
             if origin is None or roots.count(origin) > 1:
                 sources.append(BORROWED)
-            elif origin in place:
-                sources.append(place[origin])
+            elif origin in position:
+                sources.append(position[origin])
             else:
                 sources.append(BORROWED if origin in inputs else FRESH)
         return sources
 
     def run(self, values: list[Any]) -> None:
         """Run on arrays: residuals, then cotangents; results are appended, see ``edges``."""
-        if self._fused is not None and self._fused.is_worth():
+        if self._fused is not None and self._fused.is_profitable():
             self._fused.run(values)
             return
         values += self._constants
@@ -249,8 +249,8 @@ def _trace_vjp(specialization: Specialization, needs: int, vjp: Any) -> tuple[Gr
             wanted.append(grad if needs >> i & 1 else None)
             if grad is None and needs >> i & 1:
                 raise GradientError(
-                    f"the derivative of {op.name} by argument {i} is not known; detach() that "
-                    "argument if it is to count as constant"
+                    f"{op.name} has no derivative with respect to argument {i}.\n"
+                    "  fix: detach() that argument, so that it is a constant."
                 )
             if wanted[-1] is not None and not wanted[-1]._type.same(type):
                 raise AssertionError(

@@ -68,8 +68,8 @@ def _batch_equation(
         if not plain:
             raise RuntimeError(
                 "vmap: called a random operation with batched arguments in randomness 'same' mode, "
-                "but one draw cannot serve examples with arguments of their own. Use randomness="
-                "'different', or draw outside of vmap"
+                "but one sample cannot be shared by examples with arguments of their own. Use "
+                "randomness='different', or sample outside of vmap"
             )
     if plain:
         out = op.apply(*args, **attrs)

@@ -52,7 +52,7 @@ class EagerComposite:
         self.specializations: dict[Any, Any] = {}
         self.calls = 0
         # Whether calls of given types use a kernel.
-        self.worth: dict[Any, bool] = {}
+        self.profitable: dict[Any, bool] = {}
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, **attrs: Any) -> Any:
@@ -62,16 +62,16 @@ class EagerComposite:
             return self.function(*args, **attrs)
         types = tuple([None if a is None else a._type for a in args])
         key = types, config.EAGER_KERNEL_ELEMENTS
-        worth = self.worth.get(key)
-        if worth is None:
-            if len(self.worth) >= _MOST_DECISIONS:
-                self.worth.clear()
-            worth = self.worth[key] = self.is_worth(args)
-        if not worth:
+        profitable = self.profitable.get(key)
+        if profitable is None:
+            if len(self.profitable) >= _MOST_DECISIONS:
+                self.profitable.clear()
+            profitable = self.profitable[key] = self.is_profitable(args)
+        if not profitable:
             return self.function(*args, **attrs)
         return _compiler().call(self, state, args, types, attrs)
 
-    def is_worth(self, args: tuple[Any, ...]) -> bool:
+    def is_profitable(self, args: tuple[Any, ...]) -> bool:
         """Whether arguments of these types are large enough for a kernel, and supported by it."""
         size = args[0]._type.numel if self.size is None else self.size(*args)
         if not config.EAGER_KERNELS or not is_large(size, self.least):

@@ -140,7 +140,7 @@ class FusedVjp:
         # Compiled by the first large call; false where kernels do not support all of it.
         self.native: Any = None
 
-    def is_worth(self) -> bool:
+    def is_profitable(self) -> bool:
         if not config.EAGER_KERNELS or not is_large(self.size, self.least):
             return False
         if self.native is None:
