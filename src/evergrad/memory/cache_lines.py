@@ -17,7 +17,7 @@ import numpy as np
 _LINE = 128
 
 
-def apart(shape: Sequence[int], dtype: np.dtype[Any] | type) -> np.ndarray[Any, Any]:
+def isolated_zeros(shape: Sequence[int], dtype: np.dtype[Any] | type) -> np.ndarray[Any, Any]:
     """Zeros in cache lines of their own."""
     kind = np.dtype(dtype)
     nbytes = math.prod(shape) * kind.itemsize
@@ -26,9 +26,9 @@ def apart(shape: Sequence[int], dtype: np.dtype[Any] | type) -> np.ndarray[Any, 
     return memory[start : start + nbytes].view(kind).reshape(shape)
 
 
-def copied_apart(values: Any, dtype: np.dtype[Any] | type) -> np.ndarray[Any, Any]:
+def isolated_copy(values: Any, dtype: np.dtype[Any] | type) -> np.ndarray[Any, Any]:
     """A copy in cache lines of its own."""
     found = np.asarray(values, dtype)
-    made = apart(found.shape, dtype)
+    made = isolated_zeros(found.shape, dtype)
     made[...] = found
     return made
