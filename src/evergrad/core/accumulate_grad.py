@@ -43,8 +43,9 @@ def accumulate_array(tensor: Tensor, value: Any, owned: bool) -> None:
     grad._storage.version += 1
 
 
-def accumulate_tensor(tensor: Tensor, value: Tensor) -> None:
-    """Add a tensor to a leaf's gradient by ops: recorded (``create_graph``) or traced."""
+def accumulate_tensor(tensor: Tensor, value: Any, owned: bool) -> None:
+    """Add a tensor to a leaf's gradient by ops: recorded (``create_graph``) or traced. Whether its
+    memory is owned does not matter: tensors may be aliased."""
     note_grad_access(tensor)
     grad = tensor._grad
     if grad is None:

@@ -91,6 +91,7 @@ class BackwardPass:
         self.anomaly = state.anomaly
         self.targets = targets
         self.accumulates = accumulate or targets is None
+        self.add_to_grad = accumulate_tensor if self.on_tensors else accumulate_array
         self.results: list[Any] = []
         self.pending_bytes = 0
         self.pending: dict[int, Pending] = {}
@@ -125,7 +126,9 @@ class BackwardPass:
         if self.needed is not None and seq not in self.needed:
             return
         if node.__class__ is Leaf and self.accumulates_at_once(node):
-            self.accumulate(node, value, owned)
+            tensor = node.owner()
+            if tensor is not None:
+                self.add_to_grad(tensor, value, owned)
             return
         pending = self.pending.get(seq)
         if pending is not None:
@@ -224,12 +227,10 @@ class BackwardPass:
         tensor = leaf.owner()
         if tensor is None or not self.accumulates:
             return
-        if self.on_tensors:
-            accumulate_tensor(tensor, value)
-        elif isinstance(value, Compound):
+        if isinstance(value, Compound) and not self.on_tensors:
             accumulate_compound(tensor, value)
         else:
-            accumulate_array(tensor, value, owned)
+            self.add_to_grad(tensor, value, owned)
 
     def finish_leaf(self, leaf: Leaf, value: Any, owned: bool) -> None:
         """Accumulate, with the hooks of the leaf's node and of its accumulation."""
