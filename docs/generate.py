@@ -46,7 +46,7 @@ def _derivative(op: Op) -> str:
 def _lowering(op: Op) -> str:
     """What a compiled program makes of a row."""
     from evergrad.compiler.codegen import elementwise
-    from evergrad.compiler.passes.decompose import RULES
+    from evergrad.compiler.passes.simplify import RULES
     from evergrad.compiler.schedule.fusion import FOLDS, PLACED
     from evergrad.compiler.schedule.lower import LOWERINGS, enter_lowerings
 

@@ -42,6 +42,10 @@ class MemoryLimitError(RuntimeError):
     """A program with no memory plan within its limit."""
 
 
+class VerificationError(RuntimeError):
+    """A compiler pass or the memory planner broke an invariant: a bug of this package."""
+
+
 class SteadyStateError(RuntimeError):
     """A training step after which other bytes are live than after the step before it."""
 

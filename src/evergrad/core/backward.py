@@ -8,8 +8,10 @@ leaves, :mod:`.backward_hooks` the hooks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -29,12 +31,14 @@ from evergrad.core.interpret import interpret
 from evergrad.core.node import GraphNode, Leaf, Node, next_sequence
 from evergrad.core.op import TABLE
 from evergrad.core.reachability import nodes_between
-from evergrad.core.saved_values import Packed, freed_error, unpack, verify
+from evergrad.core.recording import unpack
+from evergrad.core.saved_values import Packed, freed_error, verify
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import fresh, from_array, on_storage
 from evergrad.core.trace import Var
 from evergrad.core.vjp_program import BORROWED, FRESH
+from evergrad.extension import provides
 from evergrad.memory import pool
 from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
@@ -64,7 +68,7 @@ def run_backward(
         try:
             backward_pass.run()
         except MemoryError as error:
-            from evergrad.memory.reports import described
+            from evergrad.memory.reports import described  # start-up: needed after a failure only
 
             raise described(error) from None
         finally:
@@ -428,3 +432,14 @@ def saved_tensors(node: Node) -> list[Any]:
         tensor._node, tensor._index = parent, index
         tensors.append(tensor)
     return tensors
+
+
+@provides("frame_namers")
+@functools.cache
+def frame_namers() -> dict[CodeType, tuple[str, Callable[[Any], str]]]:
+    """For functions that run ops: the local variable that holds the op, and how to name it."""
+    return {
+        bind.__code__: ("op", lambda op: op.name),
+        BackwardPass.run.__code__: ("node", lambda node: node.name()),
+        BackwardPass.run_general.__code__: ("node", lambda node: node.name()),
+    }

@@ -9,11 +9,15 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.bind import as_operand_tensor
 from evergrad.core.interpret import write_back
+from evergrad.core.namespace import ops
 from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
 from evergrad.core.state import STATE, using, without_autocast
 from evergrad.core.tensor import Tensor, current_node
 from evergrad.core.trace import Graph, Var
+from evergrad.extension import ExtensionPoint
+
+_grad: ExtensionPoint[..., tuple[Tensor, ...]] = ExtensionPoint("grad")
 
 Tangent = Tensor | None
 
@@ -64,9 +68,6 @@ def _transposed_vjp(
     op: Op, tangents: Sequence[Tangent], out: Any, args: Sequence[Any], attrs: dict[str, Any]
 ) -> Any:
     """The jvp as the transpose of the vjp, which is linear in the cotangent."""
-    from evergrad.autograd.engine import grad
-    from evergrad.ops.rows.creation.constants import zeros_like
-
     assert callable(op.vjp)
     recording = STATE.get().grad and any(
         isinstance(t, Tensor) and current_node(t) is not None for t in (*args, *tangents)
@@ -74,7 +75,9 @@ def _transposed_vjp(
     outs = (out,) if op.outputs == 1 else out
     with using(grad=True, saved_hooks=None):
         probes = [
-            zeros_like(o).requires_grad_() if o.dtype.category >= dtypes.FLOATING else zeros_like(o)
+            ops.zeros_like(o).requires_grad_()
+            if o.dtype.category >= dtypes.FLOATING
+            else ops.zeros_like(o)
             for o in outs
         ]
         grads = op.vjp(probes[0] if op.outputs == 1 else tuple(probes), out, *args, **attrs)
@@ -88,7 +91,7 @@ def _transposed_vjp(
         found: list[Any] = [None] * len(wanted)
         if pairs and wanted:
             found = list(
-                grad(
+                _grad(
                     [g for g, _ in pairs], wanted, [t for _, t in pairs],
                     create_graph=recording, allow_unused=True,
                 )

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from evergrad.core.mutation_counter import MUTATIONS
-from evergrad.core.saved_values import Packed, freed_error, unpack, verify
+from evergrad.core.saved_values import Packed, freed_error, verify
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import SourceLocation, user_location
+from evergrad.extension import ExtensionPoint
 
 if TYPE_CHECKING:
     from evergrad.core.tensor import Tensor
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # Nodes are numbered in the order of their making: a parent has a smaller number than its child.
 next_sequence = itertools.count(1).__next__
+
+_unpack: ExtensionPoint[[Packed, Any], Tensor] = ExtensionPoint("unpack")
 
 
 class Hooks:
@@ -167,7 +170,7 @@ class Node(GraphNode):
         values = []
         for entry in self.saved:
             if entry.__class__ is Packed:
-                values.append(unpack(entry, self)._value)
+                values.append(_unpack(entry, self)._value)
                 continue
             value, storage, version, _ = entry
             if storage is not None and (storage.version != version or storage.shared):

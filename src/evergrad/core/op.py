@@ -22,6 +22,9 @@ from evergrad.core.eager.kernels import clear_row_kernels
 from evergrad.core.evaluate import evaluator
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.vjp_program import VjpProgram
+from evergrad.extension import ExtensionPoint, provides
+
+_bind: ExtensionPoint[..., Any] = ExtensionPoint("bind")
 
 ArgType = TensorType | type
 Attrs = dict[str, Any]
@@ -126,9 +129,7 @@ class Op:
 
     def apply(self, *args: Any, **attrs: Any) -> Any:
         """Apply the op: what an equation of a graph runs."""
-        from evergrad.core.bind import bind
-
-        return bind(self, *args, **attrs)
+        return _bind(self, *args, **attrs)
 
     def resolve(self, key: Any, types: tuple[ArgType, ...], attrs: Attrs) -> Specialization:
         """Resolve and cache the specialization; type and attribute errors are raised here."""
@@ -166,6 +167,7 @@ class Op:
         return Specialization(self, attrs, types, operands, out_types, casts)
 
 
+@provides("clear_specializations")
 def clear_specializations() -> None:
     """Clear the caches of all ops; specializations in use are resolved again.
 

@@ -78,27 +78,6 @@ def verify(node: Any, entry: Saved) -> None:
             )
 
 
-def unpack(entry: Packed, node: Any) -> Tensor:
-    """The tensor that the unpack hook returns for a residual, checked."""
-    from evergrad.core.tensor import Tensor
-
-    tensor = entry.unpack(entry.packed)
-    if not isinstance(tensor, Tensor):
-        raise TypeError(
-            f"the unpack hook of saved_tensors_hooks must return a Tensor, not "
-            f"{type(tensor).__name__} (value saved by {describe(node.location)})"
-        )
-    if not tensor._type.same(entry.type):
-        raise RuntimeError(
-            f"the unpack hook of saved_tensors_hooks returned a {tensor._type} where a "
-            f"{entry.type} was saved by {describe(node.location)}"
-        )
-    storage = tensor._storage
-    if storage is entry.origin():
-        verify(node, (tensor._value, storage, entry.version, entry.saved_checksum))
-    return tensor
-
-
 def overwritten_error(node: Any, storage: Storage, version: int) -> SavedValueError:
     writer = getattr(storage, "writer", None)
     return SavedValueError(

@@ -13,6 +13,7 @@ from typing import Any
 from evergrad.core.bind import bind
 from evergrad.core.inplace import assign
 from evergrad.core.interpret import write_back
+from evergrad.core.namespace import ops
 from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
 from evergrad.core.shapes import normalize_dim, tensor_type
@@ -88,20 +89,17 @@ def _batch_by_loop(
     op: Op, args: Sequence[Any], dims: Sequence[int | None], attrs: dict[str, Any], size: int
 ) -> list[Batched]:
     """The row on one example at a time, stacked."""
-    from evergrad.ops.rows.movement.joining import stack
-    from evergrad.ops.rows.movement.slices import select
-    from evergrad.ops.rows.movement.views import clone
-
     examples = []
     for i in range(size):
         given = [
-            a if d is None else clone(select(a, d, i)) for a, d in zip(args, dims, strict=True)
+            a if d is None else ops.clone(ops.select(a, d, i))
+            for a, d in zip(args, dims, strict=True)
         ]
         out = bind(op, *given, **attrs)
         examples.append((out,) if op.outputs == 1 else out)
     if not examples:
         return [(_empty_batch(t), 0) for t in _types_of_example(op, args, dims, attrs)]
-    return [(stack(column), 0) for column in zip(*examples, strict=True)]
+    return [(ops.stack(column), 0) for column in zip(*examples, strict=True)]
 
 
 def _types_of_example(
@@ -116,9 +114,7 @@ def _types_of_example(
 
 
 def _empty_batch(type: Any) -> Tensor:
-    from evergrad.ops.rows.creation.constants import zeros
-
-    return zeros((0, *type.shape), dtype=type.dtype)
+    return ops.zeros((0, *type.shape), dtype=type.dtype)
 
 
 def _without_dim(type: Any, dim: int | None) -> Any:
@@ -211,16 +207,16 @@ def _vmap_once(
 
 def _overwrite_batched(target: Tensor, dim: int | None, written: Batched) -> None:
     """Write the final value of a batched argument back to it."""
-    from evergrad.ops.rows.movement.views import expand, movedim
-
     value, at = written
     if dim is None:
         if at is not None:
             raise _batched_into_unbatched()
     elif at is not None:
-        value = movedim(value, at, dim)
+        value = ops.movedim(value, at, dim)
     else:
-        value = movedim(expand(value, (target._type.shape[dim], *value._type.shape)), 0, dim)
+        value = ops.movedim(
+            ops.expand(value, (target._type.shape[dim], *value._type.shape)), 0, dim
+        )
     assign(target, value)
 
 
@@ -234,8 +230,6 @@ def _batched_into_unbatched() -> RuntimeError:
 
 def _with_batch_dim(result: Batched, dim: int | None, size: int, name: str) -> Tensor:
     """A result with its batch dimension moved to ``out_dims``."""
-    from evergrad.ops.rows.movement.views import expand, movedim
-
     value, at = result
     if dim is None:
         if at is not None:
@@ -244,23 +238,20 @@ def _with_batch_dim(result: Batched, dim: int | None, size: int, name: str) -> T
             )
         return value  # type: ignore[no-any-return]
     if at is None:
-        value, at = expand(value, (size, *value._type.shape)), 0
+        value, at = ops.expand(value, (size, *value._type.shape)), 0
     dim = normalize_dim(dim, value.ndim)
-    return value if at == dim else movedim(value, at, dim)
+    return value if at == dim else ops.movedim(value, at, dim)
 
 
 def _vmap_in_chunks(
     func: Callable[..., Any], leaves: list[Any], dims: list[int | None], spec: TreeSpec,
     kwargs: dict[str, Any], size: int, out_dims: Any, randomness: str, chunk: int,
 ) -> Any:  # fmt: skip
-    from evergrad.ops.rows.movement.joining import cat
-    from evergrad.ops.rows.movement.slices import narrow
-
     parts = []
     for start in range(0, size, chunk):
         count = min(chunk, size - start)
         given = [
-            leaf if d is None else narrow(leaf, d, start, count)
+            leaf if d is None else ops.narrow(leaf, d, start, count)
             for leaf, d in zip(leaves, dims, strict=True)
         ]
         parts.append(_vmap_once(func, given, dims, spec, kwargs, count, out_dims, randomness))
@@ -268,7 +259,7 @@ def _vmap_in_chunks(
     targets = _broadcast_dims(out_dims, parts[0], flat[0][1])
     columns = zip(*(leaves for leaves, _ in flat), strict=True)
     joined = [
-        column[0] if dim is None else cat(column, dim)
+        column[0] if dim is None else ops.cat(column, dim)
         for column, dim in zip(columns, targets, strict=True)
     ]
     return tree_unflatten(joined, flat[0][1])
