@@ -298,13 +298,13 @@ def test_nothing_is_asked_again_while_nothing_changes() -> None:
     for round in range(3):
         step(*scenario.arguments(round))
     (known,) = step.variants.values()
-    asked = known[-1].conditions.asked
+    checked = known[-1].guards.checked
     for round in range(3):
         step(*scenario.arguments(round))
-    assert known[-1].conditions.asked == asked
+    assert known[-1].guards.checked == checked
     scenario.optimizer.param_groups[0]["lr"] = 0.3
     step(*scenario.arguments(0))
-    assert known[-1].conditions.asked == asked + 1
+    assert known[-1].guards.checked == checked + 1
     assert program_count(step) == 2
 
 

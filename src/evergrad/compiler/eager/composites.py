@@ -18,7 +18,7 @@ from copy import copy
 from typing import Any, cast
 
 from evergrad.compiler.eager.graph import NativeGraph
-from evergrad.compiler.eager.residuals import Halves, halves
+from evergrad.compiler.eager.residuals import Partition, partition_composite
 from evergrad.compiler.eager.trace import Structure
 from evergrad.core import dtypes
 from evergrad.core.eager.fusion import EagerComposite, clear_composite_kernels, specializations_kept
@@ -92,7 +92,7 @@ class CompositeSpecialization(Specialization):
     function's, others are kept for the derivative.
     """
 
-    __slots__ = ("halves", "is_native", "native", "structure", "visible")
+    __slots__ = ("partition", "is_native", "native", "structure", "visible")
 
     def __init__(self, function: EagerComposite, structure: Structure) -> None:
         self.structure = structure
@@ -104,9 +104,9 @@ class CompositeSpecialization(Specialization):
         self.vjp_programs = {}
         graph = structure.traced()
         self.visible = len(graph.outputs)
-        self.halves: Halves | None = halves(structure, function.keeps) if function.keeps else None
-        if self.halves is not None:
-            graph = self.halves.forward
+        self.partition: Partition | None = partition_composite(structure, function.keeps) if function.keeps else None
+        if self.partition is not None:
+            graph = self.partition.forward
         self.out_types = tuple(out.type for out in graph.outputs)
         self.single = len(self.out_types) == 1
         self.op = cast(Op, _CompositeOp(function.name, len(self.out_types)))
@@ -115,9 +115,9 @@ class CompositeSpecialization(Specialization):
         self.is_native = self.native.is_native()
         self.run = self.native.run
 
-    def halves_for(self, needs: int) -> Halves | None:
+    def partition_for(self, needs: int) -> Partition | None:
         """The two programs, if they are for a derivative by these arguments."""
-        found = self.halves
+        found = self.partition
         return found if found is not None and found.needs == needs else None
 
     def vjp_program(self, needs: int) -> VjpProgram:
@@ -149,7 +149,7 @@ class CompositeVjpProgram(VjpProgram):
         self.unread = frozenset()
         hidden = specialization.out_types[specialization.visible :]
         arguments, cotangents, graph = specialization.structure.derivative(needs, hidden)
-        kept = specialization.halves_for(needs)
+        kept = specialization.partition_for(needs)
         self.saves = _used(arguments, graph) if kept is None else kept.reads
         values = [
             arguments[i] if i < len(arguments) else _unread(specialization, i - len(arguments))

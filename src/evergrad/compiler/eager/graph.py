@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 Layout = tuple[int, ...] | None
 
 # Arrays that lie in yet other ways are copied.
-_MOST_LAYOUTS = 8
+_LAYOUT_LIMIT = 8
 
 
 @provides("native_graph")
@@ -50,7 +50,7 @@ class NativeGraph:
 
     def is_native(self) -> bool:
         """Whether it runs without NumPy, if its arguments lie in order."""
-        if not jit.makes_code():
+        if not jit.can_jit():
             return False
         program = _program(self.graph)
         self.idle[(None,) * len(self.graph.inputs)] = [program]
@@ -69,7 +69,7 @@ class NativeGraph:
         try:
             program = idle.pop()
         except IndexError:
-            program = _program(_laid(self.graph, layouts))
+            program = _program(_with_layouts(self.graph, layouts))
         try:
             return program.run(  # type: ignore[no-any-return]
                 [a if lies is None else _span(a) for a, lies in zip(given, layouts, strict=True)],
@@ -88,9 +88,9 @@ class NativeGraph:
     def first_programs(self, layouts: tuple[Layout, ...]) -> list[EagerProgram] | None:
         """A list with a program for arguments that lie as told, if it is worth one."""
         in_order = not any(layouts)
-        if not in_order and len(self.idle) >= _MOST_LAYOUTS:
+        if not in_order and len(self.idle) >= _LAYOUT_LIMIT:
             return None
-        program = _program(_laid(self.graph, layouts))
+        program = _program(_with_layouts(self.graph, layouts))
         return [program] if in_order or _has_kernels_only(program) else None
 
 
@@ -119,7 +119,7 @@ def _layout(array: Array) -> Layout:
     return tuple([stride // array.itemsize for stride in array.strides])
 
 
-def _reach(shape: Sequence[int], strides: Sequence[int]) -> int:
+def _span_length(shape: Sequence[int], strides: Sequence[int]) -> int:
     """From the first element to behind the last one."""
     return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
@@ -128,11 +128,11 @@ def _span(array: Array) -> Array:
     """All memory between the first and the last element of an array."""
     layout = _layout(array)
     assert layout is not None
-    length = _reach(array.shape, layout)
+    length = _span_length(array.shape, layout)
     return np.lib.stride_tricks.as_strided(array, (length,), (array.itemsize,))
 
 
-def _laid(graph: Graph, layouts: tuple[Layout, ...]) -> Graph:
+def _with_layouts(graph: Graph, layouts: tuple[Layout, ...]) -> Graph:
     """The graph with arguments that lie as told; such that do not lie in order come as spans."""
     if not any(layouts):
         return graph
@@ -147,7 +147,7 @@ def _laid(graph: Graph, layouts: tuple[Layout, ...]) -> Graph:
 def _seen(tracer: Any, type: TensorType, layout: Layout) -> Tensor:
     if layout is None:
         return tracer.input(type)  # type: ignore[no-any-return]
-    span = tracer.input(tensor_type((_reach(type.shape, layout),), type.dtype))
+    span = tracer.input(tensor_type((_span_length(type.shape, layout),), type.dtype))
     return as_strided(span, type.shape, layout)
 
 

@@ -19,22 +19,22 @@ from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 class EagerProgram(Program):
     """A program whose arena lasts for one run."""
 
-    small = -1  # no result is computed in memory of the program, which the next run may move
+    small_bytes = -1  # no result is computed in memory of the program, which the next run may move
 
     def __init__(self, lowering: Lowering) -> None:
         super().__init__(lowering)
         # Where kernels find addresses in the arena: (words, slot, offset).
         self.arena_slots: list[tuple[Any, int, int]] = []
 
-    def hold_arena(self, size: int) -> None:
-        """None is held: each run places its own."""
+    def bind_arena(self, size: int) -> None:
+        """None is held: each run views its own."""
         self.arena_address = 0
 
     def argument_block(self, instruction: Instruction) -> Any:
         block = super().argument_block(instruction)
-        for slot, place in enumerate(instruction.pointers):
-            if place is not None and place.buffer.kind == "arena":
-                offset = place.buffer.offset + place.offset
+        for slot, view in enumerate(instruction.pointers):
+            if view is not None and view.buffer.kind == "arena":
+                offset = view.buffer.offset + view.offset
                 self.arena_slots.append((block.data, slot, offset))
         return block
 
@@ -57,7 +57,7 @@ class EagerProgram(Program):
 
     def place_arena(self, size: int) -> None:
         """Take the arena and tell the kernels where it lies."""
-        memory = self.take_arena(size + 64)
+        memory = self.allocate_arena(size + 64)
         if size >= LEDGER_MIN_BYTES:
             LEDGER.transient(size)
         start = address_of(memory)

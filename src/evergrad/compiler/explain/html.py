@@ -10,7 +10,7 @@ from typing import Any
 
 from evergrad import html
 from evergrad.compiler.explain.text import (
-    conditions,
+    guards,
     counts,
     duration,
     heading,
@@ -43,13 +43,13 @@ def page(data: Data, code: dict[str, dict[str, str]]) -> str:
     )
     parts = [
         f"<h1>{html.escape(title)}</h1>", html.paragraph(summary(data)),
-        html.section("Time by unit, on one thread", _times(data)),
+        html.section("Time by node, on one thread", _times(data)),
         html.section(f"Memory: {peak}, of which {bound} are alive at once",
                      drawing(memory) + peak_table(memory)),
         html.section("NumPy calls", _calls(data)),
-        html.section("Conditions", _folded("What must stay as it is", "\n".join(conditions(data)))),
+        html.section("Guards", _folded("What must stay as it is", "\n".join(guards(data)))),
         html.section("Graphs", graphs), *map(_pass, data["passes"]),
-        "<h2>Units in their order</h2>", *map(_unit, data["units"]),
+        "<h2>Nodes in their order</h2>", *map(_node, data["nodes"]),
         "<h2>Kernels</h2>", *(_code(name, held) for name, held in code.items()),
     ]  # fmt: skip
     return html.page(title, parts, STYLE)
@@ -88,15 +88,15 @@ def _rectangle(buffer: Data, colour: str, across: float, frame: Drawing) -> str:
 def _times(data: Data) -> str:
     rows = [
         (duration(u["seconds"]), share(u, data), rate(u), u["kind"], u["label"], where(u))
-        for u in slowest_first(data["units"])
+        for u in slowest_first(data["nodes"])
     ]
-    return html.table(("time", "share", "rate", "kind", "unit", "line"), rows, 3)
+    return html.table(("time", "share", "rate", "kind", "node", "line"), rows, 3)
 
 
 def peak_table(memory: Data) -> str:
     """Who is alive when most bytes are."""
-    living = [memory["buffers"][n] for n in memory["at_peak"]]
-    rows = [(size(b["bytes"]), b["label"], b["location"]) for b in living]
+    live = [memory["buffers"][n] for n in memory["at_peak"]]
+    rows = [(size(b["bytes"]), b["label"], b["location"]) for b in live]
     return html.table(("bytes", "alive at the peak", "line"), rows, 1)
 
 
@@ -120,17 +120,17 @@ def _pass(found: Data) -> str:
     return _folded(head, "unchanged" if found["text"] is None else found["text"])
 
 
-def _unit(unit: Data) -> str:
-    rows = [(e["op"], e["type"], e["location"]) for e in unit["equations"]]
+def _node(node: Data) -> str:
+    rows = [(e["op"], e["type"], e["location"]) for e in node["equations"]]
     parts = [
         (str(p["wave"]), str(p["chunks"]), str(p["passes"]), size(p["scratch"]), p["kernel"])
-        for p in unit["instructions"]
+        for p in node["instructions"]
         if p["kernel"] is not None
     ]
     tables = html.table(("op", "result", "line"), rows, 0)
     if parts:
         tables += html.table(("wave", "chunks", "passes", "scratch", "kernel"), parts, 4)
-    return html.details(heading(unit), tables)
+    return html.details(heading(node), tables)
 
 
 def _code(name: str, held: dict[str, str]) -> str:

@@ -34,7 +34,7 @@ def seconds_of(program: Program, arguments: list[Any], numbers: list[float]) -> 
     snapshot = Snapshot(program.executable.written, program.generators())
     token = numpy_errors.set(QUIET)
     try:
-        with _alone(program, arguments, numbers) as runs:
+        with _isolated(program, arguments, numbers) as runs:
             return _measured(program, runs)
     finally:
         numpy_errors.reset(token)
@@ -42,21 +42,21 @@ def seconds_of(program: Program, arguments: list[Any], numbers: list[float]) -> 
 
 
 @contextmanager
-def _alone(
+def _isolated(
     program: Program, arguments: list[Any], numbers: list[float]
 ) -> Iterator[list[Callable[[], object]]]:
     """Each instruction as something that can be run by itself, in their order."""
-    patches, told, kept = program.patches, program.told, len(program.keep)
+    patches, bound_arrays, kept = program.patches, program.bound_arrays, len(program.keep)
     program.patches = {}
-    program.forget_arguments()
+    program.unbind_arguments()
     try:
         runs = [_runner(program, i) for i in program.instructions]
         program.prepare(arguments, numbers)
         yield runs
     finally:
-        program.patches, program.told = patches, told
+        program.patches, program.bound_arrays = patches, bound_arrays
         del program.keep[kept:]
-        program.forget_arrays()
+        program.release_arrays()
 
 
 def _runner(program: Program, instruction: Instruction) -> Callable[[], object]:
@@ -128,21 +128,21 @@ def bytes_of(instruction: Instruction, equations: list[Equation]) -> int:
     """The bytes an instruction reads and writes. Of a table that is looked up these are the rows
     that are taken."""
     if instruction.kernel is None:
-        places = [*instruction.args, *instruction.outs]
-        return sum(_size(p) for p in places if isinstance(p, BufferView))
+        views = [*instruction.args, *instruction.outs]
+        return sum(_size(p) for p in views if isinstance(p, BufferView))
     lookups = [e for e in equations if e.op.name in ("index", "gather")]
     taken = {e.args[0]: e.outs[0].type.nbytes for e in lookups}
     total = 0
     slots = instruction.kernel.slots or [("", None)] * len(instruction.pointers)
-    for (_, value), place in zip(slots, instruction.pointers, strict=True):
-        if place is not None:
+    for (_, value), view in zip(slots, instruction.pointers, strict=True):
+        if view is not None:
             limit = taken.get(value) if isinstance(value, Var) else None
-            total += _size(place) if limit is None else min(limit, _size(place))
+            total += _size(view) if limit is None else min(limit, _size(view))
     return total
 
 
-def _size(place: BufferView) -> int:
-    """The bytes of a place; repeated elements are counted once."""
-    pairs = zip(place.shape, place.strides, strict=True)
+def _size(view: BufferView) -> int:
+    """The bytes of a view; repeated elements are counted once."""
+    pairs = zip(view.shape, view.strides, strict=True)
     distinct = prod(n for n, step in pairs if step or n == 0)
-    return min(distinct * int(place.dtype.itemsize), place.buffer.nbytes)
+    return min(distinct * int(view.dtype.itemsize), view.buffer.nbytes)

@@ -1,4 +1,4 @@
-"""What went wrong in a compiled program, told in the words of the function it was made of.
+"""What went wrong in a compiled program, describe_equation in the words of the function it was made of.
 
 A program knows its kernels; where a value comes from is known by the traced graph. So a run that
 failed is repeated equation by equation with NumPy, on inputs that are as they were before it.
@@ -93,7 +93,7 @@ def failed_lookup(graph: Graph, inputs: Sequence[Tensor], generators: Iterable[A
         evaluate(graph, inputs, lambda eqn, outs: at.append(eqn))
     except (IndexError, RuntimeError) as error:
         kind = IndexError if isinstance(error, IndexError) else IndexOutOfRangeError
-        return kind(f"{head}\n  {error}, in {told(graph.equations[len(at)])}")
+        return kind(f"{head}\n  {error}, in {describe_equation(graph.equations[len(at)])}")
     finally:
         snapshot.restore_generators()
     return IndexError(head)
@@ -178,13 +178,13 @@ class FiniteCheck:
         if first not in origins.maker:
             given = name_of_input(self.graph.inputs.index(first))
             return f"{head}\n  {kind} was there before: {given}"
-        lines = [head, f"  The first {kind} came from {told(origins.maker[first])}"]
+        lines = [head, f"  The first {kind} came from {describe_equation(origins.maker[first])}"]
         first_nan = next((v for v in chain if origins.kinds[v].nan), first)
         if first_nan is not first:
-            lines.append(f"  The first nan came of it in {told(origins.maker[first_nan])}")
+            lines.append(f"  The first nan came of it in {describe_equation(origins.maker[first_nan])}")
         return "\n".join(lines)
 
 
-def told(eqn: Equation) -> str:
+def describe_equation(eqn: Equation) -> str:
     """An equation for a message: its op and the user's line."""
     return f"{eqn.op.name}: {describe(eqn.location)}"

@@ -26,14 +26,14 @@ class Output:
     """Where a result of the function is found among the outputs of the graph, and whether it is a
     tensor or a Python number."""
 
-    __slots__ = ("is_number", "place")
+    __slots__ = ("is_number", "index")
 
-    def __init__(self, place: int, is_number: bool = False) -> None:
-        self.place = place
+    def __init__(self, index: int, is_number: bool = False) -> None:
+        self.index = index
         self.is_number = is_number
 
     def find(self, arguments: Sequence[Tensor], computed: Sequence[Tensor]) -> Any:
-        found = computed[self.place]
+        found = computed[self.index]
         return found.item() if self.is_number else found
 
 
@@ -54,13 +54,13 @@ class Alias:
         if self.is_detached:
             tensor = detached(tensor)
         for op, attrs in self.chain:
-            if not _can_look(tensor._value, op, attrs):
+            if not _is_viewable(tensor._value, op, attrs):
                 tensor = tensor.contiguous()
             tensor = bind(op, tensor, **attrs)
         return tensor
 
 
-def _can_look(array: Any, op: Op, attrs: dict[str, Any]) -> bool:
+def _is_viewable(array: Any, op: Op, attrs: dict[str, Any]) -> bool:
     """Whether a view that was taken of elements in order can be taken of these."""
     if op.name == "reshape":
         return viewable(array, attrs["shape"])
@@ -91,32 +91,32 @@ class Results:
             for part in (whole.get(id(tensor._storage), tensor), tensor):  # a view after its whole
                 if id(part) not in found:
                     found[id(part)] = self._output(part, whole.get(id(part._storage)), found)
-        for place, leaf in enumerate(self.leaves):
+        for index, leaf in enumerate(self.leaves):
             if isinstance(leaf, Tensor):
-                self.leaves[place] = found[id(leaf)]
+                self.leaves[index] = found[id(leaf)]
             elif isinstance(leaf, SymbolicNumber):
-                self.leaves[place] = Output(len(self.tensors), is_number=True)
+                self.leaves[index] = Output(len(self.tensors), is_number=True)
                 self.tensors.append(leaf.tensor)
         self.form = _form_of(self.leaves, self.spec)
 
     def _output(self, tensor: Tensor, whole: Tensor | None, found: dict[int, Any]) -> Any:
         if whole is not None and whole is not tensor:
-            place = found[id(whole)].place
-            return _look(lambda arguments, computed: computed[place], tensor)
-        place, order = len(self.tensors), memory_order(tensor)
+            index = found[id(whole)].index
+            return _view_of(lambda arguments, computed: computed[index], tensor)
+        index, order = len(self.tensors), memory_order(tensor)
         if order == sorted(order):
             self.tensors.append(tensor)
-            return Output(place)
+            return Output(index)
         # A look at a whole that is no result itself: computed as it lies, and turned afterwards.
         self.tensors.append(permute(tensor, order))
-        return Alias(lambda arguments, computed: put_back(computed[place], order))
+        return Alias(lambda arguments, computed: put_back(computed[index], order))
 
-    def forget_tensors(self) -> list[Tensor]:
+    def release_tensors(self) -> list[Tensor]:
         """Gives the symbolic tensors and lets go of them: their trace ends."""
         tensors, self.tensors = self.tensors, []
         return tensors
 
-    def put_together(self, computed: list[Any], arguments: Sequence[Tensor]) -> Any:
+    def assemble(self, computed: list[Any], arguments: Sequence[Tensor]) -> Any:
         """What the function gives, made of the arguments and of what the program has computed."""
         if self.form is Form.ONE:
             return computed[0]
@@ -131,8 +131,8 @@ class Results:
 
 def _form_of(leaves: Sequence[Any], spec: TreeSpec) -> Form:
     """Whether results are just what the program computes, in its order."""
-    for place, leaf in enumerate(leaves):
-        if not isinstance(leaf, Output) or leaf.is_number or leaf.place != place:
+    for index, leaf in enumerate(leaves):
+        if not isinstance(leaf, Output) or leaf.is_number or leaf.index != index:
             return Form.OTHER
     if spec.is_leaf():
         return Form.ONE
@@ -146,7 +146,7 @@ class _Sources:
     def __init__(self, trace: FunctionalizingTrace, inputs: Sequence[Tensor]) -> None:
         self.trace = trace
         self.inputs = inputs
-        self.places = {id(t._storage): place for place, t in enumerate(inputs)}
+        self.indices = {id(t._storage): index for index, t in enumerate(inputs)}
         grads = [(owner, after) for owner, _, after in trace.final_grads() if after is not None]
         self.grads = {id(grad._storage): pair for pair in grads if (grad := pair[1])._view is None}
 
@@ -158,9 +158,9 @@ class _Sources:
             return _alias(lambda arguments, computed: owner._grad, tensor, grad)  # type: ignore[arg-type,return-value]
         if tensor.requires_grad and self.is_written(storage):
             return None  # what was written has a history, which the tensor outside does not get
-        place = self.places.get(id(storage))
-        if place is not None:
-            return _alias(lambda arguments, computed: arguments[place], tensor, self.inputs[place])
+        index = self.indices.get(id(storage))
+        if index is not None:
+            return _alias(lambda arguments, computed: arguments[index], tensor, self.inputs[index])
         if id(storage) in self.trace.local or self.is_symbolic(storage):
             return None
         return self.alias_of_outside(tensor)
@@ -173,15 +173,15 @@ class _Sources:
             return None
         base, storage = view.base, tensor._storage
         if base is None:
-            return _look(lambda arguments, computed: _whole(storage), tensor)
+            return _view_of(lambda arguments, computed: _whole(storage), tensor)
         if base._view is not None or isinstance(base._value, Var):
             return None
-        return _look(lambda arguments, computed: base, tensor)
+        return _view_of(lambda arguments, computed: base, tensor)
 
     def is_written(self, storage: Storage) -> bool:
-        place = self.places.get(id(storage))
-        if place is not None:
-            return storage.value is not self.trace.inputs[place]
+        index = self.indices.get(id(storage))
+        if index is not None:
+            return storage.value is not self.trace.inputs[index]
         return id(storage) in self.trace.written
 
     def is_symbolic(self, storage: Storage) -> bool:
@@ -191,10 +191,10 @@ class _Sources:
 
 def _alias(source: _Source, tensor: Tensor, whole: Tensor) -> Alias:
     """A symbolic tensor as what it is to another on its storage: the same, or a look at it."""
-    return Alias(source) if tensor is whole else _look(source, tensor)
+    return Alias(source) if tensor is whole else _view_of(source, tensor)
 
 
-def _look(source: _Source, tensor: Tensor) -> Alias:
+def _view_of(source: _Source, tensor: Tensor) -> Alias:
     """A source seen as a symbolic tensor sees its storage."""
     view = tensor._view
     if view is None:

@@ -1,8 +1,8 @@
 """Gradients through a compiled function, asked for from outside.
 
-The function and its derivative are traced together and cut in two: what the results need, and the
+The function and its derivative are traced together and partition in two: what the results need, and the
 rest. The first program also gives the values that the second one reads. Where the gradient is to
-be differentiated again, the whole of it is computed from the function's inputs instead (and from
+be differentiated recomputed, the from_inputs of it is computed from the function's inputs instead (and from
 what was drawn at random), by a compiled function that records its own derivative; gradients of any
 order follow.
 """
@@ -32,51 +32,51 @@ _ELEMENTWISE = ("cast", "clone", "where", MASK_OF_BITS.name, COUNTED_CHANCE.name
 class Derivative:
     """The second half of a traced function.
 
-    ``places`` say what it reads: (``"input"``, number of an input of the function's graph) or
-    (``"saved"``, number among the saved outputs). ``whole`` computes the gradients from the inputs
-    numbered ``sources`` and what was drawn, at these ``draws`` among the places.
+    ``residuals`` say what it reads: (``"input"``, number of an input of the function's graph) or
+    (``"saved"``, number among the saved outputs). ``from_inputs`` computes the gradients from the inputs
+    numbered ``sources`` and what was drawn, at these ``random_residuals`` among the residuals.
     """
 
     def __init__(
-        self, graph: Graph, places: list[tuple[str, int]], whole: Graph, sources: list[int],
-        draws: list[int], moving: list[int],
+        self, graph: Graph, residuals: list[tuple[str, int]], from_inputs: Graph, sources: list[int],
+        random_residuals: list[int], differentiable: list[int],
     ) -> None:  # fmt: skip
         self.graph = graph
-        self.places = places
-        self.whole = whole
+        self.residuals = residuals
+        self.from_inputs = from_inputs
         self.sources = sources
-        self.draws = draws
-        self.moving = moving  # which results have a gradient
+        self.random_residuals = random_residuals
+        self.differentiable = differentiable  # which results have a gradient
 
     @cached_property
-    def pull(self) -> Callable[..., Any]:
+    def vjp(self) -> Callable[..., Any]:
         """From what was saved, and cotangents, to gradients."""
         return _compiled(self.graph)
 
     @cached_property
-    def pull_again(self) -> Callable[..., Any]:
+    def differentiable_vjp(self) -> Callable[..., Any]:
         """From inputs and cotangents to gradients that can be differentiated."""
-        return _compiled(self.whole)
+        return _compiled(self.from_inputs)
 
 
 def _compiled(graph: Graph) -> Callable[..., Any]:
     return _compiled_function(lambda *given: interpret(graph, *given))
 
 
-def cut(
-    graph: Graph, forward: int, cotangents: Sequence[Var], moving: list[int]
+def partition(
+    graph: Graph, forward: int, cotangents: Sequence[Var], differentiable: list[int]
 ) -> tuple[Graph, Derivative]:
     """Cut a graph whose first ``forward`` outputs are the function's, and the others gradients.
 
     Gives the graph of the function, with the values that the derivative reads as further outputs,
-    and the derivative. Attention is one equation before it is cut, and its weights are not saved.
+    and the derivative. Attention is one equation before it is partition, and its weights are not saved.
     """
     plain = optimize(graph, Target.DIFFERENTIABLE)
     given = [plain.inputs[graph.inputs.index(var)] for var in cotangents]
-    return _Cut(optimize(plain, Target.JOINT), plain, forward, given).halves(moving)
+    return _Partitioner(optimize(plain, Target.JOINT), plain, forward, given).split(differentiable)
 
 
-class _Cut:
+class _Partitioner:
     """A graph (and the ``plain`` one that it was made of) where its function ends."""
 
     def __init__(self, graph: Graph, plain: Graph, forward: int, cotangents: list[Var]) -> None:
@@ -86,37 +86,37 @@ class _Cut:
         self.cotangents = cotangents
         self.inputs = [var for var in graph.inputs if var not in set(cotangents)]
 
-    def halves(self, moving: list[int]) -> tuple[Graph, Derivative]:
+    def split(self, differentiable: list[int]) -> tuple[Graph, Derivative]:
         graph, outputs = self.graph, self.graph.outputs
         first = _leading_to(outputs[: self.forward], graph.equations)
         first |= {id(e) for e in graph.equations if e.op.random}
         wanted = outputs[self.forward :]
         needed = _leading_to(wanted, graph.equations)
         second = [e for e in graph.equations if id(e) in needed and id(e) not in first]
-        again, reads = _taken_again(_reads(second, wanted), graph)
-        whole, sources, draws = self.whole()
-        order = [var for var in dict.fromkeys([*reads, *draws]) if var not in self.cotangents]
-        pulled = Graph([*order, *self.cotangents], (), [*again, *second], wanted)
-        places, saved = self.places(order)
+        recomputed, reads = _recomputed(_reads(second, wanted), graph)
+        from_inputs, sources, random_residuals = self.from_inputs()
+        order = [var for var in dict.fromkeys([*reads, *random_residuals]) if var not in self.cotangents]
+        backward = Graph([*order, *self.cotangents], (), [*recomputed, *second], wanted)
+        residuals, saved = self.residuals(order)
         kept = [e for e in graph.equations if id(e) in first]
         function = Graph(self.inputs, (), kept, [*outputs[: self.forward], *saved])
-        drawn = [order.index(var) for var in draws]
-        return function, Derivative(pulled, places, whole, sources, drawn, moving)
+        drawn = [order.index(var) for var in random_residuals]
+        return function, Derivative(backward, residuals, from_inputs, sources, drawn, differentiable)
 
-    def places(self, order: Sequence[Var]) -> tuple[list[tuple[str, int]], list[Var]]:
+    def residuals(self, order: Sequence[Var]) -> tuple[list[tuple[str, int]], list[Var]]:
         """Where the derivative finds what it reads, and what has to be saved for it."""
         number = {var: i for i, var in enumerate(self.inputs)}
-        places: list[tuple[str, int]] = []
+        residuals: list[tuple[str, int]] = []
         saved: list[Var] = []
         for var in order:
             if var in number:
-                places.append(("input", number[var]))
+                residuals.append(("input", number[var]))
             else:
-                places.append(("saved", len(saved)))
+                residuals.append(("saved", len(saved)))
                 saved.append(var)
-        return places, saved
+        return residuals, saved
 
-    def whole(self) -> tuple[Graph, list[int], list[Var]]:
+    def from_inputs(self) -> tuple[Graph, list[int], list[Var]]:
         """The gradients from the inputs alone; the numbers of these, and what was drawn."""
         plain = self.plain
         wanted = plain.outputs[self.forward :]
@@ -149,23 +149,23 @@ def _reads(equations: Sequence[Equation], outputs: Sequence[Any]) -> list[Var]:
     return list(reads)
 
 
-def _taken_again(reads: Sequence[Var], graph: Graph) -> tuple[list[Equation], list[Var]]:
-    """What is cheap is computed again rather than saved; gives the equations of it, and what they
+def _recomputed(reads: Sequence[Var], graph: Graph) -> tuple[list[Equation], list[Var]]:
+    """What is cheap is computed recomputed rather than saved; gives the equations of it, and what they
     read."""
     needed = dict.fromkeys(reads)
     cheap = _cheap(graph)
-    again: list[Equation] = []
+    recomputed: list[Equation] = []
     for eqn in reversed(graph.equations):
         if id(eqn) in cheap and eqn.outs[0] in needed:
-            again.insert(0, eqn)
+            recomputed.insert(0, eqn)
             del needed[eqn.outs[0]]
             needed.update((a, None) for a in eqn.args if isinstance(a, Var))
-    return again, list(needed)
+    return recomputed, list(needed)
 
 
 def _cheap(graph: Graph) -> set[int]:
     """Equations whose results are not worth saving: views, wider forms of numbers, what is made of
-    draws element by element, constants, and masks that are made of inputs."""
+    random_residuals element by element, constants, and masks that are made of inputs."""
     found: set[int] = set()
     drawn: set[Var] = set()
     fixed: set[Var] = set()
@@ -208,20 +208,20 @@ class CompiledCall(Function):
         results, saved = call.results()
         ctx.derivative = call.derivative
         ctx.save_for_backward(*saved)
-        fixed = [r for i, r in enumerate(results) if i not in call.derivative.moving]
+        fixed = [r for i, r in enumerate(results) if i not in call.derivative.differentiable]
         ctx.mark_non_differentiable(*fixed)
         return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         derivative: Derivative = ctx.derivative
-        moving = [cotangents[i] for i in derivative.moving]
+        differentiable = [cotangents[i] for i in derivative.differentiable]
         if not STATE.get().grad:
-            return None, *derivative.pull(*ctx.saved_tensors, *moving)
+            return None, *derivative.vjp(*ctx.saved_tensors, *differentiable)
         if [t._version for t in ctx.inputs] != ctx.versions:
             raise SavedValueError(
                 "an input of a compiled function was overwritten before its gradient was "
                 "differentiated.\n  fix: write to a clone() of it."
             )
-        drawn = [ctx.saved_tensors[i] for i in derivative.draws]
-        return None, *derivative.pull_again(*ctx.inputs, *drawn, *moving)
+        drawn = [ctx.saved_tensors[i] for i in derivative.random_residuals]
+        return None, *derivative.differentiable_vjp(*ctx.inputs, *drawn, *differentiable)

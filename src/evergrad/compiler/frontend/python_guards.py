@@ -2,7 +2,7 @@
 
 Globals, cells, default arguments and attributes of plain objects decide what Python does; a traced
 program must not outlive them. The code of the function, and of the functions it finds, is looked
-through for what it reads by name (:mod:`.frontend.bytecode_reads`). As long as all places on the
+through for what it reads by name (:mod:`.frontend.bytecode_reads`). As long as all slots on the
 way to these values hold the same objects nothing has changed; otherwise the values are compared.
 
 What an object computes (properties, ``__getattr__``) is not asked for, and what the engine itself
@@ -25,12 +25,12 @@ from evergrad.errors import TraceError
 
 # Where something is held: a mapping or a list and a key, a function and an attribute, or a cell and
 # None. An object that is just given is held by None.
-Place = tuple[Any, Any]
+Slot = tuple[Any, Any]
 # Attributes and items on the way to a value.
 Path = tuple[tuple[str, Any], ...]
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
-_NO_USERS = frozenset({"evergrad", "numpy"})
+_NOT_USERS = frozenset({"evergrad", "numpy"})
 _TABLES = ("_parameters", "_buffers", "_modules")
 # Modules of the standard library with classes for plain records.
 _RECORDS = ("types", "argparse")
@@ -52,31 +52,31 @@ def is_plain(value: Any) -> bool:
     return isinstance(value, _PLAIN)
 
 
-class Found:
+class PythonGuard:
     """A value that was found at the end of a path, with what it held if it is a container."""
 
-    def __init__(self, name: str, begin: Place, path: Path) -> None:
+    def __init__(self, name: str, root: Slot, path: Path) -> None:
         self.name = name
-        self.begin = begin
+        self.root = root
         self.path = path
-        self.value = _end(begin, path)
+        self.value = _end(root, path)
         self.members = _members(self.value)
 
-    def is_same(self) -> bool:
-        now = _end(self.begin, self.path)
+    def holds(self) -> bool:
+        now = _end(self.root, self.path)
         if not same(now, self.value):
             return False
         members = _members(now)
         return len(members) == len(self.members) and all(map(same, members, self.members))
 
 
-class Surroundings:
+class PythonGuards:
     """What a function and those that it finds read, as it was before it ran."""
 
     def __init__(
         self, function: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> None:
-        self.found: list[Found] = []
+        self.guards: list[PythonGuard] = []
         self.seen: set[Any] = set()
         if isinstance(function, MethodType):
             function, args = function.__func__, (function.__self__, *args)
@@ -89,12 +89,12 @@ class Surroundings:
         for module in modules:
             self.visit_function(type(module).forward, (module,))
 
-    def settle(self) -> None:
+    def refuse_mutations(self) -> None:
         """Raise if the function itself has changed a number or text that it reads; what else it has
         changed is no condition."""
         kept = []
-        for found in self.found:
-            if found.is_same():
+        for found in self.guards:
+            if found.holds():
                 kept.append(found)
             elif is_plain(found.value):
                 raise TraceError(
@@ -102,7 +102,7 @@ class Surroundings:
                     "only while tracing, and the program would keep today's value.\n"
                     "  fix: change it outside of the function, or keep it in a tensor."
                 )
-        self.found = kept
+        self.guards = kept
 
     # -- looking through ------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Surroundings:
         self, function: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> None:
         """Look through a function of which some arguments are known."""
-        if not isinstance(function, FunctionType) or not _is_users(function):
+        if not isinstance(function, FunctionType) or not _is_users_function(function):
             return
         given = {**dict(zip(function.__code__.co_varnames, args, strict=False)), **(kwargs or {})}
         arguments = {name: value for name, value in given.items() if _has_attributes(value)}
@@ -156,14 +156,14 @@ class Surroundings:
                     self.visit(value)
 
     def note(self, read: Read, function: FunctionType, arguments: Mapping[str, Any]) -> None:
-        begin = _begin(read, function, arguments)
-        if begin is None:
+        root = _root(read, function, arguments)
+        if root is None:
             return
-        value = _end(begin, read.path)
+        value = _end(root, read.path)
         if value is MISSING or isinstance(value, ModuleType):
             return
-        self.add(f"{read} in {function.__qualname__}()", begin, read.path)
-        owner = _owner_of_method(begin, read.path)
+        self.add(f"{read} in {function.__qualname__}()", root, read.path)
+        owner = _owner_of_method(root, read.path)
         if owner is None:
             self.visit(value)
         else:
@@ -177,41 +177,41 @@ class Surroundings:
         else:
             self.visit_function(method.fget if isinstance(method, property) else method, (owner,))
 
-    def add(self, name: str, begin: Place, path: Path = ()) -> None:
-        self.found.append(Found(name, begin, path))
+    def add(self, name: str, root: Slot, path: Path = ()) -> None:
+        self.guards.append(PythonGuard(name, root, path))
 
-    # -- places ---------------------------------------------------------------------------------
+    # -- slots ---------------------------------------------------------------------------------
 
-    def places(self) -> list[Place]:
-        """All places on the way to the values, once each."""
-        found: dict[tuple[int, Any], Place] = {}
-        for entry in self.found:
-            walked = _walk(entry.begin, entry.path)
-            for holder, key in (*(place for place, _ in walked), *_nearer(walked, entry.path)):
+    def slots(self) -> list[Slot]:
+        """All slots on the way to the values, once each."""
+        found: dict[tuple[int, Any], Slot] = {}
+        for entry in self.guards:
+            followed = _follow(entry.root, entry.path)
+            for holder, key in (*(slot for slot, _ in followed), *_shadowing(followed, entry.path)):
                 if holder is not None:
                     found.setdefault((id(holder), key), (holder, key))
         return list(found.values())
 
     def collections(self) -> list[Collection[Any]]:
         """The containers among the values."""
-        held = {id(entry.value): entry.value for entry in self.found}
+        held = {id(entry.value): entry.value for entry in self.guards}
         return [collection for value in held.values() for collection in _collections(value)]
 
 
-class Places:
-    """Identity guards on places: cells, entries of mappings, and others, with what they hold."""
+class SlotGuards:
+    """Identity guards on slots: cells, entries of mappings, and others, with what they hold."""
 
-    def __init__(self, places: Iterable[Place]) -> None:
+    def __init__(self, slots: Iterable[Slot]) -> None:
         self.cells: list[tuple[CellType, Any]] = []
         self.entries: list[tuple[Callable[..., Any], Any, Any]] = []
         self.others: list[tuple[Any, Any, Any]] = []
-        for holder, key in places:
+        for holder, key in slots:
             if key is None:
                 self.cells.append((holder, holder.cell_contents))
             elif isinstance(holder, (dict, MappingProxyType)):
                 self.entries.append((holder.get, key, holder.get(key, MISSING)))
             else:
-                self.others.append((holder, key, _held(holder, key)))
+                self.others.append((holder, key, _content(holder, key)))
 
     def are_same(self) -> bool:
         """Whether they hold the same objects as when this was made."""
@@ -223,7 +223,7 @@ class Places:
                 if get(key, MISSING) is not then:
                     return False
             for holder, key, then in self.others:
-                if _held(holder, key) is not then:
+                if _content(holder, key) is not then:
                     return False
         except (LookupError, ValueError):  # one of them is gone
             return False
@@ -233,11 +233,11 @@ class Places:
 # -- paths --------------------------------------------------------------------------------------
 
 
-def _begin(read: Read, function: FunctionType, arguments: Mapping[str, Any]) -> Place | None:
+def _root(read: Read, function: FunctionType, arguments: Mapping[str, Any]) -> Slot | None:
     """Where a path begins."""
-    if read.begin == "global":
+    if read.root == "global":
         return (function.__globals__, read.name) if read.name in function.__globals__ else None
-    if read.begin == "argument":
+    if read.root == "argument":
         return (None, arguments[read.name]) if read.name in arguments else None
     names = function.__code__.co_freevars
     if read.name not in names or function.__closure__ is None:
@@ -245,14 +245,14 @@ def _begin(read: Read, function: FunctionType, arguments: Mapping[str, Any]) -> 
     return function.__closure__[names.index(read.name)], None
 
 
-def _walk(begin: Place, path: Path) -> list[tuple[Place, Any]]:
-    """The places from the begin on, with what they hold, as far as they can be followed."""
-    holder, key = begin
+def _follow(root: Slot, path: Path) -> list[tuple[Slot, Any]]:
+    """The slots from the root on, with what they hold, as far as they can be followed."""
+    holder, key = root
     if holder is None:
-        found: list[tuple[Place, Any]] = [((None, None), key)]
+        found: list[tuple[Slot, Any]] = [((None, None), key)]
     else:
         try:
-            found = [(begin, _held(holder, key))]
+            found = [(root, _content(holder, key))]
         except (LookupError, ValueError):
             return []
     for kind, name in path:
@@ -264,21 +264,21 @@ def _walk(begin: Place, path: Path) -> list[tuple[Place, Any]]:
     return found
 
 
-def _nearer(walked: list[tuple[Place, Any]], path: Path) -> Iterator[Place]:
-    """Where an object may get an attribute of its own in place of one of its class."""
-    for (_, value), (kind, name) in zip(walked, path, strict=False):
+def _shadowing(followed: list[tuple[Slot, Any]], path: Path) -> Iterator[Slot]:
+    """Where an object may get an attribute of its own in slot of one of its class."""
+    for (_, value), (kind, name) in zip(followed, path, strict=False):
         own = getattr(value, "__dict__", None) if kind == "attribute" else None
         if type(own) is dict and name not in own:
             yield own, name
 
 
-def _end(begin: Place, path: Path) -> Any:
+def _end(root: Slot, path: Path) -> Any:
     """The value at the end of a path."""
-    walked = _walk(begin, path)
-    return walked[-1][1] if walked else MISSING
+    followed = _follow(root, path)
+    return followed[-1][1] if followed else MISSING
 
 
-def _held(holder: Any, key: Any) -> Any:
+def _content(holder: Any, key: Any) -> Any:
     if key is None:
         return holder.cell_contents
     return getattr(holder, key) if isinstance(holder, FunctionType) else holder[key]
@@ -286,7 +286,7 @@ def _held(holder: Any, key: Any) -> Any:
 
 def _holder(value: Any, name: str) -> Any:
     """The mapping in which an object has an attribute, if it simply holds it."""
-    if isinstance(value, Tensor) or (isinstance(value, ModuleType) and not _is_of_users(value)):
+    if isinstance(value, Tensor) or (isinstance(value, ModuleType) and not _is_users_module(value)):
         return None
     own = getattr(value, "__dict__", None)
     if own is not None and name in own:
@@ -311,12 +311,12 @@ def _container(value: Any, key: Any) -> Any:
     return None
 
 
-def _owner_of_method(begin: Place, path: Path) -> Any:
+def _owner_of_method(root: Slot, path: Path) -> Any:
     """The object whose method a path ends at."""
-    walked = _walk(begin, path)
-    if len(walked) != len(path) or not path or path[-1][0] != "attribute":
+    followed = _follow(root, path)
+    if len(followed) != len(path) or not path or path[-1][0] != "attribute":
         return None
-    return walked[-1][1]
+    return followed[-1][1]
 
 
 def _members(value: Any) -> list[Any]:
@@ -341,7 +341,7 @@ def _collections(value: Any) -> list[Collection[Any]]:
 def _is_record(value: Any) -> bool:
     """Whether an object just holds plain values and other records under names."""
     kind = type(value).__module__
-    if callable(value) or not (_is_name_of_users(kind) or kind in _RECORDS):
+    if callable(value) or not (_is_users_name(kind) or kind in _RECORDS):
         return False
     own = getattr(value, "__dict__", None)
     return type(own) is dict and all(is_plain(v) or _is_record(v) for v in own.values())
@@ -355,14 +355,14 @@ def _has_attributes(value: Any) -> bool:
 # -- whose code it is ---------------------------------------------------------------------------
 
 
-def _is_users(function: FunctionType) -> bool:
-    return _is_name_of_users(str(function.__globals__.get("__name__", "")))
+def _is_users_function(function: FunctionType) -> bool:
+    return _is_users_name(str(function.__globals__.get("__name__", "")))
 
 
-def _is_of_users(module: ModuleType) -> bool:
-    return _is_name_of_users(module.__name__)
+def _is_users_module(module: ModuleType) -> bool:
+    return _is_users_name(module.__name__)
 
 
-def _is_name_of_users(name: str) -> bool:
+def _is_users_name(name: str) -> bool:
     root = name.partition(".")[0]
-    return root not in _NO_USERS and root not in sys.stdlib_module_names
+    return root not in _NOT_USERS and root not in sys.stdlib_module_names

@@ -1,4 +1,4 @@
-"""LLVM: texts into object code.
+"""LLVM: IR modules into object code.
 
 The only module of the compiler that imports llvmlite, which takes tens of megabytes: it is for
 :mod:`.native.compile_worker`, a process of its own that knows nothing else of this package, and for
@@ -33,7 +33,7 @@ def _new_machine() -> Any:
 
 
 def description() -> str:
-    """The machine and LLVM's version, as a text."""
+    """The machine and LLVM's version, as a ir."""
     cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     version = ".".join(map(str, llvm.llvm_version_info))
     return f"{_machine().triple} {cpu} {features} {version}"
@@ -44,23 +44,23 @@ def has_feature(name: str) -> bool:
     return bool(llvm.get_host_cpu_features().get(name))
 
 
-def object_code(text: str) -> bytes:
-    return bytes(_machine().emit_object(_optimized(text)))
+def object_code(ir: str) -> bytes:
+    return bytes(_machine().emit_object(_optimized(ir)))
 
 
-def assembly(text: str) -> str:
-    """The machine code of a text, for reading."""
-    return str(_machine().emit_assembly(_optimized(text)))
+def assembly(ir: str) -> str:
+    """The machine code of a ir, for reading."""
+    return str(_machine().emit_assembly(_optimized(ir)))
 
 
-def _optimized(text: str) -> Any:
-    """A module that is ready for the machine; how much LLVM looks for depends on what its text
+def _optimized(ir: str) -> Any:
+    """A module that is ready for the machine; how much LLVM looks for depends on what its ir
     leaves to it, since looking takes most of the time."""
-    module = llvm.parse_assembly(text)
+    module = llvm.parse_assembly(ir)
     module.verify()
-    if "prefer-vector-width" in text:  # loops over elements, which LLVM has to vectorise
+    if "prefer-vector-width" in ir:  # loops over elements, which LLVM has to vectorise
         _run_pipeline(module, level=3, is_scalar=True)
-    elif "noinline" in text and _KNOWS_PASSES:  # tiles, written register by register
+    elif "noinline" in ir and _KNOWS_PASSES:  # tiles, written register by register
         _run_passes(module)
     else:
         _run_pipeline(module, level=1, is_scalar=False)

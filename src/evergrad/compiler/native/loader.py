@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from evergrad.compiler.native.elf import MACHINES, ObjectFile, Symbol, UnknownCodeError
+from evergrad.compiler.native.elf import MACHINES, ObjectFile, Symbol, ObjectFileError
 
 # How far apart places in an image may lie: code finds them by 32 bits with a sign.
-_MOST_BYTES = 1 << 31
+_MAX_IMAGE_BYTES = 1 << 31
 # What stands for a symbol that is far away: code that jumps to the address in the word behind it.
-_SLOT, _WORD = 16, 8
+_STUB, _WORD = 16, 8
 
 
 def can_load() -> bool:
@@ -39,48 +39,48 @@ def load(objects: Sequence[bytes]) -> list[dict[str, int]]:
     except BaseException:
         _library().munmap(ctypes.c_void_p(base), ctypes.c_size_t(image.size))
         raise
-    return image.defined_at(base)
+    return image.symbols_at(base)
 
 
 class Image:
-    """Sections of objects one behind the other, then slots; on other pages what code may write,
+    """Sections of objects one behind the other, then stubs; on other pages what code may write,
     and behind it zeros, which are not part of the content."""
 
     def __init__(self, objects: Sequence[bytes], machine: str) -> None:
         self.objects = [ObjectFile(data, machine) for data in objects]
         self.machine = MACHINES[machine]
         self.starts: dict[tuple[int, int], int] = {}
-        end = self._put_sections(0, is_written=False)
-        end += -end % _SLOT
-        self.slots: dict[tuple[int, Symbol], int] = {}
+        end = self._lay_out(0, is_writable=False)
+        end += -end % _STUB
+        self.stubs: dict[tuple[int, Symbol], int] = {}
         for number, file in enumerate(self.objects):
             for relocation in file.relocations:
                 symbol = file.symbols[relocation.symbol]
-                key = self._slot_key(number, symbol, self.machine.changes[relocation.kind].through)
-                if key is not None and key not in self.slots:
-                    self.slots[key] = end
-                    end += _SLOT
+                key = self._stub_key(number, symbol, self.machine.relocation_types[relocation.kind].through)
+                if key is not None and key not in self.stubs:
+                    self.stubs[key] = end
+                    end += _STUB
         self.code_size = max(end, 1)
         pages = self.code_size + -self.code_size % mmap.PAGESIZE
-        self.stored = self._put_sections(pages, is_written=True)
-        self.size = self._put_sections(self.stored, is_written=True, is_zeros=True)
-        if self.size > _MOST_BYTES:
-            raise UnknownCodeError(f"{self.size} bytes, more than code can reach")
+        self.stored = self._lay_out(pages, is_writable=True)
+        self.size = self._lay_out(self.stored, is_writable=True, is_zeros=True)
+        if self.size > _MAX_IMAGE_BYTES:
+            raise ObjectFileError(f"{self.size} bytes, more than code can reach")
 
-    def _put_sections(self, end: int, is_written: bool, is_zeros: bool = False) -> int:
+    def _lay_out(self, end: int, is_writable: bool, is_zeros: bool = False) -> int:
         """Give sections of a kind their places behind another one; gives where they end."""
         for number, file in enumerate(self.objects):
             for section, found in file.sections.items():
-                if found.is_written is is_written and (not found.content) is is_zeros:
+                if found.is_writable is is_writable and (not found.content) is is_zeros:
                     start = self.starts[number, section] = end + -end % found.align
                     end = start + found.size
         return end
 
-    def _slot_key(self, number: int, symbol: Symbol, through: str) -> tuple[int, Symbol] | None:
+    def _stub_key(self, number: int, symbol: Symbol, through: str) -> tuple[int, Symbol] | None:
         """Which slot a relocation goes through: objects share those of what is outside."""
         if symbol.section is None:
             return (-1, symbol) if through else None
-        return (number, symbol) if through == "word" else None
+        return (number, symbol) if through == "got" else None
 
     def content_at(self, base: int) -> bytearray:
         """The bytes of the image if it lies there, without the zeros behind."""
@@ -88,9 +88,9 @@ class Image:
         for (number, section), start in self.starts.items():
             content = self.objects[number].sections[section].content
             made[start : start + len(content)] = content
-        for (number, symbol), start in self.slots.items():
+        for (number, symbol), start in self.stubs.items():
             address = self._address(number, symbol, base)
-            made[start : start + _SLOT] = self.machine.jump + address.to_bytes(_WORD, "little")
+            made[start : start + _STUB] = self.machine.jump + address.to_bytes(_WORD, "little")
         for number in range(len(self.objects)):
             self._relocate(number, base, made)
         return made
@@ -98,24 +98,24 @@ class Image:
     def _relocate(self, number: int, base: int, made: bytearray) -> None:
         file = self.objects[number]
         for section, offset, kind, which, addend in file.relocations:
-            width, value, put, through = self.machine.changes[kind]
+            width, value, encode, through = self.machine.relocation_types[kind]
             symbol = file.symbols[which]
-            key = self._slot_key(number, symbol, through)
+            key = self._stub_key(number, symbol, through)
             if key is None:
                 target = self._address(number, symbol, base)
             else:
-                target = base + self.slots[key] + (_WORD if through == "word" else 0)
+                target = base + self.stubs[key] + (_WORD if through == "got" else 0)
             at = self.starts[number, section] + offset
             word = int.from_bytes(made[at : at + width], "little")
-            changed = put(word, value(target + addend, base + at))
+            changed = encode(word, value(target + addend, base + at))
             made[at : at + width] = changed.to_bytes(width, "little")
 
     def _address(self, number: int, symbol: Symbol, base: int) -> int:
         if symbol.section is None:
-            return _outside(symbol.name)
+            return _external_address(symbol.name)
         return base + self.starts[number, symbol.section] + symbol.value
 
-    def defined_at(self, base: int) -> list[dict[str, int]]:
+    def symbols_at(self, base: int) -> list[dict[str, int]]:
         return [
             {
                 symbol.name: self._address(number, symbol, base)
@@ -133,7 +133,7 @@ def _library(name: str | None = None) -> Any:
 
 
 @cache
-def _outside(name: str) -> int:
+def _external_address(name: str) -> int:
     """The address of a function of the C library."""
     for library in (None, "libm.so.6"):
         try:
@@ -141,7 +141,7 @@ def _outside(name: str) -> int:
         except (OSError, AttributeError):
             continue
         return int(ctypes.cast(found, ctypes.c_void_p).value or 0)
-    raise UnknownCodeError(f"a function of another library: {name}")
+    raise ObjectFileError(f"a function of another library: {name}")
 
 
 def _new_pages(size: int) -> int:
@@ -163,12 +163,12 @@ def _make_executable(base: int, size: int) -> None:
             clear = _library("libgcc_s.so.1").__clear_cache
         except (OSError, AttributeError):
             reason = "libgcc_s.so.1, by which the processor sees new code, is missing"
-            raise UnknownCodeError(reason) from None
+            raise ObjectFileError(reason) from None
         clear(ctypes.c_void_p(base), ctypes.c_void_p(base + size))
     protect = _library().mprotect
     executable = mmap.PROT_READ | mmap.PROT_EXEC
     if protect(ctypes.c_void_p(base), ctypes.c_size_t(size), ctypes.c_int(executable)):
-        raise UnknownCodeError(
+        raise ObjectFileError(
             "this system does not let a process make code (SELinux and systemd's "
             "MemoryDenyWriteExecute may forbid it), so evergrad.compile cannot be used"
         )

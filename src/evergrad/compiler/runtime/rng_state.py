@@ -18,14 +18,14 @@ from evergrad.core.rng.bit_generators import MersenneTwister, Philox
 from evergrad.memory.cache_lines import isolated_zeros
 
 
-class Streams:
+class RngStates:
     """The states of generators in one piece of memory."""
 
     def __init__(self, generators: Sequence[Any]) -> None:
         self.generators = list(generators)
         self.memory = isolated_zeros((len(self.generators), STATE_BUFFER_BYTES), np.uint8)
 
-    def take(self) -> None:
+    def load(self) -> None:
         """Copy the states in."""
         for generator, memory in zip(self.generators, self.memory, strict=True):
             source = source_of(generator)._source
@@ -35,17 +35,17 @@ class Streams:
                 memory[:STATE_BYTES].view(np.uint32)[:] = source.memory[:STATE_WORDS]
                 memory[STATE_BYTES : STATE_BYTES + 8].view(np.int64)[0] = source.memory[STATE_WORDS]
 
-    def give_back(self) -> None:
+    def store(self) -> None:
         """Let the generators go on from where the program has come to."""
         for generator, memory in zip(self.generators, self.memory, strict=True):
             source = source_of(generator)._source
             if isinstance(source, Philox):
                 source.offset = int(memory[8:16].view(np.uint64)[0])
             else:
-                _give_back(source, memory)
+                _store(source, memory)
 
 
-def _give_back(twister: MersenneTwister, memory: Any) -> None:
+def _store(twister: MersenneTwister, memory: Any) -> None:
     words = memory[:STATE_BYTES].view(np.uint32)
     place = int(memory[STATE_BYTES : STATE_BYTES + 8].view(np.int64)[0])
     assert 0 <= place <= STATE_WORDS

@@ -28,41 +28,41 @@ from evergrad.core import fork
 from evergrad.core.settings import get_num_threads
 from evergrad.memory.cache_lines import isolated_copy, isolated_zeros
 
-_CAN_SLEEP = sys.platform == "linux" and FUTEX is not None
+_CAN_PARK = sys.platform == "linux" and FUTEX is not None
 # With less work than this (elements and products) a run is brief, and with less than that short.
 _BRIEF, _SHORT = 1 << 14, 1 << 19
 # For how many runs nobody takes the team after somebody found it busy.
-_APART = 64
+_SERIAL_RUNS = 64
 
 
-class Team:
-    """The caller and its helpers. It lives as long as the process, since they look at its words."""
+class ThreadPool:
+    """The caller and its pool. It lives as long as the process, since they look at its words."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.lock = threading.Lock()
         # How many runs are still to be done by their callers alone.
-        self.apart = 0
+        self.serial_runs = 0
         self.words = isolated_zeros((32,), np.int64)
         self.address = self.words.ctypes.data
         addresses = native()
-        help = jit.function_of(addresses["team_help"], ctypes.c_void_p, ctypes.c_int64)
+        worker = jit.function_of(addresses["pool_worker"], ctypes.c_void_p, ctypes.c_int64)
         self._run = jit.function_of(
-            addresses["team_run"], ctypes.c_void_p, ctypes.c_void_p, result=ctypes.c_int64
+            addresses["pool_run"], ctypes.c_void_p, ctypes.c_void_p, result=ctypes.c_int64
         )
         for number in range(1, size):
             threading.Thread(
-                target=help, args=(self.address, number), daemon=True, name=f"evergrad-{number}"
+                target=worker, args=(self.address, number), daemon=True, name=f"evergrad-{number}"
             ).start()
 
-    def take(self) -> bool:
+    def try_acquire(self) -> bool:
         """Whether the caller has the team for itself now; it must release the lock then."""
-        if self.apart > 0:
-            self.apart -= 1
+        if self.serial_runs > 0:
+            self.serial_runs -= 1
             return False
         if self.lock.acquire(blocking=False):
             return True
-        self.apart = _APART
+        self.serial_runs = _SERIAL_RUNS
         return False
 
     def run(self, run: int) -> int:
@@ -70,40 +70,40 @@ class Team:
 
 
 # The teams of this process by their size.
-_teams: dict[int, Team] = {}
+_pools: dict[int, ThreadPool] = {}
 _made = threading.Lock()
 
 
-def team() -> Team:
+def thread_pool() -> ThreadPool:
     """The team of this process, of the size that ``set_num_threads`` asks for."""
-    size = get_num_threads() if _CAN_SLEEP else 1
-    found = _teams.get(size)
+    size = get_num_threads() if _CAN_PARK else 1
+    found = _pools.get(size)
     if found is None:
         with _made:
-            found = _teams.get(size) or _teams.setdefault(size, Team(size))
+            found = _pools.get(size) or _pools.setdefault(size, ThreadPool(size))
     return found
 
 
-def _forget_others() -> None:
-    """In a forked child the helpers and other callers are gone."""
+def _reset_in_child() -> None:
+    """In a forked child the pool and other callers are gone."""
     global _made
-    _teams.clear()
+    _pools.clear()
     _made = threading.Lock()
     if native.cache_info().currsize:
-        jit.function_of(native()["team_forget"])()
+        jit.function_of(native()["pool_forget_callers"])()
 
 
-fork.register("thread pool", after_in_child=_forget_others)
+fork.register("thread pool", after_in_child=_reset_in_child)
 
 
-def _alone(run: int) -> Callable[[], int]:
+def _serial_runner(run: int) -> Callable[[], int]:
     """Runs tasks on the calling thread; the code of a build with a GIL is called with it, and
     releases it by itself where that is worth it."""
     if _has_gil():
-        with_gil = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(native()["team_alone"])
+        with_gil = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(native()["pool_serial"])
         return functools.partial(with_gil, ctypes.c_void_p(run))
     without = jit.function_of(
-        native()["team_run"], ctypes.c_void_p, ctypes.c_void_p, result=ctypes.c_int64
+        native()["pool_run"], ctypes.c_void_p, ctypes.c_void_p, result=ctypes.c_int64
     )
     return functools.partial(without, None, ctypes.c_void_p(run))
 
@@ -138,32 +138,32 @@ class Run:
             self.scratch_bytes, status.ctypes.data, length,
         ], np.int64)  # fmt: skip
         self.address = int(self.words.ctypes.data)
-        self.run_alone = _alone(self.address)
+        self.run_serial = _serial_runner(self.address)
         self.threads = 0
-        self.make_room(1)
+        self.reserve_scratch(1)
 
     def run(self, threads: int) -> int:
         """Run all tasks; with the team if it is free and several threads are wanted. Gives the word
         that tells of failures."""
-        helpers = self.take_helpers(threads) if threads > 1 else None
-        if helpers is None:
-            return self.run_alone()
+        pool = self.acquire_pool(threads) if threads > 1 else None
+        if pool is None:
+            return self.run_serial()
         try:
-            return helpers.run(self.address)
+            return pool.run(self.address)
         finally:
-            helpers.lock.release()
+            pool.lock.release()
 
-    def take_helpers(self, threads: int) -> Team | None:
+    def acquire_pool(self, threads: int) -> ThreadPool | None:
         """The team, with room for all of it, if it is free and several threads are wanted; who
         has got it must release its lock."""
         if threads > 1:
-            found = team()
+            found = thread_pool()
             if found.size > 1:
-                self.make_room(found.size)
-                return found if found.take() else None
+                self.reserve_scratch(found.size)
+                return found if found.try_acquire() else None
         return None
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Be as if it had not been run."""
         self.first_counter[0] = 0
 
@@ -171,7 +171,7 @@ class Run:
         """Whether it was run since it was last forgotten, and no task has failed."""
         return bool(self.first_counter[0]) and not self.status_word[0]
 
-    def make_room(self, threads: int) -> None:
+    def reserve_scratch(self, threads: int) -> None:
         """Have scratch memory for so many threads."""
         if threads > self.threads:
             self.scratch = isolated_zeros((threads * self.scratch_bytes,), np.uint8)

@@ -17,7 +17,7 @@ import numpy as np
 
 import evergrad
 from evergrad.compiler.native import jit
-from evergrad.compiler.runtime.thread_pool import Run, team
+from evergrad.compiler.runtime.thread_pool import Run, thread_pool
 
 TEXT = """
 define void @nothing(ptr %args, i64 %chunk, ptr %scratch) {
@@ -34,7 +34,7 @@ def empty_run(threads: int) -> Run:
     tasks = [(address, 0, 0)] * (WAVES * threads)
     ends = [threads * (wave + 1) for wave in range(WAVES)]
     run = Run(tasks, ends, 0, np.zeros(8, np.int64))
-    run.make_room(threads)
+    run.reserve_scratch(threads)
     return run
 
 
@@ -55,13 +55,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5000)
     options = parser.parse_args()
     evergrad.set_num_threads(options.threads)
-    run, helped = empty_run(options.threads), team()
+    run, helped = empty_run(options.threads), thread_pool()
 
     def together() -> int:
         return helped.run(run.address)
 
     found = {
-        "alone": microseconds(run.run_alone, options.rounds),
+        "alone": microseconds(run.run_serial, options.rounds),
         "together, one after the other": microseconds(together, options.rounds),
         "together, after a pause": microseconds(together, options.rounds // 20, PAUSE),
     }

@@ -16,7 +16,7 @@ import llvmlite.binding as llvmlite
 import pytest
 
 from evergrad.compiler.native import jit, llvm_backend, loader
-from evergrad.compiler.native.elf import ObjectFile, UnknownCodeError
+from evergrad.compiler.native.elf import ObjectFile, ObjectFileError
 from evergrad.compiler.native.loader import Image, load
 
 pytestmark = pytest.mark.skipif(not loader.can_load(), reason="LLVM loads code on this system")
@@ -145,7 +145,7 @@ def test_code_cannot_be_written(functions: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("size", [0, 4, 63, 64, 200, 500])
 def test_a_file_that_ends_early_is_refused(code: bytes, size: int) -> None:
-    with pytest.raises(UnknownCodeError):
+    with pytest.raises(ObjectFileError):
         load([code[:size]])
 
 
@@ -171,7 +171,7 @@ def test_damage_is_refused_or_harmless(code: bytes, damage: Any) -> None:
         try:
             image = Image([bytes(damaged)], platform.machine())
             assert len(image.content_at(1 << 40)) == image.stored
-        except UnknownCodeError:
+        except ObjectFileError:
             refused += 1
     assert refused > 100
 
@@ -211,7 +211,7 @@ def test_zeros_take_no_memory_before_they_are_written() -> None:
 
 
 def test_zeros_that_code_cannot_reach() -> None:
-    with pytest.raises(UnknownCodeError, match="more than code can reach"):
+    with pytest.raises(ObjectFileError, match="more than code can reach"):
         load([llvm_backend.object_code(room(1 << 31))])
 
 
@@ -219,7 +219,7 @@ def test_what_is_unknown_is_not_left_to_llvm() -> None:
     """LLVM would end the process for it."""
     text = "declare void @no_such_function()\ndefine void @f() {\n"
     text += " call void @no_such_function()\n ret void\n}\n"
-    with pytest.raises(UnknownCodeError, match="no_such_function"):
+    with pytest.raises(ObjectFileError, match="no_such_function"):
         load([llvm_backend.object_code(text)])
     with pytest.raises(RuntimeError, match=r"cannot be loaded.*no_such_function"):
         jit.addresses_in(text, ["f"])
@@ -397,9 +397,9 @@ def test_aarch64_calls_jump_by_slots(other_image: Image) -> None:
 
 def test_code_of_another_machine_is_refused(code: bytes) -> None:
     other = "aarch64" if platform.machine() == "x86_64" else "x86_64"
-    with pytest.raises(UnknownCodeError, match="this machine"):
+    with pytest.raises(ObjectFileError, match="this machine"):
         ObjectFile(code, other)
-    with pytest.raises(UnknownCodeError, match="riscv64"):
+    with pytest.raises(ObjectFileError, match="riscv64"):
         ObjectFile(code, "riscv64")
 
 
@@ -413,5 +413,5 @@ def test_relocations_that_do_not_fit_are_refused() -> None:
     )
     code = bytes(machine.emit_object(llvmlite.parse_assembly(TEXT)))
     assert {10, 11} & {r.kind for r in ObjectFile(code, "x86_64").relocations}
-    with pytest.raises(UnknownCodeError, match="32 bits"):
+    with pytest.raises(ObjectFileError, match="32 bits"):
         load([code])

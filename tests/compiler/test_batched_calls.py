@@ -102,7 +102,7 @@ def test_team_and_large_steps() -> None:
         eg.set_num_threads(threads)
         found = Training(lambda: [nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 8)], "AdamW")
         losses = found.step.loop(x)
-        assert next(iter(found.step.plain)).program.threads > 1
+        assert next(iter(found.step.fast_paths)).program.threads > 1
         return [losses.numpy(), *found.state()]
 
     one, two = train(1), train(2)

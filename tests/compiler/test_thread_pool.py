@@ -13,7 +13,7 @@ import pytest
 import evergrad as eg
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.native import jit
-from evergrad.compiler.runtime.thread_pool import Run, Team, team
+from evergrad.compiler.runtime.thread_pool import Run, ThreadPool, thread_pool
 from evergrad.compiler.schedule.instructions import Instruction
 from evergrad.compiler.schedule.waves import task_order
 
@@ -98,16 +98,16 @@ class Rows:
         return found
 
 
-def team_of(size: int) -> Team:
+def team_of(size: int) -> ThreadPool:
     eg.set_num_threads(size)
-    return team()
+    return thread_pool()
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_waves_follow_each_other(size: int) -> None:
     """Also with more threads than processors: some are never there in time."""
     rows, helped = Rows(6, 4), team_of(size)
-    rows.run.make_room(size)
+    rows.run.reserve_scratch(size)
     for _ in range(400):
         rows.numbers[:] = 0
         assert helped.run(rows.run.address) == 0
@@ -117,7 +117,7 @@ def test_waves_follow_each_other(size: int) -> None:
 
 def test_helpers_that_sleep_are_woken() -> None:
     rows, helped = Rows(3, 40), team_of(2)
-    rows.run.make_room(2)
+    rows.run.reserve_scratch(2)
     for _ in range(5):
         time.sleep(0.01)
         rows.numbers[:] = 0
@@ -129,7 +129,7 @@ def test_two_runs_in_turns() -> None:
     """A helper that is late for one run finds the other."""
     both, helped = [Rows(1, 2), Rows(5, 3)], team_of(3)
     for rows in both:
-        rows.run.make_room(3)
+        rows.run.reserve_scratch(3)
     for _ in range(400):
         for rows in both:
             rows.numbers[:] = 0
@@ -146,7 +146,7 @@ def test_two_threads_begin_at_both_ends() -> None:
     address = jit.addresses_in(WHERE, ["where"])["where"]
     tasks = np.array([(address, args.ctypes.data, chunk) for chunk in range(count)], np.int64)
     run = Run(tasks, [count], 64, np.zeros(8, np.int64))
-    run.make_room(2)
+    run.reserve_scratch(2)
     together = 0
     for _ in range(2000):
         helped.run(run.address)
@@ -191,8 +191,8 @@ def test_nothing_runs_after_a_wave_that_failed(way: str, monkeypatch: pytest.Mon
     if way == "alone without a GIL":
         monkeypatch.setattr("evergrad.compiler.runtime.thread_pool._has_gil", lambda: False)
     rows, helped = Rows(4, 3, failing=1), team_of(2)
-    rows.run.make_room(2)
-    run: Callable[[], int] = rows.run.run_alone
+    rows.run.reserve_scratch(2)
+    run: Callable[[], int] = rows.run.run_serial
     if way == "together":
         run = lambda: helped.run(rows.run.address)
     for _ in range(50):

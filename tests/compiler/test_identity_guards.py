@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from evergrad.compiler.frontend.identity_guards import unchanged
-from evergrad.compiler.frontend.python_guards import Places
+from evergrad.compiler.frontend.identity_guards import identity_guard
+from evergrad.compiler.frontend.python_guards import SlotGuards
 
 
 class Record:
@@ -45,16 +45,16 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_changes_are_seen(name: str) -> None:
     collections = held()
-    are_same = unchanged([*collections.values(), ("what", "cannot", "change")])
+    are_same = identity_guard([*collections.values(), ("what", "cannot", "change")])
     assert are_same()
     CHANGES[name](collections)
     assert not are_same()
-    assert unchanged(collections.values())()
+    assert identity_guard(collections.values())()
 
 
 def test_what_was_put_back_is_the_same() -> None:
     collections = held()
-    are_same = unchanged(collections.values())
+    are_same = identity_guard(collections.values())
     rate = collections["options"]["lr"]
     collections["options"]["lr"] = 1
     assert not are_same()
@@ -62,7 +62,7 @@ def test_what_was_put_back_is_the_same() -> None:
     assert are_same()
 
 
-def places() -> tuple[Any, Places]:
+def places() -> tuple[Any, SlotGuards]:
     """A cell, a dictionary, a list and a function, and guards on them."""
     cell, names, items = CellType(object()), {"here": object(), 3: 1}, [object(), 5]
 
@@ -70,7 +70,7 @@ def places() -> tuple[Any, Places]:
 
     pairs = [(cell, None), (names, "here"), (names, "not here"), (names, 3), (items, 1),
              (vars(Record), "kind"), (function, "__defaults__")]  # fmt: skip
-    return (cell, names, items, function), Places(pairs)
+    return (cell, names, items, function), SlotGuards(pairs)
 
 
 @pytest.mark.parametrize(
@@ -105,13 +105,13 @@ def test_attributes_of_classes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_to_look_at() -> None:
-    assert unchanged([])() and Places([]).are_same()
+    assert identity_guard([])() and SlotGuards([]).are_same()
 
 
 def test_a_dictionary_that_grows_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """As another thread may make it do where there is no GIL."""
     watched = {"a": object(), "b": object()}
-    are_same = unchanged([watched])
+    are_same = identity_guard([watched])
 
     def grow(now: Any, then: Any) -> bool:
         watched["c"] = object()
