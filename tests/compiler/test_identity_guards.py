@@ -1,4 +1,4 @@
-"""Whether everything holds the same objects as before."""
+"""Identity guards: whether containers and slots hold the same objects as before."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_changes_are_seen(name: str) -> None:
     collections = held()
-    are_same = identity_guard([*collections.values(), ("what", "cannot", "change")])
-    assert are_same()
+    holds = identity_guard([*collections.values(), ("what", "cannot", "change")])
+    assert holds()
     CHANGES[name](collections)
-    assert not are_same()
+    assert not holds()
     assert identity_guard(collections.values())()
 
 
 def test_what_was_put_back_is_the_same() -> None:
     collections = held()
-    are_same = identity_guard(collections.values())
+    holds = identity_guard(collections.values())
     rate = collections["options"]["lr"]
     collections["options"]["lr"] = 1
-    assert not are_same()
+    assert not holds()
     collections["options"]["lr"] = rate
-    assert are_same()
+    assert holds()
 
 
 def places() -> tuple[Any, SlotGuards]:
@@ -88,34 +88,34 @@ def places() -> tuple[Any, SlotGuards]:
 )
 def test_places(change: Any) -> None:
     held, guards = places()
-    assert guards.are_same()
+    assert guards.hold()
     held[1]["other"] = 1  # nobody reads it
     held[2][0] = 1
-    assert guards.are_same()
+    assert guards.hold()
     change(*held)
-    assert not guards.are_same()
+    assert not guards.hold()
 
 
 def test_attributes_of_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     _, guards = places()
     with monkeypatch.context() as patch:
         patch.setattr(Record, "kind", object())
-        assert not guards.are_same()
-    assert guards.are_same()
+        assert not guards.hold()
+    assert guards.hold()
 
 
 def test_nothing_to_look_at() -> None:
-    assert identity_guard([])() and SlotGuards([]).are_same()
+    assert identity_guard([])() and SlotGuards([]).hold()
 
 
 def test_a_dictionary_that_grows_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """As another thread may make it do where there is no GIL."""
     watched = {"a": object(), "b": object()}
-    are_same = identity_guard([watched])
+    holds = identity_guard([watched])
 
     def grow(now: Any, then: Any) -> bool:
         watched["c"] = object()
         return now is then
 
     monkeypatch.setattr("evergrad.compiler.frontend.identity_guards.is_", grow)
-    assert not are_same()
+    assert not holds()

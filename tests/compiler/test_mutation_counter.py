@@ -334,7 +334,7 @@ def test_the_default_type() -> None:
 def test_compiling_again_and_again_is_told() -> None:
     layer = Layer()
     compiled = eg.compile(lambda x: layer(x))
-    with pytest.warns(RuntimeWarning, match="what changed: the attributes"):
+    with pytest.warns(RuntimeWarning, match="failed guard: the attributes"):
         for round in range(9):
             layer.factor = float(round)
             assert_alike(compiled(randn(2, 3)), layer(randn(2, 3)))

@@ -104,7 +104,9 @@ class CompositeSpecialization(Specialization):
         self.vjp_programs = {}
         graph = structure.traced()
         self.visible = len(graph.outputs)
-        self.partition: Partition | None = partition_composite(structure, function.keeps) if function.keeps else None
+        self.partition: Partition | None = (
+            partition_composite(structure, function.keeps) if function.keeps else None
+        )
         if self.partition is not None:
             graph = self.partition.forward
         self.out_types = tuple(out.type for out in graph.outputs)

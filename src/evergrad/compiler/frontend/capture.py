@@ -1,8 +1,8 @@
-"""A call of a Python function as a graph that can run again.
+"""Capture: traces one call of a Python function into a pure graph that can run again.
 
-:func:`capture` runs the function once on symbolic values and gives a :class:`Captured`: a pure
-graph (arguments, run-time numbers and outside tensors in; results, writes and gradients out), and
-under which conditions it holds.
+:func:`capture` runs the function once on symbolic values and returns a :class:`Captured`: a
+functionalized graph (arguments, runtime numbers and captured tensors in; results, writes and
+gradients out) and its guards.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from evergrad.errors import GradientError, TraceError
 
 
 class InsideGraphError(Exception):
-    """The function uses outside tensors that have a history, as ``functional_call`` with computed
-    parameters does: its own history has to be recorded with theirs, op by op."""
+    """The function captures tensors that have a history, as ``functional_call`` with computed
+    parameters does: it runs eagerly, so that its own history is recorded with theirs."""
 
 
 class Captured:
     """One traced call.
 
-    ``inputs`` of the graph are the tensor arguments and the present gradients of ``grad_inputs``
-    tensors, then ``numbers`` (container, key, part), then ``outside`` tensors. Its outputs are the
-    results, then what each of ``written`` storages ends at, then the arguments that were
-    overwritten, then new gradients, then what the derivative reads.
+    ``inputs`` of the graph are the tensor arguments and the current gradients of ``grad_inputs``
+    tensors, then ``numbers`` (container, key, part), then ``outside`` (captured) tensors. Its
+    outputs are the results, then the final value of each of the ``written`` storages, then
+    overwritten arguments, then new gradients, then the residuals.
     """
 
     def __init__(self) -> None:
@@ -50,10 +50,10 @@ class Captured:
         self.overwritten: list[int] = []
         self.results: Results
         self.result_count = 0
-        # Gradients at the end: (tensor, index among the outputs, a tensor, or None).
+        # Final gradients: (tensor, an Output, another tensor, or None).
         self.grads: list[tuple[Tensor, Any]] = []
-        # For gradients asked for from outside: which results have one, with respect to which
-        # arguments and outside tensors.
+        # The backward graph, the indices of differentiable results, and the arguments (by index)
+        # and captured leaves they are differentiated by.
         self.derivative: Derivative | None = None
         self.differentiable: list[int] = []
         self.targets: tuple[list[int], list[Tensor]] = ([], [])
@@ -62,7 +62,7 @@ class Captured:
 
     @property
     def output_count(self) -> int:
-        """How many outputs the function has itself, without what its derivative reads."""
+        """The number of outputs without the residuals."""
         new_grads = sum(isinstance(grad, Output) for _, grad in self.grads)
         return self.result_count + len(self.written) + len(self.overwritten) + new_grads
 
@@ -151,29 +151,30 @@ def _trace_vjp(
     found: Captured, trace: FunctionalizingTrace, tracer: Tracer, inputs: list[Tensor],
     tensors: list[Tensor], outputs: list[Any],
 ) -> list[Var]:  # fmt: skip
-    """Trace the gradients of the results, if any may be asked for; gives the cotangents."""
+    """Extend the trace to the joint graph with the gradients of the results, if any is
+    differentiable; returns the cotangents."""
 
-    def pull(chosen: list[int]) -> Any:
+    def vjp(chosen: list[int]) -> Any:
         results, directions = [tensors[i] for i in chosen], [given[i] for i in chosen]
         return autograd.grad(results, targets, directions, retain_graph=True, allow_unused=True)
 
     differentiable = [i for i, t in enumerate(tensors) if t.requires_grad]
     own = [i for i, t in enumerate(inputs) if t.requires_grad]
-    asking = [t for _, t in trace.captures if t._node is not None]
-    leaves = [t for t in asking if isinstance(t._node, Leaf)]
-    if differentiable and len(leaves) != len(asking):
+    with_node = [t for _, t in trace.captures if t._node is not None]
+    leaves = [t for t in with_node if isinstance(t._node, Leaf)]
+    if differentiable and len(leaves) != len(with_node):
         raise InsideGraphError
     if not differentiable or not (own or leaves):
         return []
     given = {i: tracer.input(tensors[i]._type) for i in differentiable}
     targets = [*(inputs[i] for i in own), *leaves]
     try:
-        grads = pull(differentiable)
+        grads = vjp(differentiable)
     except GradientError:  # the function has differentiated some of its results itself
-        differentiable = [i for i in differentiable if _can(lambda i=i: pull([i]))]  # type: ignore[misc]
+        differentiable = [i for i in differentiable if _can(lambda i=i: vjp([i]))]  # type: ignore[misc]
         if not differentiable:
             return []
-        grads = pull(differentiable)
+        grads = vjp(differentiable)
     found.differentiable = differentiable
     found.targets = (own, leaves)
     outputs += [None if g is None else trace_value(trace, g) for g in grads]
@@ -189,8 +190,8 @@ def _can(act: Callable[[], Any]) -> bool:
 
 
 def _grad_inputs(found: Captured, trace: FunctionalizingTrace) -> list[tuple[Var, Tensor]]:
-    """Gradients that existed before the call and were read by it: they are other tensors at each
-    call, and so become arguments. What they share memory with keeps them outside."""
+    """Gradients that existed before the call and were read by it become arguments, since each call
+    has another tensor there; those that share memory with other captures stay captured."""
     captures: dict[int, list[tuple[Var, Tensor]]] = {}
     for var, tensor in trace.captures:
         captures.setdefault(id(tensor._storage), []).append((var, tensor))
@@ -210,7 +211,7 @@ def _is_whole(var: Var, tensor: Tensor) -> bool:
 def _note_grads(
     found: Captured, trace: FunctionalizingTrace, inputs: list[Tensor], outputs: list[Any]
 ) -> None:
-    """Gradients that the call leaves behind become outputs."""
+    """Gradients that the call leaves in ``.grad`` become outputs."""
     for tensor, before, after in trace.final_grads():
         if after is before:
             continue
@@ -222,13 +223,13 @@ def _note_grads(
     if any(t._grad is not None for t in inputs):
         raise TraceError(
             "the gradient of an argument was computed inside a compiled function; it would be lost."
-            "\n  fix: use evergrad.func.grad inside, or make the tensor part of the outside."
+            "\n  fix: use evergrad.func.grad inside, or capture the tensor instead of passing it."
         )
 
 
 def _refuse_python_effects(trace: FunctionalizingTrace) -> None:
-    """Raise if an option that is read at run time was changed while tracing: only the trace, not
-    the program, would change it again."""
+    """Raise if an option that is read at run time was changed while tracing: the program would not
+    repeat the change."""
     for container, key, part, number in trace.numbers.values():
         seen = trace.seen.get(id(number))
         if seen is not None and read_number(container, key, part) != seen:

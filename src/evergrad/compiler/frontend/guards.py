@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from evergrad.compiler.frontend.identity_guards import identity_guard
-from evergrad.compiler.frontend.python_guards import SlotGuards, PythonGuards
+from evergrad.compiler.frontend.python_guards import PythonGuards, SlotGuards
 from evergrad.core import dtypes
 from evergrad.core.dtypes import get_default_dtype
 from evergrad.core.functionalize import FunctionalizingTrace
@@ -39,7 +39,10 @@ class Guards:
     run time included."""
 
     def __init__(
-        self, trace: FunctionalizingTrace, grad_inputs: Iterable[Tensor], python_guards: PythonGuards
+        self,
+        trace: FunctionalizingTrace,
+        grad_inputs: Iterable[Tensor],
+        python_guards: PythonGuards,
     ) -> None:
         """Guards on what a trace depends on besides its signature; gradients of ``grad_inputs``
         tensors are inputs of the program."""

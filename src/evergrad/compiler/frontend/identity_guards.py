@@ -24,10 +24,10 @@ def identity_guard(collections: Iterable[Collection[Any]]) -> Callable[[], bool]
     parts.append([MISSING])  # terminator: a changed length fails too
     seen = list(chain.from_iterable(parts))
 
-    def are_same() -> bool:
+    def holds() -> bool:
         try:
             return all(map(is_, chain.from_iterable(parts), seen))
         except RuntimeError:  # resized concurrently by another thread
             return False
 
-    return are_same
+    return holds

@@ -1,5 +1,5 @@
-"""What a traced function gives: which of its results the program computes, and which are tensors
-from elsewhere (an argument, an outside tensor, a gradient) or looks at such tensors."""
+"""Outputs of a traced function: which ones the program computes, and which alias an argument, a
+captured tensor or a gradient."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from evergrad.core.views import ViewOp, viewable
 from evergrad.ops.rows.movement.views import permute, put_back
 from evergrad.ops.rows.random.draws import memory_order
 
-# Given the arguments and the computed results of a call, one of them or another tensor.
+# Maps the arguments and the computed results of a call to a tensor.
 _Source = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
 
 
 class Output:
-    """Where a result of the function is found among the outputs of the graph, and whether it is a
-    tensor or a Python number."""
+    """A result that is an output of the graph, by index, as a tensor or a Python number."""
 
-    __slots__ = ("is_number", "index")
+    __slots__ = ("index", "is_number")
 
     def __init__(self, index: int, is_number: bool = False) -> None:
         self.index = index
@@ -38,7 +37,7 @@ class Output:
 
 
 class Alias:
-    """A result that shares the memory of a tensor that is there: the tensor itself, or a view."""
+    """A result that shares the storage of an existing tensor: the tensor itself, or a view."""
 
     __slots__ = ("chain", "is_detached", "source")
 
@@ -61,14 +60,14 @@ class Alias:
 
 
 def _is_viewable(array: Any, op: Op, attrs: dict[str, Any]) -> bool:
-    """Whether a view that was taken of elements in order can be taken of these."""
+    """Whether a view traced on a contiguous tensor can be taken of this array."""
     if op.name == "reshape":
         return viewable(array, attrs["shape"])
     return op.name != "as_strided" or bool(array.flags.c_contiguous)
 
 
 class Form(Enum):
-    """The common forms of results: one computed tensor, a tuple of them, or something else."""
+    """Common structures of results: one computed tensor, a tuple of them, or anything else."""
 
     ONE = auto()
     TUPLE = auto()
@@ -88,7 +87,7 @@ class Results:
         whole = {id(t._storage): t for t in computed if t._view is None}
         found: dict[int, Any] = {key: alias for key, alias in made.items() if alias is not None}
         for tensor in computed:
-            for part in (whole.get(id(tensor._storage), tensor), tensor):  # a view after its whole
+            for part in (whole.get(id(tensor._storage), tensor), tensor):  # a view after its base
                 if id(part) not in found:
                     found[id(part)] = self._output(part, whole.get(id(part._storage)), found)
         for index, leaf in enumerate(self.leaves):
@@ -107,17 +106,18 @@ class Results:
         if order == sorted(order):
             self.tensors.append(tensor)
             return Output(index)
-        # A look at a whole that is no result itself: computed as it lies, and turned afterwards.
+        # A transposed view of a base that is no result itself: computed contiguous, then permuted.
         self.tensors.append(permute(tensor, order))
         return Alias(lambda arguments, computed: put_back(computed[index], order))
 
     def release_tensors(self) -> list[Tensor]:
-        """Gives the symbolic tensors and lets go of them: their trace ends."""
+        """Return the symbolic tensors and drop the references to them: their trace ends."""
         tensors, self.tensors = self.tensors, []
         return tensors
 
     def assemble(self, computed: list[Any], arguments: Sequence[Tensor]) -> Any:
-        """What the function gives, made of the arguments and of what the program has computed."""
+        """The results of a call in the function's structure, from arguments and computed
+        tensors."""
         if self.form is Form.ONE:
             return computed[0]
         if self.form is Form.TUPLE:
@@ -130,7 +130,7 @@ class Results:
 
 
 def _form_of(leaves: Sequence[Any], spec: TreeSpec) -> Form:
-    """Whether results are just what the program computes, in its order."""
+    """Whether the results are exactly the computed tensors, in order."""
     for index, leaf in enumerate(leaves):
         if not isinstance(leaf, Output) or leaf.is_number or leaf.index != index:
             return Form.OTHER
@@ -141,7 +141,7 @@ def _form_of(leaves: Sequence[Any], spec: TreeSpec) -> Form:
 
 
 class _Sources:
-    """The tensors whose memory results may share."""
+    """The tensors whose storage results may share."""
 
     def __init__(self, trace: FunctionalizingTrace, inputs: Sequence[Tensor]) -> None:
         self.trace = trace
@@ -151,13 +151,13 @@ class _Sources:
         self.grads = {id(grad._storage): pair for pair in grads if (grad := pair[1])._view is None}
 
     def alias_of(self, tensor: Tensor) -> Alias | None:
-        """How a result is found among what is there; ``None`` if it is to be computed."""
+        """The alias that a result is; ``None`` if it has to be computed."""
         storage = tensor._storage
         owner, grad = self.grads.get(id(storage), (None, None))
         if owner is not None:
             return _alias(lambda arguments, computed: owner._grad, tensor, grad)  # type: ignore[arg-type,return-value]
         if tensor.requires_grad and self.is_written(storage):
-            return None  # what was written has a history, which the tensor outside does not get
+            return None  # the write has a history, which the captured tensor does not get
         index = self.indices.get(id(storage))
         if index is not None:
             return _alias(lambda arguments, computed: arguments[index], tensor, self.inputs[index])
@@ -185,17 +185,17 @@ class _Sources:
         return id(storage) in self.trace.written
 
     def is_symbolic(self, storage: Storage) -> bool:
-        """Whether a storage was made by the trace, and so has no memory of its own."""
+        """Whether a storage was made by the trace, and so has no memory."""
         return isinstance(storage.value, Var) and id(storage) not in self.trace.written
 
 
 def _alias(source: _Source, tensor: Tensor, whole: Tensor) -> Alias:
-    """A symbolic tensor as what it is to another on its storage: the same, or a look at it."""
+    """A symbolic tensor relative to another on its storage: the same tensor, or a view."""
     return Alias(source) if tensor is whole else _view_of(source, tensor)
 
 
 def _view_of(source: _Source, tensor: Tensor) -> Alias:
-    """A source seen as a symbolic tensor sees its storage."""
+    """The view of a source that a symbolic tensor is of its storage."""
     view = tensor._view
     if view is None:
         return Alias(source, (), is_detached=True)

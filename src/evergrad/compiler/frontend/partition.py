@@ -1,10 +1,9 @@
-"""Gradients through a compiled function, asked for from outside.
+"""Partitions the joint graph of a compiled function into forward and backward graphs.
 
-The function and its derivative are traced together and partition in two: what the results need, and the
-rest. The first program also gives the values that the second one reads. Where the gradient is to
-be differentiated recomputed, the from_inputs of it is computed from the function's inputs instead (and from
-what was drawn at random), by a compiled function that records its own derivative; gradients of any
-order follow.
+The function and its gradients are traced together and partitioned: the forward graph computes the
+results and the residuals that the backward graph reads. Where a gradient is itself differentiated,
+it is computed from the function's inputs instead (and the random numbers of the forward pass), by a
+compiled function with a derivative of its own; so gradients of any order work.
 """
 
 from __future__ import annotations
@@ -25,37 +24,37 @@ from evergrad.extension import ExtensionPoint
 
 _compiled_function: ExtensionPoint[..., Callable[..., Any]] = ExtensionPoint("compiled_function")
 
-# Ops that go element by element, beside those of that family.
+# Elementwise ops outside of the elementwise family.
 _ELEMENTWISE = ("cast", "clone", "where", MASK_OF_BITS.name, COUNTED_CHANCE.name)
 
 
 class Derivative:
-    """The second half of a traced function.
+    """The backward half of a partitioned joint graph.
 
-    ``residuals`` say what it reads: (``"input"``, number of an input of the function's graph) or
-    (``"saved"``, number among the saved outputs). ``from_inputs`` computes the gradients from the inputs
-    numbered ``sources`` and what was drawn, at these ``random_residuals`` among the residuals.
+    ``residuals`` are its operands: (``"input"``, index of an input of the forward graph) or
+    (``"saved"``, index among the saved outputs). ``from_inputs`` computes the gradients from the
+    inputs numbered ``sources`` and the random numbers, at ``random_residuals`` among the residuals.
     """
 
     def __init__(
-        self, graph: Graph, residuals: list[tuple[str, int]], from_inputs: Graph, sources: list[int],
-        random_residuals: list[int], differentiable: list[int],
+        self, graph: Graph, residuals: list[tuple[str, int]], from_inputs: Graph,
+        sources: list[int], random_residuals: list[int], differentiable: list[int],
     ) -> None:  # fmt: skip
         self.graph = graph
         self.residuals = residuals
         self.from_inputs = from_inputs
         self.sources = sources
         self.random_residuals = random_residuals
-        self.differentiable = differentiable  # which results have a gradient
+        self.differentiable = differentiable  # indices of the results that have a gradient
 
     @cached_property
     def vjp(self) -> Callable[..., Any]:
-        """From what was saved, and cotangents, to gradients."""
+        """From residuals and cotangents to gradients."""
         return _compiled(self.graph)
 
     @cached_property
     def differentiable_vjp(self) -> Callable[..., Any]:
-        """From inputs and cotangents to gradients that can be differentiated."""
+        """From inputs, random numbers and cotangents to gradients that can be differentiated."""
         return _compiled(self.from_inputs)
 
 
@@ -66,10 +65,11 @@ def _compiled(graph: Graph) -> Callable[..., Any]:
 def partition(
     graph: Graph, forward: int, cotangents: Sequence[Var], differentiable: list[int]
 ) -> tuple[Graph, Derivative]:
-    """Cut a graph whose first ``forward`` outputs are the function's, and the others gradients.
+    """Partition a joint graph whose first ``forward`` outputs are the function's, and the others
+    gradients.
 
-    Gives the graph of the function, with the values that the derivative reads as further outputs,
-    and the derivative. Attention is one equation before it is partition, and its weights are not saved.
+    Returns the forward graph, with the saved residuals as further outputs, and the derivative.
+    Attention is fused into one equation first, so that its weights are not saved.
     """
     plain = optimize(graph, Target.DIFFERENTIABLE)
     given = [plain.inputs[graph.inputs.index(var)] for var in cotangents]
@@ -77,7 +77,7 @@ def partition(
 
 
 class _Partitioner:
-    """A graph (and the ``plain`` one that it was made of) where its function ends."""
+    """A joint graph and the ``plain`` (differentiable) one it was optimized from, to be split."""
 
     def __init__(self, graph: Graph, plain: Graph, forward: int, cotangents: list[Var]) -> None:
         self.graph = graph
@@ -95,16 +95,20 @@ class _Partitioner:
         second = [e for e in graph.equations if id(e) in needed and id(e) not in first]
         recomputed, reads = _recomputed(_reads(second, wanted), graph)
         from_inputs, sources, random_residuals = self.from_inputs()
-        order = [var for var in dict.fromkeys([*reads, *random_residuals]) if var not in self.cotangents]
+        order = [
+            var for var in dict.fromkeys([*reads, *random_residuals]) if var not in self.cotangents
+        ]
         backward = Graph([*order, *self.cotangents], (), [*recomputed, *second], wanted)
         residuals, saved = self.residuals(order)
         kept = [e for e in graph.equations if id(e) in first]
         function = Graph(self.inputs, (), kept, [*outputs[: self.forward], *saved])
         drawn = [order.index(var) for var in random_residuals]
-        return function, Derivative(backward, residuals, from_inputs, sources, drawn, differentiable)
+        return function, Derivative(
+            backward, residuals, from_inputs, sources, drawn, differentiable
+        )
 
     def residuals(self, order: Sequence[Var]) -> tuple[list[tuple[str, int]], list[Var]]:
-        """Where the derivative finds what it reads, and what has to be saved for it."""
+        """The residuals as operands of the backward graph, and those that have to be saved."""
         number = {var: i for i, var in enumerate(self.inputs)}
         residuals: list[tuple[str, int]] = []
         saved: list[Var] = []
@@ -117,7 +121,8 @@ class _Partitioner:
         return residuals, saved
 
     def from_inputs(self) -> tuple[Graph, list[int], list[Var]]:
-        """The gradients from the inputs alone; the numbers of these, and what was drawn."""
+        """The gradients as a graph from the inputs; the indices of these, and the random
+        numbers."""
         plain = self.plain
         wanted = plain.outputs[self.forward :]
         needed = _leading_to(wanted, plain.equations)
@@ -140,7 +145,7 @@ def _leading_to(outputs: Sequence[Any], equations: Sequence[Equation]) -> set[in
 
 
 def _reads(equations: Sequence[Equation], outputs: Sequence[Any]) -> list[Var]:
-    """Values that equations use but do not make, in order."""
+    """Free variables of equations and outputs, in order."""
     made = {out for eqn in equations for out in eqn.outs}
     reads: dict[Var, None] = {}
     for eqn in equations:
@@ -150,7 +155,7 @@ def _reads(equations: Sequence[Equation], outputs: Sequence[Any]) -> list[Var]:
 
 
 def _recomputed(reads: Sequence[Var], graph: Graph) -> tuple[list[Equation], list[Var]]:
-    """What is cheap is computed recomputed rather than saved; gives the equations of it, and what they
+    """Cheap values are recomputed rather than saved; returns their equations, and what these
     read."""
     needed = dict.fromkeys(reads)
     cheap = _cheap(graph)
@@ -164,8 +169,8 @@ def _recomputed(reads: Sequence[Var], graph: Graph) -> tuple[list[Equation], lis
 
 
 def _cheap(graph: Graph) -> set[int]:
-    """Equations whose results are not worth saving: views, wider forms of numbers, what is made of
-    random_residuals element by element, constants, and masks that are made of inputs."""
+    """Equations whose results are not worth saving: views, widening casts, elementwise functions of
+    random numbers, constants, and masks computed from inputs."""
     found: set[int] = set()
     drawn: set[Var] = set()
     fixed: set[Var] = set()
@@ -189,7 +194,7 @@ def _cheap(graph: Graph) -> set[int]:
 
 
 def _widens(eqn: Equation) -> bool:
-    """Whether an equation gives the numbers that it takes, in more bytes."""
+    """Whether an equation is a lossless cast to a wider floating dtype."""
     if eqn.op.name != "cast":
         return False
     source, target = eqn.args[0].type.dtype, eqn.outs[0].type.dtype
@@ -198,13 +203,13 @@ def _widens(eqn: Equation) -> bool:
 
 
 class CompiledCall(Function):
-    """One call of a compiled function, as a node of the graph around it."""
+    """One call of a compiled function, as a node of the autograd graph around it."""
 
     @staticmethod
     def forward(ctx: Any, call: Any, *targets: Tensor) -> Any:
         inputs = call.inputs()
         ctx.inputs = [inputs[i] for i in call.derivative.sources]
-        ctx.versions = [t._version for t in ctx.inputs]  # also of those that the call overwrites
+        ctx.versions = [t._version for t in ctx.inputs]  # before the call overwrites any of them
         results, saved = call.results()
         ctx.derivative = call.derivative
         ctx.save_for_backward(*saved)

@@ -1,12 +1,12 @@
-"""What a function finds around it while it is traced, and how to see that it has changed.
+"""Guards on Python state: the globals, cells, defaults and attributes that a traced function reads.
 
-Globals, cells, default arguments and attributes of plain objects decide what Python does; a traced
-program must not outlive them. The code of the function, and of the functions it finds, is looked
-through for what it reads by name (:mod:`.frontend.bytecode_reads`). As long as all slots on the
-way to these values hold the same objects nothing has changed; otherwise the values are compared.
+These values decide what Python does, so a program must not outlive them. The bytecode of the
+function, and of the functions it refers to, is scanned for reads by name
+(:mod:`.frontend.bytecode_reads`). While all slots on the path to a value hold the same objects
+nothing has changed; otherwise the values are compared.
 
-What an object computes (properties, ``__getattr__``) is not asked for, and what the engine itself
-or the standard library reads is none of the user's.
+Computed attributes (properties, ``__getattr__``) are not evaluated, and code of the engine or the
+standard library is not scanned.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from evergrad.compiler.frontend.identity_guards import MISSING
 from evergrad.core.tensor import Tensor
 from evergrad.errors import TraceError
 
-# Where something is held: a mapping or a list and a key, a function and an attribute, or a cell and
-# None. An object that is just given is held by None.
+# A slot that holds a value: a mapping or a list and a key, a function and an attribute, or a cell
+# and None. A value that is passed in directly has the holder None.
 Slot = tuple[Any, Any]
-# Attributes and items on the way to a value.
+# Attributes and items from a root to a value.
 Path = tuple[tuple[str, Any], ...]
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 _NOT_USERS = frozenset({"evergrad", "numpy"})
 _TABLES = ("_parameters", "_buffers", "_modules")
-# Modules of the standard library with classes for plain records.
+# Standard library modules whose classes are plain records.
 _RECORDS = ("types", "argparse")
-# Longer containers are not looked through, only told from others.
+# Longer containers are compared by identity only.
 _LONGEST = 1000
 
 
 def same(now: Any, then: Any) -> bool:
-    """Whether one value does for another: the same object, or an equal plain one."""
+    """Whether two values are interchangeable: the same object, or equal plain values."""
     if now is then:
         return True
     return type(now) is type(then) and is_plain(then) and bool(now == then)
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is a number, a text, or a tuple of such."""
+    """Whether a value is a number, a string, or a tuple of such."""
     if isinstance(value, tuple):
         return all(map(is_plain, value))
     return isinstance(value, _PLAIN)
 
 
 class PythonGuard:
-    """A value that was found at the end of a path, with what it held if it is a container."""
+    """A guard on the value at the end of a path, and on its members if it is a container."""
 
     def __init__(self, name: str, root: Slot, path: Path) -> None:
         self.name = name
@@ -71,7 +71,8 @@ class PythonGuard:
 
 
 class PythonGuards:
-    """What a function and those that it finds read, as it was before it ran."""
+    """The guards on what a function and the functions it refers to read, with the values before the
+    trace."""
 
     def __init__(
         self, function: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -85,13 +86,13 @@ class PythonGuards:
             self.visit(value)
 
     def visit_modules(self, modules: Iterable[Any]) -> None:
-        """Look through what modules do when they are called."""
+        """Scan the ``forward`` methods of modules."""
         for module in modules:
             self.visit_function(type(module).forward, (module,))
 
     def refuse_mutations(self) -> None:
-        """Raise if the function itself has changed a number or text that it reads; what else it has
-        changed is no condition."""
+        """Raise if the function itself has mutated a number or string that it reads; drop the
+        guards on anything else that it has mutated."""
         kept = []
         for found in self.guards:
             if found.holds():
@@ -99,15 +100,15 @@ class PythonGuards:
             elif is_plain(found.value):
                 raise TraceError(
                     f"{found.name} is read and changed inside a compiled function; that happens "
-                    "only while tracing, and the program would keep today's value.\n"
+                    "only while tracing, and the program would keep the traced value.\n"
                     "  fix: change it outside of the function, or keep it in a tensor."
                 )
         self.guards = kept
 
-    # -- looking through ------------------------------------------------------------------------
+    # -- scanning -------------------------------------------------------------------------------
 
     def visit(self, value: Any) -> None:
-        """Look through what may be called, and what is in it."""
+        """Scan a callable value and what it contains."""
         if isinstance(value, MethodType):
             self.visit_function(value.__func__, (value.__self__,))
         elif isinstance(value, FunctionType):
@@ -133,7 +134,7 @@ class PythonGuards:
     def visit_function(
         self, function: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> None:
-        """Look through a function of which some arguments are known."""
+        """Scan a function, some of whose arguments are known."""
         if not isinstance(function, FunctionType) or not _is_users_function(function):
             return
         given = {**dict(zip(function.__code__.co_varnames, args, strict=False)), **(kwargs or {})}
@@ -170,7 +171,7 @@ class PythonGuards:
             self.visit_method(owner, read.path[-1][1])
 
     def visit_method(self, owner: Any, name: str) -> None:
-        """Look through what an object has of its class."""
+        """Scan a method of an object's class."""
         method = inspect.getattr_static(type(owner), name, None)
         if isinstance(method, (staticmethod, classmethod)):
             self.visit_function(method.__func__)
@@ -180,10 +181,10 @@ class PythonGuards:
     def add(self, name: str, root: Slot, path: Path = ()) -> None:
         self.guards.append(PythonGuard(name, root, path))
 
-    # -- slots ---------------------------------------------------------------------------------
+    # -- slots ----------------------------------------------------------------------------------
 
     def slots(self) -> list[Slot]:
-        """All slots on the way to the values, once each."""
+        """All slots on the paths to the values, without duplicates."""
         found: dict[tuple[int, Any], Slot] = {}
         for entry in self.guards:
             followed = _follow(entry.root, entry.path)
@@ -193,13 +194,13 @@ class PythonGuards:
         return list(found.values())
 
     def collections(self) -> list[Collection[Any]]:
-        """The containers among the values."""
+        """The containers among the guarded values."""
         held = {id(entry.value): entry.value for entry in self.guards}
         return [collection for value in held.values() for collection in _collections(value)]
 
 
 class SlotGuards:
-    """Identity guards on slots: cells, entries of mappings, and others, with what they hold."""
+    """Identity guards on slots: cells, entries of mappings, and others, with their content."""
 
     def __init__(self, slots: Iterable[Slot]) -> None:
         self.cells: list[tuple[CellType, Any]] = []
@@ -213,8 +214,8 @@ class SlotGuards:
             else:
                 self.others.append((holder, key, _content(holder, key)))
 
-    def are_same(self) -> bool:
-        """Whether they hold the same objects as when this was made."""
+    def hold(self) -> bool:
+        """Whether all slots hold the same objects as when this was made."""
         try:
             for cell, then in self.cells:
                 if cell.cell_contents is not then:
@@ -225,7 +226,7 @@ class SlotGuards:
             for holder, key, then in self.others:
                 if _content(holder, key) is not then:
                     return False
-        except (LookupError, ValueError):  # one of them is gone
+        except (LookupError, ValueError):  # a slot no longer exists
             return False
         return True
 
@@ -234,7 +235,7 @@ class SlotGuards:
 
 
 def _root(read: Read, function: FunctionType, arguments: Mapping[str, Any]) -> Slot | None:
-    """Where a path begins."""
+    """The slot of a read's root."""
     if read.root == "global":
         return (function.__globals__, read.name) if read.name in function.__globals__ else None
     if read.root == "argument":
@@ -246,7 +247,7 @@ def _root(read: Read, function: FunctionType, arguments: Mapping[str, Any]) -> S
 
 
 def _follow(root: Slot, path: Path) -> list[tuple[Slot, Any]]:
-    """The slots from the root on, with what they hold, as far as they can be followed."""
+    """The slots from the root along the path, with their content, as far as they resolve."""
     holder, key = root
     if holder is None:
         found: list[tuple[Slot, Any]] = [((None, None), key)]
@@ -265,7 +266,7 @@ def _follow(root: Slot, path: Path) -> list[tuple[Slot, Any]]:
 
 
 def _shadowing(followed: list[tuple[Slot, Any]], path: Path) -> Iterator[Slot]:
-    """Where an object may get an attribute of its own in slot of one of its class."""
+    """Instance dictionary slots that could shadow a class attribute on the path."""
     for (_, value), (kind, name) in zip(followed, path, strict=False):
         own = getattr(value, "__dict__", None) if kind == "attribute" else None
         if type(own) is dict and name not in own:
@@ -285,7 +286,7 @@ def _content(holder: Any, key: Any) -> Any:
 
 
 def _holder(value: Any, name: str) -> Any:
-    """The mapping in which an object has an attribute, if it simply holds it."""
+    """The mapping that stores an attribute of an object; ``None`` if it is computed."""
     if isinstance(value, Tensor) or (isinstance(value, ModuleType) and not _is_users_module(value)):
         return None
     own = getattr(value, "__dict__", None)
@@ -312,7 +313,7 @@ def _container(value: Any, key: Any) -> Any:
 
 
 def _owner_of_method(root: Slot, path: Path) -> Any:
-    """The object whose method a path ends at."""
+    """The object whose method is at the end of a path."""
     followed = _follow(root, path)
     if len(followed) != len(path) or not path or path[-1][0] != "attribute":
         return None
@@ -320,7 +321,7 @@ def _owner_of_method(root: Slot, path: Path) -> Any:
 
 
 def _members(value: Any) -> list[Any]:
-    """What a container or a record holds."""
+    """The members of a container or a record."""
     members: list[Any] = []
     for collection in _collections(value):
         members += collection.values() if isinstance(collection, dict) else collection
@@ -328,8 +329,7 @@ def _members(value: Any) -> list[Any]:
 
 
 def _collections(value: Any) -> list[Collection[Any]]:
-    """A container or a record as lists, and dictionaries for their values, with the records
-    inside."""
+    """A container, or a record and its nested records, as lists and dictionaries."""
     if isinstance(value, (list, dict)):
         return [value] if len(value) <= _LONGEST else []
     if not _is_record(value):
@@ -339,7 +339,7 @@ def _collections(value: Any) -> list[Collection[Any]]:
 
 
 def _is_record(value: Any) -> bool:
-    """Whether an object just holds plain values and other records under names."""
+    """Whether an object is a namespace of plain values and other records."""
     kind = type(value).__module__
     if callable(value) or not (_is_users_name(kind) or kind in _RECORDS):
         return False
@@ -348,11 +348,11 @@ def _is_record(value: Any) -> bool:
 
 
 def _has_attributes(value: Any) -> bool:
-    """Whether an argument is an object that may decide something by what it holds."""
+    """Whether the attributes of an argument may decide what the function does."""
     return not (isinstance(value, (Tensor, list, tuple, dict)) or is_plain(value))
 
 
-# -- whose code it is ---------------------------------------------------------------------------
+# -- user code ----------------------------------------------------------------------------------
 
 
 def _is_users_function(function: FunctionType) -> bool:

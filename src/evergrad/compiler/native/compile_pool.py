@@ -1,9 +1,9 @@
-"""Processes that compile, so that LLVM is not in this one and all processors are used.
+"""Compile pool: worker processes that compile in parallel, and keep LLVM out of this one.
 
-CompilePool (:mod:`.native.compile_worker`) are started when texts wait, one for each processor at limit,
-and end when nothing was to be done for some seconds, or with this process. A thread speaks with
-each. If one cannot be started, dies or does not answer, none is tried again: texts get no object
-code then, and who wants it has to compile by himself.
+Workers (:mod:`.native.compile_worker`) are started on demand, at most one for each processor, and
+exit when idle for some seconds, or with this process. A thread serves each. If one cannot be
+started, dies or does not reply, the pool is marked as failed: requests then yield no object code,
+and the caller compiles in process.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from evergrad.compiler.native import compile_worker
 from evergrad.core import fork
 from evergrad.core.settings import processors
 
-# With as many the longest ir takes longer than its share of all. Each has tens of megabytes.
+# More workers do not help: the longest module takes longer than its share. Each has tens of
+# megabytes.
 MAX_WORKERS = 4
-# CompilePool that had nothing to do for so many seconds end.
+# Idle workers exit after so many seconds.
 IDLE_SECONDS = 5.0
-# The program of a worker. Its folder may be inside a zip file, from which no script can start.
+# Entry point of a worker. Its folder may be inside a zip file, from which no script can start.
 _START = "import sys; sys.path += sys.argv[1:]; import compile_worker; compile_worker.main()"
-# A ir takes seconds at limit; a worker that takes longer than this is not waited for.
+# A module takes seconds at most; a worker that takes longer is taken for dead.
 REPLY_TIMEOUT = 120.0
 
 
 @cache
 def command() -> list[str] | None:
-    """What starts a worker; ``None`` where Python does not know how it was started itself, and in a
+    """The command that starts a worker; ``None`` where ``sys.executable`` is unknown, and in a
     frozen application, whose executable is not Python."""
     found = find_spec("llvmlite")
     is_python = Path(sys.executable or "").name.startswith("python")
@@ -52,7 +53,7 @@ def command() -> list[str] | None:
 
 
 class _Job(NamedTuple):
-    """A ir that waits; long ones go first, since they take longest."""
+    """A queued IR module; the longest goes first, since it takes longest."""
 
     order: tuple[int, int]
     ir: str
@@ -61,18 +62,18 @@ class _Job(NamedTuple):
 
 
 class CompilePool:
-    """At limit so many processes; ``compile`` may be called by any thread."""
+    """A pool of at most ``limit`` worker processes; ``compile`` is thread-safe."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit or min(MAX_WORKERS, processors())
-        self.condition = threading.Condition()  # may be taken again by the thread that has it
+        self.condition = threading.Condition()  # reentrant
         self._reset()
 
     def _reset(self) -> None:
         self.jobs: list[_Job] = []
         self.count = 0
         self.threads: list[threading.Thread] = []
-        # How many threads take jobs, and how many of these have none.
+        # The number of running threads, and how many of them are idle.
         self.active = self.idle = 0
         self.processes: list[Popen[bytes]] = []
         self.has_failed = False
@@ -80,8 +81,8 @@ class CompilePool:
     def compile(
         self, ir: str, keep: Callable[[bytes], object] = lambda code: None
     ) -> Future[bytes | None]:
-        """Object code, some time; ``None`` if it has to be made in another way. It is given to
-        ``keep`` before, also if nobody waits for it any more."""
+        """A future of the object code; ``None`` if the caller has to compile it. ``keep`` is called
+        with it first, even if the future is dropped."""
         answer: Future[bytes | None] = Future()
         with self.condition:
             if self.has_failed:
@@ -95,7 +96,7 @@ class CompilePool:
         return answer
 
     def _add_thread(self) -> None:
-        """Have one more thread that takes jobs."""
+        """Start one more thread that serves jobs."""
         thread = threading.Thread(target=self._run_worker, daemon=True, name="evergrad-compile")
         try:
             thread.start()
@@ -106,7 +107,7 @@ class CompilePool:
             self.threads.append(thread)
 
     def _run_worker(self) -> None:
-        """Give jobs to one worker as long as there are any."""
+        """Send jobs to one worker process until the queue stays empty."""
         job = None
         try:
             with self._started() as process:
@@ -115,7 +116,7 @@ class CompilePool:
                     if code is not None:
                         job.keep(code)
                     job.answer.set_result(code)
-        except Exception:  # whatever it is, nobody must wait for an answer
+        except Exception:  # in any case resolve all futures
             self._fail(job)
         finally:
             with self.condition:
@@ -123,12 +124,12 @@ class CompilePool:
 
     @contextlib.contextmanager
     def _started(self) -> Iterator[Popen[bytes]]:
-        """A worker, for which is waited at the end."""
+        """A worker process, killed and reaped at exit."""
         arguments = command()
         with self.condition:
             if arguments is None or self.has_failed:
-                raise OSError("no worker is wanted, or none can be started")
-            # In a session of its own: an interrupt from the keyboard is for this process alone.
+                raise OSError("the compile pool is closed, or no worker can be started")
+            # In a session of its own, so that a keyboard interrupt reaches this process only.
             process = Popen(
                 arguments, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, bufsize=0,
                 start_new_session=True,
@@ -145,7 +146,7 @@ class CompilePool:
                 self.processes.remove(process)
 
     def _next(self) -> _Job | None:
-        """The next job; ``None`` if there was none for long, or is nobody to wait for it."""
+        """The next job; ``None`` after a timeout or when the pool has failed."""
         with self.condition:
             self.idle += 1
             self.condition.wait_for(lambda: self.jobs or self.has_failed, IDLE_SECONDS)
@@ -156,7 +157,7 @@ class CompilePool:
             return None
 
     def _fail(self, job: _Job | None = None) -> None:
-        """Nobody waits for workers any more."""
+        """Mark the pool as failed, and resolve all futures with ``None``."""
         with self.condition:
             self.has_failed = True
             left, self.jobs = self.jobs, []
@@ -165,7 +166,7 @@ class CompilePool:
             one.answer.set_result(None)
 
     def close(self) -> None:
-        """End all workers now, and start no more."""
+        """Kill all workers and start no more."""
         self._fail()
         with self.condition:
             threads = list(self.threads)
@@ -175,19 +176,19 @@ class CompilePool:
             thread.join(REPLY_TIMEOUT)
 
     def reset_in_child(self) -> None:
-        """In a forked child: the workers and the threads are those of the parent."""
+        """Reset in a forked child: workers and threads are the parent's."""
         for process in self.processes:
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     with contextlib.suppress(OSError):
                         pipe.close()
-            process.returncode = 0  # not ours to wait for
+            process.returncode = 0  # the parent reaps it
         self.condition = threading.Condition()
         self._reset()
 
 
 def _request_object(process: Popen[bytes], ir: str) -> bytes | None:
-    """What a worker answers; ``None`` if LLVM refuses the ir."""
+    """A worker's reply; ``None`` if LLVM rejects the IR."""
     assert process.stdin is not None
     data = ir.encode()
     message = memoryview(compile_worker.LENGTH.pack(len(data)) + data)
@@ -207,17 +208,17 @@ def _receive(process: Popen[bytes], length: int, deadline: float) -> bytes:
     found = bytearray()
     while len(found) < length:
         if not poll.poll(1000 * max(deadline - time.monotonic(), 0)):
-            raise TimeoutError("a worker does not answer")
+            raise TimeoutError("a compile worker does not reply")
         part = process.stdout.read(length - len(found))
         if not part:
-            raise EOFError("a worker has ended")
+            raise EOFError("a compile worker has exited")
         found += part
     return bytes(found)
 
 
 COMPILE_POOL = CompilePool()
 atexit.register(COMPILE_POOL.close)
-# Nobody forks while a worker is being started: the child would keep its pipes.
+# No fork while a worker is being started: the child would inherit its pipes.
 fork.register(
     "compile workers",
     before=lambda: COMPILE_POOL.condition.acquire(),

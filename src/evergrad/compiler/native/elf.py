@@ -1,7 +1,7 @@
-"""Object code as LLVM leaves it, read by ourselves: its sections, symbols and relocations.
+"""ELF object files: sections, symbols and relocations.
 
-Knows relocatable ELF files of 64 bits, and how relocations change the code of x86-64 and aarch64.
-Does not know where code lies in memory; :mod:`.native.loader` puts it there.
+Reads 64-bit relocatable files, and encodes the relocations of x86-64 and aarch64;
+:mod:`.native.loader` places the sections in memory.
 """
 
 from __future__ import annotations
@@ -15,26 +15,24 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QIIq")
 _MAGIC = b"\x7fELF\x02\x01\x01"
-# Types and flags of sections; numbers that symbols have in the pc of a section's; how symbols
-# are bound, and the type of those that name the source.
+# Section types and flags; reserved section indices; symbol bindings and types.
 _SYMBOLS, _ADDENDS, _NO_BITS, _NO_ADDENDS = 2, 4, 8, 9
 _WRITE, _ALLOCATED = 1, 2
 _UNDEFINED, _FIRST_RESERVED = 0, 0xFF00
 _LOCAL, _FILE_NAME = 0, 4
-# A page: sections that lie behind each other are aligned to no more than the first of them.
+# A page: sections of an image are aligned to no more than its base.
 _MAX_ALIGN = 4096
 
 
 class ObjectFileError(RuntimeError):
-    """Object code that this loader does not know how to load."""
+    """An object file that the loader does not support."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"object code that cannot be loaded: {reason}")
+        super().__init__(f"cannot load an object file: {reason}")
 
 
 class Section(NamedTuple):
-    """Bytes that belong into memory, which code may write to or not: what the file has of them,
-    then zeros."""
+    """An allocated section: its content in the file, zero-filled to its size."""
 
     content: bytes
     size: int
@@ -43,7 +41,7 @@ class Section(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """A pc in a section; outside of the file where ``section`` is ``None``."""
+    """A symbol: an offset in a section, or undefined (external) where ``section`` is ``None``."""
 
     name: str
     section: int | None
@@ -52,7 +50,7 @@ class Symbol(NamedTuple):
 
 
 class Relocation(NamedTuple):
-    """A pc in a section that is to be changed when addresses are known."""
+    """A relocation entry: a field in a section, to be encoded when addresses are known."""
 
     section: int
     offset: int
@@ -62,11 +60,11 @@ class Relocation(NamedTuple):
 
 
 class ObjectFile:
-    """A relocatable file; sections are those that belong into memory, by their numbers."""
+    """A relocatable object file; ``sections`` are the allocated ones, by index."""
 
     def __init__(self, data: bytes, machine: str) -> None:
         if machine not in MACHINES:
-            raise ObjectFileError(f"a machine of the kind {machine}")
+            raise ObjectFileError(f"unsupported machine {machine}")
         try:
             self._read(data, MACHINES[machine])
         except (struct.error, IndexError, OverflowError, ValueError) as error:
@@ -74,7 +72,7 @@ class ObjectFile:
 
     def _read(self, data: bytes, machine: Machine) -> None:
         if len(data) < _HEADER.size or not data.startswith(_MAGIC):
-            raise ObjectFileError("not a little-endian ELF file of 64 bits")
+            raise ObjectFileError("not a 64-bit little-endian ELF file")
         header = _HEADER.unpack_from(data)
         kind, number, start, size, count = header[1], header[2], header[6], header[11], header[12]
         if kind != 1 or number != machine.number or size != _SECTION.size:
@@ -96,7 +94,7 @@ class ObjectFile:
                 self._enter_relocations(head, data, machine)
 
     def _enter_section(self, number: int, head: tuple[int, ...], data: bytes, name: str) -> None:
-        if name == ".eh_frame":  # nothing is thrown through kernels
+        if name == ".eh_frame":  # no exception unwinds through kernels
             return
         align = max(head[8], 1)
         if align & (align - 1) or align > _MAX_ALIGN:
@@ -104,7 +102,7 @@ class ObjectFile:
         if head[1] == _NO_BITS:
             self.sections[number] = Section(b"", head[5], align, is_writable=True)
             return
-        # Constants that hold addresses count as writable until these are known.
+        # Constants that hold addresses are writable only until relocated.
         is_writable = bool(head[2] & _WRITE) and not name.startswith(".data.rel.ro")
         self.sections[number] = Section(_content(head, data), head[5], align, is_writable)
 
@@ -113,7 +111,7 @@ class ObjectFile:
             if info & 15 == _FILE_NAME:
                 section = _UNDEFINED
             if section >= _FIRST_RESERVED:
-                raise ObjectFileError(f"a symbol of the section {section:#x}")
+                raise ObjectFileError(f"a symbol in the reserved section {section:#x}")
             inside = section if section != _UNDEFINED else None
             if inside in self.sections and value > self.sections[inside].size:
                 raise ObjectFileError("a symbol outside of its section")
@@ -125,12 +123,12 @@ class ObjectFile:
         room = len(self.sections[head[7]].content)
         for offset, kind, symbol, addend in _RELOCATION.iter_unpack(_content(head, data)):
             if kind not in machine.relocation_types:
-                raise ObjectFileError(f"a relocation of the kind {kind}")
+                raise ObjectFileError(f"unsupported relocation type {kind}")
             if offset + machine.relocation_types[kind].width > room or symbol >= len(self.symbols):
                 raise ObjectFileError("a relocation outside of its section")
             target = self.symbols[symbol].section
             if target is not None and target not in self.sections:
-                raise ObjectFileError("a relocation to what is not in memory")
+                raise ObjectFileError("a relocation to a section that is not allocated")
             self.relocations.append(Relocation(head[7], offset, kind, symbol, addend))
 
 
@@ -142,19 +140,19 @@ def _content(head: tuple[int, ...], data: bytes) -> bytes:
 
 
 def _name(names: tuple[int, ...], offset: int, data: bytes) -> str:
-    """A text that ends with zero, in a section of such texts."""
+    """A zero-terminated string in a string table."""
     content = _content(names, data)
     return content[offset : content.index(0, offset)].decode()
 
 
-# -- how relocations change code ----------------------------------------------------------------
+# -- relocation types ---------------------------------------------------------------------------
 
 
 class RelocationType(NamedTuple):
-    """What a kind of relocation does: ``value(target, pc)`` of ``width`` bytes is encode into the
-    word that stands there by ``encode(word, value)``. Where it goes ``through`` a slot, the target is
-    not the symbol but a word that holds its address (``word``), or code that jumps there
-    (``code``) if the symbol is outside."""
+    """A relocation type: ``value(target, pc)`` of ``width`` bytes is inserted into the word at
+    ``pc`` by ``encode(word, value)``. Where it goes ``through`` a stub, the target is the GOT entry
+    with the symbol's address (``got``), or for an external symbol the PLT code that jumps there
+    (``plt``)."""
 
     width: int
     value: Callable[[int, int], int]
@@ -163,8 +161,8 @@ class RelocationType(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """A kind of processor: its number in ELF, its relocations, and 8 bytes of code that jump to
-    the address in the 8 bytes behind them."""
+    """A CPU architecture: its number in ELF, its relocation types, and 8 bytes of PLT code that
+    jump to the address in the 8 bytes behind them."""
 
     number: int
     relocation_types: dict[int, RelocationType]
@@ -184,11 +182,11 @@ def _pages(target: int, pc: int) -> int:
 
 
 def _in_page(shift: int) -> Callable[[int, int], int]:
-    """The pc in its page, in units that instructions of that width count in."""
+    """The offset in its page, scaled by the access size of the instruction."""
 
     def value(target: int, pc: int) -> int:
         if target & ((1 << shift) - 1):
-            raise ObjectFileError("an address that is not aligned")
+            raise ObjectFileError("an unaligned address")
         return (target & 0xFFF) >> shift
 
     return value
@@ -199,9 +197,9 @@ def _branch(target: int, pc: int) -> int:
 
 
 def _signed(value: int, bits: int) -> int:
-    """A number as a field of so many bits."""
+    """A number as a signed field of so many bits."""
     if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
-        raise ObjectFileError(f"an address too far away for {bits} bits")
+        raise ObjectFileError(f"an address out of range for {bits} bits")
     return value & ((1 << bits) - 1)
 
 
@@ -220,7 +218,7 @@ def _unsigned(word: int, value: int) -> int:
 
 
 def _field(bits: int, at: int, is_signed: bool = False) -> Callable[[int, int], int]:
-    """Bits within an instruction."""
+    """Encodes a bit field of an instruction."""
     mask = ((1 << bits) - 1) << at
 
     def encode(word: int, value: int) -> int:
@@ -230,7 +228,7 @@ def _field(bits: int, at: int, is_signed: bool = False) -> Callable[[int, int], 
 
 
 def _adr(word: int, value: int) -> int:
-    """The 21 bits of ADR and ADRP, the lowest two of which stand apart."""
+    """The split 21-bit immediate of ADR and ADRP."""
     field = _signed(value, 21)
     return word & ~(3 << 29 | 0x7FFFF << 5) | (field & 3) << 29 | (field >> 2) << 5
 

@@ -1,11 +1,10 @@
-"""LLVM IR as ir into machine code in this process, with a cache on disk.
+"""JIT: compiles LLVM IR to machine code in this process, with a disk cache.
 
-A ir is compiled once per machine: its object code is kept (:mod:`.native.disk_cache`) under a
-name made of the ir, the CPU and LLVM's version. Who remembers that name needs no ir to load the
-code again. LLVM itself is in other processes (:mod:`.native.compile_pool`); where these cannot be,
-this one compiles by :mod:`.native.llvm_backend`. Object code is put into memory by
-:mod:`.native.loader`, which refuses with an exception what LLVM would end the process for; LLVM
-loads on systems that it does not know.
+An IR module is compiled once per machine: its object file is kept (:mod:`.native.disk_cache`) under
+a hash of the IR, the target and LLVM's version, so code can be loaded by that name without its IR.
+LLVM runs in other processes (:mod:`.native.compile_pool`); where these are not available, this one
+compiles by :mod:`.native.llvm_backend`. Object files are loaded by :mod:`.native.loader`, which
+raises where LLVM would abort the process; on systems that it does not support LLVM loads.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from evergrad.compiler.native.elf import ObjectFileError
 from evergrad.compiler.native.target import has_fma, llvm, target_name, vector_bits
 from evergrad.core import fork
 
-if TYPE_CHECKING:  # only those who compile need it
+if TYPE_CHECKING:  # start-up: only compilation needs it
     from concurrent.futures import Future
 
 __all__ = ["has_fma", "target_name", "vector_bits"]
 
 _KIND = b"evergrad object 2\n"
-# Metadata in the ir of a kernel, which is numbered anew in a module.
+# Metadata in the IR of a kernel, renumbered in a module.
 _METADATA = re.compile(r"!M(\d+)")
 _lock = threading.Lock()
 _addresses: dict[str, int] = {}
-# For each kernel the file that holds its code.
+# Object file by kernel.
 _files: dict[str, str] = {}
-# Kernels of which the code was asked for, and by the names of files what workers will give.
+# Kernels whose compilation was requested, and in-flight compilations by file name.
 _requested: set[str] = set()
 _in_flight: dict[str, Future[bytes | None]] = {}
 
@@ -48,7 +47,7 @@ def _compile_pool() -> Any:
 
 
 def uses_compile_pool() -> bool:
-    """Whether other processes compile for this one."""
+    """Whether worker processes compile for this one."""
     if config.COMPILE_IN_PROCESS or not loader.can_load():
         return False
     pool = _compile_pool()
@@ -57,7 +56,7 @@ def uses_compile_pool() -> bool:
 
 @cache
 def can_jit() -> bool:
-    """Whether a process may make machine code here: some systems forbid it."""
+    """Whether this system lets a process make executable pages."""
     if loader.can_load():
         try:
             loader.load([])
@@ -67,12 +66,12 @@ def can_jit() -> bool:
 
 
 def check_compile_pool() -> bool:
-    """Whether another process really compiles."""
+    """Whether a worker process compiles (an empty module)."""
     return _compile_pool().COMPILE_POOL.compile("").result() is not None
 
 
 def compile_async(kernel: Any) -> None:
-    """Let a kernel, and those it calls, be compiled meanwhile, if they have to be."""
+    """Start compiling a kernel, and those it calls, in the background if they are not cached."""
     with _lock:
         for one in (kernel, *kernel.calls.values()):
             if one.name in _addresses or one.name in _requested or not uses_compile_pool():
@@ -82,7 +81,7 @@ def compile_async(kernel: Any) -> None:
 
 
 def compile_ir_async(ir: str) -> None:
-    """Let a ir that will be wanted be compiled meanwhile, if it has to be."""
+    """Start compiling an IR module in the background if it is not cached."""
     with _lock:
         _compile_async(ir)
 
@@ -94,8 +93,8 @@ def _compile_async(ir: str) -> None:
 
 
 def addresses(kernels: Iterable[Any]) -> dict[str, int]:
-    """The address of each kernel; those not known yet are compiled, each by itself so that programs
-    share them. The name of a kernel tells its ir: equal names are taken for equal kernels."""
+    """The address of each kernel; those not loaded yet are compiled, each as a module of its own so
+    that programs share them. A kernel's name is a hash of its IR: equal names are equal kernels."""
     with _lock:
         wanted = {kernel.name: kernel for kernel in kernels}
         missing = [kernel for name, kernel in wanted.items() if name not in _addresses]
@@ -105,14 +104,14 @@ def addresses(kernels: Iterable[Any]) -> dict[str, int]:
 
 
 def files_of(names: Iterable[str]) -> dict[str, str]:
-    """For each of these kernels, which have addresses, the file with its object code."""
+    """The object files of these kernels, which have addresses."""
     with _lock:
         return {name: _files[name] for name in names}
 
 
 def load_files(files: dict[str, str]) -> bool:
-    """Give kernels addresses without their irs, each from the file it is in; says whether all
-    have one now. A file that is gone or damaged leaves all kernels as they are."""
+    """Load kernels from their object files, without their IR; returns whether all are loaded. A
+    missing or damaged file leaves all kernels as they are."""
     with _lock:
         missing: dict[str, list[str]] = {}
         for name, file in files.items():
@@ -129,7 +128,7 @@ def load_files(files: dict[str, str]) -> bool:
 
 
 def addresses_in(ir: str, names: Iterable[str]) -> dict[str, int]:
-    """The addresses of functions in one ir."""
+    """The addresses of functions in one IR module."""
     with _lock:
         ((_, code),) = _object_codes([ir])
         (find,) = _load([code])
@@ -137,24 +136,23 @@ def addresses_in(ir: str, names: Iterable[str]) -> dict[str, int]:
 
 
 def module_ir(kernels: Iterable[Any]) -> str:
-    """Kernels as one module: what they share stands once, their metadata get numbers of their
-    own."""
+    """Kernels as one module: shared helpers are deduplicated and metadata renumbered."""
     helpers: dict[str, str] = {}
-    irs = []
-    first = 0
+    modules = []
+    fmodulest = 0
     for kernel in kernels:
         helpers.update(kernel.helpers)
-        irs.append(_renumbered(kernel.ir, first))
-        first += 1 + max((int(n) for n in _METADATA.findall(kernel.ir)), default=-1)
-    return "\n".join([*helpers.values(), *irs])
+        modules.append(_renumbered(kernel.ir, fmodulest))
+        fmodulest += 1 + max((int(n) for n in _METADATA.findall(kernel.ir)), default=-1)
+    return "\n".join([*helpers.values(), *modules])
 
 
-def _renumbered(ir: str, first: int) -> str:
-    return _METADATA.sub(lambda match: f"!{first + int(match[1])}", ir)
+def _renumbered(ir: str, fmodulest: int) -> str:
+    return _METADATA.sub(lambda match: f"!{fmodulest + int(match[1])}", ir)
 
 
 def name_of(ir: str, kind: str) -> str:
-    """A name that tells a function's ir (in which it calls itself ``@SELF``)."""
+    """A symbol name that is a hash of the function's IR (in which it calls itself ``@SELF``)."""
     return f"{kind}_{hashlib.sha256(ir.encode()).hexdigest()[:24]}"
 
 
@@ -164,12 +162,12 @@ def function_of(address: int, *arguments: Any, result: Any = None) -> Any:
 
 
 def assembly(ir: str) -> str:
-    """The machine code of a ir, for reading."""
+    """The assembly of an IR module."""
     return llvm().assembly(ir)  # type: ignore[no-any-return]
 
 
 def _register(found: Sequence[tuple[str, bytes, Sequence[str]]]) -> None:
-    """Load files with the code of kernels, and remember where each came from."""
+    """Load object files, and register the addresses and files of their kernels."""
     if not found:
         return
     for find, (file, _, names) in zip(_load([code for _, code, _ in found]), found, strict=True):
@@ -179,52 +177,52 @@ def _register(found: Sequence[tuple[str, bytes, Sequence[str]]]) -> None:
 
 
 def _load(codes: Sequence[bytes]) -> list[Callable[[str], int]]:
-    """Put object code into memory; gives, for each, who knows the addresses in it."""
+    """Load object files; returns a symbol lookup for each."""
     if loader.can_load():
         return [found.__getitem__ for found in loader.load(codes)]
     return [llvm().load(code) for code in codes]
 
 
 def _file_name(ir: str) -> str:
-    """The name of the file that holds the object code of a ir."""
+    """The name of the file with the object code of an IR module."""
     return f"{hashlib.sha256(f'{target_name()}|{ir}'.encode()).hexdigest()}.o"
 
 
-def _object_codes(irs: Sequence[str]) -> list[tuple[str, bytes]]:
-    """Names of files, and what they hold: from the disk, or compiled and kept there."""
-    files = [_file_name(ir) for ir in irs]
+def _object_codes(modules: Sequence[str]) -> list[tuple[str, bytes]]:
+    """File names and object files of IR modules: from the disk cache, or compiled and cached."""
+    files = [_file_name(ir) for ir in modules]
     codes = [disk_cache.read(disk_cache.folder() / file, _KIND) for file in files]
-    for file, ir, code in zip(files, irs, codes, strict=True):
+    for file, ir, code in zip(files, modules, codes, strict=True):
         if code is None:
             _request(file, ir)
         else:
-            _in_flight.pop(file, None)  # it has come
+            _in_flight.pop(file, None)  # compiled meanwhile
     made = []
-    for file, ir, code in zip(files, irs, codes, strict=True):
+    for file, ir, code in zip(files, modules, codes, strict=True):
         made.append((file, _compiled(file, ir) if code is None else code))
     return made
 
 
 def _request(file: str, ir: str) -> None:
-    """Let workers compile a ir that will be wanted, if there are any."""
+    """Send an IR module to the compile pool, if there is one."""
     if file not in _in_flight and uses_compile_pool():
         write = partial(disk_cache.write, disk_cache.folder() / file, _KIND)
         _in_flight[file] = _compile_pool().COMPILE_POOL.compile(ir, write)
 
 
 def _compiled(file: str, ir: str) -> bytes:
-    """The object code of a ir, of which a worker may know already."""
+    """The object file of an IR module, from its in-flight compilation if there is one."""
     in_flight, path = _in_flight.pop(file, None), disk_cache.folder() / file
     code = None if in_flight is None else in_flight.result()
     if code is None:
         code = llvm().object_code(ir)
-    if not path.exists():  # nobody has kept it, or it is gone again
+    if not path.exists():  # not written yet, or evicted again
         disk_cache.write(path, _KIND, code)
     return code
 
 
 def _reset_in_child() -> None:
-    """In a forked child nobody brings what was asked for."""
+    """Drop in-flight compilations in a forked child: the pool's threads are gone."""
     global _lock
     _lock = threading.Lock()
     _requested.clear()

@@ -1,8 +1,8 @@
-"""Object code in the memory of this process, without LLVM.
+"""Loads object files into the memory of this process, without LLVM.
 
-Objects that are loaded together share pages: those are written first and become executable then,
-never both at once. Code stays for the life of the process, since programs and threads hold its
-addresses; so its pages are not Python's to free.
+Object files that are loaded together share an image: its pages are written first, then made
+executable, never both at once. Code is never unloaded, since programs and threads hold its
+addresses; its pages are not managed by Python.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from evergrad.compiler.native.elf import MACHINES, ObjectFile, Symbol, ObjectFileError
+from evergrad.compiler.native.elf import MACHINES, ObjectFile, ObjectFileError, Symbol
 
-# How far apart places in an image may lie: code finds them by 32 bits with a sign.
+# The size limit of an image: relocations are signed 32-bit.
 _MAX_IMAGE_BYTES = 1 << 31
-# What stands for a symbol that is far away: code that jumps to the address in the word behind it.
+# A stub: PLT code that jumps to the address in the GOT word behind it.
 _STUB, _WORD = 16, 8
 
 
 def can_load() -> bool:
-    """Whether this system's object code is known here."""
+    """Whether this system's object files are supported."""
     return sys.platform == "linux" and platform.machine() in MACHINES
 
 
 def load(objects: Sequence[bytes]) -> list[dict[str, int]]:
-    """Put object code into memory; gives, for each object, the addresses of what it defines."""
+    """Load object files; returns, for each, the addresses of its global symbols."""
     image = Image(objects, platform.machine())
     base = _new_pages(image.size)
     try:
@@ -43,8 +43,8 @@ def load(objects: Sequence[bytes]) -> list[dict[str, int]]:
 
 
 class Image:
-    """Sections of objects one behind the other, then stubs; on other pages what code may write,
-    and behind it zeros, which are not part of the content."""
+    """The memory image of object files: read-only sections, then stubs; on other pages writable
+    sections, then zero-initialized (.bss) ones, which are not part of the content."""
 
     def __init__(self, objects: Sequence[bytes], machine: str) -> None:
         self.objects = [ObjectFile(data, machine) for data in objects]
@@ -56,7 +56,9 @@ class Image:
         for number, file in enumerate(self.objects):
             for relocation in file.relocations:
                 symbol = file.symbols[relocation.symbol]
-                key = self._stub_key(number, symbol, self.machine.relocation_types[relocation.kind].through)
+                key = self._stub_key(
+                    number, symbol, self.machine.relocation_types[relocation.kind].through
+                )
                 if key is not None and key not in self.stubs:
                     self.stubs[key] = end
                     end += _STUB
@@ -65,10 +67,10 @@ class Image:
         self.stored = self._lay_out(pages, is_writable=True)
         self.size = self._lay_out(self.stored, is_writable=True, is_zeros=True)
         if self.size > _MAX_IMAGE_BYTES:
-            raise ObjectFileError(f"{self.size} bytes, more than code can reach")
+            raise ObjectFileError(f"an image of {self.size} bytes is out of range for relocations")
 
     def _lay_out(self, end: int, is_writable: bool, is_zeros: bool = False) -> int:
-        """Give sections of a kind their places behind another one; gives where they end."""
+        """Assign addresses to the sections of a kind behind others; returns their end."""
         for number, file in enumerate(self.objects):
             for section, found in file.sections.items():
                 if found.is_writable is is_writable and (not found.content) is is_zeros:
@@ -77,13 +79,13 @@ class Image:
         return end
 
     def _stub_key(self, number: int, symbol: Symbol, through: str) -> tuple[int, Symbol] | None:
-        """Which slot a relocation goes through: objects share those of what is outside."""
+        """The stub that a relocation goes through: those of external symbols are shared."""
         if symbol.section is None:
             return (-1, symbol) if through else None
         return (number, symbol) if through == "got" else None
 
     def content_at(self, base: int) -> bytearray:
-        """The bytes of the image if it lies there, without the zeros behind."""
+        """The relocated bytes of the image for a base address, without .bss."""
         made = bytearray(self.stored)
         for (number, section), start in self.starts.items():
             content = self.objects[number].sections[section].content
@@ -128,24 +130,24 @@ class Image:
 
 @cache
 def _library(name: str | None = None) -> Any:
-    """A library; without a name all that this process has loaded, the C library among them."""
+    """A shared library; without a name all symbols of this process, the C library included."""
     return ctypes.CDLL(name)
 
 
 @cache
 def _external_address(name: str) -> int:
-    """The address of a function of the C library."""
+    """The address of a C library function."""
     for library in (None, "libm.so.6"):
         try:
             found = _library(library)[name]
         except (OSError, AttributeError):
             continue
         return int(ctypes.cast(found, ctypes.c_void_p).value or 0)
-    raise ObjectFileError(f"a function of another library: {name}")
+    raise ObjectFileError(f"undefined symbol {name}")
 
 
 def _new_pages(size: int) -> int:
-    """Memory to write to."""
+    """Writable anonymous pages."""
     map_pages = _library().mmap
     map_pages.restype = ctypes.c_void_p
     map_pages.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
@@ -157,18 +159,18 @@ def _new_pages(size: int) -> int:
 
 
 def _make_executable(base: int, size: int) -> None:
-    """Let code that was written there be run, and not be written any more."""
-    if platform.machine() == "aarch64":  # processors may have read what was there before
+    """Make written pages executable and read-only."""
+    if platform.machine() == "aarch64":  # the instruction cache is not coherent
         try:
             clear = _library("libgcc_s.so.1").__clear_cache
         except (OSError, AttributeError):
-            reason = "libgcc_s.so.1, by which the processor sees new code, is missing"
+            reason = "libgcc_s.so.1, which flushes the instruction cache, is missing"
             raise ObjectFileError(reason) from None
         clear(ctypes.c_void_p(base), ctypes.c_void_p(base + size))
     protect = _library().mprotect
     executable = mmap.PROT_READ | mmap.PROT_EXEC
     if protect(ctypes.c_void_p(base), ctypes.c_size_t(size), ctypes.c_int(executable)):
         raise ObjectFileError(
-            "this system does not let a process make code (SELinux and systemd's "
+            "this system does not let a process make pages executable (SELinux and systemd's "
             "MemoryDenyWriteExecute may forbid it), so evergrad.compile cannot be used"
         )

@@ -277,7 +277,9 @@ class _Loop:
         """What is copied after each run: small results to their rows, and what is written to the
         outside last."""
         program = self.program
-        copies = [(small, self.stacks[n], self.stacks[n].strides[0]) for n, small in program.small_outputs]
+        copies = [
+            (small, self.stacks[n], self.stacks[n].strides[0]) for n, small in program.small_outputs
+        ]
         copies += [(source, target, 0) for source, target in _late_copies(program)]
         return [
             (address_of(source), address_of(target), source.nbytes, distance)

@@ -147,7 +147,8 @@ def _end_of(variant: Variant, arrays: dict[int, Any]) -> Callable[[], list[Tenso
     program = variant.program
     small_buffers = dict(program.small_outputs)
     hand_out = _tensors_of(
-        variant, lambda n: small_buffers[n].copy if n in small_buffers else partial(arrays.__getitem__, n)
+        variant,
+        lambda n: small_buffers[n].copy if n in small_buffers else partial(arrays.__getitem__, n),
     )
     late = [(storage, program.array(view)) for view, storage in program.executable.copies]
     written, copyto = program.executable.written, np.copyto
