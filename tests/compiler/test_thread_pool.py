@@ -197,7 +197,7 @@ def test_nothing_runs_after_a_wave_that_failed(way: str, monkeypatch: pytest.Mon
         run = lambda: helped.run(rows.run.address)
     for _ in range(50):
         rows.numbers[:] = 0
-        rows.run.forget()
+        rows.run.reset()
         assert run() == 1
         assert not rows.run.has_succeeded()
         np.testing.assert_array_equal(rows.numbers[1], rows.expected()[1])

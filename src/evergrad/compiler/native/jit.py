@@ -139,16 +139,16 @@ def module_ir(kernels: Iterable[Any]) -> str:
     """Kernels as one module: shared helpers are deduplicated and metadata renumbered."""
     helpers: dict[str, str] = {}
     modules = []
-    fmodulest = 0
+    first = 0
     for kernel in kernels:
         helpers.update(kernel.helpers)
-        modules.append(_renumbered(kernel.ir, fmodulest))
-        fmodulest += 1 + max((int(n) for n in _METADATA.findall(kernel.ir)), default=-1)
+        modules.append(_renumbered(kernel.ir, first))
+        first += 1 + max((int(n) for n in _METADATA.findall(kernel.ir)), default=-1)
     return "\n".join([*helpers.values(), *modules])
 
 
-def _renumbered(ir: str, fmodulest: int) -> str:
-    return _METADATA.sub(lambda match: f"!{fmodulest + int(match[1])}", ir)
+def _renumbered(ir: str, first: int) -> str:
+    return _METADATA.sub(lambda match: f"!{first + int(match[1])}", ir)
 
 
 def name_of(ir: str, kind: str) -> str:

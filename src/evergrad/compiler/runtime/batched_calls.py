@@ -1,9 +1,9 @@
-"""Many calls of a step in one: a native loop over the rows of its arguments.
+"""Batched calls of a step: a native loop over the rows of its arguments.
 
-A call costs microseconds of Python, during which no other thread can be in Python, and a small step
-takes no longer itself. In a loop only the first rows are calls, until there is a program that
-serves the others; these are run natively, one after the other, without the GIL. Python is asked now
-and then, so that an interrupt is heard.
+A call costs microseconds of Python under the GIL, as long as a small step takes itself. In a loop
+only the first rows are ordinary calls, until a compiled program handles the others; these run
+natively, one after the other, without the GIL. The loop returns to Python periodically to check for
+interrupts.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from evergrad.memory import pool
 from evergrad.memory.cache_lines import isolated_copy
 from evergrad.ops.rows.movement.joining import stack
 
-# So long, in seconds, the loop goes on without Python; and so many rows of programs of each length
-# it does at once in the beginning.
+# Target duration of a slice of the loop between checks for interrupts; and the rows of the first
+# slice, by the program's duration class.
 _SLICE_SECONDS = 0.01
 _ROWS = {LONG: 1, SHORT: 128, BRIEF: 1024}
 
-# Words of a loop: [0] what runs, [1] the team or null, [2] the run, [3] the rows done so far,
-# [4] how many words of kernels change from row to row, [5] the address of their rows (word, start,
-# distance), [6] how many copies of memory are copied after each run, [7] the address of their rows
-# (from, to, bytes, distance). ``loop`` goes on until so many rows are done, or one has failed.
+# Words of a loop: [0] the run function, [1] the thread pool or null, [2] the run, [3] rows done so
+# far, [4] number of patched argument words, [5] their table (word, start, stride), [6] number of
+# copies after each run, [7] their table (from, to, bytes, stride). ``loop`` goes on until so many
+# rows are done, or one has failed.
 _IR = r"""
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
@@ -57,7 +57,7 @@ define internal ptr @address(ptr %table, i64 %number) alwaysinline nounwind {
   ret ptr %word
 }
 
-; Copies copies of memory after the run of a row.
+; Copies small outputs and late writes after the run of a row.
 define internal void @copy_all(i64 %count, ptr %copies, i64 %row) alwaysinline nounwind {
 entry:
   br label %next
@@ -131,8 +131,8 @@ def _loop() -> Callable[[int, int], None]:
 
 
 def loop_of(step: Compiled, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the step gives for each row of the tensors among its arguments, in this order, stacked;
-    whatever else is among them is given to every call."""
+    """The stacked results of the step for each row of the tensors among its arguments, in order;
+    other arguments are passed to every call."""
     leaves, spec = tree_flatten((args, kwargs))
     count = _rows_of([leaf for leaf in leaves if isinstance(leaf, Tensor)])
     is_traced = STATE.get().trace is not None  # part of a larger program
@@ -153,16 +153,16 @@ def loop_of(step: Compiled, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 def _note(error: Exception, row: int) -> None:
-    """Let an error patch_all where it happened."""
+    """Add the failed row to an error."""
     error.add_note(f"in row {row} of a loop; the rows before it are done")
 
 
 def _rows_of(tensors: Sequence[Tensor]) -> int:
-    """How many rows the tensors have."""
+    """The number of rows (size of the first dimension) of the tensors."""
     if not tensors or not all(t.ndim for t in tensors):
         raise ValueError(
-            "loop() goes through the rows (the first dimension) of the tensors it is given.\n"
-            "  fix: give at least one tensor, and expand() what is the same for all rows."
+            "loop() iterates over the rows (the first dimension) of its tensor arguments.\n"
+            "  fix: pass at least one tensor, and expand() what is the same for all rows."
         )
     counts = [t._type.shape[0] for t in tensors]
     if len(set(counts)) > 1 or not counts[0]:
@@ -173,13 +173,13 @@ def _rows_of(tensors: Sequence[Tensor]) -> int:
 
 
 def _stacked(found: Sequence[Any]) -> Any:
-    """Results of calls, one after the other, as one."""
+    """The results of consecutive calls, stacked."""
     rows = [tree_flatten(result) for result in found]
     leaves, spec = rows[0]
     if not all(isinstance(leaf, Tensor) for leaf in leaves):
         raise TypeError(
-            f"loop() stacks tensors, but the step gave {found[0]!r}.\n"
-            "  fix: let the step give tensors only; numbers can be taken from them afterwards."
+            f"loop() stacks tensors, but the step returned {found[0]!r}.\n"
+            "  fix: return tensors only from the step; take numbers from them afterwards."
         )
     return tree_unflatten(
         [stack(column) for column in zip(*(r for r, _ in rows), strict=True)], spec
@@ -187,7 +187,7 @@ def _stacked(found: Sequence[Any]) -> Any:
 
 
 def _can_loop(variant: Variant, row: Sequence[Any]) -> bool:
-    """Whether the calls of a variant are nothing but native runs with results of the usual form."""
+    """Whether the calls of a variant are single native runs with results of a common form."""
     tensors = [leaf for leaf in row if isinstance(leaf, Tensor)]
     program, captured = variant.program, variant.captured
     if not is_native_only(variant) or captured.results.form is Form.OTHER or not program.bound:
@@ -196,12 +196,12 @@ def _can_loop(variant: Variant, row: Sequence[Any]) -> bool:
         return False
     if not program.is_single_run or program.copied or not _is_copied_whole(program):
         return False
-    # What a run that fails has drawn would be lost.
+    # The RNG state advanced by a failed run would be lost.
     return not (program.is_random and program.can_fail)
 
 
 class _Loop:
-    """The rows of a loop that a variant's program serves, after those that calls have served."""
+    """The rows of a loop that a variant's program handles, after those of ordinary calls."""
 
     def __init__(
         self, variant: Variant, leaves: Sequence[Any], count: int, found: Sequence[Any]
@@ -231,14 +231,14 @@ class _Loop:
             address_of(patches), len(copies) // 4, address_of(copies),
         ])  # fmt: skip
         program.rng_states.load()
-        workers = segment.acquire_pool(program.threads)
+        threads = segment.acquire_pool(program.threads)
         try:
-            if workers is not None:
-                words[1] = workers.address
+            if threads is not None:
+                words[1] = threads.address
             self.run(segment, words)
         finally:
-            if workers is not None:
-                workers.lock.release()
+            if threads is not None:
+                threads.lock.release()
             program.rng_states.store()
             for storage in program.executable.written:
                 storage.version += int(words[3]) - self.first
@@ -246,7 +246,7 @@ class _Loop:
         return variant.captured.results.assemble(made, self.tensors)
 
     def run(self, segment: Run, words: Any) -> None:
-        """Run row after row, in turns so short that an interrupt need not wait."""
+        """Run row after row, in slices short enough for interrupts."""
         loop, address, at_once = _loop(), address_of(words), _ROWS[segment.length]
         while (done := int(words[3])) < self.count:
             began = time.perf_counter()
@@ -262,8 +262,8 @@ class _Loop:
         return error
 
     def patches(self) -> list[tuple[int, int, int]]:
-        """The words of kernels that change from row to row, where they begin, and how they go on:
-        arguments, and results that kernels write to where they stay."""
+        """The argument words that change from row to row, with start and stride: arguments, and
+        outputs that kernels write in place."""
         program = self.program
         rows = [(number, self.arguments[owner]) for number, owner in program.argument_buffers]
         rows += [(view.buffer.number, self.stacks[n]) for n, view in program.computed]
@@ -274,8 +274,8 @@ class _Loop:
         ]
 
     def copies(self) -> list[tuple[int, int, int, int]]:
-        """What is copied after each run: small results to their rows, and what is written to the
-        outside last."""
+        """Copies after each run: small outputs to their rows, and late writes to captured
+        tensors."""
         program = self.program
         copies = [
             (small, self.stacks[n], self.stacks[n].strides[0]) for n, small in program.small_outputs
@@ -288,22 +288,22 @@ class _Loop:
 
 
 def _late_copies(program: Program) -> list[tuple[Any, Any]]:
-    """What is copied to the outside after a run, from which array to which."""
+    """Copies to captured tensors after a run: (source, target) arrays."""
     return [(program.array(view), storage.value) for view, storage in program.executable.copies]
 
 
 def _is_copied_whole(program: Program) -> bool:
-    """Whether what is copied after a run, and where it goes, is contiguous."""
+    """Whether sources and targets of the copies after a run are contiguous."""
     arrays = [small for _, small in program.small_outputs]
     arrays += [array for pair in _late_copies(program) for array in pair]
     return all(array.flags.c_contiguous for array in arrays)
 
 
 def _table(rows: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """Numbers and addresses for native code to read, row by row."""
+    """A flat int64 table of numbers and addresses for native code."""
     return isolated_copy(rows, np.int64).reshape(-1)
 
 
 def _with_contiguous_rows(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array, or a copy, whose rows lie in order each."""
+    """The array, or a copy, with contiguous rows."""
     return array if array[0].flags.c_contiguous else pool.copy(array)

@@ -1,4 +1,4 @@
-"""Looking for garbage is left until later while a step is made into a program."""
+"""Pauses the cyclic garbage collector while a step is traced and compiled."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import gc
 
 
 class gc_paused:  # noqa: N801 - used like a function
-    """``with gc_paused(): ...``: inside, Python does not look for cycles that nobody holds.
+    """``with gc_paused(): ...``: disables the cyclic garbage collector inside.
 
-    A trace and the passes behind it make a hundred thousand objects that stay, and leave no cycles;
-    looking through them again and again took a fifth of the time of a first call.
+    A trace and the passes allocate a hundred thousand objects that stay, and leave no cycles;
+    scanning them again and again took a fifth of the time of a first call.
     """
 
     __slots__ = ("was_enabled",)

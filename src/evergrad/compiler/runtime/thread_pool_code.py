@@ -1,8 +1,5 @@
-"""The machine code by which a program is run, serial or by a team; :mod:`.runtime.thread_pool` tells
-how.
-
-Owns the ir (LLVM IR) and what its words mean. It is compiled once, like a kernel.
-"""
+"""The native code (LLVM IR) of :mod:`.runtime.thread_pool`: serial and parallel runs, workers, and
+the release of the GIL. It is compiled once, like a kernel."""
 
 from __future__ import annotations
 
@@ -13,32 +10,32 @@ from evergrad.compiler.native import jit
 
 FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())
 
-# How often who waits looks before it sleeps, for others and for the next run. Each time takes some
-# ten nanoseconds.
+# Spins before parking at a barrier, and while idle between runs. One spin takes some ten
+# nanoseconds.
 _BARRIER_SPINS = 2000
 _IDLE_SPINS = 4000
-# How often who comes back from a run looks whether the GIL is free before it asks for it, and, if
-# another caller sleeps, whether that has come. To wake up takes some ten microseconds.
+# Spins for a free GIL after a run before blocking on it, and for a handoff to another caller that
+# blocks on it. To wake up takes some ten microseconds.
 _GIL_SPINS = 1000
 _HANDOFF_SPINS = 6000
-# For how many runs nobody waits for a caller that sleeps after that was in vain.
+# How many runs skip the handoff after one has timed out.
 _HANDOFF_BACKOFF = 512
-# How long a run takes: microseconds, less than about a tenth of a millisecond, or more.
+# Duration class of a run: microseconds, less than about a tenth of a millisecond, or more.
 BRIEF, SHORT, LONG = 2, 1, 0
-# Tasks of a wave are claimed from both ends: from here on bits count those claimed from the back.
+# Tasks of a wave are claimed from both ends: the high bits count claims from the back.
 _BACK_BITS = 32
-# What is added to the number of helpers at the gate: that it is open, or that the caller sleeps.
+# Flags added to the number of workers at the gate: that it is open, or that the caller is parked.
 _OPEN = 1 << 20
 _PARKED = 1 << 16
 
-# Words of a run, in the order of i64: [0] tasks, [1] where each wave ends, [2] waves, [3] counters,
-# [4] scratch memory, [5] its bytes for each thread, [6] the word that tells of failures, [7] how
-# long the run takes. Each wave has 64 bytes of counters: how many of its tasks were claimed, from
-# the front and from the back, how many are done, and how many threads sleep until all are.
+# Words of a run, each an i64: [0] tasks, [1] the end of each wave, [2] number of waves, [3] counters,
+# [4] scratch memory, [5] its bytes per thread, [6] address of the status word, [7] duration class.
+# Each wave has 64 bytes of counters: tasks claimed (from the front and from the back), tasks done,
+# and threads parked at its barrier.
 #
-# Words of a team, each in a cache line of its own: [0] how many runs there were, [8] the present
-# one, [16] how many helpers sleep until the next, [24] the gate: how many helpers are inside of the
-# run, and whether they may enter.
+# Words of a thread pool, each in a cache line of its own: [0] epoch (number of runs), [8] current
+# run, [16] number of parked workers, [24] the gate: number of workers inside of the run, and whether
+# they may enter.
 _IR = r"""
 declare i64 @syscall(i64, ...)
 declare i64 @llvm.usub.sat.i64(i64, i64)
@@ -49,12 +46,12 @@ declare void @PyEval_RestoreThread(ptr)
 PAUSE_DECLARATION
 FLUSH_DECLARATIONS
 
-; Of all runs by a calling thread serial, in one cache line: [0] whether one who came back has the
-; GIL, [1] how many callers may sleep until they have it, [2] how many run without it, [3] who began
-; the last run, [4] for how many more nobody waits for one that sleeps.
+; Callers of serial runs, in one cache line: [0] whether a returning caller has the GIL, [1] number
+; of callers blocked on it, [2] number of callers running without it, [3] thread state of the latest
+; caller, [4] number of runs that still skip the handoff.
 @callers = internal global [8 x i64] zeroinitializer, align 64
 
-; Goes through all waves of a run as one of its threads.
+; Executes all waves of a run as one of its threads.
 define internal void @execute(ptr %run, i64 %thread) nounwind {
 entry:
   FLUSH
@@ -160,7 +157,7 @@ end_of_run:
   ret void
 }
 
-; What a helper does all its life: waits for a run, enters it if the gate is still open.
+; The worker loop: waits for a run and enters it if the gate is still open.
 define void @pool_worker(ptr %pool, i64 %thread) nounwind {
 entry:
   %runp = getelementptr i64, ptr %pool, i64 8
@@ -221,9 +218,9 @@ wake:
   br label %top
 }
 
-; Runs with the team, or serial if there is none; gives the word that tells of failures. Nobody is
-; waited for that has not begun to help; who is inside at the end is, since the next run uses the
-; same counters.
+; Runs by the thread pool, or serially if it is null; returns the status word. Workers that have not
+; entered the gate are not waited for; those inside at the end are, since the next run reuses the
+; counters.
 define i64 @pool_run(ptr %pool, ptr %run) nounwind {
 entry:
   %no_pool = icmp eq ptr %pool, null
@@ -285,8 +282,8 @@ end:
   ret i64 %failed
 }
 
-; Runs on the calling thread: all tasks in their order, until one fails. The first counter tells
-; that it has begun.
+; Runs all tasks in order on the calling thread, until one fails. Sets the first counter to mark that
+; it has begun.
 define internal i64 @serial(ptr %run) nounwind {
 entry:
   FLUSH
@@ -329,13 +326,14 @@ done:
   ret i64 %failed
 }
 
-; As serial, for a caller that has the GIL. Runs without it; a brief run keeps it, since to give it
-; on and to get it back takes longer.
+; As serial, for a caller that holds the GIL. Releases it for the run; a brief run keeps it, since
+; releasing and reacquiring takes longer.
 ;
-; To contend for the GIL while somebody has it is to sleep, and to wake up takes longer than a short run
-; and the Python around it. So who comes back waits, spinning, until none of the others has the GIL;
-; and after a short run, if another caller sleeps or the last one is not in a run, until that has
-; come, since who sleeps would never find it free. If that was in vain nobody waits for a while.
+; Acquiring a GIL that is held blocks, and waking up takes longer than a short run and the Python
+; around it. So a returning caller spins until no other caller has the GIL; and after a short run, if
+; another caller is blocked or the latest one is not in a run, until that one has taken over (handoff),
+; since a blocked caller would never find the GIL free. After a timeout the handoff is skipped for a
+; number of runs.
 define i64 @pool_serial(ptr %run) nounwind {
 entry:
   %waitingp = getelementptr i64, ptr @callers, i64 1
@@ -415,7 +413,7 @@ end:
   ret i64 %failed
 }
 
-; Forgets all callers but this one: in a forked child the others are gone.
+; Forgets all callers: in a forked child the other threads are gone.
 define void @pool_forget_callers() nounwind {
   call void @llvm.memset.p0.i64(ptr @callers, i8 0, i64 64, i1 false)
   ret void
@@ -423,8 +421,8 @@ define void @pool_forget_callers() nounwind {
 """
 
 
-# A result too small for a normal number becomes zero in a run: processors take a hundred times as
-# long for such numbers, and moments of optimizers end there. What was set before is set afterwards.
+# Subnormal results are flushed to zero in a run: they are a hundred times slower on CPUs, and the
+# moments of optimizers decay into them. The previous mode is restored afterwards.
 _X86_FLUSH = (
     "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)",
     "%mode = alloca i32\n  call void @llvm.x86.sse.stmxcsr(ptr %mode)\n"
@@ -443,13 +441,13 @@ _ARM_FLUSH = (
 
 @cache
 def native() -> dict[str, int]:
-    """The addresses of what the ir defines."""
+    """The addresses of the functions of the IR."""
     return jit.addresses_in(ir(), ("pool_serial", "pool_forget_callers", "pool_worker", "pool_run"))
 
 
 @cache
 def ir() -> str:
-    """The ir for this machine."""
+    """The IR for this machine."""
     is_x86 = platform.machine() in ("x86_64", "AMD64")
     declarations, flush, restore = _X86_FLUSH if is_x86 else _ARM_FLUSH
     pause = "call void @llvm.x86.sse2.pause()" if is_x86 else "fence seq_cst"
