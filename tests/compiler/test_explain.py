@@ -182,7 +182,15 @@ def test_the_memory_is_the_plan(trained: tuple[Model, Any], explanation: Explana
 
 def test_the_text_begins_with_what_matters(explanation: Explanation) -> None:
     text = str(explanation)
-    heads = ["Model.step: ", "\ntime\n", "\nmemory\n", "\nNumPy calls\n", "\nunits", "\ncaptured"]
+    heads = [
+        "Model.step: ",
+        "\ntime\n",
+        "\nmemory\n",
+        "\nNumPy calls\n",
+        "\nguards\n",
+        "\nnodes",
+        "\ncaptured",
+    ]
     places = [text.index(head) for head in heads]
     assert places == sorted(places) and places[0] == 0
     times = [float(u["seconds"]) for u in explanation.data["nodes"]]

@@ -1,8 +1,8 @@
 """A pure graph as native code that eager mode calls with arrays.
 
-Arrays that do not lie in order are read where they lie: the program takes the memory they span and
-looks at it through their strides. Each caller takes an idle program or has another one made, so
-threads do not wait for each other and nothing is locked when a process is forked.
+Arrays that are not contiguous are read without a copy: the program takes the memory they span as a
+flat array and a strided view of it. Each caller takes an idle program or makes another one, so
+threads do not block each other and no lock is held across a fork.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from evergrad.extension import provides
 from evergrad.ops.rows.movement.strided import as_strided
 
 Array = np.ndarray[Any, Any]
-# The strides of an array in elements; None if it lies in order.
+# The strides of an array in elements; None if it is contiguous.
 Layout = tuple[int, ...] | None
 
-# Arrays that lie in yet other ways are copied.
+# Arrays with further layouts are copied.
 _LAYOUT_LIMIT = 8
 
 
 @provides("native_graph")
 class NativeGraph:
-    """A graph without outside tensors, ready to run on arrays of its inputs' types."""
+    """A graph without captures, ready to run on arrays of its inputs' types."""
 
     __slots__ = ("graph", "idle")
 
     def __init__(self, graph: Graph) -> None:
         assert not graph.captures, f"an eager composite reads outside tensors: {graph}"
         self.graph = graph
-        # Programs that nobody runs now, by how their arguments lie; None where these are copied.
+        # Idle programs by the layouts of their arguments; None for layouts that are copied.
         self.idle: dict[tuple[Layout, ...], list[EagerProgram] | None] = {}
 
     def is_native(self) -> bool:
-        """Whether it runs without NumPy, if its arguments lie in order."""
+        """Whether contiguous arguments need no NumPy call."""
         if not jit.can_jit():
             return False
         program = _program(self.graph)
@@ -72,7 +72,10 @@ class NativeGraph:
             program = _program(_with_layouts(self.graph, layouts))
         try:
             return program.run(  # type: ignore[no-any-return]
-                [a if lies is None else _span(a) for a, lies in zip(given, layouts, strict=True)],
+                [
+                    a if layout is None else _span(a)
+                    for a, layout in zip(given, layouts, strict=True)
+                ],
                 (),
             )
         finally:
@@ -86,12 +89,12 @@ class NativeGraph:
         return tuple(self.run(arrays))
 
     def first_programs(self, layouts: tuple[Layout, ...]) -> list[EagerProgram] | None:
-        """A list with a program for arguments that lie as told, if it is worth one."""
-        in_order = not any(layouts)
-        if not in_order and len(self.idle) >= _LAYOUT_LIMIT:
+        """A list with a program for arguments with these layouts; ``None`` if a copy is better."""
+        contiguous = not any(layouts)
+        if not contiguous and len(self.idle) >= _LAYOUT_LIMIT:
             return None
         program = _program(_with_layouts(self.graph, layouts))
-        return [program] if in_order or _has_kernels_only(program) else None
+        return [program] if contiguous or _has_kernels_only(program) else None
 
 
 def _program(graph: Graph) -> EagerProgram:
@@ -106,8 +109,7 @@ def _has_kernels_only(program: EagerProgram) -> bool:
 
 
 def _readable(array: Any, var: Var) -> Array:
-    """An array that kernels can read: numbers and 0-d results of NumPy are no arrays, and elements
-    must not lie across their natural places in memory."""
+    """An array that kernels can read: an aligned ndarray with non-negative strides."""
     if array.__class__ is not np.ndarray:
         array = np.asarray(array, var.type.dtype.np)
     if array.flags.aligned and (array.flags.c_contiguous or min(array.strides) >= 0):
@@ -120,12 +122,12 @@ def _layout(array: Array) -> Layout:
 
 
 def _span_length(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """From the first element to behind the last one."""
+    """The number of elements from the first to the last, inclusive."""
     return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
 
 def _span(array: Array) -> Array:
-    """All memory between the first and the last element of an array."""
+    """The memory from the first to the last element of an array, as a flat array."""
     layout = _layout(array)
     assert layout is not None
     length = _span_length(array.shape, layout)
@@ -133,18 +135,18 @@ def _span(array: Array) -> Array:
 
 
 def _with_layouts(graph: Graph, layouts: tuple[Layout, ...]) -> Graph:
-    """The graph with arguments that lie as told; such that do not lie in order come as spans."""
+    """The graph for arguments with these layouts; non-contiguous ones are passed as spans."""
     if not any(layouts):
         return graph
     with using(autocast=None, trace=None), tracing() as tracer:
         given = [
-            _seen(tracer, var.type, layout)
+            _strided_input(tracer, var.type, layout)
             for var, layout in zip(graph.inputs, layouts, strict=True)
         ]
         return tracer.finish(interpret(graph, *given)).without_dead_code()
 
 
-def _seen(tracer: Any, type: TensorType, layout: Layout) -> Tensor:
+def _strided_input(tracer: Any, type: TensorType, layout: Layout) -> Tensor:
     if layout is None:
         return tracer.input(type)  # type: ignore[no-any-return]
     span = tracer.input(tensor_type((_span_length(type.shape, layout),), type.dtype))
@@ -153,7 +155,7 @@ def _seen(tracer: Any, type: TensorType, layout: Layout) -> Tensor:
 
 @provides("graph_of_row")
 def graph_of_row(op: Op, attrs: dict[str, Any], operands: Sequence[TensorType]) -> Graph:
-    """A graph of one equation."""
+    """A graph of one equation, a row of the op table."""
     with using(autocast=None, trace=None), tracing() as tracer:
         found = bind(op, *map(tracer.input, operands), **attrs)
         return tracer.finish([found] if op.outputs == 1 else found)

@@ -1,7 +1,7 @@
-"""A program that holds memory only while it runs.
+"""A program that holds an arena only while it runs.
 
 A compiled step keeps its arena, since it runs again at once. Eager mode has many small programs, of
-which one runs at a time: each takes its arena from the pool and gives it back.
+which one runs at a time: each takes its arena from the pool and returns it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 class EagerProgram(Program):
     """A program whose arena lasts for one run."""
 
-    small_bytes = -1  # no result is computed in memory of the program, which the next run may move
+    small_bytes = -1  # none: results are allocated by each run
 
     def __init__(self, lowering: Lowering) -> None:
         super().__init__(lowering)
-        # Where kernels find addresses in the arena: (words, slot, offset).
+        # Argument words with addresses in the arena: (words, slot, offset).
         self.arena_slots: list[tuple[Any, int, int]] = []
 
     def bind_arena(self, size: int) -> None:
-        """None is held: each run views its own."""
+        """No arena is kept: each run allocates its own."""
         self.arena_address = 0
 
     def argument_block(self, instruction: Instruction) -> Any:
@@ -56,7 +56,7 @@ class EagerProgram(Program):
             self.arena_bytes = None
 
     def place_arena(self, size: int) -> None:
-        """Take the arena and tell the kernels where it lies."""
+        """Allocate the arena and patch its addresses into the argument blocks."""
         memory = self.allocate_arena(size + 64)
         if size >= LEDGER_MIN_BYTES:
             LEDGER.transient(size)

@@ -1,4 +1,4 @@
-"""Eager composites as graphs: their values, and their derivatives."""
+"""Traces eager composites and their derivatives into graphs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evergrad.core.tracing import tracing
 
 
 class Structure:
-    """A function with attributes, on tensors of given types (``None`` where none is given)."""
+    """A function with attributes, on tensors of given types (``None``: absent)."""
 
     def __init__(
         self, function: Callable[..., Any], types: Sequence[TensorType | None],
@@ -26,7 +26,7 @@ class Structure:
         self.types = tuple(type for type in types if type is not None)
 
     def apply(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The function itself; its results as a tuple."""
+        """The function's results, as a tuple."""
         given = iter(tensors)
         args = [next(given) if is_there else None for is_there in self.present]
         found = self.function(*args, **self.attrs)
@@ -42,7 +42,7 @@ class Structure:
         self, needs: int, hidden: Sequence[TensorType] = (), with_results: bool = False
     ) -> tuple[list[Var], list[Var], Graph]:
         """The gradients by the arguments in the bit set ``needs`` as a graph, with one output for
-        each argument, after the results if these are wanted; and the values of arguments and
+        each argument, after the results if these are wanted; and the variables of arguments and
         cotangents, also of ``hidden`` results, which have no influence."""
         with using(autocast=None, trace=None), tracing(grad=True) as tracer:
             inputs = [tracer.input(type) for type in self.types]

@@ -1,7 +1,7 @@
-"""An explanation as one page.
+"""An explanation as one HTML page.
 
-The arena is drawn as it is over time: a rectangle for each buffer, from the wave that makes it to
-the last that reads it and from its first byte to its last.
+The arena is drawn over time: a rectangle for each buffer, from the wave that defines it to the last
+that reads it (its live range) and from its first byte to its last.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any
 
 from evergrad import html
 from evergrad.compiler.explain.text import (
-    guards,
     counts,
     duration,
+    guards,
     heading,
     rate,
     share,
@@ -44,12 +44,12 @@ def page(data: Data, code: dict[str, dict[str, str]]) -> str:
     parts = [
         f"<h1>{html.escape(title)}</h1>", html.paragraph(summary(data)),
         html.section("Time by node, on one thread", _times(data)),
-        html.section(f"Memory: {peak}, of which {bound} are alive at once",
+        html.section(f"Memory: arena of {peak}, lower bound {bound} (live at once)",
                      drawing(memory) + peak_table(memory)),
         html.section("NumPy calls", _calls(data)),
-        html.section("Guards", _folded("What must stay as it is", "\n".join(guards(data)))),
+        html.section("Guards", _folded("Checked at each call", "\n".join(guards(data)))),
         html.section("Graphs", graphs), *map(_pass, data["passes"]),
-        "<h2>Nodes in their order</h2>", *map(_node, data["nodes"]),
+        "<h2>Nodes (fusion groups and single ops), in execution order</h2>", *map(_node, data["nodes"]),
         "<h2>Kernels</h2>", *(_code(name, held) for name, held in code.items()),
     ]  # fmt: skip
     return html.page(title, parts, STYLE)
@@ -61,7 +61,7 @@ def page(data: Data, code: dict[str, dict[str, str]]) -> str:
 def drawing(memory: Data) -> str:
     """The arena over time."""
     if not memory["buffers"]:
-        return "<p>Nothing is kept between kernels.</p>"
+        return "<p>The arena is empty: no intermediate values.</p>"
     frame = Drawing.up_to(max(memory["peak"], 1), _HEIGHT)
     across = (frame.width - frame.left) / max(memory["waves"], 1)
     drawn = frame.grid(memory["peak"], size, ("wave 0", str(memory["waves"] - 1)))
@@ -94,10 +94,10 @@ def _times(data: Data) -> str:
 
 
 def peak_table(memory: Data) -> str:
-    """Who is alive when most bytes are."""
+    """The live buffers at the peak."""
     live = [memory["buffers"][n] for n in memory["at_peak"]]
     rows = [(size(b["bytes"]), b["label"], b["location"]) for b in live]
-    return html.table(("bytes", "alive at the peak", "line"), rows, 1)
+    return html.table(("bytes", "live buffers at the peak", "line"), rows, 1)
 
 
 def _calls(data: Data) -> str:
@@ -106,7 +106,7 @@ def _calls(data: Data) -> str:
         for c in slowest_first(data["calls"])
     ]
     if not rows:
-        return "<p>None: everything is native.</p>"
+        return "<p>None: all nodes are native kernels.</p>"
     return html.table(("time", "op", "result", "line"), rows, 1)
 
 

@@ -1,7 +1,7 @@
-"""What a compiled program is, what memory it needs and where its time goes.
+"""Explains a compiled program: its nodes, memory plan, guards and time.
 
-:class:`Explanation` gathers everything as plain data; :mod:`.explain.text` and
-:mod:`.explain.html` only show it.
+:class:`Explanation` gathers everything as plain data; :mod:`.explain.text` and :mod:`.explain.html`
+only show it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Data = dict[str, Any]
 
 
 class Explanation:
-    """A program, told in several forms.
+    """A report on a program, as data, text, JSON or HTML.
 
     ``data`` holds the graphs (of every pass, if requested), the nodes with their kernels and times,
-    the calls and the memory plan; ``code`` the text and the machine code of each kernel, made when
-    it is first asked for.
+    the NumPy calls, the guards and the memory plan; ``code`` the LLVM IR and assembly of each
+    kernel, generated on first access.
     """
 
     def __init__(self, call: Call, name: str, passes: bool = False) -> None:
@@ -56,8 +56,8 @@ class Explanation:
         return {name: _code_of(kernel) for name, kernel in self._kernels.items()}
 
     def text(self, code: bool = False) -> str:
-        """For reading: times, memory and calls first, then nodes and graphs; with ``code`` also
-        what was generated."""
+        """Readable text: times, memory, NumPy calls and guards first, then nodes and graphs; with
+        ``code`` also the generated code."""
         return text(self.data, self.code if code else {})
 
     def json(self) -> Data:
@@ -65,11 +65,11 @@ class Explanation:
         return {**self.data, "code": self.code}
 
     def html(self) -> str:
-        """Everything on one page that needs nothing else."""
+        """Everything on one self-contained page."""
         return page(self.data, self.code)
 
     def save(self, path: str | Path) -> None:
-        """Write the form that the file's name asks for: ``.html``, ``.json`` or ``.txt``."""
+        """Write the format of the file's suffix: ``.html``, ``.json`` or ``.txt``."""
         target = Path(path)
         forms: dict[str, Callable[[], str]] = {
             ".html": self.html,
@@ -78,8 +78,8 @@ class Explanation:
         }
         if target.suffix not in forms:
             raise ValueError(
-                f"cannot tell the form of {target.name!r}.\n"
-                f"  fix: a name that ends in {', '.join(forms)}."
+                f"unknown format of {target.name!r}.\n"
+                f"  fix: use a name that ends in {', '.join(forms)}."
             )
         target.write_text(forms[target.suffix](), encoding="utf-8")
 
@@ -92,8 +92,8 @@ class Explanation:
 
 
 def _code_of(kernel: Kernel) -> dict[str, str]:
-    text = jit.module_ir([kernel])
-    return {"ir": text, "assembly": jit.assembly(text)}
+    ir = jit.module_ir([kernel])
+    return {"ir": ir, "assembly": jit.assembly(ir)}
 
 
 def _described(call: Call, seconds: Sequence[float]) -> Data:
@@ -147,7 +147,8 @@ def _graph(graph: Graph) -> Data:
 def _nodes(
     instructions: Sequence[Instruction], waves: Sequence[Any], seconds: Sequence[float]
 ) -> list[Data]:
-    """Nodes in their order, each with its instructions. A copy at the end is a node by itself."""
+    """Nodes in execution order, each with its instructions. A copy at the end is a node by
+    itself."""
     wave_of = {id(i): n for n, wave in enumerate(waves) for i in wave}
     parts: dict[int, list[tuple[Instruction, float]]] = {}
     for instruction, taken in zip(instructions, seconds, strict=True):

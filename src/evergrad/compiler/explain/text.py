@@ -17,7 +17,7 @@ Data = dict[str, Any]
 
 
 def text(data: Data, code: dict[str, dict[str, str]]) -> str:
-    """All parts; ``code`` is shown if it is given."""
+    """All sections; generated code if ``code`` is given."""
     parts = [summary(data), _times(data), _memory(data), _calls(data), _guards(data)]
     parts += [_nodes(data), _graph("captured graph", data["captured"])]
     parts += [_graph("graph after the passes", data["simplified"])]
@@ -28,14 +28,14 @@ def text(data: Data, code: dict[str, dict[str, str]]) -> str:
 
 def duration(seconds: float) -> str:
     """``1.25 ms``"""
-    for node, length in (("s", 1.0), ("ms", 1e-3)):
+    for unit, length in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= length:
-            return f"{seconds / length:.2f} {node}"
+            return f"{seconds / length:.2f} {unit}"
     return f"{seconds * 1e6:.2f} us"
 
 
 def rate(node: Data) -> str:
-    """How fast a node is: products by operations, others by bytes."""
+    """The rate of a node: FLOP/s of products, bytes per second of others."""
     if node["gflops_per_second"] is not None:
         return f"{node['gflops_per_second']:.1f} GFLOP/s"
     if node["gigabytes_per_second"] is not None:
@@ -52,13 +52,13 @@ def share(node: Data, data: Data) -> str:
 
 
 def where(node: Data) -> str:
-    """The lines a node comes from, the last ones first."""
+    """The source lines of a node, the last ones first."""
     lines = node["lines"][::-1]
     return ", ".join(lines[:2]) + (", ..." if len(lines) > 2 else "")
 
 
 def summary(data: Data) -> str:
-    """How many nodes there are of each kind, and how long they take."""
+    """The number of nodes of each kind, and their time."""
     parts = []
     for kind, name in _KINDS.items():
         taken = [node["seconds"] for node in data["nodes"] if node["kind"] == kind]
@@ -77,11 +77,11 @@ def heading(node: Data) -> str:
 
 
 def guards(data: Data) -> list[str]:
-    """What must stay as it is for the program to be used again."""
+    """The guards under which the program is reused."""
     if data["holds_once"]:
-        return [f"it holds for one call alone: {data['holds_once']}"]
+        return [f"valid for one call only: {data['holds_once']}"]
     return [
-        "the types of the arguments",
+        "the signature (structure and types of the arguments)",
         *(f"{name} ({n} times)" if n > 1 else name for name, n in data["guards"].items()),
     ]
 
@@ -105,19 +105,19 @@ def _memory(data: Data) -> str:
     ]
     head = (
         f"memory\n  arena {size(memory['peak'])} in {len(memory['buffers'])} buffers and "
-        f"{memory['waves']} waves; at least {size(memory['lower_bound'])} live at once; outside "
-        f"of it {size(memory['outside_bytes'])}\n"
+        f"{memory['waves']} waves; lower bound (live at once) {size(memory['lower_bound'])}; "
+        f"outside of the arena {size(memory['outside_bytes'])}\n"
     )
     if not rows:
         return head.rstrip()
-    table = _table(("bytes", "waves", "alive at the peak", "line"), rows, 2)
+    table = _table(("bytes", "waves", "live buffers at the peak", "line"), rows, 2)
     return head + table + _rest(len(live), _PEAK_ROWS)
 
 
 def _calls(data: Data) -> str:
     calls = slowest_first(data["calls"])
     if not calls:
-        return "NumPy calls\n  none: everything is native"
+        return "NumPy calls\n  none: all nodes are native kernels"
     rows = [(duration(c["seconds"]), c["op"], c["type"], c["location"]) for c in calls]
     return "NumPy calls\n" + _table(("time", "op", "result", "line"), rows, 1)
 
@@ -127,7 +127,9 @@ def _guards(data: Data) -> str:
 
 
 def _nodes(data: Data) -> str:
-    return "nodes, in their order\n" + "\n".join(_node(node) for node in data["nodes"])
+    return "nodes (fusion groups and single ops), in execution order\n" + "\n".join(
+        _node(node) for node in data["nodes"]
+    )
 
 
 def _node(node: Data) -> str:
@@ -164,7 +166,7 @@ def _rest(count: int, shown: int) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: int) -> str:
-    """Columns side by side; the first ``numbers`` of them hold numbers."""
+    """Aligned columns; the first ``numbers`` of them hold numbers."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = []
     for row in (head, *rows):

@@ -1,6 +1,6 @@
-"""How long each instruction of a program takes, measured on one thread.
+"""Measures the time of each instruction of a program, on one thread.
 
-Instructions write to the outside; what they write is put back when the measuring has ended.
+Instructions write to captured tensors; these are restored afterwards.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.trace import Equation, Var
 
 _REPEATS = 4
-# Nanoseconds: what is shorter is measured together with others of its kind, up to so many.
+# Nanoseconds: shorter instructions are repeated and timed together, up to so many times.
 _LONG_ENOUGH = 50_000
 _MANY = 20
 # An instruction is not repeated once it has taken this long in all.
@@ -45,7 +45,7 @@ def seconds_of(program: Program, arguments: list[Any], numbers: list[float]) -> 
 def _isolated(
     program: Program, arguments: list[Any], numbers: list[float]
 ) -> Iterator[list[Callable[[], object]]]:
-    """Each instruction as something that can be run by itself, in their order."""
+    """A runner for each instruction by itself, in execution order."""
     patches, bound_arrays, kept = program.patches, program.bound_arrays, len(program.keep)
     program.patches = {}
     program.unbind_arguments()
@@ -77,7 +77,7 @@ def _one_wave(
 
 
 def _measured(program: Program, runs: list[Callable[[], object]]) -> list[float]:
-    for run in runs:  # so that nobody's time is that of the system bringing fresh memory
+    for run in runs:  # warm up: page faults are not part of the time
         run()
     nothing = _best_of(_one_wave(program, [], 0))
     found = []
@@ -90,7 +90,7 @@ def _measured(program: Program, runs: list[Callable[[], object]]) -> list[float]
 
 
 def _best_of(run: Callable[[], object]) -> float:
-    """The nanoseconds of one run; short ones are measured several at a time."""
+    """The nanoseconds of one run; short ones are timed several at a time."""
     spent = best = _nanoseconds(run, 1)
     times = max(1, min(_MANY, int(_LONG_ENOUGH / max(spent, 1))))
     for _ in range(_REPEATS):
@@ -109,11 +109,11 @@ def _nanoseconds(run: Callable[[], object], times: int) -> float:
     return thread_time_ns() - start
 
 
-# -- what there was to do -----------------------------------------------------------------------
+# -- work ---------------------------------------------------------------------------------------
 
 
 def flops_of(eqn: Equation) -> int:
-    """Additions and multiplications of a product; 0 for what is none."""
+    """Additions and multiplications of a matrix product or convolution; 0 for other ops."""
     name, out = eqn.op.name, eqn.outs[0].type
     if name in ("matmul", "linear"):
         return 2 * out.numel * int(eqn.args[0].type.shape[-1])
@@ -125,8 +125,8 @@ def flops_of(eqn: Equation) -> int:
 
 
 def bytes_of(instruction: Instruction, equations: list[Equation]) -> int:
-    """The bytes an instruction reads and writes. Of a table that is looked up these are the rows
-    that are taken."""
+    """The bytes an instruction reads and writes. Of a gathered table only the gathered elements
+    count."""
     if instruction.kernel is None:
         views = [*instruction.args, *instruction.outs]
         return sum(_size(p) for p in views if isinstance(p, BufferView))
@@ -142,7 +142,7 @@ def bytes_of(instruction: Instruction, equations: list[Equation]) -> int:
 
 
 def _size(view: BufferView) -> int:
-    """The bytes of a view; repeated elements are counted once."""
+    """The bytes of a buffer view; broadcast elements are counted once."""
     pairs = zip(view.shape, view.strides, strict=True)
-    distinct = prod(n for n, step in pairs if step or n == 0)
+    distinct = prod(n for n, stride in pairs if stride or n == 0)
     return min(distinct * int(view.dtype.itemsize), view.buffer.nbytes)

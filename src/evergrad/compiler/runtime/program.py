@@ -137,7 +137,7 @@ class Program:
             raise MemoryError(
                 f"out of memory: the compiled program needs an arena of {size:,} bytes for its "
                 "intermediate values; nothing was written.\n"
-                "  fix: a smaller batch or memory_limit=; explain() lists the live buffers at the peak."
+                "  fix: a smaller batch. explain() lists the live buffers at the peak."
             ) from None
 
     def prepare_results(self) -> None:

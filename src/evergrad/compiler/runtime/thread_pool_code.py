@@ -28,14 +28,14 @@ _BACK_BITS = 32
 _OPEN = 1 << 20
 _PARKED = 1 << 16
 
-# Words of a run, each an i64: [0] tasks, [1] the end of each wave, [2] number of waves, [3] counters,
-# [4] scratch memory, [5] its bytes per thread, [6] address of the status word, [7] duration class.
-# Each wave has 64 bytes of counters: tasks claimed (from the front and from the back), tasks done,
-# and threads parked at its barrier.
+# Words of a run, each an i64: [0] tasks, [1] the end of each wave, [2] number of waves,
+# [3] counters, [4] scratch memory, [5] its bytes per thread, [6] address of the status word,
+# [7] duration class. Each wave has 64 bytes of counters: tasks claimed (from the front and from the
+# back), tasks done, and threads parked at its barrier.
 #
 # Words of a thread pool, each in a cache line of its own: [0] epoch (number of runs), [8] current
-# run, [16] number of parked workers, [24] the gate: number of workers inside of the run, and whether
-# they may enter.
+# run, [16] number of parked workers, [24] the gate: number of workers inside of the run, and
+# whether they may enter.
 _IR = r"""
 declare i64 @syscall(i64, ...)
 declare i64 @llvm.usub.sat.i64(i64, i64)
@@ -282,8 +282,8 @@ end:
   ret i64 %failed
 }
 
-; Runs all tasks in order on the calling thread, until one fails. Sets the first counter to mark that
-; it has begun.
+; Runs all tasks in order on the calling thread, until one fails. The first counter marks that it has
+; begun.
 define internal i64 @serial(ptr %run) nounwind {
 entry:
   FLUSH
@@ -330,10 +330,10 @@ done:
 ; releasing and reacquiring takes longer.
 ;
 ; Acquiring a GIL that is held blocks, and waking up takes longer than a short run and the Python
-; around it. So a returning caller spins until no other caller has the GIL; and after a short run, if
-; another caller is blocked or the latest one is not in a run, until that one has taken over (handoff),
-; since a blocked caller would never find the GIL free. After a timeout the handoff is skipped for a
-; number of runs.
+; around it. So a returning caller spins until no other caller has the GIL; and after a short run,
+; if another caller is blocked or the latest one is not in a run, until that one has taken over
+; (handoff), since a blocked caller would never find the GIL free. After a timeout the handoff is
+; skipped for a number of runs.
 define i64 @pool_serial(ptr %run) nounwind {
 entry:
   %waitingp = getelementptr i64, ptr @callers, i64 1
