@@ -1,9 +1,9 @@
-"""What it costs to run a program by a team of threads: two waves of tasks that do nothing.
+"""The overhead of a run by the thread pool: two waves of tasks that do nothing.
 
-    python bench/team.py [--threads N] [--rounds N]
+    python bench/thread_pool.py [--threads N] [--rounds N]
 
-Prints microseconds on the clock of a run on the calling thread alone, of a run with the team right
-after another one, and of one after a pause in which the helpers have gone to sleep: the median, and
+Prints microseconds on the clock of a run on the calling thread alone, of a run with the pool right
+after another one, and of one after a pause in which the workers have parked: the median, and
 the tenth that went best, which a busy machine disturbs least.
 """
 
@@ -55,10 +55,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5000)
     options = parser.parse_args()
     evergrad.set_num_threads(options.threads)
-    run, helped = empty_run(options.threads), thread_pool()
+    run, pool = empty_run(options.threads), thread_pool()
 
     def together() -> int:
-        return helped.run(run.address)
+        return pool.run(run.address)
 
     found = {
         "alone": microseconds(run.run_serial, options.rounds),

@@ -156,8 +156,8 @@ states = {
     "blas threads": is_free(blas.several_threads),
     "parallel ufunc": parallel_ufunc._helpers == 0 and parallel_ufunc._jobs.empty()
         and is_free(parallel_ufunc._hiring),
-    "compile workers": not COMPILE_POOL.processes and not COMPILE_POOL.jobs and not COMPILE_POOL.threads
-        and is_free(COMPILE_POOL.condition),
+    "compile workers": not COMPILE_POOL.processes and not COMPILE_POOL.jobs
+        and not COMPILE_POOL.threads and is_free(COMPILE_POOL.condition),
     "compiled objects": not jit._requested and not jit._in_flight and is_free(jit._lock),
     "step locks": is_free(step.lock) and bool((step(evergrad.ones(9)) == 2).all()),
     "thread pool": not thread_pool._pools and is_free(thread_pool._made),

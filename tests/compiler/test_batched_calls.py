@@ -174,17 +174,17 @@ def test_a_loop_inside_of_a_larger_program() -> None:
         np.testing.assert_allclose(outer(xs).item(), np.sin(xs.numpy()).sum(), rtol=1e-13)
 
 
-@pytest.mark.parametrize(("given", "told"), [
+@pytest.mark.parametrize(("given", "message"), [
     ((), "at least one tensor"), ((2.0,), "at least one tensor"),
     ((eg.tensor(1.0),), "first dimension"), ((eg.ones(3), eg.ones(4)), r"\[3, 4\]"),
     ((eg.ones(0, 2),), "one at least"),
 ])  # fmt: skip
-def test_bad_rows_are_told(given: Any, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_bad_rows_are_reported(given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         eg.compile(lambda *x: x[0] * 2).loop(*given)
 
 
-def test_results_that_are_no_tensors_are_told() -> None:
+def test_results_that_are_no_tensors_are_message() -> None:
     with pytest.raises(TypeError, match="let the step give tensors only"):
         eg.compile(lambda x: (x * 2, "name")).loop(eg.ones(3))
 

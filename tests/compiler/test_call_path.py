@@ -139,10 +139,10 @@ def test_arguments_that_are_served() -> None:
     views = [whole[:4], whole[:4].detach(), whole[::2], randn(4, 2)[:, 0]]
     assert all(is_served(x, other) for other in [y, randn(4, seed=2), *views])
     assert is_served(x.T.contiguous().T, y)
-    asking, outdated = randn(4).requires_grad_(), whole[4:]
-    whole.mul_(asking.sum())
+    leaf, outdated = randn(4).requires_grad_(), whole[4:]
+    whole.mul_(leaf.sum())
     others = [
-        written, asking, asking * 2, asking[:4], outdated, randn(4).float(), randn(5),
+        written, leaf, leaf * 2, leaf[:4], outdated, randn(4).float(), randn(5),
         eg.nn.Parameter(y), y.numpy(), 1.0, None,
     ]  # fmt: skip
     assert not any(is_served(x, other) for other in others)

@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def is_there(process: int) -> bool:
-    """Whether a process is running, or is dead and nobody was told."""
+    """Whether a process is running, or is dead and not reaped."""
     return Path(f"/proc/{process}").exists()
 
 
@@ -74,7 +74,7 @@ def test_they_give_what_llvm_gives_here(own: CompilePool) -> None:
     assert 1 <= len(own.processes) <= 2
 
 
-def test_what_nobody_waits_for_is_kept(folder: Path) -> None:
+def test_a_dropped_request_is_cached(folder: Path) -> None:
     text = text_of(77)
     jit.compile_ir_async(text)
     kept = folder / jit._file_of(text)
@@ -82,7 +82,7 @@ def test_what_nobody_waits_for_is_kept(folder: Path) -> None:
     assert disk_cache.read(kept, jit._KIND) == llvm_backend.object_code(text)
 
 
-def test_a_text_that_llvm_refuses_harms_no_other(own: CompilePool) -> None:
+def test_ir_that_llvm_rejects_harms_no_other(own: CompilePool) -> None:
     wrong, right = own.compile("define void @f( {"), own.compile(text_of(3))
     assert wrong.result(timeout=60) is None
     assert right.result(timeout=60) == llvm_backend.object_code(text_of(3))
@@ -98,7 +98,7 @@ def test_idle_ones_end(own: CompilePool, monkeypatch: pytest.MonkeyPatch) -> Non
     assert own.processes[0].pid != process
 
 
-def test_one_that_dies_is_done_without(own: CompilePool) -> None:
+def test_a_worker_that_dies_disables_the_pool(own: CompilePool) -> None:
     assert own.compile(text_of(6)).result(timeout=60)
     process = own.processes[0].pid
     os.kill(process, signal.SIGKILL)
@@ -134,13 +134,13 @@ def test_without_workers_this_process_compiles(
     assert file.read_bytes().endswith(llvm_backend.object_code(text_of(41)))
 
 
-def test_many_threads_ask(own: CompilePool) -> None:
+def test_many_threads_request(own: CompilePool) -> None:
     found: dict[int, Any] = {}
 
-    def ask(number: int) -> None:
+    def request(number: int) -> None:
         found[number] = own.compile(text_of(number)).result(timeout=60)
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    threads = [threading.Thread(target=request, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -212,7 +212,7 @@ def test_they_end_when_their_process_is_killed(tmp_path: Path) -> None:
 
 
 def is_running(process: int) -> bool:
-    """Whether a process, which nobody may be there to bury, does something."""
+    """Whether a process, perhaps never reaped, is running."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

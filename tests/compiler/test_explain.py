@@ -1,4 +1,4 @@
-"""What ``explain`` says of a program is true of it, and asking changes nothing."""
+"""What ``explain`` reports of a program is true of it, and has no side effects."""
 
 from __future__ import annotations
 
@@ -173,9 +173,9 @@ def test_the_memory_is_the_plan(trained: tuple[Model, Any], explanation: Explana
     assert (memory["peak"], memory["lower_bound"]) == (plan.peak, plan.lower_bound)
     assert memory["timeline"] == plan.timeline()
     assert len(memory["timeline"]) == memory["waves"]
-    living = [memory["buffers"][n] for n in memory["at_peak"]]
-    assert [b["bytes"] for b in living] == [b.nbytes for b in plan.at_peak()]
-    assert any("test_explain.py" in b["location"] for b in living)
+    live = [memory["buffers"][n] for n in memory["at_peak"]]
+    assert [b["bytes"] for b in live] == [b.nbytes for b in plan.at_peak()]
+    assert any("test_explain.py" in b["location"] for b in live)
     for buffer in memory["buffers"]:
         assert 0 <= buffer["offset"] <= memory["peak"] - buffer["bytes"]
 
@@ -243,7 +243,7 @@ def test_a_module_and_a_function_without_work() -> None:
     assert "linear" in layer.explain(eg.ones(1, 3)).data["captured"]["by_op"]
     nothing = eg.compile(lambda x: x).explain(eg.ones(3))
     assert "nothing to do" in str(nothing)
-    assert "Nothing is kept" in nothing.html()
+    assert "The arena is empty" in nothing.html()
 
 
 def test_an_index_out_of_range_while_explaining() -> None:

@@ -164,7 +164,7 @@ def test_a_number_read_while_tracing() -> None:
 
 
 class Unfrozen(Scenario):
-    """A tensor of the outside that begins to ask for its gradient."""
+    """A captured tensor that begins to require its gradient."""
 
     def __init__(self) -> None:
         self.first, self.second = randn(3).requires_grad_(), randn(3, seed=1)
@@ -268,7 +268,7 @@ def test_tables_of_a_module() -> None:
 
 
 def test_options_written_directly() -> None:
-    """A rate is read at run time; whether something is zero, or a flag, is a condition."""
+    """A rate is read at run time; whether something is zero, or a flag, is guarded."""
     weight = nn.Parameter(randn(3))
     optimizer = eg.optim.SGD([weight], lr=0.5)
 

@@ -162,7 +162,7 @@ class CompositeVjpProgram(VjpProgram):
         self.native = NativeGraph(recomputing if kept is None else kept.backward)
         self.scratch = sum(out.type.nbytes for out in outputs)
         first = len(self.graph.inputs)
-        self.edges = tuple((i, first + place, FRESH) for place, i in enumerate(wanted))
+        self.edges = tuple((i, first + n, FRESH) for n, i in enumerate(wanted))
 
     def run(self, values: list[Any]) -> None:
         values += self.native.run(values)

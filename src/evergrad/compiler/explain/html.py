@@ -49,7 +49,8 @@ def page(data: Data, code: dict[str, dict[str, str]]) -> str:
         html.section("NumPy calls", _calls(data)),
         html.section("Guards", _folded("Checked at each call", "\n".join(guards(data)))),
         html.section("Graphs", graphs), *map(_pass, data["passes"]),
-        "<h2>Nodes (fusion groups and single ops), in execution order</h2>", *map(_node, data["nodes"]),
+        "<h2>Nodes (fusion groups and single ops), in execution order</h2>",
+        *map(_node, data["nodes"]),
         "<h2>Kernels</h2>", *(_code(name, held) for name, held in code.items()),
     ]  # fmt: skip
     return html.page(title, parts, STYLE)

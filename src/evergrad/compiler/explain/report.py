@@ -79,7 +79,7 @@ class Explanation:
         if target.suffix not in forms:
             raise ValueError(
                 f"unknown format of {target.name!r}.\n"
-                f"  fix: use a name that ends in {', '.join(forms)}."
+                f"  fix: a name that ends in {', '.join(forms)}."
             )
         target.write_text(forms[target.suffix](), encoding="utf-8")
 

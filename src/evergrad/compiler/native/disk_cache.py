@@ -62,16 +62,16 @@ def remove(path: Path) -> None:
 
 
 @cache
-def _prune_once(place: Path) -> None:
+def _prune_once(directory: Path) -> None:
     """Prune a directory before this process first writes to it."""
-    prune(place, MOST_BYTES)
+    prune(directory, MOST_BYTES)
 
 
-def prune(place: Path, most: int) -> None:
+def prune(directory: Path, most: int) -> None:
     """Evict the least recently used files of a directory that exceeds ``most`` bytes, down to half
     of that. Evicted content is rebuilt on demand."""
     files = []
-    for path in place.iterdir():
+    for path in directory.iterdir():
         with contextlib.suppress(OSError):  # another process may have removed it
             found = path.stat()
             files.append((found.st_mtime_ns, found.st_size, path))

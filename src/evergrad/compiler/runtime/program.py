@@ -209,8 +209,8 @@ class Program:
     def is_single_run(self) -> bool:
         """Whether everything is computed by one native run."""
         first, *others = self.segments or [None]
-        alone = isinstance(first, Run) and not others
-        return alone and not self.needs_arrays and all(o is None for o in self.constants)
+        is_single = isinstance(first, Run) and not others
+        return is_single and not self.needs_arrays and all(o is None for o in self.constants)
 
     @property
     def is_native(self) -> bool:

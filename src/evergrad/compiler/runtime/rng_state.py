@@ -46,7 +46,7 @@ class RngStates:
 
 def _store(twister: MersenneTwister, memory: Any) -> None:
     words = memory[:STATE_BYTES].view(np.uint32)
-    place = int(memory[STATE_BYTES : STATE_BYTES + 8].view(np.int64)[0])
-    assert 0 <= place <= STATE_WORDS
+    position = int(memory[STATE_BYTES : STATE_BYTES + 8].view(np.int64)[0])
+    assert 0 <= position <= STATE_WORDS
     twister.memory[:STATE_WORDS] = words
-    twister.memory[STATE_WORDS] = place
+    twister.memory[STATE_WORDS] = position

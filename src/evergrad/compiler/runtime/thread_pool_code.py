@@ -282,8 +282,8 @@ end:
   ret i64 %failed
 }
 
-; Runs all tasks in order on the calling thread, until one fails. The first counter marks that it has
-; begun.
+; Runs all tasks in order on the calling thread, until one fails. The first counter marks that it
+; has begun.
 define internal i64 @serial(ptr %run) nounwind {
 entry:
   FLUSH
