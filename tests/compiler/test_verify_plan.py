@@ -158,14 +158,18 @@ def test_live_ranges_that_end_too_early_are_caught(monkeypatch: pytest.MonkeyPat
 
 
 def test_instructions_that_run_too_early_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executable, "partition_into_waves", lambda instructions: [list(instructions)])
+    monkeypatch.setattr(
+        executable, "partition_into_waves", lambda instructions: [list(instructions)]
+    )
     with pytest.raises(VerificationError, match="is written by"):
         eg.compile(lambda x: chain(x) * 5.5).plan(eg.ones(16, 16))
 
 
 def test_programs_above_the_bound_are_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "VERIFY_EQUATIONS", 0)
-    monkeypatch.setattr(executable, "partition_into_waves", lambda instructions: [list(instructions)])
+    monkeypatch.setattr(
+        executable, "partition_into_waves", lambda instructions: [list(instructions)]
+    )
     compiled = eg.compile(lambda x: chain(x) * 6.5)
     compiled.plan(eg.ones(16, 16))
     ((variant,),) = compiled.variants.values()
