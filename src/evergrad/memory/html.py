@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from evergrad import html
+from evergrad.extension import provides
 from evergrad.html import Drawing
 from evergrad.memory.reports import Entry, grouped, live_buffers, size, stats
 from evergrad.memory.tracking import Event, Tracker, Usage
@@ -35,6 +36,7 @@ _STYLE = """
 """
 
 
+@provides("memory_page")
 def page(tracker: Tracker | None) -> str:
     """The whole report; without a tracker, of what is alive now."""
     if tracker is None:

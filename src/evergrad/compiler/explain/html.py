@@ -48,7 +48,7 @@ def page(data: Data, code: dict[str, dict[str, str]]) -> str:
                      drawing(memory) + peak_table(memory)),
         html.section("NumPy calls", _calls(data)),
         html.section("Conditions", _folded("What must stay as it is", "\n".join(conditions(data)))),
-        html.section("Graphs", graphs),
+        html.section("Graphs", graphs), *map(_pass, data["passes"]),
         "<h2>Units in their order</h2>", *map(_unit, data["units"]),
         "<h2>Kernels</h2>", *(_code(name, held) for name, held in code.items()),
     ]  # fmt: skip
@@ -76,7 +76,7 @@ def _rectangle(buffer: Data, colour: str, across: float, frame: Drawing) -> str:
     height = max(buffer["bytes"] * frame.scale, 0.5)
     words = (
         f"{buffer['label']}: {size(buffer['bytes'])} at {buffer['offset']:,}, waves "
-        f"{buffer['first_wave']} to {buffer['last_wave']}\n{buffer['site']}"
+        f"{buffer['first_wave']} to {buffer['last_wave']}\n{buffer['location']}"
     )
     top = frame.y(buffer["offset"]) - height
     return html.rectangle("buffer", x, top, width, height, words, colour)
@@ -96,13 +96,13 @@ def _times(data: Data) -> str:
 def peak_table(memory: Data) -> str:
     """Who is alive when most bytes are."""
     living = [memory["buffers"][n] for n in memory["at_peak"]]
-    rows = [(size(b["bytes"]), b["label"], b["site"]) for b in living]
+    rows = [(size(b["bytes"]), b["label"], b["location"]) for b in living]
     return html.table(("bytes", "alive at the peak", "line"), rows, 1)
 
 
 def _calls(data: Data) -> str:
     rows = [
-        (duration(c["seconds"]), c["op"], c["type"], c["site"])
+        (duration(c["seconds"]), c["op"], c["type"], c["location"])
         for c in slowest_first(data["calls"])
     ]
     if not rows:
@@ -115,8 +115,13 @@ def _graph(title: str, graph: Data) -> str:
     return _folded(head, graph["text"])
 
 
+def _pass(found: Data) -> str:
+    head = f"After {found['name']}: {found['equations']} equations"
+    return _folded(head, "unchanged" if found["text"] is None else found["text"])
+
+
 def _unit(unit: Data) -> str:
-    rows = [(e["op"], e["type"], e["site"]) for e in unit["equations"]]
+    rows = [(e["op"], e["type"], e["location"]) for e in unit["equations"]]
     parts = [
         (str(p["wave"]), str(p["chunks"]), str(p["passes"]), size(p["scratch"]), p["kernel"])
         for p in unit["instructions"]

@@ -31,20 +31,24 @@ from evergrad.core.settings import processors
 MOST = 4
 # Workers that had nothing to do for so many seconds end.
 IDLE = 5.0
+# The program of a worker. Its folder may be inside a zip file, from which no script can start.
+_START = "import sys; sys.path += sys.argv[1:]; import compile_worker; compile_worker.main()"
 # A text takes seconds at most; a worker that takes longer than this is not waited for.
 PATIENCE = 120.0
 
 
 @cache
 def command() -> list[str] | None:
-    """What starts a worker; ``None`` where Python does not know how it was started itself."""
+    """What starts a worker; ``None`` where Python does not know how it was started itself, and in a
+    frozen application, whose executable is not Python."""
     found = find_spec("llvmlite")
     is_python = Path(sys.executable or "").name.startswith("python")
+    is_python = is_python and not getattr(sys, "frozen", False)
     if not is_python or found is None or found.origin is None:
         return None
     folders = [str(Path(found.origin).parents[1]), str(Path(compile_worker.__file__).parent)]
     keep_nothing = ["-B"] if sys.dont_write_bytecode else []
-    return [sys.executable, "-I", "-S", *keep_nothing, compile_worker.__file__, *folders]
+    return [sys.executable, "-I", "-S", *keep_nothing, "-c", _START, *folders]
 
 
 class _Job(NamedTuple):
