@@ -19,7 +19,7 @@ import evergrad
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
 from evergrad.core.tensor import Tensor
 from evergrad.ops.surface.public import FUNCTIONS
-from evergrad.testing.samples import all_samples
+from evergrad.testing.samples.table import all_samples
 
 HERE = Path(__file__).parent
 

@@ -17,7 +17,7 @@ ROOT = Path(evergrad.__file__).parent
 
 # From the bottom up; names on one line may import each other.
 LAYERS: list[tuple[str, ...]] = [
-    ("errors", "config", "lazy", "extension"),
+    ("errors", "config", "lazy", "extension", "html"),
     ("memory",),
     ("core", "return_types", "interop"),
     ("ops",),
@@ -36,7 +36,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("as_torch",),
     ("train",),
     ("cli", "web"),
-    ("__main__", "compat"),
+    ("__main__", "__pyinstaller", "compat"),
 ]
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 # The package itself gathers what stands up to here; whoever stands above may import it whole.

@@ -56,9 +56,12 @@ EAGER_KERNELS = os.environ.get("EVERGRAD_EAGER_KERNELS", "1") != "0"
 EAGER_KERNEL_ELEMENTS: int | None = None
 
 
-# After each compiler pass, graphs of at most so many equations are verified, and memory plans of at
-# most so many instructions; 0 verifies none. See docs/design/compiler.md.
+# The compiler verifies graphs of at most so many equations, and memory plans of at most so many
+# instructions; 0 verifies none. See docs/design/compiler.md.
 VERIFY_EQUATIONS = _count_from_environment("EVERGRAD_VERIFY_EQUATIONS", 64)
+
+# Whether graphs are verified after each pass, not only after the last one; tests turn it on.
+VERIFY_EACH_PASS = False
 
 # EVERGRAD_SHOW_PASSES=1 prints the graph after each compiler pass to stderr; programs are then not
 # read from the disk.

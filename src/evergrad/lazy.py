@@ -1,13 +1,12 @@
 """Lazy imports: names that are imported at their first use, so that ``import evergrad`` is fast.
 
 A fork waits for imports of this package in other threads: the child would deadlock on the lock of a
-half-imported module.
+half-imported module. :mod:`evergrad.core.fork` calls the functions here.
 """
 
 from __future__ import annotations
 
 import _imp
-import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -45,7 +44,7 @@ _locks: dict[str, Any] = getattr(_bootstrap, "_module_locks", {})
 _MOST_WAITS = 1000
 
 
-def _hold_imports() -> None:
+def hold_imports() -> None:
     """Wait for imports of this package in other threads, and block new ones until the fork."""
     for _ in range(_MOST_WAITS):
         _imp.acquire_lock()
@@ -66,9 +65,6 @@ def _is_awaited(name: str) -> bool:
     return lock is not None and lock.owner not in (None, threading.get_ident())
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_hold_imports,
-        after_in_parent=_imp.release_lock,
-        after_in_child=_imp.release_lock,
-    )
+def release_imports() -> None:
+    """Let imports begin again, in the parent as in the child."""
+    _imp.release_lock()

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from evergrad import config
 from evergrad.compiler.passes.recompute_values import Dropped, with_recomputed
+from evergrad.compiler.passes.verify import Verifier
 from evergrad.compiler.runtime.program import Program
 from evergrad.compiler.schedule.fusion import FAR
 from evergrad.compiler.schedule.memory_plan import Buffer
@@ -28,8 +30,9 @@ def fit_memory(limit: int, graph: Graph, build: Build) -> Program:
     makes one; ``recomputed`` are the ids of equations that recompute a value."""
     program = build(graph, frozenset())
     smallest = program.plan.peak
+    verifier = Verifier(graph) if len(graph.equations) <= config.VERIFY_EQUATIONS else None
     for eagerness in (1, 2, 4):
-        fitted = _fitted(limit, graph, build, program, eagerness)
+        fitted = _fitted(limit, graph, build, program, eagerness, verifier)
         if fitted.plan.peak <= limit:
             return fitted
         smallest = min(smallest, fitted.plan.peak)
@@ -40,7 +43,10 @@ def fit_memory(limit: int, graph: Graph, build: Build) -> Program:
     )
 
 
-def _fitted(limit: int, graph: Graph, build: Build, program: Program, eagerness: int) -> Program:
+def _fitted(
+    limit: int, graph: Graph, build: Build, program: Program, eagerness: int,
+    verifier: Verifier | None,
+) -> Program:  # fmt: skip
     """The smallest program found by dropping ``eagerness`` times the missing bytes at a time."""
     best = program
     recomputed: frozenset[int] = frozenset()
@@ -50,6 +56,8 @@ def _fitted(limit: int, graph: Graph, build: Build, program: Program, eagerness:
         if found is None:
             break
         graph, recomputed = found
+        if verifier is not None:
+            verifier.check("rematerialize", graph)
         program = build(graph, recomputed)
         if program.plan.peak < best.plan.peak:
             best, idle = program, 0
