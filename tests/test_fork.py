@@ -155,7 +155,7 @@ states = {
     "imports": not _imp.lock_held() and bool(__import__("evergrad.fft")),
     "blas threads": is_free(blas.several_threads),
     "parallel ufunc": parallel_ufunc._workers == 0 and parallel_ufunc._jobs.empty()
-        and is_free(parallel_ufunc._hiring),
+        and is_free(parallel_ufunc._starting),
     "compile workers": not WORKERS.processes and not WORKERS.jobs and not WORKERS.threads
         and is_free(WORKERS.changed),
     "compiled objects": not jit._begun and not jit._coming and is_free(jit._lock),
