@@ -123,8 +123,10 @@ def test_few_imports_are_late_and_each_has_a_reason() -> None:
         lines = path.read_text().splitlines()
         for line in {line for _, line in Imports(path).late}:
             count += 1
-            has_reason = "#" in lines[line - 1] or lines[line - 2].strip().startswith("#")
-            assert has_reason, f"{path}:{line}: say why this import is not at the top"
+            comment = lines[line - 1].partition("#")[2].partition("noqa")[0].strip(" #")
+            assert comment or lines[line - 2].strip().startswith("#"), (
+                f"{path}:{line}: say why this import is not at the top"
+            )
     assert count < 40
 
 

@@ -43,7 +43,7 @@ class NativeGraph:
     __slots__ = ("graph", "idle")
 
     def __init__(self, graph: Graph) -> None:
-        assert not graph.captures, f"a heavy function reads tensors of the outside: {graph}"
+        assert not graph.captures, f"an eager composite reads outside tensors: {graph}"
         self.graph = graph
         # Programs that nobody runs now, by how their arguments lie; None where these are copied.
         self.idle: dict[tuple[Layout, ...], list[EagerProgram] | None] = {}

@@ -29,7 +29,7 @@ from evergrad.core.source_location import describe
 from evergrad.core.tensor import fresh, from_array
 from evergrad.core.trace import Equation, Graph
 from evergrad.memory import pool
-from evergrad.memory.lines import apart
+from evergrad.memory.cache_lines import isolated_zeros
 
 if TYPE_CHECKING:
     from evergrad.compiler.schedule.lower import Lowering
@@ -56,7 +56,7 @@ class Program:
         self.waves = self.executable.waves
         self.plan = self.executable.plan
         self.has_calls = any(i.kernel is None for i in self.instructions)
-        self.status = apart((8,), np.int64)
+        self.status = isolated_zeros((8,), np.int64)
         self.status_word = self.status.data[:1]
         self.bound = False
         self.forget_arguments()
@@ -80,7 +80,7 @@ class Program:
     def bind(self) -> None:
         """Take memory and compile; the program can run afterwards."""
         self.hold_arena(self.plan.peak)
-        self.number_values = apart((max(self.executable.numbers, 1),), np.float64)
+        self.number_values = isolated_zeros((max(self.executable.numbers, 1),), np.float64)
         self.number_words: Any = self.number_values.data
         self.streams = Streams(self.executable.streams)
         self.prepare_results()
@@ -162,7 +162,7 @@ class Program:
             buffer = place.buffer
             own = buffer.kind == "output" and buffer.owner == number
             if own and buffer.nbytes <= self.small:
-                self.boxes[buffer.number] = apart(place.shape, place.dtype.np)
+                self.boxes[buffer.number] = isolated_zeros(place.shape, place.dtype.np)
                 self.boxed.append((number, self.boxes[buffer.number]))
             elif own:
                 self.computed.append((number, place))
@@ -181,7 +181,7 @@ class Program:
     def argument_block(self, instruction: Instruction) -> Any:
         kernel = instruction.kernel
         assert kernel is not None
-        block = apart((len(instruction.pointers) + len(kernel.numbers),), np.int64)
+        block = isolated_zeros((len(instruction.pointers) + len(kernel.numbers),), np.int64)
         self.keep.append(block)
         for slot, place in enumerate(instruction.pointers):
             if place is None:
