@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.eager.program import EagerProgram
+from evergrad.compiler.kernels.registry import LOWERINGS
 from evergrad.compiler.native import jit
 from evergrad.compiler.passes.pipeline import Target, lift_captures, optimize
 from evergrad.compiler.schedule.lower import Lowering
@@ -96,7 +97,7 @@ class NativeGraph:
 def _program(graph: Graph) -> EagerProgram:
     optimized, constants = lift_captures(optimize(graph, Target.EAGER))
     return EagerProgram(
-        Lowering(optimized, len(graph.inputs), 0, constants, len(graph.outputs), ())
+        Lowering(optimized, LOWERINGS, len(graph.inputs), 0, constants, len(graph.outputs), ())
     )
 
 

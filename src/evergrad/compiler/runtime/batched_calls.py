@@ -24,7 +24,7 @@ from evergrad.compiler.runtime.call_path import is_plain
 from evergrad.compiler.runtime.program import Program
 from evergrad.compiler.runtime.thread_pool import Run
 from evergrad.compiler.runtime.thread_pool_code import BRIEF, LONG, SHORT, native
-from evergrad.compiler.schedule.instructions import address_of
+from evergrad.compiler.schedule.buffers import address_of
 from evergrad.core.shapes import tensor_type
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, fresh
