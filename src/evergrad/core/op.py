@@ -20,6 +20,7 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.eager.fusion import forget_kernels
 from evergrad.core.eager.kernels import forget_row_kernels
 from evergrad.core.evaluate import evaluator
+from evergrad.core.row_facts import UNSTATED, VIEW, AutocastPolicy, Combine, EagerKernel, Emit
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.vjp_program import Plan
 
@@ -46,12 +47,18 @@ class Op:
     the result; ``batch`` the rule for :func:`~evergrad.func.vmap`. ``promote`` names the element
     type in which tensors of different types meet, one for all or one for each argument (``None``:
     the row takes them as they are).
+
+    ``emit`` is how the compiler computes one element, with its cost, or why there is no such code;
+    ``combine`` how a reduction joins partial results; ``autocast`` the precision under autocast;
+    ``eager`` the size from which eager mode uses a kernel, and ``eager_derivative`` the same for
+    the derivative of a row in which this one occurs (``None``: no such kernel). They are those of
+    :mod:`evergrad.core.row_facts`.
     """
 
     __slots__ = (
-        "alias", "batch", "chooses", "doc", "eval", "family", "jvp", "lays", "name",
-        "outputs", "promote", "random", "rules", "settled_vjp", "takes_out", "type", "upcast",
-        "vjp",
+        "alias", "autocast", "batch", "chooses", "combine", "doc", "eager", "eager_derivative",
+        "emit", "eval", "family", "jvp", "lays", "name", "outputs", "promote", "random", "rules",
+        "settled_vjp", "takes_out", "type", "upcast", "vjp",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +77,11 @@ class Op:
         random: bool = False,
         takes_out: bool = False,
         upcast: bool = True,
+        emit: Emit = UNSTATED,
+        combine: Combine | None = None,
+        autocast: AutocastPolicy | None = None,
+        eager: EagerKernel | None = None,
+        eager_derivative: int | None = None,
         doc: str = "",
     ) -> None:
         if name in TABLE:
@@ -90,6 +102,11 @@ class Op:
         self.takes_out = takes_out
         # Whether 16-bit floats are evaluated in float32 (rows that only move data need not be).
         self.upcast = upcast
+        self.emit = VIEW if alias else emit
+        self.combine = combine
+        self.autocast = AutocastPolicy.KEEP if alias else autocast
+        self.eager = eager
+        self.eager_derivative = eager_derivative
         self.doc = doc
         # For a row that lays its argument into zeros: where, as a NumPy index, from the attributes.
         self.lays: Callable[..., Any] | None = None
@@ -107,6 +124,11 @@ class Op:
     @property
     def differentiable(self) -> bool:
         return self.vjp is not NONDIFFERENTIABLE
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether an element of the result depends on the elements at its own position alone."""
+        return self.family == "elementwise" or self.emit.function is not None
 
     def apply(self, *args: Any, **attrs: Any) -> Any:
         """Apply the op, as an equation that stands in a graph."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.codegen.elementwise import KINDS, Code, Element
 from evergrad.core.trace import Equation, Var
+from evergrad.ops.rows.creation.constants import FULL
 
 if TYPE_CHECKING:
     from evergrad.compiler.codegen.emit_loops import LoopWriter
@@ -145,10 +146,10 @@ def element(code: Code, eqn: Equation, args: list[str]) -> str:
     """One element of an elementwise equation."""
     operands = eqn.rule.operands
     out = eqn.rule.out_types[0].dtype
-    if eqn.op.name == "full":
+    if eqn.op is FULL:
         return elementwise.literal(eqn.args[0], out)
-    if eqn.op.name == "where":
-        kind = KINDS[out].compute
-        return code.op(f"select i1 {args[0]}, {kind} {args[1]}, {kind} {args[2]}")
-    given = Element(code, operands[0].dtype, out, eqn.attrs)
-    return elementwise.rounded(code, out, elementwise.ELEMENTWISE[eqn.op.name](given, *args))
+    emit = eqn.op.emit
+    assert emit.function is not None, f"{eqn.op.name} is not computed element by element"
+    # The last: a choice has its condition first.
+    value = emit.function(Element(code, operands[-1].dtype, out, eqn.attrs), *args)
+    return value if emit.exact else elementwise.rounded(code, out, value)

@@ -16,6 +16,7 @@ from evergrad.compiler.schedule.instructions import Walk
 from evergrad.compiler.schedule.nodes import Group, Values
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
+from evergrad.core.row_facts import Cost
 from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Equation, Var
 
@@ -99,7 +100,7 @@ class LoopSpace:
             axes = self.group.maps[id(eqn)]
             for place, arg in enumerate(eqn.args):
                 self.uses[id(eqn), place] = self.operand(eqn, place, arg, axes)
-            if eqn.op.name in elementwise.NUMBERED:
+            if eqn.op.emit.numbered:
                 self.uses[id(eqn), len(eqn.args)] = self.numbering(eqn.outs[0], axes)
         for var in self.stored:
             if var not in self.group.late:
@@ -143,7 +144,7 @@ class LoopSpace:
 
     def sources(self, eqn: Equation) -> list[Any]:
         """What an equation computes with, in the order of its arguments."""
-        count = len(eqn.args) + (eqn.op.name in elementwise.NUMBERED)
+        count = len(eqn.args) + eqn.op.emit.numbered
         return [self.uses[id(eqn), place] for place in range(count)]
 
     def lookup(self, eqn: Equation, place: int, arg: Var, axes: tuple[int, ...]) -> Any:
@@ -289,7 +290,7 @@ class LoopSpace:
             out = eqn.outs[0]
             if eqn.op.name in FOLDS or self.is_row(out) or out in outlets:
                 continue
-            if eqn.op.name not in elementwise.EXPENSIVE:
+            if eqn.op.emit.cost is not Cost.EXPENSIVE:
                 continue
             if last_use.get(out, -1) > self.stage[out]:
                 self.scratch[out] = len(self.scratch)

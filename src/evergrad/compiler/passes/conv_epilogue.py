@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evergrad.compiler.codegen.elementwise import ELEMENTWISE
-from evergrad.compiler.codegen.elementwise_lanes import CURVES, PLAIN, Lanes
+from evergrad.compiler.codegen.elementwise_lanes import Lanes
 from evergrad.compiler.codegen.ir_builder import Text, is_native
 from evergrad.compiler.passes.rewriter import rule_of
 from evergrad.compiler.schedule.nodes import Values
 from evergrad.core import dtypes
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
+from evergrad.core.row_facts import Cost, lowered
 from evergrad.core.shapes import TensorType
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.ops.rows.pool.geometry import Windows
@@ -62,7 +62,7 @@ def _eval(x: Any, w: Any, *others: Any, windows: Windows, groups: int, then: The
 
 CONV_THEN = Op(
     "conv_then", family="custom", type=_type, eval=_eval, vjp=NONDIFFERENTIABLE, jvp=None,
-    batch=None, doc="A convolution and what is done to each element of its result.",
+    batch=None, emit=lowered("kernels.conv"), doc="A convolution and what is done to each element of its result.",
 )  # fmt: skip
 
 
@@ -138,8 +138,8 @@ def _can_follow(eqn: Equation, inside: set[Var], out: Var) -> bool:
     """Whether an equation is made of results that are inside, numbers for each channel and
     constants."""
     is_wide = out.type.dtype is dtypes.float32 and out.type.shape[-1] >= _WIDE
-    is_known = eqn.op.name in PLAIN or (eqn.op.name in CURVES and is_wide)
-    if not is_known or eqn.attrs or not eqn.outs[0].type.same(out.type):
+    emit = eqn.op.emit
+    if not emit.lanes or not (is_wide or emit.cost is Cost.CHEAP) or eqn.attrs or not eqn.outs[0].type.same(out.type):
         return False
     others = [arg for arg in eqn.args if isinstance(arg, Var) and arg not in inside]
     return all(_is_by_channel(arg, out) for arg in others)
@@ -198,5 +198,7 @@ def then(text: Text, steps: Then, value: str, output: str) -> str:
 
     for step in steps:
         given = [operand(kind, what) for kind, what in step.given]
-        results.append(ELEMENTWISE[step.name](lanes, *given))
+        emitted = TABLE[step.name].emit.function
+        assert emitted is not None
+        results.append(emitted(lanes, *given))
     return results[-1]

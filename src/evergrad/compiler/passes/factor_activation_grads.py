@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.passes.rewriter import Environment, copied
 from evergrad.compiler.schedule.fusion import FAR, is_elementwise
 from evergrad.compiler.schedule.nodes import Values
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
+from evergrad.core.row_facts import Cost
 from evergrad.core.trace import Equation, Graph, Trace, Var
 
 # All slopes together, in bytes.
@@ -198,9 +198,9 @@ class _Early:
                 elif arg.type.nbytes * _SMALL > end.outs[0].type.nbytes:
                     sources.add(arg)
         makers = [self.known.maker.get(source) for source in sources]
-        names = {self.equations[one].op.name for one in chain}
-        names |= {maker.op.name for maker in makers if maker is not None}
-        is_worth = None not in makers and not names.isdisjoint(elementwise.EXPENSIVE)
+        costs = {self.equations[one].op.emit.cost for one in chain}
+        costs |= {maker.op.emit.cost for maker in makers if maker is not None}
+        is_worth = None not in makers and Cost.EXPENSIVE in costs
         return chain if is_worth and all(self._ends(s, chain) for s in sources) else None
 
     def _ends(self, source: Var, chain: set[int]) -> bool:

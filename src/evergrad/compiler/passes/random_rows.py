@@ -21,6 +21,7 @@ from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.rng.bit_generators import Philox, philox4x32, unit64
 from evergrad.core.rng.default_generator import default_generator
 from evergrad.core.rng.generator import Generator
+from evergrad.core.row_facts import Builder, Value, expensive
 from evergrad.core.shapes import Shape, TensorType, tensor_type
 
 # Rows of a matrix whose elements in one column are the bits of one word.
@@ -140,6 +141,13 @@ STREAM_POSITION = _row(
     "stream_position", _position_type, _position, "Seed and offset of a draw by counting.", 2,
     random=True,
 )  # fmt: skip
+
+
+def _emit_counted(b: Builder, seed: Value, offset: Value, number: Value) -> Value:
+    return b.cast_bool(b.random_bit(seed, offset, number, limit_of(b.attrs["keep"])))
+
+
 COUNTED_CHANCE = _row(
-    "counted_chance", _mask_type, _counted, "1 with one probability for all, from a position."
-)
+    "counted_chance", _mask_type, _counted, "1 with one probability for all, from a position.",
+    emit=expensive(_emit_counted, numbered=True),
+)  # fmt: skip

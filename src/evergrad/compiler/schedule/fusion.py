@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from evergrad.compiler.codegen import activations, elementwise  # noqa: F401 - enters its ops
+from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.schedule.horizontal_fusion import unite
 from evergrad.compiler.schedule.index_maps import FOLDS, fit, space_of, through_view
 from evergrad.compiler.schedule.nodes import FAR, Group, Single, Unit, Values, ordered
+from evergrad.core.row_facts import Cost
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
 
@@ -53,7 +54,7 @@ def fusable(values: Values, eqn: Equation) -> bool:
         return _is_row_pick(eqn, eqn.args[0].type.shape)
     if name == "scatter_sum":
         return _is_row_pick(eqn, eqn.outs[0].type.shape)
-    return elementwise.supports(name, operands, rule.out_types)
+    return elementwise.supports(eqn.op, operands, rule.out_types)
 
 
 def is_elementwise(values: Values, eqn: Equation) -> bool:
@@ -268,7 +269,7 @@ class _Fuser:
             if found.type.numel * _FEW <= var.type.numel and not eqn.op.alias:
                 continue  # so few that they may be written
             if not eqn.op.alias:
-                expensive += eqn.op.name in elementwise.EXPENSIVE
+                expensive += eqn.op.emit.cost is Cost.EXPENSIVE
                 if eqn.op.name in (*FOLDS, *_LOOKUPS) or expensive > _EXPENSIVE_COPIES:
                     return []
             chain[id(eqn)] = eqn

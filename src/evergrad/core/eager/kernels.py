@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from evergrad import config
 from evergrad.core import dtypes
 from evergrad.core.eager.fusion import is_large
+from evergrad.core.row_facts import LEAST_DERIVATIVE
 from evergrad.core.shapes import TensorType
 from evergrad.memory.ledger import LEDGER, WORTH_COUNTING
 
@@ -23,50 +24,12 @@ if TYPE_CHECKING:
 _FLOATS = (dtypes.float32, dtypes.float64)
 
 
-def _elements(*types: TensorType) -> int:
-    return max(t.numel for t in types)
-
-
-def _matmul_work(a: TensorType, b: TensorType) -> int:
-    return a.numel * b.shape[-1]
-
-
-def _linear_work(x: TensorType, weight: TensorType) -> int:
-    return x.numel * weight.shape[0]
-
-
-def _recurrent_work(rows: TensorType, *others: TensorType) -> int:
-    return rows.shape[0] * others[-3].numel
-
-
-# From which size on a kernel is faster than NumPy, and how size is counted.
-_ROWS: dict[str, tuple[int, Callable[..., int]]] = {
-    "conv": (1 << 9, _elements),
-    "conv_input": (1 << 9, _elements),
-    "conv_weight": (1 << 9, _elements),
-    "index_sum": (1 << 13, _elements),
-    "linear": (1 << 23, _linear_work),
-    "log_softmax": (1 << 14, _elements),
-    "matmul": (1 << 23, _matmul_work),
-    "max_pool": (1 << 9, _elements),
-    "max_pool_places": (1 << 9, _elements),
-    "relu": (1 << 15, _elements),
-    "sigmoid": (1 << 16, _elements),
-    "softmax": (1 << 16, _elements),
-    "window_spread": (1 << 9, _elements),
-    "window_sum": (1 << 9, _elements),
-    **{
-        f"{cell}_layer{end}": (1 << 13, _recurrent_work)
-        for cell in ("lstm", "gru", "rnn_tanh", "rnn_relu")
-        for end in ("", "_backward")
-    },
-}
-
-
 def is_heavy_row(op: Op, operands: Sequence[Any]) -> bool:
     """Whether a row on these types may get a kernel."""
-    numbers = (*_FLOATS, dtypes.int64) if op.name == "index_sum" else _FLOATS
-    return op.name in _ROWS and all(
+    if op.eager is None:
+        return False
+    numbers = (*_FLOATS, dtypes.int64) if op.eager.integers else _FLOATS
+    return all(
         isinstance(t, TensorType) and t.dtype in numbers and t.numel for t in operands
     )
 
@@ -81,8 +44,8 @@ def row_evaluator(
     op: Op, attrs: Attrs, operands: tuple[TensorType, ...], plain: Callable[..., Any]
 ) -> Callable[..., Any]:
     """Evaluates by a kernel if that is worth it, else as given."""
-    least, measure = _ROWS[op.name]
-    size = measure(*operands)
+    assert op.eager is not None
+    least, size = op.eager.least, op.eager.size(*operands)
     key = op.name, tuple(attrs.items()), operands
 
     def run(*arrays: Any) -> Any:
@@ -116,14 +79,6 @@ def forget_row_kernels() -> None:
     _kernels.clear()
 
 
-# From how many elements on one kernel for the derivative of a row is faster than its calls. NumPy
-# takes long to choose between elements, and to find where the largest are.
-_LEAST_DERIVATIVE = 1 << 15
-_LEAST_WITH = {"where": 1 << 12, "max_pool_places": 1 << 9}
-# Of what such a derivative may consist: families, and rows of other families.
-_FUSABLE = ("elementwise", "reduction", "max_pool_places", "scatter_sum", "sum", "where")
-
-
 class FusedDerivative:
     """The derivative of a row as one program, where that is worth it."""
 
@@ -134,8 +89,8 @@ class FusedDerivative:
         self.places = [place for place in places if place is not None]
         self.top = top
         self.size = max(var.type.numel for var in graph.inputs)
-        names = {eqn.op.name for eqn in graph.equations}
-        self.least = min(_LEAST_WITH.get(name, _LEAST_DERIVATIVE) for name in names)
+        # NumPy takes long to choose between elements, and to find where the largest are.
+        self.least = min(eqn.op.eager_derivative or LEAST_DERIVATIVE for eqn in graph.equations)
         self.nbytes = sum(out.type.nbytes for out in graph.outputs if out is not None)
         # Made when it is first worth it; false where kernels cannot do all of it.
         self.native: Any = None
@@ -170,6 +125,6 @@ def is_fusable(graph: Graph) -> bool:
     rows = [eqn.op for eqn in graph.equations if not eqn.op.alias]
     return (
         len(rows) > 1
-        and all(op.family in _FUSABLE or op.name in _FUSABLE for op in rows)
+        and all(op.eager_derivative is not None for op in rows)
         and all(var.type.numel and var.type.dtype in _FLOATS for var in graph.inputs)
     )

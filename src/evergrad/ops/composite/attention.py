@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import cast
 from evergrad.core.compound import Compound
 from evergrad.core.eager.fusion import heavy
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.composite.activations import softmax, widened
@@ -21,6 +23,7 @@ from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.handles import detach
 
 
+@autocast_policy(AutocastPolicy.LOWER)
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,

@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evergrad.core import blas
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind
 from evergrad.core.eager.fusion import heavy
 from evergrad.core.families import bilinear
 from evergrad.core.op import Op
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, TensorType, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
@@ -424,7 +426,7 @@ def _convolution(rank: int) -> Any:
 
     function.__name__ = function.__qualname__ = f"conv{rank}d"
     function.__doc__ = f"A convolution over the last {rank} dimension(s)."
-    return expose(method=False, out=False)(function)
+    return expose(method=False, out=False)(autocast_policy(AutocastPolicy.LOWER)(function))
 
 
 def _transposed_convolution(rank: int) -> Any:
@@ -438,7 +440,7 @@ def _transposed_convolution(rank: int) -> Any:
 
     function.__name__ = function.__qualname__ = f"conv_transpose{rank}d"
     function.__doc__ = f"The transpose of a convolution over the last {rank} dimension(s)."
-    return expose(method=False, out=False)(function)
+    return expose(method=False, out=False)(autocast_policy(AutocastPolicy.LOWER)(function))
 
 
 conv1d, conv2d, conv3d = (_convolution(rank) for rank in (1, 2, 3))

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import batch_elementwise, linear
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import ones, ones_like
@@ -56,6 +58,7 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
 
 
 @expose(method=False)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """Complex numbers from their absolute values and angles."""
     from evergrad.ops.rows.elementwise.trigonometry import cos, sin

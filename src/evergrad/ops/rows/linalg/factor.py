@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from evergrad import return_types
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import opaque
 from evergrad.core.op import NONDIFFERENTIABLE
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import eye, zeros
@@ -102,6 +104,7 @@ CHOLESKY = opaque(
 
 
 @expose("cholesky", method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def _linalg_cholesky(input: Tensor, *, upper: bool = False) -> Tensor:
     """The triangular ``L`` with ``L L^H = A``, or with ``upper`` its adjoint."""
     check_square("linalg.cholesky", input)
@@ -109,12 +112,14 @@ def _linalg_cholesky(input: Tensor, *, upper: bool = False) -> Tensor:
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """The triangular ``L`` with ``L L^H = A``, or with ``upper`` its adjoint."""
     return _linalg_cholesky(input, upper=upper)
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """The factor, or NaN, and the order of the first leading minor that is not positive (or 0)."""
     check_square("linalg.cholesky", input)
@@ -124,6 +129,7 @@ def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = Fals
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
     """The solution of ``A X = input``, given the Cholesky factor ``input2`` of ``A``."""
     for name, x in (("b", input), ("u", input2)):
@@ -144,6 +150,7 @@ def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Tensor
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     """The inverse of ``A``, given its Cholesky factor."""
     check_square("cholesky_inverse", input)
@@ -219,6 +226,7 @@ def _qr(A: Tensor, complete: bool) -> tuple[Tensor, Tensor]:
 
 
 @expose("qr", method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def _linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
     """Orthonormal columns times an upper triangle; with ``mode="r"`` the triangle only."""
     check_matrix("linalg.qr", A)
@@ -232,6 +240,7 @@ def _linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def qr(input: Tensor, some: bool = True) -> Any:
     """Orthonormal columns times an upper triangle; a full basis without ``some``."""
     return return_types.qr(*_linalg_qr(input, "reduced" if some else "complete"))
@@ -254,6 +263,7 @@ GEQRF = opaque("geqrf", _geqrf_eval, _geqrf_type, NONDIFFERENTIABLE, batch=batch
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def geqrf(input: Tensor) -> Any:
     """QR as LAPACK leaves it: R, below it the reflection vectors, and their factors."""
     check_matrix("geqrf", input)
@@ -261,6 +271,7 @@ def geqrf(input: Tensor) -> Any:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def householder_product(input: Tensor, tau: Tensor) -> Tensor:
     """The first columns of the product of reflections whose vectors stand below a diagonal."""
     name = "linalg.householder_product"
@@ -287,12 +298,14 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def orgqr(input: Tensor, input2: Tensor) -> Tensor:
     """``linalg.householder_product`` under LAPACK's name."""
     return householder_product(input, input2)
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def ormqr(
     input: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False
 ) -> Tensor:

@@ -11,9 +11,11 @@ import numpy as np
 
 from evergrad import return_types
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import opaque
 from evergrad.core.op import NONDIFFERENTIABLE
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import arange, eye, zeros
@@ -127,6 +129,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def lu(A: Tensor, *, pivot: bool = True) -> Any:
     """``A = P L U`` with a permutation, a unit lower and an upper triangle."""
     check_matrix("linalg.lu", A)
@@ -137,6 +140,7 @@ def lu(A: Tensor, *, pivot: bool = True) -> Any:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def lu_solve(
     LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
@@ -166,12 +170,14 @@ def _solve_left(packed: Tensor, pivots: Tensor, B: Tensor, of_adjoint: bool) -> 
 
 
 @expose("lu_solve")
+@autocast_policy(AutocastPolicy.FLOAT32)
 def _lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """``linalg.lu_solve(LU_data, LU_pivots, input)``"""
     return lu_solve(LU_data, LU_pivots, input)
 
 
 @expose("lu", out=False)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def _lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
     """The factorization in one matrix, the row exchanges, and if asked for the first zero pivot."""
     packed, pivots, info = lu_factor_ex(A, pivot=pivot, check_errors=not get_infos)

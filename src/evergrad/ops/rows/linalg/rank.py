@@ -13,10 +13,12 @@ import numpy as np
 
 from evergrad import return_types
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import opaque
 from evergrad.core.op import ArgType, Op
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import zeros
@@ -159,6 +161,7 @@ def pinv(
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     """The pseudo-inverse."""
     return pinv(input, rcond)
@@ -176,6 +179,7 @@ def _largest(s: Tensor) -> Any:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def matrix_rank(
     input: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
 ) -> Tensor:
@@ -204,6 +208,7 @@ _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
 @expose(out=False, method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def lstsq(
     input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> Any:

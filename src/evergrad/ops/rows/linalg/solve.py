@@ -13,9 +13,11 @@ import numpy as np
 
 from evergrad import return_types
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind
 from evergrad.core.families import batch_elementwise, opaque
 from evergrad.core.op import NONDIFFERENTIABLE
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.linalg import kernels
@@ -141,6 +143,7 @@ def _solve(name: str, A: Tensor, B: Tensor, left: bool, check: bool) -> Tensor:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """The solution of ``A X = B``, or without ``left`` of ``X A = B``; ``B`` may hold vectors."""
     return _solve("linalg.solve", A, B, left, check=True)
@@ -217,6 +220,7 @@ def solve_triangular(
 
 
 @expose(out=False)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def triangular_solve(
     input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False,
     unitriangular: bool = False,
@@ -256,6 +260,7 @@ INV = opaque("inv", _inv_eval, lambda a, *, check: a, _inv_vjp, jvp=_inv_jvp, ba
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def inv(A: Tensor) -> Tensor:
     """The inverse of each matrix."""
     check_square("linalg.inv", A)
@@ -263,6 +268,7 @@ def inv(A: Tensor) -> Tensor:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     """The inverse, and for each matrix the first zero pivot (0 if there is none)."""
     check_square("linalg.inv", A)
@@ -271,6 +277,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def inverse(input: Tensor) -> Tensor:
     """The inverse of each matrix."""
     return inv(input)
@@ -288,6 +295,7 @@ def _tensor_halves(name: str, shape: Shape, ind: int) -> int:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def tensorinv(input: Tensor, ind: int = 2) -> Tensor:
     """The inverse of ``tensordot(input, ., input.ndim - ind)``."""
     if ind <= 0:
@@ -298,6 +306,7 @@ def tensorinv(input: Tensor, ind: int = 2) -> Tensor:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def tensorsolve(input: Tensor, other: Tensor, dims: Any = None) -> Tensor:
     """The tensor X with ``tensordot(input, X, X.ndim) == other``; ``dims`` are moved last first."""
     if dims is not None:

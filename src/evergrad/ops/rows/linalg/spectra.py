@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from evergrad import return_types
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import opaque
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import eye, zeros
@@ -128,6 +130,7 @@ def _checked_uplo(uplo: str) -> str:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def eigh(input: Tensor, UPLO: str = "L") -> Any:
     """Ascending eigenvalues and orthonormal eigenvectors; one triangle of the matrix is read."""
     check_square("linalg.eigh", input)
@@ -135,6 +138,7 @@ def eigh(input: Tensor, UPLO: str = "L") -> Any:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def eigvalsh(input: Tensor, UPLO: str = "L") -> Tensor:
     """The ascending eigenvalues of a Hermitian matrix, of which one triangle is read."""
     check_square("linalg.eigvalsh", input)
@@ -186,6 +190,7 @@ EIG = opaque("eig", _eig_eval, _eig_type, _eig_vjp, jvp=_eig_jvp, batch=batch_st
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def eig(input: Tensor) -> Any:
     """The eigenvalues, in no particular order, and eigenvectors of length 1; always complex."""
     check_square("linalg.eig", input)
@@ -193,6 +198,7 @@ def eig(input: Tensor) -> Any:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def eigvals(input: Tensor) -> Tensor:
     """The eigenvalues, in no particular order; always complex."""
     check_square("linalg.eigvals", input)
@@ -327,6 +333,7 @@ def _check_driver(name: str, driver: str | None) -> None:
 
 
 @expose("svd", method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def _linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Any:
     """``A = U diag(S) Vh`` with descending ``S``; without ``full_matrices`` only what it needs."""
     check_matrix("linalg.svd", A)
@@ -336,6 +343,7 @@ def _linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = N
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """The singular values in descending order."""
     check_matrix("linalg.svdvals", A)
@@ -344,6 +352,7 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     """``input = U diag(S) V^H``; without ``some`` full bases, without ``compute_uv`` zeros."""
     if compute_uv:

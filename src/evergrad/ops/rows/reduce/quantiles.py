@@ -13,9 +13,11 @@ import numpy as np
 
 from evergrad import return_types
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import reduction
 from evergrad.core.op import Op
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, TensorType, normalize_dim, reduced_shape
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
@@ -185,6 +187,7 @@ def _quantile(
 
 
 @expose(numpy_names=True)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def quantile(
     input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *,
     interpolation: str = "linear",
@@ -194,6 +197,7 @@ def quantile(
 
 
 @expose(numpy_names=True)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def nanquantile(
     input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *,
     interpolation: str = "linear",
