@@ -15,7 +15,7 @@ import evergrad.nn.functional as F
 from evergrad import nn
 from evergrad.compiler.kernels.attention import rows
 from evergrad.compiler.passes import random_rows
-from evergrad.core.rng.default_generator import drawing_from
+from evergrad.core.rng.default_generator import using_generator
 
 from .steps import programs_of
 from .test_attention import labels, leaves, normal, run_row, sdpa, with_grads
@@ -32,7 +32,7 @@ def assert_as_eager(form: Form, algorithm: str, *given: Any) -> Any:
     found = []
     for function in (compiled, run):
         generator.manual_seed(3)
-        with drawing_from(generator):
+        with using_generator(generator):
             eg.rand(3)  # so that the twister does not begin at an even place
             results = [function(*given) for _ in range(2)]
         found.append((results, generator.get_state().tolist()))
@@ -156,7 +156,7 @@ def test_nothing_of_the_size_of_the_weights_is_kept(algorithm: str, kept: int) -
     """A bit for each weight, or, where the generator counts, nothing."""
     heads, width = 4, 8
     given = leaves(*(normal(1, heads, LENGTH, width, seed=n) for n in range(3)))
-    with drawing_from(eg.Generator(algorithm=algorithm)):
+    with using_generator(eg.Generator(algorithm=algorithm)):
         for form in (causal, by_hand):
             plan = eg.compile(with_grads(form)).plan(*given)
             # What grows with the length alone: results, gradients, and parts of these.
@@ -181,7 +181,7 @@ def test_a_derivative_asked_for_from_outside_keeps_no_weights(form: Form, algori
     )
     generator = eg.Generator(algorithm=algorithm)
     compiled, found, states = eg.compile(form), [], []
-    with drawing_from(generator):
+    with using_generator(generator):
         for function in (compiled, form):
             generator.manual_seed(1)
             y = function(*given)
@@ -212,7 +212,7 @@ def test_gradients_of_gradients_see_the_same_mask() -> None:
             found = []
             for function in (eg.compile(form), form):
                 generator.manual_seed(4)
-                with drawing_from(generator):
+                with using_generator(generator):
                     results = second(function, *leaves(*arrays))
                 found.append(([x.numpy() for x in results], generator.get_state().tolist()))
             assert found[0][1] == found[1][1]
@@ -228,7 +228,7 @@ def test_the_same_bits_for_any_number_of_threads(algorithm: str) -> None:
     for threads in (1, 2):
         eg.set_num_threads(threads)
         compiled = eg.compile(with_grads(causal))
-        with drawing_from(generator):
+        with using_generator(generator):
             compiled(*given)
             (program,) = programs_of(compiled)
             program.threads = threads

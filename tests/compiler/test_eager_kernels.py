@@ -17,7 +17,12 @@ import pytest
 import evergrad as eg
 from evergrad import config
 from evergrad.autograd import grad
-from evergrad.core.eager.fusion import _HEAVY, Heavy, eager_kernels, forget_kernels
+from evergrad.core.eager.fusion import (
+    _COMPOSITES,
+    EagerComposite,
+    clear_composite_kernels,
+    eager_kernels,
+)
 from evergrad.core.eager.kernels import _ROWS, _kernels
 from evergrad.memory.ledger import LEDGER
 from evergrad.nn import functional as F
@@ -392,7 +397,7 @@ def test_kernels_are_given_up_without_the_collector() -> None:
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
-        forget_kernels()
+        clear_composite_kernels()
         gc.collect()
         names = [type(thing).__module__ for thing in gc.garbage]
     finally:
@@ -403,11 +408,11 @@ def test_kernels_are_given_up_without_the_collector() -> None:
 
 
 def test_shapes_that_never_repeat_are_left_to_numpy() -> None:
-    function = Heavy(lambda x: x * 2 + 1, least=1, size=None, keeps=0)
+    function = EagerComposite(lambda x: x * 2 + 1, least=1, size=None, keeps=0)
     for length in range(1, 80):
         assert_close(function(eg.ones(length)), eg.full((length,), 3.0))
-    assert len(function.rules) == 64
-    assert sum(len(f.rules) for f in _HEAVY) <= 256
+    assert len(function.specializations) == 64
+    assert sum(len(f.specializations) for f in _COMPOSITES) <= 256
 
 
 def test_optimizers_step_as_piece_by_piece() -> None:

@@ -296,7 +296,7 @@ y = eg.nn.functional.gelu(x).sum()
 y.backward()
 optimizer = eg.optim.Adam([x])
 optimizer.step()
-with eg.core.heavy.eager_kernels(False):
+with eg.core.eager.fusion.eager_kernels(False):
     z = x.detach().requires_grad_()
     eg.nn.functional.gelu(z).sum().backward()
 x.grad = None

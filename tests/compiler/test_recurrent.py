@@ -236,4 +236,4 @@ def test_no_zeros_are_made_for_what_is_kept(kind: str) -> None:
     while "layer" not in node.name().lower():
         (node,) = (parent for parent in node.parents if parent is not None)
     results = 1 + CELLS[case.layer.mode.lower()].state
-    assert node.plan.unread == set(range(results, len(node.out_types())))
+    assert node.vjp_program.unread == set(range(results, len(node.out_types())))

@@ -24,7 +24,7 @@ from evergrad.compiler.cache.process_bindings import Ties
 from evergrad.compiler.native import disk_cache, jit
 from evergrad.compiler.schedule.instructions import Place
 from evergrad.core.op import TABLE
-from evergrad.core.rng.default_generator import drawing_from
+from evergrad.core.rng.default_generator import using_generator
 
 from .plans import check_plan
 from .steps import programs_of
@@ -96,7 +96,7 @@ def test_the_second_program_comes_from_the_disk(folder: Path) -> None:
     check_plan(kept)
     assert [i.label for i in kept.instructions] == [i.label for i in made.instructions]
     assert [b.label for b in kept.plan.buffers] == [b.label for b in made.plan.buffers]
-    assert [b.site for b in kept.buffers if b.site] != []
+    assert [b.location for b in kept.buffers if b.location] != []
     eg.set_num_threads(2)
     assert_equal(first, run(threads=2)[1])
 
@@ -270,7 +270,7 @@ def described(program: Any) -> Any:
 
 def named(spec: dict[str, Any]) -> tuple[str, Any]:
     """The name of a step's program, and what that is when it is made from the graph on."""
-    with drawing_from(eg.Generator(algorithm=spec["algorithm"] or "mt19937")):
+    with using_generator(eg.Generator(algorithm=spec["algorithm"] or "mt19937")):
         step, x = step_of(spec)
         step.plan(x)
         ((variant,),) = step.variants.values()

@@ -14,7 +14,7 @@ import numpy as np
 import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad import nn
-from evergrad.core.rng.default_generator import drawing_from
+from evergrad.core.rng.default_generator import using_generator
 
 
 def normal(*shape: int, seed: int = 0) -> Any:
@@ -131,7 +131,7 @@ def outcome(name: str) -> dict[str, Any]:
     """Losses, parameters, gradients and random streams after three calls, and the plan."""
     algorithm, make = STEPS[name]
     generator = eg.Generator(algorithm=algorithm)
-    with drawing_from(generator):
+    with using_generator(generator):
         step, given, state = make()
         generator.manual_seed(11)
         losses = [step(given).item().hex() for _ in range(3)]

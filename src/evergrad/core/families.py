@@ -170,11 +170,11 @@ def elementwise(
         **{"autocast": AutocastPolicy.KEEP, "eager_derivative": LEAST_DERIVATIVE, **facts},
     )
     if not nothing:
-        op.settled_vjp = partial(pull, _settled)
+        op.nan_safe_vjp = partial(pull, _nan_safe)
     return op
 
 
-def _settled(grad: Tensor, g: Tensor) -> Tensor:
+def _nan_safe(grad: Tensor, g: Tensor) -> Tensor:
     """No gradient where none came in, though the slope may be infinite or undefined there."""
     from evergrad.ops.rows.elementwise.basic import where
     from evergrad.ops.rows.elementwise.logic import isnan
@@ -322,7 +322,7 @@ def reduction(
         **{"eager_derivative": LEAST_DERIVATIVE, **facts},
     )  # fmt: skip
     if not nothing:
-        op.settled_vjp = partial(pull, _settled)
+        op.nan_safe_vjp = partial(pull, _nan_safe)
     return op
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.functionalize import Number, lifter
+from evergrad.core.functionalize import SymbolicNumber, functionalizing_trace
 from evergrad.core.shapes import tensor_type
-from evergrad.core.source_location import user_site
+from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, State, using
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Graph, Trace, Var
@@ -34,11 +34,11 @@ class Formula:
 
     def __call__(self, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> tuple[Tensor, ...]:
         """The results, computed or written into the running trace."""
-        state, trace = STATE.get(), lifter()
+        state, trace = STATE.get(), functionalizing_trace()
         if trace is not None and trace is state.trace and _is_plain(state, numbers):
             graph = self._graph(tensors, numbers)
             if graph is not None:
-                return _written(graph, trace, state.muted, tensors, numbers)
+                return _written(graph, trace, state.no_grad, tensors, numbers)
         return self._called(*tensors, *numbers)
 
     def _called(self, *args: Any) -> tuple[Tensor, ...]:
@@ -46,7 +46,10 @@ class Formula:
         return found if isinstance(found, tuple) else (found,)
 
     def _graph(self, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> Graph | None:
-        kinds = [Number if n.__class__ is Number else (n.__class__, repr(n)) for n in numbers]
+        kinds = [
+            SymbolicNumber if n.__class__ is SymbolicNumber else (n.__class__, repr(n))
+            for n in numbers
+        ]
         key = (dtypes.get_default_dtype(), *(t._type for t in tensors), *kinds)
         if key not in self._graphs:
             if len(self._graphs) >= _MOST_GRAPHS:
@@ -59,8 +62,8 @@ class Formula:
         with using(trace=None), tracing() as tracer:
             given: list[Any] = [tracer.input(tensor._type) for tensor in tensors]
             for number in numbers:
-                is_open = number.__class__ is Number
-                given.append(Number(tracer.input(scalar)) if is_open else number)
+                is_open = number.__class__ is SymbolicNumber
+                given.append(SymbolicNumber(tracer.input(scalar)) if is_open else number)
             graph = tracer.finish(self._called(*given))
         touches = graph.captures or graph.writes
         is_computed = all(isinstance(out, Var) for out in graph.outputs)
@@ -71,21 +74,21 @@ class Formula:
 
 def _is_plain(state: State, numbers: Sequence[Any]) -> bool:
     """Whether nothing but types decides what a formula writes."""
-    known = (Number, int, float)
+    known = (SymbolicNumber, int, float)
     return not state.grad and state.autocast is None and all(n.__class__ in known for n in numbers)
 
 
 def _written(
-    graph: Graph, trace: Trace, muted: bool, tensors: Sequence[Tensor], numbers: Sequence[Any]
+    graph: Graph, trace: Trace, no_grad: bool, tensors: Sequence[Tensor], numbers: Sequence[Any]
 ) -> tuple[Tensor, ...]:
     """Write a graph's equations into a trace."""
-    given = [*tensors, *(n.tensor for n in numbers if n.__class__ is Number)]
+    given = [*tensors, *(n.tensor for n in numbers if n.__class__ is SymbolicNumber)]
     values: dict[Any, Any] = {
         var: trace_value(trace, tensor) for var, tensor in zip(graph.inputs, given, strict=True)
     }
-    site = user_site(2)
+    location = user_location(2)
     for eqn in graph.equations:
         args = tuple([values[a] if a.__class__ is Var else a for a in eqn.args])
-        outs = trace.emit(eqn.rule, args, site, muted=muted)
+        outs = trace.emit(eqn.specialization, args, location, no_grad=no_grad)
         values.update(zip(eqn.outs, outs, strict=True))
     return tuple(fresh(values[out], out.type) for out in graph.outputs)

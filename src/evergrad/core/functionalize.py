@@ -17,13 +17,13 @@ from evergrad.core.trace import Equation, Trace, Var
 from evergrad.errors import TraceError
 
 if TYPE_CHECKING:
-    from evergrad.core.op import Rule
-    from evergrad.core.source_location import Site
+    from evergrad.core.op import Specialization
+    from evergrad.core.source_location import SourceLocation
     from evergrad.core.storage import Storage
     from evergrad.core.tensor import Tensor
 
 
-class Number:
+class SymbolicNumber:
     """A Python number that is known only when the traced program runs.
 
     It meets tensors as a Python number does (it never widens their element type), and other numbers
@@ -51,7 +51,7 @@ class Number:
     def __neg__(self) -> Any:
         return _binary("mul", swapped=False)(self, -1.0)
 
-    def __pos__(self) -> Number:
+    def __pos__(self) -> SymbolicNumber:
         return self
 
     def __repr__(self) -> str:
@@ -62,34 +62,34 @@ def _attach_arithmetic() -> None:
     for name, op in (
         ("add", "add"), ("sub", "sub"), ("mul", "mul"), ("truediv", "div"), ("pow", "pow"),
     ):  # fmt: skip
-        setattr(Number, f"__{name}__", _binary(op, swapped=False))
-        setattr(Number, f"__r{name}__", _binary(op, swapped=True))
+        setattr(SymbolicNumber, f"__{name}__", _binary(op, swapped=False))
+        setattr(SymbolicNumber, f"__r{name}__", _binary(op, swapped=True))
     for name in ("lt", "le", "gt", "ge", "eq", "ne"):
-        setattr(Number, f"__{name}__", _comparison(name))
+        setattr(SymbolicNumber, f"__{name}__", _comparison(name))
 
 
-def _binary(op: str, swapped: bool) -> Callable[[Number, Any], Any]:
-    def apply(self: Number, other: Any) -> Any:
+def _binary(op: str, swapped: bool) -> Callable[[SymbolicNumber, Any], Any]:
+    def apply(self: SymbolicNumber, other: Any) -> Any:
         from evergrad.core.bind import bind
         from evergrad.core.op import TABLE
         from evergrad.core.tensor import Tensor
 
         if isinstance(other, Tensor):
             return bind(TABLE[op], *((other, self) if swapped else (self, other)))
-        if isinstance(other, Number):
+        if isinstance(other, SymbolicNumber):
             other = other.tensor
         elif not isinstance(other, (bool, int, float)):
             return NotImplemented
         pair = (other, self.tensor) if swapped else (self.tensor, other)
-        return Number(bind(TABLE[op], *pair))
+        return SymbolicNumber(bind(TABLE[op], *pair))
 
     return apply
 
 
-def _comparison(op: str) -> Callable[[Number, Any], Any]:
+def _comparison(op: str) -> Callable[[SymbolicNumber, Any], Any]:
     """With tensors only: the outcome of others is asked for at once."""
 
-    def compare(self: Number, other: Any) -> Any:
+    def compare(self: SymbolicNumber, other: Any) -> Any:
         from evergrad.core.bind import bind
         from evergrad.core.op import TABLE
         from evergrad.core.tensor import Tensor
@@ -102,52 +102,58 @@ def _comparison(op: str) -> Callable[[Number, Any], Any]:
 _attach_arithmetic()
 
 
-class LiftingTrace(Trace):
+class FunctionalizingTrace(Trace):
     """A trace that takes every op, and notes what its graph depends on besides tensors."""
 
     def __init__(self, parent: Trace | None) -> None:
         super().__init__(parent)
-        self.lifter = self
+        self.functionalizer = self
         # Tensors whose .grad was looked at or set, with what it was before.
         self.grads: dict[int, tuple[Tensor, Tensor | None]] = {}
         # Where numbers are read from when the program runs: (container, key, part) to a value.
-        self.numbers: dict[tuple[int, Any, int | None], tuple[Any, Any, int | None, Number]] = {}
+        self.numbers: dict[
+            tuple[int, Any, int | None], tuple[Any, Any, int | None, SymbolicNumber]
+        ] = {}
         # What each of them was when it was first asked for.
         self.seen: dict[int, float] = {}
         # What must hold for the graph to be used again: (question, answer, name).
-        self.conditions: list[tuple[Callable[[], Any], Any, str]] = []
+        self.guards: list[tuple[Callable[[], Any], Any, str]] = []
         # Those of them that are asked at every call, and collections that tell by their members
         # whether the others have to be asked.
-        self.always: list[tuple[Callable[[], Any], Any, str]] = []
-        self.watched: list[Collection[Any]] = []
+        self.per_call_guards: list[tuple[Callable[[], Any], Any, str]] = []
+        self.watched_collections: list[Collection[Any]] = []
         self.modules: dict[int, Any] = {}
         # The options of optimizers that were stepped.
         self.groups: dict[int, dict[str, Any]] = {}
-        self.looked_at: dict[int, Storage] = {}
+        self.read_storages: dict[int, Storage] = {}
         # What optimizers kept before they were stepped: (state, its entries, copies of these).
         self.states: dict[int, tuple[Any, list[tuple[Any, Any, Any]]]] = {}
         # What random equations give that are written for the second time.
-        self.drawn: list[tuple[Var, ...]] = []
+        self.replayed_random: list[tuple[Var, ...]] = []
         # Why the graph holds for this call alone, if it does.
         self.once: str | None = None
 
     def emit(
-        self, rule: Rule, args: tuple[Any, ...], site: Site | None, layout: Any = None,
-        muted: bool = False,
-    ) -> tuple[Var, ...]:  # fmt: skip
-        if self.drawn and rule.op.random:
-            return self.drawn.pop(0)
-        return super().emit(rule, args, site, layout, muted)
+        self,
+        specialization: Specialization,
+        args: tuple[Any, ...],
+        location: SourceLocation | None,
+        layout: Any = None,
+        no_grad: bool = False,
+    ) -> tuple[Var, ...]:
+        if self.replayed_random and specialization.op.random:
+            return self.replayed_random.pop(0)
+        return super().emit(specialization, args, location, layout, no_grad)
 
     def repeat(self, first: Sequence[Equation], act: Callable[[], Any]) -> None:
         """Do again what has written the ``first`` equations, with the same random numbers. What it
         computes is there already, so that only what it writes to the outside is new."""
-        outer = self.drawn
-        self.drawn = [e.outs for e in first if e.op.random]
+        outer = self.replayed_random
+        self.replayed_random = [e.outs for e in first if e.op.random]
         try:
             act()
         finally:
-            self.drawn = outer
+            self.replayed_random = outer
 
     def note_state(self, state: Any) -> None:
         """Remember what an optimizer keeps for its parameters as it was before this trace."""
@@ -170,7 +176,7 @@ class LiftingTrace(Trace):
         if not isinstance(tensor._storage.value, Var) or id(tensor._storage) in self.written:
             self.grads.setdefault(id(tensor), (tensor, tensor._grad))
 
-    def number(self, container: Any, key: Any, part: int | None = None) -> Number:
+    def number(self, container: Any, key: Any, part: int | None = None) -> SymbolicNumber:
         """The number at ``container[key]`` (or its part), read each time the program runs."""
         from evergrad.core import dtypes
         from evergrad.core.shapes import tensor_type
@@ -179,13 +185,13 @@ class LiftingTrace(Trace):
         place = (id(container), key, part)
         if place not in self.numbers:
             type = tensor_type((), dtypes.float64)
-            number = Number(fresh(self.add_input(type), type))
+            number = SymbolicNumber(fresh(self.add_input(type), type))
             self.numbers[place] = (container, key, part, number)
             value = container[key] if part is None else container[key][part]
             self.seen[id(number)] = float(value)
         return self.numbers[place][3]
 
-    def hold_if(
+    def add_guard(
         self, question: Callable[[], Any], name: str, watched: list[Collection[Any]] | None = None
     ) -> Any:
         """Note that the graph holds only while the question has its present answer; gives that.
@@ -195,18 +201,18 @@ class LiftingTrace(Trace):
         """
         answer = question()
         condition = (question, answer, name)
-        self.conditions.append(condition)
+        self.guards.append(condition)
         if watched is None:
-            self.always.append(condition)
+            self.per_call_guards.append(condition)
         else:
-            self.watched += watched
+            self.watched_collections += watched
         return answer
 
-    def hold_while_unchanged(self, storage: Storage) -> None:
+    def guard_version(self, storage: Storage) -> None:
         """Note that the graph holds only while nobody writes to a storage."""
-        if id(storage) not in self.looked_at:
-            self.looked_at[id(storage)] = storage
-            self.hold_if(lambda: storage.version, "a tensor of which numbers were read (.item())")
+        if id(storage) not in self.read_storages:
+            self.read_storages[id(storage)] = storage
+            self.add_guard(lambda: storage.version, "a tensor of which numbers were read (.item())")
 
     def final_grads(self) -> list[tuple[Tensor, Tensor | None, Tensor | None]]:
         """The tensors whose gradient was looked at: what it was, and what it is now."""
@@ -216,10 +222,10 @@ class LiftingTrace(Trace):
         for tensor, before in self.grads.values():
             tensor._grad = before
         noted: tuple[dict[Any, Any], ...] = (self.grads, self.numbers, self.seen, self.modules)
-        for table in (*noted, self.groups, self.looked_at, self.states):
+        for table in (*noted, self.groups, self.read_storages, self.states):
             table.clear()
-        self.conditions, self.always, self.watched = [], [], []
-        self.lifter = None
+        self.guards, self.per_call_guards, self.watched_collections = [], [], []
+        self.functionalizer = None
         super().abandon()
 
 
@@ -227,33 +233,33 @@ def _copy_of(kept: Any) -> Any:
     return dict(kept) if isinstance(kept, dict) else kept
 
 
-def lifter() -> LiftingTrace | None:
+def functionalizing_trace() -> FunctionalizingTrace | None:
     """The trace that takes everything, if one is running."""
     trace = STATE.get().trace
-    return None if trace is None else trace.lifter
+    return None if trace is None else trace.functionalizer
 
 
-def watch_grad(tensor: Tensor) -> None:
+def note_grad_access(tensor: Tensor) -> None:
     """Tell a running lifting trace that a gradient is about to be looked at or set."""
-    trace = lifter()
+    trace = functionalizing_trace()
     if trace is not None:
         trace.note_grad(tensor)
 
 
 def note_module(module: Any) -> None:
     """Tell a running lifting trace that a module is being called."""
-    trace = lifter()
+    trace = functionalizing_trace()
     if trace is not None:
         trace.modules[id(module)] = module
 
 
-def decide(question: Callable[[], bool], name: str) -> bool:
+def guard(question: Callable[[], bool], name: str) -> bool:
     """The answer to a question on which the program depends; a condition while one is traced."""
-    trace = lifter()
-    return question() if trace is None else bool(trace.hold_if(question, name))
+    trace = functionalizing_trace()
+    return question() if trace is None else bool(trace.add_guard(question, name))
 
 
-def number_now(tensor: Tensor) -> float:
+def concrete_item(tensor: Tensor) -> float:
     """The number in a tensor of the outside as it is before the program runs, for a question."""
     value = tensor._value
     if isinstance(value, Var):
@@ -264,14 +270,14 @@ def number_now(tensor: Tensor) -> float:
     return float(value)
 
 
-def number_in(tensor: Tensor) -> Any:
+def symbolic_item(tensor: Tensor) -> Any:
     """The number in a tensor; while a program is traced, one that is known at run time."""
-    if lifter() is None:
+    if functionalizing_trace() is None:
         return tensor.item()
     from evergrad.core import dtypes
     from evergrad.core.bind import cast
 
-    return Number(cast(tensor, dtypes.float64))
+    return SymbolicNumber(cast(tensor, dtypes.float64))
 
 
 def at_least(number: Any, bound: Any) -> Any:
@@ -285,17 +291,19 @@ def at_most(number: Any, bound: Any) -> Any:
 
 
 def _one_of(choose: Callable[[Any, Any], Any], op: str, a: Any, b: Any) -> Any:
-    if not (isinstance(a, Number) or isinstance(b, Number)):
+    if not (isinstance(a, SymbolicNumber) or isinstance(b, SymbolicNumber)):
         return choose(a, b)
     from evergrad.core.bind import bind
     from evergrad.core.op import TABLE
 
-    return Number(bind(TABLE[op], *(x.tensor if isinstance(x, Number) else x for x in (a, b))))
+    return SymbolicNumber(
+        bind(TABLE[op], *(x.tensor if isinstance(x, SymbolicNumber) else x for x in (a, b)))
+    )
 
 
 def note_state(state: Any) -> None:
     """Tell a running lifting trace that an optimizer with this state is about to be stepped."""
-    trace = lifter()
+    trace = functionalizing_trace()
     if trace is not None:
         trace.note_state(state)
 
@@ -303,14 +311,14 @@ def note_state(state: Any) -> None:
 def note_options(group: dict[str, Any]) -> None:
     """Tell a running lifting trace that an optimizer reads options of this group: what it does not
     read at run time must stay as it is."""
-    trace = lifter()
+    trace = functionalizing_trace()
     if trace is not None:
         trace.groups[id(group)] = group
 
 
-def hold_once(reason: str) -> None:
+def mark_single_use(reason: str) -> None:
     """Tell a running lifting trace that its graph holds for this call alone."""
-    trace = lifter()
+    trace = functionalizing_trace()
     if trace is not None:
         trace.once = reason
 
@@ -319,7 +327,7 @@ def option(group: dict[str, Any], name: str) -> Any:
     """An option of an optimizer's group: the number itself, or one read at run time while a program
     is being traced (the parts of a pair each by itself). Whether it is zero stays a condition."""
     value = group[name]
-    trace = lifter()
+    trace = functionalizing_trace()
     if trace is None:
         return value
     if isinstance(value, tuple):
@@ -329,9 +337,9 @@ def option(group: dict[str, Any], name: str) -> Any:
     return trace.number(group, name)
 
 
-def refuse_while_lifting(what: str) -> None:
+def refuse_while_functionalizing(what: str) -> None:
     """Raise if a program is being traced that is to run again: Python would do this only now."""
-    if lifter() is not None:
+    if functionalizing_trace() is not None:
         raise TraceError(
             f"{what} was called inside a compiled function; it would happen only while tracing.\n"
             "  fix: call it outside of the function."
@@ -341,12 +349,12 @@ def refuse_while_lifting(what: str) -> None:
 def refuse_outside_read(tensor: Tensor) -> None:
     """Raise if the elements of a tensor that a program reads are asked for while it is traced: it
     is to run with other elements. Those of another outside tensor become a condition."""
-    trace = lifter()
+    trace = functionalizing_trace()
     if trace is None or id(tensor._storage) in trace.local:
         return
     storage = tensor._storage
     if id(storage) not in trace._read:
-        trace.hold_while_unchanged(storage)
+        trace.guard_version(storage)
     else:
         raise TraceError(
             "the numbers inside a tensor that the compiled program reads (.item(), .tolist(), "

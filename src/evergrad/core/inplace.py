@@ -15,17 +15,17 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.compound import Compound, CompoundType
 from evergrad.core.dtypes import can_cast, from_numpy_dtype
 from evergrad.core.errstate import QUIET, numpy_errors
-from evergrad.core.node import GraphNode, Leaf, Node, Packed, keep, next_sequence
-from evergrad.core.op import TABLE, Op, Rule
-from evergrad.core.recording import keep_retaining
+from evergrad.core.node import GraphNode, Leaf, Node, Packed, next_sequence, save_value
+from evergrad.core.op import TABLE, Op, Specialization
+from evergrad.core.recording import transfer_retain_grad
 from evergrad.core.shapes import tensor_type
-from evergrad.core.source_location import user_site
+from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, State
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor, current_node, on_storage
 from evergrad.core.trace import Trace, Var, leaked
 from evergrad.core.tracing import owner_of, trace_value
-from evergrad.core.views import Steps, base_of, steps_from
+from evergrad.core.views import ViewChain, base_of, view_ops_from
 
 
 def assign(target: Tensor, value: Tensor, fresh: bool = False) -> Tensor:
@@ -42,7 +42,7 @@ def assign(target: Tensor, value: Tensor, fresh: bool = False) -> Tensor:
     else:
         _assign_traced(trace, target, value)
     storage.version += 1
-    storage.writer = user_site(1)
+    storage.writer = user_location(1)
     if state.grad:
         record_write(state, target, value, fresh)
     return target
@@ -111,7 +111,7 @@ def record_write(state: State, target: Tensor, value: Tensor, fresh: bool) -> No
         node, index = source, value._index
     else:
         node, index = _node_of_write(base, target, value), 0
-    keep_retaining(base, node, index)
+    transfer_retain_grad(base, node, index)
     base._node, base._index = node, index
     if base is target and view is not None:
         view.seen = target._storage.version
@@ -119,15 +119,17 @@ def record_write(state: State, target: Tensor, value: Tensor, fresh: bool) -> No
 
 def _node_of_write(base: Tensor, target: Tensor, value: Tensor) -> Node:
     """The base with the target's part replaced; what was overwritten has a gradient of zero."""
-    steps = () if base is target else steps_from(base, target)
-    attrs = {"steps": Steps(steps)}
+    chain = () if base is target else view_ops_from(base, target)
+    attrs = {"chain": ViewChain(chain)}
     types = (base._type, value._type)
     key = (types, tuple(attrs.items()))
     update = TABLE["update"]
-    rule = update.rules.get(key) or update.resolve(key, types, attrs)
+    specialization = update.specializations.get(key) or update.resolve(key, types, attrs)
     before, source = base._node, value._node
     needs = (1 if before is not None else 0) | (2 if source is not None else 0)
-    return Node(rule.plan(needs), (before, source), (base._index, value._index), ())
+    return Node(
+        specialization.vjp_program(needs), (before, source), (base._index, value._index), ()
+    )
 
 
 def _assign_traced(trace: Trace, target: Tensor, value: Tensor) -> None:
@@ -139,20 +141,20 @@ def _assign_traced(trace: Trace, target: Tensor, value: Tensor) -> None:
         handle = on_storage(held, storage.type, storage, None)
         trace.note_write(storage, handle, None)
         held = trace.capture(handle)
-    elif state.muted and not held.silent and id(storage) not in trace.written:
-        trace.silenced = user_site(2)
+    elif state.no_grad and not held.inactive and id(storage) not in trace.written:
+        trace.no_grad_write = user_location(2)
     if state.grad and id(storage) in trace.written:
         base = target if view is None else base_of(view)
         if base is not None and base._view is None:
             trace.note_write(storage, base, base)
     written = trace_value(trace, value)
     if view is not None or written.layout.strides != held.layout.strides:
-        attrs = {"steps": Steps(() if view is None else view.chain)}
+        attrs = {"chain": ViewChain(() if view is None else view.chain)}
         types = (storage.type, value._type)
         key = (types, tuple(attrs.items()))
         update = TABLE["update"]
-        rule = update.rules.get(key) or update.resolve(key, types, attrs)
-        (written,) = trace.emit(rule, (held, written), user_site(2), held.layout)
+        specialization = update.specializations.get(key) or update.resolve(key, types, attrs)
+        (written,) = trace.emit(specialization, (held, written), user_location(2), held.layout)
     storage.value = written
     if view is None and isinstance(target._value, Var) and target._value.trace is trace:
         target._value = written
@@ -172,38 +174,42 @@ def write_in_place(op: Op, target: Tensor, *others: Any, **attrs: Any) -> Tensor
         if not wants_history:
             types = tuple([a._type if isinstance(a, Tensor) else a.__class__ for a in args])
             key = (types, tuple(attrs.items())) if attrs else types
-            rule = op.rules.get(key)
-            if rule is None:
+            specialization = op.specializations.get(key)
+            if specialization is None:
                 if any(type.__class__ is CompoundType for type in types):
                     return write_result(op.name, target, bind(op, *args, **attrs))
-                rule = op.resolve(key, types, attrs)
-            out = rule.out_types[0]
-            same = rule.casts is None and out.same(target._type)
-            if same and out.dtype.compute is out.dtype.np and not _weak_integers(rule):
-                return _run_into(state, rule, target, args)
+                specialization = op.resolve(key, types, attrs)
+            out = specialization.out_types[0]
+            same = specialization.casts is None and out.same(target._type)
+            if same and out.dtype.compute is out.dtype.np and not _weak_integers(specialization):
+                return _run_into(state, specialization, target, args)
     since = next_sequence()
     result = bind(op, target, *others, **attrs)
     return write_result(op.name, target, result, since)
 
 
-def _weak_integers(rule: Rule) -> bool:
-    return rule.out_types[0].dtype.category < 2 and any(isinstance(t, type) for t in rule.types)
+def _weak_integers(specialization: Specialization) -> bool:
+    return specialization.out_types[0].dtype.category < 2 and any(
+        isinstance(t, type) for t in specialization.types
+    )
 
 
-def _run_into(state: State, rule: Rule, target: Tensor, args: tuple[Any, ...]) -> Tensor:
+def _run_into(
+    state: State, specialization: Specialization, target: Tensor, args: tuple[Any, ...]
+) -> Tensor:
     check_writable(state, target, None)
     token = numpy_errors.set(QUIET)
     try:
-        rule.op.eval(
+        specialization.op.eval(
             *[a._value if isinstance(a, Tensor) else a for a in args],
             out=target._value,
-            **rule.attrs,
+            **specialization.attrs,
         )
     finally:
         numpy_errors.reset(token)
     storage = target._storage
     storage.version += 1
-    storage.writer = user_site(2)
+    storage.writer = user_location(2)
     return target
 
 
@@ -214,7 +220,7 @@ def write_result(name: str, target: Tensor, result: Tensor, since: int | None = 
     op, so they get copies of it.
     """
     if since is not None and result._node is not None:
-        keep_copies(result._node, target._storage, since)
+        copy_saved_values(result._node, target._storage, since)
     if result._type.shape != target._type.shape:
         raise RuntimeError(
             f"output with shape {list(target._type.shape)} doesn't match the broadcast shape "
@@ -234,7 +240,7 @@ def write_result(name: str, target: Tensor, result: Tensor, since: int | None = 
     return assign(target, result, fresh=since is None or node is None or node.seq > since)
 
 
-def keep_copies(node: GraphNode, storage: Storage, since: int) -> None:
+def copy_saved_values(node: GraphNode, storage: Storage, since: int) -> None:
     waiting: list[GraphNode | None] = [node]
     seen: set[int] = set()
     while waiting:
@@ -244,16 +250,18 @@ def keep_copies(node: GraphNode, storage: Storage, since: int) -> None:
         seen.add(found.seq)
         waiting += found.parents
         if found.saved:
-            found.saved = type(found.saved)(_own_copy(entry, storage) for entry in found.saved)
+            found.saved = type(found.saved)(
+                _in_own_storage(entry, storage) for entry in found.saved
+            )
 
 
-def _own_copy(entry: Any, storage: Storage) -> Any:
+def _in_own_storage(entry: Any, storage: Storage) -> Any:
     """A kept value in a storage of its own, if it was in the given one."""
     if entry.__class__ is Packed or entry[1] is not storage:
         return entry
     value = entry[0]
     if isinstance(value, Var):  # a symbolic value cannot be overwritten, only its storage moves on
-        return keep(value, Storage(value, value.type, 0))
+        return save_value(value, Storage(value, value.type, 0))
     copy = value.copy()
     type = tensor_type(copy.shape, from_numpy_dtype(copy.dtype))
-    return keep(copy, Storage(copy, type, type.nbytes))
+    return save_value(copy, Storage(copy, type, type.nbytes))

@@ -7,7 +7,7 @@ as it was needs not look at any of them again.
 from __future__ import annotations
 
 
-class Changes:
+class MutationCounter:
     """A counter. Whoever counts a change has made it already, so that a look at the count followed
     by a look at the things themselves misses nothing."""
 
@@ -17,4 +17,4 @@ class Changes:
         self.count = 0
 
 
-CHANGES = Changes()
+MUTATIONS = MutationCounter()

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.node import GraphNode, Node, Packed, keep, next_sequence
-from evergrad.core.op import Rule
-from evergrad.core.source_location import user_site
+from evergrad.core.node import GraphNode, Node, Packed, next_sequence, save_value
+from evergrad.core.op import Specialization
+from evergrad.core.source_location import user_location
 from evergrad.core.state import State, using
 from evergrad.core.tensor import Tensor, current_node, detached
 
@@ -18,7 +18,7 @@ _new_node = Node.__new__
 
 def record(
     state: State,
-    rule: Rule,
+    specialization: Specialization,
     args: tuple[Any, ...],
     outs: tuple[Tensor, ...],
     traced: tuple[Any, ...] | None = None,
@@ -45,25 +45,25 @@ def record(
         bit += bit
     if not needs:
         return None
-    plan = rule.plans.get(needs)
-    if plan is None:
-        plan = rule.plan(needs)
+    program = specialization.vjp_programs.get(needs)
+    if program is None:
+        program = specialization.vjp_program(needs)
     saved: Any = ()
-    if plan.saves:
+    if program.saves:
         if state.saved_hooks is None:
-            saved = _keep(plan.saves, args, outs, traced)
+            saved = _save_all(program.saves, args, outs, traced)
         else:
-            saved = _pack_all(state, plan.saves, args, outs)
+            saved = _pack_all(state, program.saves, args, outs)
     node = _new_node(Node)
     node.seq = next_sequence()
     node.hooks = None
-    node.plan = plan
+    node.vjp_program = program
     node.parents = tuple(parents)
     node.indices = None if indices is None else tuple(indices)
     node.saved = saved
-    node.site = user_site(2)
-    if rule.chooses:
-        _settle_behind(node)
+    node.location = user_location(2)
+    if specialization.selects:
+        _make_nan_safe_behind(node)
     if len(outs) == 1:
         out = outs[0]
         out._node = node
@@ -75,7 +75,7 @@ def record(
     return node
 
 
-def _settle_behind(node: Node) -> None:
+def _make_nan_safe_behind(node: Node) -> None:
     """Tell what was computed elementwise before a choice that some of it may not have been chosen.
 
     Goes back through elementwise rows, reductions and rows that only move elements.
@@ -85,15 +85,15 @@ def _settle_behind(node: Node) -> None:
         found = waiting.pop()
         if found.__class__ is not Node:
             continue
-        plan = found.plan
-        rule = plan.rule
-        if plan.is_settled or rule.op.family in ("bilinear", "opaque"):
+        program = found.vjp_program
+        specialization = program.specialization
+        if program.is_nan_safe or specialization.op.family in ("bilinear", "opaque"):
             continue
-        found.plan = rule.settled_plan(plan)
+        found.vjp_program = specialization.nan_safe_program(program)
         waiting += found.parents
 
 
-def _keep(
+def _save_all(
     saves: tuple[int, ...],
     args: tuple[Any, ...],
     outs: tuple[Tensor, ...],
@@ -112,7 +112,7 @@ def _keep(
         if storage.saved and not storage.shared:
             kept.append((value, storage, storage.version, None))
         else:
-            kept.append(keep(value, storage))
+            kept.append(save_value(value, storage))
     return tuple(kept)
 
 
@@ -143,7 +143,7 @@ def pack(state: State, tensor: Tensor, is_result: bool) -> Packed:
     return Packed(packed, unpack, tensor)
 
 
-def keep_retaining(tensor: Tensor, node: GraphNode, index: int) -> None:
+def transfer_retain_grad(tensor: Tensor, node: GraphNode, index: int) -> None:
     """A gradient that was to be kept is from now on that of the value at the given place."""
     before = tensor._node
     if before is None or before.hooks is None or not tensor.retains_grad:

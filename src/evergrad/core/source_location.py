@@ -10,7 +10,7 @@ import linecache
 import sys
 from types import CodeType, FrameType
 
-Site = tuple[CodeType, int]
+SourceLocation = tuple[CodeType, int]
 
 # Parts of this package that are programs themselves: what they do is told with their own lines.
 _PROGRAMS = ("evergrad.models.", "evergrad.train.")
@@ -19,7 +19,7 @@ _inside: set[str] = set()
 _outside: set[str] = set()
 
 
-def user_site(depth: int = 1) -> Site | None:
+def user_location(depth: int = 1) -> SourceLocation | None:
     """The innermost frame outside of the engine, ``depth`` frames above the caller at least."""
     frame: FrameType | None = sys._getframe(depth + 1)
     while frame is not None:
@@ -42,22 +42,22 @@ def _is_engine(name: str) -> bool:
 
 def user_line() -> str:
     """The user's line that is being run, for a message."""
-    return describe(user_site(1))
+    return describe(user_location(1))
 
 
-def line_of(site: Site) -> int:
-    code, offset = site
+def line_of(location: SourceLocation) -> int:
+    code, offset = location
     for start, end, line in code.co_lines():
         if start <= offset < end and line is not None:
             return line
     return code.co_firstlineno
 
 
-def describe(site: Site | None) -> str:
+def describe(location: SourceLocation | None) -> str:
     """``file.py:12, in f: y = x.exp()``"""
-    if site is None:
+    if location is None:
         return "an unknown place"
-    code, line = site[0], line_of(site)
+    code, line = location[0], line_of(location)
     text = linecache.getline(code.co_filename, line).strip()
     where = f"{code.co_filename}:{line}, in {code.co_name}"
     return f"{where}: {text}" if text else where

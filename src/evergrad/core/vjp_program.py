@@ -13,22 +13,22 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.eager.kernels import FusedDerivative, is_fusable
-from evergrad.core.eager.parallel_ufunc import WORTH_SHARING, shared_by_threads
+from evergrad.core.eager.parallel_ufunc import PARALLEL_MIN_ELEMENTS, parallel_ufunc
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import using
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.errors import GradientError
-from evergrad.memory.ledger import LEDGER, WORTH_COUNTING
+from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
 if TYPE_CHECKING:
-    from evergrad.core.op import Rule
+    from evergrad.core.op import Specialization
     from evergrad.core.tensor import Tensor
 
 # Where the memory of a plan's result comes from.
 FRESH, BORROWED = -1, -2
 
 
-class Plan:
+class VjpProgram:
     """The reverse derivative of a rule for some of its arguments.
 
     ``saves`` lists which values the formula uses: ``i`` for argument ``i``, ``n + j`` for result
@@ -41,16 +41,31 @@ class Plan:
     """
 
     __slots__ = (
-        "_constants", "_fused", "_program", "edges", "graph", "is_settled", "lays", "needs",
-        "rule", "saves", "scratch", "single", "unread",
+        "_constants",
+        "_fused",
+        "_program",
+        "edges",
+        "graph",
+        "is_nan_safe",
+        "needs",
+        "saves",
+        "scatter_index",
+        "scratch",
+        "single",
+        "specialization",
+        "unread",
     )  # fmt: skip
 
-    def __init__(self, rule: Rule, needs: int, settled: bool = False) -> None:
-        self.rule = rule
+    def __init__(self, specialization: Specialization, needs: int, nan_safe: bool = False) -> None:
+        self.specialization = specialization
         self.needs = needs
-        self.single = rule.single
-        self.is_settled = settled
-        graph, values = _trace_vjp(rule, needs, rule.op.settled_vjp if settled else rule.op.vjp)
+        self.single = specialization.single
+        self.is_nan_safe = nan_safe
+        graph, values = _trace_vjp(
+            specialization,
+            needs,
+            specialization.op.nan_safe_vjp if nan_safe else specialization.op.vjp,
+        )
         used = {arg for eqn in graph.equations for arg in eqn.args if isinstance(arg, Var)}
         used |= {out for out in graph.outputs if isinstance(out, Var)}
         cotangents = graph.inputs[len(values) :]
@@ -58,7 +73,7 @@ class Plan:
         self.graph = Graph(
             [*(values[i] for i in self.saves), *cotangents], (), graph.equations, graph.outputs
         )
-        self.lays = _laid_part(self.graph)
+        self.scatter_index = _scatter_part(self.graph)
         places = self._build_program()
         self.edges = tuple(
             (i, place, source)
@@ -101,7 +116,7 @@ class Plan:
             into = _overwritten(eqn, spent[number])
             if into is None and not eqn.op.alias:
                 scratch += sum(out.type.nbytes for out in eqn.outs)
-            program.append(_call(eqn.rule, args, into))
+            program.append(_call(eqn.specialization, args, into))
         self._program = program
         self._constants = numbers
         self.scratch = scratch
@@ -143,25 +158,27 @@ class Plan:
                 append(call(*[values[i] for i in a]))
             else:
                 values += call(*[values[i] for i in a])
-        if self.scratch >= WORTH_COUNTING:
+        if self.scratch >= LEDGER_MIN_BYTES:
             LEDGER.transient(self.scratch)
 
 
-def _laid_part(graph: Graph) -> tuple[Any, TensorType] | None:
+def _scatter_part(graph: Graph) -> tuple[Any, TensorType] | None:
     """Where a graph lays its one argument into zeros, and the type of the whole, if that is all it
     does."""
     if len(graph.equations) != 1 or len(graph.inputs) != 1:
         return None
     (eqn,) = graph.equations
-    if eqn.op.lays is None or graph.outputs != eqn.outs:
+    if eqn.op.scatter_index is None or graph.outputs != eqn.outs:
         return None
-    return eqn.op.lays(**eqn.attrs), eqn.outs[0].type
+    return eqn.op.scatter_index(**eqn.attrs), eqn.outs[0].type
 
 
-def _call(rule: Rule, args: list[int], into: int | None) -> tuple[Callable[..., Any], Any, int]:
+def _call(
+    specialization: Specialization, args: list[int], into: int | None
+) -> tuple[Callable[..., Any], Any, int]:
     """A call as (function, first position(s), second position or how to read the first)."""
-    run = rule.run if into is None else _over_argument(rule, into, len(args))
-    if not rule.single:
+    run = specialization.run if into is None else _over_argument(specialization, into, len(args))
+    if not specialization.single:
         return run, args, -3
     if len(args) == 1:
         return run, args[0], -1
@@ -194,42 +211,42 @@ def _overwritten(eqn: Equation, spent: set[Var]) -> int | None:
     out = eqn.outs[0].type
     plain = isinstance(eqn.op.eval, np.ufunc) and len(eqn.args) <= 2 and not eqn.attrs
     exact = out.dtype.compute is out.dtype.np and out.dtype.category >= dtypes.FLOATING
-    if plain and exact and out.nbytes >= WORTH_COUNTING:
+    if plain and exact and out.nbytes >= LEDGER_MIN_BYTES:
         for i, arg in enumerate(eqn.args):
             if isinstance(arg, Var) and arg in spent and arg.type.same(out):
                 return i
     return None
 
 
-def _over_argument(rule: Rule, into: int, count: int) -> Callable[..., Any]:
-    ufunc = rule.op.eval
-    if rule.out_types[0].numel >= WORTH_SHARING:
-        ufunc = shared_by_threads(ufunc)
+def _over_argument(specialization: Specialization, into: int, count: int) -> Callable[..., Any]:
+    ufunc = specialization.op.eval
+    if specialization.out_types[0].numel >= PARALLEL_MIN_ELEMENTS:
+        ufunc = parallel_ufunc(ufunc)
     if count == 1:
         return lambda a: ufunc(a, out=a)
     return (lambda a, b: ufunc(a, b, out=a)) if into == 0 else (lambda a, b: ufunc(a, b, out=b))
 
 
-def _trace_vjp(rule: Rule, needs: int, vjp: Any) -> tuple[Graph, list[Var]]:
+def _trace_vjp(specialization: Specialization, needs: int, vjp: Any) -> tuple[Graph, list[Var]]:
     """Trace the derivative formula; gives the graph and the variables of arguments and results."""
     from evergrad.core.tracing import tracing
 
-    op = rule.op
+    op = specialization.op
     assert callable(vjp)
     with using(autocast=None, trace=None), tracing() as trace:  # it is kept: nothing around it
-        args = [trace.input(t) for t in rule.operands]
-        outs = [trace.input(t) for t in rule.out_types]
-        cotangents = [trace.input(t) for t in rule.out_types]
+        args = [trace.input(t) for t in specialization.operands]
+        outs = [trace.input(t) for t in specialization.out_types]
+        cotangents = [trace.input(t) for t in specialization.out_types]
         g: Any = cotangents[0] if op.outputs == 1 else tuple(cotangents)
         out: Any = outs[0] if op.outputs == 1 else tuple(outs)
-        found = vjp(g, out, *args, **rule.attrs)
+        found = vjp(g, out, *args, **specialization.attrs)
         grads = found if isinstance(found, tuple) else (found,)
         if len(grads) != len(args):
             raise AssertionError(
                 f"{op.name}: the derivative gives {len(grads)} cotangents for {len(args)} arguments"
             )
         wanted: list[Tensor | None] = []
-        for i, (grad, type) in enumerate(zip(grads, rule.operands, strict=True)):
+        for i, (grad, type) in enumerate(zip(grads, specialization.operands, strict=True)):
             wanted.append(grad if needs >> i & 1 else None)
             if grad is None and needs >> i & 1:
                 raise GradientError(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.dtypes import int64
 from evergrad.core.autocast import autocast_policy
+from evergrad.core.dtypes import int64
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor

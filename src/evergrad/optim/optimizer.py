@@ -17,7 +17,13 @@ import numpy as np
 
 from evergrad.core.compound import Compound
 from evergrad.core.eager.fused_update import FusedUpdate
-from evergrad.core.functionalize import Number, lifter, note_options, note_state, watch_grad
+from evergrad.core.functionalize import (
+    SymbolicNumber,
+    functionalizing_trace,
+    note_grad_access,
+    note_options,
+    note_state,
+)
 from evergrad.core.node import RemovableHandle
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
@@ -154,7 +160,7 @@ class Optimizer:
                 if parameter._grad is None:
                     continue
                 if set_to_none:
-                    watch_grad(parameter)
+                    note_grad_access(parameter)
                     parameter._grad = None
                 else:
                     parameter._grad.detach_().zero_()
@@ -169,18 +175,18 @@ class Optimizer:
             raise RuntimeError(self._sparse_refusal())
         note_options(group)
         for parameter in group["params"]:
-            watch_grad(parameter)
+            note_grad_access(parameter)
             if parameter._grad is not None:
                 yield parameter, parameter._grad
 
     def _hold_while_unchanged(self) -> None:
         """Tell a running lifting trace that it holds for the present groups and state, not for
         those of a state dict that is loaded later."""
-        trace = lifter()
+        trace = functionalizing_trace()
         if trace is None:
             return
         parts = self._parts()
-        trace.hold_if(
+        trace.add_guard(
             lambda: len(now := self._parts()) == len(parts) and all(map(is_, now, parts)),
             f"the parameters, the state or the hooks of {type(self).__name__}",
             self._collections(),
@@ -411,9 +417,9 @@ def step_counter(value: float = 0.0) -> Tensor:
     return made
 
 
-def number_in(tensor: Tensor) -> Any:
+def symbolic_item(tensor: Tensor) -> Any:
     """The number in a tensor of the state (while tracing, one that is known at run time)."""
-    return tensor.item() if STATE.get().trace is None else Number(tensor.double())
+    return tensor.item() if STATE.get().trace is None else SymbolicNumber(tensor.double())
 
 
 def count_step(state: dict[str, Any]) -> Any:
@@ -427,8 +433,8 @@ def count_step(state: dict[str, Any]) -> Any:
         else:
             with using(grad=False):
                 step += 1
-        return number_in(step)
-    trace = lifter()
+        return symbolic_item(step)
+    trace = functionalizing_trace()
     if trace is not None:
         raise TraceError(
             "this optimizer's state has a step counter that is a Python number, which a compiled "

@@ -25,12 +25,12 @@ from evergrad.compiler.native import jit
 from evergrad.compiler.passes.random_rows import source_of
 from evergrad.compiler.schedule.instructions import address_of, strides_of
 from evergrad.core import dtypes
-from evergrad.core.op import Rule
+from evergrad.core.op import Specialization
 from evergrad.core.rng.generator import Generator
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import STATE
 from evergrad.core.trace import Var
-from evergrad.core.views import Steps
+from evergrad.core.views import ViewChain
 
 # Versions of the format before this one write equal values in different ways.
 _MARSHAL = 2
@@ -79,7 +79,7 @@ class _Form:
     def __init__(self, captured: Captured, ties: Ties) -> None:
         self.ties = ties
         self.numbers: dict[Var, int] = {}
-        self.rules: dict[int, int] = {}
+        self.specializations: dict[int, int] = {}
         self.said_rules: list[Any] = []
         self.storage_numbers = {id(s): n for n, s in enumerate(ties.storages)}
         graph = ties.graph
@@ -106,20 +106,29 @@ class _Form:
         return None if strides == strides_of(var) else strides
 
     def equation(self, eqn: Any) -> Any:
-        rule = self.rules.get(id(eqn.rule))
-        if rule is None:
-            rule = self.rules[id(eqn.rule)] = len(self.rules)
-            self.said_rules.append(self.rule(eqn.rule))
+        specialization = self.specializations.get(id(eqn.specialization))
+        if specialization is None:
+            specialization = self.specializations[id(eqn.specialization)] = len(
+                self.specializations
+            )
+            self.said_rules.append(self.specialization(eqn.specialization))
         numbers = self.numbers
         args = [numbers[a] if isinstance(a, Var) else (self.said(a),) for a in eqn.args]
-        return rule, eqn.muted, args, [self.enter(out) for out in eqn.outs]
+        return specialization, eqn.no_grad, args, [self.enter(out) for out in eqn.outs]
 
-    def rule(self, rule: Rule) -> Any:
-        evaluate = rule.op.eval
+    def specialization(self, specialization: Specialization) -> Any:
+        evaluate = specialization.op.eval
         if isinstance(evaluate, FunctionType) and not evaluate.__module__.startswith("evergrad."):
-            raise UnwrittenError(f"{rule.op} is no row of this package")
-        types = [_type(t) if isinstance(t, TensorType) else t.__name__ for t in rule.types]
-        return rule.op.name, self.said(rule.attrs), types, [_type(t) for t in rule.out_types]
+            raise UnwrittenError(f"{specialization.op} is no row of this package")
+        types = [
+            _type(t) if isinstance(t, TensorType) else t.__name__ for t in specialization.types
+        ]
+        return (
+            specialization.op.name,
+            self.said(specialization.attrs),
+            types,
+            [_type(t) for t in specialization.out_types],
+        )
 
     def outside(self, tensor: Any) -> Any:
         """Where a tensor lies in its storage."""
@@ -137,8 +146,8 @@ class _Form:
             return ("dict", *((self.said(k), self.said(v)) for k, v in value.items()))
         if isinstance(value, dtypes.dtype):
             return "dtype", value.name
-        if isinstance(value, Steps):
-            return ("steps", *((op.name, self.said(attrs)) for op, attrs in value.steps))
+        if isinstance(value, ViewChain):
+            return ("view_chain", *((op.name, self.said(attrs)) for op, attrs in value.ops))
         if isinstance(value, Generator):
             return "generator", self.ties.generators.index(value)
         if isinstance(value, slice):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.compiler.frontend.capture import Captured
-from evergrad.core.source_location import Site
+from evergrad.core.source_location import SourceLocation
 from evergrad.core.storage import Storage
 from evergrad.core.trace import Var
 
@@ -23,7 +23,7 @@ class Ties:
         drawn = [e.attrs.get("generator") for e in graph.equations if e.op.random]
         self.storages: list[Storage] = list({id(s): s for s in used}.values())
         self.generators: list[Any] = list(dict.fromkeys(drawn))
-        self.sites: list[Site | None] = [eqn.site for eqn in graph.equations]
+        self.locations: list[SourceLocation | None] = [eqn.location for eqn in graph.equations]
         self.constants = [None if isinstance(out, Var) else out for out in graph.outputs]
         self.written = captured.written
         self.results = captured.result_count

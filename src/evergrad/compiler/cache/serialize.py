@@ -49,8 +49,10 @@ class _Packing:
         # The storages of the outside, then those of folded constants.
         self.storages: list[Storage] = list(ties.storages)
         self.storage_numbers = {id(s): n for n, s in enumerate(self.storages)}
-        sites = enumerate(ties.sites)
-        self.site_numbers = {id(site): n for n, site in sites if site is not None}
+        locations = enumerate(ties.locations)
+        self.location_numbers = {
+            id(location): n for n, location in locations if location is not None
+        }
 
     def data(self) -> bytes | None:
         recipe, generators = self.recipe, self.ties.generators
@@ -81,8 +83,18 @@ class _Packing:
 
     def said(self, b: Buffer) -> tuple[Any, ...]:
         owner = self.storage(b.owner) if b.home == "outside" else b.owner
-        site = self.site_numbers.get(id(b.site))
-        return b.number, int(b.nbytes), b.home, b.label, owner, site, b.first, b.last, int(b.offset)
+        location = self.location_numbers.get(id(b.location))
+        return (
+            b.number,
+            int(b.nbytes),
+            b.home,
+            b.label,
+            owner,
+            location,
+            b.first,
+            b.last,
+            int(b.offset),
+        )
 
     def buffer(self, buffer: Buffer) -> int:
         """The number of a buffer; those that stand for new contents of another one are entered
@@ -164,9 +176,9 @@ def _constant(name: str, shape: tuple[int, ...], data: bytes) -> Storage:
 
 
 def _buffer(said: tuple[Any, ...], storages: list[Storage], ties: Ties) -> Buffer:
-    number, nbytes, home, label, owner, site, first, last, offset = said
+    number, nbytes, home, label, owner, location, first, last, offset = said
     made = Buffer(number, nbytes, home, label, storages[owner] if home == "outside" else owner)
-    made.site = None if site is None else ties.sites[site]
+    made.location = None if location is None else ties.locations[location]
     made.first, made.last, made.offset = first, last, offset
     return made
 

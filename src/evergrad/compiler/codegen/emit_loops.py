@@ -348,7 +348,7 @@ class LoopWriter(LoopSpace):
     # -- folds ----------------------------------------------------------------------------------
 
     def accumulator(self, eqn: Equation) -> str:
-        type = KINDS[eqn.rule.operands[0].dtype].compute
+        type = KINDS[eqn.specialization.operands[0].dtype].compute
         name = self.variable(type)
         self.code.do(f"store {type} {start_of(eqn)}, ptr {name}")
         return name
@@ -364,12 +364,12 @@ class LoopWriter(LoopSpace):
         if is_ordered(eqn):
             held = self.code.op(f"load {ordered_type(eqn)}, ptr {sum}")
             return from_order(self.code, eqn, held)
-        type = KINDS[eqn.rule.operands[0].dtype].compute
+        type = KINDS[eqn.specialization.operands[0].dtype].compute
         return self.code.op(f"load {type}, ptr {sum}")
 
     def take_in(self, eqn: Equation, context: Point, sum: str | None) -> None:
         value = context.source(self.uses[id(eqn), 0])
-        type = KINDS[eqn.rule.operands[0].dtype].compute
+        type = KINDS[eqn.specialization.operands[0].dtype].compute
         if sum is not None and is_ordered(eqn):
             integer = ordered_type(eqn)
             held = self.code.op(f"load {integer}, ptr {sum}")
@@ -407,7 +407,7 @@ class LoopWriter(LoopSpace):
         self.late_pointers: dict[int, str] = {}
         self.late_variables: dict[int, str] = {}
         for number, eqn in enumerate(self.late_slots()):
-            type = KINDS[eqn.rule.operands[0].dtype].compute
+            type = KINDS[eqn.specialization.operands[0].dtype].compute
             whole = self.pointer_at(len(self.slots) + number)
             if not self.is_column(eqn):
                 self.late_variables[id(eqn)] = self.accumulator(eqn)
@@ -430,7 +430,7 @@ class LoopWriter(LoopSpace):
             self.loop("0", count, clear, vector=True)
 
     def add_late(self, eqn: Equation, value: str) -> None:
-        type = KINDS[eqn.rule.operands[0].dtype].compute
+        type = KINDS[eqn.specialization.operands[0].dtype].compute
         held = self.code.op(f"load {type}, ptr {self.late_variables[id(eqn)]}")
         result = fold(self.code, eqn, held, value)
         self.code.do(f"store {type} {result}, ptr {self.late_variables[id(eqn)]}")
@@ -438,7 +438,7 @@ class LoopWriter(LoopSpace):
     def finish_late(self) -> None:
         for eqn in self.late_slots():
             if id(eqn) in self.late_variables:
-                type = KINDS[eqn.rule.operands[0].dtype].compute
+                type = KINDS[eqn.specialization.operands[0].dtype].compute
                 held = self.code.op(f"load {type}, ptr {self.late_variables[id(eqn)]}")
                 if type == "i1":
                     held = self.code.op(f"zext i1 {held} to i8")

@@ -144,8 +144,8 @@ class Point:
 
 def element(code: Code, eqn: Equation, args: list[str]) -> str:
     """One element of an elementwise equation."""
-    operands = eqn.rule.operands
-    out = eqn.rule.out_types[0].dtype
+    operands = eqn.specialization.operands
+    out = eqn.specialization.out_types[0].dtype
     if eqn.op is FULL:
         return elementwise.literal(eqn.args[0], out)
     emit = eqn.op.emit

@@ -116,8 +116,8 @@ class LoopSpace:
         """A constant (text), a value of the group (its variable) or an access."""
         name = eqn.op.name
         if name == "full":
-            return elementwise.constant(arg, eqn.rule.out_types[0].dtype)
-        found = eqn.rule.operands[place].dtype
+            return elementwise.constant(arg, eqn.specialization.out_types[0].dtype)
+        found = eqn.specialization.operands[place].dtype
         if not isinstance(arg, Var):
             return elementwise.constant(arg, found)
         root = self.values.root(arg)
@@ -168,7 +168,7 @@ class LoopSpace:
 
         def of(eqn: Equation) -> tuple[Any, ...]:
             out = eqn.outs[0]
-            types = [str(getattr(t, "dtype", t)) for t in (*eqn.rule.operands, out.type)]
+            types = [str(getattr(t, "dtype", t)) for t in (*eqn.specialization.operands, out.type)]
             given = [s if isinstance(s, str) else (type(s), numbers[s]) for s in self.sources(eqn)]
             plain = [a for a in eqn.args if not isinstance(a, Var)]
             said = eqn.op.name, repr(eqn.attrs), repr(plain), *types, *given

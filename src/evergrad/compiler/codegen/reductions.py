@@ -20,7 +20,7 @@ def memory_type(compute: str) -> str:
 
 def start_of(eqn: Equation) -> str:
     """What a fold starts from."""
-    found = eqn.rule.operands[0].dtype
+    found = eqn.specialization.operands[0].dtype
     return elementwise.constant(_STARTS[eqn.op.name], found)
 
 
@@ -30,7 +30,9 @@ _STARTS: dict[str, Any] = {
 
 
 def fold(code: Code, eqn: Equation, held: str, value: str) -> str:
-    return fold_two(code, eqn.op.name, KINDS[eqn.rule.operands[0].dtype].compute, held, value)
+    return fold_two(
+        code, eqn.op.name, KINDS[eqn.specialization.operands[0].dtype].compute, held, value
+    )
 
 
 def fold_two(code: Code, name: str, type: str, a: str, b: str) -> str:
@@ -128,7 +130,8 @@ def _renamed(code: Code, result: str) -> str:
 def is_ordered(eqn: Equation) -> bool:
     """Whether a fold along a row goes over whole numbers in place of floats."""
     return (
-        eqn.op.name in ("amax", "amin") and KINDS[eqn.rule.operands[0].dtype].compute in _INTEGERS
+        eqn.op.name in ("amax", "amin")
+        and KINDS[eqn.specialization.operands[0].dtype].compute in _INTEGERS
     )
 
 
@@ -136,19 +139,19 @@ _INTEGERS = {"float": ("i32", 31, 0x7FC00000), "double": ("i64", 63, 0x7FF800000
 
 
 def ordered_type(eqn: Equation) -> str:
-    return _INTEGERS[KINDS[eqn.rule.operands[0].dtype].compute][0]
+    return _INTEGERS[KINDS[eqn.specialization.operands[0].dtype].compute][0]
 
 
 def ordered_start(eqn: Equation) -> str:
     """What minus infinity is among the whole numbers."""
-    _, bits, _ = _INTEGERS[KINDS[eqn.rule.operands[0].dtype].compute]
+    _, bits, _ = _INTEGERS[KINDS[eqn.specialization.operands[0].dtype].compute]
     infinity = 0x7F800000 if bits == 31 else 0x7FF0000000000000
     return str(-infinity - 1)
 
 
 def take_in_order(code: Code, eqn: Equation, held: str, value: str) -> str:
     """The greater of what is held and a float."""
-    type = KINDS[eqn.rule.operands[0].dtype].compute
+    type = KINDS[eqn.specialization.operands[0].dtype].compute
     integer, bits, nan = _INTEGERS[type]
     if eqn.op.name == "amin":
         value = code.op(f"fneg {type} {value}")
@@ -163,7 +166,7 @@ def take_in_order(code: Code, eqn: Equation, held: str, value: str) -> str:
 
 def from_order(code: Code, eqn: Equation, held: str) -> str:
     """The float that a whole number stands for."""
-    type = KINDS[eqn.rule.operands[0].dtype].compute
+    type = KINDS[eqn.specialization.operands[0].dtype].compute
     integer, bits, _ = _INTEGERS[type]
     sign = code.op(f"ashr {integer} {held}, {bits}")
     flipped = code.op(f"and {integer} {sign}, {(1 << bits) - 1}")

@@ -21,65 +21,69 @@ from evergrad.compiler.eager.graph import NativeGraph
 from evergrad.compiler.eager.residuals import Halves, halves
 from evergrad.compiler.eager.trace import Structure
 from evergrad.core import dtypes
-from evergrad.core.eager.fusion import Heavy, forget_kernels, rules_kept
-from evergrad.core.op import Op, Rule
+from evergrad.core.eager.fusion import EagerComposite, clear_composite_kernels, specializations_kept
+from evergrad.core.op import Op, Specialization
 from evergrad.core.recording import record
 from evergrad.core.state import State
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Graph, Var
-from evergrad.core.vjp_program import FRESH, Plan
-from evergrad.memory.ledger import LEDGER, WORTH_COUNTING
+from evergrad.core.vjp_program import FRESH, VjpProgram
+from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
 # Rules kept over all functions; when the limit is reached all are forgotten and those in use come
 # back.
-_RULE_LIMIT = 256
+_SPECIALIZATION_LIMIT = 256
 
 
 def call(
-    function: Heavy, state: State, args: tuple[Any, ...], types: tuple[Any, ...],
+    function: EagerComposite, state: State, args: tuple[Any, ...], types: tuple[Any, ...],
     attrs: dict[str, Any],
 ) -> Any:  # fmt: skip
     """Call a heavy function on arrays of these types, as one node."""
     key = (types, tuple(attrs.items())) if attrs else types
-    rule = function.rules.get(key)
-    if rule is None:
+    specialization = function.specializations.get(key)
+    if specialization is None:
         if function.meets_too_many():
             return function.function(*args, **attrs)
-        rule = _new_rule(function, key, Structure(function.function, types, attrs))
-    if not rule.is_native:
+        specialization = _new_specialization(
+            function, key, Structure(function.function, types, attrs)
+        )
+    if not specialization.is_native:
         return function.function(*args, **attrs)
     function.calls += 1
     tensors = tuple([a for a in args if a is not None])
-    found = rule.native.run([t._value for t in tensors])
-    outs = tuple([fresh(a, t) for a, t in zip(found, rule.out_types, strict=True)])
+    found = specialization.native.run([t._value for t in tensors])
+    outs = tuple([fresh(a, t) for a, t in zip(found, specialization.out_types, strict=True)])
     if state.grad:
-        record(state, rule, tensors, outs)
-    return outs[0] if rule.visible == 1 else outs[: rule.visible]
+        record(state, specialization, tensors, outs)
+    return outs[0] if specialization.visible == 1 else outs[: specialization.visible]
 
 
-def _new_rule(function: Heavy, key: Any, structure: Structure) -> HeavyRule:
-    rule = HeavyRule(function, structure)
-    if rules_kept() >= _RULE_LIMIT:
-        forget_kernels()
-    function.rules[key] = rule
-    return rule
+def _new_specialization(
+    function: EagerComposite, key: Any, structure: Structure
+) -> CompositeSpecialization:
+    specialization = CompositeSpecialization(function, structure)
+    if specializations_kept() >= _SPECIALIZATION_LIMIT:
+        clear_composite_kernels()
+    function.specializations[key] = specialization
+    return specialization
 
 
-class _HeavyOp:
+class _CompositeOp:
     """What nodes, messages and the walk back ask of an op."""
 
     family = "reduction"  # elements may be left out behind it: see evergrad.core.recording
     alias = ""
     random = False
-    chooses = False
-    settled_vjp = None
+    selects = False
+    nan_safe_vjp = None
 
     def __init__(self, name: str, outputs: int) -> None:
         self.name = name
         self.outputs = outputs
 
 
-class HeavyRule(Rule):
+class CompositeSpecialization(Specialization):
     """A heavy function on given types.
 
     ``is_native`` says whether kernels can do all of it. The first ``visible`` results are the
@@ -88,14 +92,14 @@ class HeavyRule(Rule):
 
     __slots__ = ("halves", "is_native", "native", "structure", "visible")
 
-    def __init__(self, function: Heavy, structure: Structure) -> None:
+    def __init__(self, function: EagerComposite, structure: Structure) -> None:
         self.structure = structure
         self.attrs = structure.attrs
         self.types = self.operands = structure.types
         self.casts = None
-        self.chooses = False
-        self.in_order = True
-        self.plans = {}
+        self.selects = False
+        self.always_contiguous = True
+        self.vjp_programs = {}
         graph = structure.traced()
         self.visible = len(graph.outputs)
         self.halves: Halves | None = halves(structure, function.keeps) if function.keeps else None
@@ -103,7 +107,7 @@ class HeavyRule(Rule):
             graph = self.halves.forward
         self.out_types = tuple(out.type for out in graph.outputs)
         self.single = len(self.out_types) == 1
-        self.op = cast(Op, _HeavyOp(function.name, len(self.out_types)))
+        self.op = cast(Op, _CompositeOp(function.name, len(self.out_types)))
         self.differentiable = any(t.dtype.category >= dtypes.FLOATING for t in self.out_types)
         self.native = NativeGraph(graph)
         self.is_native = self.native.is_native()
@@ -114,39 +118,39 @@ class HeavyRule(Rule):
         found = self.halves
         return found if found is not None and found.needs == needs else None
 
-    def plan(self, needs: int) -> Plan:
-        plan = self.plans.get(needs)
-        if plan is None:
-            plan = self.plans[needs] = HeavyPlan(self, needs)
-        return plan
+    def vjp_program(self, needs: int) -> VjpProgram:
+        program = self.vjp_programs.get(needs)
+        if program is None:
+            program = self.vjp_programs[needs] = CompositeVjpProgram(self, needs)
+        return program
 
-    def settled_plan(self, plan: Plan) -> Plan:
-        found = self.plans.get(~plan.needs)
+    def nan_safe_program(self, program: VjpProgram) -> VjpProgram:
+        found = self.vjp_programs.get(~program.needs)
         if found is None:
-            found = self.plans[~plan.needs] = copy(plan)
-            found.is_settled = True
+            found = self.vjp_programs[~program.needs] = copy(program)
+            found.is_nan_safe = True
         return found
 
 
-class HeavyPlan(Plan):
+class CompositeVjpProgram(VjpProgram):
     """The reverse derivative of a heavy function: ``run`` is a program, ``graph`` its ops."""
 
     __slots__ = ("native",)
 
-    def __init__(self, rule: HeavyRule, needs: int) -> None:
-        self.rule = rule
+    def __init__(self, specialization: CompositeSpecialization, needs: int) -> None:
+        self.specialization = specialization
         self.needs = needs
-        self.single = rule.single
-        self.is_settled = False
-        self.lays = None
+        self.single = specialization.single
+        self.is_nan_safe = False
+        self.scatter_index = None
         self._fused = None
         self.unread = frozenset()
-        hidden = rule.out_types[rule.visible :]
-        arguments, cotangents, graph = rule.structure.derivative(needs, hidden)
-        kept = rule.halves_for(needs)
+        hidden = specialization.out_types[specialization.visible :]
+        arguments, cotangents, graph = specialization.structure.derivative(needs, hidden)
+        kept = specialization.halves_for(needs)
         self.saves = _used(arguments, graph) if kept is None else kept.reads
         values = [
-            arguments[i] if i < len(arguments) else _unread(rule, i - len(arguments))
+            arguments[i] if i < len(arguments) else _unread(specialization, i - len(arguments))
             for i in self.saves
         ]
         self.graph = Graph([*values, *cotangents], (), graph.equations, graph.outputs)
@@ -160,7 +164,7 @@ class HeavyPlan(Plan):
 
     def run(self, values: list[Any]) -> None:
         values += self.native.run(values)
-        if self.scratch >= WORTH_COUNTING:
+        if self.scratch >= LEDGER_MIN_BYTES:
             LEDGER.transient(self.scratch)
 
 
@@ -171,6 +175,6 @@ def _used(arguments: Sequence[Var], graph: Graph) -> tuple[int, ...]:
     return tuple(i for i, var in enumerate(arguments) if var in used)
 
 
-def _unread(rule: HeavyRule, result: int) -> Var:
+def _unread(specialization: CompositeSpecialization, result: int) -> Var:
     """Stands for a kept result, of which the derivative op by op makes no use."""
-    return Var(rule.out_types[result], None)  # type: ignore[arg-type]
+    return Var(specialization.out_types[result], None)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from typing import Any
 from evergrad.compiler.runtime.program import Program
 from evergrad.compiler.schedule.instructions import Instruction, address_of
 from evergrad.compiler.schedule.lower import Lowering
-from evergrad.memory.ledger import LEDGER, WORTH_COUNTING
+from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
 
 class EagerProgram(Program):
@@ -57,7 +57,7 @@ class EagerProgram(Program):
     def place_arena(self, size: int) -> None:
         """Take the arena and tell the kernels where it lies."""
         memory = self.take_arena(size + 64)
-        if size >= WORTH_COUNTING:
+        if size >= LEDGER_MIN_BYTES:
             LEDGER.transient(size)
         start = address_of(memory)
         self.arena_address = start + -start % 64

@@ -109,7 +109,7 @@ def _rectangle(buffer: Data, colour: str, across: float, scale: float) -> str:
     y = _HEIGHT - _BOTTOM - buffer["offset"] * scale - height
     words = (
         f"{buffer['label']}: {size(buffer['bytes'])} at {buffer['offset']:,}, waves "
-        f"{buffer['first_wave']} to {buffer['last_wave']}\n{buffer['site']}"
+        f"{buffer['first_wave']} to {buffer['last_wave']}\n{buffer['location']}"
     )
     return (
         f'<rect class="buffer" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '

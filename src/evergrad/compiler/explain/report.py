@@ -18,7 +18,7 @@ from evergrad.compiler.native import jit
 from evergrad.compiler.schedule.instructions import Instruction, Kernel
 from evergrad.compiler.schedule.memory_plan import Buffer, Plan
 from evergrad.compiler.schedule.nodes import Group, Single
-from evergrad.core.source_location import Site, describe, line_of
+from evergrad.core.source_location import SourceLocation, describe, line_of
 from evergrad.core.trace import Equation, Graph
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _unit(parts: Sequence[tuple[Instruction, float]], wave_of: dict[int, int]) -
         "bytes": moved,
         "gflops_per_second": _rate(flops, taken),
         "gigabytes_per_second": _rate(moved, taken),
-        "lines": list(dict.fromkeys(_line(eqn.site) for eqn in equations)),
+        "lines": list(dict.fromkeys(_line(eqn.location) for eqn in equations)),
     }  # fmt: skip
 
 
@@ -172,7 +172,7 @@ def _equations(unit: Any) -> list[Equation]:
 
 def _equation(eqn: Equation) -> Data:
     types = ", ".join(str(out.type) for out in eqn.outs)
-    return {"op": eqn.op.name, "type": types, "site": describe(eqn.site)}
+    return {"op": eqn.op.name, "type": types, "site": describe(eqn.location)}
 
 
 def _kernel(instruction: Instruction) -> Data:
@@ -198,11 +198,11 @@ def _call(unit: Data) -> Data:
     return {**equation, "seconds": unit["seconds"]}
 
 
-def _line(site: Site | None) -> str:
+def _line(location: SourceLocation | None) -> str:
     """``file.py:12``"""
-    if site is None:
+    if location is None:
         return "unknown"
-    return f"{Path(site[0].co_filename).name}:{line_of(site)}"
+    return f"{Path(location[0].co_filename).name}:{line_of(location)}"
 
 
 # -- memory -------------------------------------------------------------------------------------
@@ -229,5 +229,5 @@ def _buffer(buffer: Buffer) -> Data:
         "offset": buffer.offset,
         "first_wave": buffer.first,
         "last_wave": buffer.last,
-        "site": describe(buffer.site) if buffer.site is not None else "",
+        "site": describe(buffer.location) if buffer.location is not None else "",
     }

@@ -137,7 +137,7 @@ def _unit(unit: Data) -> str:
                 f"    wave {part['wave']}: {part['label']} ({part['kernel']}), chunks "
                 f"{part['chunks']}, passes {part['passes']}, scratch {size(part['scratch'])}"
             )
-    lines += [f"    {e['op']} -> {e['type']}  [{e['site']}]" for e in unit["equations"]]
+    lines += [f"    {e['op']} -> {e['type']}  [{e['location']}]" for e in unit["equations"]]
     return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ from evergrad.compiler.frontend.guards import Conditions
 from evergrad.compiler.frontend.outputs import Output, Results
 from evergrad.compiler.frontend.partition import Derivative, cut
 from evergrad.compiler.frontend.python_guards import Surroundings
-from evergrad.core.functionalize import LiftingTrace
+from evergrad.core.functionalize import FunctionalizingTrace
 from evergrad.core.node import Leaf
 from evergrad.core.state import STATE, using
 from evergrad.core.storage import Storage
@@ -73,8 +73,8 @@ def capture(
 ) -> Captured:
     """Trace ``function(tensors, numbers)``; the numbers are Python floats, read at run time."""
     found = Captured()
-    trace = LiftingTrace(STATE.get().trace)
-    with using(trace=trace, grad=STATE.get().grad, muted=False, saved_hooks=None):
+    trace = FunctionalizingTrace(STATE.get().trace)
+    with using(trace=trace, grad=STATE.get().grad, no_grad=False, saved_hooks=None):
         try:
             _trace_into(found, trace, function, arguments, numbers, surroundings)
         except BaseException:
@@ -87,8 +87,8 @@ def capture(
 
 
 def _trace_into(
-    found: Captured, trace: LiftingTrace, function: Any, arguments: Sequence[Tensor], numbers: Any,
-    surroundings: Surroundings,
+    found: Captured, trace: FunctionalizingTrace, function: Any, arguments: Sequence[Tensor],
+    numbers: Any, surroundings: Surroundings,
 ) -> None:  # fmt: skip
     tracer = Tracer(trace)
     inputs = [tracer.input(a._type) for a in arguments]
@@ -144,7 +144,7 @@ def _trace_into(
 
 
 def _pull_back(
-    found: Captured, trace: LiftingTrace, tracer: Tracer, inputs: list[Tensor],
+    found: Captured, trace: FunctionalizingTrace, tracer: Tracer, inputs: list[Tensor],
     tensors: list[Tensor], outputs: list[Any],
 ) -> list[Var]:  # fmt: skip
     """Trace the gradients of the results, if any may be asked for; gives the cotangents."""
@@ -185,7 +185,7 @@ def _can(act: Callable[[], Any]) -> bool:
     return True
 
 
-def _fetched_grads(found: Captured, trace: LiftingTrace) -> list[tuple[Var, Tensor]]:
+def _fetched_grads(found: Captured, trace: FunctionalizingTrace) -> list[tuple[Var, Tensor]]:
     """Gradients that existed before the call and were read by it: they are other tensors at each
     call, and so become arguments. What they share memory with keeps them outside."""
     captures: dict[int, list[tuple[Var, Tensor]]] = {}
@@ -205,7 +205,7 @@ def _is_whole(var: Var, tensor: Tensor) -> bool:
 
 
 def _note_grads(
-    found: Captured, trace: LiftingTrace, inputs: list[Tensor], outputs: list[Any]
+    found: Captured, trace: FunctionalizingTrace, inputs: list[Tensor], outputs: list[Any]
 ) -> None:
     """Gradients that the call leaves behind become outputs."""
     for tensor, before, after in trace.final_grads():
@@ -223,7 +223,7 @@ def _note_grads(
         )
 
 
-def _refuse_python_effects(trace: LiftingTrace) -> None:
+def _refuse_python_effects(trace: FunctionalizingTrace) -> None:
     """Raise if an option that is read at run time was changed while tracing: only the trace, not
     the program, would change it again."""
     for container, key, part, number in trace.numbers.values():

@@ -187,4 +187,4 @@ class FiniteCheck:
 
 def told(eqn: Equation) -> str:
     """An equation for a message: its op and the user's line."""
-    return f"{eqn.op.name}: {describe(eqn.site)}"
+    return f"{eqn.op.name}: {describe(eqn.location)}"

@@ -18,8 +18,8 @@ from evergrad.compiler.frontend.python_guards import Places, Surroundings
 from evergrad.compiler.native.object_words import slot_of
 from evergrad.core import dtypes
 from evergrad.core.dtypes import get_default_dtype
-from evergrad.core.functionalize import LiftingTrace
-from evergrad.core.mutation_counter import CHANGES, Changes
+from evergrad.core.functionalize import FunctionalizingTrace
+from evergrad.core.mutation_counter import MUTATIONS, MutationCounter
 from evergrad.core.node import Leaf
 from evergrad.core.rng.default_generator import default_generator
 from evergrad.core.tensor import Tensor
@@ -37,7 +37,7 @@ class Conditions:
     ``are_untouched`` says so, the options that are read at run time stay as they were then."""
 
     def __init__(
-        self, trace: LiftingTrace, fetched: Iterable[Tensor], surroundings: Surroundings
+        self, trace: FunctionalizingTrace, fetched: Iterable[Tensor], surroundings: Surroundings
     ) -> None:
         """What a trace depends on besides the types of its arguments; gradients of ``fetched``
         tensors are taken anew at each run."""
@@ -46,15 +46,15 @@ class Conditions:
         memory = _memory_of_gradients(trace, {id(tensor) for tensor in fetched})
         loose = [*memory, *_streams(trace)]
         self.questions: list[Condition] = [
-            *_gradients(trace), *trace.conditions, *loose, *_modules(trace), *_options(trace),
+            *_gradients(trace), *trace.guards, *loose, *_modules(trace), *_options(trace),
             _condition(partial(_moving, read), "whether a tensor requires a gradient"),
             _condition(partial(_hooks, read), "the hooks of a tensor"),
             _condition(get_default_dtype, "the default dtype"),
             *((found.is_same, True, found.name) for found in surroundings.found),
         ]  # fmt: skip
-        self.always = [*trace.always, *loose]
+        self.always = [*trace.per_call_guards, *loose]
         self.watched: list[Collection[Any]] = [
-            *trace.groups.values(), *_lists_of_modules(trace), *trace.watched,
+            *trace.groups.values(), *_lists_of_modules(trace), *trace.watched_collections,
             *surroundings.collections(),
         ]  # fmt: skip
         before = list(trace.grads.values())
@@ -91,7 +91,7 @@ class Conditions:
         now. Every call asks it, so it has everything at hand; most of it is asked natively."""
         places = Places(self.surroundings.places())
         words = [
-            (CHANGES, slot_of(Changes, "count"), CHANGES.count), *places.words,
+            (MUTATIONS, slot_of(MutationCounter, "count"), MUTATIONS.count), *places.words,
             *((tensor, slot_of(Tensor, "_grad"), None) for tensor in self.without_grad),
             *((tensor, slot_of(Tensor, "_node"), None) for tensor in self.silent),
         ]  # fmt: skip
@@ -131,13 +131,13 @@ def _memory(tensors: Sequence[Tensor]) -> list[tuple[int, int]]:
     return [(id(tensor._storage), id(tensor._storage.value)) for tensor in tensors]
 
 
-def _gradients(trace: LiftingTrace) -> Iterator[Condition]:
+def _gradients(trace: FunctionalizingTrace) -> Iterator[Condition]:
     for tensor, before in trace.grads.values():
         kind = None if before is None else before._type
         yield partial(_kind_of_grad, tensor), kind, "whether a gradient exists"
 
 
-def _memory_of_gradients(trace: LiftingTrace, fetched: set[int]) -> Iterator[Condition]:
+def _memory_of_gradients(trace: FunctionalizingTrace, fetched: set[int]) -> Iterator[Condition]:
     read = {id(tensor) for _, tensor in trace.captures}
     for tensor, before in trace.grads.values():
         if id(before) in read and id(tensor) not in fetched:
@@ -174,7 +174,7 @@ def _hooks(tensors: list[Tensor]) -> list[Any]:
 # -- random numbers -----------------------------------------------------------------------------
 
 
-def _streams(trace: LiftingTrace) -> Iterator[Condition]:
+def _streams(trace: FunctionalizingTrace) -> Iterator[Condition]:
     """How numbers are drawn from the calling thread's generator: masks are kept accordingly."""
     if any(e.op.random and e.attrs.get("generator") is None for e in trace.equations):
         yield _condition(_algorithm, "the algorithm of the default generator")
@@ -187,7 +187,7 @@ def _algorithm() -> str:
 # -- modules ------------------------------------------------------------------------------------
 
 
-def _modules(trace: LiftingTrace) -> Iterator[Condition]:
+def _modules(trace: FunctionalizingTrace) -> Iterator[Condition]:
     if trace.modules:
         yield _condition(_hooks_everywhere, "the hooks on all modules")
     for module in trace.modules.values():
@@ -214,7 +214,7 @@ def _hooks_in(tables: Any) -> list[Any]:
     return found
 
 
-def _lists_of_modules(trace: LiftingTrace) -> list[list[Any]]:
+def _lists_of_modules(trace: FunctionalizingTrace) -> list[list[Any]]:
     parts = (part for module in trace.modules.values() for part in module.__dict__.values())
     return [part for part in parts if isinstance(part, list)]
 
@@ -248,7 +248,7 @@ def _is_same(now: Any, then: Any) -> bool:
 # -- optimizers ---------------------------------------------------------------------------------
 
 
-def _options(trace: LiftingTrace) -> Iterator[Condition]:
+def _options(trace: FunctionalizingTrace) -> Iterator[Condition]:
     """Of options read at run time, whether they are zero; all others stay as they are."""
     dynamic = {(id(container), key) for container, key, *_ in trace.numbers.values()}
     for group in trace.groups.values():

@@ -8,10 +8,10 @@ from enum import Enum, auto
 from typing import Any
 
 from evergrad.core.bind import bind
-from evergrad.core.functionalize import LiftingTrace, Number
+from evergrad.core.functionalize import FunctionalizingTrace, SymbolicNumber
 from evergrad.core.op import Op
 from evergrad.core.storage import Storage
-from evergrad.core.tensor import Step, Tensor, detached, on_storage
+from evergrad.core.tensor import Tensor, ViewOp, detached, on_storage
 from evergrad.core.trace import Var
 from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
 from evergrad.core.views import viewable
@@ -43,7 +43,7 @@ class Alias:
     __slots__ = ("chain", "is_detached", "source")
 
     def __init__(
-        self, source: _Source, chain: tuple[Step, ...] = (), is_detached: bool = False
+        self, source: _Source, chain: tuple[ViewOp, ...] = (), is_detached: bool = False
     ) -> None:
         self.source = source
         self.chain = chain
@@ -78,7 +78,7 @@ class Form(Enum):
 class Results:
     """The results of a traced function; ``tensors`` are those that the program computes."""
 
-    def __init__(self, trace: LiftingTrace, inputs: Sequence[Tensor], result: Any) -> None:
+    def __init__(self, trace: FunctionalizingTrace, inputs: Sequence[Tensor], result: Any) -> None:
         self.leaves, self.spec = tree_flatten(result)
         self.tensors: list[Tensor] = []
         sources = _Sources(trace, inputs)
@@ -94,7 +94,7 @@ class Results:
         for place, leaf in enumerate(self.leaves):
             if isinstance(leaf, Tensor):
                 self.leaves[place] = found[id(leaf)]
-            elif isinstance(leaf, Number):
+            elif isinstance(leaf, SymbolicNumber):
                 self.leaves[place] = Output(len(self.tensors), is_number=True)
                 self.tensors.append(leaf.tensor)
         self.form = _form_of(self.leaves, self.spec)
@@ -143,7 +143,7 @@ def _form_of(leaves: Sequence[Any], spec: TreeSpec) -> Form:
 class _Sources:
     """The tensors whose memory results may share."""
 
-    def __init__(self, trace: LiftingTrace, inputs: Sequence[Tensor]) -> None:
+    def __init__(self, trace: FunctionalizingTrace, inputs: Sequence[Tensor]) -> None:
         self.trace = trace
         self.inputs = inputs
         self.places = {id(t._storage): place for place, t in enumerate(inputs)}

@@ -139,7 +139,12 @@ def _can_follow(eqn: Equation, inside: set[Var], out: Var) -> bool:
     constants."""
     is_wide = out.type.dtype is dtypes.float32 and out.type.shape[-1] >= _WIDE
     emit = eqn.op.emit
-    if not emit.lanes or not (is_wide or emit.cost is Cost.CHEAP) or eqn.attrs or not eqn.outs[0].type.same(out.type):
+    if (
+        not emit.lanes
+        or not (is_wide or emit.cost is Cost.CHEAP)
+        or eqn.attrs
+        or not eqn.outs[0].type.same(out.type)
+    ):
         return False
     others = [arg for arg in eqn.args if isinstance(arg, Var) and arg not in inside]
     return all(_is_by_channel(arg, out) for arg in others)
@@ -171,8 +176,8 @@ def _joined(eqn: Equation, followers: list[Equation]) -> Equation:
                 args.append(arg)
         steps.append(Step(follower.op.name, tuple(given)))
         results.append(follower.outs[0])
-    rule = rule_of("conv_then", *args, **eqn.attrs, then=tuple(steps))
-    return Equation(rule, tuple(args), (results[-1],), eqn.site)
+    specialization = rule_of("conv_then", *args, **eqn.attrs, then=tuple(steps))
+    return Equation(specialization, tuple(args), (results[-1],), eqn.location)
 
 
 # -- in kernels ---------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ class _Slices:
 
     def joined(self, trace: Trace, eqn: Equation, args: tuple[Any, ...]) -> Sequence[Var] | None:
         if eqn.op.name == "pad_slice":
-            part = trace.emit(eqn.rule, args, eqn.site)
+            part = trace.emit(eqn.specialization, args, eqn.location)
             places = _spelled_out(eqn.attrs["slices"], part[0].type.shape)
             self.parts[part[0]] = [(places, args[0])]
             return part
@@ -87,7 +87,7 @@ class _Slices:
         if any(slices[dim][0] < end for (slices, _), end in zip(parts, ends, strict=False)):
             return None
         if sum(s[dim][1] - s[dim][0] for s, _ in parts) < shape[dim]:
-            outs: Sequence[Var] = trace.emit(eqn.rule, args, eqn.site)
+            outs: Sequence[Var] = trace.emit(eqn.specialization, args, eqn.location)
             self.parts[outs[0]] = parts
             return outs
         from evergrad.ops.rows.movement.joining import cat
@@ -295,10 +295,12 @@ def fold(graph: Graph) -> tuple[Graph, list[Tensor]]:
     for eqn in graph.equations:
         ready = all(not isinstance(a, Var) or a in known for a in eqn.args)
         small = all(out.type.numel <= _FOLD_LIMIT for out in eqn.outs)
-        plain = eqn.op.outputs == 1 and not eqn.op.random and hasattr(eqn.rule, "run")
+        plain = eqn.op.outputs == 1 and not eqn.op.random and hasattr(eqn.specialization, "run")
         if ready and small and plain:
             args = [known[a] if isinstance(a, Var) else a for a in eqn.args]
-            known[eqn.outs[0]] = np.asarray(eqn.rule.run(*args), eqn.outs[0].type.dtype.np)
+            known[eqn.outs[0]] = np.asarray(
+                eqn.specialization.run(*args), eqn.outs[0].type.dtype.np
+            )
         else:
             kept.append(eqn)
     used = {a for eqn in kept for a in eqn.args if isinstance(a, Var)}

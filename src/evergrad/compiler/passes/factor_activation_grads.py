@@ -17,8 +17,8 @@ from evergrad.compiler.passes.rewriter import Environment, copied
 from evergrad.compiler.schedule.fusion import FAR, is_elementwise
 from evergrad.compiler.schedule.nodes import Values
 from evergrad.core import dtypes
-from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.row_facts import Cost
+from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
 
 # All slopes together, in bytes.

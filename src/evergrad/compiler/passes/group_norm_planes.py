@@ -123,8 +123,8 @@ class _Planes:
         else:
             attrs = {**eqn.attrs, "shape": split.fine} if name == "expand" else eqn.attrs
             layout = eqn.op.eval(values[0].layout, **attrs) if eqn.op.alias else None
-            rule = rule_of(name, *values, **attrs)
-            (made,) = trace.emit(rule, tuple(values), eqn.site, layout)
+            specialization = rule_of(name, *values, **attrs)
+            (made,) = trace.emit(specialization, tuple(values), eqn.location, layout)
         result = _tensor(made).reshape(whole)._value
         self.fine[result] = _tensor(made)
         return (result,)

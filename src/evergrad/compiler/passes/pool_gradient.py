@@ -77,8 +77,8 @@ class _Finder:
         masked = self.only_user(shaped.outs[0])
         of_relu = masked is not None and self.is_relu_gradient(masked, x, shaped.outs[0])
         last = masked if masked is not None and of_relu else shaped
-        rule = rule_of("max_pool_input", g, x, windows=windows, of_relu=of_relu)
-        return [(last, Equation(rule, (g, x), last.outs, eqn.site))]
+        specialization = rule_of("max_pool_input", g, x, windows=windows, of_relu=of_relu)
+        return [(last, Equation(specialization, (g, x), last.outs, eqn.location))]
 
     def only_user(self, var: Var) -> Equation | None:
         """The equation that alone uses a value."""

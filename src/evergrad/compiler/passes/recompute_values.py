@@ -77,11 +77,11 @@ def _with_names(eqn: Equation, names: dict[Var, Var]) -> Equation:
     if not names:
         return eqn
     args = tuple([names.get(a, a) if isinstance(a, Var) else a for a in eqn.args])
-    return Equation(eqn.rule, args, eqn.outs, eqn.site)
+    return Equation(eqn.specialization, args, eqn.outs, eqn.location)
 
 
 def _copy(eqn: Equation, copies: dict[Var, Var]) -> Equation:
     args = tuple([copies.get(a, a) if isinstance(a, Var) else a for a in eqn.args])
     outs = tuple([Var(out.type, out.trace, out._layout) for out in eqn.outs])
     copies.update(zip(eqn.outs, outs, strict=True))
-    return Equation(eqn.rule, args, outs, eqn.site)
+    return Equation(eqn.specialization, args, outs, eqn.location)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from evergrad.core.op import TABLE, Rule
+from evergrad.core.op import TABLE, Specialization
 from evergrad.core.trace import Equation, Graph, Trace, Var
 from evergrad.core.tracing import tracing
 
@@ -13,12 +13,12 @@ Environment = dict[Var, Any]
 Replace = Callable[[Trace, Equation, tuple[Any, ...], Environment], Sequence[Any] | None]
 
 
-def rule_of(name: str, *args: Any, **attrs: Any) -> Rule:
+def rule_of(name: str, *args: Any, **attrs: Any) -> Specialization:
     """How a row of the table answers to values and numbers, for an equation that a pass writes."""
     op = TABLE[name]
     types = tuple([a.type if isinstance(a, Var) else type(a) for a in args])
     key: Any = (types, tuple(attrs.items())) if attrs else types
-    return op.rules.get(key) or op.resolve(key, types, attrs)
+    return op.specializations.get(key) or op.resolve(key, types, attrs)
 
 
 def copied(graph: Graph, replace: Replace) -> Graph:
@@ -39,9 +39,9 @@ def copied(graph: Graph, replace: Replace) -> Graph:
             first = len(trace.equations)
             outs = replace(trace, eqn, args, env)
             if outs is None:
-                outs = trace.emit(eqn.rule, args, eqn.site, _layout(eqn, args))
+                outs = trace.emit(eqn.specialization, args, eqn.location, _layout(eqn, args))
             for made in trace.equations[first:]:
-                made.site = eqn.site
+                made.location = eqn.location
             env.update(zip(eqn.outs, outs, strict=True))
         outputs = [env[o] if isinstance(o, Var) else o for o in graph.outputs]
         return trace.finish(outputs).without_dead_code()

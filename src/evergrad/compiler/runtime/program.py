@@ -385,15 +385,15 @@ class Program:
         try:
             self.evaluate(eqn, instruction)
         except Exception as error:
-            error.add_note(f"in {eqn.op.name} of a compiled program: {describe(eqn.site)}")
+            error.add_note(f"in {eqn.op.name} of a compiled program: {describe(eqn.location)}")
             raise
 
     def evaluate(self, eqn: Equation, instruction: Instruction) -> None:
         given = [self.array(a) if isinstance(a, Place) else a for a in instruction.args]
         if eqn.op.random:
             self.streams.give_back()
-        if hasattr(eqn.rule, "run"):
-            result = eqn.rule.run(*given)
+        if hasattr(eqn.specialization, "run"):
+            result = eqn.specialization.run(*given)
         else:
             found = eqn.apply(*[from_array(g) if isinstance(g, np.ndarray) else g for g in given])
             result = found._value if eqn.op.outputs == 1 else tuple(f._value for f in found)

@@ -14,7 +14,7 @@ import numpy as np
 
 from evergrad.compiler.codegen.rng import STATE_BYTES, STATE_WORDS
 from evergrad.compiler.passes.random_rows import as_signed, source_of
-from evergrad.core.rng.bit_generators import Philox, Twister
+from evergrad.core.rng.bit_generators import MersenneTwister, Philox
 from evergrad.memory.lines import apart
 
 # Room for a twister's state, its place, and what a vector may read beyond.
@@ -48,7 +48,7 @@ class Streams:
                 _give_back(source, memory)
 
 
-def _give_back(twister: Twister, memory: Any) -> None:
+def _give_back(twister: MersenneTwister, memory: Any) -> None:
     words = memory[:STATE_BYTES].view(np.uint32)
     place = int(memory[STATE_BYTES : STATE_BYTES + 8].view(np.int64)[0])
     assert 0 <= place <= STATE_WORDS

@@ -35,13 +35,13 @@ _FEW = 16
 
 def fusable(values: Values, eqn: Equation) -> bool:
     """Whether an equation can be part of a group."""
-    rule = eqn.rule
-    if any(t.numel == 0 for t in rule.out_types) or eqn.op.outputs != 1:
+    specialization = eqn.specialization
+    if any(t.numel == 0 for t in specialization.out_types) or eqn.op.outputs != 1:
         return False
-    operands = rule.operands
+    operands = specialization.operands
     if not all(hasattr(t, "dtype") and t.dtype in elementwise.KINDS and t.numel for t in operands):
         return False
-    if any(t.dtype not in elementwise.KINDS for t in rule.out_types):
+    if any(t.dtype not in elementwise.KINDS for t in specialization.out_types):
         return False
     name = eqn.op.name
     if name == "where":
@@ -54,7 +54,7 @@ def fusable(values: Values, eqn: Equation) -> bool:
         return _is_row_pick(eqn, eqn.args[0].type.shape)
     if name == "scatter_sum":
         return _is_row_pick(eqn, eqn.outs[0].type.shape)
-    return elementwise.supports(eqn.op, operands, rule.out_types)
+    return elementwise.supports(eqn.op, operands, specialization.out_types)
 
 
 def is_elementwise(values: Values, eqn: Equation) -> bool:
@@ -64,7 +64,7 @@ def is_elementwise(values: Values, eqn: Equation) -> bool:
 
 
 def _foldable(eqn: Equation) -> bool:
-    found, out = eqn.rule.operands[0].dtype, eqn.rule.out_types[0].dtype
+    found, out = eqn.specialization.operands[0].dtype, eqn.specialization.out_types[0].dtype
     if found not in elementwise.KINDS or out not in elementwise.KINDS or not eqn.attrs["dims"]:
         return False
     if eqn.op.name in ("any", "all"):
@@ -87,7 +87,7 @@ def _is_row_pick(eqn: Equation, shape: Shape) -> bool:
         and index.dtype.name == "int64"
         and index.shape == (*shape[:-1], 1)
         and shape[-1] > 1
-        and elementwise.KINDS[eqn.rule.operands[0].dtype].is_float
+        and elementwise.KINDS[eqn.specialization.operands[0].dtype].is_float
     )
 
 
@@ -296,7 +296,7 @@ class _Fuser:
         out = eqn.outs[0]
         args = tuple([copies.get(a, a) if isinstance(a, Var) else a for a in eqn.args])
         made = Var(out.type, out.trace, out._layout)
-        copy = Equation(eqn.rule, args, (made,), eqn.site)
+        copy = Equation(eqn.specialization, args, (made,), eqn.location)
         self.values.enter(copy, self.values.position[id(eqn)])
         copies[out] = made
         if eqn.op.alias or self._join(group, copy):

@@ -241,7 +241,7 @@ class Lowering:
             )
         eqn = self.values.maker[root]
         buffer = self.buffer(root.type.nbytes, "arena", f"{eqn.op.name} {root.type}")
-        buffer.site = eqn.site
+        buffer.location = eqn.location
         self.homes[root] = whole(buffer, root)
         return self.homes[root]
 
@@ -283,7 +283,7 @@ class Lowering:
                 storage = buffer.owner
                 buffer.home, buffer.number, buffer.owner = "arena", len(self.buffers), None
                 buffer.label = f"{self.values.maker[var].op.name} {var.type}"
-                buffer.site = self.values.maker[var].site
+                buffer.location = self.values.maker[var].location
                 self.buffers.append(buffer)
                 self.copy(var, whole(self.storages[id(storage)], var))
 
@@ -384,9 +384,9 @@ class Lowering:
 
     def copy(self, var: Var, place: Place) -> Var:
         """Write a value to another place; gives it as a value that lies there."""
-        rule = TABLE["clone"].resolve((var.type,), (var.type,), {})
+        specialization = TABLE["clone"].resolve((var.type,), (var.type,), {})
         out = Var(var.type, var.trace)
-        eqn = Equation(rule, (var,), (out,), None)
+        eqn = Equation(specialization, (var,), (out,), None)
         group = Group(0, var.type.shape)
         group.members.append(eqn)
         group.axes[out] = group.maps[id(eqn)] = tuple(range(len(var.type.shape)))
@@ -452,7 +452,9 @@ class Lowering:
 
 def _own_equations(graph: Graph) -> Graph:
     """The graph with equations that may be changed: values are computed again in other units."""
-    equations = [Equation(e.rule, e.args, e.outs, e.site, e.muted) for e in graph.equations]
+    equations = [
+        Equation(e.specialization, e.args, e.outs, e.location, e.no_grad) for e in graph.equations
+    ]
     return Graph(graph.inputs, (), equations, graph.outputs)
 
 

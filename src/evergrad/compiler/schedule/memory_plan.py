@@ -20,7 +20,17 @@ class Buffer:
     that the program reads or writes), ``stream`` (a generator's state), ``output`` or
     ``constant``."""
 
-    __slots__ = ("first", "home", "label", "last", "nbytes", "number", "offset", "owner", "site")
+    __slots__ = (
+        "first",
+        "home",
+        "label",
+        "last",
+        "location",
+        "nbytes",
+        "number",
+        "offset",
+        "owner",
+    )
 
     def __init__(self, number: int, nbytes: int, home: str, label: str, owner: Any = None) -> None:
         self.number = number
@@ -28,7 +38,7 @@ class Buffer:
         self.home = home
         self.label = label
         self.owner = owner
-        self.site: Any = None
+        self.location: Any = None
         self.first = -1
         self.last = -1
         self.offset = 0

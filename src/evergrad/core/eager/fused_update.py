@@ -22,7 +22,7 @@ from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.formula_cache import Formula
 from evergrad.core.inplace import assign
 from evergrad.core.shapes import TensorType, tensor_type
-from evergrad.core.source_location import user_site
+from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
@@ -77,7 +77,7 @@ class _Program:
             out = eqn.outs[0]
             if not out.type.shape:
                 place[out] = self._new_place()
-                self.once.append((eqn.rule.run, args, place[out]))
+                self.once.append((eqn.specialization.run, args, place[out]))
                 continue
             kind = out.type.dtype.np
             spare = free.setdefault(kind, [])
@@ -88,7 +88,9 @@ class _Program:
                 self.scratch[target] = kind
             place[out] = target
             direct = eqn.op.takes_out and not eqn.attrs
-            self.calls.append((eqn.op.eval if direct else eqn.rule.run, args, target, direct))
+            self.calls.append(
+                (eqn.op.eval if direct else eqn.specialization.run, args, target, direct)
+            )
             for arg in {a for a in eqn.args if isinstance(a, Var)}:
                 if last_use.get(arg) == number and place[arg] in self.scratch:
                     free[arg.type.dtype.np].append(place[arg])
@@ -187,10 +189,10 @@ class FusedUpdate:
             run(arrays, numbers)
         finally:
             numpy_errors.reset(token)
-        site = user_site(2)
+        location = user_location(2)
         for tensor in tensors[: self.writes]:
             tensor._storage.version += 1
-            tensor._storage.writer = site
+            tensor._storage.writer = location
         return True
 
     def _way(self, type: TensorType, tensors: int, numbers: int) -> Update | None:

@@ -31,7 +31,7 @@ _FEW_CALLS = 3
 _MOST_ANSWERS = 1 << 12
 
 
-class Heavy:
+class EagerComposite:
     """A function of tensors (or ``None``) and attributes that may run as one kernel.
 
     The attributes are structure, as those of a row: they are part of a key. A call is worth a
@@ -49,7 +49,7 @@ class Heavy:
         self.keeps = keeps
         self.name = function.__name__.strip("_")
         # What is known about calls of given types and attributes; owned by the compiler.
-        self.rules: dict[Any, Any] = {}
+        self.specializations: dict[Any, Any] = {}
         self.calls = 0
         # Whether calls of given types are worth a kernel.
         self.worth: dict[Any, bool] = {}
@@ -80,7 +80,10 @@ class Heavy:
 
     def meets_too_many(self) -> bool:
         """Whether the structures of its calls hardly ever repeat."""
-        return len(self.rules) >= _MANY_STRUCTURES and self.calls < len(self.rules) * _FEW_CALLS
+        return (
+            len(self.specializations) >= _MANY_STRUCTURES
+            and self.calls < len(self.specializations) * _FEW_CALLS
+        )
 
 
 def is_large(size: int, least: int) -> bool:
@@ -99,32 +102,32 @@ def _compiler() -> Any:
 
 _KERNEL_TYPES = (dtypes.float32, dtypes.float64, dtypes.int64, dtypes.bool_)
 
-_HEAVY: list[Heavy] = []
+_COMPOSITES: list[EagerComposite] = []
 
 
-def heavy(
+def eager_composite(
     least: int, size: Size | None = None, keeps: int = 0
-) -> Callable[[Callable[..., Any]], Heavy]:
+) -> Callable[[Callable[..., Any]], EagerComposite]:
     """Declare a function heavy from a size on: see :class:`Heavy`."""
 
-    def declare(function: Callable[..., Any]) -> Heavy:
-        _HEAVY.append(Heavy(function, least, size, keeps))
-        return _HEAVY[-1]
+    def declare(function: Callable[..., Any]) -> EagerComposite:
+        _COMPOSITES.append(EagerComposite(function, least, size, keeps))
+        return _COMPOSITES[-1]
 
     return declare
 
 
-def rules_kept() -> int:
+def specializations_kept() -> int:
     """How many structures all heavy functions know together."""
-    return sum(len(function.rules) for function in _HEAVY)
+    return sum(len(function.specializations) for function in _COMPOSITES)
 
 
-def forget_kernels() -> None:
+def clear_composite_kernels() -> None:
     """Let go of the kernels of all heavy functions; those in use are made again."""
-    for function in _HEAVY:
-        forgotten, function.rules, function.calls = function.rules, {}, 0
-        for rule in forgotten.values():
-            rule.plans = {}  # a rule and its plans know each other
+    for function in _COMPOSITES:
+        forgotten, function.specializations, function.calls = function.specializations, {}, 0
+        for specialization in forgotten.values():
+            specialization.vjp_programs = {}  # a rule and its plans know each other
 
 
 @contextmanager

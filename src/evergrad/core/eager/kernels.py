@@ -15,7 +15,7 @@ from evergrad.core import dtypes
 from evergrad.core.eager.fusion import is_large
 from evergrad.core.row_facts import LEAST_DERIVATIVE
 from evergrad.core.shapes import TensorType
-from evergrad.memory.ledger import LEDGER, WORTH_COUNTING
+from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
 if TYPE_CHECKING:
     from evergrad.core.op import Attrs, Op
@@ -24,14 +24,12 @@ if TYPE_CHECKING:
 _FLOATS = (dtypes.float32, dtypes.float64)
 
 
-def is_heavy_row(op: Op, operands: Sequence[Any]) -> bool:
+def may_use_kernel(op: Op, operands: Sequence[Any]) -> bool:
     """Whether a row on these types may get a kernel."""
     if op.eager is None:
         return False
     numbers = (*_FLOATS, dtypes.int64) if op.eager.integers else _FLOATS
-    return all(
-        isinstance(t, TensorType) and t.dtype in numbers and t.numel for t in operands
-    )
+    return all(isinstance(t, TensorType) and t.dtype in numbers and t.numel for t in operands)
 
 
 # The kernels of rows; None where there is none for these types. They are not held by what they
@@ -74,7 +72,7 @@ def _new_kernel(key: Any, op: Op, attrs: Attrs) -> Callable[..., Any] | None:
     return kernel
 
 
-def forget_row_kernels() -> None:
+def clear_row_kernels() -> None:
     """Let go of the kernels of rows; those in use are made again."""
     _kernels.clear()
 
@@ -113,7 +111,7 @@ class FusedDerivative:
     def run(self, values: list[Any]) -> None:
         """Put the results where the calls of the plan would leave them."""
         found = self.native.run(values)
-        if self.nbytes >= WORTH_COUNTING:
+        if self.nbytes >= LEDGER_MIN_BYTES:
             LEDGER.transient(self.nbytes)
         values += [None] * (self.top - len(values))
         for place, result in zip(self.places, found, strict=True):

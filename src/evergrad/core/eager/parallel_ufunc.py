@@ -24,7 +24,7 @@ Piece = tuple[Any, ...]
 
 # Elements of a piece, and from how many on a call gains by being shared.
 _PIECE = 1 << 17
-WORTH_SHARING = 1 << 20
+PARALLEL_MIN_ELEMENTS = 1 << 20
 
 
 class _Job:
@@ -96,11 +96,11 @@ def _hire(count: int) -> None:
         while _helpers < count:
             _helpers += 1
             threading.Thread(
-                target=_serve, args=(_jobs,), daemon=True, name=f"evergrad-crew-{_helpers}"
+                target=_serve, args=(_jobs,), daemon=True, name=f"evergrad-ufunc-{_helpers}"
             ).start()
 
 
-def shared_by_threads(ufunc: Callable[..., Any]) -> Callable[..., Array]:
+def parallel_ufunc(ufunc: Callable[..., Any]) -> Callable[..., Array]:
     """A ufunc that several threads compute together where that gains."""
 
     def run(*operands: Any, out: Array) -> Array:
@@ -114,12 +114,12 @@ def shared_by_threads(ufunc: Callable[..., Any]) -> Callable[..., Array]:
     return run
 
 
-_add_shared = shared_by_threads(np.add)
+_add_shared = parallel_ufunc(np.add)
 
 
 def add_arrays(a: Array, b: Array, out: Array) -> None:
     """``np.add``, by several threads where that gains."""
-    if out.size < WORTH_SHARING:
+    if out.size < PARALLEL_MIN_ELEMENTS:
         np.add(a, b, out=out)
     else:
         _add_shared(a, b, out=out)
@@ -140,7 +140,7 @@ def _share(ufunc: Callable[..., Any], arrays: Sequence[Any], helpers: int) -> No
 def _are_alike(operands: Sequence[Any], out: Array) -> bool:
     """Whether all arrays lie in order and have the result's shape; numbers may be among them."""
     return (
-        out.size >= WORTH_SHARING
+        out.size >= PARALLEL_MIN_ELEMENTS
         and out.flags.c_contiguous
         and all(
             not _is_array(o) or (o.shape == out.shape and o.flags.c_contiguous) for o in operands

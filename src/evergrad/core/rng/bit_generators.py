@@ -47,7 +47,7 @@ class Scalars(Protocol):
 # -- mt19937 ------------------------------------------------------------------------------------
 
 
-class Twister:
+class MersenneTwister:
     """mt19937 seeded from one word, and the sine PyTorch keeps for the next lone normal."""
 
     name = "mt19937"
@@ -126,7 +126,7 @@ class Twister:
         return order
 
     def sample(self, n: int, one: Callable[[int, Scalars], float]) -> list[float]:
-        scalars = _TwisterScalars(self)
+        scalars = _MersenneTwisterScalars(self)
         drawn = [one(i, scalars) for i in range(n)]
         scalars.close()
         return drawn
@@ -144,10 +144,10 @@ class Twister:
         self.spare = spare if has_spare else None
 
 
-class _TwisterScalars:
+class _MersenneTwisterScalars:
     """Float64 uniforms of a twister one by one, read ahead in bulk and given back on `close`."""
 
-    def __init__(self, twister: Twister) -> None:
+    def __init__(self, twister: MersenneTwister) -> None:
         self.twister = twister
         self.start = twister.state.get_state(legacy=True)
         self.ready: list[float] = []

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core.functionalize import refuse_while_lifting
+from evergrad.core.functionalize import refuse_while_functionalizing
 from evergrad.core.rng import generator as base
 from evergrad.core.tensor import CPU, Tensor, from_array
 
@@ -72,7 +72,7 @@ def default_generator() -> Generator:
 def manual_seed(seed: int) -> Generator:
     """Begin the stream of ``seed`` here, and in every thread that has not drawn yet."""
     global _first_seed
-    refuse_while_lifting("manual_seed()")
+    refuse_while_functionalizing("manual_seed()")
     generator = default_generator()
     generator.manual_seed(seed)
     _first_seed = generator.initial_seed()
@@ -100,7 +100,7 @@ def set_rng_state(new_state: Tensor) -> None:
 
 
 @contextmanager
-def drawing_from(generator: Generator) -> Iterator[Generator]:
+def using_generator(generator: Generator) -> Iterator[Generator]:
     """Let this generator be the calling thread's default inside."""
     token = _current.set(generator)
     try:

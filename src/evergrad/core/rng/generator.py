@@ -48,7 +48,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evergrad.core.exact import SIGNIFICAND_BITS, Array, c_exp, c_log, converted, fma32, fma64, libm
-from evergrad.core.rng.bit_generators import Philox, Twister, unit, unit64
+from evergrad.core.rng.bit_generators import MersenneTwister, Philox, unit, unit64
 from evergrad.core.rng.rejection import draw_binomial, draw_poisson, draw_standard_gamma
 
 Shape = int | Sequence[int]
@@ -91,8 +91,8 @@ class Generator:
         if algorithm not in ("mt19937", "philox"):
             raise ValueError(f"algorithm must be 'mt19937' or 'philox', but got {algorithm!r}")
         self.device = "cpu"
-        self._algorithm: type[Twister] | type[Philox]
-        self._algorithm = Twister if algorithm == "mt19937" else Philox
+        self._algorithm: type[MersenneTwister] | type[Philox]
+        self._algorithm = MersenneTwister if algorithm == "mt19937" else Philox
         self.manual_seed(DEFAULT_SEED)
 
     def __repr__(self) -> str:
@@ -107,7 +107,7 @@ class Generator:
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream of `seed` again. Negative seeds count back from 2**64."""
         self._seed = _check_seed(seed)
-        self._source: Twister | Philox = self._algorithm(self._seed)
+        self._source: MersenneTwister | Philox = self._algorithm(self._seed)
         return self
 
     def seed(self) -> int:

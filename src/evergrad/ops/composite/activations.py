@@ -15,7 +15,7 @@ from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype, dtype
-from evergrad.core.eager.fusion import heavy
+from evergrad.core.eager.fusion import eager_composite
 from evergrad.core.inplace import write_result
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import normalize_dim
@@ -327,7 +327,7 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
     return applied("silu", _silu, input, inplace)
 
 
-@heavy(least=4096)
+@eager_composite(least=4096)
 def _silu(x: Tensor) -> Tensor:
     return x * sigmoid(x)
 
@@ -338,7 +338,7 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
     return applied("mish", _mish, input, inplace)
 
 
-@heavy(least=4096)
+@eager_composite(least=4096)
 def _mish(x: Tensor) -> Tensor:
     return x * tanh(softplus(x))
 
@@ -353,14 +353,14 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     return _gelu(input)  # type: ignore[no-any-return]
 
 
-@heavy(least=4096)
+@eager_composite(least=4096)
 def _gelu(x: Tensor) -> Tensor:
     from evergrad.ops.rows.special.functions import ndtr
 
     return x * ndtr(x)  # type: ignore[no-any-return]
 
 
-@heavy(least=4096)
+@eager_composite(least=4096)
 def _gelu_by_tanh(x: Tensor) -> Tensor:
     inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
     return x * ((tanh(inner) + 1) * 0.5)

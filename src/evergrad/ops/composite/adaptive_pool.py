@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.bind import bind
 from evergrad.core.autocast import autocast_policy
+from evergrad.core.bind import bind
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.tensor import Tensor

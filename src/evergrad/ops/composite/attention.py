@@ -8,7 +8,7 @@ from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import cast
 from evergrad.core.compound import Compound
-from evergrad.core.eager.fusion import heavy
+from evergrad.core.eager.fusion import eager_composite
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
@@ -50,7 +50,7 @@ def scaled_dot_product_attention(
     return cast(result, query.dtype)
 
 
-@heavy(least=4096, keeps=3)
+@eager_composite(least=4096, keeps=3)
 def _attended(
     q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, *, scale: float, dropout_p: float,
     is_causal: bool, enable_gqa: bool,

@@ -11,7 +11,7 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import cast
-from evergrad.core.eager.fusion import heavy
+from evergrad.core.eager.fusion import eager_composite
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
@@ -145,7 +145,7 @@ def cross_entropy(
     return cast(loss, input.dtype)
 
 
-@heavy(least=512)
+@eager_composite(least=512)
 def _entropy(
     input: Tensor, places: Tensor, counts: Tensor | None, weight: Tensor | None, *, reduction: str
 ) -> Tensor:

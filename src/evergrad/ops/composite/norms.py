@@ -11,7 +11,7 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
-from evergrad.core.eager.fusion import heavy
+from evergrad.core.eager.fusion import eager_composite
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.state import using
@@ -90,7 +90,7 @@ def layer_norm(
     return cast(_layer_normed(_row_by_row(input), weight, bias, dims=dims, eps=eps), input.dtype)
 
 
-@heavy(least=4096)
+@eager_composite(least=4096)
 def _layer_normed(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, dims: Shape, eps: float
 ) -> Tensor:
@@ -110,7 +110,7 @@ def rms_norm(
     return cast(_rms_normed(x, weight, dims=dims, eps=smallest), input.dtype)
 
 
-@heavy(least=4096)
+@eager_composite(least=4096)
 def _rms_normed(x: Tensor, weight: Tensor | None, *, dims: Shape, eps: float) -> Tensor:
     return _affine(x * rsqrt(mean(x * x, dims, True) + eps), weight, None)
 
@@ -169,7 +169,7 @@ def group_norm(
     return cast(result, input.dtype)
 
 
-@heavy(least=4096)
+@eager_composite(least=4096)
 def _group_normed(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, num_groups: int, eps: float
 ) -> Tensor:

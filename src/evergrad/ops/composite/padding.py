@@ -10,7 +10,7 @@ import numpy as np
 from evergrad.core.bind import bind
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor, from_array
-from evergrad.core.views import Steps
+from evergrad.core.views import ViewChain
 from evergrad.ops.rows.creation.constants import full
 from evergrad.ops.rows.indexing.arguments import number_as
 from evergrad.ops.rows.indexing.index import INDEX
@@ -58,8 +58,8 @@ def _pad_constant(x: Tensor, edges: Sequence[tuple[int, int]], value: Any) -> Te
     if not value:
         return bind(PAD_SLICE, x, slices=slices, shape=shape)  # type: ignore[no-any-return]
     around = full(shape, value, dtype=x.dtype)
-    steps = Steps(((SLICE, {"slices": slices}),))
-    return bind(UPDATE, around, x, steps=steps)  # type: ignore[no-any-return]
+    chain = ViewChain(((SLICE, {"slices": slices}),))
+    return bind(UPDATE, around, x, chain=chain)  # type: ignore[no-any-return]
 
 
 def _grown(edges: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:

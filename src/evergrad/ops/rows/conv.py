@@ -22,7 +22,7 @@ import numpy as np
 from evergrad.core import blas
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind
-from evergrad.core.eager.fusion import heavy
+from evergrad.core.eager.fusion import eager_composite
 from evergrad.core.families import bilinear
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy
@@ -275,7 +275,7 @@ def _largest_factor(x: Tensor, weight: Tensor, bias: Tensor) -> int:
     return max(sizes) if min(sizes) else 0
 
 
-@heavy(least=1 << 9, size=_largest_factor)
+@eager_composite(least=1 << 9, size=_largest_factor)
 def _conv_and_bias(
     x: Tensor, weight: Tensor, bias: Tensor, *, windows: Windows, groups: int
 ) -> Tensor:

@@ -18,7 +18,7 @@ from evergrad.core import blas, dtypes
 from evergrad.core.autocast import addend_for
 from evergrad.core.bind import bind
 from evergrad.core.compound import Compound
-from evergrad.core.eager.fusion import heavy
+from evergrad.core.eager.fusion import eager_composite
 from evergrad.core.families import bilinear
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
@@ -288,7 +288,7 @@ def _multiply_adds(x: Tensor, weight: Tensor, bias: Tensor) -> int:
     return x._type.numel * weight._type.shape[0]
 
 
-@heavy(least=1 << 15, size=_multiply_adds)
+@eager_composite(least=1 << 15, size=_multiply_adds)
 def _linear_and_bias(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     result = bind(LINEAR, x, weight)
     return result + checked_addend(bias, result)  # type: ignore[no-any-return]

@@ -15,7 +15,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import result_dtype
-from evergrad.core.op import TABLE, forget_rules
+from evergrad.core.op import TABLE, clear_specializations
 from evergrad.core.tensor import Device, Tensor
 from evergrad.ops.rows.creation.constants import check_place
 from evergrad.ops.surface.public import NUMBERS, expose
@@ -210,7 +210,7 @@ def set_default_dtype(d: Any) -> None:
     before = dtypes.get_default_dtype()
     dtypes.set_default_dtype(as_dtype(d))
     if before is not dtypes.get_default_dtype():
-        forget_rules()  # those for Python floats hold for the former default
+        clear_specializations()  # those for Python floats hold for the former default
 
 
 @expose(method=False, out=False)

@@ -19,7 +19,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import opaque
-from evergrad.core.functionalize import Number
+from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE
 from evergrad.core.shapes import Shape, tensor_type
 from evergrad.core.state import STATE
@@ -55,7 +55,8 @@ def adopt(array: Array) -> Tensor:
     """A tensor of an array nobody else holds; inside a trace, a constant of its program."""
     if STATE.get().trace is None:
         return from_array(array)
-    CONSTANT.rules.clear()  # a constant is used by its program alone: caching its rule would leak
+    # A constant is used by its program alone: caching its specialization would leak.
+    CONSTANT.specializations.clear()
     return bind(CONSTANT, value=Constant(array))  # type: ignore[no-any-return]
 
 
@@ -188,7 +189,7 @@ def copied(data: Any, target: dtype | None) -> Tensor:
     """The data in memory of its own, as ``target`` or the type inferred from it."""
     if isinstance(data, Tensor):
         return _copied_tensor(data, target)
-    if isinstance(data, Number):
+    if isinstance(data, SymbolicNumber):
         return cast(data.tensor, target or dtypes.get_default_dtype())
     if isinstance(data, str | bytes):
         raise TypeError(f"new(): invalid data type '{type(data).__name__}'")

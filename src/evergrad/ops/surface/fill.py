@@ -12,7 +12,7 @@ import numpy as np
 
 from evergrad.core.bind import cast
 from evergrad.core.compound import Compound
-from evergrad.core.functionalize import Number
+from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.inplace import assign
 from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.tensor import Tensor, from_array
@@ -35,7 +35,7 @@ def _filling(name: str, target: Tensor, value: Any) -> Tensor:
                 "dimensions."
             )
         value = cast(value, target.dtype)
-    elif isinstance(value, (Number, *NUMBERS)):
+    elif isinstance(value, (SymbolicNumber, *NUMBERS)):
         value = constant((), value, target.dtype)
     else:
         raise TypeError(

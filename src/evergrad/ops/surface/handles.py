@@ -15,7 +15,7 @@ import numpy as np
 from evergrad.core.bind import bind
 from evergrad.core.inplace import assign
 from evergrad.core.memory_format import strided
-from evergrad.core.mutation_counter import CHANGES
+from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.node import Leaf
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.state import STATE, using
@@ -60,7 +60,7 @@ def detach_(input: Tensor) -> Tensor:
         raise RuntimeError("Can't detach views in-place. Use detach() instead.")
     input._node = None
     input._index = 0
-    CHANGES.count += 1
+    MUTATIONS.count += 1
     return input
 
 
@@ -80,7 +80,7 @@ def _set_data(self: Tensor, value: Tensor) -> None:
     self._value = source._value
     self._storage = source._storage
     self._view = source._view
-    CHANGES.count += 1
+    MUTATIONS.count += 1
 
 
 def _write_traced_data(self: Tensor, value: Tensor) -> None:
@@ -279,7 +279,7 @@ def share_memory_(self: Tensor) -> Tensor:
     moved = memory.view(array.dtype).reshape(array.shape)
     moved[...] = array
     storage.value = self._value = moved
-    CHANGES.count += 1
+    MUTATIONS.count += 1
     storage.mark_shared()
     return self
 

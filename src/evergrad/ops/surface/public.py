@@ -16,7 +16,7 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.autocast import under_autocast
 from evergrad.core.bind import bind, cast
-from evergrad.core.functionalize import Number
+from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.inplace import write_in_place, write_result
 from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
@@ -216,7 +216,7 @@ def resize(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def as_operand(value: Any) -> Any:
     """What may stand beside a tensor in an operator, or ``NotImplemented``."""
-    if isinstance(value, (Tensor, np.generic, Number, *NUMBERS)):
+    if isinstance(value, (Tensor, np.generic, SymbolicNumber, *NUMBERS)):
         return value
     if isinstance(value, np.ndarray):
         return from_array(value.copy())

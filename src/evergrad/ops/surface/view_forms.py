@@ -23,7 +23,7 @@ from evergrad.core.op import Op
 from evergrad.core.shapes import as_shape, contiguous_strides, normalize_dim
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, View, current_node, on_storage
-from evergrad.core.views import Steps
+from evergrad.core.views import ViewChain
 from evergrad.errors import ShapeError
 from evergrad.ops.rows.movement.slices import SLICE
 from evergrad.ops.rows.movement.strided import AS_STRIDED, DIAGONAL, as_strided
@@ -96,35 +96,35 @@ def as_strided_(self: Tensor, size: Any, stride: Any, storage_offset: int | None
 # -- as functions -------------------------------------------------------------------------------
 
 
-def _after_steps(array: Any, steps: Steps) -> Any:
-    for op, attrs in steps.steps:
+def _apply_view_ops(array: Any, chain: ViewChain) -> Any:
+    for op, attrs in chain.ops:
         array = op.eval(array, **attrs)
     return array
 
 
-def _update_eval(base: Any, value: Any, *, steps: Steps) -> Any:
+def _update_eval(base: Any, value: Any, *, chain: ViewChain) -> Any:
     for order in ("K", "C"):
         out = base.copy(order=order)
-        part = _after_steps(out, steps)
+        part = _apply_view_ops(out, chain)
         if not part.size or np.may_share_memory(part, out):
             part[...] = value
             return out
     # In this layout the steps need a copy, which a write would not come back from.
-    places = _after_steps(np.arange(out.size).reshape(out.shape), steps)
+    places = _apply_view_ops(np.arange(out.size).reshape(out.shape), chain)
     out.reshape(-1)[places] = value
     return out
 
 
-def _update_transpose(g: Tensor, base: Tensor, value: Tensor, *, steps: Steps) -> Any:
+def _update_transpose(g: Tensor, base: Tensor, value: Tensor, *, chain: ViewChain) -> Any:
     from evergrad.ops.rows.creation.constants import zeros_like
 
     part = g
-    for op, attrs in steps.steps:
+    for op, attrs in chain.ops:
         part = bind(op, part, **attrs)
-    return bind(UPDATE, g, zeros_like(value), steps=steps), part
+    return bind(UPDATE, g, zeros_like(value), chain=chain), part
 
 
-def _batch_update(op: Op, args: Sequence[Tensor], dims: Dims, *, steps: Steps) -> Any:
+def _batch_update(op: Op, args: Sequence[Tensor], dims: Dims, *, chain: ViewChain) -> Any:
     """Batch the steps by running them, batched, on positions, and write there."""
     from evergrad.ops.rows.creation.constants import arange
     from evergrad.ops.rows.indexing.functions import index_copy
@@ -137,14 +137,14 @@ def _batch_update(op: Op, args: Sequence[Tensor], dims: Dims, *, steps: Steps) -
     )
     count = math.prod(base._type.shape[1:])
     places = reshape(arange(count), base._type.shape[1:])
-    for step, attrs in steps.steps:
-        places = bind(step, places, **attrs)
+    for view_op, attrs in chain.ops:
+        places = bind(view_op, places, **attrs)
     flat = reshape(base, (size, count))
     written = index_copy(flat, 1, reshape(places, -1), reshape(value, (size, -1)))
     return reshape(written, base._type.shape), 0
 
 
-UPDATE = linear("update", _update_eval, lambda base, value, *, steps: base, _update_transpose,
+UPDATE = linear("update", _update_eval, lambda base, value, *, chain: base, _update_transpose,
                 batch=_batch_update, doc="The base with a viewed part replaced.")  # fmt: skip
 
 
@@ -156,8 +156,8 @@ def _written(input: Tensor, src: Tensor, op: Op, attrs: dict[str, Any]) -> Tenso
             "expected src to have a size equal to the slice of self. src size = "
             f"{list(src._type.shape)}, slice size = {list(part.shape)}"
         )
-    steps = Steps(((op, attrs),))
-    return bind(UPDATE, input, cast(src, input.dtype), steps=steps)  # type: ignore[no-any-return]
+    chain = ViewChain(((op, attrs),))
+    return bind(UPDATE, input, cast(src, input.dtype), chain=chain)  # type: ignore[no-any-return]
 
 
 @expose(out=False)

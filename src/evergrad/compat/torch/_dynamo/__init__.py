@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from evergrad._dynamo import config
+from . import config
 
 
 def reset() -> None:

@@ -1,5 +1,5 @@
 """PyTorch's code generator: not used. Its settings are remembered and change nothing."""
 
-from evergrad._inductor import config
+from . import config
 
 __all__ = ["config"]

@@ -5,7 +5,7 @@
 evergrad name when it is printed or pickled.
 """
 
-from evergrad.as_torch.finder import install, uninstall
-from evergrad.as_torch.version import TORCH_VERSION, TorchVersion
+from .finder import install, uninstall
+from .version import TORCH_VERSION, TorchVersion
 
 __all__ = ["TORCH_VERSION", "TorchVersion", "install", "uninstall"]

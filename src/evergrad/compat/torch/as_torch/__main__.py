@@ -1,5 +1,5 @@
 """``python -m evergrad.as_torch script.py arguments...``"""
 
-from evergrad.as_torch.runner import run_command_line
+from .runner import run_command_line
 
 run_command_line()

@@ -10,8 +10,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from evergrad.as_torch.facade import Facade
-from evergrad.as_torch.version import TORCH_VERSION
+from .facade import Facade
+from .version import TORCH_VERSION
 
 _SERVED = ("torch", "torchvision")
 

@@ -11,7 +11,8 @@ from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
 import evergrad
-from evergrad.as_torch.finder import install
+
+from .finder import install
 
 USAGE = "usage: python -m evergrad.as_torch (script.py | -m module | -c code) [arguments ...]"
 

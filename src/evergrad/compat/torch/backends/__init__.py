@@ -3,7 +3,7 @@
 None of the libraries is used here; what is set is remembered and changes nothing.
 """
 
-from evergrad.backends import cpu, cuda, cudnn, mha, mkl, mkldnn, mps, openmp, opt_einsum, quantized
+from . import cpu, cuda, cudnn, mha, mkl, mkldnn, mps, openmp, opt_einsum, quantized
 
 __all__ = [
     "cpu", "cuda", "cudnn", "mha", "mkl", "mkldnn", "mps", "openmp", "opt_einsum", "quantized",

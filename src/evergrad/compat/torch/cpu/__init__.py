@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.cpu import amp
+from . import amp
 
 
 def is_available() -> bool:

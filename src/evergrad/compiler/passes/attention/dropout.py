@@ -87,6 +87,6 @@ def _drawn_as_bits(chance: Equation, mask: Equation) -> list[Equation]:
     words = Var(drawing.out_types[0], out.trace)
     spreading = rule_of(MASK_OF_BITS.name, words, size=size, dtype=out.type.dtype)
     return [
-        Equation(drawing, chance.args, (words,), chance.site),
-        Equation(spreading, (words,), (out,), mask.site),
+        Equation(drawing, chance.args, (words,), chance.location),
+        Equation(spreading, (words,), (out,), mask.location),
     ]

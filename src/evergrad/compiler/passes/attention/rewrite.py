@@ -55,21 +55,21 @@ class _Replacement:
     def __init__(self, attention: Attention, turned: dict[Var, Var]) -> None:
         self.attention = attention
         self.turned = turned
-        self.site = attention.result.site
+        self.location = attention.result.location
         self.equations: list[Equation] = []
 
     def emit(
         self, name: str, args: Sequence[Var], outs: Sequence[Equation | None] = (), **attrs: Any
     ) -> tuple[Var, ...]:
         """Add an equation; its results are those of equations it stands for, or new ones."""
-        rule = rule_of(name, *args, **attrs)
+        specialization = rule_of(name, *args, **attrs)
         trace = self.attention.result.outs[0].trace
-        given = [*outs, *[None] * (rule.op.outputs - len(outs))]
+        given = [*outs, *[None] * (specialization.op.outputs - len(outs))]
         results = tuple(
             Var(type, trace) if eqn is None else eqn.outs[0]
-            for eqn, type in zip(given, rule.out_types, strict=True)
+            for eqn, type in zip(given, specialization.out_types, strict=True)
         )
-        self.equations.append(Equation(rule, tuple(args), results, self.site))
+        self.equations.append(Equation(specialization, tuple(args), results, self.location))
         return results
 
     def turn(self, var: Var) -> Var:

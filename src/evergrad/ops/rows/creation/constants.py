@@ -19,7 +19,7 @@ from evergrad.core.compound import Compound
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.exact import fma64
 from evergrad.core.families import opaque
-from evergrad.core.functionalize import Number
+from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.shapes import Shape, as_shape, tensor_type
 from evergrad.core.tensor import Array, Device, Tensor
@@ -115,7 +115,7 @@ def full(
         made = clone(expand(cast(fill_value, target), shape))
     else:
         number = as_number(fill_value)
-        kind = dtypes.get_default_dtype() if isinstance(number, Number) else None
+        kind = dtypes.get_default_dtype() if isinstance(number, SymbolicNumber) else None
         target = as_dtype(dtype or kind or dtypes.of_scalar(number))
         made = constant(shape, number, target)
     return deliver("full", made, out, requires_grad)
@@ -128,7 +128,7 @@ def constant(size: Shape, value: Any, dtype: dtype) -> Tensor:
         raise RuntimeError(
             f"Trying to create tensor with negative dimension {negative}: {list(size)}"
         )
-    if isinstance(value, Number):
+    if isinstance(value, SymbolicNumber):
         from evergrad.ops.rows.movement.views import clone, expand
 
         return clone(expand(cast(value.tensor, dtype), size))

@@ -21,8 +21,8 @@ from evergrad.core.dtypes import dtype, finfo
 from evergrad.core.families import elementwise, meet_as_float, not_bool, not_complex, result_dtype
 from evergrad.core.inplace import write_in_place
 from evergrad.core.op import ArgType
-from evergrad.core.shapes import TensorType
 from evergrad.core.row_facts import RARE, Builder, Value, cheap
+from evergrad.core.shapes import TensorType
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise import blocked
 from evergrad.ops.rows.elementwise.basic import CLONE, binary, log, mul, sigmoid, where, zeros_where

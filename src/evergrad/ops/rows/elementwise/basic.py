@@ -450,7 +450,7 @@ WHERE = linear("where", blocked.where, _where_type, _where_transpose,
                emit=cheap(lambda b, c, x, y: b.choose(c, x, y), exact=True),
                autocast=AutocastPolicy.KEEP, eager_derivative=1 << 12,
                doc="a where the condition holds, else b.")  # fmt: skip
-WHERE.chooses = True
+WHERE.selects = True
 
 
 def fitting(number: Any, beside: Any) -> Any:

@@ -74,7 +74,7 @@ PAD_SLICE = linear(
     batch=_batch_pad_slice,
     doc="Zeros with the argument laid into a regular part: slice's transpose.",
 )  # fmt: skip
-PAD_SLICE.lays = lambda *, slices, shape: numpy_index(slices)
+PAD_SLICE.scatter_index = lambda *, slices, shape: numpy_index(slices)
 
 
 def slice_dim(x: Tensor, dim: int, start: int, stop: int, step: int = 1) -> Tensor:

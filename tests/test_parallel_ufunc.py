@@ -18,7 +18,7 @@ from evergrad.core.eager import parallel_ufunc
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     threads = eg.get_num_threads()
     monkeypatch.setattr(parallel_ufunc, "_PIECE", 64)
-    monkeypatch.setattr(parallel_ufunc, "WORTH_SHARING", 256)
+    monkeypatch.setattr(parallel_ufunc, "PARALLEL_MIN_ELEMENTS", 256)
     yield
     eg.set_num_threads(threads)
 
@@ -34,7 +34,7 @@ def test_every_element_is_computed_once(threads: int, size: int, kind: str) -> N
     eg.set_num_threads(threads)
     a, b = _numbers(size, kind), _numbers(size, kind)[::-1].copy()
     out = np.empty_like(a)
-    assert parallel_ufunc.shared_by_threads(np.subtract)(a, b, out=out) is out
+    assert parallel_ufunc.parallel_ufunc(np.subtract)(a, b, out=out) is out
     np.testing.assert_array_equal(out, a - b)
     total = a.copy()
     parallel_ufunc.add_arrays(total, b, out=total)  # a second time would show
@@ -45,7 +45,7 @@ def test_every_element_is_computed_once(threads: int, size: int, kind: str) -> N
 def test_numbers_and_arrays_that_lie_otherwise(shape: tuple[int, ...]) -> None:
     eg.set_num_threads(2)
     a = _numbers(int(np.prod(shape))).reshape(shape)
-    multiply = parallel_ufunc.shared_by_threads(np.multiply)
+    multiply = parallel_ufunc.parallel_ufunc(np.multiply)
     swapped = _numbers(a.size).reshape(shape[::-1]).T
     for other in (
         np.float32(3),
@@ -107,7 +107,7 @@ def test_gradients_are_the_same_for_any_number_of_threads() -> None:
 def test_a_forked_child_has_helpers_of_its_own() -> None:
     eg.set_num_threads(2)
     a = _numbers(1000)
-    add = parallel_ufunc.shared_by_threads(np.add)
+    add = parallel_ufunc.parallel_ufunc(np.add)
     add(a, a, out=np.empty_like(a))
     child = os.fork()
     if not child:
