@@ -1,9 +1,9 @@
 """Autocast: what computes in a lower precision and what in float32 while the mode is on.
 
 The mode is a field of :class:`~evergrad.core.state.State`. A row states its policy in a column,
-which ``bind`` reads while the mode is on. A function made of several rows states one by
-:func:`autocast_policy` where it is defined, and is wrapped by :func:`under_autocast` when it becomes
-public. The policies are those of PyTorch's CPU backend.
+which ``bind`` reads while the mode is on. A function made of several rows states one where it is
+defined, by :func:`autocast_policy`; :func:`under_autocast` wraps it when it becomes public. The
+policies are those of PyTorch's CPU backend.
 """
 
 from __future__ import annotations

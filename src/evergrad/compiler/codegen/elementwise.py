@@ -234,9 +234,7 @@ class Element:
     def call(self, function: str, *args: str) -> str:
         """Call a function of floats: an intrinsic or a helper of :mod:`.codegen.vecmath`."""
         if not self.kind.is_float:
-            raise TypeError(
-                f"{function} takes floats, not {self.found.name}: emit with floats=True"
-            )
+            raise TypeError(f"{function} is for floats, not {self.found.name}: state floats=True")
         return self.code.call(function, self.type, *args)
 
     def cast(self, x: str) -> str:

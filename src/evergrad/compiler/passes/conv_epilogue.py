@@ -62,7 +62,8 @@ def _eval(x: Any, w: Any, *others: Any, windows: Windows, groups: int, then: The
 
 CONV_THEN = Op(
     "conv_then", family="custom", type=_type, eval=_eval, vjp=NONDIFFERENTIABLE, jvp=None,
-    batch=None, emit=lowered("kernels.conv"), doc="A convolution and what is done to each element of its result.",
+    batch=None, emit=lowered("kernels.conv"),
+    doc="A convolution and what is done to each element of its result.",
 )  # fmt: skip
 
 
@@ -139,12 +140,8 @@ def _can_follow(eqn: Equation, inside: set[Var], out: Var) -> bool:
     constants."""
     is_wide = out.type.dtype is dtypes.float32 and out.type.shape[-1] >= _WIDE
     emit = eqn.op.emit
-    if (
-        not emit.lanes
-        or not (is_wide or emit.cost is Cost.CHEAP)
-        or eqn.attrs
-        or not eqn.outs[0].type.same(out.type)
-    ):
+    is_known = emit.lanes and (is_wide or emit.cost is Cost.CHEAP)
+    if not is_known or eqn.attrs or not eqn.outs[0].type.same(out.type):
         return False
     others = [arg for arg in eqn.args if isinstance(arg, Var) and arg not in inside]
     return all(_is_by_channel(arg, out) for arg in others)

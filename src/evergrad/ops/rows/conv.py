@@ -25,7 +25,7 @@ from evergrad.core.bind import bind
 from evergrad.core.eager.fusion import eager_composite
 from evergrad.core.families import bilinear
 from evergrad.core.op import Op
-from evergrad.core.row_facts import AutocastPolicy
+from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered
 from evergrad.core.shapes import Shape, TensorType, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
@@ -220,11 +220,18 @@ def _batch_conv(
 
 
 CONV = bilinear("conv", _conv_eval, _conv_type, _conv_transposes, batch=_batch_conv,
+                emit=lowered("kernels.conv"), autocast=AutocastPolicy.KEEP,
+                eager=EagerKernel(1 << 9),
                 doc="Every window of the input times the weight.")  # fmt: skip
 CONV_INPUT = bilinear("conv_input", _input_eval, _input_type, _input_transposes, batch=_batch_conv,
+                      emit=lowered("kernels.conv"), autocast=AutocastPolicy.KEEP,
+                      eager=EagerKernel(1 << 9),
                       doc="conv's transpose in its input.")  # fmt: skip
 CONV_WEIGHT = bilinear("conv_weight", _weight_eval, _weight_type, _weight_transposes,
-                       batch=_batch_conv, doc="conv's transpose in its weight.")  # fmt: skip
+                       batch=_batch_conv,
+                       emit=lowered("kernels.conv"), autocast=AutocastPolicy.KEEP,
+                       eager=EagerKernel(1 << 9),
+                       doc="conv's transpose in its weight.")  # fmt: skip
 
 
 # -- functions ----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from evergrad.core.autocast import autocast_policy, policy_of
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import linear
 from evergrad.core.op import Op
-from evergrad.core.row_facts import AutocastPolicy
+from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, normalize_dim, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import (
@@ -68,6 +68,7 @@ def _complex_back(g: Tensor, x: Tensor, *, dims: Shape, inverse: bool, scale: st
 
 FFT_COMPLEX = linear(
     "fft_complex", _complex_eval, lambda x, **attrs: x, _complex_back, batch=_batch_leading,
+    emit=numpy_evaluates("a library computes Fourier transforms"), autocast=AutocastPolicy.KEEP,
     doc="The discrete Fourier transform, or its inverse, of complex numbers.",
 )  # fmt: skip
 
@@ -92,6 +93,7 @@ FFT_TO_HALF = linear(
     "fft_to_half",
     lambda x, *, dims, scale: np.fft.rfftn(x, axes=dims, norm=_FORWARD_NORM[scale]),
     _to_half_type, _to_half_back, batch=_batch_leading,
+    emit=numpy_evaluates("a library computes Fourier transforms"), autocast=AutocastPolicy.KEEP,
     doc="The transform of real numbers, without what is conjugate to the rest.",
 )  # fmt: skip
 
@@ -112,6 +114,7 @@ def _from_half_back(g: Tensor, x: Tensor, *, dims: Shape, size: int, scale: str)
 
 FFT_FROM_HALF = linear(
     "fft_from_half", _from_half_eval, _from_half_type, _from_half_back, batch=_batch_leading,
+    emit=numpy_evaluates("a library computes Fourier transforms"), autocast=AutocastPolicy.KEEP,
     doc="The inverse transform from half a spectrum, to real numbers.",
 )  # fmt: skip
 

@@ -349,7 +349,8 @@ sqrt = unary("sqrt", np.sqrt, lambda t, y, x: t / (y * 2), emit=cheap(lambda b, 
              doc="The square root.")  # fmt: skip
 rsqrt = unary("rsqrt", lambda x, **out: np.reciprocal(np.sqrt(x), **out),
               lambda t, y, x: t * (y * y * y) * -0.5,
-              emit=cheap(lambda b, x: b.div(b.number(1), b.sqrt(x))), doc="1 / sqrt(x)")  # fmt: skip
+              emit=cheap(lambda b, x: b.div(b.number(1), b.sqrt(x))),
+              doc="1 / sqrt(x)")  # fmt: skip
 exp = unary("exp", np.exp, lambda t, y, x: t * y, emit=expensive(lambda b, x: b.exp(x), lanes=True),
             doc="e to the power of x.")  # fmt: skip
 exp2 = unary("exp2", np.exp2, lambda t, y, x: t * (y * math.log(2)),

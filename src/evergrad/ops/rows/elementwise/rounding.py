@@ -20,14 +20,17 @@ def _rounding(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 floor = unary("floor", _rounding(np.floor), ZERO_SLOPE, promote=meet, accepts=real_number,
-              emit=cheap(lambda b, x: b.floor(x), floats=True), doc="Rounded downwards.")  # fmt: skip
+              emit=cheap(lambda b, x: b.floor(x), floats=True),
+              doc="Rounded downwards.")  # fmt: skip
 ceil = unary("ceil", _rounding(np.ceil), ZERO_SLOPE, promote=meet, accepts=real_number,
              emit=cheap(lambda b, x: b.ceil(x), floats=True), doc="Rounded upwards.")  # fmt: skip
 trunc = unary("trunc", _rounding(np.trunc), ZERO_SLOPE, "fix", promote=meet, accepts=real_number,
-              emit=cheap(lambda b, x: b.trunc(x), floats=True), doc="Rounded towards zero.")  # fmt: skip
+              emit=cheap(lambda b, x: b.trunc(x), floats=True),
+              doc="Rounded towards zero.")  # fmt: skip
 frac = unary("frac", lambda x, **out: np.subtract(x, np.trunc(x), **out), lambda t, y, x: t,
              promote=meet, accepts=lambda d: d.is_floating_point,
-             emit=cheap(lambda b, x: b.sub(x, b.trunc(x)), floats=True), doc="x - trunc(x)")  # fmt: skip
+             emit=cheap(lambda b, x: b.sub(x, b.trunc(x)), floats=True),
+             doc="x - trunc(x)")  # fmt: skip
 ROUND = elementwise("round", _rounding(np.rint), ZERO_SLOPE, accepts=real_number,
                     emit=cheap(lambda b, x: b.round(x), floats=True),
                     doc="Rounded to the nearest integer, ties to the even one.")  # fmt: skip

@@ -22,6 +22,7 @@ from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import eye, zeros
 from evergrad.ops.rows.linalg.base import (
+    BY_LAPACK,
     LINALG,
     adjoint,
     check_floating,
@@ -99,7 +100,9 @@ def _cholesky_jvp(tangents: Any, y: Tensor, a: Tensor, *, is_upper: bool, check:
 
 CHOLESKY = opaque(
     "cholesky", _cholesky_eval, lambda a, **attrs: a, _cholesky_vjp, jvp=_cholesky_jvp,
-    batch=batch_stack, doc="The triangular factor L of A = L L^H, or U of A = U^H U.",
+    batch=batch_stack,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+    doc="The triangular factor L of A = L L^H, or U of A = U^H U.",
 )  # fmt: skip
 
 
@@ -212,6 +215,7 @@ def _qr_jvp(tangents: Any, out: Any, a: Tensor, *, complete: bool) -> tuple[Tens
 
 
 QR = opaque("qr", _qr_eval, _qr_type, _qr_vjp, jvp=_qr_jvp, batch=batch_stack, outputs=2,
+            emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
             doc="A = Q R for matrices at least as high as wide.")  # fmt: skip
 
 
@@ -259,6 +263,7 @@ def _geqrf_eval(a: Any) -> tuple[Any, Any]:
 
 
 GEQRF = opaque("geqrf", _geqrf_eval, _geqrf_type, NONDIFFERENTIABLE, batch=batch_stack, outputs=2,
+               emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
                doc="R of a QR factorization, and below it the reflections for Q.")  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import arange, eye, zeros
 from evergrad.ops.rows.linalg import kernels
 from evergrad.ops.rows.linalg.base import (
+    BY_LAPACK,
     LINALG,
     adjoint,
     check_equation,
@@ -85,12 +86,14 @@ def _lu_vjp(g: Any, out: Any, a: Tensor, *, check: bool) -> Tensor:
 
 LU_FACTOR = opaque(
     "lu_factor", _lu_eval, _lu_type, _lu_vjp, batch=batch_stack, outputs=3,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
     doc="L and U of A = P L U in one matrix, the row exchanges, and the first zero pivot (or 0).",
 )  # fmt: skip
 LU_ORDER = opaque(
     "lu_order", lambda pivots, *, rows: kernels.permutation_of(pivots, rows),
     lambda pivots, *, rows: tensor_type((*pivots.shape[:-1], rows), dtypes.int64),
     NONDIFFERENTIABLE, batch=batch_stack,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
     doc="Which row stands where after the exchanges of an LU factorization.",
 )  # fmt: skip
 

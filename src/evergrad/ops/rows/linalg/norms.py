@@ -26,6 +26,7 @@ from evergrad.ops.rows.elementwise.magnitude import abs as absolute
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.linalg import kernels, spectra
 from evergrad.ops.rows.linalg.base import (
+    BY_LAPACK,
     LINALG,
     adjoint,
     check_floating,
@@ -216,7 +217,9 @@ MATRIX_EXP = opaque(
     "matrix_exp", kernels.matrix_exp, lambda a: a,
     lambda g, y, a: _exp_change(adjoint(a), g),
     jvp=lambda tangents, y, a: _exp_change(a, tangents[0]),
-    batch=batch_stack, doc="The exponential of each matrix.",
+    batch=batch_stack,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+    doc="The exponential of each matrix.",
 )  # fmt: skip
 
 

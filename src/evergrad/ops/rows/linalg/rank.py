@@ -25,6 +25,7 @@ from evergrad.ops.rows.creation.constants import zeros
 from evergrad.ops.rows.elementwise.basic import maximum, square, where
 from evergrad.ops.rows.elementwise.magnitude import abs as absolute
 from evergrad.ops.rows.linalg.base import (
+    BY_LAPACK,
     LINALG,
     adjoint,
     check_matrix,
@@ -143,7 +144,9 @@ def _batch_pinv(op: Op, args: Sequence[Any], dims: Sequence[int | None], **attrs
 
 
 PINV = opaque("pinv", _pinv_eval, _pinv_type, _pinv_vjp, jvp=_pinv_jvp, batch=_batch_pinv,
-              promote=_pinv_types, doc="The pseudo-inverse.")  # fmt: skip
+              promote=_pinv_types,
+              emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+              doc="The pseudo-inverse.")  # fmt: skip
 
 
 @expose(method=False, into=LINALG)

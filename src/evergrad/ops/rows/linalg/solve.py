@@ -22,6 +22,7 @@ from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_typ
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.linalg import kernels
 from evergrad.ops.rows.linalg.base import (
+    BY_LAPACK,
     LINALG,
     adjoint,
     check_equation,
@@ -80,7 +81,9 @@ INFO_BY_KIND = {"lu": _lu_info, "cholesky": _cholesky_info}
 FACTOR_INFO = opaque(
     "factor_info", lambda a, *, kind: INFO_BY_KIND[kind](a),
     lambda a, *, kind: tensor_type(a.shape[:-2], dtypes.int32), NONDIFFERENTIABLE,
-    batch=batch_stack, doc="Where a factorization of each matrix would fail; 0 where it would not.",
+    batch=batch_stack,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+    doc="Where a factorization of each matrix would fail; 0 where it would not.",
 )  # fmt: skip
 
 
@@ -118,6 +121,7 @@ def _solve_jvp(tangents: Any, x: Tensor, a: Tensor, b: Tensor, *, check: bool) -
 
 
 SOLVE = opaque("solve", _solve_eval, _solution_type, _solve_vjp, jvp=_solve_jvp, batch=batch_stack,
+               emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
                doc="The solution X of A X = B.")  # fmt: skip
 
 
@@ -187,6 +191,7 @@ SOLVE_TRIANGULAR = opaque(
     "solve_triangular",
     lambda a, b, *, is_upper, unit: kernels.substitute(a, b, upper=is_upper, unit=unit),
     _solution_type, _triangular_vjp, jvp=_triangular_jvp, batch=batch_stack,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
     doc="The solution X of A X = B for triangular A.",
 )  # fmt: skip
 
@@ -256,6 +261,7 @@ def _inv_jvp(tangents: Any, y: Tensor, a: Tensor, *, check: bool) -> Tensor:
 
 
 INV = opaque("inv", _inv_eval, lambda a, *, check: a, _inv_vjp, jvp=_inv_jvp, batch=batch_stack,
+             emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
              doc="The inverse of each matrix.")  # fmt: skip
 
 

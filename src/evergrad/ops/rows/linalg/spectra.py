@@ -25,6 +25,7 @@ from evergrad.ops.rows.creation.constants import eye, zeros
 from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.linalg.base import (
+    BY_LAPACK,
     LINALG,
     adjoint,
     check_matrix,
@@ -97,7 +98,9 @@ def _eigh_jvp(tangents: Any, out: Any, a: Tensor, *, uplo: str) -> tuple[Tensor,
 
 
 EIGH = opaque("eigh", _eigh_eval, _eigh_type, _eigh_vjp, jvp=_eigh_jvp, batch=batch_stack,
-              outputs=2, doc="Eigenvalues and eigenvectors of Hermitian matrices.")  # fmt: skip
+              outputs=2,
+              emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+              doc="Eigenvalues and eigenvectors of Hermitian matrices.")  # fmt: skip
 
 
 def _eigvalsh_eval(a: Any, *, uplo: Any) -> Any:
@@ -119,7 +122,9 @@ def _eigvalsh_jvp(tangents: Any, out: Tensor, a: Tensor, *, uplo: str) -> Tensor
 
 EIGVALSH = opaque(
     "eigvalsh", _eigvalsh_eval, lambda a, *, uplo: _eigh_type(a, uplo=uplo)[0], _eigvalsh_vjp,
-    jvp=_eigvalsh_jvp, batch=batch_stack, doc="Eigenvalues of Hermitian matrices.",
+    jvp=_eigvalsh_jvp, batch=batch_stack,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+    doc="Eigenvalues of Hermitian matrices.",
 )  # fmt: skip
 
 
@@ -186,6 +191,7 @@ def _eig_jvp(tangents: Any, out: Any, a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 EIG = opaque("eig", _eig_eval, _eig_type, _eig_vjp, jvp=_eig_jvp, batch=batch_stack, outputs=2,
+             emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
              doc="Eigenvalues and eigenvectors of square matrices.")  # fmt: skip
 
 
@@ -300,6 +306,7 @@ def _svd_jvp(tangents: Any, out: Sequence[Tensor], a: Tensor, *, full: bool) -> 
 
 
 SVD = opaque("svd", _svd_eval, _svd_type, _svd_vjp, jvp=_svd_jvp, batch=batch_stack, outputs=3,
+             emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
              doc="A = U diag(S) V^H with orthonormal columns of U and V.")  # fmt: skip
 
 
@@ -321,7 +328,9 @@ def _svdvals_jvp(tangents: Any, out: Tensor, a: Tensor) -> Tensor:
 
 
 SVDVALS = opaque("svdvals", _svdvals_eval, lambda a: _svd_type(a, full=False)[1], _svdvals_vjp,
-                 jvp=_svdvals_jvp, batch=batch_stack, doc="The singular values.")  # fmt: skip
+                 jvp=_svdvals_jvp, batch=batch_stack,
+                 emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+                 doc="The singular values.")  # fmt: skip
 
 
 def _check_driver(name: str, driver: str | None) -> None:
