@@ -149,18 +149,18 @@ def _reshape(x: Tensor, shape: tuple[int, ...]) -> Any:
 
 
 @says("update")
-def _update(base: Tensor, value: Tensor, steps: Any) -> Tensor | None:
+def _update(base: Tensor, value: Tensor, chain: Any) -> Tensor | None:
     """Nothing of a base is left if all of it is replaced, through views that turn or reshape it."""
     from evergrad.ops.rows.movement.views import permute, reshape
 
     shapes = [base._type.shape]
-    for op, attrs in steps.steps:
+    for op, attrs in chain.ops:
         if op.name not in ("permute", "reshape"):
             return None
         shapes.append(op.type(tensor_type(shapes[-1], base.dtype), **attrs).shape)
     if value._type.shape != shapes.pop():
         return None
-    for op, attrs in reversed(steps.steps):
+    for op, attrs in reversed(chain.ops):
         before = shapes.pop()
         if op.name == "permute":
             value = permute(value, [attrs["order"].index(d) for d in range(len(before))])
