@@ -155,6 +155,8 @@ def elementwise(
         return total
 
     nothing = isinstance(d, str)
+    facts.setdefault("autocast", AutocastPolicy.KEEP)
+    facts.setdefault("eager_derivative", LEAST_DERIVATIVE)
     op = Op(
         name,
         family="elementwise",
@@ -167,7 +169,7 @@ def elementwise(
         takes_out=takes_out,
         upcast=upcast,
         doc=doc,
-        **{"autocast": AutocastPolicy.KEEP, "eager_derivative": LEAST_DERIVATIVE, **facts},
+        **facts,
     )
     if not nothing:
         op.nan_safe_vjp = partial(pull, _nan_safe)
@@ -315,11 +317,12 @@ def reduction(
         return total(weighed, dims, keepdim) if dims else weighed
 
     nothing = isinstance(d, str)
+    facts.setdefault("eager_derivative", LEAST_DERIVATIVE)
     op = Op(
         name, family="reduction", type=type, eval=function,
         vjp=NONDIFFERENTIABLE if nothing else partial(pull, _same), jvp=None if nothing else jvp,
         batch=batch, takes_out=takes_out, doc=doc,
-        **{"eager_derivative": LEAST_DERIVATIVE, **facts},
+        **facts,
     )  # fmt: skip
     if not nothing:
         op.nan_safe_vjp = partial(pull, _nan_safe)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, TypedDict
+from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
 
 from evergrad.core.shapes import TensorType
 
@@ -109,8 +109,8 @@ class Emit:
         self,
         function: Callable[..., Value] | None,
         cost: Cost,
-        reason: str = "",
         *,
+        reason: str = "",
         floats: bool = False,
         lanes: bool = False,
         numbered: bool = False,
@@ -128,28 +128,35 @@ class Emit:
         self.is_lowered = is_lowered
 
 
-def cheap(function: Callable[..., Value], **options: bool) -> Emit:
+class _Options(TypedDict, total=False):
+    floats: bool
+    lanes: bool
+    numbered: bool
+    exact: bool
+
+
+def cheap(function: Callable[..., Value], **options: Unpack[_Options]) -> Emit:
     """An element takes a few instructions; ``options`` are those of :class:`Emit`."""
     return Emit(function, Cost.CHEAP, **options)
 
 
-def expensive(function: Callable[..., Value], **options: bool) -> Emit:
+def expensive(function: Callable[..., Value], **options: Unpack[_Options]) -> Emit:
     """An element takes tens of instructions; ``options`` are those of :class:`Emit`."""
     return Emit(function, Cost.EXPENSIVE, **options)
 
 
 def numpy_evaluates(reason: str, cost: Cost = Cost.KERNEL) -> Emit:
     """No native code: compiled programs call the row's NumPy evaluation."""
-    return Emit(None, cost, reason)
+    return Emit(None, cost, reason=reason)
 
 
 def lowered(by: str, cost: Cost = Cost.KERNEL) -> Emit:
     """The compiler lowers the row as a whole, by a kernel or a decomposition."""
-    return Emit(None, cost, by, is_lowered=True)
+    return Emit(None, cost, reason=by, is_lowered=True)
 
 
 RARE = numpy_evaluates("elementwise, but rare in models: no formula is written", Cost.EXPENSIVE)
-VIEW = Emit(None, Cost.FREE, "a view: only shape and strides change")
+VIEW = Emit(None, Cost.FREE, reason="a view: only shape and strides change")
 # The column of a row that states nothing, which the table's test refuses.
 UNSTATED = Emit(None, Cost.KERNEL)
 
