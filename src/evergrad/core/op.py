@@ -20,7 +20,15 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.eager.fusion import clear_composite_kernels
 from evergrad.core.eager.kernels import clear_row_kernels
 from evergrad.core.evaluate import evaluator
-from evergrad.core.row_facts import UNSTATED, VIEW, AutocastPolicy, Combine, EagerKernel, Emit
+from evergrad.core.row_facts import (
+    UNSTATED,
+    VIEW,
+    AutocastPolicy,
+    Combine,
+    EagerKernel,
+    Emit,
+    Indexing,
+)
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.vjp_program import VjpProgram
 
@@ -49,16 +57,19 @@ class Op:
     the row takes them as they are).
 
     ``emit`` is how the compiler computes one element, with its cost, or why there is no such code;
-    ``combine`` how a reduction joins partial results; ``autocast`` the precision under autocast;
+    ``combine`` how a reduction joins partial results; ``indexing`` at which positions an argument
+    lets it read or write; ``commutative`` whether two arguments may change places; ``autocast`` the
+    precision under autocast;
     ``eager`` the size from which eager mode uses a kernel, and ``eager_derivative`` the same for
     the derivative of a row in which this one occurs (``None``: no such kernel). They are those of
     :mod:`evergrad.core.row_facts`.
     """
 
     __slots__ = (
-        "alias", "autocast", "batch", "combine", "doc", "eager", "eager_derivative", "emit", "eval",
-        "family", "jvp", "name", "nan_safe_vjp", "outputs", "promote", "random", "scatter_index",
-        "selects", "specializations", "takes_out", "type", "upcast", "vjp",
+        "alias", "autocast", "batch", "combine", "commutative", "doc", "eager", "eager_derivative",
+        "emit", "eval", "family", "indexing", "jvp", "name", "nan_safe_vjp", "outputs", "promote",
+        "random", "scatter_index", "selects", "specializations", "takes_out", "type", "upcast",
+        "vjp",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +90,8 @@ class Op:
         upcast: bool = True,
         emit: Emit = UNSTATED,
         combine: Combine | None = None,
+        indexing: Indexing | None = None,
+        commutative: bool = False,
         autocast: AutocastPolicy | None = None,
         eager: EagerKernel | None = None,
         eager_derivative: int | None = None,
@@ -104,6 +117,8 @@ class Op:
         self.upcast = upcast
         self.emit = VIEW if alias else emit
         self.combine = combine
+        self.indexing = indexing
+        self.commutative = commutative
         self.autocast = AutocastPolicy.KEEP if alias else autocast
         self.eager = eager
         self.eager_derivative = eager_derivative

@@ -3,8 +3,10 @@
 :class:`Emit` is how one element is computed, with its cost class, or the statement why no element
 is computed by itself; :class:`AutocastPolicy` the precision under autocast; :class:`EagerKernel`
 the size from which eager mode evaluates by a kernel; :class:`Combine` how a reduction joins two
-partial results. A formula for one element is written against :class:`Builder`, which the compiler
-implements: the rows do not import it.
+partial results; :class:`Indexing` at which positions a row reads or writes.
+
+A formula for one element is written against :class:`Builder`, which the compiler implements: the
+rows do not import it.
 """
 
 from __future__ import annotations
@@ -174,6 +176,22 @@ class Combine(Enum):
     ALL = "all"
 
 
+# -- indexing -----------------------------------------------------------------------------------
+
+
+class Indexing(Enum):
+    """How a row of the table reads or writes at positions that an argument gives."""
+
+    LOOKUP = "rows of a table, by index"
+    PICK = "one element of each row of a matrix"
+    SPREAD = "one element of each row of a matrix, in zeros"
+
+    @property
+    def reads(self) -> bool:
+        """Whether elements other than those at the own position are read."""
+        return self is not Indexing.SPREAD
+
+
 # -- autocast -----------------------------------------------------------------------------------
 
 
@@ -214,6 +232,8 @@ class Facts(TypedDict, total=False):
 
     emit: Emit
     combine: Combine
+    indexing: Indexing
+    commutative: bool
     autocast: AutocastPolicy
     eager: EagerKernel
     eager_derivative: int

@@ -48,7 +48,7 @@ def view_after(state: State, source: Tensor, specialization: Specialization, lay
     chain = () if view is None else view.chain
     base = source if view is None or view.base is None else view.base
     hidden = not state.grad
-    if specialization.op.name == "as_strided" or len(chain) > _MAX_CHAIN:
+    if specialization.op is TABLE["as_strided"] or len(chain) > _MAX_CHAIN:
         chain = (_as_strided_op(source, layout),)
         # The step starts at the storage; from a leaf that is itself a view it cannot be retraced.
         hidden = hidden or base._view is not None

@@ -20,6 +20,7 @@ from evergrad.compiler.codegen.loop_elements import Point, element
 from evergrad.compiler.codegen.loop_kernels import shared
 from evergrad.compiler.codegen.loop_nest import NOWHERE, STATUS, Access, LoopSpace
 from evergrad.compiler.codegen.reductions import (
+    combine_of,
     fold,
     from_order,
     is_ordered,
@@ -30,8 +31,8 @@ from evergrad.compiler.codegen.reductions import (
     take_in_order,
 )
 from evergrad.compiler.native.jit import name_of, vector_bits
-from evergrad.compiler.schedule.index_maps import FOLDS
 from evergrad.compiler.schedule.instructions import Kernel
+from evergrad.core.row_facts import Indexing
 from evergrad.core.trace import Equation, Var
 
 # A chunk is worth claiming if it has about this many elements.
@@ -245,7 +246,7 @@ class LoopWriter(LoopSpace):
 
     def one_pass(self, number: int) -> None:
         """Go through a row once: stores, folds and scratch rows that are due."""
-        folds = [e for e in self.group.members if e.op.name in FOLDS
+        folds = [e for e in self.group.members if e.op.combine
                  and self.stage[e.outs[0]] == number and self.folds_full(e)]  # fmt: skip
         stores = [v for v in self.outlets if self.stage[v] == number and not self.is_row(v)]
         kept = [v for v in self.scratch if self.stage[v] == number]
@@ -315,11 +316,11 @@ class LoopWriter(LoopSpace):
             out = eqn.outs[0]
             if self.stage[out] != number:
                 continue
-            if eqn.op.name in FOLDS:
+            if eqn.op.combine:
                 if out in self.group.late and not self.folds_full(eqn):
                     self.add_late(eqn, self.row_value(self.uses[id(eqn), 0]))
                     continue
-            elif self.is_row(out) and eqn.op.name != "index":
+            elif self.is_row(out) and eqn.op.indexing is not Indexing.LOOKUP:
                 self.row_values[out] = self.row_element(eqn)
             else:
                 continue
@@ -330,7 +331,7 @@ class LoopWriter(LoopSpace):
                 )  # fmt: skip
 
     def row_element(self, eqn: Equation) -> str:
-        if eqn.op.name == "gather":
+        if eqn.op.indexing is Indexing.PICK:
             index = self.row_value(self.uses[id(eqn), 1])
             index = self.within(index, self.get(("inner", 0)), False)
             context = Point(self, self.stage[eqn.outs[0]] + 1, [index], alone=True)
@@ -458,7 +459,9 @@ class LoopWriter(LoopSpace):
         kernel.chunks = self.chunks
         kernel.passes = self.passes
         kernel.scratch = len(self.scratch) * self.scratch_row()
-        kernel.partials = [(e.outs[0], e.op.name, self.late_length(e)) for e in self.late_slots()]
+        kernel.partials = [
+            (e.outs[0], combine_of(e), self.late_length(e)) for e in self.late_slots()
+        ]
         kernel.walk = self.walk(self.places["per_chunk"] - len(kernel.slots))
         return kernel
 

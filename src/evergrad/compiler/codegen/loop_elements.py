@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.codegen.elementwise import KINDS, Code, Element
+from evergrad.core.row_facts import Indexing
 from evergrad.core.trace import Equation, Var
 from evergrad.ops.rows.creation.constants import FULL
 
@@ -110,10 +111,10 @@ class Point:
                 return self.from_scratch(var)
             return self.load(writer.outlets[var])
         eqn = writer.maker[var]
-        if eqn.op.name == "index":
+        if eqn.op.indexing is Indexing.LOOKUP:
             return self.source(writer.uses[id(eqn), 0])
         args = [self.source(source) for source in writer.sources(eqn)]
-        if eqn.op.name == "scatter_sum":
+        if eqn.op.indexing is Indexing.SPREAD:
             found = eqn.outs[0].type.dtype
             here = writer.code.op(f"icmp eq i64 {self.linear()}, {args[1]}")
             type = KINDS[found].compute

@@ -5,6 +5,10 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from evergrad.compiler.codegen.reductions import combine_of
+from evergrad.core.row_facts import Combine
+from evergrad.core.trace import Var
+
 if TYPE_CHECKING:
     from evergrad.compiler.codegen.emit_loops import LoopWriter
     from evergrad.compiler.schedule.instructions import Kernel
@@ -28,11 +32,13 @@ def shared(writer: LoopWriter) -> Kernel:
     return _called_with(
         known,
         [*writer.slots, *(("partial", e.outs[0]) for e in late)],
-        [(e.outs[0], e.op.name, writer.late_length(e)) for e in late],
+        [(e.outs[0], combine_of(e), writer.late_length(e)) for e in late],
     )
 
 
-def _called_with(kernel: Kernel, slots: list[Any], partials: list[Any]) -> Kernel:
+def _called_with(
+    kernel: Kernel, slots: list[Any], partials: list[tuple[Var, Combine, int]]
+) -> Kernel:
     """A kernel for other values, with numbers of its own."""
     made = copy(kernel)
     made.numbers = list(kernel.numbers)

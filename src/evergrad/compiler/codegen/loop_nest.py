@@ -11,14 +11,14 @@ from typing import Any
 
 from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.codegen.elementwise import Code
-from evergrad.compiler.schedule.index_maps import FOLDS
 from evergrad.compiler.schedule.instructions import Walk
 from evergrad.compiler.schedule.nodes import Group, Values
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
-from evergrad.core.row_facts import Cost
+from evergrad.core.row_facts import Cost, Indexing
 from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Equation, Var
+from evergrad.ops.rows.creation.constants import FULL
 
 STATUS = "status"
 
@@ -109,13 +109,12 @@ class LoopSpace:
                     if axis >= 0:
                         strides[axis] = step
                 self.outlets[var] = self.access("write", var, tuple(strides))
-        if any(e.op.name in ("index", "gather") for e in self.group.members):
+        if any((e.op.indexing is not None and e.op.indexing.reads) for e in self.group.members):
             self.slot(STATUS, None)
 
     def operand(self, eqn: Equation, place: int, arg: Any, axes: tuple[int, ...]) -> Any:
         """A constant (text), a value of the group (its variable) or an access."""
-        name = eqn.op.name
-        if name == "full":
+        if eqn.op is FULL:
             return elementwise.constant(arg, eqn.specialization.out_types[0].dtype)
         found = eqn.specialization.operands[place].dtype
         if not isinstance(arg, Var):
@@ -125,9 +124,9 @@ class LoopSpace:
             return elementwise.literal(self.values.literal[root], found)
         if arg in self.group.axes and root in self.maker:
             return root
-        if name == "index":
+        if eqn.op.indexing is Indexing.LOOKUP:
             return self.lookup(eqn, place, arg, axes)
-        if name in ("gather", "scatter_sum"):
+        if eqn.op.indexing is not None:
             return self.access("read", arg, self.along(arg, axes))
         aligned = axes[len(axes) - len(arg.type.shape) :] if arg.type.shape else ()
         return self.access("read", arg, self.along(arg, aligned))
@@ -254,10 +253,10 @@ class LoopSpace:
         self.stage: dict[Var, int] = {}
         for eqn in self.group.members:
             out = eqn.outs[0]
-            if eqn.op.name in FOLDS:
+            if eqn.op.combine:
                 self.stage[out] = self.readiness(eqn, 0)
                 continue
-            row = self.is_row(out) and eqn.op.name != "index"
+            row = self.is_row(out) and eqn.op.indexing is not Indexing.LOOKUP
             stage = -1 if row else 0
             for place in range(len(eqn.args)):
                 source = self.uses[id(eqn), place]
@@ -272,7 +271,7 @@ class LoopSpace:
             self.stage[out] = stage
         self.passes = 1 + max(
             [self.stage[e.outs[0]] for e in self.group.members
-             if not self.is_row(e.outs[0]) or e.op.name in FOLDS],
+             if not self.is_row(e.outs[0]) or e.op.combine],
             default=-1,
         )  # fmt: skip
         self.keep_for_later()
@@ -288,7 +287,7 @@ class LoopSpace:
         last_use = self.last_uses()
         for eqn in self.group.members:
             out = eqn.outs[0]
-            if eqn.op.name in FOLDS or self.is_row(out) or out in outlets:
+            if eqn.op.combine or self.is_row(out) or out in outlets:
                 continue
             if eqn.op.emit.cost is not Cost.EXPENSIVE:
                 continue
@@ -301,9 +300,9 @@ class LoopSpace:
         for eqn in reversed(self.group.members):
             out = eqn.outs[0]
             stage = -1
-            if eqn.op.name in FOLDS or out in self.outlets:
+            if eqn.op.combine or out in self.outlets:
                 stage = self.stage[out]
-            if eqn.op.name not in FOLDS and not self.is_row(out):
+            if not eqn.op.combine and not self.is_row(out):
                 stage = max(self.stage[out], last.get(out, -1))
             for place in range(len(eqn.args)):
                 source = self.uses[id(eqn), place]

@@ -11,6 +11,7 @@ from evergrad.compiler.codegen.ir_builder import Text, Vector, is_native, number
 from evergrad.compiler.native.jit import name_of
 from evergrad.compiler.schedule.instructions import Kernel
 from evergrad.core.dtypes import dtype
+from evergrad.core.row_facts import Combine
 from evergrad.core.trace import Equation
 
 
@@ -21,38 +22,44 @@ def memory_type(compute: str) -> str:
 def start_of(eqn: Equation) -> str:
     """What a fold starts from."""
     found = eqn.specialization.operands[0].dtype
-    return elementwise.constant(_STARTS[eqn.op.name], found)
+    return elementwise.constant(_STARTS[combine_of(eqn)], found)
 
 
-_STARTS: dict[str, Any] = {
-    "sum": 0, "amax": float("-inf"), "amin": float("inf"), "any": False, "all": True,
+_STARTS: dict[Combine, Any] = {
+    Combine.SUM: 0, Combine.MAX: float("-inf"), Combine.MIN: float("inf"), Combine.ANY: False,
+    Combine.ALL: True,
 }  # fmt: skip
+
+
+def combine_of(eqn: Equation) -> Combine:
+    assert eqn.op.combine is not None, f"{eqn.op.name} is no reduction"
+    return eqn.op.combine
 
 
 def fold(code: Code, eqn: Equation, held: str, value: str) -> str:
     return fold_two(
-        code, eqn.op.name, KINDS[eqn.specialization.operands[0].dtype].compute, held, value
+        code, combine_of(eqn), KINDS[eqn.specialization.operands[0].dtype].compute, held, value
     )
 
 
-def fold_two(code: Code, name: str, type: str, a: str, b: str) -> str:
-    if name == "sum":
+def fold_two(code: Code, combine: Combine, type: str, a: str, b: str) -> str:
+    if combine is Combine.SUM:
         word = f"fadd {elementwise.ANY_ORDER}" if type in elementwise.FLOATS else "add"
         return code.op(f"{word} {type} {a}, {b}")
-    if name in ("any", "all"):
-        return code.op(f"{'or' if name == 'any' else 'and'} {type} {a}, {b}")
-    return code.call("llvm.maximum" if name == "amax" else "llvm.minimum", type, a, b)
+    if combine in (Combine.ANY, Combine.ALL):
+        return code.op(f"{'or' if combine is Combine.ANY else 'and'} {type} {a}, {b}")
+    return code.call("llvm.maximum" if combine is Combine.MAX else "llvm.minimum", type, a, b)
 
 
-def combination(name: str, found: dtype, chunks: int, length: int) -> Kernel:
+def combination(combine: Combine, found: dtype, chunks: int, length: int) -> Kernel:
     """A kernel that folds partial results, so many of one block of rows, one after the other. A
     chunk is a block."""
-    if name == "sum" and is_native(found):
+    if combine is Combine.SUM and is_native(found):
         return numbered(_sums(vector_for(found)), (chunks, length), (), 1)
     code = Code()
     type = KINDS[found].compute
     memory = memory_type(type)
-    start = elementwise.constant(_STARTS[name], found)
+    start = elementwise.constant(_STARTS[combine], found)
     if memory != type:
         start = "1" if start == "true" else "0"
     code.lines += [
@@ -72,7 +79,7 @@ def combination(name: str, found: dtype, chunks: int, length: int) -> Kernel:
         f"  %p = getelementptr {memory}, ptr %parts, i64 %at",
         f"  %part = load {memory}, ptr %p",
     ]  # fmt: skip
-    result = fold_two(code, name, memory, "%held", "%part")
+    result = fold_two(code, combine, memory, "%held", "%part")
     code.lines += [
         f"  %sum = {_renamed(code, result)}",
         "  %c1 = add i64 %c, 1", "  %more = icmp ult i64 %c1, %count",
@@ -129,10 +136,8 @@ def _renamed(code: Code, result: str) -> str:
 
 def is_ordered(eqn: Equation) -> bool:
     """Whether a fold along a row goes over whole numbers in place of floats."""
-    return (
-        eqn.op.name in ("amax", "amin")
-        and KINDS[eqn.specialization.operands[0].dtype].compute in _INTEGERS
-    )
+    is_extreme = eqn.op.combine in (Combine.MAX, Combine.MIN)
+    return is_extreme and KINDS[eqn.specialization.operands[0].dtype].compute in _INTEGERS
 
 
 _INTEGERS = {"float": ("i32", 31, 0x7FC00000), "double": ("i64", 63, 0x7FF8000000000000)}
@@ -153,7 +158,7 @@ def take_in_order(code: Code, eqn: Equation, held: str, value: str) -> str:
     """The greater of what is held and a float."""
     type = KINDS[eqn.specialization.operands[0].dtype].compute
     integer, bits, nan = _INTEGERS[type]
-    if eqn.op.name == "amin":
+    if eqn.op.combine is Combine.MIN:
         value = code.op(f"fneg {type} {value}")
     raw = code.op(f"bitcast {type} {value} to {integer}")
     sign = code.op(f"ashr {integer} {raw}, {bits}")
@@ -172,4 +177,4 @@ def from_order(code: Code, eqn: Equation, held: str) -> str:
     flipped = code.op(f"and {integer} {sign}, {(1 << bits) - 1}")
     raw = code.op(f"xor {integer} {held}, {flipped}")
     value = code.op(f"bitcast {integer} {raw} to {type}")
-    return code.op(f"fneg {type} {value}") if eqn.op.name == "amin" else value
+    return code.op(f"fneg {type} {value}") if eqn.op.combine is Combine.MIN else value

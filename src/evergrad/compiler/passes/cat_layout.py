@@ -10,6 +10,9 @@ from typing import Any
 from evergrad.compiler.passes.rewriter import Environment, copied
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.elementwise.basic import CLONE
+from evergrad.ops.rows.movement.joining import CAT
+from evergrad.ops.rows.movement.views import PERMUTE
 
 
 def join_in_order(graph: Graph) -> Graph:
@@ -34,11 +37,11 @@ def _found(graph: Graph) -> dict[int, tuple[Equation, tuple[int, ...]]]:
             readers[value] = readers.get(value, 0) + 1
     found = {}
     for eqn in graph.equations:
-        turn = maker.get(eqn.args[0]) if eqn.op.name == "clone" else None
-        if turn is None or turn.op.name != "permute" or readers[turn.outs[0]] > 1:
+        turn = maker.get(eqn.args[0]) if eqn.op is CLONE else None
+        if turn is None or turn.op is not PERMUTE or readers[turn.outs[0]] > 1:
             continue
         join = maker.get(turn.args[0])
-        if join is not None and join.op.name == "cat" and readers[join.outs[0]] == 1:
+        if join is not None and join.op is CAT and readers[join.outs[0]] == 1:
             found[id(eqn)] = join, turn.attrs["order"]
     return found
 

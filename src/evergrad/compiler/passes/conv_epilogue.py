@@ -21,6 +21,7 @@ from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
 from evergrad.core.row_facts import Cost, lowered
 from evergrad.core.shapes import TensorType
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.ops.rows.conv import CONV
 from evergrad.ops.rows.pool.geometry import Windows
 
 # More steps than this are left to a loop.
@@ -92,7 +93,7 @@ def join_followers(graph: Graph) -> Graph:
     joined: dict[int, Equation] = {}
     gone: set[int] = set()
     for eqn in graph.equations:
-        if eqn.op.name != "conv" or eqn.attrs["windows"].is_pointwise or not fits(eqn):
+        if eqn.op is not CONV or eqn.attrs["windows"].is_pointwise or not fits(eqn):
             continue
         followers = _followers(values, eqn.outs[0])
         if followers:
@@ -173,7 +174,7 @@ def _joined(eqn: Equation, followers: list[Equation]) -> Equation:
                 args.append(arg)
         steps.append(Step(follower.op.name, tuple(given)))
         results.append(follower.outs[0])
-    specialization = rule_of("conv_then", *args, **eqn.attrs, then=tuple(steps))
+    specialization = rule_of(CONV_THEN, *args, **eqn.attrs, then=tuple(steps))
     return Equation(specialization, tuple(args), (results[-1],), eqn.location)
 
 

@@ -23,13 +23,24 @@ from evergrad.compiler.passes.pool_gradient import join_pool_gradients
 from evergrad.compiler.passes.reuse_reductions import spare_sums
 from evergrad.compiler.passes.rewriter import copied
 from evergrad.core import dtypes
+from evergrad.core.op import Op
 from evergrad.core.shapes import tensor_type
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.conv import CONV_WEIGHT
+from evergrad.ops.rows.creation.constants import FULL
+from evergrad.ops.rows.elementwise.basic import ADD, CAST, CLONE, MUL, POW
+from evergrad.ops.rows.matmul import LINEAR, MATMUL
+from evergrad.ops.rows.movement.slices import PAD_SLICE
+from evergrad.ops.rows.movement.views import PERMUTE, RESHAPE
 from evergrad.ops.rows.pool.geometry import Windows
+from evergrad.ops.rows.reduce.softmax import LOG_SOFTMAX, SOFTMAX
+from evergrad.ops.rows.reduce.sums import MEAN, SUM
+from evergrad.ops.surface.handles import DETACH
+from evergrad.ops.surface.view_forms import UPDATE
 
 Rule = Callable[..., Any]
-RULES: dict[str, Rule] = {}
+RULES: dict[Op, Rule] = {}
 
 
 def simplify(graph: Graph) -> tuple[Graph, list[Tensor]]:
@@ -49,7 +60,7 @@ def rewrite(graph: Graph) -> Graph:
 
 
 def _said_differently(eqn: Equation, args: tuple[Any, ...]) -> Sequence[Any] | None:
-    rule = RULES.get(eqn.op.name)
+    rule = RULES.get(eqn.op)
     if rule is None:
         return None
     given = [fresh(a, a.type) if isinstance(a, Var) else a for a in args]
@@ -68,12 +79,12 @@ class _Slices:
         self.parts: dict[Var, list[tuple[Any, Var]]] = {}
 
     def joined(self, trace: Trace, eqn: Equation, args: tuple[Any, ...]) -> Sequence[Var] | None:
-        if eqn.op.name == "pad_slice":
+        if eqn.op is PAD_SLICE:
             part = trace.emit(eqn.specialization, args, eqn.location)
             places = _spelled_out(eqn.attrs["slices"], part[0].type.shape)
             self.parts[part[0]] = [(places, args[0])]
             return part
-        if eqn.op.name != "add" or not all(isinstance(a, Var) and a in self.parts for a in args):
+        if eqn.op is not ADD or not all(isinstance(a, Var) and a in self.parts for a in args):
             return None
         shape = eqn.outs[0].type.shape
         if any(a.type.shape != shape for a in args):
@@ -116,65 +127,64 @@ def _dim_of_parts(all_slices: Sequence[Any], shape: tuple[int, ...]) -> int | No
     return dims.pop() if len(dims) == 1 else None
 
 
-def says(name: str) -> Callable[[Rule], Rule]:
+def says(row: Op) -> Callable[[Rule], Rule]:
     def enter(rule: Rule) -> Rule:
-        RULES[name] = rule
+        RULES[row] = rule
         return rule
 
     return enter
 
 
-@says("detach")
+@says(DETACH)
 def _detach(x: Tensor) -> Tensor:
     return x
 
 
-@says("clone")
+@says(CLONE)
 def _clone(x: Tensor) -> Tensor | None:
     """A copy of what lies in order is as good as the thing itself: values are never overwritten."""
     return x if x.layout_array().flags.c_contiguous else None
 
 
-@says("reshape")
+@says(RESHAPE)
 def _reshape(x: Tensor, shape: tuple[int, ...]) -> Any:
     """Copied first if it is no view of a value that lies otherwise than when it was traced."""
     from evergrad.core.bind import bind
-    from evergrad.core.op import TABLE
 
     try:
         np.reshape(x.layout_array(), shape, copy=False)
     except ValueError:
-        return bind(TABLE["reshape"], bind(TABLE["clone"], x), shape=shape)
+        return bind(RESHAPE, bind(CLONE, x), shape=shape)
     return None
 
 
-@says("update")
+@says(UPDATE)
 def _update(base: Tensor, value: Tensor, chain: Any) -> Tensor | None:
     """Nothing of a base is left if all of it is replaced, through views that turn or reshape it."""
     from evergrad.ops.rows.movement.views import permute, reshape
 
     shapes = [base._type.shape]
     for op, attrs in chain.ops:
-        if op.name not in ("permute", "reshape"):
+        if op not in (PERMUTE, RESHAPE):
             return None
         shapes.append(op.type(tensor_type(shapes[-1], base.dtype), **attrs).shape)
     if value._type.shape != shapes.pop():
         return None
     for op, attrs in reversed(chain.ops):
         before = shapes.pop()
-        if op.name == "permute":
+        if op is PERMUTE:
             value = permute(value, [attrs["order"].index(d) for d in range(len(before))])
         else:
             value = reshape(value, before)
     return value
 
 
-@says("cast")
+@says(CAST)
 def _cast(x: Tensor, dtype: Any) -> Tensor | None:
     return x if x.dtype is dtype else None
 
 
-@says("sum")
+@says(SUM)
 def _sum(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor | None:
     """Along dimensions of one element each there is nothing to add."""
     from evergrad.core.shapes import reduced_shape
@@ -185,7 +195,7 @@ def _sum(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor | None:
     return reshape(x, reduced_shape(x._type.shape, dims, keepdim))
 
 
-@says("mean")
+@says(MEAN)
 def _mean(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
     from evergrad.ops.rows.reduce.sums import sum as total
 
@@ -197,7 +207,7 @@ def _mean(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
     return total(x, dims, keepdim) / count if dims else x
 
 
-@says("softmax")
+@says(SOFTMAX)
 def _softmax(x: Tensor, dim: int) -> Any:
     from evergrad.ops.rows.elementwise.basic import exp
     from evergrad.ops.rows.reduce.extrema import amax
@@ -209,7 +219,7 @@ def _softmax(x: Tensor, dim: int) -> Any:
     return grown / total(grown, dim, True)
 
 
-@says("log_softmax")
+@says(LOG_SOFTMAX)
 def _log_softmax(x: Tensor, dim: int) -> Any:
     from evergrad.ops.rows.elementwise.basic import exp, log
     from evergrad.ops.rows.reduce.extrema import amax
@@ -221,7 +231,7 @@ def _log_softmax(x: Tensor, dim: int) -> Any:
     return moved - log(total(exp(moved), dim, True))
 
 
-@says("pow")
+@says(POW)
 def _pow(x: Any, exponent: Any) -> Any:
     from evergrad.ops.rows.elementwise.basic import sqrt
 
@@ -232,7 +242,7 @@ def _pow(x: Any, exponent: Any) -> Any:
     return sqrt(x) if exponent == 0.5 else None
 
 
-@says("mul")
+@says(MUL)
 def _mul(a: Any, b: Any) -> Any:
     if isinstance(a, Tensor) and not isinstance(b, Tensor) and b == 1:
         return a
@@ -242,27 +252,26 @@ def _mul(a: Any, b: Any) -> Any:
 _SIXTEEN_BITS = (dtypes.bfloat16, dtypes.float16)
 
 
-def _with_copies(name: str) -> Rule:
+def _with_copies(row: Op) -> Rule:
     """Lay factors out anew that BLAS cannot take as they lie; 16-bit ones meet as float32."""
 
     def rule(a: Tensor, b: Tensor) -> Any:
         from evergrad.compiler.kernels.gemm.select import needs_copy
         from evergrad.core.bind import bind, cast
-        from evergrad.core.op import TABLE
 
         if a.dtype in _SIXTEEN_BITS and a.numel() and b.numel():
             wide = [cast(x, dtypes.float32) for x in (a, b)]
-            return cast(bind(TABLE[name], *wide), a.dtype)
+            return cast(bind(row, *wide), a.dtype)
         if not (needs_copy(a._value) or needs_copy(b._value)):
             return None
-        laid = [bind(TABLE["clone"], x) if needs_copy(x._value) else x for x in (a, b)]
-        return bind(TABLE[name], *laid)
+        laid = [bind(CLONE, x) if needs_copy(x._value) else x for x in (a, b)]
+        return bind(row, *laid)
 
     return rule
 
 
-for _name in ("matmul", "linear"):
-    RULES[_name] = _with_copies(_name)
+for _row in (MATMUL, LINEAR):
+    RULES[_row] = _with_copies(_row)
 
 
 # From so many pixels on, if the products of all samples have no more bytes than this.
@@ -270,7 +279,7 @@ _MANY_PIXELS = 512
 _PRODUCTS_LIMIT = 16 << 20
 
 
-@says("conv_weight")
+@says(CONV_WEIGHT)
 def _conv_weight(y: Tensor, x: Tensor, *, windows: Windows, groups: int) -> Tensor | None:
     """Kernels of one element and large images: a product for each sample, added up."""
     (samples, outputs), channels, pixels = y.shape[:2], x.shape[1], prod(windows.counts)
@@ -312,7 +321,7 @@ def fold(graph: Graph) -> tuple[Graph, list[Tensor]]:
     for var, value in known.items():
         if var not in used:
             continue
-        if folded[var].op.name == "full":
+        if folded[var].op is FULL:
             literals.append(folded[var])
             continue
         array = value if value.flags.c_contiguous else value.copy()

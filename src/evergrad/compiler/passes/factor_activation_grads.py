@@ -20,6 +20,7 @@ from evergrad.core import dtypes
 from evergrad.core.row_facts import Cost
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.elementwise.basic import ADD, MUL
 
 # All slopes together, in bytes.
 _LITTLE = 1 << 22
@@ -109,7 +110,7 @@ class _Collected:
                     self.products[id(eqn)] = found
 
     def _product_of(self, number: int, eqn: Equation) -> tuple[Var, tuple[_Factor, ...]] | None:
-        if eqn.op.name not in ("mul", "add") or eqn.attrs:
+        if eqn.op not in (MUL, ADD) or eqn.attrs:
             return None
         type = eqn.outs[0].type
         # What is rounded to few digits would be another value, said differently.
@@ -118,7 +119,7 @@ class _Collected:
         if any(not value.type.same(type) for value in _values(eqn)):
             return None
         first, second = eqn.args
-        if eqn.op.name == "mul":
+        if eqn.op is MUL:
             if self._was_known(first, number):
                 first, second = second, first
             if self._was_known(first, number) or not self._was_known(second, number):

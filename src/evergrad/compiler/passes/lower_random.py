@@ -15,6 +15,7 @@ from evergrad.compiler.codegen import rng
 from evergrad.compiler.codegen.elementwise import Code
 from evergrad.compiler.codegen.rng import DrawText
 from evergrad.compiler.passes.random_rows import (
+    CHANCE_BITS,
     COUNTED_CHANCE,
     ROWS_OF_A_WORD,
     STREAM_POSITION,
@@ -26,7 +27,10 @@ from evergrad.compiler.passes.rewriter import copied, rule_of
 from evergrad.compiler.schedule.instructions import Kernel
 from evergrad.compiler.schedule.lower import Lowering, lowers
 from evergrad.core import dtypes
+from evergrad.core.op import Op
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.elementwise.basic import CAST
+from evergrad.ops.rows.random.draws import CHANCE
 
 # -- the graph ----------------------------------------------------------------------------------
 
@@ -34,27 +38,27 @@ from evergrad.core.trace import Equation, Graph, Trace, Var
 def draw_lean(graph: Graph) -> Graph:
     """The graph with masks drawn as bytes, or, from a generator that counts, not kept at all but
     computed from a position wherever they are needed."""
-    if not any(eqn.op.name == "chance" for eqn in graph.equations):
+    if not any(eqn.op is CHANCE for eqn in graph.equations):
         return graph
     return copied(graph, lambda trace, eqn, args, env: _lean(trace, eqn))
 
 
 def _lean(trace: Trace, eqn: Equation) -> Sequence[Var] | None:
-    if eqn.op.name != "chance" or not eqn.outs[0].type.numel:
+    if eqn.op is not CHANCE or not eqn.outs[0].type.numel:
         return None
     size, dtype, generator = (eqn.attrs[name] for name in ("size", "dtype", "generator"))
     (keep,) = eqn.args
     if is_counted(generator):
-        start = _emit(trace, STREAM_POSITION.name, (), count=prod(size), generator=generator)
-        return _emit(trace, COUNTED_CHANCE.name, start, keep=keep, size=size, dtype=dtype)
+        start = _emit(trace, STREAM_POSITION, (), count=prod(size), generator=generator)
+        return _emit(trace, COUNTED_CHANCE, start, keep=keep, size=size, dtype=dtype)
     if dtype is dtypes.bool_:
         return None
-    mask = _emit(trace, "chance", (keep,), size=size, dtype=dtypes.bool_, generator=generator)
-    return _emit(trace, "cast", mask, dtype=dtype)
+    mask = _emit(trace, CHANCE, (keep,), size=size, dtype=dtypes.bool_, generator=generator)
+    return _emit(trace, CAST, mask, dtype=dtype)
 
 
-def _emit(trace: Trace, name: str, args: Sequence[Any], **attrs: Any) -> tuple[Var, ...]:
-    return trace.emit(rule_of(name, *args, **attrs), tuple(args), None)
+def _emit(trace: Trace, op: Op, args: Sequence[Any], **attrs: Any) -> tuple[Var, ...]:
+    return trace.emit(rule_of(op, *args, **attrs), tuple(args), None)
 
 
 # -- kernels ------------------------------------------------------------------------------------
@@ -69,7 +73,7 @@ def _kernel(text: DrawText, numbers: list[int]) -> Kernel:
     return kernel
 
 
-@lowers("chance")
+@lowers(CHANCE)
 def lower_chance(lowering: Lowering, eqn: Equation) -> bool:
     out = eqn.outs[0]
     if out.type.dtype is not dtypes.bool_ or is_counted(eqn.attrs["generator"]):
@@ -81,7 +85,7 @@ def lower_chance(lowering: Lowering, eqn: Equation) -> bool:
     return True
 
 
-@lowers("chance_bits")
+@lowers(CHANCE_BITS)
 def lower_chance_bits(lowering: Lowering, eqn: Equation) -> bool:
     *lead, rows, columns = eqn.attrs["size"]
     blocks = -(-rows // ROWS_OF_A_WORD)
@@ -93,7 +97,7 @@ def lower_chance_bits(lowering: Lowering, eqn: Equation) -> bool:
     return True
 
 
-@lowers("stream_position")
+@lowers(STREAM_POSITION)
 def lower_position(lowering: Lowering, eqn: Equation) -> bool:
     kernel = _kernel(rng.position(), [blocks_of(eqn.attrs["count"])])
     stream = lowering.stream(eqn.attrs["generator"])

@@ -20,7 +20,13 @@ from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
 from evergrad.core.shapes import TensorType
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.elementwise.basic import WHERE
+from evergrad.ops.rows.elementwise.logic import LE
+from evergrad.ops.rows.indexing.scatter import SCATTER_SUM
+from evergrad.ops.rows.movement.views import RESHAPE
 from evergrad.ops.rows.pool.geometry import Windows
+from evergrad.ops.rows.pool.windows import MAX_POOL, MAX_POOL_PLACES
+from evergrad.ops.rows.reduce.sums import SUM
 
 
 def _type(g: TensorType, x: TensorType, *, windows: Windows, of_relu: bool) -> TensorType:
@@ -62,22 +68,22 @@ class _Finder:
     def found(self, eqn: Equation) -> list[tuple[Equation, Equation]]:
         """If an equation adds gradients at places of largest elements: the equation that gives
         these in the shape of x, or after relu's gradient, and what stands for it."""
-        if eqn.op.name != "scatter_sum":
+        if eqn.op is not SCATTER_SUM:
             return []
         g, index = eqn.args
         places = self.values.maker.get(self.values.root(index))
-        if places is None or places.op.name != "max_pool_places" or not fits(places):
+        if places is None or places.op is not MAX_POOL_PLACES or not fits(places):
             return []
         x, windows = places.args[0], places.attrs["windows"]
         if not _are_flat(places, eqn) or g.type.dtype is not x.type.dtype:
             return []
         shaped = self.only_user(eqn.outs[0])
-        if shaped is None or shaped.op.name != "reshape" or shaped.outs[0].type != x.type:
+        if shaped is None or shaped.op is not RESHAPE or shaped.outs[0].type != x.type:
             return []
         masked = self.only_user(shaped.outs[0])
         of_relu = masked is not None and self.is_relu_gradient(masked, x, shaped.outs[0])
         last = masked if masked is not None and of_relu else shaped
-        specialization = rule_of("max_pool_input", g, x, windows=windows, of_relu=of_relu)
+        specialization = rule_of(MAX_POOL_INPUT, g, x, windows=windows, of_relu=of_relu)
         return [(last, Equation(specialization, (g, x), last.outs, eqn.location))]
 
     def only_user(self, var: Var) -> Equation | None:
@@ -87,12 +93,12 @@ class _Finder:
 
     def is_relu_gradient(self, eqn: Equation, x: Var, gradient: Var) -> bool:
         """Whether an equation is ``where(x <= 0, 0, gradient)``."""
-        if eqn.op.name != "where" or eqn.args[1] != 0 or eqn.args[2] is not gradient:
+        if eqn.op is not WHERE or eqn.args[1] != 0 or eqn.args[2] is not gradient:
             return False
         condition = self.values.maker.get(eqn.args[0])
         return (
             condition is not None
-            and condition.op.name == "le"
+            and condition.op is LE
             and condition.args[0] is x
             and not isinstance(condition.args[1], Var)
             and condition.args[1] == 0
@@ -119,7 +125,7 @@ def _sum_windows(graph: Graph) -> Graph:
     values = Values(graph)
     largest = {
         (eqn.args[0], eqn.attrs["windows"]): eqn.outs[0]
-        for eqn in graph.equations if eqn.op.name == "max_pool"
+        for eqn in graph.equations if eqn.op is MAX_POOL
     }  # fmt: skip
 
     def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
@@ -141,10 +147,10 @@ def _sum_windows(graph: Graph) -> Graph:
 
 def _summed(values: Values, eqn: Equation) -> Equation | None:
     """The gradient of ``max_pool`` that an equation sums over whole images."""
-    if eqn.op.name != "sum":
+    if eqn.op is not SUM:
         return None
     found = values.maker.get(eqn.args[0])
-    if found is None or found.op.name != "max_pool_input":
+    if found is None or found.op is not MAX_POOL_INPUT:
         return None
     rank = len(eqn.args[0].type.shape)
     planes = range(rank - len(found.attrs["windows"].size), rank)

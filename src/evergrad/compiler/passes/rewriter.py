@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from evergrad.core.op import TABLE, Specialization
+from evergrad.core.op import Op, Specialization
 from evergrad.core.trace import Equation, Graph, Trace, Var
 from evergrad.core.tracing import tracing
+from evergrad.ops.surface.view_forms import UPDATE
 
 Environment = dict[Var, Any]
 Replace = Callable[[Trace, Equation, tuple[Any, ...], Environment], Sequence[Any] | None]
 
 
-def rule_of(name: str, *args: Any, **attrs: Any) -> Specialization:
+def rule_of(op: Op, *args: Any, **attrs: Any) -> Specialization:
     """How a row of the table answers to values and numbers, for an equation that a pass writes."""
-    op = TABLE[name]
     types = tuple([a.type if isinstance(a, Var) else type(a) for a in args])
     key: Any = (types, tuple(attrs.items())) if attrs else types
     return op.specializations.get(key) or op.resolve(key, types, attrs)
@@ -51,6 +51,6 @@ def _layout(eqn: Equation, args: tuple[Any, ...]) -> Any:
     """How a copied result lies, where it does not lie in order."""
     if eqn.op.alias:
         return eqn.op.eval(args[0].layout, **eqn.attrs)
-    if eqn.op.name != "update" or eqn.outs[0].layout.flags.c_contiguous:
+    if eqn.op is not UPDATE or eqn.outs[0].layout.flags.c_contiguous:
         return None  # a derivative's update lies in order, though its base may be turned
     return args[0].layout

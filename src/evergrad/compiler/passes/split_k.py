@@ -16,6 +16,8 @@ from evergrad.compiler.passes.rewriter import copied
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.matmul import MATMUL
+from evergrad.ops.rows.movement.views import PERMUTE
 
 # With fewer rows there is little to fetch. Halves are whole steps of tiles.
 _DEEP = 512
@@ -44,11 +46,11 @@ def halve_products(graph: Graph) -> Graph:
 
 
 def _is_transposition(eqn: Equation) -> bool:
-    return eqn.op.name == "permute" and eqn.attrs["order"] == (1, 0)
+    return eqn.op is PERMUTE and eqn.attrs["order"] == (1, 0)
 
 
 def _is_deep(eqn: Equation, turned: dict[Var, Var]) -> bool:
-    if eqn.op.name != "matmul" or eqn.args[0] not in turned:
+    if eqn.op is not MATMUL or eqn.args[0] not in turned:
         return False
     a, b, out = turned[eqn.args[0]], eqn.args[1], eqn.outs[0].type
     if out.dtype not in (dtypes.float32, dtypes.float64) or len(b.type.shape) != 2:

@@ -16,17 +16,15 @@ from math import prod
 
 from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.schedule.horizontal_fusion import unite
-from evergrad.compiler.schedule.index_maps import FOLDS, fit, space_of, through_view
+from evergrad.compiler.schedule.index_maps import fit, space_of, through_view
 from evergrad.compiler.schedule.nodes import FAR, Group, Single, Unit, Values, ordered
-from evergrad.core.row_facts import Cost
+from evergrad.core.row_facts import Combine, Cost, Indexing
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.ops.rows.elementwise.basic import ADD
 
-__all__ = ["FAR", "FOLDS", "PLACED", "fusable", "fuse", "is_elementwise"]
+__all__ = ["FAR", "fusable", "fuse", "is_elementwise", "reads_elsewhere"]
 
-# Ops that look at places other than their own.
-_LOOKUPS = ("index", "gather")
-PLACED = (*_LOOKUPS, "scatter_sum")
 # Values copied into another kernel rather than written to memory: at most this many equations.
 _COPY_LIMIT = 8
 _EXPENSIVE_COPIES = 1
@@ -43,23 +41,24 @@ def fusable(values: Values, eqn: Equation) -> bool:
         return False
     if any(t.dtype not in elementwise.KINDS for t in specialization.out_types):
         return False
-    name = eqn.op.name
-    if name == "where":
-        return True
-    if name in FOLDS:
+    if eqn.op.combine:
         return _foldable(eqn)
-    if name == "index":
+    if eqn.op.indexing is Indexing.LOOKUP:
         return _is_row_lookup(eqn)
-    if name == "gather":
-        return _is_row_pick(eqn, eqn.args[0].type.shape)
-    if name == "scatter_sum":
-        return _is_row_pick(eqn, eqn.outs[0].type.shape)
+    if eqn.op.indexing is not None:
+        picked = eqn.args[0] if eqn.op.indexing is Indexing.PICK else eqn.outs[0]
+        return _is_row_pick(eqn, picked.type.shape)
     return elementwise.supports(eqn.op, operands, specialization.out_types)
+
+
+def reads_elsewhere(eqn: Equation) -> bool:
+    """Whether an equation looks at places other than its own."""
+    return eqn.op.indexing is not None and eqn.op.indexing.reads
 
 
 def is_elementwise(values: Values, eqn: Equation) -> bool:
     """Whether an equation can be part of a group and looks at one place for each that it gives."""
-    is_plain = not eqn.op.alias and not eqn.op.random and eqn.op.name not in (*FOLDS, *PLACED)
+    is_plain = not eqn.op.alias and not eqn.op.random and not eqn.op.combine and not eqn.op.indexing
     return is_plain and fusable(values, eqn)
 
 
@@ -67,11 +66,11 @@ def _foldable(eqn: Equation) -> bool:
     found, out = eqn.specialization.operands[0].dtype, eqn.specialization.out_types[0].dtype
     if found not in elementwise.KINDS or out not in elementwise.KINDS or not eqn.attrs["dims"]:
         return False
-    if eqn.op.name in ("any", "all"):
+    if eqn.op.combine in (Combine.ANY, Combine.ALL):
         return out.name == "bool" and found.name == "bool"
-    if eqn.op.name == "sum" and found is not out:
+    if eqn.op.combine is Combine.SUM and found is not out:
         return False
-    return eqn.op.name == "sum" or elementwise.KINDS[found].is_float
+    return eqn.op.combine is Combine.SUM or elementwise.KINDS[found].is_float
 
 
 def _is_row_lookup(eqn: Equation) -> bool:
@@ -119,7 +118,7 @@ def _ending_in(values: Values, ends: set[Var]) -> set[int]:
     for eqn in reversed(values.graph.equations):
         out, users = eqn.outs[0], values.uses.get(eqn.outs[0], ())
         is_end = out in ends or (users and out not in values.outputs)
-        if is_end and eqn.op.name not in FOLDS and all(id(e) in found for e in users):
+        if is_end and not eqn.op.combine and all(id(e) in found for e in users):
             found.add(id(eqn))
     return found
 
@@ -165,14 +164,14 @@ class _Fuser:
         """Whether an equation reads nothing that the program makes, but for single numbers; or
         spreads numbers out, one to a row."""
         values, out = self.values, eqn.outs[0]
-        if eqn.op.name in _LOOKUPS or id(eqn) in self.again or eqn.op.random:
+        if reads_elsewhere(eqn) or id(eqn) in self.again or eqn.op.random:
             return False
-        if eqn.op.name not in FOLDS and (out.type.numel == 1 or values.escapes(out)):
+        if not eqn.op.combine and (out.type.numel == 1 or values.escapes(out)):
             return False
         sources = [values.root(a) for a in eqn.args if isinstance(a, Var)]
         if any(s in self.waiting for s in sources):
             return False
-        if eqn.op.name == "scatter_sum":
+        if eqn.op.indexing is Indexing.SPREAD:
             return all(s.type.numel < out.type.numel for s in sources)
         return bool(sources) and all(s.type.numel == 1 or s not in values.maker for s in sources)
 
@@ -181,7 +180,7 @@ class _Fuser:
         gradient that comes two ways is added up in the kernel that goes on with it. Others would
         keep products waiting, and with them what these read."""
         values, out = self.values, eqn.outs[0]
-        if eqn.op.name != "add" or id(eqn) in self.again:
+        if eqn.op is not ADD or id(eqn) in self.again:
             return False
         if out.type.numel == 1 or values.escapes(out):
             return False
@@ -207,7 +206,7 @@ class _Fuser:
         """Whether a value is a result, or somebody reads it who computes nothing by himself."""
         values = self.values
         return values.escapes(var) or any(
-            e.op.name == "index" or not fusable(values, e) for e in values.users(var)
+            e.op.indexing is Indexing.LOOKUP or not fusable(values, e) for e in values.users(var)
         )
 
     def _alone(self, eqn: Equation) -> None:
@@ -238,7 +237,7 @@ class _Fuser:
     def _copy_in(self, group: Group, eqn: Equation) -> None:
         """Let a group compute again what another one computes cheaply from values that lie in
         memory anyway, rather than have it written for this one to read."""
-        if eqn.op.name == "index":
+        if eqn.op.indexing is Indexing.LOOKUP:
             return  # it looks at other rows of its table than the one at hand
         args = list(eqn.args)
         for place, arg in enumerate(eqn.args):
@@ -270,7 +269,7 @@ class _Fuser:
                 continue  # so few that they may be written
             if not eqn.op.alias:
                 expensive += eqn.op.emit.cost is Cost.EXPENSIVE
-                if eqn.op.name in (*FOLDS, *_LOOKUPS) or expensive > _EXPENSIVE_COPIES:
+                if eqn.op.combine or reads_elsewhere(eqn) or expensive > _EXPENSIVE_COPIES:
                     return []
             chain[id(eqn)] = eqn
             if len(chain) > _COPY_LIMIT:
@@ -287,7 +286,7 @@ class _Fuser:
         unit = self.unit_of.get(root)
         if not isinstance(unit, Group) or root in unit.late:
             return True
-        if values.maker[root].op.name in FOLDS or root.type.numel < prod(unit.shape):
+        if values.maker[root].op.combine or root.type.numel < prod(unit.shape):
             return True
         return self._needed_in_memory(root)
 

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from math import prod
 
 from evergrad.compiler.schedule.nodes import Group
+from evergrad.core.row_facts import Indexing
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Var
+from evergrad.ops.rows.movement.views import EXPAND, RESHAPE
 
-FOLDS = ("sum", "amax", "amin", "any", "all")
 # Blocks of fewer rows than this, or of shorter rows, are not folded block by block.
 _WIDE = 16
 
@@ -21,9 +22,9 @@ _WIDE = 16
 def through_view(eqn: Equation, axes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The axes of a view that only adds, drops or repeats unit dimensions."""
     source, target = eqn.args[0].type.shape, eqn.outs[0].type.shape
-    if eqn.op.name == "expand":
+    if eqn.op is EXPAND:
         return (-1,) * (len(target) - len(source)) + axes
-    if eqn.op.name == "reshape":
+    if eqn.op is RESHAPE:
         kept = [a for a, n in zip(axes, source, strict=True) if n != 1]
         if [n for n in source if n != 1] != [n for n in target if n != 1]:
             return None
@@ -33,23 +34,23 @@ def through_view(eqn: Equation, axes: tuple[int, ...]) -> tuple[int, ...] | None
 
 def space_of(eqn: Equation) -> Shape:
     """The space of indices an equation runs over by itself."""
-    source: Var = eqn.args[0] if eqn.op.name in (*FOLDS, "gather") else eqn.outs[0]
+    source: Var = eqn.args[0] if eqn.op.combine or eqn.op.indexing is Indexing.PICK else eqn.outs[0]
     return source.type.shape
 
 
 def fit(group: Group, eqn: Equation, inside: list[tuple[int, ...] | None]) -> bool:
     """Enter an equation's axes into a group, if it runs over the same space."""
-    if eqn.op.name in FOLDS:
+    if eqn.op.combine:
         return _fit_fold(group, eqn, inside[0])
-    if eqn.op.name == "gather":
+    if eqn.op.indexing is Indexing.PICK:
         return _fit_pick(group, eqn, inside)
     shape = eqn.outs[0].type.shape
-    if eqn.op.name == "index":
+    if eqn.op.indexing is Indexing.LOOKUP:
         return _fit_lookup(group, eqn, inside)
     axes = _aligned(group, shape, inside)
     if axes is None:
         return False
-    if eqn.op.name == "scatter_sum":
+    if eqn.op.indexing is Indexing.SPREAD:
         last = frozenset((len(shape) - 1,))
         if len(shape) != len(group.shape) or group.varying(axes) != group.dims:
             return False

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from evergrad.compiler.codegen.elementwise import Code
 from evergrad.compiler.schedule.memory_plan import Buffer
+from evergrad.core.row_facts import Combine
 from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Equation, Var
 
@@ -45,7 +46,7 @@ class Kernel:
         self.walk: Walk | None = None
         self.passes = 1  # how often it goes over its elements
         # Late results: (value, how it folds, elements of one partial result).
-        self.partials: list[tuple[Var, str, int]] = []
+        self.partials: list[tuple[Var, Combine, int]] = []
 
 
 class Place:

@@ -16,6 +16,7 @@ import numpy as np
 from evergrad.compiler.codegen.elementwise import KINDS
 from evergrad.compiler.codegen.emit_loops import LoopWriter
 from evergrad.compiler.codegen.reductions import combination
+from evergrad.compiler.kernels.attention.rows import ATTENTION_BACKWARD
 from evergrad.compiler.runtime.rng_state import STREAM_BYTES
 from evergrad.compiler.schedule.fusion import fuse
 from evergrad.compiler.schedule.inplace_reuse import give_places
@@ -30,25 +31,29 @@ from evergrad.compiler.schedule.instructions import (
 from evergrad.compiler.schedule.memory_plan import Buffer
 from evergrad.compiler.schedule.nodes import Group, Single, Unit, Values, equations_of
 from evergrad.core import dtypes
-from evergrad.core.op import TABLE
+from evergrad.core.op import TABLE, Op
+from evergrad.core.row_facts import Combine
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.ops.rows.indexing.index import INDEX, INDEX_SUM
+from evergrad.ops.rows.matmul import LINEAR, MATMUL
+from evergrad.ops.rows.movement.joining import CAT
 
 # For an op, the functions that may lower an equation of it; the first that says yes does.
-LOWERINGS: dict[str, list[Callable[[Lowering, Equation], bool]]] = {}
+LOWERINGS: dict[Op, list[Callable[[Lowering, Equation], bool]]] = {}
 
-_PRODUCTS = ("matmul", "linear")
+_PRODUCTS = (MATMUL, LINEAR)
 # Ops whose results may lie anyhow, as long as each row lies in one piece.
-_BY_ROWS = ("attention_backward",)
+_BY_ROWS = (ATTENTION_BACKWARD,)
 
 
-def lowers(*names: str) -> Callable[[Any], Any]:
+def lowers(*rows: Op) -> Callable[[Any], Any]:
     """Enter a function that lowers equations of these ops, or says ``False``."""
 
     def enter(function: Any) -> Any:
-        for name in names:
-            LOWERINGS.setdefault(name, []).append(function)
+        for row in rows:
+            LOWERINGS.setdefault(row, []).append(function)
         return function
 
     return enter
@@ -294,7 +299,7 @@ class Lowering:
         assert isinstance(unit, Single)
         if is_join(unit):
             self.lower_join(unit.eqn)
-        elif not any(lower(self, unit.eqn) for lower in LOWERINGS.get(unit.eqn.op.name, ())):
+        elif not any(lower(self, unit.eqn) for lower in LOWERINGS.get(unit.eqn.op, ())):
             self.lower_call(unit.eqn)
 
     def native(
@@ -356,7 +361,7 @@ class Lowering:
             if made_by is None or len(list(self.values.users(root))) != 1:
                 continue
             unit = self.unit_of[id(made_by)]
-            if isinstance(unit, Single) and made_by.op.name not in (*_PRODUCTS, *_BY_ROWS):
+            if isinstance(unit, Single) and made_by.op not in (*_PRODUCTS, *_BY_ROWS):
                 continue
             if isinstance(unit, Group) and root in unit.late:
                 continue
@@ -370,7 +375,7 @@ class Lowering:
                 continue  # it does not lie there as one piece
             if isinstance(unit, Single) and shaped.strides[-1] != shaped.itemsize:
                 continue
-            if made_by.op.name in _PRODUCTS and len(root.type.shape) != 2:
+            if made_by.op in _PRODUCTS and len(root.type.shape) != 2:
                 continue
             self.homes[root] = Place(
                 place.buffer, place.offset, root.type.shape, shaped.strides, place.dtype
@@ -419,8 +424,8 @@ class Lowering:
         if meets:
             instruction = awaited.then(self, group, instruction)
         self.instructions.append(instruction)
-        for var, name, length in kernel.partials:
-            self.combine(var, name, length, kernel, parts[var])
+        for var, combine, length in kernel.partials:
+            self.combine(var, combine, length, kernel, parts[var])
 
     def needed_outside(self, var: Var, group: Group) -> bool:
         if var in self.homes or self.values.escapes(var) or var in group.late:
@@ -434,11 +439,13 @@ class Lowering:
         parts[var] = Place(buffer, 0, (), (), var.type.dtype)
         return parts[var]
 
-    def combine(self, var: Var, name: str, length: int, kernel: Kernel, parts: Place) -> None:
+    def combine(
+        self, var: Var, combine: Combine, length: int, kernel: Kernel, parts: Place
+    ) -> None:
         blocks = var.type.numel // length
-        combined = combination(name, var.type.dtype, kernel.chunks // blocks, length)
+        combined = combination(combine, var.type.dtype, kernel.chunks // blocks, length)
         combined.chunks = blocks
-        self.native(f"combine {name}", combined, [parts], [var])
+        self.native(f"combine {combine.value}", combined, [parts], [var])
 
     def lower_call(self, eqn: Equation) -> None:
         instruction = Instruction(f"call {eqn.op.name}")
@@ -460,7 +467,7 @@ def _own_equations(graph: Graph) -> Graph:
 
 def is_join(unit: Unit) -> bool:
     """Whether a unit only puts parts together that kernels can write."""
-    if not isinstance(unit, Single) or unit.eqn.op.name != "cat":
+    if not isinstance(unit, Single) or unit.eqn.op is not CAT:
         return False
     return unit.eqn.outs[0].type.dtype in KINDS and unit.eqn.outs[0].type.numel > 0
 
@@ -468,11 +475,11 @@ def is_join(unit: Unit) -> bool:
 def may_fail(unit: Unit, values: Values) -> bool:
     """Whether a unit's lookups may meet an index out of range. The gradient of a lookup takes the
     indices that the lookup has seen."""
-    if not isinstance(unit, Single) or unit.eqn.op.name != "index_sum":
+    if not isinstance(unit, Single) or unit.eqn.op is not INDEX_SUM:
         return True
     _, *indices = unit.eqn.args
     return not any(
-        e.op.name == "index"
+        e.op is INDEX
         and list(e.args[1:]) == indices
         and e.attrs["start"] == unit.eqn.attrs["start"] == 0
         and e.args[0].type.shape[: len(indices)] == unit.eqn.attrs["extents"][: len(indices)]
@@ -483,7 +490,7 @@ def may_fail(unit: Unit, values: Values) -> bool:
 def same_element(group: Group, eqn: Equation, var: Var, source: Var, values: Values) -> bool:
     """Whether a kernel that overwrites ``source`` by ``var`` reads each element of it only to
     compute the one that takes its place."""
-    if group.inner is not None or eqn.op.name in ("index", "gather"):
+    if group.inner is not None or (eqn.op.indexing is not None and eqn.op.indexing.reads):
         return False
     if group.varying(group.axes[var]) != group.dims:
         return False

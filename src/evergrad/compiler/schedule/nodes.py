@@ -8,6 +8,7 @@ from typing import Any
 from evergrad.compiler.codegen import elementwise
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.ops.rows.creation.constants import FULL
 
 # So many equations further on is another part of the program.
 FAR = 48
@@ -31,7 +32,7 @@ class Values:
                 if isinstance(arg, Var):
                     self.uses.setdefault(arg, []).append(eqn)
             made = eqn.outs[0].type
-            if eqn.op.name == "full" and made.dtype in elementwise.KINDS and made.numel:
+            if eqn.op is FULL and made.dtype in elementwise.KINDS and made.numel:
                 self.literal[eqn.outs[0]] = eqn.args[0]
         self.outputs = {o for o in graph.outputs if isinstance(o, Var)}
 

@@ -55,11 +55,12 @@ from evergrad.compiler.kernels.conv.winograd_weight_grad import (
 from evergrad.compiler.kernels.gemm.problem import Product
 from evergrad.compiler.kernels.gemm.select import add_product
 from evergrad.compiler.kernels.pooling.reduce import in_order, in_two_dims
-from evergrad.compiler.passes.conv_epilogue import Then, fits, then_of
+from evergrad.compiler.passes.conv_epilogue import CONV_THEN, Then, fits, then_of
 from evergrad.compiler.schedule.instructions import Kernel, Place
 from evergrad.compiler.schedule.lower import Lowering, lowers
 from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Equation, Var
+from evergrad.ops.rows.conv import CONV, CONV_INPUT, CONV_WEIGHT
 from evergrad.ops.rows.pool.geometry import Windows
 
 # Pixels of an image without rows of its own are taken so many at a time.
@@ -231,7 +232,7 @@ def _cycles(vector: Vector, part: Correlation, way: str) -> float:
     return direct.cycles(vector, part) + direct.passes(vector, part) * reading
 
 
-@lowers("conv", "conv_then")
+@lowers(CONV, CONV_THEN)
 def lower_conv(lowering: Lowering, eqn: Equation) -> bool:
     if not fits(eqn):
         return False
@@ -248,7 +249,7 @@ def lower_conv(lowering: Lowering, eqn: Equation) -> bool:
     return True
 
 
-@lowers("conv_input")
+@lowers(CONV_INPUT)
 def lower_conv_input(lowering: Lowering, eqn: Equation) -> bool:
     if not fits(eqn):
         return False
@@ -268,7 +269,7 @@ def lower_conv_input(lowering: Lowering, eqn: Equation) -> bool:
     return True
 
 
-@lowers("conv_weight")
+@lowers(CONV_WEIGHT)
 def lower_conv_weight(lowering: Lowering, eqn: Equation) -> bool:
     if not fits(eqn):
         return False

@@ -25,13 +25,14 @@ from evergrad.compiler.kernels.pooling.reduce import (
     window_numbers,
 )
 from evergrad.compiler.kernels.pooling.transposes import add_to, clear
+from evergrad.compiler.passes.pool_gradient import MAX_POOL_INPUT
 from evergrad.compiler.schedule.instructions import Kernel
 from evergrad.compiler.schedule.lower import Lowering, lowers
 from evergrad.core.trace import Equation
 from evergrad.ops.rows.pool.geometry import Windows
 
 
-@lowers("max_pool_input")
+@lowers(MAX_POOL_INPUT)
 def lower_max_pool_input(lowering: Lowering, eqn: Equation) -> bool:
     (g, x), out = eqn.args, eqn.outs[0]
     if not fits(eqn):

@@ -47,7 +47,7 @@ from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise import blocked
 from evergrad.ops.rows.movement.complex_parts import real
-from evergrad.ops.surface.public import NUMBERS, TensorFunction, expose, expose_op, operator
+from evergrad.ops.surface.public import NUMBERS, TensorFunction, expose, expose_op, operator, row_of
 
 ZERO_SLOPE = (lambda t, y, x: zeros_where(t),)
 
@@ -136,12 +136,14 @@ def binary(
 # -- arithmetic ---------------------------------------------------------------------------------
 
 ADD = elementwise("add", np.add, (lambda t, y, a, b: t, lambda t, y, a, b: t),
-                  emit=cheap(lambda b, x, y: b.add(x, y), lanes=True), doc="a + b")  # fmt: skip
+                  emit=cheap(lambda b, x, y: b.add(x, y), lanes=True), commutative=True,
+                  doc="a + b")  # fmt: skip
 SUB = elementwise("sub", np.subtract, (lambda t, y, a, b: t, lambda t, y, a, b: -t),
                   emit=cheap(lambda b, x, y: b.sub(x, y), lanes=True), accepts=not_bool,
                   doc="a - b")  # fmt: skip
 MUL = elementwise("mul", np.multiply, (lambda t, y, a, b: t * b, lambda t, y, a, b: t * a),
-                  emit=cheap(lambda b, x, y: b.mul(x, y), lanes=True), doc="a * b")  # fmt: skip
+                  emit=cheap(lambda b, x, y: b.mul(x, y), lanes=True), commutative=True,
+                  doc="a * b")  # fmt: skip
 # The slope in b is written without y: programs scale and mask quotients in place.
 DIV = elementwise("div", np.divide, (lambda t, y, a, b: t / b, lambda t, y, a, b: -t * (a / b / b)),
                   promote=meet_as_float, emit=cheap(lambda b, x, y: b.div(x, y), lanes=True),
@@ -331,6 +333,9 @@ neg = unary("neg", np.negative, lambda t, y, x: -t, "negative", promote=meet, ac
             emit=cheap(lambda b, x: b.neg(x), lanes=True), doc="-x")  # fmt: skip
 
 
+NEG = row_of(neg)
+
+
 @expose()
 def positive(input: Tensor) -> Tensor:
     """The tensor itself."""
@@ -368,6 +373,9 @@ log1p = unary("log1p", blocked.log1p, lambda t, y, x: t / (x + 1),
               emit=expensive(lambda b, x: b.log1p(x)), doc="log(1 + x), exact near 0.")  # fmt: skip
 
 
+RECIPROCAL, EXP = row_of(reciprocal), row_of(exp)
+
+
 def _sigmoid_eval(x: Any) -> Any:
     total = np.exp(np.negative(x))
     total += 1
@@ -398,6 +406,7 @@ maximum = binary(
     (lambda t, y, a, b: _half_where_equal(t, a, b, a < b),
      lambda t, y, a, b: _half_where_equal(t, a, b, a > b)),
     accepts=not_complex, inplace=False, emit=cheap(lambda b, x, y: b.maximum(x, y), lanes=True),
+    commutative=True,
     doc="The larger of two; NaN if either is.",
 )  # fmt: skip
 minimum = binary(
@@ -405,6 +414,7 @@ minimum = binary(
     (lambda t, y, a, b: _half_where_equal(t, a, b, a > b),
      lambda t, y, a, b: _half_where_equal(t, a, b, a < b)),
     accepts=not_complex, inplace=False, emit=cheap(lambda b, x, y: b.minimum(x, y), lanes=True),
+    commutative=True,
     doc="The smaller of two; NaN if either is.",
 )  # fmt: skip
 fmax = binary(
@@ -422,7 +432,7 @@ fmin = binary(
 
 
 def _where_type(c: TensorType, a: TensorType, b: TensorType) -> TensorType:
-    if c.dtype is not dtypes.bool_ and c.dtype is not dtypes.uint8:
+    if c.dtype is not dtypes.bool_:
         raise RuntimeError(
             f"where expected condition to be a boolean tensor, but got a tensor with dtype "
             f"{c.dtype.name}"
@@ -442,6 +452,8 @@ def _where_transpose(g: Tensor, c: Tensor, a: Tensor, b: Tensor) -> Any:
 
 def _where_meet(types: Sequence[Any]) -> tuple[dtype, ...]:
     condition = types[0].dtype if isinstance(types[0], TensorType) else dtypes.bool_
+    if condition is dtypes.uint8:
+        condition = dtypes.bool_
     common = result_dtype(types[1:])
     return condition, common, common
 

@@ -18,7 +18,7 @@ from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.row_facts import RARE, AutocastPolicy, Emit, cheap, numpy_evaluates
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor, detached
-from evergrad.ops.surface.public import NUMBERS, expose, expose_op, operator
+from evergrad.ops.surface.public import NUMBERS, expose, expose_op, operator, row_of
 
 
 def _integral(d: dtype) -> bool:
@@ -69,9 +69,9 @@ def _comparing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 eq = relation("eq", _comparing(np.equal), upcast=False,
-              emit=cheap(lambda b, x, y: b.eq(x, y)), doc="a == b")  # fmt: skip
+              emit=cheap(lambda b, x, y: b.eq(x, y)), commutative=True, doc="a == b")  # fmt: skip
 ne = relation("ne", _comparing(np.not_equal), "not_equal", upcast=False,
-              emit=cheap(lambda b, x, y: b.ne(x, y)), doc="a != b")  # fmt: skip
+              emit=cheap(lambda b, x, y: b.ne(x, y)), commutative=True, doc="a != b")  # fmt: skip
 lt = relation("lt", _comparing(np.less), "less", upcast=False, accepts=not_complex,
               emit=cheap(lambda b, x, y: b.lt(x, y)), doc="a < b")  # fmt: skip
 le = relation("le", _comparing(np.less_equal), "less_equal", upcast=False, accepts=not_complex,
@@ -81,6 +81,8 @@ gt = relation("gt", _comparing(np.greater), "greater", upcast=False, accepts=not
 ge = relation("ge", _comparing(np.greater_equal), "greater_equal", upcast=False,
               accepts=not_complex, emit=cheap(lambda b, x, y: b.ge(x, y)),
               doc="a >= b")  # fmt: skip
+
+EQ, LE = row_of(eq), row_of(le)
 
 operator("__eq__", eq)
 operator("__ne__", ne)
@@ -94,12 +96,15 @@ operator("__ge__", ge)
 
 logical_and = relation("logical_and", np.logical_and,
                        emit=cheap(lambda b, x, y: b.logical_and(b.truth(x), b.truth(y))),
+                       commutative=True,
                        doc="Both are nonzero.")  # fmt: skip
 logical_or = relation("logical_or", np.logical_or,
                       emit=cheap(lambda b, x, y: b.logical_or(b.truth(x), b.truth(y))),
+                      commutative=True,
                       doc="At least one is nonzero.")  # fmt: skip
 logical_xor = relation("logical_xor", np.logical_xor,
                        emit=cheap(lambda b, x, y: b.logical_xor(b.truth(x), b.truth(y))),
+                       commutative=True,
                        doc="Exactly one is nonzero.")  # fmt: skip
 logical_not = question("logical_not", np.logical_not, inplace=True,
                        emit=cheap(lambda b, x: b.logical_not(b.truth(x))),
@@ -113,8 +118,9 @@ def _bitwise(
     name: str, function: Callable[..., Any], accepts: Callable[[dtype], bool], emit: Emit, doc: str
 ) -> Any:
     op = elementwise(
-        name, function, NONDIFFERENTIABLE, promote=meet, accepts=accepts, emit=emit, doc=doc
-    )
+        name, function, NONDIFFERENTIABLE, promote=meet, accepts=accepts, emit=emit,
+        commutative=emit.function is not None, doc=doc,
+    )  # fmt: skip
     return expose_op(op, (name,), inplace=True, params=("input", "other"))
 
 
@@ -137,6 +143,8 @@ BITWISE_NOT = elementwise("bitwise_not", np.invert, NONDIFFERENTIABLE, accepts=_
                           doc="All bits flipped; for booleans, not.")  # fmt: skip
 bitwise_not = expose_op(BITWISE_NOT, ("bitwise_not",), inplace=True, params=("input",))
 
+BITWISE_AND = row_of(bitwise_and)
+
 operator("__and__", bitwise_and, reflected="__rand__", inplace="bitwise_and_")
 operator("__or__", bitwise_or, reflected="__ror__", inplace="bitwise_or_")
 operator("__xor__", bitwise_xor, reflected="__rxor__", inplace="bitwise_xor_")
@@ -156,6 +164,7 @@ def _invert(self: Tensor) -> Tensor:
 # -- what kind of number ------------------------------------------------------------------------
 
 isnan = question("isnan", np.isnan, emit=cheap(lambda b, x: b.is_nan(x)), doc="Not a number.")
+ISNAN = row_of(isnan)
 isinf = question("isinf", np.isinf, emit=cheap(lambda b, x: b.is_inf(x)),
                  doc="Infinite; complex numbers in either part.")  # fmt: skip
 isfinite = question("isfinite", np.isfinite, emit=cheap(lambda b, x: b.is_finite(x)),

@@ -20,7 +20,14 @@ from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import linear, opaque
 from evergrad.core.op import Op
-from evergrad.core.row_facts import AutocastPolicy, Cost, EagerKernel, lowered, numpy_evaluates
+from evergrad.core.row_facts import (
+    AutocastPolicy,
+    Cost,
+    EagerKernel,
+    Indexing,
+    lowered,
+    numpy_evaluates,
+)
 from evergrad.core.shapes import (
     Shape,
     TensorType,
@@ -137,7 +144,8 @@ def _batch_index(
 
 INDEX = linear("index", _index_eval, _index_type, _index_transpose, batch=_batch_index,
                arguments=(0,), takes_out=True,
-               emit=lowered("loops", Cost.EXPENSIVE), autocast=AutocastPolicy.KEEP,
+               emit=lowered("loops", Cost.EXPENSIVE), indexing=Indexing.LOOKUP,
+               autocast=AutocastPolicy.KEEP,
                doc="The elements at index tensors.")  # fmt: skip
 
 

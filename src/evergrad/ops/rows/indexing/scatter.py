@@ -16,7 +16,13 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import linear, opaque
 from evergrad.core.op import Op
-from evergrad.core.row_facts import LEAST_DERIVATIVE, AutocastPolicy, lowered, numpy_evaluates
+from evergrad.core.row_facts import (
+    LEAST_DERIVATIVE,
+    AutocastPolicy,
+    Indexing,
+    lowered,
+    numpy_evaluates,
+)
 from evergrad.core.shapes import (
     Shape,
     broadcast_shapes,
@@ -106,7 +112,7 @@ GATHER: Op = linear(
     "gather", _gather_eval, lambda x, index, *, dim: tensor_type(index.shape, x.dtype),
     lambda g, x, index, *, dim: (bind(SCATTER_SUM, g, index, dim=dim, shape=x._type.shape), None),
     batch=_batch_scatter, arguments=(0,),
-    emit=lowered("loops, kernels.pooling"), autocast=AutocastPolicy.KEEP,
+    emit=lowered("loops, kernels.pooling"), indexing=Indexing.PICK, autocast=AutocastPolicy.KEEP,
     doc="For each element of the index, the element at that place of a dimension.",
 )  # fmt: skip
 
@@ -123,7 +129,7 @@ SCATTER_SUM: Op = linear(
     lambda g, source, index, *, dim, shape: (bind(GATHER, g, index, dim=dim), None),
     batch=_batch_scatter, arguments=(0,), upcast=True,
     emit=lowered("loops, kernels.pooling"), autocast=AutocastPolicy.KEEP,
-    eager_derivative=LEAST_DERIVATIVE,
+    indexing=Indexing.SPREAD, eager_derivative=LEAST_DERIVATIVE,
     doc="Zeros with the source added at places along a dimension: gather's transpose.",
 )  # fmt: skip
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.families import opaque
-from evergrad.core.op import Op
+from evergrad.core.op import TABLE, Op
 from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.state import STATE
@@ -188,6 +188,7 @@ ROWS = {
     RNN_TANH.name: _enter(RNN_TANH, "h = tanh(W x + U h) over all steps."),
     RNN_RELU.name: _enter(RNN_RELU, "h = relu(W x + U h) over all steps."),
 }
+BACKWARD_ROWS = {name: TABLE[f"{name}_layer_backward"] for name in ROWS}
 CELLS = {cell.name: cell for cell in (LSTM, GRU, RNN_TANH, RNN_RELU)}
 
 
