@@ -45,7 +45,7 @@ def _derivative(op: Op) -> str:
 
 def _lowering(op: Op) -> str:
     """What a compiled program makes of a row."""
-    from evergrad.compiler.passes.decompose import RULES
+    from evergrad.compiler.passes.simplify import RULES
     from evergrad.compiler.schedule.lower import LOWERINGS, enter_lowerings
     from evergrad.ops.rows.creation.constants import FULL
     from evergrad.ops.rows.movement.joining import CAT

@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from evergrad.compiler.codegen.elementwise import KINDS, Code, Element, supports
-from evergrad.compiler.passes.decompose import RULES
+from evergrad.compiler.passes.simplify import RULES
 from evergrad.compiler.schedule.lower import LOWERINGS, enter_lowerings
 from evergrad.core.dtypes import dtype
 from evergrad.core.op import TABLE, Op

@@ -19,6 +19,7 @@ from evergrad.cli.configured import (
     telling_errors,
 )
 from evergrad.cli.timeline import draw_timeline
+from evergrad.memory.html import table
 from evergrad.memory.reports import size as told
 from evergrad.train.config import RunConfig
 
@@ -40,8 +41,8 @@ class Plans:
 
 def plan_training(config: RunConfig) -> Plans:
     """Plan a training; nothing is run but what makes the model."""
-    from evergrad.compiler.explain.report import memory_data
-    from evergrad.train.memory_table import MemoryTable
+    from evergrad.compiler.explain.report import memory_data  # start-up: the compiler
+    from evergrad.train.memory_table import MemoryTable  # start-up: layers and optimizers
 
     with prepared(config) as training:
         plans = {
@@ -137,8 +138,7 @@ def _peak(program: dict[str, Any]) -> list[str]:
 
 def as_page(config: RunConfig, plans: Plans) -> str:
     """The plan as one page that needs nothing else, the arena drawn buffer by buffer."""
-    from evergrad.compiler.explain.html import STYLE, drawing, peak_table
-    from evergrad.memory.html import table
+    from evergrad.compiler.explain.html import STYLE, drawing, peak_table  # start-up: the compiler
 
     rows = [(nbytes, name, note) for name, nbytes, note in plans.rows]
     parts = [f"<h1>{escape(_title(config, plans))}</h1>", table(("bytes", "for", ""), rows, 1)]

@@ -22,6 +22,9 @@ from evergrad.core.state import STATE
 from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
 from evergrad.core.tree import tree_flatten, tree_unflatten
+from evergrad.extension import ExtensionPoint, provides
+
+_optimized_module: ExtensionPoint[..., Any] = ExtensionPoint("optimized_module")
 
 # So many programs for the same types, and so many fast paths, are kept.
 _MANY = 8
@@ -52,12 +55,11 @@ def compile(
             compile, check_finite=check_finite, memory_limit=memory_limit, **options
         )
     if hasattr(model, "parameters") and hasattr(model, "forward"):
-        from evergrad.nn.compiled import OptimizedModule
-
-        return OptimizedModule(model, check_finite, memory_limit)
+        return _optimized_module(model, check_finite, memory_limit)
     return Compiled(model, check_finite, memory_limit)
 
 
+@provides("compiled_function")
 class Compiled:
     """A function with the programs made of it so far."""
 
@@ -192,7 +194,7 @@ class Compiled:
         the loop begins. A row that fails ends the loop; the rows before it are done, and the error
         tells which one it was. What is the same for all rows is given expanded, or as a number.
         """
-        from evergrad.compiler.runtime.batched_calls import loop_of
+        from evergrad.compiler.runtime.batched_calls import loop_of  # start-up: rarely used
 
         return loop_of(self, args, kwargs)
 
@@ -211,16 +213,17 @@ class Compiled:
             )
         return variant, tensors
 
-    def explain(self, *args: Any, **kwargs: Any) -> Any:
+    def explain(self, *args: Any, passes: bool = False, **kwargs: Any) -> Any:
         """What the program for these arguments is, needs and spends its time on; see
-        :class:`~evergrad.compiler.explain.report.Explanation`. Changes nothing outside."""
-        from evergrad.compiler.explain.report import Explanation
+        :class:`~evergrad.compiler.explain.report.Explanation`. With ``passes`` also the graph after
+        each compiler pass. Changes nothing outside."""
+        from evergrad.compiler.explain.report import Explanation  # start-up: rarely used
 
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
         with self.lock:
             variant, tensors = self.compiled_for(args, kwargs)
             variant.lower()
-            return Explanation(Call(variant, tensors), name)
+            return Explanation(Call(variant, tensors), name, passes)
 
 
 _steps: weakref.WeakSet[Compiled] = weakref.WeakSet()

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
+from evergrad.extension import provides
 from evergrad.memory.reports import Entry, grouped, live_buffers, size, stats
 from evergrad.memory.tracking import Event, Tracker, Usage
 
@@ -47,6 +48,7 @@ svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: currentColo
 """
 
 
+@provides("memory_page")
 def page(tracker: Tracker | None) -> str:
     """The whole report; without a tracker, of what is alive now."""
     if tracker is None:

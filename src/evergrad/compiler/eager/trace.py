@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from evergrad.autograd import grad
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
@@ -43,8 +44,6 @@ class Structure:
         """The gradients by the arguments in the bit set ``needs`` as a graph, with one output for
         each argument, after the results if these are wanted; and the values of arguments and
         cotangents, also of ``hidden`` results, which have no influence."""
-        from evergrad.autograd import grad
-
         with using(autocast=None, trace=None), tracing(grad=True) as tracer:
             inputs = [tracer.input(type) for type in self.types]
             arguments = list(tracer.trace.inputs)

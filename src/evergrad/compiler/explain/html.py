@@ -57,6 +57,7 @@ def page(data: Data, code: dict[str, dict[str, str]]) -> str:
         "<h2>Conditions</h2>", _folded("What must stay as it is", "\n".join(conditions(data))),
         "<h2>Graphs</h2>",
         _graph("As captured", data["captured"]), _graph("After the passes", data["simplified"]),
+        *map(_pass, data["passes"]),
         "<h2>Units in their order</h2>", *map(_unit, data["units"]),
         "<h2>Kernels</h2>", *(_code(name, held) for name, held in code.items()),
     ]  # fmt: skip
@@ -131,13 +132,13 @@ def _times(data: Data) -> str:
 def peak_table(memory: Data) -> str:
     """Who is alive when most bytes are."""
     living = [memory["buffers"][n] for n in memory["at_peak"]]
-    rows = [(size(b["bytes"]), b["label"], b["site"]) for b in living]
+    rows = [(size(b["bytes"]), b["label"], b["location"]) for b in living]
     return table(("bytes", "alive at the peak", "line"), rows, 1)
 
 
 def _calls(data: Data) -> str:
     rows = [
-        (duration(c["seconds"]), c["op"], c["type"], c["site"])
+        (duration(c["seconds"]), c["op"], c["type"], c["location"])
         for c in slowest_first(data["calls"])
     ]
     if not rows:
@@ -150,8 +151,13 @@ def _graph(title: str, graph: Data) -> str:
     return _folded(head, graph["text"])
 
 
+def _pass(found: Data) -> str:
+    head = f"After {found['name']}: {found['equations']} equations"
+    return _folded(head, "unchanged" if found["text"] is None else found["text"])
+
+
 def _unit(unit: Data) -> str:
-    rows = [(e["op"], e["type"], e["site"]) for e in unit["equations"]]
+    rows = [(e["op"], e["type"], e["location"]) for e in unit["equations"]]
     parts = [
         (str(p["wave"]), str(p["chunks"]), str(p["passes"]), size(p["scratch"]), p["kernel"])
         for p in unit["instructions"]

@@ -12,7 +12,7 @@ from time import thread_time_ns
 from typing import Any
 
 from evergrad.compiler.frontend.diagnose import Snapshot
-from evergrad.compiler.passes.conv_epilogue import CONV_THEN
+from evergrad.compiler.passes.conv_epilogue import CONV_EPILOGUE
 from evergrad.compiler.runtime.program import Program
 from evergrad.compiler.runtime.thread_pool import Run
 from evergrad.compiler.schedule.fusion import reads_elsewhere
@@ -34,7 +34,7 @@ def seconds_of(program: Program, arguments: list[Any], numbers: list[float]) -> 
     """The CPU time of each instruction, the best of a few runs."""
     if not program.bound:
         program.bind()
-    snapshot = Snapshot(program.recipe.written, program.generators())
+    snapshot = Snapshot(program.executable.written, program.generators())
     token = numpy_errors.set(QUIET)
     try:
         with _alone(program, arguments, numbers) as runs:
@@ -120,9 +120,9 @@ def flops_of(eqn: Equation) -> int:
     op, out = eqn.op, eqn.outs[0].type
     if op in (MATMUL, LINEAR):
         return 2 * out.numel * int(eqn.args[0].type.shape[-1])
-    if op not in (CONV, CONV_THEN, CONV_INPUT, CONV_WEIGHT):
+    if op not in (CONV, CONV_EPILOGUE, CONV_INPUT, CONV_WEIGHT):
         return 0
-    result = out if op in (CONV, CONV_THEN) else eqn.args[0].type
+    result = out if op in (CONV, CONV_EPILOGUE) else eqn.args[0].type
     weight = out if op is CONV_WEIGHT else eqn.args[1].type
     return 2 * int(result.numel) * prod(map(int, weight.shape[1:]))
 

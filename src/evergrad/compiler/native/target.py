@@ -7,6 +7,7 @@ import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 _CPU_INFO = Path("/proc/cpuinfo")
 # The lines that tell what a processor can do, and not how it is doing.
@@ -14,6 +15,13 @@ _TELLING = frozenset((
     "vendor_id", "cpu family", "model", "model name", "stepping", "flags",
     "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",
 ))  # fmt: skip
+
+
+def llvm() -> Any:
+    """LLVM in this process."""
+    from evergrad.compiler.native import llvm_backend  # start-up: tens of megabytes, rarely needed
+
+    return llvm_backend
 
 
 @cache
@@ -39,9 +47,7 @@ def target_name() -> str:
     object code out."""
     told = _told()
     if not told:
-        from evergrad.compiler.native import llvm_backend
-
-        return llvm_backend.description()
+        return llvm().description()  # type: ignore[no-any-return]
     lines = [f"{name} {value}" for name, value in sorted(told.items())]
     return "\n".join([sys.platform, platform.machine(), *lines, _llvm_version()])
 
@@ -57,9 +63,7 @@ def _has(feature: str) -> bool:
     told = _told()
     if told:
         return feature in told.get("flags", told.get("Features", "")).split()
-    from evergrad.compiler.native import llvm_backend
-
-    return llvm_backend.has_feature(feature)
+    return llvm().has_feature(feature)  # type: ignore[no-any-return]
 
 
 @cache

@@ -14,10 +14,13 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import elementwise, meet, not_complex, opaque
+from evergrad.core.namespace import late_bound
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.row_facts import RARE, AutocastPolicy, Emit, cheap, numpy_evaluates
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor, detached
+from evergrad.ops.rows.creation.constants import ones_like
+from evergrad.ops.rows.movement.complex_parts import imag
 from evergrad.ops.surface.public import NUMBERS, expose, expose_op, operator, row_of
 
 
@@ -163,7 +166,9 @@ def _invert(self: Tensor) -> Tensor:
 
 # -- what kind of number ------------------------------------------------------------------------
 
-isnan = question("isnan", np.isnan, emit=cheap(lambda b, x: b.is_nan(x)), doc="Not a number.")
+isnan = late_bound(
+    question("isnan", np.isnan, emit=cheap(lambda b, x: b.is_nan(x)), doc="Not a number.")
+)
 ISNAN = row_of(isnan)
 isinf = question("isinf", np.isinf, emit=cheap(lambda b, x: b.is_inf(x)),
                  doc="Infinite; complex numbers in either part.")  # fmt: skip
@@ -179,9 +184,6 @@ signbit = question("signbit", np.signbit, accepts=not_complex, emit=RARE, doc="N
 @expose(out=False)
 def isreal(input: Tensor) -> Tensor:
     """Whether each element has no imaginary part."""
-    from evergrad.ops.rows.creation.constants import ones_like
-    from evergrad.ops.rows.movement.complex_parts import imag
-
     if not input.dtype.is_complex:
         return ones_like(input, dtype=dtypes.bool_)
     return eq(imag(input), 0)  # type: ignore[no-any-return]

@@ -22,6 +22,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.linalg.base import BY_LAPACK, LINALG, check_square, complain
 from evergrad.ops.rows.linalg.solve import batch_stack
+from evergrad.ops.rows.movement.views import sum_to_type
 from evergrad.ops.surface.public import expose
 
 _GROWTH = (1 + math.sqrt(17)) / 8  # the choice of pivots that bounds how elements grow
@@ -181,8 +182,6 @@ def _solve_vjp(
     g: Tensor, out: Tensor, factors: Tensor, pivots: Tensor, b: Tensor, *, hermitian: bool
 ) -> Any:
     """A Hermitian matrix is its own adjoint; a symmetric one has its conjugate for it."""
-    from evergrad.ops.rows.movement.views import sum_to_type
-
     if hermitian:
         solved = bind(LDL_SOLVE, factors, pivots, g, hermitian=True)
     else:

@@ -19,6 +19,7 @@ from evergrad.core.families import opaque
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import normalize_dim, normalize_dims
 from evergrad.core.tensor import Tensor
+from evergrad.ops.composite.einsum import einsum
 from evergrad.ops.composite.products import cross_product
 from evergrad.ops.rows.creation.constants import eye, ones_like, zeros, zeros_like
 from evergrad.ops.rows.elementwise.basic import reciprocal, where
@@ -272,8 +273,6 @@ def _check_chain(tensors: Sequence[Tensor]) -> None:
 @expose(method=False, into=LINALG)
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """The product of several matrices, in the order that costs least."""
-    from evergrad.ops.composite.einsum import einsum
-
     tensors = list(tensors)
     _check_chain(tensors)
     labels = [[i, i + 1] for i in range(len(tensors))]

@@ -37,6 +37,7 @@ from evergrad.ops.rows.linalg.spectra import eigvalsh, svdvals
 from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.slices import narrow
 from evergrad.ops.rows.movement.views import reshape, sum_to_type, to_front, unsqueeze
+from evergrad.ops.rows.reduce.extrema import amax
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
 
@@ -193,8 +194,6 @@ def matrix_rank(
     atol, rtol = _tolerances(input, atol, rtol)
     plain = input.detach()
     if hermitian:
-        from evergrad.ops.rows.reduce.extrema import amax
-
         s = absolute(eigvalsh(plain))
         largest = amax(s, -1) if s._type.shape[-1] else _largest(s)
     else:

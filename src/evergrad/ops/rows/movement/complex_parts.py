@@ -11,6 +11,7 @@ from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import linear
+from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, tensor_type
@@ -48,6 +49,7 @@ def _pairs_as_complex(x: Any) -> Any:
     return x.view(kind).reshape(x.shape[:-1], copy=False)
 
 
+@late_bound
 @expose(method=False, out=False)
 def view_as_real(input: Tensor) -> Tensor:
     """Complex numbers as a last dimension of (real, imaginary)."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from evergrad.core.bind import bind
 from evergrad.core.families import linear
+from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, normalize_dim
@@ -87,6 +88,7 @@ def slice_dim(x: Tensor, dim: int, start: int, stop: int, step: int = 1) -> Tens
     return bind(SLICE, x, slices=slices)  # type: ignore[no-any-return]
 
 
+@late_bound
 @expose(out=False)
 def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """``length`` elements of one dimension from ``start`` on."""
@@ -108,6 +110,7 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     return slice_dim(input, dim, start, start + length)
 
 
+@late_bound
 @expose(out=False)
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """One index of one dimension, which disappears."""

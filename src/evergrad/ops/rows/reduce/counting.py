@@ -20,6 +20,7 @@ from evergrad.core.op import NONDIFFERENTIABLE, ArgType
 from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import TensorType, normalize_dim, tensor_type
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.ops.rows.indexing.scatter import gather
 from evergrad.ops.surface.public import expose
 
 # -- distinct elements --------------------------------------------------------------------------
@@ -130,8 +131,6 @@ def searchsorted(
             "right was True"
         )
     if sorter is not None:
-        from evergrad.ops.rows.indexing.scatter import gather
-
         sorted_sequence = gather(sorted_sequence, -1, sorter)
     return bind(  # type: ignore[no-any-return]
         SEARCHSORTED, sorted_sequence, input, side="right" if right else side or "left",
