@@ -99,9 +99,12 @@ class Op:
         eager: EagerKernel | None = None,
         eager_derivative: int | None = None,
         doc: str = "",
+        in_table: bool = True,
     ) -> None:
-        if name in TABLE:
-            raise ValueError(f"the table already has a row named {name!r}")
+        if in_table:
+            if name in TABLE:
+                raise ValueError(f"the table already has a row named {name!r}")
+            TABLE[name] = self
         self.name = name
         self.family = family
         self.type = type
@@ -134,7 +137,6 @@ class Op:
         self.selects = False
         self.nan_safe_vjp: Callable[..., Any] | None = None
         self.specializations: dict[Any, Specialization] = {}
-        TABLE[name] = self
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

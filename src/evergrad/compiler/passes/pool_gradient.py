@@ -1,4 +1,4 @@
-"""The gradient of ``max_pool`` as one op: its row, and the passes that fuse it and its reductions.
+"""The gradient of ``max_pool`` as one op: the passes that fuse it and its reductions.
 
 The derivative is traced as two equations: the argmax of each pooling window, and a scatter-add of
 gradients into zeros. A kernel that recomputes the argmax needs no memory for it. If ``x`` is the
@@ -11,44 +11,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from evergrad.compiler.kernels.pooling.reduce import fits
+from evergrad.compiler.kernels.pooling.rows import MAX_POOL_INPUT
 from evergrad.compiler.passes.rewriter import rewrite, specialize, with_equations
 from evergrad.compiler.schedule.nodes import Values
-from evergrad.core.op import NONDIFFERENTIABLE, Op
-from evergrad.core.shapes import TensorType
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
 from evergrad.ops.rows.elementwise.basic import WHERE, where
 from evergrad.ops.rows.elementwise.logic import LE
 from evergrad.ops.rows.indexing.scatter import SCATTER_SUM
 from evergrad.ops.rows.movement.views import RESHAPE
-from evergrad.ops.rows.pool.geometry import Windows
 from evergrad.ops.rows.pool.windows import MAX_POOL, MAX_POOL_PLACES
 from evergrad.ops.rows.reduce.sums import SUM
-
-
-def _type(g: TensorType, x: TensorType, *, windows: Windows, of_relu: bool) -> TensorType:
-    return x
-
-
-def _eval(g: Any, x: Any, *, windows: Windows, of_relu: bool) -> Any:
-    rank = len(windows.size)
-    places = MAX_POOL_PLACES.eval(x, windows=windows)
-    lead = x.shape[: x.ndim - rank]
-    flat = (*lead, -1)
-    total = SCATTER_SUM.eval(
-        g.reshape(flat), places.reshape(flat), dim=len(lead), shape=x.reshape(flat).shape
-    )
-    total = total.reshape(x.shape)
-    return np.where(x <= 0, x.dtype.type(0), total) if of_relu else total
-
-
-MAX_POOL_INPUT = Op(
-    "max_pool_input", family="custom", type=_type, eval=_eval, vjp=NONDIFFERENTIABLE, jvp=None,
-    batch=None, doc="The gradient of max_pool, and of relu before it.",
-)  # fmt: skip
 
 
 def fuse_pool_gradients(graph: Graph) -> Graph:

@@ -24,8 +24,8 @@ from evergrad.compiler.kernels.pooling.reduce import (
     select,
     window_numbers,
 )
+from evergrad.compiler.kernels.pooling.rows import MAX_POOL_INPUT
 from evergrad.compiler.kernels.pooling.transposes import add_to, clear
-from evergrad.compiler.passes.pool_gradient import MAX_POOL_INPUT
 from evergrad.compiler.schedule.instructions import Kernel
 from evergrad.compiler.schedule.lower import Lowering, lowers
 from evergrad.core.trace import Equation
