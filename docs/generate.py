@@ -19,7 +19,7 @@ import evergrad
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
 from evergrad.core.tensor import Tensor
 from evergrad.ops.surface.public import FUNCTIONS
-from evergrad.testing.samples import all_samples
+from evergrad.testing.samples.table import all_samples
 
 HERE = Path(__file__).parent
 
@@ -45,12 +45,11 @@ def _derivative(op: Op) -> str:
 
 def _lowering(op: Op) -> str:
     """What a compiled program makes of a row."""
+    from evergrad.compiler.kernels.registry import LOWERINGS
     from evergrad.compiler.passes.simplify import RULES
-    from evergrad.compiler.schedule.lower import LOWERINGS, enter_lowerings
     from evergrad.ops.rows.creation.constants import FULL
     from evergrad.ops.rows.movement.joining import CAT
 
-    enter_lowerings()
     if op.alias:
         return "view"
     if op.emit.function is not None or op.combine or op.indexing or op is FULL:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import inspect
 from copy import copy
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import llvmlite.binding as llvm
 import pytest
 
 from evergrad.compiler.codegen.elementwise import KINDS, Code, Element, supports
+from evergrad.compiler.kernels.registry import LOWERINGS
 from evergrad.compiler.passes.simplify import RULES
-from evergrad.compiler.schedule.lower import LOWERINGS, enter_lowerings
 from evergrad.core.dtypes import dtype
 from evergrad.core.op import TABLE, Op
 from evergrad.core.row_facts import UNSTATED, Emit, cheap
 from evergrad.core.shapes import tensor_type
 from evergrad.ops.rows.creation.constants import FULL
 from evergrad.ops.rows.movement.joining import CAT
+from evergrad.testing import samples
 from evergrad.testing.checks import check_row
-from evergrad.testing.samples import all_samples
+from evergrad.testing.samples import table
+from evergrad.testing.samples.table import all_samples
 from evergrad.testing.subject import CheckError
 
 from .checks import SAMPLES
@@ -39,6 +43,12 @@ def test_samples_name_rows_of_the_table() -> None:
 
 def test_labels_are_unique() -> None:
     assert len({str(sample) for sample in SAMPLES}) == len(SAMPLES)
+
+
+def test_every_module_of_samples_is_listed() -> None:
+    names = {path.stem for path in Path(samples.__file__).parent.glob("*.py")}
+    listed = {name for name, value in vars(table).items() if isinstance(value, ModuleType)}
+    assert names - {"__init__", "table"} == listed
 
 
 # -- a row that states too little ---------------------------------------------------------------
@@ -68,7 +78,6 @@ def test_a_row_that_lacks_a_fact_fails(column: str, nothing: Any, message: str) 
 
 def is_lowered(row: Op) -> bool:
     """Whether the compiler has something of its own for a row as a whole."""
-    enter_lowerings()
     in_loops = row.combine is not None or row.indexing is not None or row in (FULL, CAT)
     return in_loops or row in LOWERINGS or row in RULES
 

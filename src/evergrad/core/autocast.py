@@ -1,4 +1,4 @@
-"""Autocast: what computes in a lower precision and what in float32 while the mode is on.
+"""Autocast: which ops compute in a lower precision and which in float32 while the mode is on.
 
 The mode is a field of :class:`~evergrad.core.state.State`. A row states its policy in a column,
 which ``bind`` reads while the mode is on. A function made of several rows states one where it is
@@ -24,7 +24,7 @@ Convert = Callable[[Tensor], Tensor]
 
 
 class Autocast:
-    """The mode while it is on: the lower precision, and weights that have been cast to it.
+    """The active mode: the lower precision, and a cache of weights cast to it.
 
     The cache lives as long as the outermost block, so that a weight used several times is cast
     once and its gradient comes back through one cast.
@@ -48,7 +48,7 @@ class Autocast:
         return converted if changed else args
 
     def lowered(self, tensor: Tensor) -> Tensor:
-        """The tensor in the lower precision, if it is one that is cast at all."""
+        """The tensor in the lower precision, if it is eligible."""
         if not _is_eligible(tensor) or tensor.dtype is self.dtype:
             return tensor
         if self.cache is None or not _is_weight(tensor):
@@ -66,7 +66,7 @@ def _is_eligible(tensor: Tensor) -> bool:
 
 
 def _is_weight(tensor: Tensor) -> bool:
-    """A leaf whose gradient is wanted; inside a trace values have no identity to remember."""
+    """A leaf that requires grad; values of a trace have no identity to cache by."""
     state = STATE.get()
     return (
         state.grad
@@ -79,7 +79,7 @@ def _is_weight(tensor: Tensor) -> bool:
 
 
 def widened(tensor: Tensor) -> Tensor:
-    """The tensor in float32, if it is one that is cast at all."""
+    """The tensor in float32, if it is eligible."""
     return cast(tensor, dtypes.float32) if _is_eligible(tensor) else tensor
 
 
@@ -90,7 +90,7 @@ def as_lowered(tensor: Tensor) -> Tensor:
 
 
 def addend_for(product: Tensor, addend: Tensor) -> Tensor:
-    """What is added to a product that autocast has lowered, lowered as well."""
+    """The addend of a product, lowered if autocast has lowered the product."""
     autocast = STATE.get().autocast
     if autocast is None or product.dtype is not autocast.dtype:
         return addend

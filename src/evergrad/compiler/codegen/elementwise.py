@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.codegen import vecmath
-from evergrad.compiler.codegen.rng import counted_element
+from evergrad.compiler.codegen.rng import counted_element, threshold_of
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 from evergrad.core.op import Op
@@ -82,7 +82,7 @@ class Code:
             self.helpers[mangled] = f"declare {type} @{mangled}({given})"
         else:
             mangled = f"{function}_{_mangled(type)}"
-            self.helpers.update(vecmath.text(function, _mangled(type)))
+            self.helpers.update(vecmath.definitions(function, _mangled(type)))
         words = ", ".join(f"{type} {a}" for a in args)
         return self.op(f"call contract {type} @{mangled}({words})" if type in FLOATS
                        else f"call {type} @{mangled}({words})")  # fmt: skip
@@ -359,9 +359,9 @@ class Element:
     def bit_not(self, x: str) -> str:
         return self.op(f"xor {self.type} {x}, {'true' if self.type == 'i1' else '-1'}")
 
-    def random_bit(self, seed: str, offset: str, number: str, limit: int) -> str:
-        """Whether the random number of an element is below a limit."""
-        return counted_element(self.op, seed, offset, number, str(limit))
+    def random_bit(self, seed: str, offset: str, number: str, keep: float) -> str:
+        """Whether the random number of an element is below a probability."""
+        return counted_element(self.op, seed, offset, number, str(threshold_of(keep)))
 
     # -- functions of floats --------------------------------------------------------------------
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evergrad.compiler.passes.rewriter import rewrite, specialize
-from evergrad.compiler.schedule.fusion import is_elementwise
-from evergrad.compiler.schedule.nodes import Values
+from evergrad.compiler.schedule.def_use import DefUse
+from evergrad.compiler.schedule.fusibility import is_elementwise
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
@@ -101,8 +101,8 @@ def _splits(graph: Graph) -> dict[Shape, _Split]:
 class _Planes:
     def __init__(self, graph: Graph, splits: dict[Shape, _Split]) -> None:
         self.splits = splits
-        self.values = Values(graph)
-        # Values computed in fine shape, by their view in the original shape.
+        self.values = DefUse(graph)
+        # DefUse computed in fine shape, by their view in the original shape.
         self.fine: dict[Var, Tensor] = {}
 
     def replace(self, trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
@@ -168,7 +168,7 @@ class _Planes:
     def squares(self, eqn: Equation, split: _Split, env: Any) -> Tensor | None:
         """Sums over planes that add up to a group's sum of squared deviations: deviations from the
         plane's mean, and of the planes' means from the group's."""
-        maker = self.values.maker
+        maker = self.values.producer
         squared = maker.get(eqn.args[0])
         if squared is None or squared.op is not MUL or squared.args[0] is not squared.args[1]:
             return None
@@ -190,10 +190,10 @@ class _Planes:
 
     def is_mean(self, average: Any, x: Var, dims: tuple[int, ...]) -> bool:
         """Whether a value is the mean over these dimensions."""
-        divided = self.values.maker.get(average) if isinstance(average, Var) else None
+        divided = self.values.producer.get(average) if isinstance(average, Var) else None
         if divided is None or divided.op is not DIV:
             return False
-        total = self.values.maker.get(divided.args[0])
+        total = self.values.producer.get(divided.args[0])
         count = prod(x.type.shape[d] for d in dims)
         return (
             total is not None

@@ -14,7 +14,7 @@ from typing import Any
 from evergrad.compiler.kernels.pooling.reduce import fits
 from evergrad.compiler.kernels.pooling.rows import MAX_POOL_INPUT
 from evergrad.compiler.passes.rewriter import rewrite, specialize, with_equations
-from evergrad.compiler.schedule.nodes import Values
+from evergrad.compiler.schedule.def_use import DefUse
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
 from evergrad.ops.rows.elementwise.basic import WHERE, where
@@ -37,7 +37,7 @@ def fuse_pool_gradients(graph: Graph) -> Graph:
 
 class _Finder:
     def __init__(self, graph: Graph) -> None:
-        self.values = Values(graph)
+        self.values = DefUse(graph)
 
     def found(self, eqn: Equation) -> list[tuple[Equation, Equation]]:
         """If an equation scatters gradients to argmax positions: the equation that returns them in
@@ -45,7 +45,7 @@ class _Finder:
         if eqn.op is not SCATTER_SUM:
             return []
         g, index = eqn.args
-        places = self.values.maker.get(self.values.root(index))
+        places = self.values.producer.get(self.values.root(index))
         if places is None or places.op is not MAX_POOL_PLACES or not fits(places):
             return []
         x, windows = places.args[0], places.attrs["windows"]
@@ -69,7 +69,7 @@ class _Finder:
         """Whether an equation is ``where(x <= 0, 0, gradient)``."""
         if eqn.op is not WHERE or eqn.args[1] != 0 or eqn.args[2] is not gradient:
             return False
-        condition = self.values.maker.get(eqn.args[0])
+        condition = self.values.producer.get(eqn.args[0])
         return (
             condition is not None
             and condition.op is LE
@@ -96,7 +96,7 @@ def sum_pool_gradients(graph: Graph) -> Graph:
     windows instead."""
     if not any(eqn.op is MAX_POOL_INPUT for eqn in graph.equations):
         return graph
-    values = Values(graph)
+    values = DefUse(graph)
     largest = {
         (eqn.args[0], eqn.attrs["windows"]): eqn.outs[0]
         for eqn in graph.equations if eqn.op is MAX_POOL
@@ -119,11 +119,11 @@ def sum_pool_gradients(graph: Graph) -> Graph:
     return rewrite(graph, replace)
 
 
-def _summed(values: Values, eqn: Equation) -> Equation | None:
+def _summed(values: DefUse, eqn: Equation) -> Equation | None:
     """The gradient of ``max_pool`` that an equation reduces over whole images."""
     if eqn.op is not SUM:
         return None
-    found = values.maker.get(eqn.args[0])
+    found = values.producer.get(eqn.args[0])
     if found is None or found.op is not MAX_POOL_INPUT:
         return None
     rank = len(eqn.args[0].type.shape)

@@ -32,5 +32,6 @@ def _eval(g: Any, x: Any, *, windows: Windows, of_relu: bool) -> Any:
 
 MAX_POOL_INPUT = Op(
     "max_pool_input", family="custom", type=_type, eval=_eval, vjp=NONDIFFERENTIABLE, jvp=None,
-    batch=None, emit=lowered("kernels.pooling"), doc="The gradient of max_pool, and of relu before it.",
+    batch=None, emit=lowered("kernels.pooling"),
+    doc="The gradient of max_pool, and of relu before it.",
 )  # fmt: skip

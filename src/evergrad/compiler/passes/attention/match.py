@@ -307,8 +307,8 @@ class Attention:
         """The ops on the cotangent of the weights before the derivative of softmax."""
         after_dropout, before_dropout = self.is_cast
         dropped = self.noise is not None
-        asked = {RESHAPE: self.is_shared, CAST: after_dropout, MUL: dropped}
-        return [row for row, is_there in asked.items() if is_there] + [CAST] * before_dropout
+        present = {RESHAPE: self.is_shared, CAST: after_dropout, MUL: dropped}
+        return [row for row, is_there in present.items() if is_there] + [CAST] * before_dropout
 
     def find_last_products(self, backward: Backward, d: Var) -> bool:
         for eqn in self.facts.users(d, MATMUL):
