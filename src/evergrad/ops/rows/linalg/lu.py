@@ -98,7 +98,8 @@ PERMUTE_ROWS = linear(
         broadcast_shapes(x.shape[:-2], order.shape[:-2]) + x.shape[-2:], x.dtype),
     lambda g, x, order, *, inverse: (
         sum_to_type(permuted_rows(g, order, inverse=not inverse), x._type), None),
-    arguments=(0,), batch=batch_stack, emit=numpy_evaluates("indices of each matrix"),
+    arguments=(0,), batch=batch_stack,
+    emit=numpy_evaluates("indices of each matrix"), autocast=AutocastPolicy.KEEP,
     doc="The rows of X in an order (a column of indices), or brought back from it.",
 )  # fmt: skip
 
