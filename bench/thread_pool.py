@@ -61,9 +61,9 @@ def main() -> None:
         return pool.run(run.address)
 
     found = {
-        "alone": microseconds(run.run_serial, options.rounds),
-        "together, one after the other": microseconds(together, options.rounds),
-        "together, after a pause": microseconds(together, options.rounds // 20, PAUSE),
+        "serial": microseconds(run.run_serial, options.rounds),
+        "thread pool, one after the other": microseconds(together, options.rounds),
+        "thread pool, after a pause": microseconds(together, options.rounds // 20, PAUSE),
     }
     print(f"{'':32}{'median':>10}{'best tenth':>12}")
     for name, times in found.items():

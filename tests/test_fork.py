@@ -127,7 +127,7 @@ hold(step.lock)  # never released in the child
 hold(jit._lock)
 jit._requested.add("kernel")
 jit._in_flight["file"] = None
-before = (parallel_ufunc._helpers, len(COMPILE_POOL.processes), len(thread_pool._pools))
+before = (parallel_ufunc._workers, len(COMPILE_POOL.processes), len(thread_pool._pools))
 assert all(before), before
 hold(blas.several_threads, 0.3)  # a fork waits for these two
 hold(COMPILE_POOL.condition, 0.3)
@@ -146,7 +146,7 @@ def is_free(lock):
 child = os.fork()
 if child:
     _, status = os.waitpid(child, 0)
-    assert (parallel_ufunc._helpers, len(COMPILE_POOL.processes), len(thread_pool._pools)) == before
+    assert (parallel_ufunc._workers, len(COMPILE_POOL.processes), len(thread_pool._pools)) == before
     assert jit._requested and jit._in_flight and not is_free(step.lock)
     assert is_free(blas.several_threads) and not _imp.lock_held()
     sys.exit(os.waitstatus_to_exitcode(status))
@@ -154,8 +154,8 @@ if child:
 states = {
     "imports": not _imp.lock_held() and bool(__import__("evergrad.fft")),
     "blas threads": is_free(blas.several_threads),
-    "parallel ufunc": parallel_ufunc._helpers == 0 and parallel_ufunc._jobs.empty()
-        and is_free(parallel_ufunc._hiring),
+    "parallel ufunc": parallel_ufunc._workers == 0 and parallel_ufunc._jobs.empty()
+        and is_free(parallel_ufunc._starting),
     "compile workers": not COMPILE_POOL.processes and not COMPILE_POOL.jobs
         and not COMPILE_POOL.threads and is_free(COMPILE_POOL.condition),
     "compiled objects": not jit._requested and not jit._in_flight and is_free(jit._lock),

@@ -184,7 +184,7 @@ def test_bad_rows_are_reported(given: Any, message: str) -> None:
         eg.compile(lambda *x: x[0] * 2).loop(*given)
 
 
-def test_results_that_are_no_tensors_are_message() -> None:
+def test_results_that_are_no_tensors_are_refused() -> None:
     with pytest.raises(TypeError, match="let the step give tensors only"):
         eg.compile(lambda x: (x * 2, "name")).loop(eg.ones(3))
 

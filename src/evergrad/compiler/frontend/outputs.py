@@ -15,7 +15,8 @@ from evergrad.core.tensor import Tensor, detached, on_storage
 from evergrad.core.trace import Var
 from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
 from evergrad.core.views import ViewOp, viewable
-from evergrad.ops.rows.movement.views import permute, put_back
+from evergrad.ops.rows.movement.strided import AS_STRIDED
+from evergrad.ops.rows.movement.views import RESHAPE, permute, put_back
 from evergrad.ops.rows.random.draws import memory_order
 
 # Maps the arguments and the computed results of a call to a tensor.
@@ -61,9 +62,9 @@ class Alias:
 
 def _is_viewable(array: Any, op: Op, attrs: dict[str, Any]) -> bool:
     """Whether a view traced on a contiguous tensor can be taken of this array."""
-    if op.name == "reshape":
+    if op is RESHAPE:
         return viewable(array, attrs["shape"])
-    return op.name != "as_strided" or bool(array.flags.c_contiguous)
+    return op is not AS_STRIDED or bool(array.flags.c_contiguous)
 
 
 class Form(Enum):
