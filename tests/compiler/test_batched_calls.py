@@ -185,7 +185,7 @@ def test_bad_rows_are_reported(given: Any, message: str) -> None:
 
 
 def test_results_that_are_no_tensors_are_refused() -> None:
-    with pytest.raises(TypeError, match="let the step give tensors only"):
+    with pytest.raises(TypeError, match="return tensors only from the step"):
         eg.compile(lambda x: (x * 2, "name")).loop(eg.ones(3))
 
 

@@ -77,7 +77,7 @@ def test_they_give_what_llvm_gives_here(own: CompilePool) -> None:
 def test_a_dropped_request_is_cached(folder: Path) -> None:
     text = text_of(77)
     jit.compile_ir_async(text)
-    kept = folder / jit._file_of(text)
+    kept = folder / jit._file_name(text)
     assert comes_true(kept.exists)
     assert disk_cache.read(kept, jit._KIND) == llvm_backend.object_code(text)
 

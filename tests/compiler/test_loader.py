@@ -351,7 +351,7 @@ def words_of(image: Image) -> list[int]:
     return [word for (word,) in struct.iter_unpack("<I", content[: len(content) // 4 * 4])]
 
 
-def test_aarch64_pages_and_places_in_them(other_image: Image) -> None:
+def test_aarch64_pages_and_offsets_in_them(other_image: Image) -> None:
     """Every ADRP, with the instruction that adds the place in the page, names something of ours: a
     constant, or a slot with the address of a function."""
     (file,) = other_image.objects
@@ -371,7 +371,7 @@ def test_aarch64_pages_and_places_in_them(other_image: Image) -> None:
         target = page + ((adding >> 10 & 0xFFF) << scales[low.kind]) - BASE
         symbol = file.symbols[high.symbol]
         if high.kind == 311:
-            assert target - 8 in other_image.slots.values()
+            assert target - 8 in other_image.stubs.values()
         else:
             assert symbol.section is not None
             assert target == other_image.starts[0, symbol.section] + symbol.value
@@ -379,7 +379,7 @@ def test_aarch64_pages_and_places_in_them(other_image: Image) -> None:
     assert len(found) >= 3
 
 
-def test_aarch64_calls_jump_by_slots(other_image: Image) -> None:
+def test_aarch64_calls_jump_by_plt_stubs(other_image: Image) -> None:
     (file,) = other_image.objects
     words = words_of(other_image)
     called = [r for r in file.relocations if r.kind in (282, 283)]
