@@ -14,6 +14,7 @@ from evergrad.compiler.attention_patterns import Facts
 from evergrad.compiler.attention_rows import Dropout
 from evergrad.compiler.draw_rows import CHANCE_BITS, COUNTED_CHANCE, MASK_OF_BITS
 from evergrad.compiler.passes import rule_of
+from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
 
 
@@ -28,9 +29,9 @@ class Noise(NamedTuple):
     dropout: Dropout
 
 
-def find_noise(facts: Facts, var: Any, weights: Var) -> Noise | None:
-    """The noise that a factor of weights is, if it is one."""
-    if not isinstance(var, Var) or var.type.shape != weights.type.shape:
+def find_noise(facts: Facts, var: Any, shape: Shape) -> Noise | None:
+    """The noise that a factor of weights of a shape is, if it is one."""
+    if not isinstance(var, Var) or var.type.shape != shape:
         return None
     if not var.type.dtype.is_floating_point:
         return None

@@ -1,8 +1,9 @@
 """Finds attention in a graph: products, masks, softmax and their derivatives become two equations.
 
-:func:`recognise` looks for ``softmax(steps(q @ k^T)) @ v`` and for what the derivative makes of it,
-in the words in which they were traced, and says them as ``attention`` and ``attention_backward``.
-Weights may go through dropout on their way to the values.
+That of the library is a composite, which :mod:`.attention_composites` describes; here attention
+that was written by hand is found. :func:`recognise` looks for ``softmax(steps(q @ k^T)) @ v`` and
+for what the derivative makes of it, in the words in which they were traced, and says them as
+``attention`` and ``attention_backward``. Weights may go through dropout on their way to the values.
 It does so only if nothing else reads the scores or the weights; a graph in which anything is
 different stays as it is.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from evergrad.compiler.attention_composites import composites
 from evergrad.compiler.attention_dropout import Noise, find_noise, with_bits
 from evergrad.compiler.attention_patterns import (
     INFINITY,
@@ -21,7 +23,7 @@ from evergrad.compiler.attention_patterns import (
     System,
     unless_lost,
 )
-from evergrad.compiler.attention_replace import replaced
+from evergrad.compiler.attention_replace import Attended, Gradients, replaced
 from evergrad.compiler.attention_rows import BATCH_DIMS, MASKS
 from evergrad.core import dtypes
 from evergrad.core.trace import Equation, Graph, Var
@@ -109,7 +111,7 @@ class Attention:
         if dropped is None:
             return p
         for weights, factor in (dropped.args, dropped.args[::-1]):
-            self.noise = find_noise(self.facts, factor, p)
+            self.noise = find_noise(self.facts, factor, p.type.shape)
             if self.noise is not None and isinstance(weights, Var):
                 self.match.region += [dropped, *self.noise.region]
                 return weights
@@ -360,6 +362,22 @@ class Attention:
         turned = [b.dk_turned.outs[0] for b in self.backwards if b.dk_turned is not None]
         return not any(self.facts.is_seen_by(var, "as_strided") for var in turned)
 
+    def described(self) -> Attended:
+        facts, region = self.facts, self.match.region
+        gone = {id(eqn) for eqn in (*region, *self.targets())}
+        gradients = [
+            Gradients(
+                min(facts.position[id(eqn)] for eqn in b.targets()), b.cotangent,
+                *(None if eqn is None else eqn.outs[0] for eqn in (b.dq, b.dk_turned, b.dv)),
+            )
+            for b in self.backwards
+        ]  # fmt: skip
+        return Attended(
+            facts.position[id(self.result)], self.result.site, self.q, self.k_turned, self.v, True,
+            self.result.outs[0], tuple(self.steps), self.groups, self.masks, self.noise,
+            self.empty_is_zero, gradients, gone,
+        )  # fmt: skip
+
 
 # -- the graph with what was found --------------------------------------------------------------
 
@@ -380,6 +398,7 @@ def keep_bits(graph: Graph) -> Graph:
     return with_bits(graph, masks) if masks else graph
 
 
-def _attentions(facts: Facts) -> list[Attention]:
+def _attentions(facts: Facts) -> list[Attended]:
     products = [Attention(facts, e) for e in facts.graph.equations if e.op.name == "matmul"]
-    return [attention for attention in products if attention.found()]
+    found = [attention.described() for attention in products if attention.found()]
+    return [*composites(facts), *found]

@@ -1,44 +1,76 @@
-"""Writes attentions that were found into a graph: one equation for each, one for its derivative.
+"""Writes attentions into a graph for the kernels: one equation for each, one for its derivative.
 
-Where the graph lays a result out in another order afterwards (heads inside rows, as a rule), it is
-asked for in that order, and gradients in the order in which queries, keys and values lie: nothing
-has to be copied.
+An attention is described by an :class:`Attended`, whether it was a composite or was recognised in
+elementary equations. Where the graph lays a result out in another order afterwards (heads inside
+rows, as a rule), the kernel writes it in that order, and gradients in the order in which queries,
+keys and values lie: nothing has to be copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
+from evergrad.compiler.attention_dropout import Noise
 from evergrad.compiler.attention_patterns import Facts, swapped
 from evergrad.compiler.attention_rows import (
     ATTENTION,
     ATTENTION_BACKWARD,
     Order,
+    Steps,
     batch_of,
     way_back,
 )
 from evergrad.compiler.passes import rule_of
 from evergrad.core import dtypes
 from evergrad.core.shapes import Shape
+from evergrad.core.site import Site
 from evergrad.core.trace import Equation, Graph, Var
 
-if TYPE_CHECKING:
-    from evergrad.compiler.attention_recognise import Attention, Backward
+
+class Gradients(NamedTuple):
+    """What one cotangent of the result leads to (``None``: that gradient is not computed), written
+    before the equation at a position."""
+
+    position: int
+    cotangent: Var
+    dq: Var | None
+    dk: Var | None
+    dv: Var | None
 
 
-def replaced(graph: Graph, facts: Facts, found: Sequence[Attention]) -> Graph:
-    """The graph with what was found said as single equations."""
+class Attended(NamedTuple):
+    """One attention of a graph, in the terms of :mod:`.attention_rows`; written before the equation
+    at a position. Keys and their gradients have their last two dimensions swapped if they are
+    ``transposed``. ``gone`` are the equations (``id``) whose place it takes."""
+
+    position: int
+    site: Site | None
+    q: Var
+    k: Var
+    v: Var
+    transposed: bool
+    result: Var
+    steps: Steps
+    groups: int
+    masks: Sequence[Var]
+    noise: Noise | None
+    empty_is_zero: bool
+    gradients: Sequence[Gradients]
+    gone: set[int]
+
+
+def replaced(graph: Graph, facts: Facts, found: Sequence[Attended]) -> Graph:
+    """The graph with single equations for attentions."""
     new: dict[int, list[Equation]] = {}
     gone: set[int] = set()
     turned: dict[Var, Var] = {}
     for attention in found:
-        gone |= {id(eqn) for eqn in (*attention.match.region, *attention.targets())}
-        rewriter = _Replacement(attention, turned)
-        new[facts.position[id(attention.result)]] = rewriter.forward()
-        for backward in attention.backwards:
-            first = min(facts.position[id(eqn)] for eqn in backward.targets())
-            new[first] = rewriter.backward(backward)
+        gone |= attention.gone
+        writer = _Writer(facts, attention, turned)
+        new.setdefault(attention.position, []).extend(writer.forward())
+        for gradients in attention.gradients:
+            new.setdefault(gradients.position, []).extend(writer.backward(gradients))
     equations: list[Equation] = []
     for number, eqn in enumerate(graph.equations):
         equations += new.get(number, ())
@@ -48,28 +80,28 @@ def replaced(graph: Graph, facts: Facts, found: Sequence[Attention]) -> Graph:
     return made.without_dead_code()
 
 
-class _Replacement:
+class _Writer:
     """The equations that take an attention's place. ``turned`` holds masks that lie key by key,
     for all attentions that read them."""
 
-    def __init__(self, attention: Attention, turned: dict[Var, Var]) -> None:
+    def __init__(self, facts: Facts, attention: Attended, turned: dict[Var, Var]) -> None:
+        self.facts = facts
         self.attention = attention
         self.turned = turned
-        self.site = attention.result.site
         self.equations: list[Equation] = []
 
     def emit(
-        self, name: str, args: Sequence[Var], outs: Sequence[Equation | None] = (), **attrs: Any
+        self, name: str, args: Sequence[Var], outs: Sequence[Var | None] = (), **attrs: Any
     ) -> tuple[Var, ...]:
-        """Add an equation; its results are those of equations it stands for, or new ones."""
+        """Add an equation; its results are given values, or new ones."""
         rule = rule_of(name, *args, **attrs)
-        trace = self.attention.result.outs[0].trace
         given = [*outs, *[None] * (rule.op.outputs - len(outs))]
+        trace = self.attention.result.trace
         results = tuple(
-            Var(type, trace) if eqn is None else eqn.outs[0]
-            for eqn, type in zip(given, rule.out_types, strict=True)
+            Var(type, trace) if out is None else out
+            for out, type in zip(given, rule.out_types, strict=True)
         )
-        self.equations.append(Equation(rule, tuple(args), results, self.site))
+        self.equations.append(Equation(rule, tuple(args), results, self.attention.site))
         return results
 
     def turn(self, var: Var) -> Var:
@@ -90,23 +122,22 @@ class _Replacement:
             return var
         return self.emit("cast", [var], dtype=dtypes.float32)[0]
 
-    def settle(self, var: Var, eqn: Equation | None, order: Order) -> None:
-        """Let a result, rounded and turned as it has to be, be what an equation gave, unless it is
-        that already."""
-        if eqn is None or eqn.outs[0] is var:
+    def settle(self, var: Var, out: Var | None, order: Order) -> None:
+        """Let a result, rounded and turned as it has to be, become a value of the graph, unless it
+        is that already."""
+        if out is None or out is var:
             return
-        dtype = eqn.outs[0].type.dtype
         turns = order != natural(var)
-        if var.type.dtype is not dtype:
-            (var,) = self.emit("cast", [var], [] if turns else [eqn], dtype=dtype)
+        if var.type.dtype is not out.type.dtype:
+            (var,) = self.emit("cast", [var], [] if turns else [out], dtype=out.type.dtype)
         if turns:
-            self.emit("permute", [var], [eqn], order=order)
+            self.emit("permute", [var], [out], order=order)
 
-    def as_it_is(self, eqn: Equation | None, order: Order) -> Equation | None:
-        """The equation whose result a kernel can give, with nothing more to do."""
-        if eqn is None or order != natural(eqn.outs[0]):
+    def as_it_is(self, out: Var | None, order: Order) -> Var | None:
+        """The value, if a kernel can give it with nothing more to do."""
+        if out is None or order != natural(out):
             return None
-        return eqn if eqn.outs[0].type.dtype is dtypes.float32 else None
+        return out if out.type.dtype is dtypes.float32 else None
 
     def drawn(self) -> tuple[Var, ...]:
         noise = self.attention.noise
@@ -119,21 +150,20 @@ class _Replacement:
 
     def may_turn(self, var: Var) -> bool:
         """Whether a result may lie in another order."""
-        facts = self.attention.facts
-        return self.attention.groups == 1 and not facts.is_seen_by(var, "as_strided")
+        return self.attention.groups == 1 and not self.facts.is_seen_by(var, "as_strided")
 
     def order_wanted(self, y: Var) -> Order:
         """The order in which a result is laid out afterwards."""
         own = natural(y)
-        users = self.attention.facts.users(y, "permute") if self.may_turn(y) else ()
+        users = self.facts.users(y, "permute") if self.may_turn(y) else ()
         orders = [eqn.attrs["order"] for eqn in users]
         return next((order for order in orders if order[-1] == own[-1]), own)
 
-    def order_like(self, strides: Sequence[int], gradient: Equation | None, shape: Shape) -> Order:
+    def order_like(self, strides: Sequence[int], gradient: Var | None, shape: Shape) -> Order:
         """The order in which a gradient lies as what it belongs to, which has these strides."""
         batch = batch_of(*(x.type for x in self.operands))
         own = tuple(range(len(batch) + 2))
-        if gradient is None or not self.may_turn(gradient.outs[0]):
+        if gradient is None or not self.may_turn(gradient):
             return own
         if 0 in strides or batch != shape[:-2]:
             return own
@@ -144,13 +174,10 @@ class _Replacement:
         for mask in found.masks:
             if mask not in self.turned:
                 self.turned[mask] = self.by_key(mask)
-        self.operands = [
-            self.wide(found.q),
-            self.wide(self.turn(found.k_turned)),
-            self.wide(found.v),
-        ]
+        k = self.turn(found.k) if found.transposed else found.k
+        self.operands = [self.wide(found.q), self.wide(k), self.wide(found.v)]
         self.masks = [self.turned[mask] for mask in found.masks]
-        order = self.order_wanted(found.result.outs[0])
+        order = self.order_wanted(found.result)
         y, self.stats = self.emit(
             ATTENTION.name, [*self.operands, *self.masks, *self.drawn()],
             [self.as_it_is(found.result, order)], **self.attrs(),
@@ -159,26 +186,32 @@ class _Replacement:
         self.settle(y, found.result, way_back(order))
         return self.equations
 
-    def backward(self, backward: Backward) -> list[Equation]:
+    def backward(self, gradients: Gradients) -> list[Equation]:
         self.equations = []
         found = self.attention
-        g, y = self.wide(backward.cotangent), self.wide(found.result.outs[0])
+        g, y = self.wide(gradients.cotangent), self.wide(found.result)
         args = [*self.operands, g, y, self.stats, *self.masks, *self.drawn()]
-        *lead, columns, rows = found.k_turned.layout.strides
-        *batch, width, keys = found.k_turned.type.shape
-        orders = (
-            self.order_like(found.q.layout.strides, backward.dq, found.q.type.shape),
-            self.order_like((*lead, rows, columns), backward.dk_turned, (*batch, keys, width)),
-            self.order_like(found.v.layout.strides, backward.dv, found.v.type.shape),
+        orders = tuple(
+            self.order_like(strides, gradient, shape)
+            for (strides, shape), gradient in zip(self.lie(), gradients[2:], strict=True)
         )
-        wanted = (backward.dq, None, backward.dv)
-        given = [self.as_it_is(eqn, order) for eqn, order in zip(wanted, orders, strict=True)]
-        gradients = self.emit(ATTENTION_BACKWARD.name, args, given, **self.attrs(), orders=orders)
-        for gradient, eqn, order in zip(gradients, wanted, orders, strict=True):
-            self.settle(gradient, eqn, way_back(order))
-        dk, back = gradients[1], way_back(orders[1])
-        self.settle(dk, backward.dk_turned, tuple(back[d] for d in swapped(dk)))
+        wanted = (gradients.dq, None if found.transposed else gradients.dk, gradients.dv)
+        given = [self.as_it_is(out, order) for out, order in zip(wanted, orders, strict=True)]
+        made = self.emit(ATTENTION_BACKWARD.name, args, given, **self.attrs(), orders=orders)
+        for gradient, out, order in zip(made, wanted, orders, strict=True):
+            self.settle(gradient, out, way_back(order))
+        if found.transposed:
+            dk, back = made[1], way_back(orders[1])
+            self.settle(dk, gradients.dk, tuple(back[d] for d in swapped(dk)))
         return self.equations
+
+    def lie(self) -> list[tuple[Sequence[int], Shape]]:
+        """How queries, keys and values lie: their strides and shapes."""
+        q, k, v = ((x.layout.strides, x.type.shape) for x in self.attention[2:5])
+        if self.attention.transposed:
+            (*lead, columns, rows), (*batch, width, keys) = k
+            k = (*lead, rows, columns), (*batch, keys, width)
+        return [q, k, v]
 
 
 def natural(var: Var) -> Order:

@@ -70,9 +70,10 @@ def cut(
     and the derivative. Attention is one equation before it is cut, and its weights are not saved.
     """
     from evergrad.compiler.attention_recognise import keep_bits, recognise
+    from evergrad.compiler.composites import lower_composites
     from evergrad.compiler.draws import draw_lean
 
-    plain = keep_bits(draw_lean(graph))
+    plain = keep_bits(lower_composites(draw_lean(graph)))
     given = [plain.inputs[graph.inputs.index(var)] for var in cotangents]
     return _Cut(recognise(plain), plain, forward, given).halves(moving)
 

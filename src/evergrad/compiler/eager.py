@@ -19,8 +19,8 @@ from typing import Any, cast
 
 from evergrad.compiler.eager_graph import NativeGraph
 from evergrad.compiler.eager_kept import Halves, halves
-from evergrad.compiler.eager_trace import Structure
 from evergrad.core import dtypes
+from evergrad.core.composite import Structure
 from evergrad.core.heavy import Heavy, forget_kernels, rules_kept
 from evergrad.core.history import record
 from evergrad.core.op import Op, Rule
@@ -45,7 +45,7 @@ def call(
     if rule is None:
         if function.meets_too_many():
             return function.function(*args, **attrs)
-        rule = _new_rule(function, key, Structure(function.function, types, attrs))
+        rule = _new_rule(function, key, Structure(function.traced, types, attrs))
     if not rule.is_native:
         return function.function(*args, **attrs)
     function.calls += 1

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from evergrad.compiler.attention_recognise import recognise
+from evergrad.compiler.composites import lower_composites
 from evergrad.compiler.derivative import cut
-from evergrad.compiler.eager_trace import Structure
+from evergrad.core.composite import Structure
 from evergrad.core.trace import Graph, Var
 
 
@@ -30,7 +31,7 @@ def halves(structure: Structure, moving: int) -> Halves | None:
     would have to be kept than the arguments take."""
     needs = (1 << moving) - 1
     arguments, _, traced = structure.derivative(needs, with_results=True)
-    whole = recognise(traced)
+    whole = recognise(lower_composites(traced))
     results = len(whole.outputs) - len(arguments)
     outputs = [out for out in whole.outputs if out is not None]
     cotangents = whole.inputs[len(arguments) :]

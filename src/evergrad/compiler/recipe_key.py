@@ -25,6 +25,7 @@ from evergrad.compiler.draw_rows import source_of
 from evergrad.compiler.kernel import address_of, strides_of
 from evergrad.compiler.ties import Ties
 from evergrad.core import dtypes
+from evergrad.core.composite import Body
 from evergrad.core.op import Rule
 from evergrad.core.random import Generator
 from evergrad.core.shapes import TensorType
@@ -137,6 +138,10 @@ class _Form:
             return ("steps", *((op.name, self.said(attrs)) for op, attrs in value.steps))
         if isinstance(value, Generator):
             return "generator", self.ties.generators.index(value)
+        if isinstance(value, Body):
+            return ("body", self.said(value.key))
+        if isinstance(value, TensorType):
+            return "type", *_type(value)
         if isinstance(value, slice):
             return "slice", self.said((value.start, value.stop, value.step))
         if isinstance(value, np.generic):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.attention_recognise import recognise
+from evergrad.compiler.composites import lower_composites
 from evergrad.compiler.conv_then import join_followers
 from evergrad.compiler.draws import draw_lean
 from evergrad.compiler.gathering import gather_sums
@@ -34,18 +35,34 @@ RULES: dict[str, Rule] = {}
 
 def simplify(graph: Graph) -> tuple[Graph, list[Tensor]]:
     """All passes; gives the graph, with the tensors of its further inputs."""
-    simple, tensors = fold(join_in_order(gather_sums(rewrite(recognise(draw_lean(graph))))))
+    known = recognise(lower_composites(draw_lean(graph)))
+    simple, tensors = fold(join_in_order(gather_sums(rewrite(known))))
     return spare_sums(by_planes(join_followers(join_pool_gradients(simple)))), tensors
 
 
 def rewrite(graph: Graph) -> Graph:
     """The graph in the words the compiler knows best, without dead code."""
-    slices = _Slices()
+    slices, ones = _Slices(), _ones(graph)
 
     def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+        if eqn.op.name == "mul" and not ones.isdisjoint(eqn.args):
+            factor = args[eqn.args[0] in ones]
+            same = isinstance(factor, Var) and factor.type.same(eqn.outs[0].type)
+            if same and factor.layout.flags.c_contiguous:
+                return (factor,)
         return _said_differently(eqn, args) or slices.joined(trace, eqn, args)
 
     return copied(graph, replace)
+
+
+def _ones(graph: Graph) -> set[Any]:
+    """The values that hold nothing but ones, such as the cotangent of a sum."""
+    found: set[Any] = set()
+    for eqn in graph.equations:
+        same = eqn.op.alias and eqn.args[0] in found
+        if same or (eqn.op.name == "full" and eqn.args[0] == 1):
+            found.update(eqn.outs)
+    return found
 
 
 def _said_differently(eqn: Equation, args: tuple[Any, ...]) -> Sequence[Any] | None:

@@ -414,7 +414,8 @@ class Walk:
                 if value is None or self.on_tensors or isinstance(value, Compound):
                     self.found[place] = self.apart_from_others(value)
                 else:
-                    self.found[place] = from_array(value if owned[index] else pool.copy(value))
+                    apart = owned[index] and not _is_unordered(value)
+                    self.found[place] = from_array(value if apart else pool.copy(value))
                     owned[index] = False
 
     def apart_from_others(self, value: Any) -> Any:
@@ -521,6 +522,12 @@ def _nothing_yet(node: Any) -> Sums:
     """What has arrived at a node before anything has."""
     count = 1 if node.__class__ is Leaf else len(node.out_types())
     return node, [None] * count, [False] * count
+
+
+def _is_unordered(array: Any) -> bool:
+    """Whether a ufunc gave its result the order of its arguments: what an op makes is contiguous,
+    only views of it are not."""
+    return array.base is None and not array.flags.c_contiguous
 
 
 def saved_tensors(node: Node) -> list[Any]:

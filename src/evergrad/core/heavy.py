@@ -35,13 +35,14 @@ class Heavy:
     """A function of tensors (or ``None``) and attributes that may run as one kernel.
 
     The attributes are structure, as those of a row: they are part of a key. A call is worth a
-    kernel if ``size(*tensors)`` (by default the elements of the first) is at least ``least``.
+    kernel if ``size(*tensors)`` (by default the elements of the first) is at least ``least``
+    (``None``: it never is).
     If ``keeps`` is set the kernels leave a few values for the derivative by so many first
     arguments, which otherwise computes everything again from the arguments.
     """
 
     def __init__(
-        self, function: Callable[..., Any], least: int, size: Size | None, keeps: int
+        self, function: Callable[..., Any], least: int | None, size: Size | None, keeps: int
     ) -> None:
         self.function = function
         self.least = least
@@ -71,16 +72,29 @@ class Heavy:
             return self.function(*args, **attrs)
         return _compiler().call(self, state, args, types, attrs)
 
+    @property
+    def traced(self) -> Callable[..., Any]:
+        """What is traced for its kernels."""
+        return self.function
+
     def is_worth(self, args: tuple[Any, ...]) -> bool:
         """Whether a kernel gains anything for arguments of these types, and can take them."""
+        if self.least is None or not config.EAGER_KERNELS:
+            return False
         size = args[0]._type.numel if self.size is None else self.size(*args)
-        if not config.EAGER_KERNELS or not is_large(size, self.least):
+        if not is_large(size, self.least):
             return False
         return all(a is None or a._type.dtype in _KERNEL_TYPES for a in args)
 
     def meets_too_many(self) -> bool:
         """Whether the structures of its calls hardly ever repeat."""
         return len(self.rules) >= _MANY_STRUCTURES and self.calls < len(self.rules) * _FEW_CALLS
+
+    def forget(self) -> None:
+        """Let go of what is known about calls; what is in use is worked out again."""
+        forgotten, self.rules, self.calls = self.rules, {}, 0
+        for rule in forgotten.values():
+            rule.plans = {}  # a rule and its plans know each other
 
 
 def is_large(size: int, least: int) -> bool:
@@ -108,10 +122,16 @@ def heavy(
     """Declare a function heavy from a size on: see :class:`Heavy`."""
 
     def declare(function: Callable[..., Any]) -> Heavy:
-        _HEAVY.append(Heavy(function, least, size, keeps))
-        return _HEAVY[-1]
+        made = Heavy(function, least, size, keeps)
+        enter(made)
+        return made
 
     return declare
+
+
+def enter(function: Heavy) -> None:
+    """Count a function among those whose kernels are kept and forgotten together."""
+    _HEAVY.append(function)
 
 
 def rules_kept() -> int:
@@ -122,9 +142,7 @@ def rules_kept() -> int:
 def forget_kernels() -> None:
     """Let go of the kernels of all heavy functions; those in use are made again."""
     for function in _HEAVY:
-        forgotten, function.rules, function.calls = function.rules, {}, 0
-        for rule in forgotten.values():
-            rule.plans = {}  # a rule and its plans know each other
+        function.forget()
 
 
 @contextmanager

@@ -5,12 +5,14 @@ A node keeps what its plan asks for, by reference or through the saved-tensor ho
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from evergrad.core.node import GraphNode, Node, Packed, keep, next_sequence
 from evergrad.core.op import Rule
 from evergrad.core.site import user_site
 from evergrad.core.state import State, using
+from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor, current_node, detached
 
 _new_node = Node.__new__
@@ -51,7 +53,7 @@ def record(
     saved: Any = ()
     if plan.saves:
         if state.saved_hooks is None:
-            saved = _keep(plan.saves, args, outs, traced)
+            saved = _keep(rule, plan.saves, args, outs, traced)
         else:
             saved = _pack_all(state, plan.saves, args, outs)
     node = _new_node(Node)
@@ -63,7 +65,7 @@ def record(
     node.saved = saved
     node.site = user_site(2)
     if rule.chooses:
-        _settle_behind(node)
+        settle(rule.chosen_parents(node.parents))
     if len(outs) == 1:
         out = outs[0]
         out._node = node
@@ -75,12 +77,13 @@ def record(
     return node
 
 
-def _settle_behind(node: Node) -> None:
-    """Tell what was computed elementwise before a choice that some of it may not have been chosen.
+def settle(nodes: Sequence[GraphNode | None]) -> None:
+    """Let cotangents of zero stay zero in nodes before a choice, some of whose elements may not
+    have been chosen.
 
     Goes back through elementwise rows, reductions and rows that only move elements.
     """
-    waiting = list(node.parents)
+    waiting = list(nodes)
     while waiting:
         found = waiting.pop()
         if found.__class__ is not Node:
@@ -90,25 +93,31 @@ def _settle_behind(node: Node) -> None:
         if plan.is_settled or rule.op.family in ("bilinear", "opaque"):
             continue
         found.plan = rule.settled_plan(plan)
-        waiting += found.parents
+        waiting += rule.settled_parents(found.parents)
 
 
 def _keep(
+    rule: Rule,
     saves: tuple[int, ...],
     args: tuple[Any, ...],
     outs: tuple[Tensor, ...],
     traced: tuple[Any, ...] | None,
 ) -> tuple[Any, ...]:
-    """The values a plan asks for, by reference."""
+    """The values a plan asks for, by reference.
+
+    A value of a trace is immutable, whatever is written to its tensor later. The row of a composite
+    keeps its arguments only because its inner graph is not written out: it may do so.
+    """
     kept: list[Any] = []
     count = len(args)
+    may_overwrite = traced is not None and rule.op.family == "composite"
     for i in saves:
         source = args[i] if i < count else outs[i - count]
         if not isinstance(source, Tensor):
             kept.append((source, None, 0, None))
             continue
         value = source._value if traced is None or i >= count else traced[i]
-        storage = source._storage
+        storage = Storage(value, source._type, 0) if may_overwrite else source._storage
         if storage.saved and not storage.shared:
             kept.append((value, storage, storage.version, None))
         else:

@@ -9,7 +9,7 @@ How rows are written is the business of :mod:`evergrad.core.families`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, Final
 
@@ -215,6 +215,18 @@ class Rule:
         if plan is None:
             plan = self.plans[needs] = Plan(self, needs)
         return plan
+
+    def formula(self, needs: int, settled: bool) -> Any:
+        """The vjp with respect to the arguments in the bit set ``needs``."""
+        return self.op.settled_vjp if settled else self.op.vjp
+
+    def chosen_parents(self, parents: Sequence[Any]) -> Sequence[Any]:
+        """Of the nodes of its arguments those behind a choice, where ``chooses`` is set."""
+        return parents
+
+    def settled_parents(self, parents: Sequence[Any]) -> Sequence[Any]:
+        """Of the nodes of its arguments those that may not have been chosen if it has not been."""
+        return parents
 
     def settled_plan(self, plan: Plan) -> Plan:
         """The same derivative for a value that may not have been chosen: cotangents of zero stay

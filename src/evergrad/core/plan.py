@@ -32,7 +32,8 @@ class Plan:
     """The reverse derivative of a rule for some of its arguments.
 
     ``saves`` lists which values the formula uses: ``i`` for argument ``i``, ``n + j`` for result
-    ``j`` of an op with ``n`` arguments. ``graph`` takes those values and then the cotangents.
+    ``j`` of an op with ``n`` arguments. ``graph`` takes those values and then the cotangents; it is
+    what is traced or recorded, while arrays run through the same with composites inlined.
     ``edges`` lists for each argument with a cotangent: its number, where :meth:`run` leaves the
     cotangent, and whether its memory is fresh, borrowed, or that of incoming cotangent ``k``, whose
     owner it then inherits. ``lays`` is set where the only cotangent is the incoming one laid into
@@ -50,7 +51,7 @@ class Plan:
         self.needs = needs
         self.single = rule.single
         self.is_settled = settled
-        graph, values = _trace_vjp(rule, needs, rule.op.settled_vjp if settled else rule.op.vjp)
+        graph, values = _trace_vjp(rule, needs, rule.formula(needs, settled))
         used = {arg for eqn in graph.equations for arg in eqn.args if isinstance(arg, Var)}
         used |= {out for out in graph.outputs if isinstance(out, Var)}
         cotangents = graph.inputs[len(values) :]
@@ -58,36 +59,38 @@ class Plan:
         self.graph = Graph(
             [*(values[i] for i in self.saves), *cotangents], (), graph.equations, graph.outputs
         )
-        self.lays = _laid_part(self.graph)
-        places = self._build_program()
+        flat = self.graph.inlined()
+        self.lays = _laid_part(flat)
+        places = self._build_program(flat)
+        sources = _sources(flat, cotangents)
         self.edges = tuple(
             (i, place, source)
-            for i, (place, source) in enumerate(zip(places, self._sources(cotangents), strict=True))
+            for i, (place, source) in enumerate(zip(places, sources, strict=True))
             if place is not None
         )
-        self._fused = self._as_one_kernel(places)
+        self._fused = self._as_one_kernel(flat, places)
         read = self._fused is not None  # a kernel is given everything
         self.unread = frozenset(k for k, var in enumerate(cotangents) if not (read or var in used))
 
-    def _as_one_kernel(self, places: list[int | None]) -> FusedDerivative | None:
+    def _as_one_kernel(self, graph: Graph, places: list[int | None]) -> FusedDerivative | None:
         """The program of several loops as one kernel, if all its results are new memory."""
-        if not is_fusable(self.graph) or any(source != FRESH for _, _, source in self.edges):
+        if not is_fusable(graph) or any(source != FRESH for _, _, source in self.edges):
             return None
-        calls = sum(len(eqn.outs) for eqn in self.graph.equations)
-        top = len(self.graph.inputs) + len(self._constants) + calls
-        return FusedDerivative(self.graph, places, top)
+        calls = sum(len(eqn.outs) for eqn in graph.equations)
+        top = len(graph.inputs) + len(self._constants) + calls
+        return FusedDerivative(graph, places, top)
 
-    def _build_program(self) -> list[int | None]:
+    def _build_program(self, graph: Graph) -> list[int | None]:
         """Number the values (inputs, numbers, results), so that a call names list positions; gives
         the position of each argument's cotangent."""
-        place: dict[Any, int] = {var: i for i, var in enumerate(self.graph.inputs)}
-        numbers = [a for eqn in self.graph.equations for a in eqn.args if not isinstance(a, Var)]
+        place: dict[Any, int] = {var: i for i, var in enumerate(graph.inputs)}
+        numbers = [a for eqn in graph.equations for a in eqn.args if not isinstance(a, Var)]
         next_number = len(place)
         top = next_number + len(numbers)
         program: list[tuple[Callable[..., Any], Any, int]] = []
         scratch = 0
-        spent = _spent_after(self.graph)
-        for number, eqn in enumerate(self.graph.equations):
+        spent = _spent_after(graph)
+        for number, eqn in enumerate(graph.equations):
             args = []
             for arg in eqn.args:
                 if isinstance(arg, Var):
@@ -105,27 +108,7 @@ class Plan:
         self._program = program
         self._constants = numbers
         self.scratch = scratch
-        return [None if r is None else place[r] for r in self.graph.outputs]
-
-    def _sources(self, cotangents: tuple[Var, ...]) -> list[int]:
-        root: dict[Any, Any] = {}
-        for eqn in self.graph.equations:
-            if eqn.op.alias in ("view", "reshape") and isinstance(eqn.args[0], Var):
-                root[eqn.outs[0]] = root.get(eqn.args[0], eqn.args[0])
-            elif eqn.op.alias:
-                root[eqn.outs[0]] = None
-        roots = [root.get(out, out) for out in self.graph.outputs]
-        place = {var: k for k, var in enumerate(cotangents)}
-        inputs = set(self.graph.inputs)
-        sources = []
-        for origin in roots:
-            if origin is None or roots.count(origin) > 1:
-                sources.append(BORROWED)
-            elif origin in place:
-                sources.append(place[origin])
-            else:
-                sources.append(BORROWED if origin in inputs else FRESH)
-        return sources
+        return [None if r is None else place[r] for r in graph.outputs]
 
     def run(self, values: list[Any]) -> None:
         """Run on arrays: saved values, then cotangents; results are appended, see ``edges``."""
@@ -145,6 +128,28 @@ class Plan:
                 values += call(*[values[i] for i in a])
         if self.scratch >= WORTH_COUNTING:
             LEDGER.transient(self.scratch)
+
+
+def _sources(graph: Graph, cotangents: tuple[Var, ...]) -> list[int]:
+    """Where the memory of each result comes from."""
+    root: dict[Any, Any] = {}
+    for eqn in graph.equations:
+        if eqn.op.alias in ("view", "reshape") and isinstance(eqn.args[0], Var):
+            root[eqn.outs[0]] = root.get(eqn.args[0], eqn.args[0])
+        elif eqn.op.alias:
+            root[eqn.outs[0]] = None
+    roots = [root.get(out, out) for out in graph.outputs]
+    place = {var: k for k, var in enumerate(cotangents)}
+    inputs = set(graph.inputs)
+    sources = []
+    for origin in roots:
+        if origin is None or roots.count(origin) > 1:
+            sources.append(BORROWED)
+        elif origin in place:
+            sources.append(place[origin])
+        else:
+            sources.append(BORROWED if origin in inputs else FRESH)
+    return sources
 
 
 def _laid_part(graph: Graph) -> tuple[Any, TensorType] | None:
@@ -231,7 +236,7 @@ def _trace_vjp(rule: Rule, needs: int, vjp: Any) -> tuple[Graph, list[Var]]:
         wanted: list[Tensor | None] = []
         for i, (grad, type) in enumerate(zip(grads, rule.operands, strict=True)):
             wanted.append(grad if needs >> i & 1 else None)
-            if grad is None and needs >> i & 1:
+            if grad is None and needs >> i & 1 and op.family != "composite":
                 raise GradientError(
                     f"the derivative of {op.name} by argument {i} is not known; detach() that "
                     "argument if it is to count as constant"

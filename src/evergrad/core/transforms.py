@@ -113,6 +113,7 @@ def jvp_graph(
     graph: Graph, primals: Sequence[Tensor], tangents: Sequence[Tangent]
 ) -> tuple[list[Any], list[Tangent]]:
     """Run a graph together with its derivative in the direction of the tangents."""
+    graph = graph.inlined()
     since = next_sequence()
     env: dict[Var, Any] = dict(zip(graph.inputs, primals, strict=True))
     env.update(graph.captures)
@@ -196,6 +197,7 @@ def batch_graph(
     graph: Graph, args: Sequence[Tensor], dims: Sequence[int | None], size: int, randomness: str
 ) -> list[Batched]:
     """Run a graph on many examples at once; gives each result with its batch dimension."""
+    graph = graph.inlined()
     since = next_sequence()
     env: dict[Var, Batched] = {
         var: (arg, dim) for var, arg, dim in zip(graph.inputs, args, dims, strict=True)
