@@ -350,6 +350,8 @@ class Composite(Heavy):
                 body = self.body(tuple([None if a is None else a._type for a in args]), attrs)
                 if state.autocast is None or body.uncast:
                     return bind(self.op, *tensors, body=body)
+        if self.least is None:
+            return self.function(*args, **attrs)
         return super().__call__(*args, **attrs)
 
     @property
