@@ -487,3 +487,18 @@ def test_not_finite_numbers_are_told_with_the_composite() -> None:
     compiled = eg.compile(lambda x: F.layer_norm(x, (4,), eps=-1.0).sum(), check_finite=True)
     with pytest.raises(FloatingPointError, match="layer_norm"):
         compiled(eg.zeros(2, 4))
+
+
+def test_rows_that_autocast_lowers_inside_a_composite() -> None:
+    """A function that autocast does not guard as a whole is traced op by op while it is on."""
+    from evergrad.ops.attention import scaled_dot_product_attention
+
+    def step(x: Any) -> Any:
+        with eg.autocast("cpu", dtype=eg.bfloat16):
+            return scaled_dot_product_attention(x, x, x)
+
+    x = eg.tensor(normal(40, 8))
+    found = eg.compile(step)(x)
+    assert found.dtype is eg.float32
+    assert (found == found.bfloat16().float()).all()  # the last product has been rounded
+    np.testing.assert_allclose(found.numpy(), step(x).numpy(), rtol=2e-2, atol=2e-2)
