@@ -181,6 +181,30 @@ def test_backward_of_a_module_with_a_linear_loss() -> None:
     assert_close([p.grad for p in block.parameters()], expected)
 
 
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(2, 3, 20, 8), (2, 1, 30, 8), (2, 1, 30, 8)],
+        [(2, 3, 20, 8), (30, 8), (30, 8)],
+        [(3, 1, 20, 8), (2, 30, 8), (3, 2, 30, 6)],
+        [(20, 8), (2, 3, 30, 8), (3, 30, 8)],
+    ],
+    ids=str,
+)
+def test_batches_that_are_expanded(shapes: list[tuple[int, ...]]) -> None:
+    """Gradients are summed up over them."""
+
+    def form(q: Any, k: Any, v: Any) -> Any:
+        y = sdpa(q, k, v, is_causal=True)
+        return eg.autograd.grad((y * eg.linspace(-1, 1, y.numel()).view(y.shape)).sum(), [q, k, v])
+
+    given = leaves(*(normal(*shape, seed=n) for n, shape in enumerate(shapes)))
+    compiled = eg.compile(form)
+    found = compiled(*given)
+    assert labels(compiled).count("attention_backward") == 1
+    assert_close(found, form(*given))
+
+
 def test_one_attention_serves_several_cotangents() -> None:
     def form(q: Any, k: Any, v: Any, g: Any) -> Any:
         y = sdpa(q, k, v)

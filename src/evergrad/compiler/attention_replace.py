@@ -19,6 +19,7 @@ from evergrad.compiler.attention_rows import (
     Order,
     Steps,
     batch_of,
+    laid_out,
     way_back,
 )
 from evergrad.compiler.passes import rule_of
@@ -93,12 +94,12 @@ class _Writer:
     def emit(
         self, name: str, args: Sequence[Var], outs: Sequence[Var | None] = (), **attrs: Any
     ) -> tuple[Var, ...]:
-        """Add an equation; its results are given values, or new ones."""
+        """Add an equation; its results are given values where these have its types, or new ones."""
         rule = rule_of(name, *args, **attrs)
         given = [*outs, *[None] * (rule.op.outputs - len(outs))]
         trace = self.attention.result.trace
         results = tuple(
-            Var(type, trace) if out is None else out
+            out if out is not None and out.type.same(type) else Var(type, trace)
             for out, type in zip(given, rule.out_types, strict=True)
         )
         self.equations.append(Equation(rule, tuple(args), results, self.attention.site))
@@ -124,10 +125,15 @@ class _Writer:
 
     def settle(self, var: Var, out: Var | None, order: Order) -> None:
         """Let a result, rounded and turned as it has to be, become a value of the graph, unless it
-        is that already."""
+        is that already. A gradient is summed up over the batch that its operand was expanded to."""
         if out is None or out is var:
             return
         turns = order != natural(var)
+        if laid_out(var.type.shape, order) != out.type.shape:
+            dims = _expanded(out.type.shape, var.type.shape)
+            (total,) = self.emit("sum", [var], dims=dims, keepdim=True)
+            self.emit("reshape", [total], [out], shape=out.type.shape)
+            return
         if var.type.dtype is not out.type.dtype:
             (var,) = self.emit("cast", [var], [] if turns else [out], dtype=out.type.dtype)
         if turns:
@@ -212,6 +218,12 @@ class _Writer:
             (*lead, columns, rows), (*batch, width, keys) = k
             k = (*lead, rows, columns), (*batch, keys, width)
         return [q, k, v]
+
+
+def _expanded(shape: Shape, full: Shape) -> tuple[int, ...]:
+    """The dimensions of a full shape that another one is expanded in."""
+    lead = len(full) - len(shape)
+    return tuple(d for d, n in enumerate(full) if d < lead or shape[d - lead] != n)
 
 
 def natural(var: Var) -> Order:
