@@ -19,16 +19,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from timing import medians
 
-from evergrad.compiler import llvm
-from evergrad.compiler.gemm import Product
-from evergrad.compiler.gemm_blas import blas_kernel
-from evergrad.compiler.gemm_cut import cut_of
-from evergrad.compiler.gemm_few import few_kernel
-from evergrad.compiler.gemm_own import own_kernel, prepare_kernel
-from evergrad.compiler.gemm_strip import tile_for
-from evergrad.compiler.kernel import Kernel, address_of
-from evergrad.compiler.team import Run
-from evergrad.compiler.vector_text import vector_for
+from evergrad.compiler.codegen.ir_builder import vector_for
+from evergrad.compiler.kernels.gemm.blocked import own_kernel, prepare_kernel
+from evergrad.compiler.kernels.gemm.microkernel import tile_for
+from evergrad.compiler.kernels.gemm.openblas import blas_kernel
+from evergrad.compiler.kernels.gemm.select import Product
+from evergrad.compiler.kernels.gemm.skinny import few_kernel
+from evergrad.compiler.kernels.gemm.tiling import cut_of
+from evergrad.compiler.native import jit
+from evergrad.compiler.runtime.thread_pool import Run
+from evergrad.compiler.schedule.instructions import Kernel, address_of
 from evergrad.core import dtypes
 
 try:
@@ -147,7 +147,7 @@ def program(*calls: tuple[Kernel, list[Array]]) -> Callable[[], None]:
     for kernel, arrays in calls:
         block = np.array([*map(address_of, arrays), *kernel.numbers], np.int64)
         kept += [block, *arrays]
-        code = llvm.addresses([kernel])[kernel.name]
+        code = jit.addresses([kernel])[kernel.name]
         tasks += [(code, address_of(block), chunk) for chunk in range(kernel.chunks)]
         ends.append(len(tasks))
     scratch = max(kernel.scratch for kernel, _ in calls)

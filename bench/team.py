@@ -16,8 +16,8 @@ from collections.abc import Callable
 import numpy as np
 
 import evergrad
-from evergrad.compiler import llvm
-from evergrad.compiler.team import Run, team
+from evergrad.compiler.native import jit
+from evergrad.compiler.runtime.thread_pool import Run, team
 
 TEXT = """
 define void @nothing(ptr %args, i64 %chunk, ptr %scratch) {
@@ -30,7 +30,7 @@ PAUSE = 1e-3
 
 def empty_run(threads: int) -> Run:
     """As many tasks in each wave as there are threads."""
-    address = llvm.addresses_in(TEXT, ["nothing"])["nothing"]
+    address = jit.addresses_in(TEXT, ["nothing"])["nothing"]
     tasks = [(address, 0, 0)] * (WAVES * threads)
     ends = [threads * (wave + 1) for wave in range(WAVES)]
     run = Run(tasks, ends, 0, np.zeros(8, np.int64))

@@ -18,7 +18,7 @@ from typing import Any
 import evergrad
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
 from evergrad.core.tensor import Tensor
-from evergrad.ops.public import FUNCTIONS
+from evergrad.ops.surface.public import FUNCTIONS
 from evergrad.testing.samples import all_samples
 
 HERE = Path(__file__).parent
@@ -45,15 +45,15 @@ def _derivative(op: Op) -> str:
 
 def _lowering(op: Op) -> str:
     """What a compiled program makes of a row."""
-    from evergrad.compiler import scalar
-    from evergrad.compiler.fuse import FOLDS, PLACED
-    from evergrad.compiler.lowering import LOWERINGS, enter_lowerings
-    from evergrad.compiler.rewrite import RULES
+    from evergrad.compiler.codegen import elementwise
+    from evergrad.compiler.passes.decompose import RULES
+    from evergrad.compiler.schedule.fusion import FOLDS, PLACED
+    from evergrad.compiler.schedule.lower import LOWERINGS, enter_lowerings
 
     enter_lowerings()
     if op.alias:
         return "view"
-    if op.name in scalar.ELEMENTWISE or op.name in (*FOLDS, *PLACED, "where", "full"):
+    if op.name in elementwise.ELEMENTWISE or op.name in (*FOLDS, *PLACED, "where", "full"):
         return "loop"
     if op.name in LOWERINGS or op.name == "cat":
         return "kernel"

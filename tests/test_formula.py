@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad.core.fused import FusedUpdate
+from evergrad.core.eager.fused_update import FusedUpdate
 
 
 class Counted:

@@ -15,7 +15,7 @@ import evergrad as eg
 from evergrad.errors import TraceError
 from evergrad.func import vmap
 from evergrad.memory.ledger import LEDGER
-from evergrad.ops.indexing import one_hot
+from evergrad.ops.rows.indexing.functions import one_hot
 from twins import agree, assert_same, fixed, leaf, plain, refuse
 
 SHAPE = (2, 3, 4)

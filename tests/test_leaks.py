@@ -12,7 +12,7 @@ import evergrad as eg
 from evergrad import memory
 from evergrad.autograd import Function
 from evergrad.autograd.graph import saved_tensors_hooks
-from evergrad.core.op import forget_rules
+from evergrad.core.op import clear_specializations
 from evergrad.memory.ledger import LEDGER
 from evergrad.utils.checkpoint import checkpoint
 
@@ -210,7 +210,7 @@ def test_forgotten_rules_leave_no_cycle() -> None:
     for situation in (plain, second_derivative, writes, function_transforms):
         situation(w)
     gc.collect()
-    forget_rules()
+    clear_specializations()
     assert not _ours(_unreachable())
     plain(w)
 

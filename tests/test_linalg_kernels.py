@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from evergrad.ops import linalg_kernels as kernels
+from evergrad.ops.rows.linalg import kernels
 from linalg_twins import numbers
 
 

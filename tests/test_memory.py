@@ -16,7 +16,7 @@ import evergrad as eg
 from evergrad import memory
 from evergrad.autograd import Function
 from evergrad.core import op as op_module
-from evergrad.core import plan
+from evergrad.core import vjp_program
 from evergrad.core.storage import Storage
 from evergrad.memory import pool
 from evergrad.memory.ledger import CATEGORIES, GRADIENT, LEDGER, OPTIMIZER, PARAMETER
@@ -404,8 +404,8 @@ def test_scratch_of_a_derivative_is_overwritten_not_piled_up() -> None:
 
 def test_overwriting_scratch_changes_no_derivative(monkeypatch: pytest.MonkeyPatch) -> None:
     """For every sample: on arrays, where scratch is overwritten, as on tensors, where it is not."""
-    monkeypatch.setattr(plan, "WORTH_COUNTING", 1)  # else only large results are
-    op_module.forget_rules()
+    monkeypatch.setattr(vjp_program, "LEDGER_MIN_BYTES", 1)  # else only large results are
+    op_module.clear_specializations()
     compared = 0
     for sample in (s for listed in all_samples().values() for s in listed):
         subject = Subject(sample)
@@ -426,7 +426,7 @@ def test_overwriting_scratch_changes_no_derivative(monkeypatch: pytest.MonkeyPat
                 compared += 1
                 np.testing.assert_array_equal(first.numpy(), recorded.detach().numpy())
                 np.testing.assert_array_equal(first.numpy(), second.numpy())
-    op_module.forget_rules()
+    op_module.clear_specializations()
     assert compared > 200
 
 
@@ -456,7 +456,7 @@ def test_rows_that_are_no_views_give_memory_of_their_own(monkeypatch: pytest.Mon
 
         return run if op.alias else checked
 
-    op_module.forget_rules()
+    op_module.clear_specializations()
     monkeypatch.setattr(op_module, "evaluator", checking)
     for sample in (s for listed in all_samples().values() for s in listed):
         subject = Subject(sample)
@@ -464,7 +464,7 @@ def test_rows_that_are_no_views_give_memory_of_their_own(monkeypatch: pytest.Mon
         outs = [out for out in subject.function(*points) if out.requires_grad]
         if outs:
             eg.autograd.backward([out.abs().sum() for out in outs])
-    op_module.forget_rules()
+    op_module.clear_specializations()
     assert len(called) > 50
     assert not shared
 

@@ -10,7 +10,7 @@ import pytest
 
 import evergrad
 from evergrad.core.tensor import Tensor
-from evergrad.ops.public import FUNCTIONS
+from evergrad.ops.surface.public import FUNCTIONS
 from oracle import assert_same
 
 

@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from evergrad.core.random import DEFAULT_SEED, Generator
-from evergrad.core.random_words import Twister, philox4x32
+from evergrad.core.rng.bit_generators import MersenneTwister, philox4x32
+from evergrad.core.rng.generator import DEFAULT_SEED, Generator
 
 F64, F32 = np.dtype(np.float64), np.dtype(np.float32)
 F16, BF16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
@@ -557,7 +557,7 @@ def test_philox_permutation() -> None:
 
 def test_the_memory_of_a_twister_is_its_state() -> None:
     """What lies in NumPy's memory is what ``get_state`` tells; written there, it is drawn from."""
-    twister, other = Twister(5), Twister(6)
+    twister, other = MersenneTwister(5), MersenneTwister(6)
     for count in (0, 1, 623, 700):
         twister.words32(count)
         _, words, place, *_ = twister.state.get_state(legacy=True)

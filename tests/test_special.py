@@ -10,7 +10,7 @@ import pytest
 import scipy.special
 
 import evergrad
-from evergrad.ops import bessel_eval, special_eval
+from evergrad.ops.rows.special import bessel_evaluate, evaluate
 from evergrad.testing.samples import Array
 
 EPSILON = np.finfo(np.float64).eps
@@ -54,14 +54,14 @@ def relative_error(found: Array, expected: Array, floor: float = 0.0) -> float:
 )
 def test_accuracy(name: str, points: Array, units: int, floor: float) -> None:
     reference: Callable[..., Any] = getattr(scipy.special, {"lgamma": "gammaln"}.get(name, name))
-    found = getattr(special_eval, name)(points)
+    found = getattr(evaluate, name)(points)
     assert relative_error(found, reference(points), floor) < units * EPSILON
 
 
 def test_erfc_of_large_numbers_keeps_its_digits() -> None:
     """exp(-x * x) / (x * sqrt(pi)) times its asymptotic series, at x = 20."""
     expected = 5.395865611607900928934999167905e-176
-    assert abs(special_eval.erfc(np.array([20.0]))[0] / expected - 1) < 8 * EPSILON
+    assert abs(evaluate.erfc(np.array([20.0]))[0] / expected - 1) < 8 * EPSILON
 
 
 SINGLES = np.linspace(-6, 6, 50_001)
@@ -88,7 +88,7 @@ POSITIVE_SINGLES = np.concatenate([np.linspace(1e-3, 40, 50_001), np.geomspace(1
 )
 def test_single_precision(name: str, points: Array, units: float) -> None:
     x = points.astype(np.float32)
-    found = getattr(special_eval, name)(x)
+    found = getattr(evaluate, name)(x)
     assert found.dtype == np.float32
     other_names = {"lgamma": "gammaln", "trigamma": "polygamma"}
     reference = getattr(scipy.special, other_names.get(name, name))
@@ -103,7 +103,7 @@ def test_single_precision(name: str, points: Array, units: float) -> None:
 def test_single_precision_at_the_edges() -> None:
     edges = np.array([0.0, -0.0, 1.0, -1.0, 2.0, np.inf, -np.inf, np.nan], np.float32)
     for name in ("erf", "erfc", "erfinv", "ndtr", "lgamma", "digamma", "i0", "i1", "i1e"):
-        function = getattr(special_eval, name)
+        function = getattr(evaluate, name)
         found, expected = function(edges), function(edges.astype(np.float64))
         assert np.allclose(found, expected, rtol=1e-6, equal_nan=True), name
 
@@ -113,7 +113,7 @@ def test_ndtr_of_singles_keeps_its_small_tail() -> None:
     expected = scipy.special.ndtr(x.astype(np.float64))
     # The square in the exponent is rounded, so the error grows with it.
     allowed = 5e-7 * (1 + 0.5 * x**2)
-    assert (np.abs(special_eval.ndtr(x) / expected - 1) < allowed).all()
+    assert (np.abs(evaluate.ndtr(x) / expected - 1) < allowed).all()
 
 
 @pytest.mark.parametrize(
@@ -139,24 +139,24 @@ def test_bessel_functions(name: str, reference: Callable[..., Any]) -> None:
     expected = reference(x)
     height = np.maximum(np.abs(expected), 0.3 / np.sqrt(1 + np.abs(x)))
     limit = 1e-12 if name == "airy_ai" else 4e-14  # the angle of its waves grows faster than x
-    assert (np.abs(getattr(bessel_eval, name)(x) - expected) <= limit * height).all()
+    assert (np.abs(getattr(bessel_evaluate, name)(x) - expected) <= limit * height).all()
     if "modified" in name:
-        assert relative_error(getattr(bessel_eval, name)(x), expected) < 16 * EPSILON
+        assert relative_error(getattr(bessel_evaluate, name)(x), expected) < 16 * EPSILON
 
 
 def test_lgamma_near_its_zeros() -> None:
     """Its slope at 1 is minus Euler's constant, at 2 one minus that."""
     steps = np.geomspace(1e-14, 1e-9, 50)
     steps = (1 + steps) - 1
-    assert np.allclose(special_eval.lgamma(1 + steps) / steps, -np.euler_gamma, rtol=1e-8)
+    assert np.allclose(evaluate.lgamma(1 + steps) / steps, -np.euler_gamma, rtol=1e-8)
     steps = (2 + steps) - 2
-    assert np.allclose(special_eval.lgamma(2 + steps) / steps, 1 - np.euler_gamma, rtol=1e-8)
+    assert np.allclose(evaluate.lgamma(2 + steps) / steps, 1 - np.euler_gamma, rtol=1e-8)
 
 
 def test_negative_arguments_of_gamma_functions() -> None:
     x = -np.linspace(0.01, 20.01, 2_001)
-    assert relative_error(special_eval.lgamma(x), scipy.special.gammaln(x), 1) < 32 * EPSILON
-    assert relative_error(special_eval.digamma(x), scipy.special.digamma(x), 1) < 1e-12
+    assert relative_error(evaluate.lgamma(x), scipy.special.gammaln(x), 1) < 32 * EPSILON
+    assert relative_error(evaluate.digamma(x), scipy.special.digamma(x), 1) < 1e-12
 
 
 @pytest.mark.parametrize("order", [1.1, 2.0, 7.5, 50.0])
@@ -164,32 +164,32 @@ def test_zeta(order: float) -> None:
     q = np.concatenate([np.linspace(0.01, 9, 1_000), np.geomspace(1e-3, 1e5, 500)])
     expected = scipy.special.zeta(order, q)
     limit = 1e-13 if order < 10 else 1e-10  # SciPy's series ends early for large orders
-    assert relative_error(special_eval.zeta(np.full_like(q, order), q), expected) < limit
+    assert relative_error(evaluate.zeta(np.full_like(q, order), q), expected) < limit
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_polygamma(n: int) -> None:
     x = np.linspace(0.01, 40, 1_000)
     expected = scipy.special.polygamma(n, x)
-    assert relative_error(special_eval.polygamma(x, n=n), expected) < 1e-13
+    assert relative_error(evaluate.polygamma(x, n=n), expected) < 1e-13
     x = -np.linspace(0.35, 9.35, 91)  # where SciPy does not go, the recurrence is known
-    shifted = special_eval.polygamma(x + 1, n=n)
+    shifted = evaluate.polygamma(x + 1, n=n)
     step = (-1) ** n * float(scipy.special.factorial(n)) / x ** (n + 1)
-    assert np.allclose(shifted, special_eval.polygamma(x, n=n) + step, rtol=1e-9)
+    assert np.allclose(shifted, evaluate.polygamma(x, n=n) + step, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["gammainc", "gammaincc"])
 def test_incomplete_gamma(name: str) -> None:
     a, x = np.meshgrid(np.linspace(0.05, 60, 40), np.linspace(0.01, 90, 60))
     expected = getattr(scipy.special, name)(a, x)
-    assert np.abs(getattr(special_eval, name)(a, x) - expected).max() < 1e-13
+    assert np.abs(getattr(evaluate, name)(a, x) - expected).max() < 1e-13
 
 
 def test_shapes_and_blocks() -> None:
     """Arrays longer than a block, with any strides, keep their shape."""
     x = np.linspace(-3, 3, 30_000).reshape(100, 300).T[::2]
-    assert np.allclose(special_eval.erf(x), scipy.special.erf(x), rtol=1e-14)
-    assert special_eval.erf(np.float64(0.5) * np.ones(())).shape == ()
+    assert np.allclose(evaluate.erf(x), scipy.special.erf(x), rtol=1e-14)
+    assert evaluate.erf(np.float64(0.5) * np.ones(())).shape == ()
 
 
 def test_namespace() -> None:

@@ -115,7 +115,7 @@ def test_under_no_grad_and_outside_are_different() -> None:
 
     graph = traced(function, A)
     assert ops(graph) == ["exp", "exp", "mul"]
-    assert [eqn.muted for eqn in graph.equations] == [True, False, False]
+    assert [eqn.no_grad for eqn in graph.equations] == [True, False, False]
     x = leaf(eg, [[1.0, 2.0], [3.0, 4.0]])
     (out,) = interpret(graph, x)
     out.sum().backward()
@@ -184,7 +184,7 @@ def test_wrong_types_are_caught() -> None:
     graph = traced(lambda x: x.exp(), A)
     (eqn,) = graph.equations
     wrong = Var(traced(lambda x: x.sum(), A).equations[0].outs[0].type, eqn.outs[0].trace)
-    lying = Equation(eqn.rule, eqn.args, (wrong,), eqn.site)
+    lying = Equation(eqn.specialization, eqn.args, (wrong,), eqn.location)
     with pytest.raises(AssertionError, match="its value says"):
         Graph(graph.inputs, (), [lying], [wrong]).check()
 

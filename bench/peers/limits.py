@@ -79,7 +79,7 @@ def _work(evergrad: Any, workload: str) -> tuple[int, int]:
     from bench.peers.contenders import step_of
     from bench.peers.workloads import build
 
-    from evergrad.compiler.explain_time import flops_of
+    from evergrad.compiler.explain.timing import flops_of
 
     task = build(workload, evergrad)
     step = evergrad.compile(step_of(evergrad, task, task.function))

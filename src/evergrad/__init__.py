@@ -11,7 +11,7 @@ import math as _math
 import os as _os
 from typing import Any as _Any
 
-import evergrad.ops as _ops
+import evergrad.ops as _ops  # noqa: F401 - its modules enter rows and functions
 from evergrad.autograd.modes import (
     enable_grad,
     inference_mode,
@@ -23,7 +23,7 @@ from evergrad.autograd.modes import (
 )
 from evergrad.core import dtypes as _dtypes
 from evergrad.core.dtypes import can_cast, dtype, finfo, get_default_dtype, iinfo, promote_types
-from evergrad.core.formats import (
+from evergrad.core.memory_format import (
     channels_last,
     channels_last_3d,
     contiguous_format,
@@ -38,7 +38,8 @@ from evergrad.core.formats import (
     sparse_csr,
     strided,
 )
-from evergrad.core.generators import (
+from evergrad.core.printing import set_printoptions
+from evergrad.core.rng.default_generator import (
     Generator,
     get_rng_state,
     initial_seed,
@@ -46,8 +47,7 @@ from evergrad.core.generators import (
     seed,
     set_rng_state,
 )
-from evergrad.core.generators import default_generator as _default_generator
-from evergrad.core.printing import set_printoptions
+from evergrad.core.rng.default_generator import default_generator as _default_generator
 from evergrad.core.settings import (
     are_deterministic_algorithms_enabled,
     get_default_device,
@@ -66,10 +66,13 @@ from evergrad.core.tensor import Device as device  # noqa: N813 - PyTorch's spel
 from evergrad.core.tensor import Tensor
 from evergrad.core.transforms import vmap
 from evergrad.lazy import lazy_names as _lazy_names
-from evergrad.ops.handles import TypedStorage, UntypedStorage
-from evergrad.ops.public import FUNCTIONS as _FUNCTIONS
+from evergrad.ops.surface.handles import TypedStorage, UntypedStorage
+from evergrad.ops.surface.public import FUNCTIONS as _FUNCTIONS
 
 __version__ = "0.1.0"
+
+# Names of PyTorch that only answer (evergrad.cuda, evergrad.jit, ...) have a folder of their own.
+__path__.append(_os.path.join(__path__[0], "compat", "torch"))
 
 __all__ = [
     "Generator",
@@ -205,11 +208,6 @@ def __getattr__(name: str) -> _Any:
         return _importlib.import_module(f"evergrad.{name}")
     raise AttributeError(f"module 'evergrad' has no attribute {name!r}")
 
-
-# Every module of ops enters its rows and functions when it is imported.
-for _name in sorted(_os.listdir(_ops.__path__[0])):
-    if _name.endswith(".py") and _name != "__init__.py":
-        _importlib.import_module(f"evergrad.ops.{_name[:-3]}")
 
 for _table in (_dtypes.BY_NAME, _dtypes.ALIASES, _FUNCTIONS):
     globals().update(_table)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from evergrad.errors import LinAlgError as LinAlgError
-from evergrad.ops.linalg_base import LINALG as _LINALG
+from evergrad.ops.rows.linalg.base import LINALG as _LINALG
 
 if _TYPE_CHECKING:
 

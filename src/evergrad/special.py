@@ -6,8 +6,8 @@ This module only gathers what modules of ``evergrad.ops`` define.
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from evergrad.ops.public import FUNCTIONS as _FUNCTIONS
-from evergrad.ops.special import SPECIAL as _SPECIAL
+from evergrad.ops.rows.special.functions import SPECIAL as _SPECIAL
+from evergrad.ops.surface.public import FUNCTIONS as _FUNCTIONS
 
 if _TYPE_CHECKING:
 

@@ -11,7 +11,7 @@ import pytest
 import evergrad
 from evergrad import config
 from evergrad.cli import diagnosis
-from evergrad.compiler import llvm
+from evergrad.compiler.native import jit
 
 from .conftest import Run
 
@@ -63,7 +63,7 @@ def test_a_cache_that_cannot_be_written_is_told_with_the_way_out(
 
 
 def test_where_llvm_works_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    if llvm.compiles_outside():
+    if jit.compiles_outside():
         _, findings = found(run)
         assert findings["compiled program", "LLVM"]["value"] == "in processes of its own"
     monkeypatch.setattr(config, "COMPILE_IN_PROCESS", True)

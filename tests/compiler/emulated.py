@@ -22,9 +22,10 @@ import numpy as np
 
 import evergrad as eg
 from evergrad import nn
-from evergrad.compiler import gemm, llvm
-from evergrad.compiler.capture import read_number
-from evergrad.compiler.kernel import Place
+from evergrad.compiler.frontend.capture import read_number
+from evergrad.compiler.kernels.gemm import select
+from evergrad.compiler.native import jit
+from evergrad.compiler.schedule.instructions import Place
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 _RUNNER = r"""
@@ -117,7 +118,7 @@ def run_emulated(compiled: Any, arguments: tuple[Any, ...], folder: Path) -> lis
     outputs = [p for p in program.recipe.outputs if isinstance(p, Place)]
     starts = [image.place(p) for p in outputs]
     scratch = 64 + max(-(-i.kernel.scratch // 64) * 64 for i in program.instructions)
-    (folder / "kernels.o").write_bytes(_object_code(llvm.module_text(kernels.values())))
+    (folder / "kernels.o").write_bytes(_object_code(jit.module_text(kernels.values())))
     runner = _RUNNER.replace("DECLARATIONS", "".join(f"void {n}();\n" for n in order))
     runner = runner.replace("KERNELS", ", ".join(f"(kernel *){n}" for n in order))
     runner = runner.replace("INSTRUCTIONS", ", ".join(f"{w}LL" for w in words))
@@ -267,5 +268,5 @@ if __name__ == "__main__":
     for module in list(sys.modules.values()):
         if module.__name__.startswith("evergrad.compiler") and hasattr(module, "vector_bits"):
             setattr(module, "vector_bits", lambda: 128)  # noqa: B010 - unknown to mypy
-    gemm.is_ours = lambda product, found: True
+    select.is_ours = lambda product, found: True
     main(sys.argv[1], Path(sys.argv[2]))

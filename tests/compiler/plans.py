@@ -10,7 +10,7 @@ from unittest import mock
 
 import numpy as np
 
-from evergrad.compiler.plan import ALIGNMENT, verify
+from evergrad.compiler.schedule.memory_plan import ALIGNMENT, verify
 from evergrad.memory import pool
 
 POISON = 0xA5

@@ -12,11 +12,11 @@ import pytest
 import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad import nn
-from evergrad.compiler import attention_backward, attention_forward, attention_rows
-from evergrad.compiler.attention_kernels import Step
-from evergrad.compiler.lowering import Lowering
-from evergrad.compiler.program import Program
-from evergrad.compiler.rewrite import simplify
+from evergrad.compiler.kernels.attention import backward, forward, rows
+from evergrad.compiler.kernels.attention.common import Step
+from evergrad.compiler.passes.decompose import simplify
+from evergrad.compiler.runtime.program import Program
+from evergrad.compiler.schedule.lower import Lowering
 from evergrad.core.bind import bind
 from evergrad.core.trace import Graph
 from evergrad.core.tracing import tracing
@@ -345,10 +345,10 @@ def test_the_same_bits_for_any_number_of_threads(heads: int) -> None:
 
 def test_kernels_know_no_sizes() -> None:
     steps = (Step("scale"), Step("causal"))
-    texts = [attention_forward.forward(steps, False), attention_backward.backward(steps)]
-    attention_forward.forward.cache_clear()
-    attention_backward.backward.cache_clear()
-    again = [attention_forward.forward(steps, False), attention_backward.backward(steps)]
+    texts = [forward.forward(steps, False), backward.backward(steps)]
+    forward.forward.cache_clear()
+    backward.backward.cache_clear()
+    again = [forward.forward(steps, False), backward.backward(steps)]
     assert texts == again
     names = set()
     for size in (20, 90):
@@ -383,16 +383,14 @@ def test_kernels_give_what_the_rows_say(groups: int, empty_is_zero: bool) -> Non
     masks = [normal(2, 1, 150, 1, seed=4), keep]
     steps = (("add", 0.0), ("scale", 0.4), ("keep", -math.inf))
     attrs: dict[str, Any] = {"steps": steps, "groups": groups, "dropout": None}
-    forward, backward = attention_rows.ATTENTION, attention_rows.ATTENTION_BACKWARD
+    ahead, back = rows.ATTENTION, rows.ATTENTION_BACKWARD
     given = [q, k, v, *masks]
     with np.errstate(all="ignore"):
-        y, stats = forward.eval(*given, **attrs, empty_is_zero=empty_is_zero, order=(0, 1, 2, 3))
+        y, stats = ahead.eval(*given, **attrs, empty_is_zero=empty_is_zero, order=(0, 1, 2, 3))
         given_back = [q, k, v, normal(*y.shape, seed=5), y, stats, *masks]
-        gradients = backward.eval(*given_back, **attrs, orders=((0, 1, 2, 3),) * 3)
-    found = run_row(
-        forward, given, {**attrs, "empty_is_zero": empty_is_zero, "order": (0, 1, 2, 3)}
-    )
-    found += run_row(backward, given_back, {**attrs, "orders": ((0, 1, 2, 3),) * 3})
+        gradients = back.eval(*given_back, **attrs, orders=((0, 1, 2, 3),) * 3)
+    found = run_row(ahead, given, {**attrs, "empty_is_zero": empty_is_zero, "order": (0, 1, 2, 3)})
+    found += run_row(back, given_back, {**attrs, "orders": ((0, 1, 2, 3),) * 3})
     for ours, theirs in zip(found, [y, stats, *gradients], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=TOLERANCE)
 

@@ -13,8 +13,9 @@ import pytest
 import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad import nn
-from evergrad.compiler import attention_rows, draw_rows
-from evergrad.core.generators import drawing_from
+from evergrad.compiler.kernels.attention import rows
+from evergrad.compiler.passes import random_rows
+from evergrad.core.rng.default_generator import using_generator
 
 from .steps import programs_of
 from .test_attention import labels, leaves, normal, run_row, sdpa, with_grads
@@ -31,7 +32,7 @@ def assert_as_eager(form: Form, algorithm: str, *given: Any) -> Any:
     found = []
     for function in (compiled, run):
         generator.manual_seed(3)
-        with drawing_from(generator):
+        with using_generator(generator):
             eg.rand(3)  # so that the twister does not begin at an even place
             results = [function(*given) for _ in range(2)]
         found.append((results, generator.get_state().tolist()))
@@ -155,7 +156,7 @@ def test_nothing_of_the_size_of_the_weights_is_kept(algorithm: str, kept: int) -
     """A bit for each weight, or, where the generator counts, nothing."""
     heads, width = 4, 8
     given = leaves(*(normal(1, heads, LENGTH, width, seed=n) for n in range(3)))
-    with drawing_from(eg.Generator(algorithm=algorithm)):
+    with using_generator(eg.Generator(algorithm=algorithm)):
         for form in (causal, by_hand):
             plan = eg.compile(with_grads(form)).plan(*given)
             # What grows with the length alone: results, gradients, and parts of these.
@@ -180,7 +181,7 @@ def test_a_derivative_asked_for_from_outside_keeps_no_weights(form: Form, algori
     )
     generator = eg.Generator(algorithm=algorithm)
     compiled, found, states = eg.compile(form), [], []
-    with drawing_from(generator):
+    with using_generator(generator):
         for function in (compiled, form):
             generator.manual_seed(1)
             y = function(*given)
@@ -211,7 +212,7 @@ def test_gradients_of_gradients_see_the_same_mask() -> None:
             found = []
             for function in (eg.compile(form), form):
                 generator.manual_seed(4)
-                with drawing_from(generator):
+                with using_generator(generator):
                     results = second(function, *leaves(*arrays))
                 found.append(([x.numpy() for x in results], generator.get_state().tolist()))
             assert found[0][1] == found[1][1]
@@ -227,7 +228,7 @@ def test_the_same_bits_for_any_number_of_threads(algorithm: str) -> None:
     for threads in (1, 2):
         eg.set_num_threads(threads)
         compiled = eg.compile(with_grads(causal))
-        with drawing_from(generator):
+        with using_generator(generator):
             compiled(*given)
             (program,) = programs_of(compiled)
             program.threads = threads
@@ -246,17 +247,17 @@ def test_kernels_give_what_the_rows_say(groups: int, counted: bool) -> None:
     v = normal(2, 2, 51, 18, seed=2)
     mask = normal(2, 2 * groups, 70, 51, seed=3) > -0.5
     position = [np.asarray(n, np.int64) for n in (-7, 2**33 - 5)]
-    drawn = position if counted else [draw_rows.pack(mask)]
+    drawn = position if counted else [random_rows.pack(mask)]
     attrs: dict[str, Any] = {
         "steps": (("scale", 0.4),), "groups": groups,
-        "dropout": attention_rows.Dropout(0.6, 1.5, counted),
+        "dropout": rows.Dropout(0.6, 1.5, counted),
     }  # fmt: skip
     order = (0, 1, 2, 3) if groups > 1 else (2, 0, 1, 3)
     more = {"empty_is_zero": False, "order": order}
-    forward, backward = attention_rows.ATTENTION, attention_rows.ATTENTION_BACKWARD
+    forward, backward = rows.ATTENTION, rows.ATTENTION_BACKWARD
     given = [q, k, v, *drawn]
     y, stats = forward.eval(*given, **attrs, **more)
-    natural = np.ascontiguousarray(y.transpose(attention_rows.way_back(order)))
+    natural = np.ascontiguousarray(y.transpose(rows.way_back(order)))
     given_back = [q, k, v, normal(*natural.shape, seed=5), natural, stats, *drawn]
     gradients = backward.eval(*given_back, **attrs, orders=(order,) * 3)
     found = run_row(forward, given, {**attrs, **more})
@@ -267,7 +268,7 @@ def test_kernels_give_what_the_rows_say(groups: int, counted: bool) -> None:
 
 def test_words_of_bits() -> None:
     mask = normal(3, 70, 5) > 0
-    words = draw_rows.pack(mask)
+    words = random_rows.pack(mask)
     assert words.shape == (3, 3, 5) and words.dtype == np.int32
     assert words[1, 2, 4] >> 5 & 1 == mask[1, 69, 4]
-    np.testing.assert_array_equal(draw_rows.unpack(words, mask.shape), mask)
+    np.testing.assert_array_equal(random_rows.unpack(words, mask.shape), mask)

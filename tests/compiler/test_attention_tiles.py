@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad.compiler import attention, llvm
-from evergrad.compiler.attention_backward import backward
-from evergrad.compiler.attention_kernels import Step
-from evergrad.compiler.attention_text import EIGHT, QUERIES, lanes, up
-from evergrad.compiler.attention_tiles import GIVEN, SCORES, TURNED_SCORES, Lying, product
-from evergrad.compiler.kernel import address_of
+from evergrad.compiler.kernels.attention import lower
+from evergrad.compiler.kernels.attention.backward import backward
+from evergrad.compiler.kernels.attention.common import Step
+from evergrad.compiler.kernels.attention.primitives import EIGHT, QUERIES, lanes, up
+from evergrad.compiler.kernels.attention.tiles import GIVEN, SCORES, TURNED_SCORES, Lying, product
+from evergrad.compiler.native import jit
+from evergrad.compiler.schedule.instructions import address_of
 
 from .steps import lowered_programs_of, programs_of
 from .test_attention import (
@@ -46,9 +47,9 @@ def product_function(lying: Lying, more: bool, triangle: bool) -> Any:
         "i64 %fetched)"
     )
     define = f"define void @{wrapped}({', '.join(parameters)}) {{\n{call}\n  ret void\n}}\n"
-    address = llvm.addresses_in("\n".join([*needs.values(), text, define]), [wrapped])[wrapped]
+    address = jit.addresses_in("\n".join([*needs.values(), text, define]), [wrapped])[wrapped]
     types = [ctypes.c_void_p] * len(_PLACES) + [ctypes.c_int64] * len(_NUMBERS)
-    return llvm.function_of(address, *types)
+    return jit.function_of(address, *types)
 
 
 def multiplied(
@@ -229,7 +230,7 @@ def test_few_heads_are_cut_by_queries() -> None:
     compiled = assert_right(plain, *(normal(1, 2, 600, 8, seed=n) for n in range(3)))
     (program,) = programs_of(compiled)
     (forward,) = [i for i in program.instructions if i.label == "attention"]
-    assert forward.kernel.chunks > 2 * attention._FEW_HEADS // 4
+    assert forward.kernel.chunks > 2 * lower._FEW_HEADS // 4
 
 
 @pytest.mark.parametrize("form", [plain, causal])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from evergrad import config
-from evergrad.compiler import disk, llvm
+from evergrad.compiler.native import disk_cache, jit
 
 TEXT = "define i64 @answer() {\n  ret i64 42\n}\n"
 
@@ -40,19 +40,19 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def answer() -> Any:
-    return llvm.function_of(llvm.addresses_in(TEXT, ["answer"])["answer"], result=ctypes.c_int64)()
+    return jit.function_of(jit.addresses_in(TEXT, ["answer"])["answer"], result=ctypes.c_int64)()
 
 
 def spied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that are compiled from now on."""
     made: list[str] = []
-    compiled = llvm._compiled
+    compiled = jit._compiled
 
     def noted(file: str, text: str) -> bytes:
         made.append(text)
         return compiled(file, text)
 
-    monkeypatch.setattr(llvm, "_compiled", noted)
+    monkeypatch.setattr(jit, "_compiled", noted)
     return made
 
 
@@ -122,7 +122,7 @@ def test_a_failed_write_leaves_no_file(folder: Path, monkeypatch: pytest.MonkeyP
     def full(*args: Any) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(disk.os, "replace", full)
+    monkeypatch.setattr(disk_cache.os, "replace", full)
     assert answer() == 42
     assert list(folder.iterdir()) == []
 
@@ -131,7 +131,7 @@ def test_the_text_and_the_machine_name_the_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer()
-    monkeypatch.setattr(llvm, "target_name", lambda: "a machine of another kind")
+    monkeypatch.setattr(jit, "target_name", lambda: "a machine of another kind")
     answer()
     assert len(list(folder.iterdir())) == 2
 

@@ -11,8 +11,8 @@ import pytest
 
 import evergrad as eg
 from evergrad import nn
-from evergrad.compiler import program as program_module
-from evergrad.compiler.team import Run
+from evergrad.compiler.runtime import program as program_module
+from evergrad.compiler.runtime.thread_pool import Run
 from evergrad.errors import NonFiniteError, TraceError
 
 from .steps import arrays, assert_alike, lowered_programs_of, programs_of, randn

@@ -13,8 +13,9 @@ import pytest
 import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad import nn
-from evergrad.compiler import rewrite, warm
-from evergrad.compiler.composites import lower_composites
+from evergrad.compiler.cache import program_cache
+from evergrad.compiler.passes import decompose
+from evergrad.compiler.passes.composites import lower_composites
 from evergrad.core.interpret import interpret
 from evergrad.core.trace import Graph
 from evergrad.core.transforms import trace
@@ -283,8 +284,8 @@ def test_a_captured_step_has_its_names_until_it_is_lowered(monkeypatch: pytest.M
         seen.append(Counter(eqn.op.name for eqn in lowered.equations))
         return lowered
 
-    monkeypatch.setattr(rewrite, "lower_composites", lower)
-    monkeypatch.setattr(warm, "key_of", lambda *given: None)
+    monkeypatch.setattr(decompose, "lower_composites", lower)
+    monkeypatch.setattr(program_cache, "key_of", lambda *given: None)
     model = Model()
     optimizer = eg.optim.SGD(model.parameters(), lr=0.1)
 
@@ -422,7 +423,7 @@ def test_interpreted_graphs(function: Form) -> None:
     for eqn in composites:  # what a row's NumPy evaluation gives
         given = [eg.tensor(normal(*a.type.shape)).to(a.type.dtype) for a in eqn.args]
         expected = interpret(eqn.inner, *given)
-        run = eqn.rule.run(*[t.numpy() for t in given])
+        run = eqn.specialization.run(*[t.numpy() for t in given])
         for ours, theirs in zip(run if isinstance(run, tuple) else (run,), expected, strict=True):
             np.testing.assert_array_equal(ours, theirs.numpy())
 
@@ -515,7 +516,7 @@ def test_not_finite_numbers_are_told_with_the_composite() -> None:
 
 def test_rows_that_autocast_lowers_inside_a_composite() -> None:
     """A function that autocast does not guard as a whole is traced op by op while it is on."""
-    from evergrad.ops.attention import scaled_dot_product_attention
+    from evergrad.ops.composite.attention import scaled_dot_product_attention
 
     def step(x: Any) -> Any:
         with eg.autocast("cpu", dtype=eg.bfloat16):

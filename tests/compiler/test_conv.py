@@ -12,7 +12,7 @@ import pytest
 import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad import nn
-from evergrad.compiler import conv as convolutions
+from evergrad.compiler.kernels.conv import select as convolutions
 
 from .convolutions import (
     TOLERANCES,

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad.compiler import turns as turns_module
-from evergrad.compiler.object_words import reference_count, times_taken
-from evergrad.compiler.quick import UNSERVED
-from evergrad.compiler.turns import Turns
+from evergrad.compiler.native.object_words import reference_count, times_taken
+from evergrad.compiler.runtime import step_lock as turns_module
+from evergrad.compiler.runtime.native_call import UNSERVED
+from evergrad.compiler.runtime.step_lock import Turns
 from evergrad.memory.ledger import DATA, GRADIENT, LEDGER
 
 from .steps import randn

@@ -13,7 +13,7 @@ import pytest
 import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad import nn
-from evergrad.core.generators import drawing_from
+from evergrad.core.rng.default_generator import using_generator
 
 from .steps import programs_of
 from .test_attention import labels, normal
@@ -26,7 +26,7 @@ def fresh_stream(algorithm: str, before: int = 0) -> Iterator[Any]:
     """A generator that has given some numbers, as the calling thread's own."""
     generator = eg.Generator(algorithm=algorithm)
     generator.manual_seed(11)
-    with drawing_from(generator):
+    with using_generator(generator):
         eg.rand(before)
         yield generator
 

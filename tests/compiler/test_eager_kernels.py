@@ -17,11 +17,16 @@ import pytest
 import evergrad as eg
 from evergrad import config
 from evergrad.autograd import grad
-from evergrad.core.heavy import _HEAVY, Heavy, eager_kernels, forget_kernels
-from evergrad.core.heavy_rows import _ROWS, _kernels
+from evergrad.core.eager.fusion import (
+    _COMPOSITES,
+    EagerComposite,
+    clear_composite_kernels,
+    eager_kernels,
+)
+from evergrad.core.eager.kernels import _ROWS, _kernels
 from evergrad.memory.ledger import LEDGER
 from evergrad.nn import functional as F
-from evergrad.ops.norms import _layer_normed
+from evergrad.ops.composite.norms import _layer_normed
 from evergrad.testing import assert_close
 from evergrad.testing.checks import CHECKS
 from evergrad.testing.samples import all_samples
@@ -392,7 +397,7 @@ def test_kernels_are_given_up_without_the_collector() -> None:
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
-        forget_kernels()
+        clear_composite_kernels()
         gc.collect()
         names = [type(thing).__module__ for thing in gc.garbage]
     finally:
@@ -403,11 +408,11 @@ def test_kernels_are_given_up_without_the_collector() -> None:
 
 
 def test_shapes_that_never_repeat_are_left_to_numpy() -> None:
-    function = Heavy(lambda x: x * 2 + 1, least=1, size=None, keeps=0)
+    function = EagerComposite(lambda x: x * 2 + 1, least=1, size=None, keeps=0)
     for length in range(1, 80):
         assert_close(function(eg.ones(length)), eg.full((length,), 3.0))
-    assert len(function.rules) == 64
-    assert sum(len(f.rules) for f in _HEAVY) <= 256
+    assert len(function.specializations) == 64
+    assert sum(len(f.specializations) for f in _COMPOSITES) <= 256
 
 
 def test_optimizers_step_as_piece_by_piece() -> None:
@@ -436,7 +441,7 @@ def test_a_forked_child_uses_the_kernels() -> None:
     expected = F.layer_norm(x, (32,)).tolist()
     program = (
         "import os, evergrad as eg\n"
-        "from evergrad.core.heavy import eager_kernels\n"
+        "from evergrad.core.eager.fusion import eager_kernels\n"
         "with eager_kernels(least=1):\n"
         "    x = eg.arange(2048.0).reshape(64, 32).sin()\n"
         "    expected = eg.nn.functional.layer_norm(x, (32,)).tolist()\n"
@@ -454,9 +459,9 @@ def test_the_compiler_is_loaded_by_the_first_heavy_call() -> None:
     program = (
         "import sys, evergrad as eg\n"
         "eg.nn.functional.gelu(eg.ones(8))\n"
-        "assert 'evergrad.compiler.eager' not in sys.modules\n"
+        "assert 'evergrad.compiler.eager.composites' not in sys.modules\n"
         "eg.nn.functional.gelu(eg.ones(8192))\n"
-        "assert 'evergrad.compiler.eager' in sys.modules\n"
+        "assert 'evergrad.compiler.eager.composites' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 

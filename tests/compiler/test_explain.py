@@ -15,8 +15,8 @@ import pytest
 
 import evergrad as eg
 from evergrad import nn
-from evergrad.compiler import explain_time
-from evergrad.compiler.explain import Explanation
+from evergrad.compiler.explain import timing
+from evergrad.compiler.explain.report import Explanation
 
 from .steps import arrays, programs_of, randn
 
@@ -111,7 +111,7 @@ def test_times_are_not_those_of_fresh_memory(monkeypatch: pytest.MonkeyPatch) ->
 
     x = randn(600, 700)
     step = eg.compile(lambda x: (x.exp() @ x.sin().t()).tanh().sum(0) + 1)
-    monkeypatch.setattr(explain_time, "thread_time_ns", faults)
+    monkeypatch.setattr(timing, "thread_time_ns", faults)
     units = step.explain(x).data["units"]
     assert len(units) > 1
     assert sum(unit["seconds"] for unit in units) < len(units)

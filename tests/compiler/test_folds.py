@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evergrad.compiler import llvm
-from evergrad.compiler.folds import combination
+from evergrad.compiler.codegen.reductions import combination
+from evergrad.compiler.native import jit
 from evergrad.core import dtypes
 
 _GUARD = 77
@@ -21,8 +21,8 @@ def folded(name: str, parts: Any) -> Any:
     blocks, count, length = parts.shape
     found = {np.dtype(t.np): t for t in (dtypes.float32, dtypes.float64, dtypes.int64)}[parts.dtype]
     kernel = combination(name, found, count, length)
-    function = llvm.function_of(
-        llvm.addresses([kernel])[kernel.name], ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
+    function = jit.function_of(
+        jit.addresses([kernel])[kernel.name], ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
     )
     out = np.full(blocks * length + 32, _GUARD, parts.dtype)
     scratch = np.zeros(64, np.uint8)

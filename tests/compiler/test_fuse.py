@@ -10,8 +10,8 @@ import pytest
 from tests.compiler.steps import lowered_programs_of, programs_of
 
 import evergrad as eg
-from evergrad.compiler.loop_kernels import WRITTEN
-from evergrad.compiler.units import Group
+from evergrad.compiler.codegen.loop_kernels import WRITTEN
+from evergrad.compiler.schedule.nodes import Group
 
 SHAPES = [(4, 20, 30), (3, 17, 2, 33), (2, 3, 18, 40), (4, 300, 64), (2, 20, 21, 22), (4, 5, 6)]
 

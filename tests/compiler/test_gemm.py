@@ -14,20 +14,21 @@ from tests.compiler.steps import programs_of
 
 import evergrad as eg
 import evergrad.nn.functional as F
-from evergrad.compiler import gemm, llvm
-from evergrad.compiler.gemm_blas import blas_kernel
-from evergrad.compiler.gemm_cut import AS_IT_LIES, LEFT, RIGHT, Cut, cut_of, row_cut_of
-from evergrad.compiler.gemm_own import own_kernel, prepare_kernel
-from evergrad.compiler.gemm_product import Product
-from evergrad.compiler.gemm_strip import Tile, copying, dealing, tile_for, transposing
-from evergrad.compiler.kernel import Kernel
-from evergrad.compiler.vector_text import Vector, vector_for
+from evergrad.compiler.codegen.ir_builder import Vector, vector_for
+from evergrad.compiler.kernels.gemm import select
+from evergrad.compiler.kernels.gemm.blocked import own_kernel, prepare_kernel
+from evergrad.compiler.kernels.gemm.microkernel import Tile, copying, dealing, tile_for, transposing
+from evergrad.compiler.kernels.gemm.openblas import blas_kernel
+from evergrad.compiler.kernels.gemm.problem import Product
+from evergrad.compiler.kernels.gemm.tiling import AS_IT_LIES, LEFT, RIGHT, Cut, cut_of, row_cut_of
+from evergrad.compiler.native import jit
+from evergrad.compiler.schedule.instructions import Kernel
 from evergrad.core import dtypes
 
 Array = np.ndarray[Any, Any]
 
 own = pytest.mark.skipif(
-    llvm.vector_bits() != 512, reason="our own kernels need registers of 512 bits (AVX-512)"
+    jit.vector_bits() != 512, reason="our own kernels need registers of 512 bits (AVX-512)"
 )
 _GUARD = 7.0
 TILE = tile_for(vector_for(dtypes.float32))
@@ -52,8 +53,8 @@ def address(array: Array) -> int:
 
 def run(kernel: Kernel, *arrays: Array) -> None:
     """All chunks of a kernel, in an order that is not theirs, in scratch memory full of NaN."""
-    function = llvm.function_of(
-        llvm.addresses([kernel])[kernel.name], ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
+    function = jit.function_of(
+        jit.addresses([kernel])[kernel.name], ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
     )
     block = np.array([*map(address, arrays), *kernel.numbers], np.int64)
     scratch = np.full(kernel.scratch // 4 + 16, np.nan, np.float32)
@@ -159,7 +160,7 @@ def test_text_becomes_code_of_other_machines(
     llvmlite.initialize_all_asmprinters()
     product, tile = Product(normal(64, 64), normal(64, 64), ()), tile_for(vector)
     kernel = own_kernel(product, tile, cut_of(product, tile, 64, may_prepare=False))
-    module = llvmlite.parse_assembly(llvm.module_text([kernel]))
+    module = llvmlite.parse_assembly(jit.module_text([kernel]))
     machine = llvmlite.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=2)
     assert word in machine.emit_assembly(module)
 
@@ -303,7 +304,7 @@ def test_tiles_hold_their_sums_in_registers(found: Any) -> None:
     a, tile = normal(64, 64).astype(found.np), tile_for(vector_for(found))
     product = Product(a, a, ())
     kernel = own_kernel(product, tile, cut_of(product, tile, 64, may_prepare=False))
-    code = llvm.assembly(llvm.module_text([kernel]))
+    code = jit.assembly(jit.module_text([kernel]))
     strips = re.findall(r"^gemm_strip_\w+:.*?^\.Lfunc_end", code, re.MULTILINE | re.DOTALL)
     assert len(strips) == 2 * tile.vectors + 1  # that of wide tiles reads rows of A alone
     for strip in strips:
@@ -323,22 +324,22 @@ def test_packing_asks_for_the_places_it_writes_to(packing: Any) -> None:
 @own
 def test_programs_share_object_code(monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
-    object_codes = llvm._object_codes
+    object_codes = jit._object_codes
 
     def noted(wanted: Sequence[str]) -> list[tuple[str, bytes]]:
         texts.extend(wanted)
         return object_codes(wanted)
 
-    monkeypatch.setattr(llvm, "_object_codes", noted)
-    monkeypatch.setattr(llvm, "_addresses", {})
+    monkeypatch.setattr(jit, "_object_codes", noted)
+    monkeypatch.setattr(jit, "_addresses", {})
     product = Product(normal(64, 64), normal(64, 64), ())
     kernels = [
         own_kernel(product, TILE, cut_of(product, TILE, 64, may_prepare=False)),
         blas_kernel(product, dtypes.float32, 64),
         blas_kernel(product, dtypes.float64, 64),
     ]
-    llvm.addresses(kernels)
-    assert texts == [llvm.module_text([kernel]) for kernel in kernels]
+    jit.addresses(kernels)
+    assert texts == [jit.module_text([kernel]) for kernel in kernels]
 
 
 @own
@@ -349,9 +350,9 @@ def test_programs_share_object_code(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_multiplies(extents: tuple[int, int, int], ours: bool) -> None:
     m, n, k = extents
     product = Product(normal(m, k), normal(k, n), ())
-    assert gemm.is_ours(product, dtypes.float32) is ours
-    assert gemm.is_ours(product, dtypes.float64) is ours
-    assert not gemm.is_ours(product, dtypes.int64)
+    assert select.is_ours(product, dtypes.float32) is ours
+    assert select.is_ours(product, dtypes.float64) is ours
+    assert not select.is_ours(product, dtypes.int64)
 
 
 # -- compiled -----------------------------------------------------------------------------------
@@ -469,5 +470,5 @@ def test_what_is_foreseen_is_what_multiplies() -> None:
     (variant,) = next(iter(compiled.variants.values()))
     labels = {i.kernel.name: i.label for i in variant.program.instructions}
     used = {name for name, label in labels.items() if label.startswith("matmul 64")}
-    assert {kernel.name for kernel in gemm.foreseen(variant.captured.graph)} == used
+    assert {kernel.name for kernel in select.foreseen(variant.captured.graph)} == used
     assert len(used) == 2

@@ -11,12 +11,13 @@ from tests.compiler.steps import programs_of
 
 import evergrad as eg
 import evergrad.nn.functional as F
-from evergrad.compiler import gemm_cut, llvm
+from evergrad.compiler.kernels.gemm import tiling
+from evergrad.compiler.native import jit
 
 pytestmark = [
     pytest.mark.usefixtures("made_anew"),
     pytest.mark.skipif(
-        llvm.vector_bits() != 512, reason="our own kernels need registers of 512 bits (AVX-512)"
+        jit.vector_bits() != 512, reason="our own kernels need registers of 512 bits (AVX-512)"
     ),
 ]
 
@@ -24,7 +25,7 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def any_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products are cut into rows also where that takes longer: most are small here."""
-    monkeypatch.setattr(gemm_cut, "_AS_GOOD", 9.0)
+    monkeypatch.setattr(tiling, "_AS_GOOD", 9.0)
 
 
 def normal(*shape: int, seed: int, dtype: Any = eg.float32) -> Any:

@@ -11,10 +11,10 @@ from tests.compiler.test_gemm import assert_product, laid, normal, own, run, ten
 
 import evergrad as eg
 import evergrad.nn.functional as F
-from evergrad.compiler import gemm
-from evergrad.compiler.gemm_few import few_kernel
-from evergrad.compiler.gemm_product import Product
-from evergrad.compiler.vector_text import Vector, vector_for
+from evergrad.compiler.codegen.ir_builder import Vector, vector_for
+from evergrad.compiler.kernels.gemm import select
+from evergrad.compiler.kernels.gemm.problem import Product
+from evergrad.compiler.kernels.gemm.skinny import few_kernel
 from evergrad.core import dtypes
 
 Array = np.ndarray[Any, Any]
@@ -87,8 +87,8 @@ def test_which_products_have_few_rows(
     m, n, k = extents
     product = Product(laid(normal(m, k), turned[0]), laid(normal(k, n), turned[1]), ())
     for found in (dtypes.float32, dtypes.float64):
-        assert (gemm.few_of(product, found, n) is not None) is is_few
-    assert gemm.few_of(product, dtypes.int64, n) is None
+        assert (select.few_of(product, found, n) is not None) is is_few
+    assert select.few_of(product, dtypes.int64, n) is None
 
 
 @own

@@ -11,10 +11,10 @@ from tests.compiler.test_gemm import assert_product, laid, normal, own, run, ten
 from tests.compiler.test_gemm_few import TURNED, VECTORS
 
 import evergrad as eg
-from evergrad.compiler import gemm
-from evergrad.compiler.gemm_product import Product
-from evergrad.compiler.gemm_small import small_kernel
-from evergrad.compiler.vector_text import Vector
+from evergrad.compiler.codegen.ir_builder import Vector
+from evergrad.compiler.kernels.gemm import select
+from evergrad.compiler.kernels.gemm.problem import Product
+from evergrad.compiler.kernels.gemm.small import small_kernel
 from evergrad.core import dtypes
 
 Array = np.ndarray[Any, Any]
@@ -83,7 +83,7 @@ def test_what_does_not_stay_in_cache_is_not_small() -> None:
 def test_which_products_are_small(extents: tuple[int, int, int], is_small: bool) -> None:
     m, n, k = extents
     product = Product(normal(m, k), normal(k, n), ())
-    assert (gemm.small_of(product, dtypes.float32, n) is not None) == is_small
+    assert (select.small_of(product, dtypes.float32, n) is not None) == is_small
 
 
 @own
@@ -94,7 +94,7 @@ def test_a_small_layer_and_its_gradients_without_openblas(
     def refused(*given: Any) -> Any:
         raise AssertionError("OpenBLAS was asked for a small product")
 
-    monkeypatch.setattr(gemm, "blas_kernel", refused)
+    monkeypatch.setattr(select, "blas_kernel", refused)
     x, w = (t.to(dtype) for t in tensors((32, 9), (7, 9)))
 
     def gradients(x: Any, w: Any) -> Any:

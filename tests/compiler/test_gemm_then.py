@@ -11,12 +11,13 @@ from tests.compiler.steps import programs_of
 
 import evergrad as eg
 import evergrad.nn.functional as F
-from evergrad.compiler import gemm, gemm_cut, llvm
+from evergrad.compiler.kernels.gemm import select, tiling
+from evergrad.compiler.native import jit
 
 pytestmark = [
     pytest.mark.usefixtures("made_anew"),
     pytest.mark.skipif(
-        llvm.vector_bits() != 512, reason="our own kernels need registers of 512 bits (AVX-512)"
+        jit.vector_bits() != 512, reason="our own kernels need registers of 512 bits (AVX-512)"
     ),
 ]
 
@@ -24,7 +25,7 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def any_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products are cut into rows also where that takes longer: most are small here."""
-    monkeypatch.setattr(gemm_cut, "_AS_GOOD", 9.0)
+    monkeypatch.setattr(tiling, "_AS_GOOD", 9.0)
 
 
 def normal(*shape: int, seed: int = 0, dtype: Any = eg.float32) -> Any:
@@ -53,7 +54,7 @@ def both(
     found = compiled(*given)
     assert joined(compiled) == expected, labels(compiled)
     with monkeypatch.context() as patch:
-        patch.setattr(gemm, "_WORTH_WAITING", 1 << 60)
+        patch.setattr(select, "_WORTH_WAITING", 1 << 60)
         apart = eg.compile(function)
         alone = apart(*given)
         assert joined(apart) == 0
@@ -158,7 +159,7 @@ def test_updates_and_sums_of_columns(
     found = {}
     for way in ("joined", "apart", "eager"):
         if way == "apart":
-            monkeypatch.setattr(gemm, "_WORTH_WAITING", 1 << 60)
+            monkeypatch.setattr(select, "_WORTH_WAITING", 1 << 60)
         step, parameters = layer(optimizer, **options)
         run = step if way == "eager" else eg.compile(step)
         losses = [run() for _ in range(3)]
@@ -174,8 +175,8 @@ def test_updates_and_sums_of_columns(
 
 def test_the_whole_product_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
-    for least in (gemm._WORTH_WAITING, 1 << 60):
-        monkeypatch.setattr(gemm, "_WORTH_WAITING", least)
+    for least in (select._WORTH_WAITING, 1 << 60):
+        monkeypatch.setattr(select, "_WORTH_WAITING", least)
         step, _ = layer("SGD", lr=0.1)
         buffers = eg.compile(step).plan().buffers
         found.append("matmul float32[600,130]" in {buffer.label for buffer in buffers})

@@ -12,7 +12,7 @@ import pytest
 
 import evergrad as eg
 from evergrad import nn
-from evergrad.compiler import looping
+from evergrad.compiler.runtime import batched_calls
 from evergrad.memory.ledger import LEDGER
 
 from .steps import arrays
@@ -63,13 +63,13 @@ def rows(count: int, *shape: int) -> Any:
 def native(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of rows that native loops have begun with, and of those they had."""
     found: list[int] = []
-    run = looping._Loop.run
+    run = batched_calls._Loop.run
 
     def noting(self: Any, *given: Any) -> None:
         found.append(self.count - self.first)
         run(self, *given)
 
-    monkeypatch.setattr(looping._Loop, "run", noting)
+    monkeypatch.setattr(batched_calls._Loop, "run", noting)
     return found
 
 

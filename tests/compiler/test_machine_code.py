@@ -15,13 +15,11 @@ from typing import Any
 import llvmlite.binding as llvmlite
 import pytest
 
-from evergrad.compiler import emission, llvm, machine_code
-from evergrad.compiler.machine_code import Image, load
-from evergrad.compiler.object_file import ObjectFile, UnknownCodeError
+from evergrad.compiler.native import jit, llvm_backend, loader
+from evergrad.compiler.native.elf import ObjectFile, UnknownCodeError
+from evergrad.compiler.native.loader import Image, load
 
-pytestmark = pytest.mark.skipif(
-    not machine_code.can_load(), reason="LLVM loads code on this system"
-)
+pytestmark = pytest.mark.skipif(not loader.can_load(), reason="LLVM loads code on this system")
 
 TEXT = """
 declare double @sin(double)
@@ -82,7 +80,7 @@ WORD, REAL, SINGLE, POINTER = ctypes.c_int64, ctypes.c_double, ctypes.c_float, c
 
 @pytest.fixture(scope="module")
 def code() -> bytes:
-    return emission.object_code(TEXT)
+    return llvm_backend.object_code(TEXT)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +91,7 @@ def functions(code: bytes) -> dict[str, int]:
 def call(address: int, result: Any, *arguments: Any) -> Any:
     kinds = [POINTER if isinstance(a, ctypes.Array) else type(a) for a in arguments]
     given = [ctypes.addressof(a) if isinstance(a, ctypes.Array) else a for a in arguments]
-    return llvm.function_of(address, *kinds, result=result)(*given)
+    return jit.function_of(address, *kinds, result=result)(*given)
 
 
 def address_of(library: str, name: str) -> int | None:
@@ -127,7 +125,7 @@ def test_addresses_are_those_of_the_functions(functions: dict[str, int]) -> None
 
 
 def test_objects_that_share_pages(code: bytes) -> None:
-    other = emission.object_code(TEXT.replace("i64 11]", "i64 13]"))
+    other = llvm_backend.object_code(TEXT.replace("i64 11]", "i64 13]"))
     found = load([code, other, code])
     last = [call(each["entry_of"], WORD, WORD(3)) for each in found]
     assert last == [11, 13, 11]
@@ -185,7 +183,7 @@ def test_words_that_code_writes_to(first: int) -> None:
         " %v = load volatile i64, ptr @count\n %w = add i64 %v, 1\n"
         " store volatile i64 %w, ptr @count\n ret i64 %w\n}\n"
     )
-    address = load([emission.object_code(text)])[0]["f"]
+    address = load([llvm_backend.object_code(text)])[0]["f"]
     assert [call(address, WORD) for _ in range(3)] == [first + 1, first + 2, first + 3]
 
 
@@ -201,20 +199,20 @@ def room(size: int) -> str:
 
 @pytest.mark.parametrize("size", [1, 4096, 2 << 20, 1 << 30])
 def test_zeros_of_any_size(size: int) -> None:
-    first, other = load([emission.object_code(room(size)), emission.object_code(room(3))])
+    first, other = load([llvm_backend.object_code(room(size)), llvm_backend.object_code(room(3))])
     assert [call(first["f"], WORD, WORD(at)) for at in (0, size - 1)] == [5, 5 if size > 1 else 10]
     assert [call(other["f"], WORD, WORD(at)) for at in (0, 2, 2)] == [5, 5, 10]
 
 
 def test_zeros_take_no_memory_before_they_are_written() -> None:
-    image = Image([emission.object_code(room(1 << 30))], platform.machine())
+    image = Image([llvm_backend.object_code(room(1 << 30))], platform.machine())
     assert image.size > 1 << 30
     assert len(image.content_at(BASE)) == image.stored < 1 << 14
 
 
 def test_zeros_that_code_cannot_reach() -> None:
     with pytest.raises(UnknownCodeError, match="more than code can reach"):
-        load([emission.object_code(room(1 << 31))])
+        load([llvm_backend.object_code(room(1 << 31))])
 
 
 def test_what_is_unknown_is_not_left_to_llvm() -> None:
@@ -222,9 +220,9 @@ def test_what_is_unknown_is_not_left_to_llvm() -> None:
     text = "declare void @no_such_function()\ndefine void @f() {\n"
     text += " call void @no_such_function()\n ret void\n}\n"
     with pytest.raises(UnknownCodeError, match="no_such_function"):
-        load([emission.object_code(text)])
+        load([llvm_backend.object_code(text)])
     with pytest.raises(RuntimeError, match=r"cannot be loaded.*no_such_function"):
-        llvm.addresses_in(text, ["f"])
+        jit.addresses_in(text, ["f"])
 
 
 def test_relocations_of_instructions_with_longer_prefixes(code: bytes) -> None:
@@ -298,7 +296,7 @@ y = eg.nn.functional.gelu(x).sum()
 y.backward()
 optimizer = eg.optim.Adam([x])
 optimizer.step()
-with eg.core.heavy.eager_kernels(False):
+with eg.core.eager.fusion.eager_kernels(False):
     z = x.detach().requires_grad_()
     eg.nn.functional.gelu(z).sum().backward()
 x.grad = None
@@ -327,10 +325,10 @@ def test_llvm_refuses_what_is_no_object() -> None:
     """And what it compiles with is not lost then."""
     for wrong in (b"", b"damaged", b"\x7fELF"):
         with pytest.raises(RuntimeError, match="not object code"):
-            emission.load(wrong)
-        assert emission.object_code(room(5))
+            llvm_backend.load(wrong)
+        assert llvm_backend.object_code(room(5))
     with pytest.raises(KeyError, match="g"):
-        emission.load(emission.object_code(room(5)))("g")
+        llvm_backend.load(llvm_backend.object_code(room(5)))("g")
 
 
 # -- the other machine, whose code is looked at but not run ----------------------------------------
@@ -409,7 +407,7 @@ def test_relocations_that_do_not_fit_are_refused() -> None:
     """Code that takes addresses to have 32 bits cannot lie anywhere."""
     if platform.machine() != "x86_64":
         pytest.skip("such code is that of x86-64")
-    emission.object_code(TEXT)  # LLVM knows its target then
+    llvm_backend.object_code(TEXT)  # LLVM knows its target then
     machine = llvmlite.Target.from_default_triple().create_target_machine(
         reloc="static", codemodel="small"
     )

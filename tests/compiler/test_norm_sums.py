@@ -10,7 +10,7 @@ from tests.compiler.convolutions import check, normal
 from tests.compiler.steps import lowered_programs_of
 
 import evergrad as eg
-from evergrad.compiler.units import Group, equations_of
+from evergrad.compiler.schedule.nodes import Group, equations_of
 
 F = eg.nn.functional
 

@@ -9,8 +9,8 @@ import pytest
 
 import evergrad as eg
 from evergrad import nn
-from evergrad.compiler import plain
-from evergrad.compiler.quick import UNSERVED
+from evergrad.compiler.runtime import call_path
+from evergrad.compiler.runtime.native_call import UNSERVED
 from evergrad.memory.ledger import LEDGER
 
 from .steps import arrays, assert_alike, program_count, programs_of, randn
@@ -60,7 +60,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return made
 
     for name in ("plain_call", "quickest_call"):
-        monkeypatch.setattr(f"evergrad.compiler.entry.{name}", noting(getattr(plain, name)))
+        monkeypatch.setattr(f"evergrad.compiler.api.{name}", noting(getattr(call_path, name)))
     return found
 
 
@@ -230,7 +230,7 @@ def test_an_interrupt_while_results_are_made(
     for _ in range(4):
         step(x)
         theirs.step(x)
-    made, fresh = len(served), plain.fresh
+    made, fresh = len(served), call_path.fresh
     calls: list[Any] = []
 
     def interrupted(*args: Any) -> Any:
@@ -240,7 +240,7 @@ def test_an_interrupt_while_results_are_made(
         return fresh(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(plain, "fresh", interrupted)
+        patch.setattr(call_path, "fresh", interrupted)
         with pytest.raises(KeyboardInterrupt):
             step(x)
     assert len(served) == made

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad.compiler.arguments import fitting, telling
-from evergrad.compiler.object_words import array_flags, array_start, kind_word, slot_of
-from evergrad.compiler.quick import UNSERVED, quick_call
-from evergrad.compiler.turns import Turns
+from evergrad.compiler.native.object_words import array_flags, array_start, kind_word, slot_of
+from evergrad.compiler.runtime.argument_blocks import fitting, telling
+from evergrad.compiler.runtime.native_call import UNSERVED, quick_call
+from evergrad.compiler.runtime.step_lock import Turns
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, fresh
 

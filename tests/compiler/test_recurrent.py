@@ -10,10 +10,10 @@ import pytest
 import evergrad as eg
 from evergrad import nn
 from evergrad.core.bind import bind
-from evergrad.core.heavy import eager_kernels
+from evergrad.core.eager.fusion import eager_kernels
 from evergrad.nn.utils.rnn import pack_padded_sequence
-from evergrad.ops.recurrent import CELLS, ROWS
-from evergrad.ops.recurrent_steps import Course
+from evergrad.ops.rows.recurrent.layer import CELLS, ROWS
+from evergrad.ops.rows.recurrent.steps import Course
 
 from .steps import arrays, assert_alike, programs_of, randn
 
@@ -236,4 +236,4 @@ def test_no_zeros_are_made_for_what_is_kept(kind: str) -> None:
     while "layer" not in node.name().lower():
         (node,) = (parent for parent in node.parents if parent is not None)
     results = 1 + CELLS[case.layer.mode.lower()].state
-    assert node.plan.unread == set(range(results, len(node.out_types())))
+    assert node.vjp_program.unread == set(range(results, len(node.out_types())))

@@ -9,7 +9,7 @@ import pytest
 
 import evergrad as eg
 from evergrad import nn
-from evergrad.ops.random import memory_order
+from evergrad.ops.rows.random.draws import memory_order
 
 from .steps import assert_alike, randn
 

@@ -11,7 +11,7 @@ from tests.compiler.steps import lowered_programs_of
 
 import evergrad as eg
 import evergrad.nn.functional as F
-from evergrad.compiler import slopes
+from evergrad.compiler.passes import factor_activation_grads
 
 pytestmark = pytest.mark.usefixtures("made_anew")
 
@@ -88,7 +88,7 @@ def test_the_slope_is_computed_with_the_curve() -> None:
 
 
 def test_large_slopes_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slopes, "_LITTLE", 512 * 64 * 8 - 1)
+    monkeypatch.setattr(factor_activation_grads, "_LITTLE", 512 * 64 * 8 - 1)
     compiled = eg.compile(gradients_of(F.gelu))
     compiled(*data(rows=512, width=64))
     assert kept_for_backward(compiled).count((512, 64)) == 1

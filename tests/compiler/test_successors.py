@@ -10,7 +10,7 @@ import pytest
 
 import evergrad as eg
 from evergrad import optim
-from evergrad.compiler import slopes
+from evergrad.compiler.passes import factor_activation_grads
 from evergrad.nn import functional as F
 
 from .models import peak_of_perceptrons
@@ -98,7 +98,7 @@ def test_numbers_of_another_size_lie_elsewhere() -> None:
 def test_a_hidden_layer_gives_way_to_its_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the end of backward's first layer lie what is kept, one more value of the size of a hidden
     layer, and the gradient that came: the hidden layer has given way to its curve."""
-    monkeypatch.setattr(slopes, "_LITTLE", 0)  # else it is not the hidden layer that is kept
+    monkeypatch.setattr(factor_activation_grads, "_LITTLE", 0)  # else something else is kept
     blocks = 4
     kept = blocks * (1 + 4)
     assert peak_of_perceptrons(blocks, 1024, 48, optim.AdamW) < kept + 4 + 2 + 0.5

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad.compiler import llvm
-from evergrad.compiler.kernel import Instruction, Kernel
-from evergrad.compiler.recipe import task_order
-from evergrad.compiler.scalar import Code
-from evergrad.compiler.team import Run, Team, team
+from evergrad.compiler.cache.executable import task_order
+from evergrad.compiler.codegen.elementwise import Code
+from evergrad.compiler.native import jit
+from evergrad.compiler.runtime.thread_pool import Run, Team, team
+from evergrad.compiler.schedule.instructions import Instruction, Kernel
 
 # Adds one more than the sum of a row to an element of the next row, and tells of a failure if there
 # is a word for it.
@@ -79,7 +79,7 @@ class Rows:
     """Rows of numbers, each made of the one before by a wave of tasks."""
 
     def __init__(self, rows: int, width: int, failing: int | None = None) -> None:
-        address = llvm.addresses_in(TEXT, ["sum_and_one"])["sum_and_one"]
+        address = jit.addresses_in(TEXT, ["sum_and_one"])["sum_and_one"]
         self.numbers = np.zeros((rows + 1, width), np.int64)
         self.status = np.zeros(8, np.int64)
         status = self.status.ctypes.data
@@ -143,7 +143,7 @@ def test_two_threads_begin_at_both_ends() -> None:
     count, helped = 40, team_of(2)
     places = np.zeros(count, np.int64)
     args = np.array([places.ctypes.data], np.int64)
-    address = llvm.addresses_in(WHERE, ["where"])["where"]
+    address = jit.addresses_in(WHERE, ["where"])["where"]
     tasks = np.array([(address, args.ctypes.data, chunk) for chunk in range(count)], np.int64)
     run = Run(tasks, [count], 64, np.zeros(8, np.int64))
     run.make_room(2)

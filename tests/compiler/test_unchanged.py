@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from evergrad.compiler.object_words import cell_content
-from evergrad.compiler.unchanged import MISSING, unchanged
+from evergrad.compiler.frontend.identity_guards import MISSING, unchanged
+from evergrad.compiler.native.object_words import cell_content
 
 
 class Record:

@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 
 import evergrad as eg
 from evergrad import config
-from evergrad.compiler import disk, llvm, warm
-from evergrad.compiler.kernel import Place
-from evergrad.compiler.recipe_key import key_of
-from evergrad.compiler.ties import Ties
-from evergrad.core.generators import drawing_from
+from evergrad.compiler.cache import program_cache
+from evergrad.compiler.cache.fingerprint import key_of
+from evergrad.compiler.cache.process_bindings import Ties
+from evergrad.compiler.native import disk_cache, jit
+from evergrad.compiler.schedule.instructions import Place
 from evergrad.core.op import TABLE
+from evergrad.core.rng.default_generator import using_generator
 
 from .plans import check_plan
 from .steps import programs_of
@@ -95,7 +96,7 @@ def test_the_second_program_comes_from_the_disk(folder: Path) -> None:
     check_plan(kept)
     assert [i.label for i in kept.instructions] == [i.label for i in made.instructions]
     assert [b.label for b in kept.plan.buffers] == [b.label for b in made.plan.buffers]
-    assert [b.site for b in kept.buffers if b.site] != []
+    assert [b.location for b in kept.buffers if b.location] != []
     eg.set_num_threads(2)
     assert_equal(first, run(threads=2)[1])
 
@@ -141,11 +142,11 @@ def test_object_code_that_is_gone_is_made_again(
     _, first, _ = run()
     for path in folder.glob("*.o"):
         path.unlink()
-    monkeypatch.setattr(llvm, "_addresses", {})
+    monkeypatch.setattr(jit, "_addresses", {})
     _, second, made = run()
     assert not is_from_disk(made)
     assert_equal(first, second)
-    monkeypatch.setattr(llvm, "_addresses", {})
+    monkeypatch.setattr(jit, "_addresses", {})
     _, third, kept = run()
     assert is_from_disk(kept)
     assert_equal(first, third)
@@ -171,19 +172,19 @@ def test_a_large_folder_loses_what_was_not_used_lately(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.o"
         path.write_bytes(bytes(100))
         os.utime(path, ns=(number, number))
-    disk.prune(tmp_path, 800)
+    disk_cache.prune(tmp_path, 800)
     assert len(list(tmp_path.iterdir())) == 8
-    disk.prune(tmp_path, 799)
+    disk_cache.prune(tmp_path, 799)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["5.o", "6.o", "7.o"]
 
 
 def test_a_file_that_is_read_counts_as_used(tmp_path: Path) -> None:
     path = tmp_path / "one"
-    disk.write(path, b"kind ", b"content")
+    disk_cache.write(path, b"kind ", b"content")
     os.utime(path, ns=(1, 1))
-    assert disk.read(path, b"kind ") == b"content"
+    assert disk_cache.read(path, b"kind ") == b"content"
     assert path.stat().st_mtime_ns > 1
-    assert disk.read(path, b"another ") is None
+    assert disk_cache.read(path, b"another ") is None
 
 
 # -- names --------------------------------------------------------------------------------------
@@ -269,13 +270,13 @@ def described(program: Any) -> Any:
 
 def named(spec: dict[str, Any]) -> tuple[str, Any]:
     """The name of a step's program, and what that is when it is made from the graph on."""
-    with drawing_from(eg.Generator(algorithm=spec["algorithm"] or "mt19937")):
+    with using_generator(eg.Generator(algorithm=spec["algorithm"] or "mt19937")):
         step, x = step_of(spec)
         step.plan(x)
         ((variant,),) = step.variants.values()
         key = key_of(variant.captured, Ties(variant.captured), spec["limit"])
         assert key is not None
-        return key, described(warm.built(variant.captured, spec["limit"]))
+        return key, described(program_cache.built(variant.captured, spec["limit"]))
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
@@ -317,12 +318,12 @@ def test_modes_and_versions_change_the_name(monkeypatch: pytest.MonkeyPatch) -> 
     with eg.no_grad():
         names.add(named(ONE)[0])
     with monkeypatch.context() as patch:
-        patch.setattr(llvm, "target_name", lambda: "another machine")
-        from evergrad.compiler import recipe_key
+        patch.setattr(jit, "target_name", lambda: "another machine")
+        from evergrad.compiler.cache import fingerprint
 
-        recipe_key._versions.cache_clear()
+        fingerprint._versions.cache_clear()
         names.add(named(ONE)[0])
-    recipe_key._versions.cache_clear()
+    fingerprint._versions.cache_clear()
     assert len(names) == 3
 
 
@@ -341,3 +342,15 @@ def test_what_has_no_form_is_compiled_without_the_disk(folder: Path) -> None:
     assert not any(is_from_disk(program) for *_, program in results)
     assert programs_in(folder) == []
     assert_equal(results[0][1], results[1][1])
+
+
+def test_every_source_of_the_compiler_is_part_of_the_name() -> None:
+    """A program made by former sources must not be found: files in sub-packages count too."""
+    from evergrad.compiler.cache import fingerprint
+
+    fingerprint._versions.cache_clear()
+    counted = {(place, name) for place, name, *_ in fingerprint._versions()[-1]}
+    root = Path(eg.__file__).parent
+    for room in ("compiler", "core", "ops"):
+        for path in (root / room).rglob("*.py"):
+            assert (str(path.parent.relative_to(root)), path.name) in counted

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from evergrad import config
-from evergrad.compiler import disk, emission, llvm, machine_code, workers
-from evergrad.compiler.workers import Workers
+from evergrad.compiler.native import compile_pool, disk_cache, jit, llvm_backend, loader
+from evergrad.compiler.native.compile_pool import Workers
 
-pytestmark = pytest.mark.skipif(not machine_code.can_load(), reason="LLVM stays in this process")
+pytestmark = pytest.mark.skipif(not loader.can_load(), reason="LLVM stays in this process")
 
 
 def text_of(answer: int, calls: int = 0) -> str:
@@ -70,27 +70,27 @@ def test_they_give_what_llvm_gives_here(own: Workers) -> None:
     texts = [text_of(n, calls=n % 7) for n in range(12)]
     answers = [own.compile(text) for text in texts]
     found = [answer.result(timeout=60) for answer in answers]
-    assert found == [emission.object_code(text) for text in texts]
+    assert found == [llvm_backend.object_code(text) for text in texts]
     assert 1 <= len(own.processes) <= 2
 
 
 def test_what_nobody_waits_for_is_kept(folder: Path) -> None:
     text = text_of(77)
-    llvm.begin_text(text)
-    kept = folder / llvm._file_of(text)
+    jit.begin_text(text)
+    kept = folder / jit._file_of(text)
     assert comes_true(kept.exists)
-    assert disk.read(kept, llvm._KIND) == emission.object_code(text)
+    assert disk_cache.read(kept, jit._KIND) == llvm_backend.object_code(text)
 
 
 def test_a_text_that_llvm_refuses_harms_no_other(own: Workers) -> None:
     wrong, right = own.compile("define void @f( {"), own.compile(text_of(3))
     assert wrong.result(timeout=60) is None
-    assert right.result(timeout=60) == emission.object_code(text_of(3))
+    assert right.result(timeout=60) == llvm_backend.object_code(text_of(3))
     assert not own.has_failed
 
 
 def test_idle_ones_end(own: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "IDLE", 0.05)
+    monkeypatch.setattr(compile_pool, "IDLE", 0.05)
     assert own.compile(text_of(4)).result(timeout=60)
     process = own.processes[0].pid
     assert comes_true(lambda: not own.processes and not is_there(process))
@@ -111,9 +111,9 @@ def test_one_that_dies_is_done_without(own: Workers) -> None:
 def test_one_that_does_not_answer_is_not_waited_for(
     own: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "PATIENCE", 0.1)
+    monkeypatch.setattr(compile_pool, "PATIENCE", 0.1)
     sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
-    monkeypatch.setattr(workers, "command", lambda: sleeping)
+    monkeypatch.setattr(compile_pool, "command", lambda: sleeping)
     answers = [own.compile(text_of(n)) for n in range(3)]
     assert [answer.result(timeout=60) for answer in answers] == [None] * 3
     assert comes_true(lambda: not own.processes)
@@ -125,13 +125,13 @@ def test_one_that_does_not_answer_is_not_waited_for(
 def test_without_workers_this_process_compiles(
     own: Workers, folder: Path, monkeypatch: pytest.MonkeyPatch, command: list[str] | None
 ) -> None:
-    monkeypatch.setattr(workers, "WORKERS", own)
-    monkeypatch.setattr(workers, "command", lambda: command)
-    find = llvm.addresses_in(text_of(41), ["answer"])
-    assert llvm.function_of(find["answer"], result=ctypes.c_int64)() == 41
-    assert not llvm.compiles_outside()
+    monkeypatch.setattr(compile_pool, "WORKERS", own)
+    monkeypatch.setattr(compile_pool, "command", lambda: command)
+    find = jit.addresses_in(text_of(41), ["answer"])
+    assert jit.function_of(find["answer"], result=ctypes.c_int64)() == 41
+    assert not jit.compiles_outside()
     (file,) = folder.iterdir()
-    assert file.read_bytes().endswith(emission.object_code(text_of(41)))
+    assert file.read_bytes().endswith(llvm_backend.object_code(text_of(41)))
 
 
 def test_many_threads_ask(own: Workers) -> None:
@@ -145,7 +145,7 @@ def test_many_threads_ask(own: Workers) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == {number: emission.object_code(text_of(number)) for number in range(8)}
+    assert found == {number: llvm_backend.object_code(text_of(number)) for number in range(8)}
 
 
 def test_interrupts_from_the_keyboard_do_not_reach_them(own: Workers) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad import nn
-from evergrad.core.generators import drawing_from
+from evergrad.core.rng.default_generator import using_generator
 
 
 def normal(*shape: int, seed: int = 0) -> Any:
@@ -131,7 +131,7 @@ def outcome(name: str) -> dict[str, Any]:
     """Losses, parameters, gradients and random streams after three calls, and the plan."""
     algorithm, make = STEPS[name]
     generator = eg.Generator(algorithm=algorithm)
-    with drawing_from(generator):
+    with using_generator(generator):
         step, given, state = make()
         generator.manual_seed(11)
         losses = [step(given).item().hex() for _ in range(3)]
@@ -149,14 +149,16 @@ def refuse(*args: Any, **kwargs: Any) -> Any:
 
 def forbid_making() -> None:
     """Let everything fail that a program from the disk does not need."""
-    from evergrad.compiler import llvm, lowering, plan, warm
+    from evergrad.compiler.cache import program_cache
+    from evergrad.compiler.native import jit
+    from evergrad.compiler.schedule import lower, memory_plan
 
-    lowering.Lowering.__init__ = refuse  # type: ignore[method-assign]
-    warm.built = refuse
-    plan._lay_out = refuse
-    llvm.module_text = refuse
-    llvm._compiled = refuse
-    llvm._request = refuse
+    lower.Lowering.__init__ = refuse  # type: ignore[method-assign]
+    program_cache.built = refuse
+    memory_plan._lay_out = refuse
+    jit.module_text = refuse
+    jit._compiled = refuse
+    jit._request = refuse
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ import pytest
 import evergrad
 from evergrad.distributions import Beta, Chi2, Dirichlet, Gamma, StudentT, VonMises, Wishart
 from evergrad.errors import GradientError
-from evergrad.ops.quantile_slopes import dirichlet_slope, gamma_slope
-from evergrad.ops.random import standard_gamma
-from evergrad.ops.random_families import sample_dirichlet, standard_gamma_grad
+from evergrad.ops.rows.random.draws import standard_gamma
+from evergrad.ops.rows.random.gamma import sample_dirichlet, standard_gamma_grad
+from evergrad.ops.rows.special.quantile_derivatives import dirichlet_slope, gamma_slope
 
 stats = pytest.importorskip("scipy.stats", reason="scipy is not installed: pip install scipy")
 special = pytest.importorskip("scipy.special", reason="scipy is not installed: pip install scipy")

@@ -18,9 +18,9 @@ import pytest
 
 import evergrad
 from evergrad.errors import FileFormatError
-from evergrad.io import atomic
 from evergrad.io import safetensors as st
-from evergrad.io.atomic import SUFFIX, replacing
+from evergrad.utils import atomic_file as atomic
+from evergrad.utils.atomic_file import SUFFIX, replacing
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_the_bytes_are_on_disk_before_the_name_changes(
 KILLED = """
 import os, signal, sys
 import evergrad
-from evergrad.io.atomic import replacing
+from evergrad.utils.atomic_file import replacing
 
 with replacing(sys.argv[1]) as file:
     file.write(b"half of a file")

@@ -18,7 +18,7 @@ from file_tools import archive_of, records, with_pickle, written
 import evergrad
 from evergrad.errors import FileFormatError, UnsafeFileError
 from evergrad.io.legacy import write_legacy
-from evergrad.io.regions import Region
+from evergrad.io.saving import Region
 from evergrad.serialization import safe_globals
 
 PROTO = b"\x80\x02"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import evergrad
-from evergrad.compiler.entry import Compiled
+from evergrad.compiler.api import Compiled
 from evergrad.core.state import STATE
 from evergrad.errors import TraceError
 from evergrad.nn import Module

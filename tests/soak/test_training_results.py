@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.datasets.mnist_files import ROOT, mnist_root
 
-from evergrad.core.generators import drawing_from
+from evergrad.core.rng.default_generator import using_generator
 from evergrad.train.config import RunConfig, override, preset
 from evergrad.train.state import TrainingState
 from evergrad.train.task import Task, task_class
@@ -39,7 +39,7 @@ def train(config: RunConfig) -> tuple[Task, TrainingState, list[float]]:
     task = task_class(config.task)(config)
     state = TrainingState(config, task)
     step = state.training_step()
-    with drawing_from(state.generator):
+    with using_generator(state.generator):
         losses = [step(number).loss for number in range(config.steps)]
     return task, state, losses
 

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from evergrad.as_torch import TORCH_VERSION, TorchVersion
 from evergrad.as_torch.runner import main
 

@@ -11,7 +11,7 @@ import pytest
 
 import evergrad as eg
 from evergrad import nn
-from evergrad.core.generators import drawing_from
+from evergrad.core.rng.default_generator import using_generator
 from evergrad.train.config import OptimizerConfig
 from evergrad.train.state import TrainingState
 from evergrad.train.step import StepResult, learning_rate, make_optimizer, mean_weight
@@ -26,7 +26,7 @@ def state_after(steps: int, *words: str) -> tuple[TrainingState, list[StepResult
     config = tiny(Path("unused"), *words)
     state = TrainingState(config, TinyTask(config))
     step = state.training_step()
-    with drawing_from(state.generator):
+    with using_generator(state.generator):
         return state, [step(number) for number in range(steps)]
 
 
@@ -100,7 +100,7 @@ def test_running_mean_of_the_weights() -> None:
     state = TrainingState(config, TinyTask(config))
     step = state.training_step()
     expected = weights(state)
-    with drawing_from(state.generator):
+    with using_generator(state.generator):
         for number in range(6):
             step(number)
             share = mean_weight(decay, number)
@@ -125,7 +125,7 @@ def test_evaluation_uses_the_running_mean_and_the_newest_statistics() -> None:
 
 def test_evaluation_does_not_touch_the_stream_of_training() -> None:
     state, _ = state_after(3)
-    with drawing_from(state.generator):
+    with using_generator(state.generator):
         before = state.generator.get_state().tolist()
         with state.evaluated_model():
             first = eg.rand(3).tolist()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evergrad.core.generators import drawing_from
+from evergrad.core.rng.default_generator import using_generator
 from evergrad.train.config import PRESETS, RunConfig, override, preset, read_config, to_toml
 from evergrad.train.state import TrainingState
 from evergrad.train.task import TASKS, Sample, Task, task_class
@@ -70,7 +70,7 @@ def trained(name: str) -> Trained:
     first = task.batch(0)
     task.batch = lambda number: first  # type: ignore[method-assign]
     step = state.training_step()
-    with drawing_from(state.generator):
+    with using_generator(state.generator):
         losses = [step(number).loss for number in range(count)]
     del task.batch
     return Trained(task, state, losses)

@@ -15,8 +15,8 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
-from evergrad.ops.creation import full
-from evergrad.ops.logic import isfinite
+from evergrad.ops.rows.creation.constants import full
+from evergrad.ops.rows.elementwise.logic import isfinite
 
 
 class OptState(Enum):

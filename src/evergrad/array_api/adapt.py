@@ -15,7 +15,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
-from evergrad.ops.public import FUNCTIONS, expose
+from evergrad.ops.surface.public import FUNCTIONS, expose
 
 Function = Callable[..., Any]
 

@@ -11,8 +11,8 @@ from evergrad.array_api.adapt import enter, standard
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.tensor import Tensor
-from evergrad.ops.creation import as_number, check_place, chosen_dtype
-from evergrad.ops.public import FUNCTIONS
+from evergrad.ops.rows.creation.constants import as_number, check_place, chosen_dtype
+from evergrad.ops.surface.public import FUNCTIONS
 
 
 def _filled(name: str) -> None:

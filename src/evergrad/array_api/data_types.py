@@ -16,7 +16,7 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.families import result_dtype
 from evergrad.core.shapes import tensor_type
 from evergrad.core.tensor import Tensor
-from evergrad.ops.creation import as_number, check_place
+from evergrad.ops.rows.creation.constants import as_number, check_place
 
 # The kinds that ``isdtype`` and ``dtypes(kind=)`` know, as questions about an element type.
 KINDS: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from evergrad.array_api.adapt import FFT, Function, enter
 from evergrad.core.tensor import Tensor
-from evergrad.ops.fft import FFT as _ENGINE
+from evergrad.ops.rows.fft import FFT as _ENGINE
 
 
 def _transform(name: str) -> Function:

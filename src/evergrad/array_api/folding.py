@@ -12,8 +12,8 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.shapes import normalize_dims
 from evergrad.core.tensor import Tensor
-from evergrad.ops.public import FUNCTIONS
-from evergrad.ops.reduce import PROD, sum_type
+from evergrad.ops.rows.reduce.sums import PROD, sum_type
+from evergrad.ops.surface.public import FUNCTIONS
 
 # -- folds --------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from evergrad.array_api.data_types import isdtype
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 from evergrad.core.tensor import CPU, Device
-from evergrad.ops.creation import check_place
+from evergrad.ops.rows.creation.constants import check_place
 
 # The standard's element types that the engine has: of the unsigned integers only the smallest.
 STANDARD_DTYPES = {

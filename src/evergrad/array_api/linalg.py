@@ -9,7 +9,7 @@ from typing import Any
 import evergrad as eg
 from evergrad.array_api.adapt import LINALG, NAMESPACE, binary, meeting, standard, unary
 from evergrad.core.tensor import Tensor
-from evergrad.ops.linalg_base import LINALG as _ENGINE
+from evergrad.ops.rows.linalg.base import LINALG as _ENGINE
 
 # -- in both ------------------------------------------------------------------------------------
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from evergrad.autograd.function import Function, FunctionCtx, run_forward, unrecorded
 from evergrad.core import dtypes
-from evergrad.core.generators import default_generator
-from evergrad.core.op import Op, Rule
-from evergrad.core.site import user_site
+from evergrad.core.op import Op, Specialization
+from evergrad.core.rng.default_generator import default_generator
+from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, current_node, detached, fresh
 from evergrad.core.trace import Trace
@@ -40,8 +40,10 @@ def as_equation(
     op = CustomOp(cls, len(at), build)
     values = [trace_value(trace, args[i]) for i in at] + [trace_value(trace, o) for o in tensors]
     types = tuple(v.type for v in values)
-    rule = Rule(op, {}, types, types, types[len(at) :], None)
-    emitted = trace.emit(rule, tuple(values), user_site(2), muted=STATE.get().muted)
+    specialization = Specialization(op, {}, types, types, types[len(at) :], None)
+    emitted = trace.emit(
+        specialization, tuple(values), user_location(2), no_grad=STATE.get().no_grad
+    )
     found = iter([fresh(v, v.type) for v in emitted])
     return [next(found) if isinstance(o, Tensor) else o for o in outputs]
 
@@ -73,10 +75,10 @@ class CustomOp(Op):
         self.takes_out = False
         self.upcast = False
         self.doc = cls.__doc__ or ""
-        self.lays = None
-        self.chooses = False
-        self.settled_vjp = None
-        self.rules = {}
+        self.scatter_index = None
+        self.selects = False
+        self.nan_safe_vjp = None
+        self.specializations = {}
 
     def apply(self, *args: Any, **attrs: Any) -> Any:
         inputs = args[: self.count]
@@ -102,7 +104,7 @@ class CustomOp(Op):
     def _transposed(self, tangents: Sequence[Any], inputs: Sequence[Tensor]) -> Any:
         """Forward mode from the user's backward, which is linear in the cotangents."""
         from evergrad.autograd.engine import grad
-        from evergrad.ops.creation import zeros_like
+        from evergrad.ops.rows.creation.constants import zeros_like
 
         recording = STATE.get().grad and any(
             t is not None and current_node(t) is not None for t in (*inputs, *tangents)
@@ -188,7 +190,7 @@ def _as_place(tensor: Tensor) -> Tensor:
         return tensor
     if current_node(tensor) is None:
         return detached(in_trace(tensor)).requires_grad_()
-    from evergrad.ops.movement import view_as_is
+    from evergrad.ops.rows.movement.views import view_as_is
 
     return view_as_is(tensor)
 
@@ -206,7 +208,7 @@ def _along(given: Sequence[Any], inputs: Sequence[Any], values: Sequence[Any]) -
 
 def _with_front_dims(out: Any, out_dims: Any) -> Any:
     """Results with their batch dimension first; those without one repeated, if others have one."""
-    from evergrad.ops.movement import expand, movedim
+    from evergrad.ops.rows.movement.views import expand, movedim
 
     outs = out if isinstance(out, tuple) else (out,)
     places = out_dims if isinstance(out_dims, tuple) else (out_dims,) * len(outs)

@@ -23,7 +23,7 @@ def _as_tuple(value: Any, name: str) -> tuple[Tensor, ...]:
 
 def _roots(outputs: tuple[Tensor, ...], grads: Any) -> list[tuple[GraphNode, int, Tensor]]:
     """The starting nodes with their cotangents, which default to one for a single element."""
-    from evergrad.ops.creation import ones_like
+    from evergrad.ops.rows.creation.constants import ones_like
 
     given = (grads,) if grads is None or isinstance(grads, Tensor) else tuple(grads)
     if grads is None:
@@ -129,7 +129,7 @@ def grad(
     An input that took no part is an error unless ``allow_unused`` (its gradient is then ``None``)
     or ``materialize_grads`` (then zeros).
     """
-    from evergrad.ops.creation import zeros_like
+    from evergrad.ops.rows.creation.constants import zeros_like
 
     if materialize_grads and allow_unused is False:
         raise ValueError(

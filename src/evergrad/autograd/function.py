@@ -15,15 +15,23 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.compound import as_cotangent
-from evergrad.core.history import pack
-from evergrad.core.node import GraphNode, Packed, freed_error, keep, next_sequence, unpack, verify
+from evergrad.core.inplace import check_writable, record_write
+from evergrad.core.node import (
+    GraphNode,
+    Packed,
+    freed_error,
+    next_sequence,
+    save_value,
+    unpack,
+    verify,
+)
+from evergrad.core.recording import pack
 from evergrad.core.shapes import TensorType
-from evergrad.core.site import Site, user_site
+from evergrad.core.source_location import SourceLocation, user_location
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, View, current_node, detached, fresh, from_array, on_storage
 from evergrad.core.trace import Var
 from evergrad.core.tracing import owner_of, trace_value
-from evergrad.core.writing import check_writable, record_write
 from evergrad.errors import GradientError
 
 
@@ -83,7 +91,7 @@ class FunctionCtx:
 class FunctionNode(GraphNode):
     """The node of one call of a custom function."""
 
-    __slots__ = ("cls", "ctx", "in_types", "indices", "parents", "site", "types")
+    __slots__ = ("cls", "ctx", "in_types", "indices", "location", "parents", "types")
 
     def __init__(self, cls: type[Function], ctx: FunctionCtx | None, args: Sequence[Any]) -> None:
         self.seq = next_sequence()
@@ -95,7 +103,7 @@ class FunctionNode(GraphNode):
         self.in_types = tuple(a._type if isinstance(a, Tensor) else None for a in args)
         # One for each result, None for what is no tensor.
         self.types: tuple[TensorType | None, ...] = ()
-        self.site: Site | None = user_site(2)
+        self.location: SourceLocation | None = user_location(2)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -114,7 +122,7 @@ class FunctionNode(GraphNode):
 
     def run(self, values: list[Any], on_tensors: bool, keep_graph: bool) -> list[Any]:
         """Call the user's backward with cotangents, and check what it returns."""
-        from evergrad.ops.creation import zeros
+        from evergrad.ops.rows.creation.constants import zeros
 
         assert self.ctx is not None
         given: list[Any] = []
@@ -161,7 +169,7 @@ class FunctionNode(GraphNode):
         if grad._type.shape != type.shape:
             from evergrad.core.shapes import broadcast_shapes
             from evergrad.errors import ShapeError
-            from evergrad.ops.movement import sum_to_type
+            from evergrad.ops.rows.movement.views import sum_to_type
 
             try:
                 fits = broadcast_shapes(grad._type.shape, type.shape) == grad._type.shape
@@ -303,7 +311,7 @@ def _connect(
     for dirty in ctx._dirty:
         check_writable(STATE.get(), dirty, None)
         dirty._storage.version += 1
-        dirty._storage.writer = node.site
+        dirty._storage.writer = node.location
     _save(ctx, args, results, outputs)
     for place, (result, output) in enumerate(zip(results, outputs, strict=True)):
         if not _differentiable(ctx, result):
@@ -346,7 +354,7 @@ def _entry(tensor: Tensor, source: str, index: int) -> Callable[[Any], Tensor]:
         value = tensor._value
         if state.trace is not None and isinstance(tensor._storage.value, Var):
             value = trace_value(tensor._storage.value.trace, tensor)
-        saved = keep(value, tensor._storage)
+        saved = save_value(value, tensor._storage)
 
     def restore(node: Any) -> Tensor:
         if saved.__class__ is Packed:
@@ -392,7 +400,7 @@ def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
 class _Refusal(GraphNode):
     """Stands where a derivative would be wrong."""
 
-    __slots__ = ("indices", "parents", "site", "types")
+    __slots__ = ("indices", "location", "parents", "types")
 
     def __init__(self, type: TensorType, behind: Sequence[Tensor]) -> None:
         self.seq = next_sequence()
@@ -400,7 +408,7 @@ class _Refusal(GraphNode):
         self.parents = tuple(current_node(t) for t in behind)
         self.indices = tuple(t._index for t in behind)
         self.types = (type,)
-        self.site = user_site(3)
+        self.location = user_location(3)
 
     def name(self) -> str:
         return "OnceDifferentiableBackward"

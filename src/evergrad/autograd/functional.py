@@ -8,7 +8,7 @@ from typing import Any
 from evergrad.autograd.engine import grad as graph_grad
 from evergrad.core.tensor import Tensor
 from evergrad.func import derivatives
-from evergrad.ops.movement import reshape
+from evergrad.ops.rows.movement.views import reshape
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
@@ -64,7 +64,7 @@ def vjp(
         _require_dependence(func, points)
     output, pull = derivatives.vjp(func, *points)
     if v is None:
-        from evergrad.ops.creation import ones_like
+        from evergrad.ops.rows.creation.constants import ones_like
 
         if not isinstance(output, Tensor) or output.numel() != 1:
             raise RuntimeError(
@@ -83,7 +83,7 @@ def jvp(
     """``(func(*inputs), Jacobian-vector product)``"""
     points = _prepared(inputs, create_graph)
     if v is None:
-        from evergrad.ops.creation import ones_like
+        from evergrad.ops.rows.creation.constants import ones_like
 
         if len(points) != 1 or points[0].numel() != 1:
             raise RuntimeError(
@@ -154,7 +154,7 @@ def vhp(
     vectors = _tuple(v) if v is not None else None
     first = graph_grad(output, points, create_graph=True, materialize_grads=True)
     if vectors is None:
-        from evergrad.ops.creation import ones_like
+        from evergrad.ops.rows.creation.constants import ones_like
 
         vectors = tuple(ones_like(p) for p in points)
     live = [(g, w) for g, w in zip(first, vectors, strict=True) if g.requires_grad]
@@ -162,7 +162,7 @@ def vhp(
         found = graph_grad([g for g, _ in live], points, [w for _, w in live],
                            create_graph=create_graph, materialize_grads=True)  # fmt: skip
     else:
-        from evergrad.ops.creation import zeros_like
+        from evergrad.ops.rows.creation.constants import zeros_like
 
         found = tuple(zeros_like(p) for p in points)
     return _finished(output, create_graph), _finished(_same_form(found, inputs), create_graph)

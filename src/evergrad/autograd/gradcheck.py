@@ -14,7 +14,7 @@ import numpy as np
 from evergrad.autograd.engine import grad
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, detached, from_array
-from evergrad.ops.complex_parts import view_as_real
+from evergrad.ops.rows.movement.complex_parts import view_as_real
 
 Array = np.ndarray[Any, Any]
 
@@ -102,7 +102,7 @@ def _check_reverse(
 
 def _pull(output: Tensor, target: Tensor, cotangents: list[Tensor], batched: bool) -> list[Array]:
     if batched:
-        from evergrad.ops.joining import stack
+        from evergrad.ops.rows.movement.joining import stack
 
         (found,) = grad(output, (target,), (stack(cotangents),), retain_graph=True,
                         is_grads_batched=True, materialize_grads=True)  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from typing import Any, NamedTuple
 
-from evergrad.core.backward import Walk
+from evergrad.core.backward import BackwardPass
 from evergrad.core.node import GraphNode, RemovableHandle
 from evergrad.core.state import STATE, State
 from evergrad.core.tensor import Tensor, current_node
@@ -102,21 +102,21 @@ class _Group:
 
     def hook_for(self, place: int) -> Callable[[Tensor], None]:
         def hook(grad: Tensor) -> None:
-            walk = STATE.get().walk
-            assert walk is not None
+            backward_pass = STATE.get().backward_pass
+            assert backward_pass is not None
             if self.mode == "all":
-                self.enter(walk, place, grad)
-            elif walk.number != self.last:
-                self.last = walk.number
+                self.enter(backward_pass, place, grad)
+            elif backward_pass.number != self.last:
+                self.last = backward_pass.number
                 self.fn(grad)
 
         return hook
 
-    def enter(self, walk: Walk, place: int, grad: Tensor) -> None:
-        number = walk.number
+    def enter(self, backward_pass: BackwardPass, place: int, grad: Tensor) -> None:
+        number = backward_pass.number
         if number not in self.arrived:
             self.arrived[number] = [None] * len(self.nodes)
-            self.missing[number] = sum(walk.reaches(self.nodes))
+            self.missing[number] = sum(backward_pass.reaches(self.nodes))
         self.arrived[number][place] = grad
         self.missing[number] -= 1
         if not self.missing[number]:

@@ -1,8 +1,8 @@
 """Switches for recording: context managers, decorators and functions as in PyTorch.
 
 A mode holds in the thread (more exactly, the context) that set it; a new thread starts with
-gradients on. What the user switches off is also noted as ``muted``: a traced equation remembers it,
-so that it is not recorded when the trace is run.
+gradients on. ``no_grad`` in the state says that the user switched recording off: a traced equation
+keeps it, so that it is not recorded when the trace is run.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def _usable_bare(mode: _Mode, function: Any) -> Any:
     return mode if function is None else mode(function)
 
 
-_RECORDING = {"grad": True, "muted": False}
-_RECORDING_NOTHING = {"grad": False, "muted": True}
+_RECORDING = {"grad": True, "no_grad": False}
+_RECORDING_NOTHING = {"grad": False, "no_grad": True}
 
 
 class no_grad(_Mode):  # noqa: N801 - PyTorch's spelling
@@ -103,7 +103,7 @@ class inference_mode(_Mode):  # noqa: N801 - PyTorch's spelling
     def __new__(cls, mode: Any = True) -> Any:
         made = super().__new__(cls)
         on = callable(mode) or bool(mode)
-        made._changes = {"grad": not on, "muted": on, "inference": on}
+        made._changes = {"grad": not on, "no_grad": on, "inference": on}
         return made(mode) if callable(mode) else made
 
     def __init__(self, mode: Any = True) -> None:
@@ -115,8 +115,8 @@ class set_grad_enabled(_Mode):  # noqa: N801 - PyTorch's spelling
 
     def __init__(self, mode: bool) -> None:
         former = STATE.get()
-        self._former = {"grad": former.grad, "muted": former.muted}
-        self._changes = {"grad": bool(mode), "muted": not mode}
+        self._former = {"grad": former.grad, "no_grad": former.no_grad}
+        self._changes = {"grad": bool(mode), "no_grad": not mode}
         set_mode(**self._changes)
 
     def __exit__(self, *exc: object) -> None:

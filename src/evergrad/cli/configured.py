@@ -93,14 +93,14 @@ def prepared(config: RunConfig) -> Iterator[Prepared]:
     Nothing is written: there is no run's folder.
     """
     import evergrad  # training's own imports take a second
-    from evergrad.core.generators import drawing_from
+    from evergrad.core.rng.default_generator import using_generator
     from evergrad.train.state import TrainingState
 
     if config.threads:
         evergrad.set_num_threads(config.threads)
     task = task_class(config.task)(config, None)
     state = TrainingState(config, task)
-    with drawing_from(state.generator):
+    with using_generator(state.generator):
         yield Prepared(state, state.training_step())
 
 

@@ -133,7 +133,7 @@ def installed_version(package: str) -> str | None:
 def _processor() -> Iterator[Finding]:
     import llvmlite.binding as llvm
 
-    from evergrad.compiler.llvm import vector_bits
+    from evergrad.compiler.native.jit import vector_bits
 
     section = "processor"
     features = llvm.get_host_cpu_features()
@@ -197,7 +197,7 @@ def _is_writable(folder: Path) -> bool:
 
 def _compiled_program() -> Iterator[Finding]:
     """A tiny program through the whole compiler, against what NumPy gives."""
-    from evergrad.compiler.llvm import makes_code
+    from evergrad.compiler.native.jit import makes_code
 
     section = "compiled program"
     if not makes_code():
@@ -223,7 +223,7 @@ def _compiled_program() -> Iterator[Finding]:
 
 def _llvm_place(section: str) -> Finding:
     """Where LLVM works: it takes much memory, and is better in processes that end soon."""
-    from evergrad.compiler.llvm import compiles_outside, try_workers
+    from evergrad.compiler.native.jit import compiles_outside, try_workers
 
     if compiles_outside() and try_workers():
         return Finding(section, "LLVM", "in processes of its own")

@@ -40,7 +40,7 @@ class Plans:
 
 def plan_training(config: RunConfig) -> Plans:
     """Plan a training; nothing is run but what makes the model."""
-    from evergrad.compiler.explain import memory_data
+    from evergrad.compiler.explain.report import memory_data
     from evergrad.train.memory_table import MemoryTable
 
     with prepared(config) as training:
@@ -137,7 +137,7 @@ def _peak(program: dict[str, Any]) -> list[str]:
 
 def as_page(config: RunConfig, plans: Plans) -> str:
     """The plan as one page that needs nothing else, the arena drawn buffer by buffer."""
-    from evergrad.compiler.explain_html import STYLE, drawing, peak_table
+    from evergrad.compiler.explain.html import STYLE, drawing, peak_table
     from evergrad.memory.html import table
 
     rows = [(nbytes, name, note) for name, nbytes, note in plans.rows]

@@ -16,9 +16,11 @@ import numpy as np
 
 from evergrad.core.bind import as_operand_tensor, bind
 from evergrad.core.compound import Compound, as_cotangent, dense_array, total
-from evergrad.core.crew import add_arrays
+from evergrad.core.eager.parallel_ufunc import add_arrays
+from evergrad.core.errstate import QUIET, numpy_errors
+from evergrad.core.functionalize import note_grad_access
+from evergrad.core.inplace import refuse_overlap, write_result
 from evergrad.core.interpret import interpret
-from evergrad.core.lifting import watch_grad
 from evergrad.core.node import (
     GraphNode,
     Leaf,
@@ -30,18 +32,16 @@ from evergrad.core.node import (
     verify,
 )
 from evergrad.core.op import TABLE
-from evergrad.core.plan import BORROWED, FRESH
-from evergrad.core.quiet import QUIET, numpy_errors
-from evergrad.core.reach import nodes_between
+from evergrad.core.reachability import nodes_between
 from evergrad.core.shapes import TensorType
-from evergrad.core.site import describe
+from evergrad.core.source_location import describe
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, fresh, from_array, on_storage
 from evergrad.core.trace import Var
-from evergrad.core.writing import refuse_overlap, write_result
+from evergrad.core.vjp_program import BORROWED, FRESH
 from evergrad.errors import GradientError
 from evergrad.memory import pool
-from evergrad.memory.ledger import GRADIENT, LEDGER, WORTH_COUNTING
+from evergrad.memory.ledger import GRADIENT, LEDGER, LEDGER_MIN_BYTES
 
 # A node, the cotangents of its results that have arrived, and which may be added to in place.
 Sums = tuple[GraphNode, list[Any], list[bool]]
@@ -62,22 +62,22 @@ def run_backward(
     to positions — the cotangents arriving there are returned, only nodes on the way to them run,
     and leaves are left alone unless ``accumulate`` is set.
     """
-    walk = Walk(keep_graph, create_graph, targets, target_nodes, accumulate, roots)
-    with using(grad=create_graph, saved_hooks=None, walk=walk, autocast=None):
+    backward_pass = BackwardPass(keep_graph, create_graph, targets, target_nodes, accumulate, roots)
+    with using(grad=create_graph, saved_hooks=None, backward_pass=backward_pass, autocast=None):
         token = numpy_errors.set(QUIET)
         try:
-            walk.run()
+            backward_pass.run()
         except MemoryError as error:
             from evergrad.memory.reports import described
 
             raise described(error) from None
         finally:
             numpy_errors.reset(token)
-            LEDGER.hold(-walk.pending_bytes)
-    return walk.found
+            LEDGER.hold(-backward_pass.pending_bytes)
+    return backward_pass.found
 
 
-class Walk:
+class BackwardPass:
     """One pass over a graph, from its roots back."""
 
     def __init__(
@@ -135,13 +135,13 @@ class Walk:
         if sums is not None:
             self.add(sums, index, value, owned)
             return
-        if node.__class__ is Node and node.plan.single:  # as below, without a call
+        if node.__class__ is Node and node.vjp_program.single:  # as below, without a call
             self.waiting[seq] = node, [value], [owned]
         else:
             self.waiting[seq] = _, values, owners = _nothing_yet(node)
             values[index], owners[index] = value, owned
         heappush(self.heap, -seq)
-        if owned and (nbytes := value.nbytes) >= WORTH_COUNTING:
+        if owned and (nbytes := value.nbytes) >= LEDGER_MIN_BYTES:
             self.count(nbytes)
 
     def arrive_compound(self, node: GraphNode, index: int, value: Compound) -> None:
@@ -196,7 +196,7 @@ class Walk:
 
     def count(self, nbytes: int) -> None:
         """Enter memory that waits in the ledger (or, negative, take it out)."""
-        if nbytes >= WORTH_COUNTING or nbytes <= -WORTH_COUNTING:
+        if nbytes >= LEDGER_MIN_BYTES or nbytes <= -LEDGER_MIN_BYTES:
             self.pending_bytes += nbytes
             LEDGER.hold(nbytes)
 
@@ -229,7 +229,7 @@ class Walk:
             return
         grad = tensor._grad
         if self.on_tensors:
-            watch_grad(tensor)
+            note_grad_access(tensor)
             if grad is None:
                 # Kept apart from what others hold, so that later sums cannot reach them.
                 tensor._grad = bind(TABLE["clone"], value)
@@ -283,13 +283,13 @@ class Walk:
             if not plain or node.__class__ is not Node or node.hooks is not None or seq in asked:
                 self.run_with_care(sums)
                 continue
-            plan = node.plan
-            if plan.lays is not None:
-                self.arrive_part(node, plan.lays, values[0])
+            program = node.vjp_program
+            if program.scatter_index is not None:
+                self.arrive_part(node, program.scatter_index, values[0])
                 if owned[0]:
                     self.count(-values[0].nbytes)
                 continue
-            if not plan.single:
+            if not program.single:
                 self.fill_missing(node, values)
             saved = node.saved
             if saved.__class__ is tuple:
@@ -302,17 +302,17 @@ class Walk:
             else:
                 arrays = node.saved_arrays()
             arrays += values
-            plan.run(arrays)
-            if owned[0] and (nbytes := values[0].nbytes) >= WORTH_COUNTING:
+            program.run(arrays)
+            if owned[0] and (nbytes := values[0].nbytes) >= LEDGER_MIN_BYTES:
                 self.count(-nbytes)
-            if not plan.single:
+            if not program.single:
                 self.uncount(values[1:], owned[1:])
             if not self.keep_graph and saved:
                 # Also the names used here let go, or the last kept value would outlive its node.
                 node.saved = saved = entry = storage = None
             parents: Any = node.parents  # edges lead to those that are there
             indices = node.indices
-            for i, place, source in plan.edges:
+            for i, place, source in program.edges:
                 own = source == FRESH or (source >= 0 and owned[source])
                 arrive(parents[i], 0 if indices is None else indices[i], arrays[place], own)
 
@@ -359,16 +359,16 @@ class Walk:
 
     def run_node(self, node: Node, values: list[Any], sources: list[int]) -> list[Any]:
         """The cotangents of an op's arguments; fills in where their memory comes from."""
-        plan = node.plan
+        program = node.vjp_program
         self.fill_missing(node, values)
         if self.on_tensors:
-            grads = list(interpret(plan.graph, *saved_tensors(node), *values))
+            grads = list(interpret(program.graph, *saved_tensors(node), *values))
         else:
             arrays = node.saved_arrays()
             arrays += values
-            plan.run(arrays)
+            program.run(arrays)
             grads = [None] * len(node.parents)
-            for i, place, source in plan.edges:
+            for i, place, source in program.edges:
                 grads[i] = arrays[place]
                 sources[i] = source
         if not self.keep_graph and node.saved:
@@ -382,7 +382,7 @@ class Walk:
 
     def fill_missing(self, node: Any, values: list[Any]) -> None:
         """Results that nobody used have a cotangent of zero, if anybody looks at it."""
-        unread = node.plan.unread
+        unread = node.vjp_program.unread
         for i, type in enumerate(node.out_types()):
             if values[i] is None and i not in unread:
                 values[i] = self.zeros(type)
@@ -486,7 +486,7 @@ class Walk:
             if np.isnan(array).any():
                 raise RuntimeError(
                     f"Function '{node.name()}' returned nan values in its {i}th output.\n"
-                    f"  computed forward by: {describe(node.site)}"
+                    f"  computed forward by: {describe(node.location)}"
                 )
 
 
@@ -534,15 +534,15 @@ def saved_tensors(node: Node) -> list[Any]:
     """The values a node kept, as tensors with their history."""
     if node.saved is None:
         raise freed_error(node)
-    rule = node.plan.rule
-    count = len(rule.types)
+    specialization = node.vjp_program.specialization
+    count = len(specialization.types)
     tensors: list[Any] = []
-    for i, entry in zip(node.plan.saves, node.saved, strict=True):
+    for i, entry in zip(node.vjp_program.saves, node.saved, strict=True):
         if i < count:
-            parent, type = node.parents[i], rule.operands[i]
+            parent, type = node.parents[i], specialization.operands[i]
             index = 0 if node.indices is None else node.indices[i]
         else:
-            parent, type, index = node, rule.out_types[i - count], i - count
+            parent, type, index = node, specialization.out_types[i - count], i - count
         if entry.__class__ is Packed:
             source = unpack(entry, node)
             tensor = on_storage(source._value, type, source._storage, None)

@@ -16,18 +16,18 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.compound import CompoundType, bind_compound
-from evergrad.core.history import keep_retaining, record
-from evergrad.core.lifting import Number
-from evergrad.core.op import TABLE, Op, Rule
-from evergrad.core.quiet import QUIET, numpy_errors
+from evergrad.core.errstate import QUIET, numpy_errors
+from evergrad.core.functionalize import SymbolicNumber
+from evergrad.core.op import TABLE, Op, Specialization
+from evergrad.core.recording import record, transfer_retain_grad
 from evergrad.core.shapes import TensorType
-from evergrad.core.site import user_site
+from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, State, using
 from evergrad.core.storage import Storage
-from evergrad.core.tensor import Step, Tensor, _new, fresh, on_storage
+from evergrad.core.tensor import Tensor, ViewOp, _new, fresh, on_storage
 from evergrad.core.trace import Trace
 from evergrad.core.tracing import owner_of, trace_value
-from evergrad.core.views import base_of, steps_from, view_after, viewable
+from evergrad.core.views import base_of, view_after, view_ops_from, viewable
 from evergrad.memory import pool
 
 Array = np.ndarray[Any, Any]
@@ -50,22 +50,25 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
     else:
         types = tuple([a._type if isinstance(a, Tensor) else a.__class__ for a in args])
     key = (types, tuple(attrs.items())) if attrs else types
-    rule = op.rules.get(key)
-    if rule is None:
+    specialization = op.specializations.get(key)
+    if specialization is None:
         if any(type.__class__ is CompoundType for type in types):
             return bind_compound(op, args, attrs)
-        if Number in types:
-            return bind(op, *number_operands(op, args), **attrs)
+        if SymbolicNumber in types:
+            return bind(op, *symbolic_operands(op, args), **attrs)
         plain = tuple([_as_operand(op, a) for a in args])
         if any(p is not a for p, a in zip(plain, args, strict=True)):
             return bind(op, *plain, **attrs)
         converted = _under_autocast(op, args)
         if converted is not args:
             return bind(op, *converted, **attrs)
-        rule = op.resolve(key, types, attrs)
-    if rule.casts is not None:
+        specialization = op.resolve(key, types, attrs)
+    if specialization.casts is not None:
         args = tuple(
-            [a if c is None else cast(a, c) for a, c in zip(args, rule.casts, strict=True)]
+            [
+                a if c is None else cast(a, c)
+                for a, c in zip(args, specialization.casts, strict=True)
+            ]
         )
         return bind(op, *args, **attrs)
     state = STATE.get()
@@ -76,22 +79,24 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
         if state.trace is not None:
             trace = owner_of(state.trace, op, args)
             if trace is not None:
-                return _emit(trace, state, rule, args)
+                return _emit(trace, state, specialization, args)
     if op.alias:
-        return _evaluate_view(state, rule, args)
+        return _evaluate_view(state, specialization, args)
     token = numpy_errors.set(QUIET)
     try:
         if len(args) == 2:
-            value = rule.run(va, vb)
+            value = specialization.run(va, vb)
         else:
-            value = rule.run(*[a._value if isinstance(a, Tensor) else a for a in args])
+            value = specialization.run(*[a._value if isinstance(a, Tensor) else a for a in args])
     except MemoryError:
-        raise _out_of_memory(rule) from None
+        raise _out_of_memory(specialization) from None
     finally:
         numpy_errors.reset(token)
-    if rule.single:
-        type = rule.out_types[0]
-        if not (rule.in_order or value.flags.c_contiguous):  # as in_order(), without a call
+    if specialization.single:
+        type = specialization.out_types[0]
+        if not (
+            specialization.always_contiguous or value.flags.c_contiguous
+        ):  # as in_order(), without a call
             value = pool.copy(value)
         out = _new(Tensor)
         out._value = value
@@ -104,19 +109,21 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
         out._grad = None
         if state.trace is not None:
             state.trace.adopt(out._storage)
-        if state.grad and rule.differentiable:
-            record(state, rule, args, (out,))
+        if state.grad and specialization.differentiable:
+            record(state, specialization, args, (out,))
         return out
-    outs = tuple([fresh(in_order(v), t) for v, t in zip(value, rule.out_types, strict=True)])
+    outs = tuple(
+        [fresh(as_contiguous(v), t) for v, t in zip(value, specialization.out_types, strict=True)]
+    )
     if state.trace is not None:
         for out in outs:
             state.trace.adopt(out._storage)
-    if state.grad and rule.differentiable:
-        record(state, rule, args, outs)
+    if state.grad and specialization.differentiable:
+        record(state, specialization, args, outs)
     return outs
 
 
-def in_order(array: Array) -> Array:
+def as_contiguous(array: Array) -> Array:
     """An array that NumPy gave the order of its arguments, in its own order."""
     return array if array.flags.c_contiguous else pool.copy(array)
 
@@ -141,17 +148,18 @@ def _under_autocast(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return args if autocast is None else autocast.convert_arguments(op.name, args)
 
 
-def number_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:
+def symbolic_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:
     """Run-time numbers as 0-d tensors of the element type in which a Python number would meet the
     other arguments."""
+    kinds = [float if a.__class__ is SymbolicNumber else a.__class__ for a in args]
     types = tuple(
-        [a._type if isinstance(a, Tensor) else float if a.__class__ is Number else a.__class__
-         for a in args]
-    )  # fmt: skip
+        [a._type if isinstance(a, Tensor) else k for a, k in zip(args, kinds, strict=True)]
+    )
     met = dtypes.get_default_dtype() if op.promote is None else op.promote(types)
     common = met if isinstance(met, tuple) else (met,) * len(args)
     return [
-        cast(a.tensor, c) if a.__class__ is Number else a for a, c in zip(args, common, strict=True)
+        cast(a.tensor, c) if a.__class__ is SymbolicNumber else a
+        for a, c in zip(args, common, strict=True)
     ]
 
 
@@ -167,45 +175,51 @@ def as_operand_tensor(value: Any, type: Any) -> Any:
     return bind(TABLE["full"], value, size=(), dtype=type.dtype)
 
 
-def _out_of_memory(rule: Rule) -> MemoryError:
+def _out_of_memory(specialization: Specialization) -> MemoryError:
     from evergrad.memory.reports import out_of_memory
 
-    size = sum(t.nbytes for t in rule.out_types)
-    return out_of_memory(f"{rule.op.name} could not get {size:,} bytes for {rule.out_types}")
+    size = sum(t.nbytes for t in specialization.out_types)
+    return out_of_memory(
+        f"{specialization.op.name} could not get {size:,} bytes for {specialization.out_types}"
+    )
 
 
-def _emit(trace: Trace, state: State, rule: Rule, args: tuple[Any, ...]) -> Any:
+def _emit(trace: Trace, state: State, specialization: Specialization, args: tuple[Any, ...]) -> Any:
     values = tuple([trace_value(trace, a) if isinstance(a, Tensor) else a for a in args])
     outs: tuple[Tensor, ...]
-    if rule.op.alias:
+    if specialization.op.alias:
         source: Tensor = args[0]
-        if rule.op.alias == "reshape" and not viewable(values[0].layout, rule.out_types[0].shape):
-            return bind(rule.op, bind(TABLE["clone"], source), **rule.attrs)
-        layout = rule.op.eval(values[0].layout, **rule.attrs)
-        (var,) = trace.emit(rule, values, user_site(2), layout, state.muted)
-        out = on_storage(var, rule.out_types[0], source._storage, None)
-        out._view = view_after(state, source, rule, layout)
+        if specialization.op.alias == "reshape" and not viewable(
+            values[0].layout, specialization.out_types[0].shape
+        ):
+            return bind(specialization.op, bind(TABLE["clone"], source), **specialization.attrs)
+        layout = specialization.op.eval(values[0].layout, **specialization.attrs)
+        (var,) = trace.emit(specialization, values, user_location(2), layout, state.no_grad)
+        out = on_storage(var, specialization.out_types[0], source._storage, None)
+        out._view = view_after(state, source, specialization, layout)
         outs = (out,)
     else:
-        results = trace.emit(rule, values, user_site(2), muted=state.muted)
+        results = trace.emit(specialization, values, user_location(2), no_grad=state.no_grad)
         outs = tuple([fresh(v, v.type) for v in results])
-    if state.grad and rule.differentiable:
-        record(state, rule, args, outs, values)
-    return outs[0] if rule.single else outs
+    if state.grad and specialization.differentiable:
+        record(state, specialization, args, outs, values)
+    return outs[0] if specialization.single else outs
 
 
 # -- views --------------------------------------------------------------------------------------
 
 
-def _evaluate_view(state: State, rule: Rule, args: tuple[Any, ...]) -> Tensor:
+def _evaluate_view(state: State, specialization: Specialization, args: tuple[Any, ...]) -> Tensor:
     source: Tensor = args[0]
-    if rule.op.alias == "reshape" and not viewable(source._value, rule.out_types[0].shape):
+    if specialization.op.alias == "reshape" and not viewable(
+        source._value, specialization.out_types[0].shape
+    ):
         args = (source,) = (bind(TABLE["clone"], source),)
-    value = rule.run(source._value)
-    out = on_storage(value, rule.out_types[0], source._storage, None)
-    out._view = view_after(state, source, rule, value)
-    if state.grad and rule.differentiable:
-        record(state, rule, args, (out,))
+    value = specialization.run(source._value)
+    out = on_storage(value, specialization.out_types[0], source._storage, None)
+    out._view = view_after(state, source, specialization, value)
+    if state.grad and specialization.differentiable:
+        record(state, specialization, args, (out,))
     return out
 
 
@@ -221,13 +235,13 @@ def refresh(tensor: Tensor) -> None:
         tensor._node = None
         return
     with using(grad=True, saved_hooks=None):
-        replayed = _replay(base, steps_from(base, tensor))
+        replayed = _replay(base, view_ops_from(base, tensor))
     assert replayed._node is not None
-    keep_retaining(tensor, replayed._node, replayed._index)
+    transfer_retain_grad(tensor, replayed._node, replayed._index)
     tensor._node, tensor._index = replayed._node, replayed._index
 
 
-def _replay(value: Tensor, steps: Sequence[Step]) -> Tensor:
-    for op, attrs in steps:
+def _replay(value: Tensor, chain: Sequence[ViewOp]) -> Tensor:
+    for op, attrs in chain:
         value = bind(op, value, **attrs)
     return value

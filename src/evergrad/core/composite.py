@@ -1,9 +1,9 @@
 """Composites: functions of several ops that stand in a graph as one named equation.
 
-A :class:`Composite` is a heavy function (:mod:`.heavy`) with a name. While it is traced it becomes
-one equation, whose attribute ``body`` holds the inner graph for the types and attributes of the
-call; its reverse derivative is one equation too (``<name>_backward``), whose inner graph takes the
-arguments and the cotangents that it reads. Eagerly a composite is what a heavy function is.
+A :class:`Composite` is a function with a name. While it is traced it becomes one equation, whose
+attribute ``body`` holds the inner graph for the types and attributes of the call; its reverse
+derivative is one equation too (``<name>_backward``), whose inner graph takes the arguments and the
+cotangents that it reads. Eagerly it is an :class:`~evergrad.core.eager.fusion.EagerComposite`.
 
 What holds of an inner graph (:class:`Body`):
 
@@ -31,18 +31,18 @@ from typing import Any, NamedTuple
 from evergrad.core import dtypes
 from evergrad.core.autocast import FLOAT32_ROWS, LOWER_ROWS
 from evergrad.core.bind import bind
-from evergrad.core.heavy import Heavy, Size, enter
-from evergrad.core.history import settle
+from evergrad.core.eager.fusion import EagerComposite, Size, register
+from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.interpret import interpret
-from evergrad.core.lifting import Number
-from evergrad.core.op import TABLE, Op, Rule
+from evergrad.core.op import TABLE, Op, Specialization
+from evergrad.core.recording import make_nan_safe
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import STATE, State, using
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import owner_of, tracing
 
-# Bodies kept for one composite; when there are more all are forgotten and those in use come back.
+# Bodies kept for one composite; when there are more all are cleared and those in use come back.
 _MOST_BODIES = 256
 
 
@@ -80,19 +80,19 @@ class Structure:
 
     def derivative(
         self, needs: int, hidden: Sequence[TensorType] = (), with_results: bool = False,
-        settled: bool = False,
+        nan_safe: bool = False,
     ) -> tuple[list[Var], list[Var], Graph]:  # fmt: skip
         """The gradients by the arguments in the bit set ``needs`` as a graph, with one output for
         each argument, after the results if these are wanted; and the values of arguments and
-        cotangents, also of ``hidden`` results, which have no influence. ``settled``: cotangents of
+        cotangents, also of ``hidden`` results, which have no influence. ``nan_safe``: cotangents of
         zero stay zero."""
         with using(autocast=None, trace=None), tracing(grad=True) as tracer:
             inputs = [tracer.input(type) for type in self.types]
             arguments = list(tracer.trace.inputs)
             targets = [t.requires_grad_() for i, t in enumerate(inputs) if needs >> i & 1]
             outs = self.apply(inputs)
-            if settled:
-                settle([out._node for out in outs])
+            if nan_safe:
+                make_nan_safe([out._node for out in outs])
             given = [tracer.input(out._type) for out in outs]
             grads = iter(_gradients(outs, given, targets))
             wanted = [next(grads) if needs >> i & 1 else None for i in range(len(inputs))]
@@ -131,15 +131,23 @@ class Derivative(NamedTuple):
 class Body:
     """The inner graph of a composite, for given types and attributes.
 
-    ``key`` says what it was made of, in plain data and types. ``chosen`` are the inputs behind a
-    choice inside, ``behind`` those that only elementwise rows, reductions and rows that move
-    elements separate from the results: see :func:`evergrad.core.history.settle`. That of a
+    ``key`` says what it was made of, in plain data and types. ``selected`` are the inputs behind a
+    selection inside, ``behind`` those that only elementwise rows, reductions and rows that move
+    elements separate from the results: see :func:`evergrad.core.recording.make_nan_safe`. That of a
     derivative knows the body ``of`` the composite, and the arguments (``wanted``) whose cotangents
     it gives.
     """
 
     __slots__ = (
-        "behind", "chosen", "derivatives", "graph", "key", "of", "op", "structure", "uncast",
+        "behind",
+        "derivatives",
+        "graph",
+        "key",
+        "of",
+        "op",
+        "selected",
+        "structure",
+        "uncast",
         "wanted",
     )  # fmt: skip
 
@@ -160,8 +168,8 @@ class Body:
         assert not any(row.random for row in rows), f"{op.name} draws random numbers: {graph}"
         # Whether autocast leaves all of it as it is.
         self.uncast = not any(row.name in LOWER_ROWS | FLOAT32_ROWS for row in rows)
-        self.chosen = _behind_choices(flat, ())
-        self.behind = _behind_choices(flat, flat.outputs)
+        self.selected = _behind_selections(flat, ())
+        self.behind = _behind_selections(flat, flat.outputs)
 
     def __repr__(self) -> str:
         return f"<{len(self.graph.equations)} equations>"
@@ -170,20 +178,20 @@ class Body:
         """Evaluate it with NumPy."""
         env: dict[Any, Any] = dict(zip(self.graph.inputs, arrays, strict=True))
         for eqn in self.graph.equations:
-            found = eqn.rule.run(*[env[a] if isinstance(a, Var) else a for a in eqn.args])
-            env.update(zip(eqn.outs, (found,) if eqn.rule.single else found, strict=True))
+            found = eqn.specialization.run(*[env[a] if isinstance(a, Var) else a for a in eqn.args])
+            env.update(zip(eqn.outs, (found,) if eqn.specialization.single else found, strict=True))
         results = tuple(env[out] for out in self.graph.outputs)
         return results[0] if self.op.outputs == 1 else results
 
-    def derivative(self, needs: int, settled: bool) -> Derivative:
+    def derivative(self, needs: int, nan_safe: bool) -> Derivative:
         """The reverse derivative by the arguments in the bit set ``needs``."""
-        found = self.derivatives.get((needs, settled))
+        found = self.derivatives.get((needs, nan_safe))
         if found is None:
-            found = self.derivatives[needs, settled] = self._derivative(needs, settled)
+            found = self.derivatives[needs, nan_safe] = self._derivative(needs, nan_safe)
         return found
 
-    def _derivative(self, needs: int, settled: bool) -> Derivative:
-        arguments, cotangents, graph = self.structure.derivative(needs, settled=settled)
+    def _derivative(self, needs: int, nan_safe: bool) -> Derivative:
+        arguments, cotangents, graph = self.structure.derivative(needs, nan_safe=nan_safe)
         wanted = tuple(i for i, out in enumerate(graph.outputs) if out is not None)
         used = {a for eqn in graph.equations for a in eqn.args} | set(graph.outputs)
         reads = tuple(i for i, var in enumerate(cotangents) if var in used)
@@ -193,19 +201,19 @@ class Body:
         body = None
         if self.op.derivative is not None:
             structure = Structure(partial(interpret, pruned), [v.type for v in inputs], {})
-            key = self.key, needs, settled
+            key = self.key, needs, nan_safe
             body = Body(self.op.derivative, structure, pruned, key, self, wanted)
         return Derivative(pruned, body, reads, wanted)
 
 
-def _behind_choices(graph: Graph, outputs: Sequence[Any]) -> tuple[int, ...]:
-    """The inputs from which elements may go to a choice, or to one of ``outputs``, and nowhere
+def _behind_selections(graph: Graph, outputs: Sequence[Any]) -> tuple[int, ...]:
+    """The inputs from which elements may go to a selection, or to one of ``outputs``, and nowhere
     else."""
     reached = {out for out in outputs if isinstance(out, Var)}
     for eqn in reversed(graph.equations):
-        if eqn.op.chooses:
+        if eqn.op.selects:
             reached.update(a for a in eqn.args if isinstance(a, Var))
-        ends = eqn.op.family in ("bilinear", "opaque") or not eqn.op.differentiable or eqn.muted
+        ends = eqn.op.family in ("bilinear", "opaque") or not eqn.op.differentiable or eqn.no_grad
         if not ends and not reached.isdisjoint(eqn.outs):
             reached.update(a for a in eqn.args if isinstance(a, Var))
     return tuple(i for i, var in enumerate(graph.inputs) if var in reached)
@@ -246,7 +254,7 @@ class CompositeOp(Op):
         self.outputs = outputs
         self.type = lambda *types, body: tuple(out.type for out in body.graph.outputs)
         self.eval = lambda *arrays, body: body.run(*arrays)
-        self.vjp = self.settled_vjp = _pull
+        self.vjp = self.nan_safe_vjp = _pull
         self.jvp = None
         self.batch = None
         self.promote = None
@@ -255,13 +263,13 @@ class CompositeOp(Op):
         self.takes_out = False
         self.upcast = False
         self.doc = ""
-        self.lays = None
-        self.chooses = False
-        self.rules = {}
+        self.scatter_index = None
+        self.selects = False
+        self.specializations = {}
 
-    def resolve(self, key: Any, types: Any, attrs: dict[str, Any]) -> Rule:
-        rule = self.rules[key] = CompositeRule(self, attrs["body"])
-        return rule
+    def resolve(self, key: Any, types: Any, attrs: dict[str, Any]) -> Specialization:
+        specialization = self.specializations[key] = CompositeSpecialization(self, attrs["body"])
+        return specialization
 
     def apply(self, *args: Any, **attrs: Any) -> Any:
         body: Body = attrs["body"]
@@ -271,14 +279,14 @@ class CompositeOp(Op):
             return bind(self, *args, body=body)
         return interpret(body.graph, *args)
 
-    def forget(self) -> None:
-        """Let go of all rules; a rule and its plans know each other."""
-        forgotten, self.rules = self.rules, {}
-        for rule in forgotten.values():
-            rule.plans = {}
+    def clear(self) -> None:
+        """Let go of all specializations; these and their vjp programs know each other."""
+        cleared, self.specializations = self.specializations, {}
+        for specialization in cleared.values():
+            specialization.vjp_programs = {}
 
 
-class CompositeRule(Rule):
+class CompositeSpecialization(Specialization):
     """A composite with its body."""
 
     __slots__ = ("body",)
@@ -291,25 +299,25 @@ class CompositeRule(Rule):
         self.out_types = tuple(out.type for out in body.graph.outputs)
         self.casts = None
         self.single = op.outputs == 1
-        self.chooses = bool(body.chosen)
+        self.selects = bool(body.selected)
         self.differentiable = any(t.dtype.category >= dtypes.FLOATING for t in self.out_types)
-        self.in_order = False
-        self.plans = {}
+        self.always_contiguous = False
+        self.vjp_programs = {}
         self.run = body.run
 
-    def formula(self, needs: int, settled: bool) -> Callable[..., Any]:
-        return partial(_pull, needs, settled)
+    def formula(self, needs: int, nan_safe: bool) -> Callable[..., Any]:
+        return partial(_pull, needs, nan_safe)
 
-    def chosen_parents(self, parents: Sequence[Any]) -> Sequence[Any]:
-        return [parents[i] for i in self.body.chosen]
+    def selected_parents(self, parents: Sequence[Any]) -> Sequence[Any]:
+        return [parents[i] for i in self.body.selected]
 
-    def settled_parents(self, parents: Sequence[Any]) -> Sequence[Any]:
+    def nan_safe_parents(self, parents: Sequence[Any]) -> Sequence[Any]:
         return [parents[i] for i in self.body.behind]
 
 
-def _pull(needs: int, settled: bool, g: Any, out: Any, *args: Tensor, body: Body) -> Any:
+def _pull(needs: int, nan_safe: bool, g: Any, out: Any, *args: Tensor, body: Body) -> Any:
     """The cotangents of a composite's arguments, as one equation."""
-    found = body.derivative(needs, settled)
+    found = body.derivative(needs, nan_safe)
     cotangents = (g,) if body.op.outputs == 1 else g
     given = [*args, *(cotangents[i] for i in found.reads)]
     if found.body is None:
@@ -325,8 +333,8 @@ def _pull(needs: int, settled: bool, g: Any, out: Any, *args: Tensor, body: Body
 # -- functions ----------------------------------------------------------------------------------
 
 
-class Composite(Heavy):
-    """A heavy function that traces as one equation of its name.
+class Composite(EagerComposite):
+    """A function of several ops that traces as one equation of its name.
 
     ``outputs`` tells how many tensors it gives. ``derivative`` is false for a function that is
     itself the derivative of a row: its own derivative is then inlined.
@@ -365,21 +373,21 @@ class Composite(Heavy):
         body = self.bodies.get(key)
         if body is None:
             if len(self.bodies) >= _MOST_BODIES:
-                self.forget()
+                self.clear()
             structure = Structure(self.function, types, attrs)
             said = self.op.name, types, tuple(attrs.items()), default
             graph = _with_own_results(structure.traced())
             body = self.bodies[key] = Body(self.op, structure, graph, said)
         return body
 
-    def forget(self) -> None:
-        super().forget()
-        forgotten, self.bodies = self.bodies, {}
-        for body in forgotten.values():
+    def clear(self) -> None:
+        super().clear()
+        cleared, self.bodies = self.bodies, {}
+        for body in cleared.values():
             body.derivatives = {}  # a body and its derivatives know each other
-        self.op.forget()
+        self.op.clear()
         if self.op.derivative is not None:
-            self.op.derivative.forget()
+            self.op.derivative.clear()
 
 
 def _is_traced(state: State, tensors: Sequence[Any]) -> bool:
@@ -391,19 +399,19 @@ def _is_traced(state: State, tensors: Sequence[Any]) -> bool:
 
 def _is_lifted(value: Any) -> bool:
     """Whether an attribute is known only when the program runs: the function is then inlined."""
-    return isinstance(value, Number | Tensor)
+    return isinstance(value, SymbolicNumber | Tensor)
 
 
 def composite(
     name: str, least: int | None = None, size: Size | None = None, keeps: int = 0,
     outputs: int = 1, derivative: bool = True,
 ) -> Callable[[Callable[..., Any]], Composite]:  # fmt: skip
-    """Declare a function a composite (see :class:`Composite`), and heavy from a size on (see
-    :class:`~evergrad.core.heavy.Heavy`) if ``least`` is given."""
+    """Declare a function a composite (see :class:`Composite`), which eager mode runs as one kernel
+    from the size ``least`` on (see :class:`~evergrad.core.eager.fusion.EagerComposite`)."""
 
     def declare(function: Callable[..., Any]) -> Composite:
         made = Composite(function, name, least, size, keeps, outputs, derivative)
-        enter(made)
+        register(made)
         return made
 
     return declare

@@ -9,8 +9,8 @@ import numpy as np
 
 from evergrad import config
 from evergrad.core import dtypes
-from evergrad.core.crew import WORTH_SHARING, shared_by_threads
-from evergrad.core.heavy_rows import is_heavy_row, row_evaluator
+from evergrad.core.eager.kernels import may_use_kernel, row_evaluator
+from evergrad.core.eager.parallel_ufunc import PARALLEL_MIN_ELEMENTS, parallel_ufunc
 from evergrad.core.shapes import TensorType
 from evergrad.memory import pool
 
@@ -29,7 +29,7 @@ def evaluator(
 ) -> Callable[..., Any]:
     """``op.eval`` made fit for these types: a plain ufunc where nothing needs to be added."""
     run = _plain_evaluator(op, attrs, types, operands, out_types)
-    if is_heavy_row(op, operands):
+    if may_use_kernel(op, operands):
         run = row_evaluator(op, attrs, operands, run)
     return _into_pool(run) if config.POISON and not op.alias else run
 
@@ -61,8 +61,8 @@ def _plain_evaluator(
         return run
     out = out_types[0]
     if op.takes_out and (not out.shape or out.nbytes >= config.POOL_MIN_BYTES):
-        if isinstance(run, np.ufunc) and out.numel >= WORTH_SHARING:
-            run = shared_by_threads(run)
+        if isinstance(run, np.ufunc) and out.numel >= PARALLEL_MIN_ELEMENTS:
+            run = parallel_ufunc(run)
         return _into_fresh(run, out.shape, out.dtype.np)
     return run if op.takes_out else _as_array(run, out.dtype.np)
 

@@ -124,7 +124,7 @@ def elementwise(
         return tensor_type(shape, found if result is None else result(found))
 
     def pull(finish: Formula, g: Tensor, out: Tensor, *args: Tensor, **attrs: Any) -> Any:
-        from evergrad.ops.movement import sum_to_type
+        from evergrad.ops.rows.movement.views import sum_to_type
 
         conj = _conj if holomorphic and args[0].dtype.is_complex else _same
         grads: list[Tensor | None] = []
@@ -139,7 +139,7 @@ def elementwise(
     def jvp(
         tangents: Sequence[Tensor | None], out: Tensor, *args: Any, **attrs: Any
     ) -> Tensor | None:
-        from evergrad.ops.movement import expand
+        from evergrad.ops.rows.movement.views import expand
 
         total: Tensor | None = None
         for formula, t in zip(formulas, tangents, strict=True):
@@ -166,20 +166,20 @@ def elementwise(
         doc=doc,
     )
     if not nothing:
-        op.settled_vjp = partial(pull, _settled)
+        op.nan_safe_vjp = partial(pull, _nan_safe)
     return op
 
 
-def _settled(grad: Tensor, g: Tensor) -> Tensor:
+def _nan_safe(grad: Tensor, g: Tensor) -> Tensor:
     """No gradient where none came in, though the slope may be infinite or undefined there."""
-    from evergrad.ops.elementwise import where
-    from evergrad.ops.logic import isnan
+    from evergrad.ops.rows.elementwise.basic import where
+    from evergrad.ops.rows.elementwise.logic import isnan
 
     return where((g == 0) & isnan(grad), 0, grad)
 
 
 def _conj(t: Any) -> Any:
-    from evergrad.ops.magnitude import conj
+    from evergrad.ops.rows.elementwise.magnitude import conj
 
     return conj(t) if isinstance(t, Tensor) else t
 
@@ -228,7 +228,7 @@ def linear(
 
 
 def _zeros_like(value: Any) -> Any:
-    from evergrad.ops.creation import zeros_like
+    from evergrad.ops.rows.creation.constants import zeros_like
 
     return zeros_like(value) if isinstance(value, Tensor) else 0
 
@@ -281,7 +281,7 @@ def reduction(
     ``out`` kept broadcastable, and the tangent of the result is the sum of the weighed ones."""
 
     def kept(value: Tensor, x: Tensor, dims: Shape, keepdim: bool) -> Tensor:
-        from evergrad.ops.movement import reshape
+        from evergrad.ops.rows.movement.views import reshape
 
         if keepdim:
             return value
@@ -294,12 +294,12 @@ def reduction(
         conj = _conj if x.dtype.is_complex else _same
         g = kept(g, x, dims, keepdim)
         grad = finish(conj(d(conj(g), kept(out, x, dims, keepdim), x, dims)), g)
-        from evergrad.ops.movement import expand
+        from evergrad.ops.rows.movement.views import expand
 
         return grad if grad._type.shape == x._type.shape else expand(grad, x._type.shape)
 
     def jvp(tangents: Any, out: Tensor, x: Tensor, *, dims: Shape, keepdim: bool) -> Any:
-        from evergrad.ops.reduce import sum as total
+        from evergrad.ops.rows.reduce.sums import sum as total
 
         assert callable(d)
         weighed = d(tangents[0], kept(out, x, dims, keepdim), x, dims)
@@ -312,7 +312,7 @@ def reduction(
         batch=batch, takes_out=takes_out, doc=doc,
     )  # fmt: skip
     if not nothing:
-        op.settled_vjp = partial(pull, _settled)
+        op.nan_safe_vjp = partial(pull, _nan_safe)
     return op
 
 
@@ -350,7 +350,7 @@ def batch_elementwise(
     op: Op, args: Sequence[Any], dims: Sequence[int | None], **attrs: Any
 ) -> tuple[Tensor, int]:
     """Put every batch dimension first, with singleton dimensions behind it up to a common rank."""
-    from evergrad.ops.movement import movedim, reshape
+    from evergrad.ops.rows.movement.views import movedim, reshape
 
     rank = 0
     for arg, dim in zip(args, dims, strict=True):

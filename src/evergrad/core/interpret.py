@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from evergrad.core.inplace import assign, copy_saved_values
 from evergrad.core.node import next_sequence
 from evergrad.core.state import without_autocast
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
-from evergrad.core.writing import assign, keep_copies
 
 
 @without_autocast
@@ -32,5 +32,5 @@ def write_back(handle: Tensor, value: Tensor, since: int) -> None:
     """Give a tensor of the outside the value it has at the end of a graph. What the graph's nodes
     saved of its memory, they keep as copies."""
     if value._node is not None:
-        keep_copies(value._node, handle._storage, since)
+        copy_saved_values(value._node, handle._storage, since)
     assign(handle, value)

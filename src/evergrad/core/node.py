@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evergrad.core.changes import CHANGES
+from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.shapes import TensorType
-from evergrad.core.site import Site, describe, user_site
+from evergrad.core.source_location import SourceLocation, describe, user_location
 from evergrad.core.storage import Storage, checksum
 from evergrad.errors import GradientError, SavedValueError
 
 if TYPE_CHECKING:
-    from evergrad.core.plan import Plan
     from evergrad.core.tensor import Tensor
+    from evergrad.core.vjp_program import VjpProgram
 
 next_sequence = itertools.count(1).__next__
 
@@ -38,7 +38,7 @@ class Packed:
     copy, must not hide that it was overwritten.
     """
 
-    __slots__ = ("origin", "packed", "seal", "type", "unpack", "version")
+    __slots__ = ("origin", "packed", "saved_checksum", "type", "unpack", "version")
 
     def __init__(self, packed: Any, unpack: Callable[[Any], Any], tensor: Tensor) -> None:
         self.packed = packed
@@ -48,7 +48,7 @@ class Packed:
         storage.watch()
         self.origin = weakref.ref(storage)
         self.version = storage.version
-        self.seal = checksum(tensor._value) if storage.shared else None
+        self.saved_checksum = checksum(tensor._value) if storage.shared else None
 
 
 class Hooks:
@@ -78,11 +78,11 @@ class RemovableHandle:
             hooks.clear()
         hooks[self.id] = hook
         hooks.update(others)
-        CHANGES.count += 1
+        MUTATIONS.count += 1
 
     def remove(self) -> None:
         self._hooks.pop(self.id, None)
-        CHANGES.count += 1
+        MUTATIONS.count += 1
 
     def __enter__(self) -> RemovableHandle:
         return self
@@ -151,27 +151,27 @@ class Leaf(GraphNode):
 class Node(GraphNode):
     """One op that took part in a computation whose gradient may be asked for."""
 
-    __slots__ = ("indices", "parents", "plan", "saved", "site")
+    __slots__ = ("indices", "location", "parents", "saved", "vjp_program")
 
     def __init__(
         self,
-        plan: Plan,
+        vjp_program: VjpProgram,
         parents: tuple[GraphNode | None, ...],
         indices: tuple[int, ...] | None,
         saved: Any,
     ) -> None:
         self.seq = next_sequence()
         self.hooks = None
-        self.plan = plan
+        self.vjp_program = vjp_program
         self.parents = parents
         # Which result of each parent was used; None where it is the only one everywhere.
         self.indices = indices
         # A tuple of Saved; a list if some went through hooks; None once released.
         self.saved: Any = saved
-        self.site: Site | None = user_site(1)
+        self.location: SourceLocation | None = user_location(1)
 
     def name(self) -> str:
-        words = self.plan.rule.op.name.split("_")
+        words = self.vjp_program.specialization.op.name.split("_")
         return "".join(word[:1].upper() + word[1:] for word in words) + "Backward0"
 
     @property
@@ -180,7 +180,7 @@ class Node(GraphNode):
         return tuple(zip(self.parents, indices, strict=True))
 
     def out_types(self) -> tuple[TensorType, ...]:
-        return self.plan.rule.out_types
+        return self.vjp_program.specialization.out_types
 
     def release(self) -> None:
         """Let go of the kept values; a second backward is then an error."""
@@ -203,32 +203,34 @@ class Node(GraphNode):
         return values
 
 
-def keep(value: Any, storage: Storage) -> Saved:
+def save_value(value: Any, storage: Storage) -> Saved:
     """Keep a value for backward, by reference."""
     if not storage.saved:
         storage.mark_saved()
-    seal = None
+    saved_checksum = None
     if storage.shared and isinstance(value, np.ndarray):
-        seal = checksum(value)
-    return value, storage, storage.version, seal
+        saved_checksum = checksum(value)
+    return value, storage, storage.version, saved_checksum
 
 
 def verify(node: Any, entry: Saved) -> None:
     """Raise if a kept value is no longer what it was."""
-    value, storage, version, seal = entry
+    value, storage, version, saved_checksum = entry
     assert storage is not None
     if storage.version != version:
         raise overwritten_error(node, storage, version)
     if storage.shared and isinstance(value, np.ndarray):
         before, now = (
-            (storage.seal, storage.checksum()) if seal is None else (seal, checksum(value))
+            (storage.saved_checksum, storage.checksum())
+            if saved_checksum is None
+            else (saved_checksum, checksum(value))
         )
         if before is not None and before != now:
             raise SavedValueError(
                 f"one of the values needed for gradient computation was changed from outside: the "
                 f"memory of a {storage.type} that {node.name()} saved is shared with a NumPy array "
                 "(or another DLPack user), and was written through it after it was saved.\n"
-                f"  saved by:  {describe(node.site)}\n"
+                f"  saved by:  {describe(node.location)}\n"
                 "  fix: write before the forward pass, or write to a copy "
                 "(`tensor.detach().clone().numpy()`, `from_numpy(array.copy())`)."
             )
@@ -241,16 +243,16 @@ def unpack(entry: Packed, node: Any) -> Tensor:
     if not isinstance(tensor, Tensor):
         raise TypeError(
             f"the unpack hook of saved_tensors_hooks must return a Tensor, not "
-            f"{type(tensor).__name__} (value saved by {describe(node.site)})"
+            f"{type(tensor).__name__} (value saved by {describe(node.location)})"
         )
     if not tensor._type.same(entry.type):
         raise RuntimeError(
             f"the unpack hook of saved_tensors_hooks gave a {tensor._type} where a {entry.type} "
-            f"was saved by {describe(node.site)}"
+            f"was saved by {describe(node.location)}"
         )
     storage = tensor._storage
     if storage is entry.origin():
-        verify(node, (tensor._value, storage, entry.version, entry.seal))
+        verify(node, (tensor._value, storage, entry.version, entry.saved_checksum))
     return tensor
 
 
@@ -260,7 +262,7 @@ def overwritten_error(node: Any, storage: Storage, version: int) -> SavedValueEr
         "one of the variables needed for gradient computation has been modified by an inplace "
         f"operation: a {storage.type} that {node.name()} saved is at version {storage.version}; "
         f"expected version {version} instead.\n"
-        f"  saved by:       {describe(node.site)}\n"
+        f"  saved by:       {describe(node.location)}\n"
         f"  overwritten by: {describe(writer)}\n"
         "  fix: use the out-of-place form there (`x = x + y` instead of `x += y`), or overwrite a "
         "copy (`x.clone()`)."
@@ -272,6 +274,6 @@ def freed_error(node: Any) -> GradientError:
         "Trying to backward through the graph a second time (or directly access saved tensors "
         f"after they have already been freed): the values kept by {node.name()} are released when "
         "backward has used them.\n"
-        f"  saved by: {describe(node.site)}\n"
+        f"  saved by: {describe(node.location)}\n"
         "  fix: specify retain_graph=True in the first backward() or grad() call."
     )

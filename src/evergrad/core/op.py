@@ -2,7 +2,7 @@
 
 :class:`Op` is the row. :class:`Rule` is its answer for one combination of input types and
 attributes (result types, casts, how to evaluate), worked out once and cached in the row.
-The reverse derivative of a rule is a :class:`evergrad.core.plan.Plan`.
+The reverse derivative of a rule is a :class:`evergrad.core.vjp_program.Plan`.
 
 How rows are written is the business of :mod:`evergrad.core.families`.
 """
@@ -17,11 +17,11 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
+from evergrad.core.eager.fusion import clear_composite_kernels
+from evergrad.core.eager.kernels import clear_row_kernels
 from evergrad.core.evaluate import evaluator
-from evergrad.core.heavy import forget_kernels
-from evergrad.core.heavy_rows import forget_row_kernels
-from evergrad.core.plan import Plan
 from evergrad.core.shapes import TensorType, tensor_type
+from evergrad.core.vjp_program import VjpProgram
 
 ArgType = TensorType | type
 Attrs = dict[str, Any]
@@ -30,8 +30,8 @@ TABLE: dict[str, Op] = {}
 
 # Rules kept over all ops. Shapes that never repeat would otherwise fill memory; when the limit is
 # reached all are forgotten and those in use come back.
-_RULE_LIMIT = 1 << 14
-_rules_kept = 0
+_SPECIALIZATION_LIMIT = 1 << 14
+_specializations_kept = 0
 
 # Said of a row whose derivative is zero or meaningless wherever it exists.
 NONDIFFERENTIABLE: Final = "NONDIFFERENTIABLE"
@@ -49,8 +49,23 @@ class Op:
     """
 
     __slots__ = (
-        "alias", "batch", "chooses", "doc", "eval", "family", "jvp", "lays", "name",
-        "outputs", "promote", "random", "rules", "settled_vjp", "takes_out", "type", "upcast",
+        "alias",
+        "batch",
+        "doc",
+        "eval",
+        "family",
+        "jvp",
+        "name",
+        "nan_safe_vjp",
+        "outputs",
+        "promote",
+        "random",
+        "scatter_index",
+        "selects",
+        "specializations",
+        "takes_out",
+        "type",
+        "upcast",
         "vjp",
     )  # fmt: skip
 
@@ -92,13 +107,13 @@ class Op:
         self.upcast = upcast
         self.doc = doc
         # For a row that lays its argument into zeros: where, as a NumPy index, from the attributes.
-        self.lays: Callable[..., Any] | None = None
+        self.scatter_index: Callable[..., Any] | None = None
         # For a row that leaves elements of its arguments out: what was computed only for those has
         # a gradient of zero, even where its slope is infinite or undefined. Rows whose slope may be
         # so have a vjp in which such a zero stays zero.
-        self.chooses = False
-        self.settled_vjp: Callable[..., Any] | None = None
-        self.rules: dict[Any, Rule] = {}
+        self.selects = False
+        self.nan_safe_vjp: Callable[..., Any] | None = None
+        self.specializations: dict[Any, Specialization] = {}
         TABLE[name] = self
 
     def __repr__(self) -> str:
@@ -114,17 +129,17 @@ class Op:
 
         return bind(self, *args, **attrs)
 
-    def resolve(self, key: Any, types: tuple[ArgType, ...], attrs: Attrs) -> Rule:
+    def resolve(self, key: Any, types: tuple[ArgType, ...], attrs: Attrs) -> Specialization:
         """The rule for these types and attributes; errors about them are raised here."""
-        global _rules_kept
-        rule = self._rule_for(types, attrs)
-        _rules_kept += 1
-        if _rules_kept > _RULE_LIMIT:
-            forget_rules()
-        self.rules[key] = rule
-        return rule
+        global _specializations_kept
+        specialization = self._specialize(types, attrs)
+        _specializations_kept += 1
+        if _specializations_kept > _SPECIALIZATION_LIMIT:
+            clear_specializations()
+        self.specializations[key] = specialization
+        return specialization
 
-    def _rule_for(self, types: tuple[ArgType, ...], attrs: Attrs) -> Rule:
+    def _specialize(self, types: tuple[ArgType, ...], attrs: Attrs) -> Specialization:
         casts: tuple[dtype | None, ...] | None = None
         if self.promote is not None:
             found = self.promote(types)
@@ -147,40 +162,40 @@ class Op:
             operands = types  # type: ignore[assignment]
         result = self.type(*operands, **attrs)
         out_types = result if isinstance(result, tuple) else (result,)
-        return Rule(self, attrs, types, operands, out_types, casts)
+        return Specialization(self, attrs, types, operands, out_types, casts)
 
 
-def forget_rules() -> None:
+def clear_specializations() -> None:
     """Empty the caches of all ops; what is still in use is worked out again.
 
     A rule and its plans know each other: they are taken apart, so that no cycle is left.
     """
-    global _rules_kept
-    _rules_kept = 0
-    forget_kernels()
-    forget_row_kernels()
+    global _specializations_kept
+    _specializations_kept = 0
+    clear_composite_kernels()
+    clear_row_kernels()
     for op in TABLE.values():
-        forgotten, op.rules = op.rules, {}
-        for rule in forgotten.values():
-            rule.plans = {}
+        forgotten, op.specializations = op.specializations, {}
+        for specialization in forgotten.values():
+            specialization.vjp_programs = {}
 
 
-class Rule:
+class Specialization:
     """An op on given types: what comes out, and how to get there."""
 
     __slots__ = (
+        "always_contiguous",
         "attrs",
         "casts",
-        "chooses",
         "differentiable",
-        "in_order",
         "op",
         "operands",
         "out_types",
-        "plans",
         "run",
+        "selects",
         "single",
         "types",
+        "vjp_programs",
     )  # fmt: skip
 
     def __init__(
@@ -199,44 +214,44 @@ class Rule:
         self.out_types = out_types
         self.casts = casts
         self.single = op.outputs == 1
-        self.chooses = op.chooses
+        self.selects = op.selects
         self.differentiable = op.differentiable and any(
             t.dtype.category >= dtypes.FLOATING for t in out_types
         )
         # Whether the result lies in order however the arguments lie: what a ufunc makes has but one
         # way to lie if it has less than two dimensions.
-        self.in_order = isinstance(op.eval, np.ufunc) and len(out_types[0].shape) < 2
-        self.plans: dict[int, Plan] = {}
+        self.always_contiguous = isinstance(op.eval, np.ufunc) and len(out_types[0].shape) < 2
+        self.vjp_programs: dict[int, VjpProgram] = {}
         self.run = evaluator(op, attrs, types, operands, out_types)
 
-    def plan(self, needs: int) -> Plan:
+    def vjp_program(self, needs: int) -> VjpProgram:
         """The reverse derivative with respect to the arguments in the bit set ``needs``."""
-        plan = self.plans.get(needs)
-        if plan is None:
-            plan = self.plans[needs] = Plan(self, needs)
-        return plan
+        program = self.vjp_programs.get(needs)
+        if program is None:
+            program = self.vjp_programs[needs] = VjpProgram(self, needs)
+        return program
 
-    def formula(self, needs: int, settled: bool) -> Any:
+    def formula(self, needs: int, nan_safe: bool) -> Any:
         """The vjp with respect to the arguments in the bit set ``needs``."""
-        return self.op.settled_vjp if settled else self.op.vjp
+        return self.op.nan_safe_vjp if nan_safe else self.op.vjp
 
-    def chosen_parents(self, parents: Sequence[Any]) -> Sequence[Any]:
-        """Of the nodes of its arguments those behind a choice, where ``chooses`` is set."""
+    def selected_parents(self, parents: Sequence[Any]) -> Sequence[Any]:
+        """Of the nodes of its arguments those that it selects from, where ``selects`` is set."""
         return parents
 
-    def settled_parents(self, parents: Sequence[Any]) -> Sequence[Any]:
-        """Of the nodes of its arguments those that may not have been chosen if it has not been."""
+    def nan_safe_parents(self, parents: Sequence[Any]) -> Sequence[Any]:
+        """Of the nodes of its arguments those that may not have been selected if it has not."""
         return parents
 
-    def settled_plan(self, plan: Plan) -> Plan:
+    def nan_safe_program(self, program: VjpProgram) -> VjpProgram:
         """The same derivative for a value that may not have been chosen: cotangents of zero stay
         zero."""
-        found = self.plans.get(~plan.needs)
+        found = self.vjp_programs.get(~program.needs)
         if found is None:
-            if self.op.settled_vjp is None or not plan.saves:
-                found = copy(plan)
-                found.is_settled = True
+            if self.op.nan_safe_vjp is None or not program.saves:
+                found = copy(program)
+                found.is_nan_safe = True
             else:
-                found = Plan(self, plan.needs, settled=True)
-            self.plans[~plan.needs] = found
+                found = VjpProgram(self, program.needs, nan_safe=True)
+            self.vjp_programs[~program.needs] = found
         return found

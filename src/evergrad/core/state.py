@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from evergrad.core.autocast import Autocast
-    from evergrad.core.backward import Walk
+    from evergrad.core.backward import BackwardPass
     from evergrad.core.trace import Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,22 +23,29 @@ Hooks = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 class State:
     """One immutable setting of the modes; changing a mode makes a new one.
 
-    ``grad`` says whether nodes are made; ``muted`` that the user wants none (``no_grad``), also
+    ``grad`` says whether nodes are made; ``no_grad`` that the user wants none (``no_grad``), also
     when what is traced now runs later. ``walk`` is the backward pass that is running.
     ``intercepted`` says that ops are not simply evaluated: a trace or autocast looks at them first.
     """
 
     __slots__ = (
-        "anomaly", "autocast", "grad", "inference", "intercepted", "muted", "saved_hooks", "trace",
-        "walk",
+        "anomaly",
+        "autocast",
+        "backward_pass",
+        "grad",
+        "inference",
+        "intercepted",
+        "no_grad",
+        "saved_hooks",
+        "trace",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.grad = True
-        self.muted = False
+        self.no_grad = False
         self.inference = False
         self.trace: Trace | None = None
-        self.walk: Walk | None = None
+        self.backward_pass: BackwardPass | None = None
         self.saved_hooks: Hooks | None = None
         self.anomaly = False
         self.autocast: Autocast | None = None
@@ -47,10 +54,10 @@ class State:
     def replace(self, **changes: Any) -> State:
         new = State.__new__(State)
         new.grad = self.grad
-        new.muted = self.muted
+        new.no_grad = self.no_grad
         new.inference = self.inference
         new.trace = self.trace
-        new.walk = self.walk
+        new.backward_pass = self.backward_pass
         new.saved_hooks = self.saved_hooks
         new.anomaly = self.anomaly
         new.autocast = self.autocast

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evergrad.core.changes import CHANGES
+from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.shapes import TensorType
-from evergrad.core.site import Site
+from evergrad.core.source_location import SourceLocation
 from evergrad.memory.ledger import LEDGER, SAVED
 
 if TYPE_CHECKING:
@@ -49,13 +49,13 @@ class Storage:
     """
 
     __slots__ = (
-        "__weakref__", "category", "nbytes", "saved", "seal", "shared", "type", "value", "version",
-        "writer",
+        "__weakref__", "category", "nbytes", "saved", "saved_checksum", "shared", "type", "value",
+        "version", "writer",
     )  # fmt: skip
 
     value: Array | Var
-    writer: Site | None
-    seal: int | None
+    writer: SourceLocation | None
+    saved_checksum: int | None
 
     def __init__(self, value: Array | Var, type: TensorType, nbytes: int) -> None:
         self.value = value
@@ -95,7 +95,7 @@ class Storage:
         """Note that a graph keeps it: as watch() and tag(), in one call for every kept result."""
         if not self.saved:
             self.saved = True
-            self.seal = None
+            self.saved_checksum = None
         if not self.category:
             self.category = SAVED
             LEDGER.by_category[SAVED] += self.nbytes
@@ -104,14 +104,14 @@ class Storage:
         """Be ready to notice writes from outside."""
         if not self.saved:
             self.saved = True
-            self.seal = None
+            self.saved_checksum = None
 
     def mark_shared(self) -> None:
         """Note that code outside may now write to the buffer."""
         if not self.shared:
             self.shared = True
             if self.saved:
-                self.seal = self.checksum()
+                self.saved_checksum = self.checksum()
 
     def checksum(self) -> int:
         return checksum(self.value)
@@ -129,7 +129,7 @@ class Storage:
             observer.allocated(self)
         if LEDGER.live > LEDGER.peak:
             LEDGER.peak = LEDGER.live
-        CHANGES.count += 1
+        MUTATIONS.count += 1
 
 
 def checksum(array: Any) -> int:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.changes import CHANGES
 from evergrad.core.dtypes import dtype
-from evergrad.core.lifting import refuse_outside_read, watch_grad
+from evergrad.core.functionalize import note_grad_access, refuse_outside_read
+from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.node import GraphNode, Leaf
 from evergrad.core.shapes import Size, TensorType, tensor_type
-from evergrad.core.site import user_line
+from evergrad.core.source_location import user_line
 from evergrad.core.state import STATE
 from evergrad.core.storage import NO_ARRAY, Storage
 from evergrad.core.trace import Var, leaked
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from evergrad.core.op import Op
 
 Array = np.ndarray[Any, Any]
-Step = tuple["Op", dict[str, Any]]
+ViewOp = tuple["Op", dict[str, Any]]
 
 
 class View:
@@ -44,7 +44,7 @@ class View:
     def __init__(
         self,
         base: Tensor | None,
-        chain: tuple[Step, ...],
+        chain: tuple[ViewOp, ...],
         seen: int,
         from_no_grad: Tensor | None = None,
     ) -> None:
@@ -280,7 +280,7 @@ class Tensor:
                     "use var_no_grad = var.detach()."
                 )
             self._node = None
-            CHANGES.count += 1
+            MUTATIONS.count += 1
             return self
         if self._type.dtype.category < dtypes.FLOATING:
             raise RuntimeError(
@@ -337,7 +337,7 @@ class Tensor:
                     f"assigned grad has data of a different type: {value.dtype} for a tensor of "
                     f"{self.dtype}"
                 )
-        watch_grad(self)
+        note_grad_access(self)
         self._grad = value
 
     @grad.deleter

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core.shapes import TensorType, contiguous_strides
-from evergrad.core.site import Site
+from evergrad.core.source_location import SourceLocation
 from evergrad.core.state import using
 from evergrad.errors import TraceError
 
 if TYPE_CHECKING:
-    from evergrad.core.lifting import LiftingTrace
-    from evergrad.core.op import Op, Rule
+    from evergrad.core.functionalize import FunctionalizingTrace
+    from evergrad.core.op import Op, Specialization
     from evergrad.core.storage import Storage
     from evergrad.core.tensor import Tensor
 
@@ -50,14 +50,14 @@ class Var:
     that it depends on nothing that may ask for a gradient when the graph runs.
     """
 
-    __slots__ = ("_layout", "silent", "trace", "type")
+    __slots__ = ("_layout", "inactive", "trace", "type")
 
     def __init__(
-        self, type: TensorType, trace: Trace, layout: Array | None = None, silent: bool = False
+        self, type: TensorType, trace: Trace, layout: Array | None = None, inactive: bool = False
     ) -> None:
         self.type = type
         self.trace = trace
-        self.silent = silent
+        self.inactive = inactive
         self._layout = layout
 
     @property
@@ -94,26 +94,26 @@ def leaked() -> TraceError:
 class Equation:
     """``outs = op(args, attrs)``. An argument is a ``Var`` or a Python number.
 
-    ``muted`` tells that it stood under ``no_grad()``: it is not recorded when it runs.
+    ``no_grad`` tells that it stood under ``no_grad()``: it is not recorded when it runs.
     """
 
-    __slots__ = ("args", "attrs", "muted", "op", "outs", "rule", "site")
+    __slots__ = ("args", "attrs", "location", "no_grad", "op", "outs", "specialization")
 
     def __init__(
         self,
-        rule: Rule,
+        specialization: Specialization,
         args: tuple[Any, ...],
         outs: tuple[Var, ...],
-        site: Site | None,
-        muted: bool = False,
+        location: SourceLocation | None,
+        no_grad: bool = False,
     ) -> None:
-        self.rule = rule
-        self.op: Op = rule.op
-        self.attrs = rule.attrs
+        self.specialization = specialization
+        self.op: Op = specialization.op
+        self.attrs = specialization.attrs
         self.args = args
         self.outs = outs
-        self.site = site
-        self.muted = muted
+        self.location = location
+        self.no_grad = no_grad
 
     @property
     def inner(self) -> Graph | None:
@@ -123,9 +123,9 @@ class Equation:
 
     def apply(self, *args: Any) -> Any:
         """Run it on tensors."""
-        if not self.muted:
+        if not self.no_grad:
             return self.op.apply(*args, **self.attrs)
-        with using(grad=False, muted=True):
+        with using(grad=False, no_grad=True):
             return self.op.apply(*args, **self.attrs)
 
 
@@ -160,7 +160,7 @@ class Graph:
             for arg in eqn.args:
                 if isinstance(arg, Var) and arg not in defined:
                     raise AssertionError(f"{eqn.op.name} uses an undefined value {arg}")
-            for out, type in zip(eqn.outs, eqn.rule.out_types, strict=True):
+            for out, type in zip(eqn.outs, eqn.specialization.out_types, strict=True):
                 if out in defined:
                     raise AssertionError(f"{eqn.op.name} defines {out} a second time")
                 if not out.type.same(type):
@@ -194,7 +194,9 @@ class Graph:
             if eqn.inner is not None and id(eqn) not in kept:
                 env.update(zip(eqn.outs, _inline(eqn, args, eqn, equations), strict=True))
             else:
-                equations.append(Equation(eqn.rule, args, eqn.outs, eqn.site, eqn.muted))
+                equations.append(
+                    Equation(eqn.specialization, args, eqn.outs, eqn.location, eqn.no_grad)
+                )
         writes = [(tensor, env.get(var, var)) for tensor, var in self.writes]
         outputs = [env.get(o, o) if isinstance(o, Var) else o for o in self.outputs]
         return Graph(self.inputs, self.captures, equations, outputs, writes)
@@ -226,7 +228,7 @@ class Graph:
 def _inline(
     eqn: Equation, args: Sequence[Any], outer: Equation, equations: list[Equation]
 ) -> list[Any]:
-    """Write the inner equations of a composite, with the site of the ``outer`` one; gives its
+    """Write the inner equations of a composite, at the location of the ``outer`` one; gives its
     results."""
     graph = eqn.inner
     assert graph is not None
@@ -238,8 +240,8 @@ def _inline(
             outs = _inline(inner, given, outer, equations)
         else:
             outs = tuple([Var(out.type, outer.outs[0].trace) for out in inner.outs])
-            muted = inner.muted or outer.muted
-            equations.append(Equation(inner.rule, given, outs, outer.site, muted))
+            no_grad = inner.no_grad or outer.no_grad
+            equations.append(Equation(inner.specialization, given, outs, outer.location, no_grad))
         env.update(zip(inner.outs, outs, strict=True))
     return [env[out] for out in graph.outputs]
 
@@ -286,7 +288,9 @@ class Trace:
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
         # The trace, this or one around it, that also takes what is done to outside tensors alone.
-        self.lifter: LiftingTrace | None = None if parent is None else parent.lifter
+        self.functionalizer: FunctionalizingTrace | None = (
+            None if parent is None else parent.functionalizer
+        )
         self.equations: list[Equation] = []
         self.inputs: list[Var] = []
         self.captures: list[tuple[Var, Tensor]] = []
@@ -295,7 +299,7 @@ class Trace:
         self._captured: dict[tuple[int, int], Var] = {}
         self._read: dict[int, Storage] = {}
         # Where a value that may have a history was overwritten under no_grad().
-        self.silenced: Site | None = None
+        self.no_grad_write: SourceLocation | None = None
         self._known: dict[tuple[Any, ...], tuple[Var, ...]] = {}
 
     def encloses(self, other: Trace | None) -> bool:
@@ -320,8 +324,8 @@ class Trace:
             if isinstance(value, Var) and not value.trace.encloses(self):
                 raise leaked()
             layout = value.layout if isinstance(value, Var) else value
-            silent = value.silent if isinstance(value, Var) else tensor._node is None
-            var = self._captured[key] = Var(tensor._type, self, layout, silent)
+            inactive = value.inactive if isinstance(value, Var) else tensor._node is None
+            var = self._captured[key] = Var(tensor._type, self, layout, inactive)
             self.captures.append((var, tensor))
             self._read[id(tensor._storage)] = tensor._storage
         return var
@@ -335,21 +339,25 @@ class Trace:
         return trace
 
     def emit(
-        self, rule: Rule, args: tuple[Any, ...], site: Site | None, layout: Array | None = None,
-        muted: bool = False,
-    ) -> tuple[Var, ...]:  # fmt: skip
+        self,
+        specialization: Specialization,
+        args: tuple[Any, ...],
+        location: SourceLocation | None,
+        layout: Array | None = None,
+        no_grad: bool = False,
+    ) -> tuple[Var, ...]:
         """Write an equation, or find the equal one that stands already."""
-        pure = not rule.op.random
+        pure = not specialization.op.random
         key: tuple[Any, ...] = ()
         if pure:
             values = [id(a) if isinstance(a, Var) else (type(a), repr(a)) for a in args]
-            key = (id(rule), muted, *values)
+            key = (id(specialization), no_grad, *values)
             known = self._known.get(key)
             if known is not None:
                 return known
-        silent = muted or all(a.silent for a in args if isinstance(a, Var))
-        outs = tuple([Var(type, self, layout, silent) for type in rule.out_types])
-        self.equations.append(Equation(rule, args, outs, site, muted))
+        inactive = no_grad or all(a.inactive for a in args if isinstance(a, Var))
+        outs = tuple([Var(type, self, layout, inactive) for type in specialization.out_types])
+        self.equations.append(Equation(specialization, args, outs, location, no_grad))
         if pure:
             self._known[key] = outs
         return outs

@@ -11,7 +11,7 @@ from typing import Any
 
 from evergrad.core.op import Op
 from evergrad.core.shapes import TensorType
-from evergrad.core.site import user_site
+from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Graph, Trace, Var, leaked
@@ -32,7 +32,7 @@ def owner_of(innermost: Trace, op: Op | None, args: tuple[Any, ...]) -> Trace | 
         return innermost  # what is made inside a trace belongs to it
     if found is not None and not found.encloses(innermost):
         raise leaked()
-    return innermost.lifter if found is None else found
+    return innermost.functionalizer if found is None else found
 
 
 def trace_value(trace: Trace, tensor: Tensor) -> Var:
@@ -51,8 +51,10 @@ def trace_value(trace: Trace, tensor: Tensor) -> Var:
     for op, attrs in view.chain:
         types = (held.type,)
         key = (types, tuple(attrs.items())) if attrs else types
-        rule = op.rules.get(key) or op.resolve(key, types, attrs)
-        (held,) = trace.emit(rule, (held,), user_site(3), op.eval(held.layout, **attrs))
+        specialization = op.specializations.get(key) or op.resolve(key, types, attrs)
+        (held,) = trace.emit(
+            specialization, (held,), user_location(3), op.eval(held.layout, **attrs)
+        )
     if isinstance(value, Var):  # a tensor of the outside keeps its array
         tensor._value = held
         view.traced = storage.version
@@ -86,7 +88,7 @@ class Tracer:
 def tracing(grad: bool = False) -> Iterator[Tracer]:
     """Inside, ops on the tracer's inputs write equations."""
     trace = Trace(STATE.get().trace)
-    with using(trace=trace, grad=grad, muted=False, saved_hooks=None):
+    with using(trace=trace, grad=grad, no_grad=False, saved_hooks=None):
         try:
             yield Tracer(trace)
         finally:

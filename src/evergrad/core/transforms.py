@@ -12,17 +12,17 @@ from typing import Any
 
 from evergrad.core import dtypes
 from evergrad.core.bind import as_operand_tensor, bind
+from evergrad.core.inplace import assign
 from evergrad.core.interpret import write_back
 from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
 from evergrad.core.shapes import normalize_dim, tensor_type
-from evergrad.core.site import Site, describe
+from evergrad.core.source_location import SourceLocation, describe
 from evergrad.core.state import STATE, using, without_autocast
 from evergrad.core.tensor import Tensor, current_node
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.core.tracing import tracing
 from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
-from evergrad.core.writing import assign
 from evergrad.errors import GradientError
 
 Tangent = Tensor | None
@@ -34,22 +34,22 @@ class Traced:
     The last outputs of the graph are what the function wrote into its arguments ``overwritten``.
     """
 
-    __slots__ = ("graph", "leaves", "overwritten", "silenced", "spec")
+    __slots__ = ("graph", "leaves", "no_grad_write", "overwritten", "spec")
 
     def __init__(
         self, graph: Graph, leaves: list[Any], spec: TreeSpec, overwritten: list[int],
-        silenced: Site | None,
+        no_grad_write: SourceLocation | None,
     ) -> None:  # fmt: skip
         self.graph = graph
         self.leaves = leaves  # which output of the graph, or a result that is no tensor
         self.spec = spec
         self.overwritten = overwritten
-        self.silenced = silenced
+        self.no_grad_write = no_grad_write
 
     def refuse_lost_history(self, args: Sequence[Any]) -> None:
         """Raise if a gradient is being recorded around a function that overwrites a value under
         ``no_grad()``: its history would be that of the value before, which a graph cannot say."""
-        if self.silenced is None or not STATE.get().grad:
+        if self.no_grad_write is None or not STATE.get().grad:
             return
         tensors = [*args, *(tensor for _, tensor in self.graph.captures)]
         if any(current_node(t) is not None for t in tensors):
@@ -57,7 +57,7 @@ class Traced:
                 "a value was overwritten in place under no_grad(), inside a function given to vmap "
                 "or jvp, while a gradient is being recorded around it; that gradient would not be "
                 "right.\n"
-                f"  overwritten by: {describe(self.silenced)}\n"
+                f"  overwritten by: {describe(self.no_grad_write)}\n"
                 "  fix: use the out-of-place form there, or overwrite a clone()."
             )
 
@@ -102,7 +102,7 @@ def trace(function: Callable[..., Any], types: Sequence[Any]) -> Traced:
             if t._storage.value is not v
         ]
         graph = tracer.finish([*tensors, *(inputs[i] for i in overwritten)])
-    return Traced(graph, places, spec, overwritten, tracer.trace.silenced)
+    return Traced(graph, places, spec, overwritten, tracer.trace.no_grad_write)
 
 
 # -- forward derivatives ------------------------------------------------------------------------
@@ -128,8 +128,10 @@ def jvp_graph(
         directions = [moving.get(a) if isinstance(a, Var) else None for a in eqn.args]
         if all(t is None for t in directions) or not eqn.op.differentiable:
             continue
-        typed = [as_operand_tensor(a, t) for a, t in zip(args, eqn.rule.operands, strict=True)]
-        with using(grad=False, muted=True) if eqn.muted else nullcontext():
+        typed = [
+            as_operand_tensor(a, t) for a, t in zip(args, eqn.specialization.operands, strict=True)
+        ]
+        with using(grad=False, no_grad=True) if eqn.no_grad else nullcontext():
             found = op_jvp(eqn.op, directions, out, typed, eqn.attrs)
         for var, t in zip(eqn.outs, (found,) if single else found, strict=True):
             if t is not None:
@@ -154,7 +156,7 @@ def _transposed_vjp(
 ) -> Any:
     """The vjp is linear in the cotangent; its own vjp there is the jvp."""
     from evergrad.autograd.engine import grad
-    from evergrad.ops.creation import zeros_like
+    from evergrad.ops.rows.creation.constants import zeros_like
 
     assert callable(op.vjp)
     recording = STATE.get().grad and any(
@@ -206,7 +208,7 @@ def batch_graph(
         env[var] = (tensor, None)
     for eqn in graph.equations:
         pairs = [env[a] if isinstance(a, Var) else (a, None) for a in eqn.args]
-        with using(grad=False, muted=True) if eqn.muted else nullcontext():
+        with using(grad=False, no_grad=True) if eqn.no_grad else nullcontext():
             outs = _batch_equation(eqn, pairs, size, randomness)
         env.update(zip(eqn.outs, outs, strict=True))
     for handle, var in graph.writes:
@@ -256,9 +258,9 @@ def _batch_by_loop(
     op: Op, args: Sequence[Any], dims: Sequence[int | None], attrs: dict[str, Any], size: int
 ) -> list[Batched]:
     """Any row can be batched one example at a time."""
-    from evergrad.ops.joining import stack
-    from evergrad.ops.movement import clone
-    from evergrad.ops.slices import select
+    from evergrad.ops.rows.movement.joining import stack
+    from evergrad.ops.rows.movement.slices import select
+    from evergrad.ops.rows.movement.views import clone
 
     rounds = []
     for i in range(size):
@@ -280,11 +282,11 @@ def _types_without_examples(
         for a, d in zip(args, dims, strict=True)
     )
     key = (types, tuple(attrs.items())) if attrs else types
-    return (op.rules.get(key) or op.resolve(key, types, attrs)).out_types
+    return (op.specializations.get(key) or op.resolve(key, types, attrs)).out_types
 
 
 def _no_examples(type: Any) -> Tensor:
-    from evergrad.ops.creation import zeros
+    from evergrad.ops.rows.creation.constants import zeros
 
     return zeros((0, *type.shape), dtype=type.dtype)
 
@@ -378,7 +380,7 @@ def _vmap_once(
 
 def _overwrite_batched(target: Tensor, dim: int | None, written: Batched) -> None:
     """Write to an argument of a batched function what its examples were given."""
-    from evergrad.ops.movement import expand, movedim
+    from evergrad.ops.rows.movement.views import expand, movedim
 
     value, at = written
     if dim is None:
@@ -401,7 +403,7 @@ def _batched_into_unbatched() -> RuntimeError:
 
 def _place(result: Batched, dim: int | None, size: int, name: str) -> Tensor:
     """Put the batch dimension of a result where ``out_dims`` wants it."""
-    from evergrad.ops.movement import expand, movedim
+    from evergrad.ops.rows.movement.views import expand, movedim
 
     value, at = result
     if dim is None:
@@ -420,8 +422,8 @@ def _vmap_in_chunks(
     func: Callable[..., Any], leaves: list[Any], dims: list[int | None], spec: TreeSpec,
     kwargs: dict[str, Any], size: int, out_dims: Any, randomness: str, chunk: int,
 ) -> Any:  # fmt: skip
-    from evergrad.ops.joining import cat
-    from evergrad.ops.slices import narrow
+    from evergrad.ops.rows.movement.joining import cat
+    from evergrad.ops.rows.movement.slices import narrow
 
     parts = []
     for start in range(0, size, chunk):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.op import TABLE, Rule
+from evergrad.core.op import TABLE, Specialization
 from evergrad.core.state import State
-from evergrad.core.tensor import Step, Tensor, View
+from evergrad.core.tensor import Tensor, View, ViewOp
 from evergrad.core.trace import Var
 
 # A view that took more steps than this is described by one as_strided step instead.
-_LONGEST_CHAIN = 6
+_MAX_CHAIN = 6
 
 
 def viewable(array: Any, shape: tuple[int, ...]) -> bool:
@@ -24,17 +24,17 @@ def viewable(array: Any, shape: tuple[int, ...]) -> bool:
     return True
 
 
-class Steps:
+class ViewChain:
     """View steps as an attribute: compared by content."""
 
-    __slots__ = ("_key", "steps")
+    __slots__ = ("_key", "ops")
 
-    def __init__(self, steps: tuple[Step, ...]) -> None:
-        self.steps = steps
-        self._key = tuple((op.name, tuple(attrs.items())) for op, attrs in steps)
+    def __init__(self, chain: tuple[ViewOp, ...]) -> None:
+        self.ops = chain
+        self._key = tuple((op.name, tuple(attrs.items())) for op, attrs in chain)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Steps) and self._key == other._key
+        return isinstance(other, ViewChain) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
@@ -43,23 +43,23 @@ class Steps:
         return " ".join(name for name, _ in self._key) or "whole"
 
 
-def view_after(state: State, source: Tensor, rule: Rule, layout: Any) -> View:
+def view_after(state: State, source: Tensor, specialization: Specialization, layout: Any) -> View:
     view = source._view
     chain = () if view is None else view.chain
     base = source if view is None or view.base is None else view.base
     hidden = not state.grad
-    if rule.op.name == "as_strided" or len(chain) > _LONGEST_CHAIN:
-        chain = (_as_one_step(source, layout),)
+    if specialization.op.name == "as_strided" or len(chain) > _MAX_CHAIN:
+        chain = (_as_strided_op(source, layout),)
         # The step starts at the storage; from a leaf that is itself a view it cannot be retraced.
         hidden = hidden or base._view is not None
     else:
-        chain = (*chain, (rule.op, rule.attrs))
+        chain = (*chain, (specialization.op, specialization.attrs))
     if hidden:
         return View(None, chain, source._storage.version, from_no_grad=base)
     return View(base, chain, source._storage.version)
 
 
-def _as_one_step(source: Tensor, layout: Any) -> Step:
+def _as_strided_op(source: Tensor, layout: Any) -> ViewOp:
     whole = source._storage.value
     whole = whole.layout if isinstance(whole, Var) else whole
     size = layout.itemsize
@@ -85,7 +85,7 @@ def base_of(view: View) -> Tensor | None:
     return base
 
 
-def steps_from(base: Tensor, tensor: Tensor) -> tuple[Step, ...]:
+def view_ops_from(base: Tensor, tensor: Tensor) -> tuple[ViewOp, ...]:
     assert tensor._view is not None
     chain = tensor._view.chain
     before = () if base._view is None else base._view.chain

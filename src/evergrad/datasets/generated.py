@@ -10,7 +10,7 @@ import math
 from typing import ClassVar
 
 import evergrad as eg
-from evergrad.core.generators import Generator
+from evergrad.core.rng.default_generator import Generator
 from evergrad.core.tensor import Tensor
 from evergrad.utils.data.dataset import Dataset
 

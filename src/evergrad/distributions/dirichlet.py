@@ -13,7 +13,7 @@ from evergrad.distributions import constraints
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.exp_family import ExponentialFamily
 from evergrad.nn.functional import one_hot
-from evergrad.ops.random_families import sample_dirichlet
+from evergrad.ops.rows.random.gamma import sample_dirichlet
 
 __all__ = ["Dirichlet"]
 

@@ -13,7 +13,7 @@ from evergrad.distributions import constraints
 from evergrad.distributions.distribution import expandable
 from evergrad.distributions.exp_family import ExponentialFamily
 from evergrad.distributions.utils import broadcast_all
-from evergrad.ops.random import standard_gamma
+from evergrad.ops.rows.random.draws import standard_gamma
 
 __all__ = ["Gamma"]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from evergrad.autograd.engine import grad as graph_grad
 from evergrad.core import dtypes
+from evergrad.core.inplace import assign
 from evergrad.core.interpret import interpret
 from evergrad.core.node import GraphNode, Leaf
 from evergrad.core.state import STATE, using
@@ -19,7 +20,6 @@ from evergrad.core.tensor import Tensor, current_node, detached
 from evergrad.core.tracing import in_trace, tracing
 from evergrad.core.transforms import _Output, jvp_graph, trace, vmap
 from evergrad.core.tree import tree_flatten, tree_map, tree_unflatten
-from evergrad.core.writing import assign
 
 ArgNums = int | tuple[int, ...]
 
@@ -37,7 +37,7 @@ def _watched(tensor: Any) -> Tensor:
         )
     if current_node(tensor) is None:
         return detached(in_trace(tensor)).requires_grad_()
-    from evergrad.ops.movement import view_as_is
+    from evergrad.ops.rows.movement.views import view_as_is
 
     return view_as_is(tensor)
 
@@ -103,7 +103,7 @@ class _Recorded:
         return tree_map(lambda v: detached(v) if isinstance(v, Tensor) else v, value)
 
     def pull(self, cotangents: list[Any], *, keep: bool, create_graph: bool | None = None) -> Any:
-        from evergrad.ops.creation import zeros_like
+        from evergrad.ops.rows.creation.constants import zeros_like
 
         pairs = [
             (out, cot)
@@ -148,7 +148,7 @@ def grad_and_value(
                 f"{call.outputs[0].ndim if len(call.outputs) == 1 else len(shape)} dims (shapes "
                 f"{shape}). Use jacrev or vjp for functions with more results."
             )
-        from evergrad.ops.creation import ones_like
+        from evergrad.ops.rows.creation.constants import ones_like
 
         keep = call.create_graph or (call.aux is not None)
         grads = call.pull([ones_like(call.outputs[0])], keep=keep)
@@ -200,7 +200,7 @@ def jvp(
     has_aux: bool = False,
 ) -> Any:  # fmt: skip
     """``(output, tangent)``: the derivative of ``func`` at ``primals`` in a direction."""
-    from evergrad.ops.creation import zeros_like
+    from evergrad.ops.rows.creation.constants import zeros_like
 
     points, spec = tree_flatten(tuple(primals))
     directions, other = tree_flatten(tuple(tangents))
@@ -251,7 +251,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         outs, moved = jvp_graph(traced.graph, points, inputs)
         for number, value in traced.writes(outs):
             assign(points[number], value)
-        from evergrad.ops.creation import zeros_like
+        from evergrad.ops.rows.creation.constants import zeros_like
 
         directions = [zeros_like(o) if t is None else t for o, t in zip(outs, moved, strict=True)]
         graph = tracer.finish(directions).without_dead_code()
@@ -270,9 +270,9 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
 
 def _basis(tensors: list[Tensor]) -> list[Tensor]:
     """The unit vectors of all tensors together, one tensor of them for each."""
-    from evergrad.ops.creation import eye
-    from evergrad.ops.movement import reshape
-    from evergrad.ops.slices import slice_dim
+    from evergrad.ops.rows.creation.constants import eye
+    from evergrad.ops.rows.movement.slices import slice_dim
+    from evergrad.ops.rows.movement.views import reshape
 
     total = sum(t._type.numel for t in tensors)
     found, start = [], 0
@@ -286,8 +286,8 @@ def _basis(tensors: list[Tensor]) -> list[Tensor]:
 
 def _split_rows(stacked: Tensor, tensors: list[Tensor]) -> list[Tensor]:
     """Rows of a stacked result, back to the shapes of the tensors they belong to."""
-    from evergrad.ops.movement import reshape
-    from evergrad.ops.slices import slice_dim
+    from evergrad.ops.rows.movement.slices import slice_dim
+    from evergrad.ops.rows.movement.views import reshape
 
     found, start = [], 0
     for t in tensors:
@@ -350,7 +350,7 @@ def jacfwd(
         stacked = vmap(push, randomness=randomness)(*_basis(points))
 
         def arrange(part: Tensor) -> Any:
-            from evergrad.ops.movement import movedim
+            from evergrad.ops.rows.movement.views import movedim
 
             rank = part.ndim - 1
             blocks = [

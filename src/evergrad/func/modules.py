@@ -72,7 +72,7 @@ def _tied(module: Any, given: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The parameters and buffers of equal models, stacked, for ``vmap`` over an ensemble."""
-    from evergrad.ops.joining import stack
+    from evergrad.ops.rows.movement.joining import stack
 
     if not models:
         raise RuntimeError("stack_module_state: Expected at least one model, got 0.")

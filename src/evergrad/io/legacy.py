@@ -6,16 +6,17 @@ import pickle
 import struct
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evergrad.errors import FileFormatError
-from evergrad.io.interpreter import Stream
-from evergrad.io.locations import Restore
-from evergrad.io.regions import Region
-from evergrad.io.sources import Source
-from evergrad.io.storages import FileStorage, Part, is_count, storage_identity
+from evergrad.io.archive import Source
+from evergrad.io.storages import FileStorage, Part, Restore, is_count, storage_identity
+from evergrad.io.unpickler import Stream
+
+if TYPE_CHECKING:
+    from evergrad.io.saving import Region
 
 _MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 _PROTOCOL_VERSION = 1001

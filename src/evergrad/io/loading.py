@@ -1,26 +1,265 @@
-"""``load``: reads the files PyTorch writes, old and new, and never runs code they choose."""
+"""``load``: reads the files PyTorch writes, old and new, and never runs code they choose.
+
+:class:`Assembler` decides about the names, calls and state in the instructions of a pickle: every
+object is made by a function of :mod:`evergrad.io.allowed_names`, by a class of this package that is
+created empty and given its state, or by what the user has granted by name.
+"""
 
 from __future__ import annotations
 
 import io
 import os
 import pickle
+import pickletools
 import sys
 import warnings
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from evergrad.core.tensor import Array, Device
-from evergrad.errors import FileFormatError
-from evergrad.io.assembler import Assembler
-from evergrad.io.inspecting import find_root
-from evergrad.io.interpreter import Interpreter, Stream
+from evergrad.errors import FileFormatError, UnsafeFileError
+from evergrad.io import objects
+from evergrad.io.allowed_names import HARMLESS, WEIGHTS, Named, full_path, granted, own, trusted
+from evergrad.io.archive import LOCAL_SIGNATURE, Archive, Source, is_path, opened
 from evergrad.io.legacy import read_legacy
-from evergrad.io.locations import Restore, device_maker, restorer
-from evergrad.io.names import Named
-from evergrad.io.sources import Source, is_path, opened
-from evergrad.io.sparse_parts import SparseMaker
-from evergrad.io.storages import FileStorage, Part, storage_identity
-from evergrad.io.zip_reader import LOCAL_SIGNATURE, Archive
+from evergrad.io.objects import SparseMaker
+from evergrad.io.storages import (
+    FileStorage,
+    Part,
+    Restore,
+    device_maker,
+    restorer,
+    storage_identity,
+)
+from evergrad.io.unpickler import Interpreter, Stream
+
+# Not even a grant opens these.
+_BLOCKED_MODULES = ("sys", "os", "posix", "nt")
+
+_SIZED = (str, bytes, bytearray, list, tuple, dict, set, OrderedDict)
+_DICTIONARIES = (dict, OrderedDict, Counter, defaultdict)
+
+# A file may have as much copied as it has bytes, times this, and a little more.
+_COPIES_PER_BYTE = 8
+_FREE_COPIES = 1 << 16
+
+_FAILURES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+
+
+class Assembler:
+    """The :class:`~evergrad.io.unpickler.Maker` of one file.
+
+    ``fetch`` gives the storage behind an identity; ``extra`` are names that depend on the call of
+    ``load``.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[Any], Any],
+        *,
+        size: int,
+        weights_only: bool,
+        extra: dict[str, Named] | None = None,
+    ) -> None:
+        self.fetch = fetch
+        self._weights_only = weights_only
+        self._extra = extra or {}
+        self._granted = granted()
+        self._named: dict[int, Named] = {}
+        self._budget = size * _COPIES_PER_BYTE + _FREE_COPIES
+
+    # -- names ------------------------------------------------------------------------------
+
+    def find(self, module: str, name: str) -> Any:
+        path = full_path(module, name)
+        if module.partition(".")[0] in _BLOCKED_MODULES:
+            raise UnsafeFileError(
+                f"Weights only load failed. Trying to load unsupported GLOBAL {path} whose module "
+                f"{module} is blocked: no file needs it. Do not trust this file."
+            )
+        named = self._extra.get(path) or WEIGHTS.get(path) or self._on_request(path)
+        if named is None:
+            raise UnsafeFileError(_refusal(path, self._weights_only))
+        self._named[id(named.value)] = named
+        return named.value
+
+    def _on_request(self, path: str) -> Named | None:
+        """What a name stands for if it is granted, or if more than weights is asked for."""
+        is_granted = path in self._granted
+        if path in HARMLESS and (is_granted or not self._weights_only):
+            return HARMLESS[path]
+        if is_granted:
+            return trusted(self._granted[path])
+        return None if self._weights_only else own(path)
+
+    # -- objects ----------------------------------------------------------------------------
+
+    def call(self, function: Any, args: Any) -> Any:
+        named = self._named.get(id(function))
+        if named is None or named.make is None or type(args) is not tuple:
+            raise UnsafeFileError(
+                f"the pickle calls {_described(function)}, which is nothing a file may call."
+            )
+        return self._made(named, args)
+
+    def new(self, cls: Any, args: Any, kwargs: Any) -> Any:
+        named = self._named.get(id(cls))
+        is_callable = named is not None and named.make is not None and isinstance(cls, type)
+        if named is None or not is_callable or type(args) is not tuple or type(kwargs) is not dict:
+            raise UnsafeFileError(
+                f"the pickle makes an object of {_described(cls)}, which is no class it may use."
+            )
+        if named.trusted:
+            return cls.__new__(cls, *args, **kwargs)
+        if kwargs:
+            raise FileFormatError(
+                f"{cls.__name__} is made without keywords, but the file has some."
+            )
+        return self._made(named, args)
+
+    def _made(self, named: Named, args: tuple[Any, ...]) -> Any:
+        assert named.make is not None
+        self._charge(*args)
+        if named.trusted:
+            return named.make(*args)
+        try:
+            return named.make(*args)
+        except FileFormatError:
+            raise
+        except _FAILURES as error:
+            name = getattr(named.value, "__name__", named.value)
+            raise FileFormatError(f"{name} refuses what the file gives it: {error}") from None
+
+    def build(self, instance: Any, state: Any) -> None:
+        # Each element type of NumPy has a class of its own, which pickles do not name.
+        cls = np.dtype if isinstance(instance, np.dtype) else type(instance)
+        named = self._named.get(id(cls))
+        if named is None or named.set_state is None:
+            raise UnsafeFileError(
+                f"the pickle sets the state of {_described(cls)}, which is no class it may use."
+            )
+        self._charge(state)
+        if named.trusted:
+            named.set_state(instance, state)
+            return
+        try:
+            named.set_state(instance, state)
+        except FileFormatError:
+            raise
+        except _FAILURES as error:
+            raise FileFormatError(
+                f"{cls.__name__} refuses the state the file gives it: {error}"
+            ) from None
+
+    def _is_trusted(self, cls: type) -> bool:
+        named = self._named.get(id(cls))
+        return named is not None and named.trusted
+
+    # -- containers -------------------------------------------------------------------------
+
+    def append(self, target: Any, items: list[Any]) -> None:
+        if type(target) in (list, deque):
+            target.extend(items)
+        elif self._is_trusted(type(target)):
+            for item in items:
+                target.append(item)
+        else:
+            raise FileFormatError(f"Can only append to lists, but got {type(target)}")
+
+    def insert(self, target: Any, items: list[Any]) -> None:
+        if type(target) not in _DICTIONARIES and not self._is_trusted(type(target)):
+            raise FileFormatError(f"Can only set items of dictionaries, but got {type(target)}")
+        objects.insert(target, items)
+
+    def add(self, target: Any, items: list[Any]) -> None:
+        if type(target) is not set:
+            raise FileFormatError(f"Can only add to sets, but got {type(target)}")
+        target.update(objects.make_set(items))
+
+    def frozen(self, items: list[Any]) -> Any:
+        return objects.make_frozenset(items)
+
+    def _charge(self, *copied: Any) -> None:
+        """Note that the parts of these are copied; a small file must not have much copied."""
+        self._budget -= sum(len(value) for value in copied if type(value) in _SIZED)
+        if self._budget < 0:
+            raise FileFormatError(
+                "the pickle has one thing copied over and over: the file is corrupted, or hostile."
+            )
+
+
+def _described(value: Any) -> str:
+    return value.__qualname__ if isinstance(value, type) else f"a {type(value).__name__}"
+
+
+def _refusal(path: str, weights_only: bool) -> str:
+    name = path.removeprefix("builtins.")
+    advice = (
+        f"Please use `evergrad.serialization.add_safe_globals([{name}])` or the "
+        f"`evergrad.serialization.safe_globals([{name}])` context manager to allowlist this global "
+        "if you trust this class/function."
+    )
+    if not weights_only:
+        return (
+            f"Unsupported global: GLOBAL {name} is neither data nor a class of evergrad. A file is "
+            f"never allowed to choose what code runs, with weights_only=False neither. {advice}"
+        )
+    return (
+        f"Weights only load failed. Unsupported global: GLOBAL {name} was not an allowed global by "
+        f"default. {advice} With weights_only=False, classes of evergrad and common plain objects "
+        "are loaded too."
+    )
+
+
+def find_root(archive: Archive, name: str) -> str:
+    """The folder inside an archive that holds its records."""
+    if any(entry.endswith("/constants.pkl") for entry in archive.entries):
+        raise FileFormatError(
+            f"{name} is a TorchScript archive, which holds a program. Load it with PyTorch and "
+            "save its state_dict()."
+        )
+    for entry in archive.entries:
+        if entry.endswith("/data.pkl") and entry.count("/") == 1:
+            return entry.removesuffix("data.pkl")
+    raise FileFormatError(f"{name} is an archive, but not one that save() wrote.")
+
+
+def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
+    """The classes and functions that a file names and would have to be granted."""
+    with opened(f) as source:
+        if source.read(0, min(source.size, len(LOCAL_SIGNATURE))) != LOCAL_SIGNATURE:
+            raise ValueError("Expected input to be a checkpoint returned by save")
+        archive = Archive(source)
+        names = _names_in(archive.read(find_root(archive, source.name) + "data.pkl"))
+    return sorted(names - WEIGHTS.keys() - granted().keys())
+
+
+def _names_in(data: bytes) -> set[str]:
+    """The paths of all names that the instructions of a pickle push."""
+    found = set()
+    texts: list[str | None] = []  # what was pushed, as far as it is text
+    memo: dict[int, str | None] = {}
+    try:
+        for opcode, argument, _ in pickletools.genops(data):
+            if opcode.name == "GLOBAL":
+                found.add(full_path(*str(argument).split(" ", 1)))
+            elif opcode.name == "STACK_GLOBAL":
+                found.add(full_path(*map(str, texts[-2:])))
+            elif opcode.name in ("MEMOIZE", "BINPUT", "LONG_BINPUT"):
+                memo[len(memo) if argument is None else int(argument)] = (
+                    texts[-1] if texts else None
+                )
+                continue
+            elif opcode.name in ("BINGET", "LONG_BINGET"):
+                texts.append(memo.get(int(argument or 0)))
+                continue
+            texts.append(argument if isinstance(argument, str) else None)
+    except (ValueError, TypeError) as error:
+        raise FileFormatError(f"the pickle cannot be read: {error}") from None
+    return found
 
 
 class Options:

@@ -2,7 +2,7 @@
 
 A file is checked when it is opened and mapped, not read: a tensor costs memory when its elements
 are first looked at, and the file is never written to. Types evergrad does not calculate with are
-widened when they are loaded (see :mod:`evergrad.io.element_types`), which reads them.
+widened when they are loaded (see :mod:`evergrad.io.storages`), which reads them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from safetensors import safe_open as package_open
 from evergrad.core.shapes import Shape, contiguous_strides
 from evergrad.core.tensor import Array, Tensor
 from evergrad.errors import FileFormatError
-from evergrad.io.atomic import replacing
-from evergrad.io.element_types import ELEMENT_TYPES
-from evergrad.io.locations import restorer
-from evergrad.io.sources import Source
-from evergrad.io.storages import FileStorage, StorageKind
+from evergrad.io.archive import Source
+from evergrad.io.storages import ELEMENT_TYPES, FileStorage, StorageKind, restorer
+from evergrad.utils.atomic_file import replacing
 
 __all__ = ["load", "load_file", "safe_open", "save", "save_file"]
 

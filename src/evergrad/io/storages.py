@@ -1,23 +1,69 @@
-"""The storages of a file, and the tensors that look at them.
+"""Storages of a file, the tensors that view them, and ``map_location``.
 
-Every number a file gives is checked here against the bytes that are there, before any memory is
-looked at or allocated.
+Every number a file gives is checked against the bytes that exist before memory is read or
+allocated. An element type evergrad does not compute with is loaded as the smallest one that holds
+all its values: float8 as float32, unsigned integers as signed ones of twice the width.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import ml_dtypes
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.dtypes import dtype
 from evergrad.core.op import TABLE
 from evergrad.core.shapes import Shape, contiguous_strides, tensor_type
 from evergrad.core.storage import Storage
-from evergrad.core.tensor import Array, Tensor, View, on_storage
+from evergrad.core.tensor import CPU, Array, Device, Tensor, View, on_storage
 from evergrad.errors import FileFormatError
-from evergrad.io.element_types import ELEMENT_TYPES, ElementType
-from evergrad.io.sources import Source
-from evergrad.ops.handles import TypedStorage
+from evergrad.io.archive import Source
+from evergrad.ops.surface.handles import TypedStorage, UntypedStorage
+
+
+class ElementType(NamedTuple):
+    """An element type by PyTorch's name: how it stands in a file, and what it becomes."""
+
+    name: str
+    stored: np.dtype[Any]
+    loaded: dtype
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def of(self, raw: Array) -> Array:
+        """Bytes of a file as elements: the same memory, unless it is of no use as it is."""
+        found = raw.view(self.stored)
+        if self.stored != self.loaded.np:
+            return found.astype(self.loaded.np)
+        return found if found.flags.aligned else found.copy()
+
+
+_WIDENED: dict[str, tuple[Any, dtype]] = {
+    "uint16": (np.uint16, dtypes.int32),
+    "uint32": (np.uint32, dtypes.int64),
+    "float8_e4m3fn": (ml_dtypes.float8_e4m3fn, dtypes.float32),
+    "float8_e5m2": (ml_dtypes.float8_e5m2, dtypes.float32),
+    "float8_e4m3fnuz": (ml_dtypes.float8_e4m3fnuz, dtypes.float32),
+    "float8_e5m2fnuz": (ml_dtypes.float8_e5m2fnuz, dtypes.float32),
+    "float8_e8m0fnu": (ml_dtypes.float8_e8m0fnu, dtypes.float32),
+}
+
+ELEMENT_TYPES = {
+    name: ElementType(name, np.dtype(stored), loaded) for name, (stored, loaded) in _WIDENED.items()
+}
+ELEMENT_TYPES.update({t.name: ElementType(t.name, t.np, t) for t in dtypes.ALL})
+
+
+def element_type(type: dtype) -> ElementType:
+    """How one of our own dtypes stands in a file."""
+    return ELEMENT_TYPES[type.name]
+
 
 _MOST_DIMENSIONS = 64  # of a NumPy array
 _MOST_BYTES = 1 << 62
@@ -239,3 +285,70 @@ def _is_dense(size: Shape, stride: Shape) -> bool:
 def _shown(numbers: tuple[Any, ...]) -> str:
     listed = ", ".join(str(n) if is_count(n) else "?" for n in numbers[:8])
     return f"[{listed}{', ...' if len(numbers) > 8 else ''}]"
+
+
+# What a place named in a file comes to, for a storage or (``None``) for a device.
+Restore = Callable[[Storage | None, str], None]
+
+_ACCELERATORS = ("cuda", "xpu", "mps", "hpu", "xla", "mtia", "npu")
+
+
+def restorer(map_location: Any) -> Restore:
+    """A function that raises unless a storage from that place may be put on the CPU."""
+    if map_location is None:
+        return lambda storage, place: _require_cpu(place)
+    if isinstance(map_location, dict):
+        return lambda storage, place: _require_cpu(map_location.get(place, place))
+    if isinstance(map_location, (str, bytes, Device)):
+        target = map_location.decode() if isinstance(map_location, bytes) else str(map_location)
+        return lambda storage, place: _require_cpu(target)
+    if not callable(map_location):
+        raise TypeError(
+            f"'{type(map_location).__name__}' object is not callable: map_location is a device, "
+            "its name, a dict of names, or a function (storage, location)"
+        )
+    return lambda storage, place: _ask(map_location, storage, place)
+
+
+def _ask(function: Callable[..., Any], storage: Storage | None, place: str) -> None:
+    if storage is None:
+        _require_cpu(place)
+        return
+    answer = function(UntypedStorage(storage), place)
+    if answer is None:
+        _require_cpu(place)
+    elif not isinstance(answer, UntypedStorage) or answer._storage is not storage:
+        raise TypeError(
+            "map_location(storage, location) must return the storage it was given, or None, not "
+            f"{answer!r}: there is no other place than the CPU"
+        )
+
+
+def _require_cpu(place: Any) -> None:
+    kind = str(place).partition(":")[0]
+    if kind == "cpu":
+        return
+    if kind in _ACCELERATORS:
+        raise RuntimeError(
+            f"Attempting to deserialize object on a {kind.upper()} device but evergrad computes on "
+            "the CPU. Please use evergrad.load with map_location=evergrad.device('cpu') to map "
+            "your storages to the CPU."
+        )
+    if kind == "meta":
+        raise RuntimeError(
+            "evergrad has no tensors without memory, so map_location='meta' cannot be. With "
+            "mmap=True nothing is read from the file before it is used."
+        )
+    raise RuntimeError(
+        f"don't know how to restore data location of evergrad.UntypedStorage (tagged with {place})"
+    )
+
+
+def device_maker(restore: Restore) -> Callable[..., Device]:
+    """``torch.device`` in a file: goes where storages of that place go."""
+
+    def make_device(kind: str, index: int | None = None) -> Device:
+        restore(None, f"{kind}" if index is None else f"{kind}:{index}")
+        return CPU
+
+    return make_device

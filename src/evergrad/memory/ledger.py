@@ -14,7 +14,7 @@ OTHER, PARAMETER, GRADIENT, SAVED, OPTIMIZER, DATA = range(6)
 CATEGORIES = ("other", "parameter", "gradient", "saved", "optimizer", "data")
 
 # Memory that lives only during one backward is counted from this size on.
-WORTH_COUNTING = 4096
+LEDGER_MIN_BYTES = 4096
 
 
 class Observer(Protocol):

@@ -96,8 +96,8 @@ class poison:  # noqa: N801 - used like a function
         self._set(self._former)
 
     def _set(self, mode: bool) -> None:
-        from evergrad.core.op import forget_rules
+        from evergrad.core.op import clear_specializations
 
         if mode != config.POISON:
             config.POISON = mode
-            forget_rules()  # they have decided where results come from
+            clear_specializations()  # they have decided where results come from

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from evergrad.memory.ledger import CATEGORIES, LEDGER, OTHER, Observer
 
 if TYPE_CHECKING:
-    from evergrad.core.site import Site
+    from evergrad.core.source_location import SourceLocation
 
 # -- hanging on the ledger ----------------------------------------------------------------------
 
@@ -85,12 +85,12 @@ class Origin(NamedTuple):
     """The op that allocated, and the line of the user's program that called it."""
 
     op: str
-    site: Site | None
+    site: SourceLocation | None
 
     @property
     def place(self) -> str:
         """``file.py:12, in f: y = x.exp()``; the op, where there is no such line."""
-        from evergrad.core.site import describe
+        from evergrad.core.source_location import describe
 
         return self.op if self.site is None else describe(self.site)
 
@@ -98,13 +98,13 @@ class Origin(NamedTuple):
 @functools.cache
 def _namers() -> dict[CodeType, tuple[str, Callable[[Any], str]]]:
     """Which local variable of which function of the engine tells the op, and how."""
-    from evergrad.core.backward import Walk
+    from evergrad.core.backward import BackwardPass
     from evergrad.core.bind import bind
 
     return {
         bind.__code__: ("op", lambda op: op.name),
-        Walk.run.__code__: ("node", lambda node: node.name()),
-        Walk.run_with_care.__code__: ("node", lambda node: node.name()),
+        BackwardPass.run.__code__: ("node", lambda node: node.name()),
+        BackwardPass.run_with_care.__code__: ("node", lambda node: node.name()),
     }
 
 

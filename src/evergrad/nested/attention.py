@@ -9,8 +9,8 @@ import numpy as np
 from evergrad.core.tensor import Tensor
 from evergrad.nested.jagged import NestedTensor
 from evergrad.nested.jagged_rows import from_padded
-from evergrad.ops.attention import scaled_dot_product_attention as dense_attention
-from evergrad.ops.convert import adopt
+from evergrad.ops.composite.attention import scaled_dot_product_attention as dense_attention
+from evergrad.ops.surface.convert import adopt
 
 
 def attend(

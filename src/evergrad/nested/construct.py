@@ -10,16 +10,16 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.dtypes import as_dtype
-from evergrad.core.formats import jagged, strided
-from evergrad.core.formats import layout as Layout
+from evergrad.core.memory_format import jagged, strided
+from evergrad.core.memory_format import layout as Layout
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.nested.jagged import NestedTensor, jagged_tensor
 from evergrad.nested.strided import StridedNestedTensor, of_examples
-from evergrad.ops.convert import as_tensor
-from evergrad.ops.creation import check_place
-from evergrad.ops.joining import cat
-from evergrad.ops.public import write_out
+from evergrad.ops.rows.creation.constants import check_place
+from evergrad.ops.rows.movement.joining import cat
+from evergrad.ops.surface.convert import as_tensor
+from evergrad.ops.surface.public import write_out
 from evergrad.sparse.pattern import Patterned
 
 

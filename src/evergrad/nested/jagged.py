@@ -15,16 +15,16 @@ import numpy as np
 from evergrad.core.bind import bind
 from evergrad.core.compound import CompoundType, no_form, without_array
 from evergrad.core.dtypes import dtype
-from evergrad.core.formats import jagged
+from evergrad.core.memory_format import jagged
 from evergrad.core.op import Op
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.nested.ragged import Cells, RaggedSize, ragged_size_of
-from evergrad.ops.convert import adopt
-from evergrad.ops.creation import full
-from evergrad.ops.index_rows import INDEX, INDEX_COPY
-from evergrad.ops.movement import movedim
-from evergrad.ops.slices import slice_dim
+from evergrad.ops.rows.creation.constants import full
+from evergrad.ops.rows.indexing.index import INDEX, INDEX_COPY
+from evergrad.ops.rows.movement.slices import slice_dim
+from evergrad.ops.rows.movement.views import movedim
+from evergrad.ops.surface.convert import adopt
 from evergrad.sparse.pattern import Patterned
 
 

@@ -18,10 +18,10 @@ from evergrad.core.op import Op
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
 from evergrad.nested.jagged import NestedTensor, jagged_tensor
-from evergrad.ops.convert import adopt
-from evergrad.ops.index_rows import INDEX, INDEX_SUM
-from evergrad.ops.joining import cat
-from evergrad.ops.movement import movedim
+from evergrad.ops.rows.indexing.index import INDEX, INDEX_SUM
+from evergrad.ops.rows.movement.joining import cat
+from evergrad.ops.rows.movement.views import movedim
+from evergrad.ops.surface.convert import adopt
 
 Row = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 

@@ -12,15 +12,15 @@ from typing import Any, NoReturn
 from evergrad.core.bind import bind
 from evergrad.core.compound import CompoundType, no_form, without_array
 from evergrad.core.dtypes import dtype
-from evergrad.core.formats import strided
+from evergrad.core.memory_format import strided
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.nested.ragged import RaggedSize
-from evergrad.ops.creation import full
-from evergrad.ops.joining import cat, stack
-from evergrad.ops.padding import pad
-from evergrad.ops.slices import slice_dim
+from evergrad.ops.composite.padding import pad
+from evergrad.ops.rows.creation.constants import full
+from evergrad.ops.rows.movement.joining import cat, stack
+from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.sparse.pattern import Patterned
 
 _ON_VALUES = ("cast", "clone")

@@ -14,7 +14,7 @@ from evergrad.nn import functional as F
 from evergrad.nn import init
 from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter
-from evergrad.ops.creation import empty
+from evergrad.ops.rows.creation.constants import empty
 
 
 class _Activation(Module):

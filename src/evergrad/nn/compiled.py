@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.compiler.entry import Compiled
+from evergrad.compiler.api import Compiled
 from evergrad.nn.module import Module
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, overload
 
-from evergrad.core.changes import CHANGES
+from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.tensor import Tensor
 from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter
@@ -26,7 +26,7 @@ def _place(length: int, index: Any) -> int:
 def _renumber(container: Module, modules: Iterable[Module]) -> None:
     """Make these the submodules, named by their places."""
     container.__dict__["_modules"] = Table((str(i), m) for i, m in enumerate(modules))
-    CHANGES.count += 1
+    MUTATIONS.count += 1
 
 
 def _required_sequential(other: Any) -> Sequential:

@@ -14,8 +14,8 @@ from evergrad.nn.containers import ModuleList, Sequential
 from evergrad.nn.linear import Linear
 from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter
-from evergrad.ops.creation import empty, zeros
-from evergrad.ops.joining import cat
+from evergrad.ops.rows.creation.constants import empty, zeros
+from evergrad.ops.rows.movement.joining import cat
 
 
 class _Table(Module):

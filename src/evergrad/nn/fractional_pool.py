@@ -12,11 +12,11 @@ from evergrad.core.dtypes import int64
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
 from evergrad.errors import ShapeError
-from evergrad.ops.creation import arange, full
-from evergrad.ops.indexing import gather
-from evergrad.ops.joining import cat
-from evergrad.ops.random import UNIFORM, draw
-from evergrad.ops.sliding import per_dim
+from evergrad.ops.rows.creation.constants import arange, full
+from evergrad.ops.rows.indexing.functions import gather
+from evergrad.ops.rows.movement.joining import cat
+from evergrad.ops.rows.pool.geometry import per_dim
+from evergrad.ops.rows.random.draws import UNIFORM, draw
 
 
 def _starts(sample: Tensor, size: int, count: int, reach: int) -> Tensor:

@@ -11,7 +11,7 @@ from evergrad.nn.fractional_pool import (
     fractional_max_pool3d_with_indices,
 )
 from evergrad.nn.multihead_function import multi_head_attention_forward
-from evergrad.ops.activations import (
+from evergrad.ops.composite.activations import (
     celu,
     celu_,
     elu,
@@ -47,7 +47,7 @@ from evergrad.ops.activations import (
     threshold,
     threshold_,
 )
-from evergrad.ops.adaptive_pool import (
+from evergrad.ops.composite.adaptive_pool import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
     adaptive_avg_pool3d,
@@ -58,26 +58,16 @@ from evergrad.ops.adaptive_pool import (
     adaptive_max_pool3d,
     adaptive_max_pool3d_with_indices,
 )
-from evergrad.ops.attention import scaled_dot_product_attention
-from evergrad.ops.class_losses import (
+from evergrad.ops.composite.attention import scaled_dot_product_attention
+from evergrad.ops.composite.classification_losses import (
     cross_entropy,
     multi_margin_loss,
     multilabel_margin_loss,
     nll_loss,
 )
-from evergrad.ops.columns import fold, unfold
-from evergrad.ops.contract import linear
-from evergrad.ops.conv import (
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-)
-from evergrad.ops.ctc import ctc_loss
-from evergrad.ops.distance import cosine_similarity, normalize, pairwise_distance, pdist
-from evergrad.ops.dropout import (
+from evergrad.ops.composite.ctc import ctc_loss
+from evergrad.ops.composite.distance import cosine_similarity, normalize, pairwise_distance, pdist
+from evergrad.ops.composite.dropout import (
     alpha_dropout,
     dropout,
     dropout1d,
@@ -85,11 +75,15 @@ from evergrad.ops.dropout import (
     dropout3d,
     feature_alpha_dropout,
 )
-from evergrad.ops.elementwise import sigmoid
-from evergrad.ops.embeddings import embedding, embedding_bag
-from evergrad.ops.grid import affine_grid, grid_sample
-from evergrad.ops.indexing import one_hot
-from evergrad.ops.losses import (
+from evergrad.ops.composite.embedding import embedding, embedding_bag
+from evergrad.ops.composite.grid_sample import affine_grid, grid_sample
+from evergrad.ops.composite.interpolate import (
+    interpolate,
+    upsample,
+    upsample_bilinear,
+    upsample_nearest,
+)
+from evergrad.ops.composite.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
     cosine_embedding_loss,
@@ -107,7 +101,7 @@ from evergrad.ops.losses import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
-from evergrad.ops.norms import (
+from evergrad.ops.composite.norms import (
     batch_norm,
     group_norm,
     instance_norm,
@@ -115,8 +109,8 @@ from evergrad.ops.norms import (
     local_response_norm,
     rms_norm,
 )
-from evergrad.ops.padding import pad
-from evergrad.ops.pool import (
+from evergrad.ops.composite.padding import pad
+from evergrad.ops.composite.pool import (
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
@@ -133,10 +127,21 @@ from evergrad.ops.pool import (
     max_unpool2d,
     max_unpool3d,
 )
-from evergrad.ops.products import bilinear
-from evergrad.ops.rearrange import channel_shuffle, pixel_shuffle, pixel_unshuffle
-from evergrad.ops.resample import interpolate, upsample, upsample_bilinear, upsample_nearest
-from evergrad.ops.trigonometry import tanh
+from evergrad.ops.composite.products import bilinear
+from evergrad.ops.composite.unfold import fold, unfold
+from evergrad.ops.rows.conv import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
+from evergrad.ops.rows.elementwise.basic import sigmoid
+from evergrad.ops.rows.elementwise.trigonometry import tanh
+from evergrad.ops.rows.indexing.functions import one_hot
+from evergrad.ops.rows.matmul import linear
+from evergrad.ops.rows.movement.rearrange import channel_shuffle, pixel_shuffle, pixel_unshuffle
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",

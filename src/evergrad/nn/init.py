@@ -89,8 +89,8 @@ def _redraw_outside(
     tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any
 ) -> None:
     """Normal numbers, drawn again where they lie outside."""
-    from evergrad.ops.elementwise import where
-    from evergrad.ops.random import NORMAL, draw_like
+    from evergrad.ops.rows.elementwise.basic import where
+    from evergrad.ops.rows.random.draws import NORMAL, draw_like
 
     low, high = tensor.new_tensor(a).item(), tensor.new_tensor(b).item()
     tensor.normal_(mean, std, generator=generator)
@@ -106,8 +106,8 @@ def _accept_by_density(
     tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any
 ) -> None:
     """Evenly spread numbers, drawn again as often as the density there is low."""
-    from evergrad.ops.elementwise import where
-    from evergrad.ops.random import UNIFORM, draw_like
+    from evergrad.ops.rows.elementwise.basic import where
+    from evergrad.ops.rows.random.draws import UNIFORM, draw_like
 
     peak = -0.5 * ((max(a, min(mean, b)) - mean) / std) ** 2
 
@@ -128,7 +128,7 @@ def eye_(tensor: Tensor) -> Tensor:
     """Fill a matrix with the identity."""
     if tensor.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
-    from evergrad.ops.creation import eye
+    from evergrad.ops.rows.creation.constants import eye
 
     with using(grad=False):
         return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype))  # type: ignore[no-any-return]
@@ -221,7 +221,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
     if tensor.numel() == 0:
         return tensor
     from evergrad.linalg import qr
-    from evergrad.ops.creation import empty
+    from evergrad.ops.rows.creation.constants import empty
 
     rows = tensor.shape[0]
     columns = tensor.numel() // rows
@@ -242,7 +242,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     """Fill a matrix with normal numbers, a part of each column with zeros."""
     if tensor.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
-    from evergrad.ops.random import randperm
+    from evergrad.ops.rows.random.draws import randperm
 
     rows, columns = tensor.shape
     count = math.ceil(sparsity * rows)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from evergrad.core import dtypes
-from evergrad.core.changes import CHANGES
 from evergrad.core.dtypes import dtype
-from evergrad.core.lifting import note_module, watch_grad
+from evergrad.core.functionalize import note_grad_access, note_module
+from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.state import using
 from evergrad.core.tensor import Device, Tensor
 from evergrad.nn.hooks import HookTables, ModuleHooks
@@ -81,7 +81,7 @@ class Module(ModuleState, ModuleHooks):
             fields["_buffers"][name] = value
         else:
             super().__setattr__(name, value)
-        CHANGES.count += 1
+        MUTATIONS.count += 1
 
     def __delattr__(self, name: str) -> None:
         for table in ("_parameters", "_buffers", "_modules"):
@@ -90,7 +90,7 @@ class Module(ModuleState, ModuleHooks):
                 self._non_persistent_buffers_set.discard(name)
                 return
         super().__delattr__(name)
-        CHANGES.count += 1
+        MUTATIONS.count += 1
 
     def _require_init(self) -> None:
         if "_parameters" not in self.__dict__:
@@ -352,7 +352,7 @@ class Module(ModuleState, ModuleHooks):
     def to_empty(self: M, *, device: Any, recurse: bool = True) -> M:
         """Keep shapes and types, forget the numbers."""
         Device(device)
-        from evergrad.ops.creation import empty_like
+        from evergrad.ops.rows.creation.constants import empty_like
 
         return self._apply(lambda t: empty_like(t), recurse)
 
@@ -387,7 +387,7 @@ class Module(ModuleState, ModuleHooks):
             if parameter._grad is None:
                 continue
             if set_to_none:
-                watch_grad(parameter)
+                note_grad_access(parameter)
                 parameter._grad = None
             else:
                 parameter._grad.detach_().zero_()

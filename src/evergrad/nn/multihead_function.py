@@ -7,15 +7,15 @@ from typing import Any
 
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor
-from evergrad.ops.activations import softmax
-from evergrad.ops.attention import scaled_dot_product_attention
-from evergrad.ops.contract import linear
-from evergrad.ops.creation import zeros
-from evergrad.ops.dropout import dropout
-from evergrad.ops.elementwise import where
-from evergrad.ops.joining import cat
-from evergrad.ops.movement import expand
-from evergrad.ops.padding import pad
+from evergrad.ops.composite.activations import softmax
+from evergrad.ops.composite.attention import scaled_dot_product_attention
+from evergrad.ops.composite.dropout import dropout
+from evergrad.ops.composite.padding import pad
+from evergrad.ops.rows.creation.constants import zeros
+from evergrad.ops.rows.elementwise.basic import where
+from evergrad.ops.rows.matmul import linear
+from evergrad.ops.rows.movement.joining import cat
+from evergrad.ops.rows.movement.views import expand
 
 Pair = tuple[Tensor, Tensor]
 

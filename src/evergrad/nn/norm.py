@@ -11,7 +11,7 @@ from evergrad.nn import functional as F
 from evergrad.nn import init
 from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter
-from evergrad.ops.creation import empty, ones, scalar_tensor, zeros
+from evergrad.ops.rows.creation.constants import empty, ones, scalar_tensor, zeros
 
 
 def _make_scale_and_shift(

@@ -16,7 +16,7 @@ class Parameter(Tensor):
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
         if data is None:
-            from evergrad.ops.creation import zeros
+            from evergrad.ops.rows.creation.constants import zeros
 
             data = zeros(0)
         if not isinstance(data, Tensor):
@@ -68,7 +68,7 @@ class Buffer(Tensor):
 
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
         if data is None:
-            from evergrad.ops.creation import zeros
+            from evergrad.ops.rows.creation.constants import zeros
 
             data = zeros(0)
         source = detached(data)
@@ -86,7 +86,7 @@ class UninitializedParameter(Parameter):
     __slots__ = ()
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
-        from evergrad.ops.creation import zeros
+        from evergrad.ops.rows.creation.constants import zeros
 
         return super().__new__(cls, zeros(0, dtype=dtype), requires_grad)
 
@@ -116,7 +116,7 @@ class UninitializedBuffer(Tensor):
     __slots__ = ()
 
     def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None) -> Any:
-        from evergrad.ops.creation import zeros
+        from evergrad.ops.rows.creation.constants import zeros
 
         source = zeros(0, dtype=dtype)
         return on_storage(source._value, source._type, source._storage, None, cls)
@@ -142,7 +142,7 @@ class UninitializedBuffer(Tensor):
 
 
 def _materialize(tensor: Tensor, shape: Any, dtype: Any) -> None:
-    from evergrad.ops.creation import zeros
+    from evergrad.ops.rows.creation.constants import zeros
 
     source = zeros(shape, dtype=tensor.dtype if dtype is None else dtype)
     tensor._value, tensor._type, tensor._storage = source._value, source._type, source._storage

@@ -1,7 +1,7 @@
 """Recurrent layers: RNN, LSTM, GRU, and their single steps.
 
 Between layers all steps lie as rows behind each other, as :class:`Course` tells; the loop over time
-is that of :func:`~evergrad.ops.recurrent.recurrent_layer`.
+is that of :func:`~evergrad.ops.rows.recurrent.layer.recurrent_layer`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from evergrad.nn import init
 from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter
 from evergrad.nn.utils.rnn import PackedSequence
-from evergrad.ops.creation import empty, zeros
-from evergrad.ops.joining import cat, stack
-from evergrad.ops.recurrent import recurrent_layer
-from evergrad.ops.recurrent_steps import (
+from evergrad.ops.rows.creation.constants import empty, zeros
+from evergrad.ops.rows.movement.joining import cat, stack
+from evergrad.ops.rows.recurrent.layer import recurrent_layer
+from evergrad.ops.rows.recurrent.steps import (
     Course,
     State,
     Step,

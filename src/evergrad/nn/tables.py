@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from evergrad.core.changes import CHANGES
+from evergrad.core.mutation_counter import MUTATIONS
 
 
 class Table(dict[str, Any]):
@@ -24,7 +24,7 @@ def _counted(name: str) -> Callable[..., Any]:
 
     def method(self: Table, *args: Any, **kwargs: Any) -> Any:
         found = change(self, *args, **kwargs)
-        CHANGES.count += 1
+        MUTATIONS.count += 1
         return found
 
     method.__name__, method.__doc__ = name, change.__doc__

@@ -16,7 +16,7 @@ from evergrad.nn.linear import Linear
 from evergrad.nn.module import Module
 from evergrad.nn.multihead import MultiheadAttention
 from evergrad.nn.norm import LayerNorm
-from evergrad.ops.creation import full
+from evergrad.ops.rows.creation.constants import full
 
 
 def _activation(activation: Any) -> Callable[[Tensor], Tensor]:

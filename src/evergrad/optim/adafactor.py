@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core.dtypes import finfo
-from evergrad.core.lifting import at_least, at_most, option
+from evergrad.core.functionalize import at_least, at_most, option
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.memory.ledger import OPTIMIZER
@@ -13,9 +13,9 @@ from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_not_negative,
     count_step,
-    number_in,
     state_like,
     step_counter,
+    symbolic_item,
 )
 
 
@@ -63,13 +63,13 @@ class Adafactor(ParameterwiseOptimizer):
         eps1 = finfo(p.dtype).eps if eps1 is None else eps1
         with using(grad=False):
             grad = -grad if group["maximize"] else grad
-            size = at_least(number_in(p.norm(2)) / p.numel() ** 0.5, eps2)
+            size = at_least(symbolic_item(p.norm(2)) / p.numel() ** 0.5, eps2)
             size = size * at_most(1 / step**0.5, lr)
             if group["weight_decay"] != 0:
                 p.mul_(1 - lr * option(group, "weight_decay"))
             variance = _estimated_variance(grad, state, step ** option(group, "beta2_decay"), eps1)
             update = variance.clamp(min=eps1 * eps1).rsqrt() * grad
-            excess = number_in(update.norm(2)) / (update.numel() ** 0.5 * option(group, "d"))
+            excess = symbolic_item(update.norm(2)) / (update.numel() ** 0.5 * option(group, "d"))
             p.add_(update, alpha=-size / at_least(excess, 1.0))
 
 

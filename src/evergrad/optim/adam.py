@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.lifting import option
+from evergrad.core.functionalize import option
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -30,7 +30,7 @@ def _amsgrad(
     p: Tensor, m: Tensor, v: Tensor, top: Tensor, g: Tensor, step_size: Any, keep: Any, decay: Any,
     take1: Any, beta2: Any, take2: Any, root: Any, eps: Any, *, maximize: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    from evergrad.ops.elementwise import maximum
+    from evergrad.ops.rows.elementwise.basic import maximum
 
     g = (-g if maximize else g) + p * decay
     m = m + (g - m) * take1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.lifting import at_least, decide, number_now, option
+from evergrad.core.functionalize import at_least, concrete_item, guard, option
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
@@ -12,9 +12,9 @@ from evergrad.optim.optimizer import (
     check_not_negative,
     count_step,
     fused,
-    number_in,
     state_like,
     step_counter,
+    symbolic_item,
 )
 
 
@@ -49,10 +49,10 @@ class ASGD(ParameterwiseOptimizer):
             state["eta"] = step_counter(float(group["lr"]))
             state["mu"] = step_counter(1.0)
             state["ax"] = state_like(p)
-        averaging = decide(lambda: number_now(state["mu"]) != 1, "whether ASGD averages yet")
+        averaging = guard(lambda: concrete_item(state["mu"]) != 1, "whether ASGD averages yet")
         step = count_step(state)
         lr, lambd = option(group, "lr"), option(group, "lambd")
-        eta, mu = number_in(state["eta"]), number_in(state["mu"])
+        eta, mu = symbolic_item(state["eta"]), symbolic_item(state["mu"])
         fused(_asgd, 2, maximize=group["maximize"], averaging=averaging)(
             (p, state["ax"], grad), eta, option(group, "weight_decay"), 1 - lambd * eta, mu
         )

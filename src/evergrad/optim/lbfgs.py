@@ -6,14 +6,14 @@ from typing import Any
 
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
-from evergrad.ops.joining import cat
-from evergrad.ops.movement import reshape
+from evergrad.ops.rows.movement.joining import cat
+from evergrad.ops.rows.movement.views import reshape
 from evergrad.optim.line_search import strong_wolfe
 from evergrad.optim.optimizer import Closure, Optimizer, check_not_negative, evaluate
 
 
 def _as_real(tensor: Tensor) -> Tensor:
-    from evergrad.ops.complex_parts import view_as_real
+    from evergrad.ops.rows.movement.complex_parts import view_as_real
 
     return view_as_real(tensor) if tensor.is_complex() else tensor
 
@@ -46,7 +46,7 @@ class LBFGS(Optimizer):
         return self.param_groups[0]["params"]  # type: ignore[no-any-return]
 
     def _flat_grad(self) -> Tensor:
-        from evergrad.ops.creation import zeros_like
+        from evergrad.ops.rows.creation.constants import zeros_like
 
         grads = [
             zeros_like(p.detach()) if p._grad is None else p._grad.to_dense() for p in self._params

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.lifting import option
+from evergrad.core.functionalize import option
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import ParameterwiseOptimizer, check_not_negative, state_like
@@ -20,7 +20,7 @@ def _orthogonalized(
         raise ValueError("Number of steps must be less than 100 for computational efficiency")
     if len(coefficients) != 3:
         raise ValueError("Coefficients must be a tuple of exactly 3 values")
-    from evergrad.ops.products import addmm
+    from evergrad.ops.composite.products import addmm
 
     a, b, c = coefficients
     tall = update.shape[0] > update.shape[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.lifting import option
+from evergrad.core.functionalize import option
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
@@ -13,9 +13,9 @@ from evergrad.optim.optimizer import (
     check_not_negative,
     count_step,
     fused,
-    number_in,
     state_like,
     step_counter,
+    symbolic_item,
 )
 
 
@@ -64,7 +64,7 @@ class NAdam(ParameterwiseOptimizer):
         mu, next_mu = (beta1 * (1.0 - 0.5 * 0.96 ** (t * momentum_decay)) for t in (step, step + 1))
         with using(grad=False):
             state["mu_product"] *= mu
-        product = number_in(state["mu_product"])
+        product = symbolic_item(state["mu_product"])
         fused(_nadam, 3, maximize=group["maximize"])(
             (p, state["exp_avg"], state["exp_avg_sq"], grad),
             1 - lr * decay if decoupled else 1.0,

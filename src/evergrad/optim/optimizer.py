@@ -1,7 +1,7 @@
 """What all optimizers share: parameter groups, state, saving and loading, hooks.
 
-A subclass states its update as a formula (:class:`~evergrad.core.fused.FusedUpdate`) and calls it
-for each parameter that has a gradient.
+A subclass states its update as a formula (:class:`~evergrad.core.eager.fused_update.FusedUpdate`)
+and calls it for each parameter that has a gradient.
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.compound import Compound
-from evergrad.core.fused import FusedUpdate
-from evergrad.core.lifting import Number, lifter, note_options, note_state, watch_grad
+from evergrad.core.eager.fused_update import FusedUpdate
+from evergrad.core.functionalize import (
+    SymbolicNumber,
+    functionalizing_trace,
+    note_grad_access,
+    note_options,
+    note_state,
+)
 from evergrad.core.node import RemovableHandle
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
@@ -154,7 +160,7 @@ class Optimizer:
                 if parameter._grad is None:
                     continue
                 if set_to_none:
-                    watch_grad(parameter)
+                    note_grad_access(parameter)
                     parameter._grad = None
                 else:
                     parameter._grad.detach_().zero_()
@@ -169,18 +175,18 @@ class Optimizer:
             raise RuntimeError(self._sparse_refusal())
         note_options(group)
         for parameter in group["params"]:
-            watch_grad(parameter)
+            note_grad_access(parameter)
             if parameter._grad is not None:
                 yield parameter, parameter._grad
 
     def _hold_while_unchanged(self) -> None:
         """Tell a running lifting trace that it holds for the present groups and state, not for
         those of a state dict that is loaded later."""
-        trace = lifter()
+        trace = functionalizing_trace()
         if trace is None:
             return
         parts = self._parts()
-        trace.hold_if(
+        trace.add_guard(
             lambda: len(now := self._parts()) == len(parts) and all(map(is_, now, parts)),
             f"the parameters, the state or the hooks of {type(self).__name__}",
             self._collections(),
@@ -388,7 +394,7 @@ def on_both_parts(parameter: Tensor, value: float) -> complex:
 
 def state_like(parameter: Tensor, value: complex = 0.0) -> Tensor:
     """A state tensor of a parameter's shape and type, counted as optimizer state."""
-    from evergrad.ops.creation import full
+    from evergrad.ops.rows.creation.constants import full
 
     with using(trace=None):  # it outlives a trace that is running
         made = full(parameter.shape, value, dtype=parameter.dtype)
@@ -402,7 +408,7 @@ def step_counter(value: float = 0.0) -> Tensor:
     As in PyTorch it is float64 where that is the default type, else float32.
     """
     from evergrad.core.dtypes import float32, float64, get_default_dtype
-    from evergrad.ops.creation import scalar_tensor
+    from evergrad.ops.rows.creation.constants import scalar_tensor
 
     kind = float64 if get_default_dtype() is float64 else float32
     with using(trace=None):
@@ -411,9 +417,9 @@ def step_counter(value: float = 0.0) -> Tensor:
     return made
 
 
-def number_in(tensor: Tensor) -> Any:
+def symbolic_item(tensor: Tensor) -> Any:
     """The number in a tensor of the state (while tracing, one that is known at run time)."""
-    return tensor.item() if STATE.get().trace is None else Number(tensor.double())
+    return tensor.item() if STATE.get().trace is None else SymbolicNumber(tensor.double())
 
 
 def count_step(state: dict[str, Any]) -> Any:
@@ -427,8 +433,8 @@ def count_step(state: dict[str, Any]) -> Any:
         else:
             with using(grad=False):
                 step += 1
-        return number_in(step)
-    trace = lifter()
+        return symbolic_item(step)
+    trace = functionalizing_trace()
     if trace is not None:
         raise TraceError(
             "this optimizer's state has a step counter that is a Python number, which a compiled "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.lifting import decide, number_now, option
+from evergrad.core.functionalize import concrete_item, guard, option
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -56,8 +56,8 @@ class RAdam(ParameterwiseOptimizer):
 
     def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state = self.state_of(p, "exp_avg", "exp_avg_sq")
-        rectified = decide(
-            lambda: _length(number_now(state["step"]) + 1, group["betas"][1]) > 5.0,
+        rectified = guard(
+            lambda: _length(concrete_item(state["step"]) + 1, group["betas"][1]) > 5.0,
             "whether RAdam knows its variance",
         )
         step = count_step(state)

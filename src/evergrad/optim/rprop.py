@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.lifting import option
+from evergrad.core.functionalize import option
 from evergrad.core.tensor import Tensor
-from evergrad.ops.elementwise import maximum, minimum, where
+from evergrad.ops.rows.elementwise.basic import maximum, minimum, where
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_not_negative,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core.compound import Compound
-from evergrad.core.lifting import hold_once, option
+from evergrad.core.functionalize import mark_single_use, option
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
@@ -68,7 +68,7 @@ class SGD(ParameterwiseOptimizer):
             buffer, taken = state_like(p), 1.0
             state["momentum_buffer"] = buffer
             if group["dampening"]:
-                hold_once("the first step takes gradients without dampening")
+                mark_single_use("the first step takes gradients without dampening")
         update = fused(_momentum, 2, maximize=maximize, nesterov=group["nesterov"])
         update((p, buffer, grad), lr, decay, option(group, "momentum"), taken)
 

@@ -9,12 +9,12 @@ from itertools import chain
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.lifting import decide, number_in, number_now
+from evergrad.core.functionalize import concrete_item, guard, symbolic_item
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.nn.module import Module
 from evergrad.nn.norm import _BatchNorm
-from evergrad.ops.creation import scalar_tensor
+from evergrad.ops.rows.creation.constants import scalar_tensor
 from evergrad.optim.optimizer import Optimizer
 from evergrad.optim.schedule import LRScheduler, for_each_group
 
@@ -57,7 +57,7 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageOfMany:
 
 def get_swa_multi_avg_fn() -> AverageOfMany:
     """The equal average of many tensors, in place."""
-    return _in_place(get_swa_avg_fn(), lambda count: 1 / (number_in(count) + 1))
+    return _in_place(get_swa_avg_fn(), lambda count: 1 / (symbolic_item(count) + 1))
 
 
 def _in_place(average: Average, weight: Callable[[Any], float]) -> AverageOfMany:
@@ -99,7 +99,7 @@ class AveragedModel(Module):
         """Take the model's present parameters into the average."""
         held, current = self._averaged(self.module), self._averaged(model)
         with using(grad=False):
-            if decide(lambda: number_now(self.n_averaged) == 0, "whether anything was averaged"):
+            if guard(lambda: concrete_item(self.n_averaged) == 0, "whether anything was averaged"):
                 for own, other in zip(held, current, strict=True):
                     own.copy_(other)
             elif self.avg_fn is not None:

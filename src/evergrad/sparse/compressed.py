@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core.compound import CompoundType, no_form, without_array
-from evergrad.core.formats import layout as Layout
-from evergrad.core.formats import sparse_csc, sparse_csr
+from evergrad.core.memory_format import layout as Layout
+from evergrad.core.memory_format import sparse_csc, sparse_csr
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Array, Tensor, detached

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core.bind import bind
-from evergrad.core.formats import sparse_csc, sparse_csr
+from evergrad.core.memory_format import sparse_csc, sparse_csr
 from evergrad.core.op import Op
 from evergrad.core.tensor import Tensor
 from evergrad.sparse.compressed import CompressedTensor, raw_compressed

@@ -9,11 +9,11 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.dtypes import as_dtype
-from evergrad.core.formats import layout as Layout
-from evergrad.core.formats import sparse_csc, sparse_csr
+from evergrad.core.memory_format import layout as Layout
+from evergrad.core.memory_format import sparse_csc, sparse_csr
 from evergrad.core.tensor import Array, Tensor, detached, from_array
-from evergrad.ops.convert import as_tensor
-from evergrad.ops.creation import check_place
+from evergrad.ops.rows.creation.constants import check_place
+from evergrad.ops.surface.convert import as_tensor
 from evergrad.sparse.compressed import NAMES, CompressedTensor, raw_compressed
 from evergrad.sparse.coo import SparseTensor, raw_coo
 from evergrad.sparse.invariants import (

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core.formats import layout as Layout
-from evergrad.core.formats import sparse_coo, sparse_csc, sparse_csr, strided
+from evergrad.core.memory_format import layout as Layout
+from evergrad.core.memory_format import sparse_coo, sparse_csc, sparse_csr, strided
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.sparse.compressed import CompressedTensor, raw_compressed
 from evergrad.sparse.coo import SparseTensor, coo, elements_at, raw_coo, taken

@@ -13,14 +13,14 @@ import numpy as np
 from evergrad.core.bind import bind
 from evergrad.core.compound import CompoundType, no_form, without_array
 from evergrad.core.dtypes import dtype
-from evergrad.core.formats import sparse_coo
+from evergrad.core.memory_format import sparse_coo
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Array, Tensor, detached, from_array
-from evergrad.ops.convert import adopt
-from evergrad.ops.elementwise import where
-from evergrad.ops.index_rows import INDEX, INDEX_SUM
-from evergrad.ops.movement import reshape
+from evergrad.ops.rows.elementwise.basic import where
+from evergrad.ops.rows.indexing.index import INDEX, INDEX_SUM
+from evergrad.ops.rows.movement.views import reshape
+from evergrad.ops.surface.convert import adopt
 from evergrad.sparse.pattern import Patterned, converted
 from evergrad.sparse.places import keys_of, look_up, places_of
 

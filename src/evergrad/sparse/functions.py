@@ -9,12 +9,12 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.dtypes import as_dtype
-from evergrad.core.formats import layout as Layout
+from evergrad.core.memory_format import layout as Layout
 from evergrad.core.shapes import normalize_dim, normalize_dims
 from evergrad.core.tensor import Tensor
-from evergrad.ops.convert import adopt
-from evergrad.ops.elementwise import exp, log
-from evergrad.ops.products import addmm as dense_addmm
+from evergrad.ops.composite.products import addmm as dense_addmm
+from evergrad.ops.rows.elementwise.basic import exp, log
+from evergrad.ops.surface.convert import adopt
 from evergrad.sparse.compressed import CompressedTensor
 from evergrad.sparse.construct import sparse_coo_tensor
 from evergrad.sparse.convert import to_compressed, to_layout

@@ -13,8 +13,8 @@ from typing import Any
 from evergrad.autograd.function import Function
 from evergrad.core.bind import bind
 from evergrad.core.tensor import Tensor
-from evergrad.ops.convert import adopt
-from evergrad.ops.index_rows import INDEX_ADD
+from evergrad.ops.rows.indexing.index import INDEX_ADD
+from evergrad.ops.surface.convert import adopt
 from evergrad.sparse.coo import SparseTensor
 from evergrad.sparse.pattern import Patterned
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core.formats import layout as Layout
-from evergrad.core.formats import sparse_csr
+from evergrad.core.memory_format import layout as Layout
+from evergrad.core.memory_format import sparse_csr
 from evergrad.core.shapes import Shape
 from evergrad.sparse.compressed import NAMES
 from evergrad.sparse.places import expanded_pointers, is_increasing, keys_of

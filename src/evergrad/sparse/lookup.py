@@ -10,7 +10,7 @@ from evergrad.autograd.function import Function
 from evergrad.core.bind import bind
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
-from evergrad.ops.index_rows import INDEX
+from evergrad.ops.rows.indexing.index import INDEX
 from evergrad.sparse.coo import SparseTensor, coo, taken
 
 

@@ -18,7 +18,7 @@ from evergrad.core.families import result_dtype
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, broadcast_shapes
 from evergrad.core.tensor import Tensor
-from evergrad.ops.joining import cat
+from evergrad.ops.rows.movement.joining import cat
 from evergrad.sparse.coo import SparseTensor, coo, elements_at, summed_at, taken
 from evergrad.sparse.gradients import added_whole, summed_whole
 from evergrad.sparse.pattern import Patterned
@@ -222,7 +222,7 @@ def _joined_elements(args: Sequence[SparseTensor], dim: int, shape: Shape) -> Sp
 
 
 def _zeros_beside(part: SparseTensor, other: SparseTensor, dim: int) -> Tensor:
-    from evergrad.ops.creation import zeros
+    from evergrad.ops.rows.creation.constants import zeros
 
     shape = list(part._elements._type.shape)
     shape[dim] = other._elements._type.shape[dim]

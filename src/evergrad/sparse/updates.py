@@ -7,7 +7,7 @@ from typing import Any
 
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
-from evergrad.ops.convert import adopt
+from evergrad.ops.surface.convert import adopt
 from evergrad.sparse.coo import SparseTensor, elements_at
 
 

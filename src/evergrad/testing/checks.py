@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.generators import manual_seed
 from evergrad.core.interpret import interpret
 from evergrad.core.op import NONDIFFERENTIABLE, Op
+from evergrad.core.rng.default_generator import manual_seed
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.core.trace import Graph

@@ -243,7 +243,7 @@ def _comparison_of_tensors(
 def _as_tensor(value: Any) -> Tensor | None:
     if isinstance(value, Tensor):
         return detached(value)
-    from evergrad.ops.convert import as_tensor
+    from evergrad.ops.surface.convert import as_tensor
 
     try:
         return as_tensor(value)

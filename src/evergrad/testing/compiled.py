@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import evergrad
-from evergrad.core.generators import manual_seed
+from evergrad.core.rng.default_generator import manual_seed
 from evergrad.testing.derivatives import first_gradient, gradient_function
 from evergrad.testing.samples import Sample
 from evergrad.testing.subject import (

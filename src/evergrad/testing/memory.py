@@ -15,8 +15,8 @@ from evergrad.core.tensor import Tensor, from_array
 from evergrad.core.transforms import trace
 from evergrad.func import vjp
 from evergrad.memory.ledger import LEDGER
-from evergrad.ops.movement import permute
-from evergrad.ops.slices import slice_dim
+from evergrad.ops.rows.movement.slices import slice_dim
+from evergrad.ops.rows.movement.views import permute
 from evergrad.testing.samples import Sample
 from evergrad.testing.subject import (
     Array,

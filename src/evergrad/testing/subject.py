@@ -13,8 +13,8 @@ import numpy as np
 
 import evergrad
 from evergrad.core import dtypes
-from evergrad.core.generators import manual_seed
 from evergrad.core.op import TABLE, Op
+from evergrad.core.rng.default_generator import manual_seed
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.core.tree import tree_leaves

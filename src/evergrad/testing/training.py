@@ -11,7 +11,7 @@ import numpy as np
 
 import evergrad
 from evergrad import memory, nn, optim
-from evergrad.core.generators import manual_seed
+from evergrad.core.rng.default_generator import manual_seed
 from evergrad.core.tensor import Tensor
 from evergrad.nn import functional as F
 from evergrad.testing.subject import Array, ensure, ensure_close

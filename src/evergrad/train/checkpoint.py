@@ -18,9 +18,9 @@ from typing import Any
 
 from evergrad import nn
 from evergrad.io import load, save
-from evergrad.io.atomic import replacing
 from evergrad.train.config import RunConfig, from_mapping
 from evergrad.train.task import Task, task_class
+from evergrad.utils.atomic_file import replacing
 
 FORMAT = 1
 BEST = "best.ckpt"

@@ -11,8 +11,8 @@ import os
 import re
 from pathlib import Path
 
-from evergrad.io.atomic import SUFFIX, replacing
 from evergrad.train.config import ConfigError, RunConfig, to_toml
+from evergrad.utils.atomic_file import SUFFIX, replacing
 
 RUNS = Path("runs")
 

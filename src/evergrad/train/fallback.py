@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from evergrad.core.generators import drawing_from
+from evergrad.core.rng.default_generator import using_generator
 from evergrad.errors import NonFiniteError
 from evergrad.train.checkpoint import Checkpoint
 from evergrad.train.config import RunConfig
@@ -28,7 +28,7 @@ def diagnose(checkpoint: Checkpoint, config: RunConfig, task: Task, failed: int)
     state = TrainingState(config, task)
     state.restore(checkpoint.content)
     step = state.training_step(check_finite=True)
-    with drawing_from(state.generator):
+    with using_generator(state.generator):
         while state.step <= failed:
             drawn = state.generator.get_state()
             try:

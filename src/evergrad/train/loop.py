@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 
 import evergrad as eg
 from evergrad import memory
-from evergrad.core.generators import drawing_from
+from evergrad.core.rng.default_generator import using_generator
 from evergrad.train.checkpoint import Checkpoint, CheckpointError, CheckpointStore
 from evergrad.train.config import RunConfig, to_toml
 from evergrad.train.console import Console, Progress
@@ -72,7 +72,7 @@ class Trainer:
                 )
                 return ExitCode.DONE
             interrupts = stack.enter_context(Interrupts())
-            stack.enter_context(drawing_from(self.state.generator))
+            stack.enter_context(using_generator(self.state.generator))
             self._introduce()
             self._open(stack)
             if self.state.step == 0:

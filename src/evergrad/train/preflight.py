@@ -7,7 +7,7 @@ import copy
 import evergrad as eg
 from evergrad import nn
 from evergrad.autograd.audit import Audit, audit
-from evergrad.core.generators import drawing_from
+from evergrad.core.rng.default_generator import using_generator
 from evergrad.errors import GradientError
 from evergrad.train.state import TrainingState, stream
 from evergrad.train.step import precision
@@ -22,7 +22,7 @@ def audit_gradients(state: TrainingState) -> Audit:
     gets small numbers there. A gradient that is missing or not finite is an error.
     """
     model = copy.deepcopy(state.model)
-    with drawing_from(stream(state.config.seed)):
+    with using_generator(stream(state.config.seed)):
         _fill_zeros(model)
         with precision(state.config):
             loss = state.task.loss(model, *state.task.batch(0))

@@ -12,12 +12,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from evergrad.io.atomic import replacing
 from evergrad.memory.html import table
 from evergrad.memory.reports import size
 from evergrad.train.environment import environment
 from evergrad.train.plots import draw_plots, sample_picture, spread
 from evergrad.train.records import Line, Run, read_run
+from evergrad.utils.atomic_file import replacing
 
 REPORT = "report.html"
 _SHOWN_SAMPLES = 8

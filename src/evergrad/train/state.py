@@ -12,7 +12,7 @@ import numpy as np
 
 import evergrad as eg
 from evergrad import nn
-from evergrad.core.generators import drawing_from
+from evergrad.core.rng.default_generator import using_generator
 from evergrad.train.config import RunConfig
 from evergrad.train.step import TrainingStep, make_optimizer
 from evergrad.train.task import Task
@@ -35,7 +35,7 @@ class TrainingState:
         self.config = config
         self.task = task
         self.generator = stream(config.seed)
-        with drawing_from(self.generator):
+        with using_generator(self.generator):
             self.model = task.model().train()
         self.optimizer = make_optimizer(self.model, config.optimizer)
         self.averaged = _frozen_copy(self.model) if config.ema else None
@@ -57,7 +57,7 @@ class TrainingState:
         """The model to judge, in evaluation mode and without gradients: the running mean if there
         is one. What is drawn inside is the same each time and leaves training's stream alone."""
         model = self.model if self.averaged is None else self._averaged_with_buffers()
-        with eg.no_grad(), drawing_from(stream(self.config.seed + _EVALUATION_STREAM)):
+        with eg.no_grad(), using_generator(stream(self.config.seed + _EVALUATION_STREAM)):
             model.eval()
             try:
                 yield model

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from evergrad.autograd.graph import saved_tensors_hooks
-from evergrad.core.generators import default_generator
-from evergrad.core.lifting import LiftingTrace
-from evergrad.core.node import keep, verify
-from evergrad.core.site import describe, user_site
+from evergrad.core.functionalize import FunctionalizingTrace
+from evergrad.core.node import save_value, verify
+from evergrad.core.rng.default_generator import default_generator
+from evergrad.core.source_location import describe, user_location
 from evergrad.core.state import STATE, Hooks, using
 from evergrad.core.tensor import Tensor, current_node, detached
 from evergrad.core.tree import tree_leaves, tree_map_only
@@ -51,7 +51,7 @@ class _Frame:
         self.context = context
         self.early_stop = early_stop
         self.compare_values = compare_values
-        self.site = user_site(2)
+        self.location = user_location(2)
         # What each kept value looked like the first time.
         self.prints: list[_Print] = []
         self.found: dict[int, Tensor] = {}
@@ -88,7 +88,7 @@ class _Frame:
         return CheckpointError(
             f"checkpoint: the function {what} when it was run again for backward than the first "
             "time, so the gradient would be wrong.\n"
-            f"  first run: {describe(self.site)}\n"
+            f"  first run: {describe(self.location)}\n"
             "  fix: let it do the same on every call (no counters, no global state, no generator "
             "of its own), and leave parameters and data as they are until backward has run."
         )
@@ -167,7 +167,7 @@ class _Input:
         self.value: Any = tensor
         self.node, self.index = current_node(tensor), tensor._index
         if hooks is None:
-            self.kept = keep(tensor._value, tensor._storage)
+            self.kept = save_value(tensor._value, tensor._storage)
         else:
             with using(saved_hooks=None):
                 self.value, self.unpack = hooks[0](tensor), hooks[1]
@@ -207,7 +207,7 @@ def checkpoint(
             f"determinism_check should be one of ['default', 'none'], but got {determinism_check!r}"
         )
     state = STATE.get()
-    if isinstance(state.trace, LiftingTrace) and state.grad:
+    if isinstance(state.trace, FunctionalizingTrace) and state.grad:
         return _traced(state.trace, function, args, kwargs)
     if not state.grad or state.trace is not None:  # a traced program has no memory to save yet
         return function(*args, **kwargs)
@@ -220,7 +220,9 @@ def checkpoint(
         return frame.run(args, kwargs)
 
 
-def _traced(trace: LiftingTrace, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def _traced(
+    trace: FunctionalizingTrace, function: Callable[..., Any], args: Any, kwargs: Any
+) -> Any:
     """A call in a program that is being compiled. The compiler finds by itself what is better
     computed again; what the second run writes (running statistics) is written nevertheless."""
     start = len(trace.equations)

@@ -15,8 +15,8 @@ from evergrad.core.tensor import Tensor
 from evergrad.core.transforms import vmap
 from evergrad.errors import ShapeError
 from evergrad.nn.attention.mods import MaskMod, indices_of, noop_mask
-from evergrad.ops.creation import arange, zeros
-from evergrad.ops.padding import pad
+from evergrad.ops.composite.padding import pad
+from evergrad.ops.rows.creation.constants import arange, zeros
 
 _DEFAULT_BLOCK = 128
 _LISTS = (

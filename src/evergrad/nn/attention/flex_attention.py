@@ -16,7 +16,7 @@ from evergrad.core.transforms import vmap
 from evergrad.errors import DTypeError
 from evergrad.nn.attention.block_mask import BlockMask, create_block_mask, create_mask
 from evergrad.nn.attention.mods import MaskMod, and_masks, indices_of, noop_mask, or_masks
-from evergrad.ops.elementwise import where
+from evergrad.ops.rows.elementwise.basic import where
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 FlexKernelOptions = dict[str, Any]

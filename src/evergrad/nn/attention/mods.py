@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from evergrad.core.tensor import Tensor
-from evergrad.ops.creation import arange, ones
+from evergrad.ops.rows.creation.constants import arange, ones
 
 MaskMod = Callable[[Any, Any, Any, Any], Tensor]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from evergrad.nn.module import Module
-from evergrad.ops.joining import cat
+from evergrad.ops.rows.movement.joining import cat
 
 M = TypeVar("M", bound=Module)
 

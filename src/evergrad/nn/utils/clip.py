@@ -9,7 +9,7 @@ from typing import Any
 
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
-from evergrad.ops.joining import stack
+from evergrad.ops.rows.movement.joining import stack
 
 
 def _gradients(parameters: Any) -> list[Tensor]:
@@ -23,7 +23,7 @@ def get_total_norm(
 ) -> Tensor:  # fmt: skip
     """The norm of all tensors together, as if they were one vector."""
     from evergrad.linalg import vector_norm
-    from evergrad.ops.creation import scalar_tensor
+    from evergrad.ops.rows.creation.constants import scalar_tensor
 
     parts = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     if not parts:

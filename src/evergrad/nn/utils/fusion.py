@@ -7,7 +7,7 @@ from typing import Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.nn.parameter import Parameter
-from evergrad.ops.creation import ones_like, zeros_like
+from evergrad.ops.rows.creation.constants import ones_like, zeros_like
 
 
 def fuse_conv_bn_weights(

@@ -11,9 +11,9 @@ from evergrad.nn.module import Module
 from evergrad.nn.utils.parametrize import register_parametrization
 from evergrad.nn.utils.spectral_norm import as_matrix, output_dim, power_method, start_vectors
 from evergrad.nn.utils.weight_norm import norm_except_dim, scaled_to_norm
-from evergrad.ops.creation import eye, zeros_like
-from evergrad.ops.joining import cat
-from evergrad.ops.movement import expand
+from evergrad.ops.rows.creation.constants import eye, zeros_like
+from evergrad.ops.rows.movement.joining import cat
+from evergrad.ops.rows.movement.views import expand
 
 
 def _weight_of(module: Module, name: str) -> Tensor:
@@ -34,7 +34,7 @@ def _is_orthogonal(q: Tensor) -> bool:
 
 def _make_orthogonal(tall: Tensor) -> Tensor:
     """The Q of a QR decomposition whose R has a positive diagonal."""
-    from evergrad.ops.linalg_factor import geqrf, householder_product
+    from evergrad.ops.rows.linalg.factor import geqrf, householder_product
 
     reflectors, tau = geqrf(tall)
     q = householder_product(reflectors, tau)
@@ -105,7 +105,7 @@ class _Orthogonal(Module):
             return start
 
     def _reflectors(self, tall: Tensor) -> Tensor:
-        from evergrad.ops.linalg_factor import geqrf
+        from evergrad.ops.rows.linalg.factor import geqrf
 
         if self.orthogonal_map != "householder":
             raise NotImplementedError(

@@ -10,8 +10,8 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor
-from evergrad.ops.creation import full
-from evergrad.ops.movement import reshape
+from evergrad.ops.rows.creation.constants import full
+from evergrad.ops.rows.movement.views import reshape
 
 
 class _Packed(NamedTuple):
@@ -64,7 +64,7 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The order that undoes an order."""
     if permutation is None:
         return None
-    from evergrad.ops.sort import argsort
+    from evergrad.ops.rows.reduce.sort import argsort
 
     return argsort(permutation)
 
@@ -149,7 +149,7 @@ def pad_sequence(
     padding_side: str = "right",
 ) -> Tensor:  # fmt: skip
     """Sequences of different lengths as one tensor."""
-    from evergrad.ops.joining import cat, stack
+    from evergrad.ops.rows.movement.joining import cat, stack
 
     parts = list(sequences)
     if not parts:

@@ -16,7 +16,7 @@ def skip_init(module_cls: type[M], *args: Any, **kwargs: Any) -> M:
     Unlike PyTorch's, the values are drawn and then left: nothing in the result says which, but the
     state of the random generator is as if they had not been.
     """
-    from evergrad.core.generators import get_rng_state, set_rng_state
+    from evergrad.core.rng.default_generator import get_rng_state, set_rng_state
 
     if not issubclass(module_cls, Module):
         raise RuntimeError(f"Expected a Module; got {module_cls}")

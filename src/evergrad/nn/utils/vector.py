@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from evergrad.core.tensor import Tensor
-from evergrad.ops.joining import cat
-from evergrad.ops.movement import reshape
+from evergrad.ops.rows.movement.joining import cat
+from evergrad.ops.rows.movement.views import reshape
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:

@@ -65,8 +65,8 @@ def _conv_weight(
 
     def call(ns: Any, y: Any, x: Any) -> Any:
         from evergrad.core.bind import bind
-        from evergrad.ops.conv import CONV_WEIGHT
-        from evergrad.ops.sliding import Windows
+        from evergrad.ops.rows.conv import CONV_WEIGHT
+        from evergrad.ops.rows.pool.geometry import Windows
 
         rank = len(kernel)
         windows = Windows(

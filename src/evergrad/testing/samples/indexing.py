@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.bind import bind
-from evergrad.ops.index_rows import INDEX_SUM
-from evergrad.ops.scatter import SCATTER_SUM
+from evergrad.ops.rows.indexing.index import INDEX_SUM
+from evergrad.ops.rows.indexing.scatter import SCATTER_SUM
 from evergrad.testing.samples import (
     Array,
     complex_normal,

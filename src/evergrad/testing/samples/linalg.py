@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.ops.linalg_det import cofactor
+from evergrad.ops.rows.linalg.det import cofactor
 from evergrad.testing.samples import Array, complex_normal, normal, sample
 
 # LAPACK has no routines for 16-bit floats.

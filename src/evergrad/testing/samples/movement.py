@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.bind import bind
-from evergrad.core.views import Steps
-from evergrad.ops.slices import PAD_SLICE, SLICE
-from evergrad.ops.strided import DIAGONAL, DIAGONAL_SCATTER, FOLD
-from evergrad.ops.view_forms import UPDATE
+from evergrad.core.views import ViewChain
+from evergrad.ops.rows.movement.slices import PAD_SLICE, SLICE
+from evergrad.ops.rows.movement.strided import DIAGONAL, DIAGONAL_SCATTER, FOLD
+from evergrad.ops.surface.view_forms import UPDATE
 from evergrad.testing.samples import booleans, complex_normal, integers, normal, sample
 
 # -- reshape ------------------------------------------------------------------------------------
@@ -168,8 +168,8 @@ sample("imag", lambda ns, z: z.imag, complex_normal())
 # -- a write as a function ----------------------------------------------------------------------
 
 
-def _written(base: Any, value: Any, *steps: Any) -> Any:
-    return bind(UPDATE, base, value, steps=Steps(tuple(steps)))
+def _written(base: Any, value: Any, *view_ops: Any) -> Any:
+    return bind(UPDATE, base, value, chain=ViewChain(tuple(view_ops)))
 
 
 sample("update", lambda ns, x, y: ns.select_scatter(x, y, 1, -1), normal(2, 3), normal(2, seed=1))

@@ -64,7 +64,7 @@ sample("adaptive_mean", _functional("adaptive_avg_pool1d", 3), normal(0, 2, 4), 
 
 def _adaptive_spread(ns: Any, g: Any) -> Any:
     from evergrad.core.bind import bind
-    from evergrad.ops.sliding_rows import ADAPTIVE_SPREAD
+    from evergrad.ops.rows.pool.windows import ADAPTIVE_SPREAD
 
     return bind(ADAPTIVE_SPREAD, g, size=(4,))
 
@@ -93,8 +93,8 @@ sample("window_sum", _functional("avg_pool1d", 2), normal(0, 2, 4), label="empty
 def _spread(padding: int, stride: int) -> Any:
     def call(ns: Any, g: Any) -> Any:
         from evergrad.core.bind import bind
-        from evergrad.ops.sliding import Windows
-        from evergrad.ops.sliding_rows import WINDOW_SPREAD
+        from evergrad.ops.rows.pool.geometry import Windows
+        from evergrad.ops.rows.pool.windows import WINDOW_SPREAD
 
         size = (g.shape[-1] - 1) * stride + 3 - 2 * padding
         windows = Windows((size,), (3,), (stride,), ((padding, padding),), (1,))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.ops.random import standard_gamma
+from evergrad.ops.rows.random.draws import standard_gamma
 from evergrad.testing.samples import between, positive, sample
 
 

@@ -6,7 +6,7 @@ differences of draws are no check of the slopes; those of quantiles are, and sta
 
 import numpy as np
 
-from evergrad.ops.random_families import dirichlet_grad, sample_dirichlet, standard_gamma_grad
+from evergrad.ops.rows.random.gamma import dirichlet_grad, sample_dirichlet, standard_gamma_grad
 from evergrad.testing.samples import between, positive, sample
 
 sample("sample_dirichlet", lambda ns, a: sample_dirichlet(a), np.float32(positive(2, 3)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from evergrad.ops.padding import pad
+from evergrad.ops.composite.padding import pad
 from evergrad.testing.samples import booleans, complex_normal, integers, normal, sample
 
 sample("flip", lambda ns, x: ns.flip(x, (0,)), normal(3, 2), reference=lambda x: x[::-1])

@@ -8,8 +8,8 @@ import numpy as np
 
 from evergrad.core.bind import bind
 from evergrad.core.op import TABLE
-from evergrad.ops.recurrent import CELLS, Cell
-from evergrad.ops.recurrent_steps import Course
+from evergrad.ops.rows.recurrent.layer import CELLS, Cell
+from evergrad.ops.rows.recurrent.steps import Course
 from evergrad.testing.samples import Array, normal, sample
 
 _INPUTS, _HIDDEN = 2, 2

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.ops.scan import recur
+from evergrad.ops.rows.reduce.scan import recur
 from evergrad.testing.samples import (
     Array,
     booleans,

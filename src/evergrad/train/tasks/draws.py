@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from evergrad.core.generators import Generator
+from evergrad.core.rng.default_generator import Generator
 
 
 def draw(seed: int, purpose: str, number: int = 0) -> Generator:

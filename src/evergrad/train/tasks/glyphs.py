@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core.generators import Generator
+from evergrad.core.rng.default_generator import Generator
 from evergrad.train.tasks.draws import draw
 
 Array = np.ndarray[Any, Any]

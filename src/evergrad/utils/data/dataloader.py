@@ -7,7 +7,7 @@ import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
-from evergrad.core.generators import Generator, fork_rng, set_rng_state
+from evergrad.core.rng.default_generator import Generator, fork_rng, set_rng_state
 from evergrad.utils.data._utils import snapshot
 from evergrad.utils.data._utils.collate import default_collate, default_convert
 from evergrad.utils.data._utils.iterators import (

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import evergrad
-from evergrad.core.generators import Generator
+from evergrad.core.rng.default_generator import Generator
 from evergrad.core.tensor import Tensor
 
 T_co = TypeVar("T_co", covariant=True)

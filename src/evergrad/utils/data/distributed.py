@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import evergrad
-from evergrad.core.generators import Generator
+from evergrad.core.rng.default_generator import Generator
 from evergrad.utils.data.sampler import Sampler
 
 T_co = TypeVar("T_co", covariant=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
 import evergrad
-from evergrad.core.generators import Generator
+from evergrad.core.rng.default_generator import Generator
 
 T_co = TypeVar("T_co", covariant=True)
 

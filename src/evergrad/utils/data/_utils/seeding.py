@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core.generators import get_rng_state, manual_seed, set_rng_state
+from evergrad.core.rng.default_generator import get_rng_state, manual_seed, set_rng_state
 
 RandomStates = dict[str, Any]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from evergrad.core.generators import Generator, get_rng_state
+from evergrad.core.rng.default_generator import Generator, get_rng_state
 
 if TYPE_CHECKING:
     from evergrad.utils.data.dataloader import DataLoader

@@ -1,0 +1,1 @@
+"""Executables on disk: fingerprints, serialization, bindings to the process."""

@@ -1,0 +1,30 @@
+"""What ties a program to the process it runs in, in an order that another process finds too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.compiler.frontend.capture import Captured
+from evergrad.core.source_location import SourceLocation
+from evergrad.core.storage import Storage
+from evergrad.core.trace import Var
+
+
+class Ties:
+    """Of a captured step: its ``graph``; the outside ``storages`` that it reads
+    or writes, each once; the ``generators`` it draws from (``None`` for that of the calling
+    thread); the lines (``sites``) its equations come from; the ``constants`` among its outputs
+    (``None`` for what is computed).
+    """
+
+    def __init__(self, captured: Captured) -> None:
+        graph = self.graph = captured.graph
+        used = [*(tensor._storage for tensor in captured.outside), *captured.written]
+        drawn = [e.attrs.get("generator") for e in graph.equations if e.op.random]
+        self.storages: list[Storage] = list({id(s): s for s in used}.values())
+        self.generators: list[Any] = list(dict.fromkeys(drawn))
+        self.locations: list[SourceLocation | None] = [eqn.location for eqn in graph.equations]
+        self.constants = [None if isinstance(out, Var) else out for out in graph.outputs]
+        self.written = captured.written
+        self.results = captured.result_count
+        self.numbers = len(captured.numbers)

@@ -1,0 +1,1 @@
+"""Loop nests and elementwise formulas as LLVM IR."""

@@ -1,0 +1,57 @@
+"""How a register of elements of an op is computed: the writers of :mod:`.codegen.elementwise`, lane
+by lane.
+
+For kernels that are written register by register, such as convolutions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.compiler.codegen import activations, vecmath  # noqa: F401 - enters its ops
+from evergrad.compiler.codegen.elementwise import Element, constant
+from evergrad.compiler.codegen.ir_builder import Text
+from evergrad.core import dtypes
+
+# Ops whose writers say nothing but operations that go lane by lane, and those that call functions
+# of :mod:`.codegen.vecmath`, which exist for registers of float32.
+PLAIN = frozenset((
+    "add", "sub", "mul", "div", "neg", "abs", "square", "relu", "leaky_relu", "clamp", "clamp_min",
+    "clamp_max", "maximum", "minimum", "hardtanh", "hardsigmoid", "hardswish",
+))  # fmt: skip
+CURVES = frozenset(("sigmoid", "tanh", "ndtr", "erf", "exp", "expm1", "elu", "softplus"))
+
+
+class Lanes(Element):
+    """What a writer is given in place of one element: a register of them."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: Text) -> None:
+        found = dtypes.float32 if text.vector.element == "float" else dtypes.float64
+        super().__init__(text, found, found, {})
+        self.text = text
+
+    @property
+    def type(self) -> str:
+        return self.text.vector.text
+
+    def number(self, value: Any) -> str:
+        vector = self.text.vector
+        each = f"{vector.element} {constant(value, self.found)}"
+        return f"<{', '.join([each] * vector.lanes)}>"
+
+    def call(self, function: str, *args: str) -> str:
+        many, mangled = self.type, self.text.vector.mangled
+        given = ", ".join(f"{many} {arg}" for arg in args)
+        name = f"{function}.{mangled}"
+        if function.startswith("llvm."):
+            types = ", ".join([many] * len(args))
+            self.text.helpers[name] = f"declare {many} @{name}({types})"
+        else:
+            self.text.helpers.update(vecmath.wide_text(function, self.text.vector.lanes))
+        return self.op(f"call {many} @{name}({given})")
+
+    def choose(self, condition: str, a: str, b: str) -> str:
+        masks = self.text.vector.of("i1")
+        return self.op(f"select {masks} {condition}, {self.type} {a}, {self.type} {b}")

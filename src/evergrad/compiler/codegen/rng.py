@@ -1,0 +1,335 @@
+"""Random words in LLVM IR: the Mersenne twister as it is drawn from in order, and Philox, which
+counts and can begin anywhere.
+
+The twister's state is 624 words and, after them, how many of these have been handed out. Vectors of
+it may be read a little beyond its end, where its memory goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+from evergrad.compiler.kernels.attention.primitives import Helper, Writer, helper, lanes, splat_text
+from evergrad.compiler.native.jit import name_of
+
+# Elements that are drawn at once: their words are fewer than the twister makes at once.
+PIECE = 256
+# The memory of their words, with what a vector may write beyond them.
+PIECE_BYTES = PIECE * 8 + 64
+STATE_WORDS = 624
+STATE_BYTES = STATE_WORDS * 4
+_MIDDLE = 397
+
+
+class DrawText(NamedTuple):
+    """A kernel that draws, and the functions it calls."""
+
+    name: str
+    text: str
+    helpers: dict[str, str]
+
+
+def _finished(w: Writer, kind: str) -> DrawText:
+    head = (
+        "define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind "
+        f'"prefer-vector-width"="{lanes() * 32}"'
+    )
+    text = w.function(head)
+    name = name_of(text, kind)
+    return DrawText(name, text.replace("@SELF", f"@{name}"), w.helpers)
+
+
+def _load_arguments(w: Writer, pointers: tuple[str, ...], numbers: tuple[str, ...]) -> None:
+    for place, name in enumerate((*pointers, *numbers)):
+        kind = "ptr" if place < len(pointers) else "i64"
+        address = w.op(f"getelementptr i64, ptr %args, i64 {place}")
+        w.do(f"%{name} = load {kind}, ptr {address}")
+
+
+# -- the twister --------------------------------------------------------------------------------
+
+
+class _WholeWriter(Writer):
+    """Writes with vectors of 32-bit words."""
+
+    def whole_splat(self, number: int) -> str:
+        return splat_text(str(number), "i32")
+
+    def whole_op(self, word: str, a: str, b: str | int) -> str:
+        return self.op(
+            f"{word} {self.whole} {a}, {b if isinstance(b, str) else self.whole_splat(b)}"
+        )
+
+    def whole_load(self, address: str) -> str:
+        return self.load(address, self.whole)
+
+    def whole_store(self, value: str, address: str) -> None:
+        self.do(f"store {self.whole} {value}, ptr {address}, align 4")
+
+    def whole_masked_store(self, value: str, address: str, mask: str) -> None:
+        self.masked_store(self.op(f"bitcast {self.whole} {value} to {self.vector}"), address, mask)
+
+    def twisted(self, here: str, after: str, far: str) -> str:
+        """New words of the state from three old ones each."""
+        joined = self.whole_op(
+            "or", self.whole_op("and", here, -0x80000000), self.whole_op("and", after, 0x7FFFFFFF)
+        )
+        odd = self.whole_op("icmp ne", self.whole_op("and", after, 1), "zeroinitializer")
+        factor = self.op(
+            f"select {self.bits} {odd}, {self.whole} {self.whole_splat(-0x66F74F21)}, "
+            f"{self.whole} zeroinitializer"
+        )
+        return self.whole_op(
+            "xor", self.whole_op("xor", far, self.whole_op("lshr", joined, 1)), factor
+        )
+
+    def tempered(self, word: str) -> str:
+        word = self.whole_op("xor", word, self.whole_op("lshr", word, 11))
+        for shift, mask in ((7, -0x62D3A980), (15, -0x103A0000)):
+            moved = self.whole_op("and", self.whole_op("shl", word, shift), mask)
+            word = self.whole_op("xor", word, moved)
+        return self.whole_op("xor", word, self.whole_op("lshr", word, 18))
+
+
+@cache
+def _twist() -> Helper:
+    """All words of the state anew, from the first to the last."""
+    w = _WholeWriter()
+    first = STATE_WORDS - _MIDDLE
+    for start, end, far in ((0, first, _MIDDLE), (first, STATE_WORDS - 1, -first)):
+        with w.loop(start, end, lanes()) as i:
+            here = w.at("%state", w.mul(i, 4))
+            made = w.twisted(
+                w.whole_load(here), w.whole_load(w.at(here, 4)), w.whole_load(w.at(here, far * 4))
+            )
+            w.whole_masked_store(made, here, w.first_lanes(w.sub(end, i)))
+    last = w.at("%state", (STATE_WORDS - 1) * 4)
+    far_word = w.at("%state", (_MIDDLE - 1) * 4)
+    made = w.twisted(w.whole_load(last), w.whole_load("%state"), w.whole_load(far_word))
+    w.whole_masked_store(made, last, w.first_lanes("1"))
+    return helper(w, "twist", "ptr %state")
+
+
+@cache
+def _words() -> Helper:
+    """The next words, at most as many as the twister makes at once."""
+    w = _WholeWriter()
+    held = w.at("%state", STATE_BYTES)
+    place = w.op(f"load i64, ptr {held}")
+    ready = w.least(w.sub(STATE_WORDS, place), "%count")
+    rest = w.sub("%count", ready)
+    _temper(w, w.at("%state", w.mul(place, 4)), ready, "%to")
+    w.do(f"store i64 {w.add(place, ready)}, ptr {held}")
+    with w.when(w.op(f"icmp sgt i64 {rest}, 0")):
+        w.call(_twist(), "ptr %state")
+        _temper(w, "%state", rest, w.at("%to", w.mul(ready, 4)))
+        w.do(f"store i64 {rest}, ptr {held}")
+    return helper(w, "words", "ptr %state, i64 %count, ptr %to")
+
+
+def _temper(w: _WholeWriter, start: str, count: str, to: str) -> None:
+    with w.loop(0, count, lanes()) as i:
+        shift = w.mul(i, 4)
+        w.whole_store(w.tempered(w.whole_load(w.at(start, shift))), w.at(to, shift))
+
+
+class _ChanceWriter(_WholeWriter):
+    """What the kernels that draw from the twister share."""
+
+    def __init__(self, numbers: tuple[str, ...]) -> None:
+        super().__init__()
+        _load_arguments(self, ("state", "out"), numbers)
+        halves = (self.op("lshr i64 %limit, 32"), "%limit")
+        self.limit = [self.splat(self.op(f"trunc i64 {half} to i32"), "i32") for half in halves]
+
+    def draw(self, count: str) -> None:
+        """The words of so many elements, at most a piece, into scratch memory."""
+        self.call(_words(), "ptr %state", f"i64 {self.mul(count, 2)}", "ptr %scratch")
+
+    def is_kept(self, i: str) -> str:
+        """Which of a vector of elements are kept: 53 bits of two words, the first one the high."""
+        start = self.at("%scratch", self.mul(i, 8))
+        both = [self.whole_load(self.at(start, n * lanes() * 4)) for n in (0, 1)]
+        high, low = (
+            self.op(
+                f"shufflevector {self.whole} {both[0]}, {self.whole} {both[1]}, <{lanes()} x i32> "
+                f"<{', '.join(f'i32 {2 * n + half}' for n in range(lanes()))}>"
+            )
+            for half in (0, 1)
+        )
+        high = self.whole_op("and", high, (1 << 21) - 1)
+        less = self.whole_op("icmp ult", high, self.limit[0])
+        same = self.whole_op("icmp eq", high, self.limit[0])
+        below = self.whole_op("icmp ult", low, self.limit[1])
+        return self.op(f"or {self.bits} {less}, {self.op(f'and {self.bits} {same}, {below}')}")
+
+
+@cache
+def chance_bits() -> DrawText:
+    """A batch of matrices, row by row; a column of 32 elements is a word."""
+    w = _ChanceWriter(("matrices", "rows", "columns", "blocks", "limit"))
+    with w.loop(0, "%matrices") as m, w.loop(0, "%rows") as r:
+        block = w.add(w.mul(m, "%blocks"), w.op(f"lshr i64 {r}, 5"))
+        row = w.at("%out", w.mul(w.mul(block, "%columns"), 4))
+        place = w.op(f"trunc i64 {w.op(f'and i64 {r}, 31')} to i32")
+        bit = w.splat(w.op(f"shl i32 1, {place}"), "i32")
+        begun = w.splat(w.op(f"icmp ne i32 {place}, 0"), "i1")
+        with w.loop(0, "%columns", PIECE) as first:
+            count = w.least(w.sub("%columns", first), PIECE)
+            w.draw(count)
+            with w.loop(0, count, lanes()) as i:
+                valid = w.first_lanes(w.sub(count, i))
+                target = w.at(row, w.mul(w.add(first, i), 4))
+                mask = w.op(f"and {w.bits} {valid}, {begun}")
+                found = w.masked_load(target, mask, "i32")
+                new = w.op(
+                    f"select {w.bits} {w.is_kept(i)}, {w.whole} {bit}, {w.whole} zeroinitializer"
+                )
+                w.whole_masked_store(w.whole_op("or", found, new), target, valid)
+    return _finished(w, "chance_bits")
+
+
+@cache
+def chance_bytes() -> DrawText:
+    """Elements in their order, a byte for each."""
+    w = _ChanceWriter(("total", "limit"))
+    bytes_ = f"<{lanes()} x i8>"
+    store = f"llvm.masked.store.v{lanes()}i8.p0"
+    w.helpers[store] = f"declare void @{store}({bytes_}, ptr, i32, {w.bits})"
+    with w.loop(0, "%total", PIECE) as first:
+        count = w.least(w.sub("%total", first), PIECE)
+        w.draw(count)
+        with w.loop(0, count, lanes()) as i:
+            valid = w.first_lanes(w.sub(count, i))
+            value = w.op(f"zext {w.bits} {w.is_kept(i)} to {bytes_}")
+            target = w.at("%out", w.add(first, i))
+            w.do(f"call void @{store}({bytes_} {value}, ptr {target}, i32 1, {w.bits} {valid})")
+    return _finished(w, "chance")
+
+
+# -- philox -------------------------------------------------------------------------------------
+
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_LOW = 0xFFFFFFFF
+
+
+class _Rounds:
+    """Philox on one number or a vector of them: 32-bit words in 64-bit places, whose high halves
+    hold anything."""
+
+    def __init__(self, op: Callable[[str], str], width: int) -> None:
+        self.emit = op
+        self.width = width
+        self.type = f"<{width} x i64>" if width > 1 else "i64"
+
+    def number(self, value: int) -> str:
+        if self.width == 1:
+            return str(value)
+        return f"<{', '.join([f'i64 {value}'] * self.width)}>"
+
+    def op(self, word: str, a: str, b: str | int) -> str:
+        other = b if isinstance(b, str) else self.number(b)
+        return self.emit(f"{word} {self.type} {a}, {other}")
+
+    def blocks(self, counter: str, seed: str) -> list[str]:
+        """The four words of the block with a counter."""
+        c0, c1, c2, c3 = counter, self.op("lshr", counter, 32), self.number(0), self.number(0)
+        k0, k1 = seed, self.op("lshr", seed, 32)
+        for _ in range(10):
+            first = self.op("mul", self.op("and", c0, _LOW), _MULTIPLIERS[0])
+            second = self.op("mul", self.op("and", c2, _LOW), _MULTIPLIERS[1])
+            c0 = self.op("xor", self.op("xor", self.op("lshr", second, 32), c1), k0)
+            c2 = self.op("xor", self.op("xor", self.op("lshr", first, 32), c3), k1)
+            c1, c3 = second, first
+            k0, k1 = self.op("add", k0, _WEYL[0]), self.op("add", k1, _WEYL[1])
+        return [c0, c1, c2, c3]
+
+    def is_below(self, high: str, low: str, limit: str) -> str:
+        """Whether the 53 bits of two words are below a limit."""
+        top = self.op("shl", self.op("and", high, (1 << 21) - 1), 32)
+        whole = self.op("or", top, self.op("and", low, _LOW))
+        return self.op("icmp ult", whole, limit)
+
+
+def counted_element(
+    op: Callable[[str], str], seed: str, offset: str, index: str, limit: str
+) -> str:
+    """Whether one element of a draw is kept: two elements take the words of one block."""
+    rounds = _Rounds(op, 1)
+    words = rounds.blocks(rounds.op("add", offset, rounds.op("lshr", index, 1)), seed)
+    odd = op(f"trunc i64 {index} to i1")
+    high, low = (
+        op(f"select i1 {odd}, i64 {words[n + 2]}, i64 {words[n]}") for n in (0, 1)
+    )  # fmt: skip
+    return rounds.is_below(high, low, limit)
+
+
+@cache
+def counted_bits() -> Helper:
+    """For a vector of rows, whether their elements in a few columns are kept: one word for each
+    column, in which the vector's bits begin at ``lane``."""
+    w = Writer()
+    rounds = _Rounds(w.op, lanes())
+
+    def spread(value: str) -> str:
+        return w.splat(value, "i64")
+
+    numbers = f"<{', '.join(f'i64 {n}' for n in range(lanes()))}>"
+    across = rounds.op("mul", spread("%columns"), numbers)
+    seed, offset, limit = (spread(f"%{name}") for name in ("seed", "offset", "limit"))
+    starts = rounds.op("add", spread("%index"), across)
+
+    def words_at(column: str) -> tuple[str, list[str]]:
+        index = rounds.op("add", starts, spread(column))
+        counter = rounds.op("add", offset, rounds.op("lshr", index, 1))
+        return index, rounds.blocks(counter, seed)
+
+    def put(column: str, high: str, low: str) -> None:
+        kept = rounds.is_below(high, low, limit)
+        bits = w.op(f"bitcast {w.bits} {kept} to i{lanes()}")
+        wide = w.op(f"shl i32 {w.op(f'zext i{lanes()} {bits} to i32')}, %place")
+        target = w.at("%to", w.mul(column, 4))
+        before = w.op(f"load i32, ptr {target}, align 4")
+        begun = w.op(f"select i1 %first, i32 0, i32 {before}")
+        w.do(f"store i32 {w.op(f'or i32 {begun}, {wide}')}, ptr {target}, align 4")
+
+    w.do("%place = trunc i64 %lane to i32")
+    w.do("%first = icmp eq i64 %lane, 0")
+    odd = w.op(f"and i64 {w.op('or i64 %index, %columns')}, 1")
+    paired = w.op(f"icmp eq i64 {odd}, 0")
+    both = w.op(f"select i1 {paired}, i64 %count, i64 0")
+    with w.loop(0, both, 2) as column:
+        _, words = words_at(column)
+        put(column, *words[:2])
+        put(w.add(column, 1), *words[2:])
+    with w.loop(both, "%count") as column:
+        index, words = words_at(column)
+        is_odd = w.op(f"trunc {rounds.type} {index} to {w.bits}")
+        high, low = (
+            w.op(
+                f"select {w.bits} {is_odd}, {rounds.type} {words[n + 2]}, {rounds.type} {words[n]}"
+            )
+            for n in (0, 1)
+        )
+        put(column, high, low)
+    return helper(
+        w, "counted_bits",
+        "i64 %seed, i64 %offset, i64 %index, i64 %columns, i64 %count, i64 %limit, i64 %lane, "
+        "ptr %to",
+    )  # fmt: skip
+
+
+@cache
+def position() -> DrawText:
+    """Where a stream is, and the stream moved on."""
+    w = Writer()
+    _load_arguments(w, ("state", "seed", "offset"), ("blocks",))
+    w.do(f"store i64 {w.op('load i64, ptr %state')}, ptr %seed")
+    held = w.at("%state", 8)
+    before = w.op(f"load i64, ptr {held}")
+    w.do(f"store i64 {before}, ptr %offset")
+    w.do(f"store i64 {w.add(before, '%blocks')}, ptr {held}")
+    return _finished(w, "stream_position")

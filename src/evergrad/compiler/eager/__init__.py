@@ -1,0 +1,1 @@
+"""Generated kernels for eager mode."""

@@ -1,0 +1,180 @@
+"""Heavy functions of eager mode as kernels: one node for a call, one program for each direction.
+
+A call of given types and attributes has a :class:`HeavyRule`, which does for it what the rule of a
+row does for an op: it evaluates (with a program made of the traced function), and gives the reverse
+derivative as a :class:`HeavyPlan`. Nodes, saved values, hooks and the walk back are those of rows.
+
+The derivative computes what it needs of the forward pass again, from the arguments: these kernels
+wait for memory, not for arithmetic, and a node keeps nothing but arguments. Where that does not
+hold the forward program gives what the derivative reads as further results, which nobody else sees
+(:mod:`evergrad.compiler.eager.residuals`). Where a gradient is to be differentiated again the walk
+runs the traced derivative op by op, and the ordinary rules apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Any, cast
+
+from evergrad.compiler.eager.graph import NativeGraph
+from evergrad.compiler.eager.residuals import Halves, halves
+from evergrad.core import dtypes
+from evergrad.core.composite import Structure
+from evergrad.core.eager.fusion import EagerComposite, clear_composite_kernels, specializations_kept
+from evergrad.core.op import Op, Specialization
+from evergrad.core.recording import record
+from evergrad.core.state import State
+from evergrad.core.tensor import fresh
+from evergrad.core.trace import Graph, Var
+from evergrad.core.vjp_program import FRESH, VjpProgram
+from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
+
+# Rules kept over all functions; when the limit is reached all are forgotten and those in use come
+# back.
+_SPECIALIZATION_LIMIT = 256
+
+
+def call(
+    function: EagerComposite, state: State, args: tuple[Any, ...], types: tuple[Any, ...],
+    attrs: dict[str, Any],
+) -> Any:  # fmt: skip
+    """Call a heavy function on arrays of these types, as one node."""
+    key = (types, tuple(attrs.items())) if attrs else types
+    specialization = function.specializations.get(key)
+    if specialization is None:
+        if function.meets_too_many():
+            return function.function(*args, **attrs)
+        specialization = _new_specialization(
+            function, key, Structure(function.traced, types, attrs)
+        )
+    if not specialization.is_native:
+        return function.function(*args, **attrs)
+    function.calls += 1
+    tensors = tuple([a for a in args if a is not None])
+    found = specialization.native.run([t._value for t in tensors])
+    outs = tuple([fresh(a, t) for a, t in zip(found, specialization.out_types, strict=True)])
+    if state.grad:
+        record(state, specialization, tensors, outs)
+    return outs[0] if specialization.visible == 1 else outs[: specialization.visible]
+
+
+def _new_specialization(
+    function: EagerComposite, key: Any, structure: Structure
+) -> CompositeSpecialization:
+    specialization = CompositeSpecialization(function, structure)
+    if specializations_kept() >= _SPECIALIZATION_LIMIT:
+        clear_composite_kernels()
+    function.specializations[key] = specialization
+    return specialization
+
+
+class _CompositeOp:
+    """What nodes, messages and the walk back ask of an op."""
+
+    family = "reduction"  # elements may be left out behind it: see evergrad.core.recording
+    alias = ""
+    random = False
+    selects = False
+    nan_safe_vjp = None
+
+    def __init__(self, name: str, outputs: int) -> None:
+        self.name = name
+        self.outputs = outputs
+
+
+class CompositeSpecialization(Specialization):
+    """A heavy function on given types.
+
+    ``is_native`` says whether kernels can do all of it. The first ``visible`` results are the
+    function's, others are kept for the derivative.
+    """
+
+    __slots__ = ("halves", "is_native", "native", "structure", "visible")
+
+    def __init__(self, function: EagerComposite, structure: Structure) -> None:
+        self.structure = structure
+        self.attrs = structure.attrs
+        self.types = self.operands = structure.types
+        self.casts = None
+        self.selects = False
+        self.always_contiguous = True
+        self.vjp_programs = {}
+        graph = structure.traced()
+        self.visible = len(graph.outputs)
+        self.halves: Halves | None = halves(structure, function.keeps) if function.keeps else None
+        if self.halves is not None:
+            graph = self.halves.forward
+        self.out_types = tuple(out.type for out in graph.outputs)
+        self.single = len(self.out_types) == 1
+        self.op = cast(Op, _CompositeOp(function.name, len(self.out_types)))
+        self.differentiable = any(t.dtype.category >= dtypes.FLOATING for t in self.out_types)
+        self.native = NativeGraph(graph)
+        self.is_native = self.native.is_native()
+        self.run = self.native.run
+
+    def halves_for(self, needs: int) -> Halves | None:
+        """The two programs, if they are for a derivative by these arguments."""
+        found = self.halves
+        return found if found is not None and found.needs == needs else None
+
+    def vjp_program(self, needs: int) -> VjpProgram:
+        program = self.vjp_programs.get(needs)
+        if program is None:
+            program = self.vjp_programs[needs] = CompositeVjpProgram(self, needs)
+        return program
+
+    def nan_safe_program(self, program: VjpProgram) -> VjpProgram:
+        found = self.vjp_programs.get(~program.needs)
+        if found is None:
+            found = self.vjp_programs[~program.needs] = copy(program)
+            found.is_nan_safe = True
+        return found
+
+
+class CompositeVjpProgram(VjpProgram):
+    """The reverse derivative of a heavy function: ``run`` is a program, ``graph`` its ops."""
+
+    __slots__ = ("native",)
+
+    def __init__(self, specialization: CompositeSpecialization, needs: int) -> None:
+        self.specialization = specialization
+        self.needs = needs
+        self.single = specialization.single
+        self.is_nan_safe = False
+        self.scatter_index = None
+        self._fused = None
+        self.unread = frozenset()
+        hidden = specialization.out_types[specialization.visible :]
+        arguments, cotangents, graph = specialization.structure.derivative(needs, hidden)
+        kept = specialization.halves_for(needs)
+        self.saves = _used(arguments, graph) if kept is None else kept.reads
+        values = [
+            arguments[i] if i < len(arguments) else _unread(specialization, i - len(arguments))
+            for i in self.saves
+        ]
+        self.graph = Graph([*values, *cotangents], (), graph.equations, graph.outputs)
+        wanted = [i for i, out in enumerate(graph.outputs) if out is not None]
+        outputs = [graph.outputs[i] for i in wanted]
+        again = Graph(self.graph.inputs, (), graph.equations, outputs)
+        self.native = NativeGraph(again if kept is None else kept.backward)
+        self.scratch = sum(out.type.nbytes for out in outputs)
+        first = len(self.graph.inputs)
+        self.edges = tuple((i, first + place, FRESH) for place, i in enumerate(wanted))
+
+    def run(self, values: list[Any]) -> None:
+        values += self.native.run(values)
+        if self.scratch >= LEDGER_MIN_BYTES:
+            LEDGER.transient(self.scratch)
+
+
+def _used(arguments: Sequence[Var], graph: Graph) -> tuple[int, ...]:
+    """The arguments that a graph reads, by number."""
+    used = {arg for eqn in graph.equations for arg in eqn.args if isinstance(arg, Var)}
+    used |= {out for out in graph.outputs if isinstance(out, Var)}
+    return tuple(i for i, var in enumerate(arguments) if var in used)
+
+
+def _unread(specialization: CompositeSpecialization, result: int) -> Var:
+    """Stands for a kept result, of which the derivative op by op makes no use."""
+    return Var(specialization.out_types[result], None)  # type: ignore[arg-type]

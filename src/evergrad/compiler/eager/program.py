@@ -1,0 +1,66 @@
+"""A program that holds memory only while it runs.
+
+A compiled step keeps its arena, since it runs again at once. Eager mode has many small programs, of
+which one runs at a time: each takes its arena from the pool and gives it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from evergrad.compiler.runtime.program import Program
+from evergrad.compiler.schedule.instructions import Instruction, address_of
+from evergrad.compiler.schedule.lower import Lowering
+from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
+
+
+class EagerProgram(Program):
+    """A program whose arena lasts for one run."""
+
+    small = -1  # no result is computed in memory of the program, which the next run may move
+
+    def __init__(self, lowering: Lowering) -> None:
+        super().__init__(lowering)
+        # Where kernels find addresses in the arena: (words, slot, offset).
+        self.arena_slots: list[tuple[Any, int, int]] = []
+
+    def hold_arena(self, size: int) -> None:
+        """None is held: each run places its own."""
+        self.arena_address = 0
+
+    def argument_block(self, instruction: Instruction) -> Any:
+        block = super().argument_block(instruction)
+        for slot, place in enumerate(instruction.pointers):
+            if place is not None and place.buffer.home == "arena":
+                offset = place.buffer.offset + place.offset
+                self.arena_slots.append((block.data, slot, offset))
+        return block
+
+    def run(
+        self,
+        arguments: Sequence[Any],
+        numbers: Iterable[float] | None,
+        deliver: Callable[[list[Any]], Any] = lambda found: found,
+    ) -> Any:
+        if not self.bound:
+            self.bind()
+        size = self.plan.peak
+        if not size:
+            return super().run(arguments, numbers, deliver)
+        self.place_arena(size)
+        try:
+            return super().run(arguments, numbers, deliver)
+        finally:
+            self.arena_bytes = None
+
+    def place_arena(self, size: int) -> None:
+        """Take the arena and tell the kernels where it lies."""
+        memory = self.take_arena(size + 64)
+        if size >= LEDGER_MIN_BYTES:
+            LEDGER.transient(size)
+        start = address_of(memory)
+        self.arena_address = start + -start % 64
+        self.arena_bytes = memory
+        for words, slot, offset in self.arena_slots:
+            words[slot] = self.arena_address + offset

@@ -1,0 +1,72 @@
+"""An elementwise update of arrays in place, as one kernel: what eager optimizers run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from evergrad.compiler.eager.program import EagerProgram
+from evergrad.compiler.native import jit
+from evergrad.compiler.passes.decompose import simplify
+from evergrad.compiler.schedule.instructions import Place
+from evergrad.compiler.schedule.lower import Lowering
+from evergrad.core.trace import Graph
+
+Update = Callable[[Sequence[Any], Sequence[float]], None]
+
+
+def native_update(graph: Graph, tensors: int) -> Update | None:
+    """Overwrites the first of ``tensors`` arrays, one for each output of the graph, whose further
+    inputs are numbers. ``None`` unless every array is read before it is overwritten, or where no
+    machine code can be made."""
+    if not jit.makes_code():
+        return None
+    simple, constants = simplify(graph)
+    numbers = len(graph.inputs) - tensors
+    lowering = Lowering(simple, tensors, numbers, constants, len(graph.outputs), ())
+    if not _reads_before_writing(lowering):
+        return None
+    idle = [_InPlace(lowering)]
+
+    def run(arrays: Sequence[Any], values: Sequence[float]) -> None:
+        try:
+            program = idle.pop()
+        except IndexError:
+            program = _InPlace(_again(lowering))
+        program.targets = arrays
+        try:
+            program.run(arrays, values)
+        finally:
+            program.targets = ()
+            idle.append(program)
+
+    return run
+
+
+def _reads_before_writing(lowering: Lowering) -> bool:
+    """Whether the results can take the place of arguments. One kernel over flat arrays reads an
+    element before it writes the new one; a later kernel must not ask for the old one."""
+    written: set[int] = set()
+    for instruction in lowering.instructions:
+        if instruction.kernel is None:
+            return False
+        if any(b.home == "input" and b.owner in written for b in instruction.reads):
+            return False
+        written |= {int(b.owner) for b in instruction.writes if b.home == "output"}
+    return written == set(range(len(lowering.graph.outputs)))
+
+
+def _again(lowering: Lowering) -> Lowering:
+    """The same instructions for another program: two threads update different tensors at once."""
+    return Lowering(
+        lowering.graph, lowering.arguments, lowering.numbers, lowering.outside, lowering.results, ()
+    )
+
+
+class _InPlace(EagerProgram):
+    """A program whose results take the place of its first arguments."""
+
+    targets: Sequence[Any] = ()
+
+    def memory_for(self, number: int, place: Place) -> Any:
+        return self.targets[number]

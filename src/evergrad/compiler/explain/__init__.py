@@ -1,0 +1,1 @@
+"""Reports on a compiled program: text, HTML, timing."""

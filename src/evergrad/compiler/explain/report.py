@@ -1,0 +1,233 @@
+"""What a compiled program is, what memory it needs and where its time goes.
+
+:class:`Explanation` gathers everything as plain data; :mod:`.explain.text` and
+:mod:`.explain.html` only show it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evergrad.compiler.explain.timing import bytes_of, flops_of, seconds_of
+from evergrad.compiler.native import jit
+from evergrad.compiler.schedule.instructions import Instruction, Kernel
+from evergrad.compiler.schedule.memory_plan import Buffer, Plan
+from evergrad.compiler.schedule.nodes import Group, Single
+from evergrad.core.source_location import SourceLocation, describe, line_of
+from evergrad.core.trace import Equation, Graph
+
+if TYPE_CHECKING:
+    from evergrad.compiler.frontend.variant import Call
+
+Data = dict[str, Any]
+
+
+class Explanation:
+    """A program, told in several forms.
+
+    ``data`` holds the graphs, the units with their kernels and times, the calls and the memory
+    plan; ``code`` the text and the machine code of each kernel, made when it is first asked for.
+    """
+
+    def __init__(self, call: Call, name: str) -> None:
+        program = call.variant.program
+        seconds = seconds_of(program, call.arrays(), call.variant.numbers())
+        self.data = {"function": name, **_described(call, seconds)}
+        kernels = [i.kernel for i in program.instructions if i.kernel is not None]
+        kernels += [called for kernel in kernels for called in kernel.calls.values()]
+        self._kernels = {kernel.name: kernel for kernel in kernels}
+
+    @cached_property
+    def code(self) -> dict[str, dict[str, str]]:
+        """For each kernel by name its LLVM IR and its assembly."""
+        return {name: _code_of(kernel) for name, kernel in self._kernels.items()}
+
+    def text(self, code: bool = False) -> str:
+        """For reading: times, memory and calls first, then units and graphs; with ``code`` also
+        what was generated."""
+        from evergrad.compiler.explain.text import text
+
+        return text(self.data, self.code if code else {})
+
+    def json(self) -> Data:
+        """Everything, as a dict that ``json.dumps`` takes."""
+        return {**self.data, "code": self.code}
+
+    def html(self) -> str:
+        """Everything on one page that needs nothing else."""
+        from evergrad.compiler.explain.html import page
+
+        return page(self.data, self.code)
+
+    def save(self, path: str | Path) -> None:
+        """Write the form that the file's name asks for: ``.html``, ``.json`` or ``.txt``."""
+        target = Path(path)
+        forms: dict[str, Callable[[], str]] = {
+            ".html": self.html,
+            ".json": lambda: json.dumps(self.json(), indent=1),
+            ".txt": lambda: self.text(code=True),
+        }
+        if target.suffix not in forms:
+            raise ValueError(
+                f"cannot tell the form of {target.name!r}.\n"
+                f"  fix: a name that ends in {', '.join(forms)}."
+            )
+        target.write_text(forms[target.suffix](), encoding="utf-8")
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        units = self.data["units"]
+        return f"<explanation of {self.data['function']}: {len(units)} units>"
+
+
+def _code_of(kernel: Kernel) -> dict[str, str]:
+    text = jit.module_text([kernel])
+    return {"ir": text, "assembly": jit.assembly(text)}
+
+
+def _described(call: Call, seconds: Sequence[float]) -> Data:
+    captured, program = call.variant.captured, call.variant.program
+    units = _units(program.instructions, program.waves, seconds)
+    return {
+        "threads": program.threads,
+        "seconds": sum(seconds),
+        "captured": _graph(captured.graph),
+        "simplified": _graph(program.graph),
+        "units": units,
+        "calls": [_call(u) for u in units if u["kind"] == "call"],
+        "memory": memory_data(program.plan),
+        "conditions": dict(Counter(name for _, _, name in captured.conditions.questions)),
+        "holds_once": captured.once,
+    }
+
+
+def _graph(graph: Graph) -> Data:
+    by_op = Counter(eqn.op.name for eqn in graph.equations)
+    return {
+        "equations": len(graph.equations),
+        "by_op": dict(sorted(by_op.items(), key=lambda item: (-item[1], item[0]))),
+        "text": str(graph),
+    }
+
+
+# -- units --------------------------------------------------------------------------------------
+
+
+def _units(
+    instructions: Sequence[Instruction], waves: Sequence[Any], seconds: Sequence[float]
+) -> list[Data]:
+    """Units in their order, each with its instructions. A copy at the end is a unit by itself."""
+    wave_of = {id(i): n for n, wave in enumerate(waves) for i in wave}
+    parts: dict[int, list[tuple[Instruction, float]]] = {}
+    for instruction, taken in zip(instructions, seconds, strict=True):
+        key = id(instruction if instruction.unit is None else instruction.unit)
+        parts.setdefault(key, []).append((instruction, taken))
+    return [_unit(found, wave_of) for found in parts.values()]
+
+
+def _unit(parts: Sequence[tuple[Instruction, float]], wave_of: dict[int, int]) -> Data:
+    first = parts[0][0]
+    equations = _equations(first.unit)
+    taken = sum(seconds for _, seconds in parts)
+    flops = sum(map(flops_of, equations))
+    moved = sum(bytes_of(instruction, equations) for instruction, _ in parts)
+    return {
+        "label": first.label,
+        "kind": _kind(first),
+        "equations": [_equation(eqn) for eqn in equations],
+        "space": list(first.unit.shape) if isinstance(first.unit, Group) else None,
+        "instructions": [
+            {"wave": wave_of[id(i)], "seconds": s, **_kernel(i)} for i, s in parts
+        ],
+        "seconds": taken,
+        "flops": flops,
+        "bytes": moved,
+        "gflops_per_second": _rate(flops, taken),
+        "gigabytes_per_second": _rate(moved, taken),
+        "lines": list(dict.fromkeys(_line(eqn.location) for eqn in equations)),
+    }  # fmt: skip
+
+
+def _kind(instruction: Instruction) -> str:
+    if instruction.kernel is None:
+        return "call"
+    if instruction.unit is None:
+        return "copy"
+    is_loop = isinstance(instruction.unit, Group) and instruction.unit.product is None
+    return "loop" if is_loop else "native"
+
+
+def _equations(unit: Any) -> list[Equation]:
+    if isinstance(unit, Group):
+        return unit.members if unit.product is None else [unit.product, *unit.members]
+    return [unit.eqn] if isinstance(unit, Single) else []
+
+
+def _equation(eqn: Equation) -> Data:
+    types = ", ".join(str(out.type) for out in eqn.outs)
+    return {"op": eqn.op.name, "type": types, "site": describe(eqn.location)}
+
+
+def _kernel(instruction: Instruction) -> Data:
+    kernel = instruction.kernel
+    if kernel is None:
+        return {"label": instruction.label, "kernel": None}
+    return {
+        "label": instruction.label,
+        "kernel": kernel.name,
+        "chunks": kernel.chunks,
+        "passes": kernel.passes,
+        "scratch": kernel.scratch,
+    }
+
+
+def _rate(amount: int, seconds: float) -> float | None:
+    """In billions per second."""
+    return amount / seconds / 1e9 if amount and seconds else None
+
+
+def _call(unit: Data) -> Data:
+    (equation,) = unit["equations"]
+    return {**equation, "seconds": unit["seconds"]}
+
+
+def _line(location: SourceLocation | None) -> str:
+    """``file.py:12``"""
+    if location is None:
+        return "unknown"
+    return f"{Path(location[0].co_filename).name}:{line_of(location)}"
+
+
+# -- memory -------------------------------------------------------------------------------------
+
+
+def memory_data(plan: Plan) -> Data:
+    """A memory plan as plain data."""
+    number = {id(b): n for n, b in enumerate(plan.buffers)}
+    return {
+        "peak": plan.peak,
+        "lower_bound": plan.lower_bound,
+        "waves": plan.waves,
+        "timeline": plan.timeline(),
+        "buffers": [_buffer(b) for b in plan.buffers],
+        "at_peak": [number[id(b)] for b in plan.at_peak()],
+        "outside_bytes": sum(b.nbytes for b in plan.outside),
+    }
+
+
+def _buffer(buffer: Buffer) -> Data:
+    return {
+        "label": buffer.label,
+        "bytes": buffer.nbytes,
+        "offset": buffer.offset,
+        "first_wave": buffer.first,
+        "last_wave": buffer.last,
+        "site": describe(buffer.location) if buffer.location is not None else "",
+    }

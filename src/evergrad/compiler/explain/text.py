@@ -1,0 +1,170 @@
+"""An explanation as text: the summary first, then the details it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from evergrad.memory.reports import size
+
+_ROWS = 20
+_PEAK_ROWS = 12
+_KINDS = {
+    "loop": "fused loops", "native": "other kernels", "copy": "copies", "call": "NumPy calls",
+}  # fmt: skip
+
+Data = dict[str, Any]
+
+
+def text(data: Data, code: dict[str, dict[str, str]]) -> str:
+    """All parts; ``code`` is shown if it is given."""
+    parts = [summary(data), _times(data), _memory(data), _calls(data), _conditions(data)]
+    parts += [_units(data), _graph("captured graph", data["captured"])]
+    parts += [_graph("graph after the passes", data["simplified"])]
+    parts += [_code(name, held) for name, held in code.items()]
+    return "\n\n".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """``1.25 ms``"""
+    for unit, length in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= length:
+            return f"{seconds / length:.2f} {unit}"
+    return f"{seconds * 1e6:.2f} us"
+
+
+def rate(unit: Data) -> str:
+    """How fast a unit is: products by operations, others by bytes."""
+    if unit["gflops_per_second"] is not None:
+        return f"{unit['gflops_per_second']:.1f} GFLOP/s"
+    if unit["gigabytes_per_second"] is not None:
+        return f"{unit['gigabytes_per_second']:.1f} GB/s"
+    return ""
+
+
+def slowest_first(units: Iterable[Data]) -> list[Data]:
+    return sorted(units, key=lambda unit: -unit["seconds"])
+
+
+def share(unit: Data, data: Data) -> str:
+    return f"{unit['seconds'] / data['seconds']:.1%}" if data["seconds"] else ""
+
+
+def where(unit: Data) -> str:
+    """The lines a unit comes from, the last ones first."""
+    lines = unit["lines"][::-1]
+    return ", ".join(lines[:2]) + (", ..." if len(lines) > 2 else "")
+
+
+def summary(data: Data) -> str:
+    """How many units there are of each kind, and how long they take."""
+    parts = []
+    for kind, name in _KINDS.items():
+        taken = [unit["seconds"] for unit in data["units"] if unit["kind"] == kind]
+        if taken:
+            parts.append(f"{len(taken)} {name} ({duration(sum(taken))})")
+    return (
+        f"{data['function']}: {data['captured']['equations']} equations as "
+        f"{', '.join(parts) or 'nothing to do'}; {duration(data['seconds'])} on one thread"
+    )
+
+
+def heading(unit: Data) -> str:
+    """A unit in one line."""
+    space = "" if unit["space"] is None else f" over {unit['space']}"
+    return f"{unit['kind']}: {unit['label']}{space}, {duration(unit['seconds'])}"
+
+
+def conditions(data: Data) -> list[str]:
+    """What must stay as it is for the program to be used again."""
+    if data["holds_once"]:
+        return [f"it holds for one call alone: {data['holds_once']}"]
+    return [
+        "the types of the arguments",
+        *(f"{name} ({n} times)" if n > 1 else name for name, n in data["conditions"].items()),
+    ]
+
+
+def _times(data: Data) -> str:
+    units = slowest_first(data["units"])
+    rows = [
+        (duration(u["seconds"]), share(u, data), rate(u), u["kind"], u["label"], where(u))
+        for u in units[:_ROWS]
+    ]
+    head = ("time", "share", "rate", "kind", "unit", "line")
+    return "time\n" + _table(head, rows, 3) + _rest(len(units), _ROWS)
+
+
+def _memory(data: Data) -> str:
+    memory = data["memory"]
+    living = [memory["buffers"][n] for n in memory["at_peak"]]
+    rows = [
+        (size(b["bytes"]), f"{b['first_wave']}-{b['last_wave']}", b["label"], b["site"])
+        for b in living[:_PEAK_ROWS]
+    ]
+    head = (
+        f"memory\n  arena {size(memory['peak'])} in {len(memory['buffers'])} buffers and "
+        f"{memory['waves']} waves; at least {size(memory['lower_bound'])} live at once; outside "
+        f"of it {size(memory['outside_bytes'])}\n"
+    )
+    if not rows:
+        return head.rstrip()
+    table = _table(("bytes", "waves", "alive at the peak", "line"), rows, 2)
+    return head + table + _rest(len(living), _PEAK_ROWS)
+
+
+def _calls(data: Data) -> str:
+    calls = slowest_first(data["calls"])
+    if not calls:
+        return "NumPy calls\n  none: everything is native"
+    rows = [(duration(c["seconds"]), c["op"], c["type"], c["site"]) for c in calls]
+    return "NumPy calls\n" + _table(("time", "op", "result", "line"), rows, 1)
+
+
+def _conditions(data: Data) -> str:
+    return "conditions\n" + "\n".join(f"  {name}" for name in conditions(data))
+
+
+def _units(data: Data) -> str:
+    return "units, in their order\n" + "\n".join(_unit(unit) for unit in data["units"])
+
+
+def _unit(unit: Data) -> str:
+    lines = [f"  {heading(unit)}"]
+    for part in unit["instructions"]:
+        if part["kernel"] is not None:
+            lines.append(
+                f"    wave {part['wave']}: {part['label']} ({part['kernel']}), chunks "
+                f"{part['chunks']}, passes {part['passes']}, scratch {size(part['scratch'])}"
+            )
+    lines += [f"    {e['op']} -> {e['type']}  [{e['location']}]" for e in unit["equations"]]
+    return "\n".join(lines)
+
+
+def counts(graph: Data) -> str:
+    return ", ".join(f"{op} {count}" for op, count in graph["by_op"].items())
+
+
+def _graph(title: str, graph: Data) -> str:
+    return f"{title}: {graph['equations']} equations\n  {counts(graph)}\n{graph['text']}"
+
+
+def _code(name: str, held: dict[str, str]) -> str:
+    return f"{name}, LLVM IR\n{held['ir']}\n{name}, assembly\n{held['assembly']}"
+
+
+def _rest(count: int, shown: int) -> str:
+    return f"\n  and {count - shown} more" if count > shown else ""
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: int) -> str:
+    """Columns side by side; the first ``numbers`` of them hold numbers."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = []
+    for row in (head, *rows):
+        cells = [
+            cell.rjust(width) if i < numbers else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  " + "  ".join(cells).rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,190 @@
+"""What went wrong in a compiled program, told in the words of the function it was made of.
+
+A program knows its kernels; where a value comes from is known by the traced graph. So a run that
+failed is repeated equation by equation with NumPy, on inputs that are as they were before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evergrad.core.rng.default_generator import default_generator
+from evergrad.core.source_location import describe
+from evergrad.core.state import using
+from evergrad.core.storage import Storage
+from evergrad.core.tensor import Tensor
+from evergrad.core.trace import Equation, Graph, Var
+from evergrad.errors import IndexOutOfRangeError
+
+_FLOATING = "fcV"  # V: the 16-bit floats of ml_dtypes
+
+
+class Snapshot:
+    """What a program may change outside, as it is now: storages, and streams of random numbers."""
+
+    def __init__(self, storages: Iterable[Storage], generators: Iterable[Any]) -> None:
+        held: list[Any] = [s.value for s in storages]
+        self.arrays = [(array, array.copy()) for array in held]
+        self.generators = [(g, g.get_state()) for g in generators]
+
+    def restore(self) -> None:
+        for array, value in self.arrays:
+            np.copyto(array, value)
+        self.restore_generators()
+
+    def restore_generators(self) -> None:
+        for generator, state in self.generators:
+            generator.set_state(state)
+
+
+class Kind(NamedTuple):
+    """Which numbers that are not finite an array holds."""
+
+    infinite: bool
+    nan: bool
+
+    def __str__(self) -> str:
+        return " and ".join(w for w, held in (("inf", self.infinite), ("nan", self.nan)) if held)
+
+
+FINITE = Kind(False, False)
+
+
+def kind_of(value: Any) -> Kind:
+    array = value._value if isinstance(value, Tensor) else value
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in _FLOATING:
+        return FINITE
+    with np.errstate(all="ignore"):
+        if bool(np.isfinite(array).all()):
+            return FINITE
+        return Kind(bool(np.isinf(array).any()), bool(np.isnan(array).any()))
+
+
+def evaluate(
+    graph: Graph, inputs: Sequence[Tensor], watch: Callable[[Equation, Sequence[Any]], None]
+) -> None:
+    """Run a graph with NumPy; ``watch`` sees each equation's results. A value is let go of after
+    its last use."""
+    last = {a: n for n, e in enumerate(graph.equations) for a in e.args if isinstance(a, Var)}
+    env: dict[Any, Any] = dict(zip(graph.inputs, inputs, strict=True))
+    with using(grad=False):
+        for number, eqn in enumerate(graph.equations):
+            found = eqn.apply(*[env[a] if isinstance(a, Var) else a for a in eqn.args])
+            outs = (found,) if eqn.op.outputs == 1 else tuple(found)
+            watch(eqn, outs)
+            env.update((v, o) for v, o in zip(eqn.outs, outs, strict=True) if v in last)
+            for arg in eqn.args:
+                if isinstance(arg, Var) and last[arg] == number:
+                    env.pop(arg, None)
+
+
+# -- lookups ------------------------------------------------------------------------------------
+
+
+def failed_lookup(graph: Graph, inputs: Sequence[Tensor], generators: Iterable[Any]) -> IndexError:
+    """The error of the lookup that meets an index out of range, with the line it stands in."""
+    head = "an index is out of range in a lookup inside a compiled function; nothing was written."
+    at: list[Equation] = []
+    snapshot = Snapshot((), generators)
+    try:
+        evaluate(graph, inputs, lambda eqn, outs: at.append(eqn))
+    except (IndexError, RuntimeError) as error:
+        kind = IndexError if isinstance(error, IndexError) else IndexOutOfRangeError
+        return kind(f"{head}\n  {error}, in {told(graph.equations[len(at)])}")
+    finally:
+        snapshot.restore_generators()
+    return IndexError(head)
+
+
+# -- numbers that are not finite ----------------------------------------------------------------
+
+
+class _Origins:
+    """The equations with results that are not finite, and how these depend on each other."""
+
+    def __init__(self, graph: Graph, inputs: Sequence[Tensor]) -> None:
+        self.kinds: dict[Var, Kind] = {}
+        self.maker: dict[Var, Equation] = {}
+        for var, tensor in zip(graph.inputs, inputs, strict=True):
+            self.note(var, kind_of(tensor))
+        evaluate(graph, inputs, self.watch)
+
+    def note(self, var: Var, kind: Kind) -> None:
+        if kind != FINITE:
+            self.kinds[var] = kind
+
+    def watch(self, eqn: Equation, outs: Sequence[Any]) -> None:
+        for var, out in zip(eqn.outs, outs, strict=True):
+            self.maker[var] = eqn
+            self.note(var, kind_of(out))
+
+    def sources(self, var: Var) -> list[Var]:
+        eqn = self.maker.get(var)
+        return [] if eqn is None else [a for a in eqn.args if a in self.kinds]
+
+    def leading_to(self, outputs: Iterable[Var]) -> list[Var]:
+        """The values that are not finite from which outputs got to be so, in order."""
+        found: dict[Var, None] = {}
+        waiting = [o for o in outputs if o in self.kinds]
+        while waiting:
+            var = waiting.pop()
+            if var not in found:
+                found[var] = None
+                waiting += self.sources(var)
+        return [v for v in self.kinds if v in found]
+
+
+class FiniteCheck:
+    """A run of a program that is undone if a result or a written tensor is not finite."""
+
+    def __init__(
+        self, graph: Graph, count: int, inputs: Sequence[Tensor], written: Sequence[Storage]
+    ) -> None:
+        """Looks at the first ``count`` outputs of the graph."""
+        self.graph = graph
+        self.count = count
+        self.inputs = inputs
+        self.written = written
+        drawn = [e.attrs.get("generator") for e in graph.equations if e.op.random]
+        generators = [default_generator() if g is None else g for g in dict.fromkeys(drawn)]
+        self.snapshot = Snapshot(written, generators)
+
+    def passes(self, results: Sequence[Any]) -> bool:
+        held = (*results[: self.count], *(s.value for s in self.written))
+        return all(kind_of(array) == FINITE for array in held)
+
+    def undo(self, name_of_input: Callable[[int], str]) -> str:
+        """Put everything back as it was before the run; gives the reason, for a message."""
+        self.snapshot.restore()
+        try:
+            origins = _Origins(self.graph, self.inputs)
+        finally:
+            self.snapshot.restore_generators()
+        return self.reason(origins, name_of_input)
+
+    def reason(self, origins: _Origins, name_of_input: Callable[[int], str]) -> str:
+        head = "a compiled function gave numbers that are not finite; nothing was written."
+        outputs = [o for o in self.graph.outputs[: self.count] if isinstance(o, Var)]
+        chain = origins.leading_to(outputs)
+        if not chain:
+            return (
+                f"{head}\n  Evaluated one op at a time all its values are finite: either one of "
+                "them is at the end of its type's range, or the program is wrong. Please report it."
+            )
+        first, kind = chain[0], origins.kinds[chain[0]]
+        if first not in origins.maker:
+            given = name_of_input(self.graph.inputs.index(first))
+            return f"{head}\n  {kind} was there before: {given}"
+        lines = [head, f"  The first {kind} came from {told(origins.maker[first])}"]
+        first_nan = next((v for v in chain if origins.kinds[v].nan), first)
+        if first_nan is not first:
+            lines.append(f"  The first nan came of it in {told(origins.maker[first_nan])}")
+        return "\n".join(lines)
+
+
+def told(eqn: Equation) -> str:
+    """An equation for a message: its op and the user's line."""
+    return f"{eqn.op.name}: {describe(eqn.location)}"

@@ -1,0 +1,1 @@
+"""Kernels that are not plain loop nests, one package for each kind."""

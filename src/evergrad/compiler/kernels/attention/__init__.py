@@ -1,0 +1,1 @@
+"""Tiled attention, forward and backward, without the matrix of scores."""

@@ -1,0 +1,1 @@
+"""Convolutions and their gradients: direct, im2col, batch lanes, Winograd."""

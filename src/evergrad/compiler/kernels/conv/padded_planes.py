@@ -1,0 +1,202 @@
+"""Images as convolution kernels lay them out: padded planes whose rows lie end to end.
+
+Where windows are more than one element apart, every phase of rows and columns has a plane of its
+own. All windows are neighbours then, and an element of the kernel is always the same distance away
+from where its window begins. What lies between two rows belongs to no window; where both sides are
+padded, rows share it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from evergrad.compiler.codegen.ir_builder import Text
+
+
+class Steps(NamedTuple):
+    """How many elements lie from one sample, channel, row and column to the next."""
+
+    sample: int
+    channel: int
+    row: int
+    column: int
+
+
+class Axis(NamedTuple):
+    """One dimension of a correlation: ``y[start + step * i] = sum of w[tap] x[stride * i + shift]``
+    over (tap, shift) pairs, for ``extent`` numbers ``i``; ``x`` has ``size`` elements."""
+
+    size: int
+    extent: int
+    stride: int
+    start: int
+    step: int
+    taps: tuple[tuple[int, int], ...]
+
+    @property
+    def low(self) -> int:
+        return min((shift for _, shift in self.taps), default=0)
+
+    @property
+    def phases(self) -> list[int]:
+        return sorted({(shift - self.low) % self.stride for _, shift in self.taps}) or [0]
+
+    @property
+    def reach(self) -> int:
+        """How many more elements than outputs a plane has."""
+        return max(((shift - self.low) // self.stride for _, shift in self.taps), default=0)
+
+    def inside(self, phase: int) -> tuple[int, int]:
+        """Which elements of a phase's plane lie in x (from, to)."""
+        begin = self.low + phase
+        first = max(0, -(begin // self.stride))
+        last = min(self.extent + self.reach, (self.size - 1 - begin) // self.stride + 1)
+        return first, max(first, last)
+
+    @property
+    def shared(self) -> int:
+        """How much of the padding behind a row can be the padding before the next one."""
+        ends = [self.inside(phase) for phase in self.phases]
+        length = self.extent + self.reach
+        return min(self.reach, *(min(first, length - last) for first, last in ends))
+
+    def meeting(self, shift: int) -> tuple[int, int]:
+        """Which outputs meet x with an element of the kernel (from, to)."""
+        first = max(0, -(shift // self.stride))
+        return first, max(first, min(self.extent, (self.size - 1 - shift) // self.stride + 1))
+
+    @property
+    def met(self) -> int:
+        """How often an element of the kernel meets x."""
+        ranges = [self.meeting(shift) for _, shift in self.taps]
+        return sum(last - first for first, last in ranges)
+
+    def place(self, shift: int) -> tuple[int, int]:
+        """The phase of a shift and how far it is into its plane."""
+        distance = shift - self.low
+        return self.phases.index(distance % self.stride), distance // self.stride
+
+
+class Correlation(NamedTuple):
+    """A convolution between x and y, in groups of channels."""
+
+    samples: int
+    groups: int
+    channels: int  # of a group of x
+    outputs: int  # of a group of y
+    rows: Axis
+    columns: Axis
+
+    @property
+    def taps(self) -> list[tuple[int, int]]:
+        """The pairs of row and column in the kernel."""
+        return [(r, c) for r, _ in self.rows.taps for c, _ in self.columns.taps]
+
+    @property
+    def planes(self) -> int:
+        return len(self.rows.phases) * len(self.columns.phases)
+
+    @property
+    def width(self) -> int:
+        """The elements of a row of a plane."""
+        return self.columns.extent + self.columns.reach - self.columns.shared
+
+    def rows_fitting(self, size: int, outputs: int) -> int:
+        """How many rows of all planes and of ``outputs`` fit into ``size`` elements; at least 1."""
+        row = (self.channels * self.planes + outputs) * self.width
+        return max(1, min(self.rows.extent, size // row - self.rows.reach))
+
+
+class Planes(NamedTuple):
+    """The numbers of kernels that lay planes out; the table of planes is their first table."""
+
+    channels: int
+    planes: int
+    plane_rows: int
+    width: int
+    channel_size: int
+    size_rows: int
+    stride_rows: int
+    x_sample: int
+    x_channel: int
+    x_row: int
+    x_step: int
+
+    @classmethod
+    def of(cls, given: Correlation, x: Steps, block: int) -> Planes:
+        """The planes for ``block`` rows of outputs."""
+        rows = block + given.rows.reach
+        return cls(
+            given.channels, given.planes, rows, given.width, given.planes * rows * given.width,
+            given.rows.size, given.rows.stride, x.sample, x.channel, x.row,
+            x.column * given.columns.stride,
+        )  # fmt: skip
+
+    def size(self, wide: int) -> int:
+        """The elements of all planes and of the zeros behind them, a multiple of ``wide``."""
+        return (self.channels * self.channel_size // wide + 3) * wide
+
+    def tables(self, given: Correlation, x: Steps) -> list[int]:
+        """For each plane the row of x and the element of a row at its beginning, and which of its
+        columns lie in x (from, to)."""
+        rows, columns = given.rows, given.columns
+        table = []
+        for row_phase in rows.phases:
+            for phase in columns.phases:
+                begin = (columns.low + phase) * x.column
+                table += [rows.low + row_phase, begin, *columns.inside(phase)]
+        return table
+
+    def places(self, given: Correlation) -> list[int]:
+        """Where each element of the kernel meets x, from where its window begins."""
+        rows, columns = given.rows, given.columns
+        table = []
+        for _, row_shift in rows.taps:
+            row_phase, row = rows.place(row_shift)
+            for _, shift in columns.taps:
+                phase, column = columns.place(shift)
+                number = row_phase * len(columns.phases) + phase
+                table.append((number * self.plane_rows + row) * self.width + column)
+        return table
+
+
+def lay_out_planes(text: Text, wide: int, x: str, row: str, to: str) -> None:
+    """Write the padded planes of all channels to scratch memory, and zeros behind them: twice as
+    many as are read at once. ``row`` is the first row of outputs."""
+    for kind in text.by_step(text["x_step"]):
+        _lay_out(text, kind, x, row, to)
+    end = text.at(to, text.mul(text["channels"], text["channel_size"]))
+    with text.loop(2 * wide, text.vector.lanes) as n:
+        text.store_vector("zeroinitializer", text.at(end, n))
+
+
+def _lay_out(text: Text, kind: int, x: str, row: str, to: str) -> None:
+    """Write the planes of all channels; for ``kind`` see :meth:`.Text.by_step`."""
+    size = text.mul(text["plane_rows"], text["width"])
+    top = text.mul(row, text["stride_rows"])
+    with text.loop(text["channels"]) as channel, text.loop(text["planes"]) as plane:
+        source = text.at(x, text.mul(channel, text["x_channel"]))
+        entry = text.table(text.mul(plane, 4))
+        begin, column, low, high = (text.number(entry, n) for n in range(4))
+        start = text.add(text.mul(channel, text["channel_size"]), text.mul(plane, size))
+        with text.loop(text["plane_rows"]) as r:
+            at = text.add(top, begin, text.mul(r, text["stride_rows"]))
+            inside = text.op(f"icmp ult i64 {at}, {text['size_rows']}")
+            upto = text.op(f"select i1 {inside}, i64 {high}, i64 0")
+            from_row = text.at(source, text.mul(at, text["x_row"]), column)
+            target = text.at(to, start, text.mul(r, text["width"]))
+            copy_row(text, kind, from_row, target, low, upto, text["x_step"])
+
+
+def copy_row(
+    text: Text, kind: int, source: str, target: str, low: str, high: str, step: str
+) -> None:
+    """Write a row of a plane: elements ``step`` apart between two places, zeros elsewhere. Goes on
+    behind its end with zeros up to a whole vector: rows are written in their order. For ``kind``
+    see :meth:`.Text.by_step`."""
+    first = text.mul(low, step)
+    last = text.add(text.mul(text.sub(high, 1), step), 1)
+    with text.loop(text["width"], text.vector.lanes) as j:
+        start = text.mul(j, step)
+        value = text.load_apart(kind, source, start, step, first, last, "zeroinitializer")
+        text.store_vector(value, text.at(target, j))

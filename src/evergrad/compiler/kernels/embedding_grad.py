@@ -1,0 +1,133 @@
+"""Rows added up by number: the gradient of a lookup table.
+
+Rows that meet are added in their order, by whoever owns the columns, so that the result is always
+the same and needs no atomic additions.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from evergrad.compiler.codegen.elementwise import Code
+from evergrad.compiler.native.jit import name_of, vector_bits
+from evergrad.compiler.schedule.instructions import Kernel
+from evergrad.compiler.schedule.lower import Lowering, lowers
+from evergrad.core import dtypes
+from evergrad.core.trace import Equation
+
+_TYPES = {dtypes.float32: "float", dtypes.float64: "double"}
+_COLUMNS = 64
+
+_TEXT = """define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind ATTRIBUTES {
+entry:
+  %source = load ptr, ptr %args
+  %p1 = getelementptr i64, ptr %args, i64 1
+  %places = load ptr, ptr %p1
+  %p2 = getelementptr i64, ptr %args, i64 2
+  %out = load ptr, ptr %p2
+  %p3 = getelementptr i64, ptr %args, i64 3
+  %status = load ptr, ptr %p3
+  %p4 = getelementptr i64, ptr %args, i64 4
+  %rows = load i64, ptr %p4
+  %p5 = getelementptr i64, ptr %args, i64 5
+  %columns = load i64, ptr %p5
+  %p6 = getelementptr i64, ptr %args, i64 6
+  %height = load i64, ptr %p6
+  %first = mul i64 %chunk, 64
+  %end0 = add i64 %first, 64
+  %end = call i64 @llvm.smin.i64(i64 %end0, i64 %columns)
+  br label %clear_row
+clear_row:
+  %z = phi i64 [0, %entry], [%z1, %cleared]
+  %zstart = mul i64 %z, %columns
+  br label %clear
+clear:
+  %y = phi i64 [%first, %clear_row], [%y1, %clear]
+  %zat = add i64 %zstart, %y
+  %zp = getelementptr TYPE, ptr %out, i64 %zat
+  store TYPE 0.0, ptr %zp
+  %y1 = add i64 %y, 1
+  %ymore = icmp slt i64 %y1, %end
+  br i1 %ymore, label %clear, label %cleared
+cleared:
+  %z1 = add i64 %z, 1
+  %zmore = icmp slt i64 %z1, %height
+  br i1 %zmore, label %clear_row, label %row
+row:
+  %r = phi i64 [0, %cleared], [%r1, %done]
+  %kp = getelementptr i64, ptr %places, i64 %r
+  %k0 = load i64, ptr %kp
+  %low = icmp slt i64 %k0, 0
+  %raised = add i64 %k0, %height
+  %k = select i1 %low, i64 %raised, i64 %k0
+  %inside = icmp ult i64 %k, %height
+  br i1 %inside, label %take, label %bad
+bad:
+  store i64 1, ptr %status
+  br label %done
+take:
+  %from = mul i64 %r, %columns
+  %to = mul i64 %k, %columns
+  br label %add
+add:
+  %c = phi i64 [%first, %take], [%c1, %add]
+  %fat = add i64 %from, %c
+  %tat = add i64 %to, %c
+  %fp = getelementptr TYPE, ptr %source, i64 %fat
+  %tp = getelementptr TYPE, ptr %out, i64 %tat
+  %f = load TYPE, ptr %fp, !llvm.access.group !M0
+  %t = load TYPE, ptr %tp, !llvm.access.group !M0
+  %s = fadd TYPE %f, %t
+  store TYPE %s, ptr %tp, !llvm.access.group !M0
+  %c1 = add i64 %c, 1
+  %cmore = icmp slt i64 %c1, %end
+  br i1 %cmore, label %add, label %done, !llvm.loop !M1
+done:
+  %r1 = add i64 %r, 1
+  %rmore = icmp slt i64 %r1, %rows
+  br i1 %rmore, label %row, label %finish
+finish:
+  ret void
+}
+!M0 = distinct !{}
+!M1 = distinct !{!M1, !M2}
+!M2 = !{!"llvm.loop.parallel_accesses", !M0}
+"""
+
+
+def row_sum_fits(eqn: Equation) -> bool:
+    """Whether an ``index_sum`` adds whole rows that lie in order, by one index."""
+    source, *indices = eqn.args
+    return (
+        len(indices) == 1
+        and eqn.attrs["start"] == 0
+        and source.type.dtype in _TYPES
+        and indices[0].type.dtype is dtypes.int64
+        and source.type.numel > 0
+        and source.layout.flags.c_contiguous
+        and indices[0].layout.flags.c_contiguous
+    )
+
+
+def row_sum_kernel(eqn: Equation) -> Kernel:
+    source, places = eqn.args
+    rows = places.type.numel
+    columns = prod(source.type.shape[len(places.type.shape) :])
+    code = Code()
+    code.helpers["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
+    text = _TEXT.replace("TYPE", _TYPES[source.type.dtype])
+    text = text.replace("ATTRIBUTES", f'"prefer-vector-width"="{vector_bits()}"')
+    name = name_of(text, "row_sums")
+    kernel = Kernel(code, name, text.replace("@SELF", f"@{name}"))
+    kernel.numbers = [rows, columns, eqn.attrs["extents"][0]]
+    kernel.chunks = -(-columns // _COLUMNS)
+    return kernel
+
+
+@lowers("index_sum")
+def lower_row_sum(lowering: Lowering, eqn: Equation) -> bool:
+    if not row_sum_fits(eqn):
+        return False
+    kernel = row_sum_kernel(eqn)
+    lowering.native("index_sum", kernel, eqn.args, [eqn.outs[0], None], eqn.args[0].type.numel)
+    return True

@@ -1,0 +1,1 @@
+"""Matrix products: selection, tiling, microkernels, packing, epilogues, OpenBLAS."""

@@ -1,0 +1,198 @@
+"""Products whose rows a loop takes over while they are in cache.
+
+What reads a product element by element (a bias and an activation, the update of a parameter) would
+fetch it from memory again. If nothing else reads it, a task computes some rows of it in scratch
+memory and goes on with the loop over these rows: the whole product never lies anywhere. Both
+kernels are those that would run without that, called by their addresses with arguments of their
+own.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from evergrad.compiler.codegen.elementwise import Code
+from evergrad.compiler.kernels.gemm.bias import bias_of, biased
+from evergrad.compiler.kernels.gemm.tiling import Cut
+from evergrad.compiler.native.jit import name_of
+from evergrad.compiler.schedule.instructions import Instruction, Kernel, Place
+from evergrad.compiler.schedule.memory_plan import Buffer
+from evergrad.compiler.schedule.nodes import Group
+from evergrad.core.trace import Equation
+
+if TYPE_CHECKING:
+    from evergrad.compiler.schedule.lower import Lowering
+
+_WORD = 8
+_LINE = 64
+# A product that waited longer would keep its factors in memory for too long.
+_MOST_BETWEEN = 4
+
+
+class Awaited(NamedTuple):
+    """A product that waits for the loop that reads it: the instruction that computes it by itself,
+    how it is cut, and behind which instruction it belongs."""
+
+    eqn: Equation
+    alone: Instruction
+    cut: Cut
+    behind: Instruction | None
+
+    @property
+    def result(self) -> Buffer:
+        (found,) = self.alone.writes
+        return found
+
+    def meets(self, lowering: Lowering, loop: Kernel) -> bool:
+        """Cut a loop like the product, if it can be; if not, or if the product cannot wait for it,
+        it is computed by itself."""
+        instructions = lowering.instructions
+        at = 0 if self.behind is None else instructions.index(self.behind) + 1
+        if self.can_wait(lowering, loop, instructions[at:]) and self.fits(lowering, loop):
+            return True
+        instructions.insert(at, self.alone)
+        return False
+
+    def can_wait(self, lowering: Lowering, loop: Kernel, between: list[Instruction]) -> bool:
+        """Whether the loop comes soon, and nothing changes the factors until it has run."""
+        written = [lowering.home(value).buffer for kind, value in loop.slots if kind == "write"]
+        written += [buffer for instruction in between for buffer in instruction.writes]
+        changed = {buffer.number for buffer in written}
+        is_near = len(between) <= _MOST_BETWEEN
+        return is_near and changed.isdisjoint(b.number for b in self.alone.reads)
+
+    def fits(self, lowering: Lowering, loop: Kernel) -> bool:
+        """Give a loop the chunks of the product, if it reads nothing but the rows of a chunk."""
+        cut, walk = self.cut, loop.walk
+        if walk is None or walk.unit * walk.total != cut.m * cut.n:
+            return False
+        taken = {
+            slot for slot, (kind, value) in enumerate(loop.slots)
+            if kind == "read" and lowering.home(value).buffer is self.result
+        }  # fmt: skip
+        units, rest = divmod(cut.part_rows * cut.n, walk.unit)
+        if rest or not walk.in_order.issuperset(taken):
+            return False
+        loop.numbers[walk.per_chunk] = units
+        loop.chunks = cut.row_parts
+        return True
+
+    def then(self, lowering: Lowering, group: Group, loop: Instruction) -> Instruction:
+        """The product and the loop, which was cut like it, as one instruction."""
+        self.join(lowering, group)
+        bias = bias_of(group, self.eqn.outs[0], lowering.values)
+        if bias is not None and self.writes_rows(loop):
+            return self.from_bias(lowering.home(bias), loop)
+        taken = [p is not None and p.buffer is self.result for p in loop.pointers]
+        others = [p for p, is_taken in zip(loop.pointers, taken, strict=True) if not is_taken]
+        made = Instruction(f"{self.alone.label} then {loop.label}")
+        made.kernel = self.kernel_with(loop, tuple(taken))
+        made.work = self.alone.work + loop.work
+        made.pointers = [*self.alone.pointers[:2], *others]
+        made.reads = [*self.alone.reads, *(b for b in loop.reads if b is not self.result)]
+        made.writes = loop.writes
+        return made
+
+    def writes_rows(self, loop: Instruction) -> bool:
+        """Whether what a loop writes lies like the product, and C is not computed transposed."""
+        kernel = loop.kernel
+        assert kernel is not None and kernel.walk is not None
+        written = {slot for slot, (kind, _) in enumerate(kernel.slots) if kind == "write"}
+        return kernel.walk.in_order.issuperset(written) and not self.cut.flipped
+
+    def from_bias(self, bias: Place, loop: Instruction) -> Instruction:
+        """The product that starts from a bias, in place of a loop that would add it."""
+        assert self.alone.kernel is not None and loop.kernel is not None
+        slots = zip(loop.kernel.slots, loop.pointers, strict=True)
+        (target,) = [place for (kind, _), place in slots if kind == "write"]
+        made = Instruction(f"{self.alone.label} then {loop.label}")
+        made.kernel = biased(self.alone.kernel)
+        made.work = self.alone.work
+        made.pointers = [*self.alone.pointers[:2], target, bias]
+        made.reads = [*self.alone.reads, bias.buffer]
+        made.writes = loop.writes
+        return made
+
+    def join(self, lowering: Lowering, group: Group) -> None:
+        """Make the product, with what lays its factors out, part of the loop's group."""
+        unit = lowering.unit_of[id(self.eqn)]
+        for instruction in lowering.instructions:
+            if instruction.unit is unit:
+                instruction.unit = group
+        lowering.unit_of[id(self.eqn)] = group
+        group.product = self.eqn
+
+    def kernel_with(self, loop: Instruction, taken: tuple[bool, ...]) -> Kernel:
+        first, second = self.alone.kernel, loop.kernel
+        assert first is not None and second is not None
+        text = _text(len(first.numbers), taken, len(second.numbers))
+        kernel = Kernel(text.code, text.name, text.body)
+        aside = -(-max(first.scratch, second.scratch) // _LINE) * _LINE
+        rows = self.result.nbytes // self.cut.m * self.cut.part_rows
+        kernel.numbers = [*first.numbers, *second.numbers, aside, rows, 0, 0]
+        count = len(kernel.numbers)
+        kernel.calls = {count - 2: first, count - 1: second}
+        kernel.chunks = second.chunks
+        kernel.scratch = aside + rows + _LINE
+        kernel.passes = second.passes
+        return kernel
+
+
+class _Text(NamedTuple):
+    code: Code
+    name: str
+    body: str
+
+
+@cache
+def _text(product_numbers: int, taken: tuple[bool, ...], loop_numbers: int) -> _Text:
+    """The kernel that calls both. It is given the two factors, the loop's pointers but for those
+    ``taken``, which are to the product, and the numbers of both; then where the rows lie in the
+    scratch memory, their bytes, and the two addresses."""
+    code = Code()
+    code.helpers["llvm.memcpy.p0.p0.i64"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+    numbers = 2 + taken.count(False)
+    more = numbers + product_numbers
+    end = more + loop_numbers
+
+    def at(block: str, word: int) -> str:
+        return code.op(f"getelementptr i64, ptr {block}, i64 {word}")
+
+    def copy(target: str, to: int, source: int, count: int = 1) -> None:
+        places = f"ptr {at(target, to)}, ptr {at('%args', source)}"
+        code.do(f"call void @llvm.memcpy.p0.p0.i64({places}, i64 {count * _WORD}, i1 false)")
+
+    def given(type: str, word: int) -> str:
+        return code.op(f"load {type}, ptr {at('%args', word)}")
+
+    product = code.op(f"alloca i64, i64 {3 + product_numbers}")
+    loop = code.op(f"alloca i64, i64 {len(taken) + loop_numbers}")
+    rows = _rows_in_scratch(code, given("i64", end), given("i64", end + 1))
+    copy(product, 0, 0, 2)
+    code.do(f"store i64 {rows}, ptr {at(product, 2)}")
+    copy(product, 3, numbers, product_numbers)
+    others = iter(range(2, numbers))
+    for slot, is_taken in enumerate(taken):
+        if is_taken:
+            code.do(f"store i64 {rows}, ptr {at(loop, slot)}")
+        else:
+            copy(loop, slot, next(others))
+    copy(loop, len(taken), more, loop_numbers)
+    for address, block in ((end + 2, product), (end + 3, loop)):
+        code.do(f"call void {given('ptr', address)}(ptr {block}, i64 %chunk, ptr %scratch)")
+    lines = "\n".join(code.lines)
+    body = (
+        "define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind {\nentry:\n"
+        f"{lines}\n  ret void\n}}\n"
+    )
+    name = name_of(body, "gemm_then")
+    return _Text(code, name, body.replace("@SELF", f"@{name}"))
+
+
+def _rows_in_scratch(code: Code, aside: str, rows: str) -> str:
+    """Where the product would begin if its rows of this chunk lay in the scratch memory."""
+    begin = code.op("ptrtoint ptr %scratch to i64")
+    behind = code.op(f"add i64 {code.op(f'add i64 {begin}, {_LINE - 1}')}, {aside}")
+    place = code.op(f"and i64 {behind}, {-_LINE}")
+    return code.op(f"sub i64 {place}, {code.op(f'mul i64 %chunk, {rows}')}")

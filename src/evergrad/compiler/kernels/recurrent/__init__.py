@@ -1,0 +1,1 @@
+"""Recurrent layers: the loop over time as one kernel."""

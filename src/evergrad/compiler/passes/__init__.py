@@ -1,0 +1,1 @@
+"""Graph to graph: the passes between capture and scheduling."""

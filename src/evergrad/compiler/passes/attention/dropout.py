@@ -1,0 +1,93 @@
+"""Finds dropout of attention's weights, and lets what it draws be kept as bits.
+
+Weights are multiplied with noise: a mask of zeros and ones, divided by the probability to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evergrad.compiler.kernels.attention.rows import Dropout
+from evergrad.compiler.passes.attention.patterns import Facts
+from evergrad.compiler.passes.random_rows import CHANCE_BITS, COUNTED_CHANCE, MASK_OF_BITS
+from evergrad.compiler.passes.rewriter import rule_of
+from evergrad.core.shapes import Shape
+from evergrad.core.trace import Equation, Graph, Var
+
+
+class Noise(NamedTuple):
+    """What weights are multiplied with: ``mask`` is the equation that gives zeros and ones,
+    ``region`` leads from there to the noise, and ``drawn`` is what the mask is made of."""
+
+    var: Var
+    mask: Equation
+    region: list[Equation]
+    drawn: tuple[Var, ...]
+    dropout: Dropout
+
+
+def find_noise(facts: Facts, var: Any, shape: Shape) -> Noise | None:
+    """The noise that a factor of weights of a shape is, if it is one."""
+    if not isinstance(var, Var) or var.type.shape != shape:
+        return None
+    if not var.type.dtype.is_floating_point:
+        return None
+    region: list[Equation] = []
+    scale = np.float32(1)
+    mask = var
+    scaled = facts.made_by(var, "mul", "div")
+    if scaled is not None:
+        number = facts.number(scaled.args[1])
+        if not isinstance(scaled.args[0], Var) or not isinstance(number, (int, float)):
+            return None
+        scale = scale * number if scaled.op.name == "mul" else scale / np.float32(number)
+        region.append(scaled)
+        mask = scaled.args[0]
+    scale = scale.astype(var.type.dtype.np)  # as the noise is rounded
+    return _of_mask(facts, var, mask, region, float(scale))
+
+
+def _of_mask(
+    facts: Facts, var: Var, mask: Var, region: list[Equation], scale: float
+) -> Noise | None:
+    maker = facts.made_by(mask, "cast", MASK_OF_BITS.name, COUNTED_CHANCE.name)
+    if maker is None or len(mask.type.shape) < 2:
+        return None
+    if maker.op.name == "cast":
+        if facts.made_by(maker.args[0], "chance") is None:
+            return None
+        dropout = Dropout(0.0, scale, counted=False)
+    elif maker.op.name == MASK_OF_BITS.name:
+        dropout = Dropout(0.0, scale, counted=False)
+    else:
+        dropout = Dropout(maker.attrs["keep"], scale, counted=True)
+    return Noise(var, maker, [*region, maker], maker.args, dropout)
+
+
+def with_bits(graph: Graph, masks: Sequence[Equation]) -> Graph:
+    """The graph in which masks (drawn as bytes, and cast) are drawn and kept as bits."""
+    chances = {mask.args[0]: mask for mask in masks}
+    gone = {id(mask) for mask in masks}
+    equations: list[Equation] = []
+    for eqn in graph.equations:
+        mask = chances.get(eqn.outs[0])
+        if mask is not None:
+            equations += _drawn_as_bits(eqn, mask)
+        elif id(eqn) not in gone:
+            equations.append(eqn)
+    return Graph(graph.inputs, graph.captures, equations, graph.outputs, graph.writes)
+
+
+def _drawn_as_bits(chance: Equation, mask: Equation) -> list[Equation]:
+    size, out = chance.attrs["size"], mask.outs[0]
+    generator = chance.attrs["generator"]
+    drawing = rule_of(CHANCE_BITS.name, *chance.args, size=size, generator=generator)
+    words = Var(drawing.out_types[0], out.trace)
+    spreading = rule_of(MASK_OF_BITS.name, words, size=size, dtype=out.type.dtype)
+    return [
+        Equation(drawing, chance.args, (words,), chance.location),
+        Equation(spreading, (words,), (out,), mask.location),
+    ]

@@ -1,0 +1,151 @@
+"""Sums of many small parts, as a loop over time leaves them, said as one large operation.
+
+A recurrent layer adds up a weight's gradient step by step: ``a0ᵀ b0 + a1ᵀ b1 + ...``, and a bias's
+as ``sum(a0) + sum(a1) + ...``. The parts joined behind each other give the same as one product
+``[a0; a1; ...]ᵀ [b0; b1; ...]`` and one sum, which run at the speed of large ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from evergrad.compiler.passes.rewriter import copied
+from evergrad.core.tensor import fresh
+from evergrad.core.trace import Equation, Graph, Trace, Var
+
+# Fewer parts than this stay as they are, ...
+_FEWEST = 4
+# and so do parts of so many rows or elements: they run well by themselves, and all of them would
+# have to wait for the last one (the gradients of micro-batches).
+_MANY_ROWS = 256
+_MANY_ELEMENTS = 1 << 16
+
+
+def gather_sums(graph: Graph) -> Graph:
+    """The graph with such sums gathered."""
+    finder = _Finder(graph)
+    found = {id(e): parts for e in graph.equations if (parts := finder.parts(e)) is not None}
+    if not found:
+        return graph
+
+    def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+        return (found[id(eqn)](env),) if id(eqn) in found else None
+
+    return copied(graph, replace)
+
+
+class _Finder:
+    """Finds sums whose parts are alike."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.maker = {out: eqn for eqn in graph.equations for out in eqn.outs}
+        self.uses: dict[Var, int] = {}
+        for eqn in graph.equations:
+            for arg in eqn.args:
+                if isinstance(arg, Var):
+                    self.uses[arg] = self.uses.get(arg, 0) + 1
+        for out in graph.outputs:
+            if isinstance(out, Var):
+                self.uses[out] = self.uses.get(out, 0) + 1
+        self.inner: set[int] = set()
+        for eqn in graph.equations:
+            if eqn.op.name == "add":
+                self.inner.update(id(e) for e in self.added(eqn))
+
+    def added(self, eqn: Equation) -> list[Equation]:
+        """The sums that an addition takes up and nobody else looks at."""
+        makers = [self.maker.get(a) for a in eqn.args if isinstance(a, Var) and self.uses[a] == 1]
+        shape = eqn.outs[0].type
+        return [
+            m for m in makers if m is not None and m.op.name == "add" and m.outs[0].type.same(shape)
+        ]
+
+    def leaves(self, eqn: Equation) -> list[Any]:
+        """What a tree of additions adds up, from the left."""
+        found: list[Any] = []
+        waiting: list[Any] = [eqn]
+        while waiting:
+            step = waiting.pop()
+            if isinstance(step, Equation) and step.op.name == "add":
+                inside = {id(m) for m in self.added(step)}
+                for arg in reversed(step.args):
+                    maker = self.maker.get(arg) if isinstance(arg, Var) else None
+                    whole = maker is not None and id(maker) in inside
+                    waiting.append(maker if whole else arg)
+            else:
+                found.append(step)
+        return found
+
+    def parts(self, eqn: Equation) -> Callable[[dict[Var, Any]], Var] | None:
+        """How to compute a sum with many like parts; ``None`` if it has few."""
+        if eqn.op.name != "add" or id(eqn) in self.inner:
+            return None
+        leaves = self.leaves(eqn)
+        kinds: dict[Any, list[Any]] = {}
+        for leaf in leaves:
+            kinds.setdefault(self.kind(leaf), []).append(leaf)
+        kind, alike = max(kinds.items(), key=lambda item: -1 if item[0] is None else len(item[1]))
+        if kind is None or len(alike) < _FEWEST:
+            return None
+        others = [leaf for leaf in leaves if self.kind(leaf) != kind]
+        gathered = self.product if kind[0] == "matmul" else self.total
+
+        def compute(env: dict[Var, Any]) -> Var:
+            found = gathered(alike, env)
+            for other in others:
+                value = env[other] if isinstance(other, Var) else other
+                found = found + (fresh(value, value.type) if isinstance(value, Var) else value)
+            return found._value  # type: ignore[no-any-return]
+
+        return compute
+
+    def kind(self, leaf: Any) -> Any:
+        """What parts must have in common to be gathered; ``None`` for a part of another sort."""
+        if not isinstance(leaf, Var) or self.uses[leaf] != 1:
+            return None
+        eqn = self.behind_reshape(leaf)
+        if eqn is None or eqn.op.name not in ("sum", "matmul"):
+            return None
+        if eqn.args[0].type.numel > _MANY_ELEMENTS:
+            return None
+        if eqn.op.name == "sum" and 0 in eqn.attrs["dims"]:
+            return "sum", leaf.type, eqn.args[0].type, tuple(eqn.attrs.items())
+        if eqn.op.name != "matmul" or eqn.outs[0] is not leaf:
+            return None
+        turned = self.maker.get(eqn.args[0])
+        if turned is None or turned.op.name != "permute" or len(eqn.args[1].type.shape) != 2:
+            return None
+        if eqn.args[1].type.shape[0] > _MANY_ROWS:
+            return None
+        return "matmul", turned.args[0].type, eqn.args[1].type
+
+    def behind_reshape(self, leaf: Var) -> Equation | None:
+        eqn = self.maker.get(leaf)
+        if eqn is not None and eqn.op.name == "reshape" and self.uses[eqn.args[0]] == 1:
+            return self.maker.get(eqn.args[0])
+        return eqn
+
+    def product(self, leaves: list[Var], env: dict[Var, Any]) -> Any:
+        """``a0ᵀ b0 + a1ᵀ b1 + ...``"""
+        makers = [self.maker[leaf] for leaf in leaves]
+        a = _joined([env[self.maker[e.args[0]].args[0]] for e in makers])
+        return a.t() @ _joined([env[e.args[1]] for e in makers])
+
+    def total(self, leaves: list[Var], env: dict[Var, Any]) -> Any:
+        """``sum(a0) + sum(a1) + ...``"""
+        makers = [self.behind_reshape(leaf) for leaf in leaves]
+        first = makers[0]
+        assert first is not None
+        whole = _joined([env[e.args[0]] for e in makers if e is not None])
+        folded = whole.sum(first.attrs["dims"], first.attrs["keepdim"])
+        return folded.reshape(leaves[0].type.shape)
+
+
+def _joined(values: list[Var]) -> Any:
+    """Parts behind each other, the last first: a derivative comes to them in that order, and what
+    it gives a sequence is joined in the order of time. So one join serves both."""
+    from evergrad.ops.rows.movement.joining import cat
+
+    parts = [fresh(v, v.type).reshape(1, *v.type.shape) for v in reversed(values)]
+    return cat(parts, 0).reshape(-1, *values[0].type.shape[1:])

@@ -1,0 +1,209 @@
+"""Norms over groups of channels, said plane by plane.
+
+A group norm looks at an image [N, C, ...] as [N, G, rest], folds over the rest and looks at the
+result as an image again; what follows is done to images, and its derivative folds over samples and
+pixels. Loops over the two shapes share no kernel. This pass says both over [N, G, C / G, ...], and
+folds over groups or channels as folds over planes (one channel of one sample), which leave few
+numbers to fold: all that is done to an image then fits the rows of one kind of loop.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evergrad.compiler.passes.rewriter import copied, rule_of
+from evergrad.compiler.schedule.fusion import is_elementwise
+from evergrad.compiler.schedule.index_maps import FOLDS
+from evergrad.compiler.schedule.nodes import Values
+from evergrad.core.shapes import Shape
+from evergrad.core.tensor import Tensor, fresh
+from evergrad.core.trace import Equation, Graph, Trace, Var
+
+# Smaller planes, and smaller images, are left as they are: one more kernel takes longer.
+_LEAST_PLANE = 512
+_LEAST = 1 << 16
+
+
+class _Split(NamedTuple):
+    """An image, the same in groups, and a shape that is finer than both."""
+
+    image: Shape
+    groups: int
+
+    @property
+    def grouped(self) -> Shape:
+        return (*self.image[:1], self.groups, prod(self.image[1:]) // self.groups)
+
+    @property
+    def fine(self) -> Shape:
+        samples, channels, *pixels = self.image
+        return (samples, self.groups, channels // self.groups, *pixels)
+
+    @property
+    def planes(self) -> tuple[int, ...]:
+        """The dimensions of a plane."""
+        return tuple(range(3, len(self.fine)))
+
+    def shape_of(self, given: Shape, whole: Shape) -> Shape:
+        """The fine shape of what broadcasts with an image, or with one in groups."""
+        split, parts = (2, self.fine[2:]) if whole == self.grouped else (1, self.fine[1:3])
+        place = split - (len(whole) - len(given))
+        if place < 0:
+            return given
+        found = parts if given[place] != 1 else (1,) * len(parts)
+        return (*given[:place], *found, *given[place + 1 :])
+
+    def dims_of(self, dims: tuple[int, ...], whole: Shape) -> tuple[int, ...]:
+        """The fine dimensions of these."""
+        if whole == self.grouped:
+            places: list[tuple[int, ...]] = [(0,), (1,), (2, *self.planes)]
+        else:
+            places = [(0,), (1, 2), *((d,) for d in self.planes)]
+        return tuple(fine for d in dims for fine in places[d])
+
+
+def by_planes(graph: Graph) -> Graph:
+    """The graph with norms over groups of channels, and what is around them, plane by plane."""
+    splits = _splits(graph)
+    if not splits:
+        return graph
+    return copied(graph, _Planes(graph, splits).replace)
+
+
+def _splits(graph: Graph) -> dict[Shape, _Split]:
+    """The images that are looked at in groups and folded so: by both shapes."""
+    found: dict[Shape, _Split] = {}
+    folded = {
+        eqn.args[0].type.shape for eqn in graph.equations
+        if eqn.op.name == "sum" and eqn.attrs["dims"] == (2,)
+    }  # fmt: skip
+    for eqn in graph.equations:
+        if eqn.op.name != "reshape" or len(eqn.args[0].type.shape) < 3:
+            continue
+        image, grouped = eqn.args[0].type.shape, eqn.outs[0].type.shape
+        if len(grouped) != 3 or grouped not in folded or image[0] != grouped[0]:
+            continue
+        split = _Split(image, grouped[1])
+        if image[1] % grouped[1] or split.grouped != grouped or image[1] == grouped[1]:
+            continue
+        is_large = prod(image[2:]) >= _LEAST_PLANE and prod(image) >= _LEAST
+        if is_large and image not in found and grouped not in found:
+            found[image] = found[grouped] = split
+    return found
+
+
+class _Planes:
+    def __init__(self, graph: Graph, splits: dict[Shape, _Split]) -> None:
+        self.splits = splits
+        self.values = Values(graph)
+        # What was computed in fine shape, by the view that has the shape it had.
+        self.fine: dict[Var, Tensor] = {}
+
+    def replace(self, trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+        name = eqn.op.name
+        is_fold = name in FOLDS
+        shaped = eqn.args[0] if is_fold else eqn.outs[0]
+        split = self.splits.get(shaped.type.shape) if isinstance(shaped, Var) else None
+        if split is None or not self.can_be_fine(eqn):
+            return None
+        whole = shaped.type.shape
+        given = [self.fine_of(a, split, whole) if isinstance(a, Var) else a for a in args]
+        if any(a is None for a in given):
+            return None
+        values: list[Any] = [a._value if isinstance(a, Tensor) else a for a in given]
+        if is_fold:
+            return self.folded(eqn, _tensor(values[0]), split, whole, env)
+        if name == "reshape":
+            made = values[0]
+            if made.type.shape != split.fine:
+                return None
+        else:
+            attrs = {**eqn.attrs, "shape": split.fine} if name == "expand" else eqn.attrs
+            layout = eqn.op.eval(values[0].layout, **attrs) if eqn.op.alias else None
+            specialization = rule_of(name, *values, **attrs)
+            (made,) = trace.emit(specialization, tuple(values), eqn.location, layout)
+        result = _tensor(made).reshape(whole)._value
+        self.fine[result] = _tensor(made)
+        return (result,)
+
+    def can_be_fine(self, eqn: Equation) -> bool:
+        """Whether an equation is done element by element, is a sum or a view of the same elements
+        in their order."""
+        name = eqn.op.name
+        if name in ("reshape", "expand", "sum"):
+            return True
+        return name != "full" and is_elementwise(self.values, eqn)
+
+    def fine_of(self, var: Var, split: _Split, whole: Shape) -> Tensor | None:
+        """A value in fine shape, if it can be looked at so."""
+        if var in self.fine and var.type.numel == prod(whole):
+            return self.fine[var]
+        shape = split.shape_of(var.type.shape, whole)
+        try:
+            np.reshape(var.layout, shape, copy=False)
+        except ValueError:
+            return None
+        given = _tensor(var)
+        return given if shape == var.type.shape else given.reshape(shape)
+
+    # -- folds ----------------------------------------------------------------------------------
+
+    def folded(self, eqn: Equation, x: Tensor, split: _Split, whole: Shape, env: Any) -> Any:
+        """A sum as one over planes and one over these."""
+        dims = split.dims_of(eqn.attrs["dims"], whole)
+        others = tuple(d for d in dims if d not in split.planes)
+        if len(dims) - len(others) < len(split.planes):
+            return None
+        if len(dims) == len(split.fine):
+            total = x.sum(dims, True)
+        else:
+            total = self.squares(eqn, split, env)
+            total = x.sum(split.planes, True) if total is None else total
+            total = total.sum(others, True) if others else total
+        return (total.reshape(eqn.outs[0].type.shape)._value,)
+
+    def squares(self, eqn: Equation, split: _Split, env: Any) -> Tensor | None:
+        """Sums over planes whose sum is that of squared distances from the mean over a group: the
+        squared distances from the mean of each plane and of these means from the group's."""
+        maker = self.values.maker
+        squared = maker.get(eqn.args[0])
+        if squared is None or squared.op.name != "mul" or squared.args[0] is not squared.args[1]:
+            return None
+        centered = maker.get(squared.args[0])
+        if centered is None or centered.op.name != "sub":
+            return None
+        x, average = centered.args
+        if not isinstance(x, Var) or not self.is_mean(average, x, eqn.attrs["dims"]):
+            return None
+        fine = self.fine_of(env[x], split, split.grouped)
+        of_group = self.fine_of(env[average], split, split.grouped)
+        assert fine is not None and of_group is not None
+        count = prod(split.image[2:])
+        of_plane = fine.sum(split.planes, True) / count
+        apart = fine - of_plane
+        between = of_plane - of_group
+        total: Tensor = (apart * apart).sum(split.planes, True) + between * between * count
+        return total
+
+    def is_mean(self, average: Any, x: Var, dims: tuple[int, ...]) -> bool:
+        """Whether a value is the mean over these dimensions."""
+        divided = self.values.maker.get(average) if isinstance(average, Var) else None
+        if divided is None or divided.op.name != "div":
+            return False
+        total = self.values.maker.get(divided.args[0])
+        count = prod(x.type.shape[d] for d in dims)
+        return (
+            total is not None
+            and total.op.name == "sum"
+            and total.args[0] is x
+            and total.attrs["dims"] == dims
+            and total.attrs["keepdim"]
+            and divided.args[1] == count
+        )
+
+
+def _tensor(var: Var) -> Tensor:
+    return fresh(var, var.type)

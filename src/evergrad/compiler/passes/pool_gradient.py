@@ -1,0 +1,151 @@
+"""The gradient of ``max_pool`` as one op: its row, and the passes that find it and what is summed.
+
+A derivative says it in two: where each window has its largest element, and an array of zeros to
+which gradients are added there. A kernel that finds the places again needs no memory for them. If
+``x`` comes from ``relu``, whose gradient is zero where ``x`` is not above zero, the kernel knows
+that, too: it sees ``x``. Sums of such a gradient over whole images (the gradient of a bias) are
+sums over windows, of which there are fewer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from evergrad.compiler.kernels.pooling.reduce import fits
+from evergrad.compiler.passes.rewriter import copied, rule_of
+from evergrad.compiler.schedule.nodes import Values
+from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
+from evergrad.core.shapes import TensorType
+from evergrad.core.tensor import fresh
+from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.pool.geometry import Windows
+
+
+def _type(g: TensorType, x: TensorType, *, windows: Windows, of_relu: bool) -> TensorType:
+    return x
+
+
+def _eval(g: Any, x: Any, *, windows: Windows, of_relu: bool) -> Any:
+    rank = len(windows.size)
+    places = TABLE["max_pool_places"].eval(x, windows=windows)
+    lead = x.shape[: x.ndim - rank]
+    flat = (*lead, -1)
+    total = TABLE["scatter_sum"].eval(
+        g.reshape(flat), places.reshape(flat), dim=len(lead), shape=x.reshape(flat).shape
+    )
+    total = total.reshape(x.shape)
+    return np.where(x <= 0, x.dtype.type(0), total) if of_relu else total
+
+
+MAX_POOL_INPUT = Op(
+    "max_pool_input", family="custom", type=_type, eval=_eval, vjp=NONDIFFERENTIABLE, jvp=None,
+    batch=None, doc="The gradient of max_pool, and of relu before it.",
+)  # fmt: skip
+
+
+def join_pool_gradients(graph: Graph) -> Graph:
+    """The graph with the gradients of ``max_pool`` as one equation each."""
+    finder = _Finder(graph)
+    joined = {id(last): made for eqn in graph.equations for last, made in finder.found(eqn)}
+    if not joined:
+        return graph
+    equations = [joined.get(id(eqn), eqn) for eqn in graph.equations]
+    return _sum_windows(Graph(graph.inputs, (), equations, graph.outputs))
+
+
+class _Finder:
+    def __init__(self, graph: Graph) -> None:
+        self.values = Values(graph)
+
+    def found(self, eqn: Equation) -> list[tuple[Equation, Equation]]:
+        """If an equation adds gradients at places of largest elements: the equation that gives
+        these in the shape of x, or after relu's gradient, and what stands for it."""
+        if eqn.op.name != "scatter_sum":
+            return []
+        g, index = eqn.args
+        places = self.values.maker.get(self.values.root(index))
+        if places is None or places.op.name != "max_pool_places" or not fits(places):
+            return []
+        x, windows = places.args[0], places.attrs["windows"]
+        if not _are_flat(places, eqn) or g.type.dtype is not x.type.dtype:
+            return []
+        shaped = self.only_user(eqn.outs[0])
+        if shaped is None or shaped.op.name != "reshape" or shaped.outs[0].type != x.type:
+            return []
+        masked = self.only_user(shaped.outs[0])
+        of_relu = masked is not None and self.is_relu_gradient(masked, x, shaped.outs[0])
+        last = masked if masked is not None and of_relu else shaped
+        specialization = rule_of("max_pool_input", g, x, windows=windows, of_relu=of_relu)
+        return [(last, Equation(specialization, (g, x), last.outs, eqn.location))]
+
+    def only_user(self, var: Var) -> Equation | None:
+        """The equation that alone uses a value."""
+        users = self.values.uses.get(var, ())
+        return users[0] if len(users) == 1 and var not in self.values.outputs else None
+
+    def is_relu_gradient(self, eqn: Equation, x: Var, gradient: Var) -> bool:
+        """Whether an equation is ``where(x <= 0, 0, gradient)``."""
+        if eqn.op.name != "where" or eqn.args[1] != 0 or eqn.args[2] is not gradient:
+            return False
+        condition = self.values.maker.get(eqn.args[0])
+        return (
+            condition is not None
+            and condition.op.name == "le"
+            and condition.args[0] is x
+            and not isinstance(condition.args[1], Var)
+            and condition.args[1] == 0
+        )
+
+
+def _are_flat(places: Equation, scatter: Equation) -> bool:
+    """Whether places are counted through the dimension that the sums are over."""
+    index, shape = scatter.args[1].type.shape, scatter.attrs["shape"]
+    lead = len(index) - 1
+    found = places.outs[0].type.shape
+    is_last = scatter.attrs["dim"] == lead
+    return bool(is_last and index[:-1] == shape[:-1] == found[:lead])
+
+
+# -- sums ---------------------------------------------------------------------------------------
+
+
+def _sum_windows(graph: Graph) -> Graph:
+    """The graph with sums of gradients over whole images said as sums over windows; without dead
+    code."""
+    from evergrad.ops.rows.elementwise.basic import where
+
+    values = Values(graph)
+    largest = {
+        (eqn.args[0], eqn.attrs["windows"]): eqn.outs[0]
+        for eqn in graph.equations if eqn.op.name == "max_pool"
+    }  # fmt: skip
+
+    def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+        gradient = _summed(values, eqn)
+        if gradient is None:
+            return None
+        (g, x), windows = gradient.args, gradient.attrs["windows"]
+        lead = x.type.shape[: len(x.type.shape) - len(windows.size)]
+        by_window = fresh(env[g], g.type).reshape(*lead, *windows.counts)
+        if gradient.attrs["of_relu"]:
+            best = env.get(largest.get((x, windows)))
+            if best is None:
+                return None
+            by_window = where(fresh(best, best.type) <= 0, 0, by_window)
+        return (by_window.sum(eqn.attrs["dims"], eqn.attrs["keepdim"])._value,)
+
+    return copied(graph, replace)
+
+
+def _summed(values: Values, eqn: Equation) -> Equation | None:
+    """The gradient of ``max_pool`` that an equation sums over whole images."""
+    if eqn.op.name != "sum":
+        return None
+    found = values.maker.get(eqn.args[0])
+    if found is None or found.op.name != "max_pool_input":
+        return None
+    rank = len(eqn.args[0].type.shape)
+    planes = range(rank - len(found.attrs["windows"].size), rank)
+    return found if set(eqn.attrs["dims"]).issuperset(planes) else None

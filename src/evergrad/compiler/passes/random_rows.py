@@ -1,0 +1,145 @@
+"""Draws in the forms that programs keep: bits, and positions in a stream that can be gone to again.
+
+``chance`` (1 with one probability) takes 64 random bits for each element, whatever its element
+type. So a mask may be kept as bits (``chance_bits``), or, where the generator counts (Philox), not
+at all: ``stream_position`` tells where the draw begins and moves the generator past it, and
+``counted_chance`` computes the mask from there wherever and as often as it is needed. The rows
+stand only in graphs that :func:`.passes.lower_random.draw_lean` or attention's recognition has
+made.
+"""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.dtypes import dtype
+from evergrad.core.op import NONDIFFERENTIABLE, Op
+from evergrad.core.rng.bit_generators import Philox, philox4x32, unit64
+from evergrad.core.rng.default_generator import default_generator
+from evergrad.core.rng.generator import Generator
+from evergrad.core.shapes import Shape, TensorType, tensor_type
+
+# Rows of a matrix whose elements in one column are the bits of one word.
+ROWS_OF_A_WORD = 32
+
+
+def source_of(generator: Any) -> Generator:
+    """A generator given by name, or the calling thread's own."""
+    return default_generator() if generator is None else generator
+
+
+def is_counted(generator: Any) -> bool:
+    return source_of(generator).algorithm == Philox.name
+
+
+def limit_of(keep: float) -> int:
+    """A 53-bit number is kept if it is below this: it stands for one that is below ``keep``."""
+    return ceil(keep * 2.0**53)
+
+
+def packed_shape(size: Shape) -> Shape:
+    """The shape of the words that hold the bits of a batch of matrices."""
+    *lead, rows, columns = size
+    return (*lead, -(-rows // ROWS_OF_A_WORD), columns)
+
+
+# -- bits ---------------------------------------------------------------------------------------
+
+
+def pack(mask: Any) -> Any:
+    """Bit r of a word is the element of row r of its block of rows, in the word's column."""
+    *lead, rows, columns = mask.shape
+    blocks = -(-rows // ROWS_OF_A_WORD)
+    whole = np.zeros((*lead, blocks * ROWS_OF_A_WORD, columns), np.bool_)
+    whole[..., :rows, :] = mask
+    bits = np.packbits(
+        whole.reshape(*lead, blocks, ROWS_OF_A_WORD, columns), axis=-2, bitorder="little"
+    )
+    words = np.ascontiguousarray(np.moveaxis(bits, -2, -1)).view("<i4")
+    return words.reshape(packed_shape(mask.shape))
+
+
+def unpack(words: Any, size: Shape) -> Any:
+    """The mask that :func:`pack` made into words."""
+    bits = (words[..., None, :] >> np.arange(ROWS_OF_A_WORD, dtype=np.int32)[:, None]) & 1
+    return bits.reshape(*size[:-2], -1, size[-1])[..., : size[-2], :]
+
+
+def _draw_bits(keep: float, *, size: Shape, generator: Any) -> Any:
+    return pack(source_of(generator).bernoulli(keep, size))
+
+
+def _mask_of_bits(words: Any, *, size: Shape, dtype: dtype) -> Any:
+    return unpack(words, size).astype(dtype.np)
+
+
+# -- positions ----------------------------------------------------------------------------------
+
+
+def blocks_of(count: int) -> int:
+    """How far a draw of so many elements moves a counter: two elements take one block."""
+    return -(-count // 2)
+
+
+def as_signed(number: int) -> int:
+    """64 bits as a signed number, which is how they travel in graphs."""
+    return number - (1 << 64) if number >> 63 else number
+
+
+def _position(*, count: int, generator: Any) -> tuple[Any, Any]:
+    source = source_of(generator)
+    found = source.initial_seed(), source.offset
+    source.offset += blocks_of(count)
+    return tuple(np.asarray(as_signed(number), np.int64) for number in found)  # type: ignore[return-value]
+
+
+def counted_mask(key: Any, offset: Any, keep: float, size: Shape) -> Any:
+    count = prod(size)
+    start = np.asarray(offset, np.int64).view(np.uint64)
+    counters = np.arange(blocks_of(count), dtype=np.uint64) + start
+    words = philox4x32(counters, 0, int(key) % (1 << 64)).astype(np.uint64)
+    wide = words[:, 0::2] << np.uint64(32) | words[:, 1::2]
+    return (unit64(wide.reshape(-1)[:count]) < keep).reshape(size)
+
+
+def _counted(key: Any, offset: Any, *, keep: float, size: Shape, dtype: dtype) -> Any:
+    return counted_mask(key, offset, keep, size).astype(dtype.np)
+
+
+# -- the rows -----------------------------------------------------------------------------------
+
+
+def _row(name: str, type: Any, evaluate: Any, doc: str, outputs: int = 1, **named: Any) -> Op:
+    return Op(
+        name, family="custom", type=type, eval=evaluate, vjp=NONDIFFERENTIABLE, jvp=None,
+        batch=None, outputs=outputs, upcast=False, doc=doc, **named,
+    )  # fmt: skip
+
+
+def _bits_type(keep: Any, *, size: Shape, generator: Any) -> TensorType:
+    return tensor_type(packed_shape(size), dtypes.int32)
+
+
+def _mask_type(*args: Any, size: Shape, dtype: dtype, **attrs: Any) -> TensorType:
+    return tensor_type(size, dtype)
+
+
+def _position_type(*, count: int, generator: Any) -> tuple[TensorType, TensorType]:
+    return tensor_type((), dtypes.int64), tensor_type((), dtypes.int64)
+
+
+CHANCE_BITS = _row(
+    "chance_bits", _bits_type, _draw_bits, "1 with one probability for all, as bits.", random=True
+)
+MASK_OF_BITS = _row("mask_of_bits", _mask_type, _mask_of_bits, "Bits as elements.")
+STREAM_POSITION = _row(
+    "stream_position", _position_type, _position, "Seed and offset of a draw by counting.", 2,
+    random=True,
+)  # fmt: skip
+COUNTED_CHANCE = _row(
+    "counted_chance", _mask_type, _counted, "1 with one probability for all, from a position."
+)

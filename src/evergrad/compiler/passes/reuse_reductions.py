@@ -1,0 +1,167 @@
+"""Sums that follow from others, which are then not taken again.
+
+The derivative of a norm sums ``dz`` and ``dz * centered`` for its parameters, and then, to pass the
+gradient on, sums of values that are made of these: ``a * dz + b * centered`` with numbers ``a`` and
+``b`` for each row. They are sums of the parts, times the numbers. Each sum that is spared is a pass
+over a row, or a kernel, that nothing waits for any more.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from evergrad.compiler.passes.rewriter import copied
+from evergrad.compiler.schedule.nodes import Values
+from evergrad.core import dtypes
+from evergrad.core.tensor import Tensor, fresh
+from evergrad.core.trace import Equation, Graph, Trace, Var
+
+# Of fewer elements, or into more than one number for so many of them, a sum takes no time.
+_LEAST = 1 << 14
+_LEAST_FOLDED = 16
+# A sum is not followed further than this.
+_DEEPEST = 8
+
+Dims = tuple[int, ...]
+# One or two values whose product is summed.
+Core = tuple[Var, ...]
+
+
+def spare_sums(graph: Graph) -> Graph:
+    """The graph without sums that follow from others."""
+    sums = [eqn for eqn in graph.equations if _is_worth(eqn)]
+    if len(sums) < 2:
+        return graph
+    return copied(graph, _Sums(graph, sums).replace)
+
+
+def _is_worth(eqn: Equation) -> bool:
+    if eqn.op.name != "sum" or not isinstance(eqn.args[0], Var):
+        return False
+    given, out = eqn.args[0].type, eqn.outs[0].type
+    is_float = out.dtype is given.dtype and given.dtype in (dtypes.float32, dtypes.float64)
+    return is_float and given.numel >= max(_LEAST, _LEAST_FOLDED * out.numel)
+
+
+class _Sums:
+    """Arguments are values of the graph as it was; sums are tensors of the one that is written."""
+
+    def __init__(self, graph: Graph, sums: list[Equation]) -> None:
+        self.maker = Values(graph).maker
+        self.worth = {id(eqn) for eqn in sums}
+        self.known: dict[tuple[frozenset[Var], Dims], Tensor] = {}
+        wanted = [(self.core(e.args[0], e.attrs["dims"])[0], e.attrs["dims"]) for e in sums]
+        # Products that more than one sum is about.
+        self.shared = {
+            (frozenset(core), dims) for core, dims in wanted
+            if len(core) > 1 and sum(frozenset(core) == frozenset(c) for c, _ in wanted) > 1
+        }  # fmt: skip
+
+    def replace(self, trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+        if id(eqn) not in self.worth:
+            return None
+        x, dims = eqn.args[0], eqn.attrs["dims"]
+        total = self.total(x, dims, env)
+        if total is None:
+            core, factors = self.core(x, dims)
+            if (frozenset(core), dims) in self.shared:
+                total = _tensor(env[core[0]]) * _tensor(env[core[-1]])
+                total = self.known[frozenset(core), dims] = total.sum(dims, True)
+                total = self.times(total, factors, env)
+            else:
+                total = self.known[frozenset((x,)), dims] = _tensor(args[0]).sum(dims, True)
+        shape = eqn.outs[0].type.shape
+        return ((total if total._type.shape == shape else total.reshape(shape))._value,)
+
+    # -- what a sum follows from ----------------------------------------------------------------
+
+    def total(self, x: Var, dims: Dims, env: Any, depth: int = 0) -> Tensor | None:
+        """The sum of a value, its dimensions kept, if it follows from those that are known."""
+        found = self.known.get((frozenset((x,)), dims))
+        eqn = self.maker.get(x)
+        if found is not None or eqn is None or depth > _DEEPEST:
+            return found
+        core, factors = self.core(x, dims)
+        if core != (x,):
+            found = self.known.get((frozenset(core), dims))
+            if found is None and len(core) == 1:
+                found = self.total(core[0], dims, env, depth + 1)
+            return None if found is None else self.times(found, factors, env)
+        if eqn.op.name == "neg" and not depth:
+            found = self.total(eqn.args[0], dims, env, depth + 1)
+            return None if found is None else -found
+        if eqn.op.name not in ("add", "sub"):
+            return None
+        return self.added(eqn, dims, env, depth)
+
+    def added(self, eqn: Equation, dims: Dims, env: Any, depth: int) -> Tensor | None:
+        """The sum of a sum; of a difference, which may be far smaller than its parts, only if one
+        of them is a number for each row, such as a mean."""
+        shape = eqn.outs[0].type.shape
+        parts: list[Any] = []
+        for arg in eqn.args:
+            if self.is_constant(arg, shape, dims):
+                value = _tensor(env[self.behind_expand(arg)]) if isinstance(arg, Var) else arg
+                parts.append(value * prod(shape[d] for d in dims))
+            elif arg.type.shape == shape:
+                parts.append(self.total(arg, dims, env, depth + 1))
+            else:
+                return None
+        constant = [self.is_constant(arg, shape, dims) for arg in eqn.args]
+        if any(part is None for part in parts) or all(constant):
+            return None
+        is_sum = eqn.op.name == "add"
+        if not is_sum and not any(constant):
+            return None
+        total: Tensor = parts[0] + parts[1] if is_sum else parts[0] - parts[1]
+        return total
+
+    def core(self, x: Var, dims: Dims) -> tuple[Core, list[Any]]:
+        """One or two values whose product is summed, and the factors that do not vary meanwhile."""
+        core, factors = self.without_factors(x, dims)
+        eqn = self.maker.get(core)
+        if eqn is None or eqn.op.name != "mul":
+            return (core,), factors
+        if any(not isinstance(a, Var) or a.type.shape != x.type.shape for a in eqn.args):
+            return (core,), factors
+        pair = [self.without_factors(arg, dims) for arg in eqn.args]
+        return tuple(c for c, _ in pair), [*factors, *pair[0][1], *pair[1][1]]
+
+    def without_factors(self, x: Var, dims: Dims) -> tuple[Var, list[Any]]:
+        factors: list[Any] = []
+        while len(factors) < _DEEPEST:
+            eqn = self.maker.get(x)
+            if eqn is None or eqn.op.name != "mul":
+                break
+            shape = x.type.shape
+            constant = [a for a in eqn.args if self.is_constant(a, shape, dims)]
+            others = [a for a in eqn.args if isinstance(a, Var) and a.type.shape == shape]
+            others = [a for a in others if a not in constant]
+            if len(constant) != 1 or len(others) != 1:
+                break
+            factors.append(constant[0])
+            x = others[0]
+        return x, factors
+
+    def is_constant(self, arg: Any, shape: tuple[int, ...], dims: Dims) -> bool:
+        """Whether what broadcasts to a shape is one number along these dimensions."""
+        if not isinstance(arg, Var):
+            return True
+        own = self.behind_expand(arg).type.shape
+        missing = len(shape) - len(own)
+        return all(d < missing or own[d - missing] == 1 for d in dims) and len(dims) > 0
+
+    def behind_expand(self, var: Var) -> Var:
+        eqn = self.maker.get(var)
+        return eqn.args[0] if eqn is not None and eqn.op.name == "expand" else var
+
+    def times(self, total: Tensor, factors: list[Any], env: Any) -> Tensor:
+        for factor in factors:
+            given = _tensor(env[self.behind_expand(factor)]) if isinstance(factor, Var) else factor
+            total = total * given
+        return total
+
+
+def _tensor(var: Var) -> Tensor:
+    return fresh(var, var.type)

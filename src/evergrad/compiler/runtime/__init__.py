@@ -1,0 +1,1 @@
+"""Running an executable: calls, argument blocks, the thread pool, RNG state."""

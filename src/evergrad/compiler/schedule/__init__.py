@@ -1,0 +1,1 @@
+"""Graph to instructions: fusion, index maps, lowering, waves and the memory plan."""

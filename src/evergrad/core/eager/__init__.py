@@ -1,0 +1,1 @@
+"""Eager evaluation of large arrays: kernels, parallel ufuncs, fused updates."""

@@ -1,0 +1,267 @@
+"""Writing: :func:`assign` is the only write there is.
+
+It counts the storage's version up and lets the history of the target go through what was written.
+In-place forms compute a value and assign it, or let NumPy write at once where nothing can tell the
+difference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from evergrad.core.bind import bind, cast
+from evergrad.core.compound import Compound, CompoundType
+from evergrad.core.dtypes import can_cast, from_numpy_dtype
+from evergrad.core.errstate import QUIET, numpy_errors
+from evergrad.core.node import GraphNode, Leaf, Node, Packed, next_sequence, save_value
+from evergrad.core.op import TABLE, Op, Specialization
+from evergrad.core.recording import transfer_retain_grad
+from evergrad.core.shapes import tensor_type
+from evergrad.core.source_location import user_location
+from evergrad.core.state import STATE, State
+from evergrad.core.storage import Storage
+from evergrad.core.tensor import Tensor, current_node, on_storage
+from evergrad.core.trace import Trace, Var, leaked
+from evergrad.core.tracing import owner_of, trace_value
+from evergrad.core.views import ViewChain, base_of, view_ops_from
+
+
+def assign(target: Tensor, value: Tensor, fresh: bool = False) -> Tensor:
+    """Overwrite the elements that ``target`` looks at. ``value`` has exactly its type; ``fresh``
+    says that it was made for this write alone."""
+    state = STATE.get()
+    storage = target._storage
+    check_writable(state, target, value)
+    trace = state.trace
+    if trace is not None:
+        trace = owner_of(trace, None, (target, value)) or trace.reader(storage)
+    if trace is None:
+        np.copyto(target._value, value._value)
+    else:
+        _assign_traced(trace, target, value)
+    storage.version += 1
+    storage.writer = user_location(1)
+    if state.grad:
+        record_write(state, target, value, fresh)
+    return target
+
+
+def check_writable(state: State, target: Tensor, value: Tensor | None) -> None:
+    refuse_overlap(target.layout_array())
+    if isinstance(target._value, Var) and not target._value.trace.encloses(state.trace):
+        raise leaked()
+    if not state.grad:
+        return
+    node = current_node(target)
+    if isinstance(node, Leaf):
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation. "
+            "Write under no_grad(), or to a clone() of it."
+        )
+    view = target._view
+    if view is None:
+        return
+    base = base_of(view)
+    if base is not None and isinstance(base._node, Leaf):
+        raise RuntimeError(
+            "a view of a leaf Variable that requires grad is being used in an in-place operation. "
+            "Write under no_grad(), or to a clone() of it."
+        )
+    hidden = view.from_no_grad
+    if hidden is not None and (
+        hidden._node is not None or (value is not None and current_node(value) is not None)
+    ):
+        raise RuntimeError(
+            "A view was created in no_grad mode and is being modified inplace with grad mode "
+            "enabled, so its gradient could not be right. Make the view with gradients enabled, "
+            "or write to it under no_grad() as well."
+        )
+
+
+def refuse_overlap(array: Any) -> None:
+    """Raise if one element of memory stands for several of the array (``expand``)."""
+    if (
+        array.size
+        and 0 in array.strides
+        and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True))
+    ):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. Please clone() the tensor before performing the operation."
+        )
+
+
+def record_write(state: State, target: Tensor, value: Tensor, fresh: bool) -> None:
+    """Let the history of the target go through the value that was written.
+
+    ``fresh`` says that no other tensor stands at the value's place in the graph, so that the target
+    may take it over.
+    """
+    view = target._view
+    source = current_node(value)
+    base = None if view is None else base_of(view)
+    if base is None:
+        base = target
+    if source is None and base._node is None:
+        return
+    node: GraphNode
+    if fresh and source is not None and base is target:
+        node, index = source, value._index
+    else:
+        node, index = _node_of_write(base, target, value), 0
+    transfer_retain_grad(base, node, index)
+    base._node, base._index = node, index
+    if base is target and view is not None:
+        view.seen = target._storage.version
+
+
+def _node_of_write(base: Tensor, target: Tensor, value: Tensor) -> Node:
+    """The base with the target's part replaced; what was overwritten has a gradient of zero."""
+    chain = () if base is target else view_ops_from(base, target)
+    attrs = {"chain": ViewChain(chain)}
+    types = (base._type, value._type)
+    key = (types, tuple(attrs.items()))
+    update = TABLE["update"]
+    specialization = update.specializations.get(key) or update.resolve(key, types, attrs)
+    before, source = base._node, value._node
+    needs = (1 if before is not None else 0) | (2 if source is not None else 0)
+    return Node(
+        specialization.vjp_program(needs), (before, source), (base._index, value._index), ()
+    )
+
+
+def _assign_traced(trace: Trace, target: Tensor, value: Tensor) -> None:
+    storage = target._storage
+    held = storage.value
+    view = target._view
+    state = STATE.get()
+    if not (isinstance(held, Var) and held.trace is trace):
+        handle = on_storage(held, storage.type, storage, None)
+        trace.note_write(storage, handle, None)
+        held = trace.capture(handle)
+    elif state.no_grad and not held.inactive and id(storage) not in trace.written:
+        trace.no_grad_write = user_location(2)
+    if state.grad and id(storage) in trace.written:
+        base = target if view is None else base_of(view)
+        if base is not None and base._view is None:
+            trace.note_write(storage, base, base)
+    written = trace_value(trace, value)
+    if view is not None or written.layout.strides != held.layout.strides:
+        attrs = {"chain": ViewChain(() if view is None else view.chain)}
+        types = (storage.type, value._type)
+        key = (types, tuple(attrs.items()))
+        update = TABLE["update"]
+        specialization = update.specializations.get(key) or update.resolve(key, types, attrs)
+        (written,) = trace.emit(specialization, (held, written), user_location(2), held.layout)
+    storage.value = written
+    if view is None and isinstance(target._value, Var) and target._value.trace is trace:
+        target._value = written
+
+
+# -- in-place forms -----------------------------------------------------------------------------
+
+
+def write_in_place(op: Op, target: Tensor, *others: Any, **attrs: Any) -> Tensor:
+    """``target.op_(*others)``: without a temporary where no history needs one."""
+    state = STATE.get()
+    if state.trace is None and op.takes_out:
+        args = (target, *others)
+        wants_history = state.grad and any(
+            isinstance(a, Tensor) and current_node(a) is not None for a in args
+        )
+        if not wants_history:
+            types = tuple([a._type if isinstance(a, Tensor) else a.__class__ for a in args])
+            key = (types, tuple(attrs.items())) if attrs else types
+            specialization = op.specializations.get(key)
+            if specialization is None:
+                if any(type.__class__ is CompoundType for type in types):
+                    return write_result(op.name, target, bind(op, *args, **attrs))
+                specialization = op.resolve(key, types, attrs)
+            out = specialization.out_types[0]
+            same = specialization.casts is None and out.same(target._type)
+            if same and out.dtype.compute is out.dtype.np and not _weak_integers(specialization):
+                return _run_into(state, specialization, target, args)
+    since = next_sequence()
+    result = bind(op, target, *others, **attrs)
+    return write_result(op.name, target, result, since)
+
+
+def _weak_integers(specialization: Specialization) -> bool:
+    return specialization.out_types[0].dtype.category < 2 and any(
+        isinstance(t, type) for t in specialization.types
+    )
+
+
+def _run_into(
+    state: State, specialization: Specialization, target: Tensor, args: tuple[Any, ...]
+) -> Tensor:
+    check_writable(state, target, None)
+    token = numpy_errors.set(QUIET)
+    try:
+        specialization.op.eval(
+            *[a._value if isinstance(a, Tensor) else a for a in args],
+            out=target._value,
+            **specialization.attrs,
+        )
+    finally:
+        numpy_errors.reset(token)
+    storage = target._storage
+    storage.version += 1
+    storage.writer = user_location(2)
+    return target
+
+
+def write_result(name: str, target: Tensor, result: Tensor, since: int | None = None) -> Tensor:
+    """Write a computed value into a tensor, as in-place forms do.
+
+    What the nodes made ``since`` then saved of the target is about to be overwritten by their own
+    op, so they get copies of it.
+    """
+    if since is not None and result._node is not None:
+        copy_saved_values(result._node, target._storage, since)
+    if result._type.shape != target._type.shape:
+        raise RuntimeError(
+            f"output with shape {list(target._type.shape)} doesn't match the broadcast shape "
+            f"{list(result._type.shape)} ({name} in place cannot change the shape)"
+        )
+    if result.dtype is not target.dtype:
+        if not can_cast(result.dtype, target.dtype):
+            raise RuntimeError(
+                f"result type {result.dtype.name} can't be cast to the desired output type "
+                f"{target.dtype.name} ({name} in place; use the out-of-place form, or convert "
+                "the tensor first)"
+            )
+        result = cast(result, target.dtype)
+    if isinstance(target, Compound):
+        return target.take_over(result)
+    node = result._node
+    return assign(target, result, fresh=since is None or node is None or node.seq > since)
+
+
+def copy_saved_values(node: GraphNode, storage: Storage, since: int) -> None:
+    waiting: list[GraphNode | None] = [node]
+    seen: set[int] = set()
+    while waiting:
+        found = waiting.pop()
+        if not isinstance(found, Node) or found.seq < since or found.seq in seen:
+            continue
+        seen.add(found.seq)
+        waiting += found.parents
+        if found.saved:
+            found.saved = type(found.saved)(
+                _in_own_storage(entry, storage) for entry in found.saved
+            )
+
+
+def _in_own_storage(entry: Any, storage: Storage) -> Any:
+    """A kept value in a storage of its own, if it was in the given one."""
+    if entry.__class__ is Packed or entry[1] is not storage:
+        return entry
+    value = entry[0]
+    if isinstance(value, Var):  # a symbolic value cannot be overwritten, only its storage moves on
+        return save_value(value, Storage(value, value.type, 0))
+    copy = value.copy()
+    type = tensor_type(copy.shape, from_numpy_dtype(copy.dtype))
+    return save_value(copy, Storage(copy, type, type.nbytes))

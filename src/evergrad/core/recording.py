@@ -1,0 +1,160 @@
+"""Recording: which node made a tensor, and what that node keeps for backward.
+
+A node keeps what its plan asks for, by reference or through the saved-tensor hooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from evergrad.core.node import GraphNode, Node, Packed, next_sequence, save_value
+from evergrad.core.op import Specialization
+from evergrad.core.source_location import user_location
+from evergrad.core.state import State, using
+from evergrad.core.storage import Storage
+from evergrad.core.tensor import Tensor, current_node, detached
+
+_new_node = Node.__new__
+
+
+def record(
+    state: State,
+    specialization: Specialization,
+    args: tuple[Any, ...],
+    outs: tuple[Tensor, ...],
+    traced: tuple[Any, ...] | None = None,
+) -> Node | None:
+    """Give the results a node, if any argument asks for a gradient.
+
+    ``traced`` are the arguments as values of the running trace, where there is one.
+    """
+    needs = 0
+    bit = 1
+    parents: list[GraphNode | None] = []
+    indices: list[int] | None = None
+    for arg in args:
+        node = None
+        if isinstance(arg, Tensor):
+            node = arg._node if arg._view is None else current_node(arg)
+            if node is not None:
+                needs += bit
+                if arg._index:
+                    if indices is None:
+                        indices = [0] * len(args)
+                    indices[len(parents)] = arg._index
+        parents.append(node)
+        bit += bit
+    if not needs:
+        return None
+    program = specialization.vjp_programs.get(needs)
+    if program is None:
+        program = specialization.vjp_program(needs)
+    saved: Any = ()
+    if program.saves:
+        if state.saved_hooks is None:
+            saved = _save_all(specialization, program.saves, args, outs, traced)
+        else:
+            saved = _pack_all(state, program.saves, args, outs)
+    node = _new_node(Node)
+    node.seq = next_sequence()
+    node.hooks = None
+    node.vjp_program = program
+    node.parents = tuple(parents)
+    node.indices = None if indices is None else tuple(indices)
+    node.saved = saved
+    node.location = user_location(2)
+    if specialization.selects:
+        make_nan_safe(specialization.selected_parents(node.parents))
+    if len(outs) == 1:
+        out = outs[0]
+        out._node = node
+        return node
+    for j, out in enumerate(outs):
+        if out._type.dtype.category >= 2:
+            out._node = node
+            out._index = j
+    return node
+
+
+def make_nan_safe(nodes: Sequence[GraphNode | None]) -> None:
+    """Let cotangents of zero stay zero in nodes before a selection, some of whose elements may not
+    have been selected.
+
+    Goes back through elementwise rows, reductions and rows that only move elements.
+    """
+    waiting = list(nodes)
+    while waiting:
+        found = waiting.pop()
+        if found.__class__ is not Node:
+            continue
+        program = found.vjp_program
+        specialization = program.specialization
+        if program.is_nan_safe or specialization.op.family in ("bilinear", "opaque"):
+            continue
+        found.vjp_program = specialization.nan_safe_program(program)
+        waiting += specialization.nan_safe_parents(found.parents)
+
+
+def _save_all(
+    specialization: Specialization,
+    saves: tuple[int, ...],
+    args: tuple[Any, ...],
+    outs: tuple[Tensor, ...],
+    traced: tuple[Any, ...] | None,
+) -> tuple[Any, ...]:
+    """The values a plan asks for, by reference.
+
+    A value of a trace is immutable, whatever is written to its tensor later. The row of a composite
+    keeps its arguments only because its inner graph is not written out: it may do so.
+    """
+    kept: list[Any] = []
+    count = len(args)
+    may_overwrite = traced is not None and specialization.op.family == "composite"
+    for i in saves:
+        source = args[i] if i < count else outs[i - count]
+        if not isinstance(source, Tensor):
+            kept.append((source, None, 0, None))
+            continue
+        value = source._value if traced is None or i >= count else traced[i]
+        storage = Storage(value, source._type, 0) if may_overwrite else source._storage
+        if storage.saved and not storage.shared:
+            kept.append((value, storage, storage.version, None))
+        else:
+            kept.append(save_value(value, storage))
+    return tuple(kept)
+
+
+def _pack_all(
+    state: State, saves: tuple[int, ...], args: tuple[Any, ...], outs: tuple[Tensor, ...]
+) -> list[Any]:
+    """The values a plan asks for, through the hooks; a list, to be told from plain ones."""
+    count = len(args)
+    sources = [args[i] if i < count else outs[i - count] for i in saves]
+    return [
+        pack(state, source, i >= count) if isinstance(source, Tensor) else (source, None, 0, None)
+        for i, source in zip(saves, sources, strict=True)
+    ]
+
+
+def pack(state: State, tensor: Tensor, is_result: bool) -> Packed:
+    """Hand a value to the pack hook; a result is detached, so that it does not hold its node."""
+    assert state.saved_hooks is not None
+    pack, unpack = state.saved_hooks
+    version = tensor._storage.version
+    with using(saved_hooks=None):
+        packed = pack(detached(tensor) if is_result else tensor)
+    if tensor._storage.version != version:
+        raise RuntimeError(
+            "A saved tensor pack hook is modifying its input in place. Tensors provided as input "
+            "to pack hook can not be modified by in-place operations: let it return a changed copy."
+        )
+    return Packed(packed, unpack, tensor)
+
+
+def transfer_retain_grad(tensor: Tensor, node: GraphNode, index: int) -> None:
+    """A gradient that was to be kept is from now on that of the value at the given place."""
+    before = tensor._node
+    if before is None or before.hooks is None or not tensor.retains_grad:
+        return
+    node.ensure_hooks().retained[index] = before.hooks.retained.pop(tensor._index)

@@ -1,0 +1,1 @@
+"""Random streams: bit generators, distributions, the generator of each thread."""

@@ -1,0 +1,63 @@
+"""Where in the user's program something happened.
+
+A site is a code object and an instruction offset, which cost next to nothing to take; the file and
+line are worked out only when a message needs them.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from types import CodeType, FrameType
+
+SourceLocation = tuple[CodeType, int]
+
+# Parts of this package that are programs themselves: what they do is told with their own lines.
+_PROGRAMS = ("evergrad.models.", "evergrad.train.")
+# The modules met so far that belong to the engine, and those that do not.
+_inside: set[str] = set()
+_outside: set[str] = set()
+
+
+def user_location(depth: int = 1) -> SourceLocation | None:
+    """The innermost frame outside of the engine, ``depth`` frames above the caller at least."""
+    frame: FrameType | None = sys._getframe(depth + 1)
+    while frame is not None:
+        try:
+            name = frame.f_globals["__name__"]
+        except KeyError:  # code run by exec() may have no name
+            name = ""
+        if name not in _inside and (name in _outside or not _is_engine(name)):
+            return frame.f_code, frame.f_lasti
+        frame = frame.f_back
+    return None
+
+
+def _is_engine(name: str) -> bool:
+    """Whether a module belongs to the engine; from then on the answer is known."""
+    inside = f"{name}.".startswith("evergrad.") and not f"{name}.".startswith(_PROGRAMS)
+    (_inside if inside else _outside).add(name)
+    return inside
+
+
+def user_line() -> str:
+    """The user's line that is being run, for a message."""
+    return describe(user_location(1))
+
+
+def line_of(location: SourceLocation) -> int:
+    code, offset = location
+    for start, end, line in code.co_lines():
+        if start <= offset < end and line is not None:
+            return line
+    return code.co_firstlineno
+
+
+def describe(location: SourceLocation | None) -> str:
+    """``file.py:12, in f: y = x.exp()``"""
+    if location is None:
+        return "an unknown place"
+    code, line = location[0], line_of(location)
+    text = linecache.getline(code.co_filename, line).strip()
+    where = f"{code.co_filename}:{line}, in {code.co_name}"
+    return f"{where}: {text}" if text else where

@@ -1,0 +1,263 @@
+"""The reverse derivative of a rule, ready to run.
+
+The row's formula is traced on types once; both the values worth saving and the program that
+backward runs are read off that graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.eager.kernels import FusedDerivative, is_fusable
+from evergrad.core.eager.parallel_ufunc import PARALLEL_MIN_ELEMENTS, parallel_ufunc
+from evergrad.core.shapes import TensorType
+from evergrad.core.state import using
+from evergrad.core.trace import Equation, Graph, Var
+from evergrad.errors import GradientError
+from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
+
+if TYPE_CHECKING:
+    from evergrad.core.op import Specialization
+    from evergrad.core.tensor import Tensor
+
+# Where the memory of a plan's result comes from.
+FRESH, BORROWED = -1, -2
+
+
+class VjpProgram:
+    """The reverse derivative of a rule for some of its arguments.
+
+    ``saves`` lists which values the formula uses: ``i`` for argument ``i``, ``n + j`` for result
+    ``j`` of an op with ``n`` arguments. ``graph`` takes those values and then the cotangents; it is
+    what is traced or recorded, while arrays run through the same with composites inlined.
+    ``edges`` lists for each argument with a cotangent: its number, where :meth:`run` leaves the
+    cotangent, and whether its memory is fresh, borrowed, or that of incoming cotangent ``k``, whose
+    owner it then inherits. ``lays`` is set where the only cotangent is the incoming one laid into
+    zeros: the walk then adds it to that part of what has arrived, without making the zeros.
+    ``unread`` are the cotangents that may be missing, since the formula does not look at them.
+    """
+
+    __slots__ = (
+        "_constants",
+        "_fused",
+        "_program",
+        "edges",
+        "graph",
+        "is_nan_safe",
+        "needs",
+        "saves",
+        "scatter_index",
+        "scratch",
+        "single",
+        "specialization",
+        "unread",
+    )  # fmt: skip
+
+    def __init__(self, specialization: Specialization, needs: int, nan_safe: bool = False) -> None:
+        self.specialization = specialization
+        self.needs = needs
+        self.single = specialization.single
+        self.is_nan_safe = nan_safe
+        formula = specialization.formula(needs, nan_safe)
+        graph, values = _trace_vjp(specialization, needs, formula)
+        used = {arg for eqn in graph.equations for arg in eqn.args if isinstance(arg, Var)}
+        used |= {out for out in graph.outputs if isinstance(out, Var)}
+        cotangents = graph.inputs[len(values) :]
+        self.saves = tuple(i for i, var in enumerate(values) if var in used)
+        self.graph = Graph(
+            [*(values[i] for i in self.saves), *cotangents], (), graph.equations, graph.outputs
+        )
+        flat = self.graph.inlined()
+        self.scatter_index = _scatter_part(flat)
+        places = self._build_program(flat)
+        sources = _sources(flat, cotangents)
+        self.edges = tuple(
+            (i, place, source)
+            for i, (place, source) in enumerate(zip(places, sources, strict=True))
+            if place is not None
+        )
+        self._fused = self._as_one_kernel(flat, places)
+        read = self._fused is not None  # a kernel is given everything
+        self.unread = frozenset(k for k, var in enumerate(cotangents) if not (read or var in used))
+
+    def _as_one_kernel(self, graph: Graph, places: list[int | None]) -> FusedDerivative | None:
+        """The program of several loops as one kernel, if all its results are new memory."""
+        if not is_fusable(graph) or any(source != FRESH for _, _, source in self.edges):
+            return None
+        calls = sum(len(eqn.outs) for eqn in graph.equations)
+        top = len(graph.inputs) + len(self._constants) + calls
+        return FusedDerivative(graph, places, top)
+
+    def _build_program(self, graph: Graph) -> list[int | None]:
+        """Number the values (inputs, numbers, results), so that a call names list positions; gives
+        the position of each argument's cotangent."""
+        place: dict[Any, int] = {var: i for i, var in enumerate(graph.inputs)}
+        numbers = [a for eqn in graph.equations for a in eqn.args if not isinstance(a, Var)]
+        next_number = len(place)
+        top = next_number + len(numbers)
+        program: list[tuple[Callable[..., Any], Any, int]] = []
+        scratch = 0
+        spent = _spent_after(graph)
+        for number, eqn in enumerate(graph.equations):
+            args = []
+            for arg in eqn.args:
+                if isinstance(arg, Var):
+                    args.append(place[arg])
+                else:
+                    args.append(next_number)
+                    next_number += 1
+            for out in eqn.outs:
+                place[out] = top
+                top += 1
+            into = _overwritten(eqn, spent[number])
+            if into is None and not eqn.op.alias:
+                scratch += sum(out.type.nbytes for out in eqn.outs)
+            program.append(_call(eqn.specialization, args, into))
+        self._program = program
+        self._constants = numbers
+        self.scratch = scratch
+        return [None if r is None else place[r] for r in graph.outputs]
+
+    def run(self, values: list[Any]) -> None:
+        """Run on arrays: saved values, then cotangents; results are appended, see ``edges``."""
+        if self._fused is not None and self._fused.is_worth():
+            self._fused.run(values)
+            return
+        values += self._constants
+        append = values.append
+        for call, a, b in self._program:
+            if b >= 0:
+                append(call(values[a], values[b]))
+            elif b == -1:
+                append(call(values[a]))
+            elif b == -2:
+                append(call(*[values[i] for i in a]))
+            else:
+                values += call(*[values[i] for i in a])
+        if self.scratch >= LEDGER_MIN_BYTES:
+            LEDGER.transient(self.scratch)
+
+
+def _sources(graph: Graph, cotangents: tuple[Var, ...]) -> list[int]:
+    """Where the memory of each result comes from."""
+    root: dict[Any, Any] = {}
+    for eqn in graph.equations:
+        if eqn.op.alias in ("view", "reshape") and isinstance(eqn.args[0], Var):
+            root[eqn.outs[0]] = root.get(eqn.args[0], eqn.args[0])
+        elif eqn.op.alias:
+            root[eqn.outs[0]] = None
+    roots = [root.get(out, out) for out in graph.outputs]
+    place = {var: k for k, var in enumerate(cotangents)}
+    inputs = set(graph.inputs)
+    sources = []
+    for origin in roots:
+        if origin is None or roots.count(origin) > 1:
+            sources.append(BORROWED)
+        elif origin in place:
+            sources.append(place[origin])
+        else:
+            sources.append(BORROWED if origin in inputs else FRESH)
+    return sources
+
+
+def _scatter_part(graph: Graph) -> tuple[Any, TensorType] | None:
+    """Where a graph lays its one argument into zeros, and the type of the whole, if that is all it
+    does."""
+    if len(graph.equations) != 1 or len(graph.inputs) != 1:
+        return None
+    (eqn,) = graph.equations
+    if eqn.op.scatter_index is None or graph.outputs != eqn.outs:
+        return None
+    return eqn.op.scatter_index(**eqn.attrs), eqn.outs[0].type
+
+
+def _call(
+    specialization: Specialization, args: list[int], into: int | None
+) -> tuple[Callable[..., Any], Any, int]:
+    """A call as (function, first position(s), second position or how to read the first)."""
+    run = specialization.run if into is None else _over_argument(specialization, into, len(args))
+    if not specialization.single:
+        return run, args, -3
+    if len(args) == 1:
+        return run, args[0], -1
+    if len(args) == 2:
+        return run, args[0], args[1]
+    return run, args, -2
+
+
+def _spent_after(graph: Graph) -> list[set[Var]]:
+    """For each equation, the results of others that nothing looks at any more once it has run."""
+    last: dict[Any, int] = {}
+    still_seen: set[Any] = {out for out in graph.outputs if isinstance(out, Var)}
+    made: set[Var] = set()
+    for number, eqn in enumerate(graph.equations):
+        for arg in eqn.args:
+            if isinstance(arg, Var):
+                last[arg] = number
+        if eqn.op.alias:
+            still_seen.update((*eqn.args, *eqn.outs))
+        made.update(eqn.outs)
+    spent: list[set[Var]] = [set() for _ in graph.equations]
+    for var, number in last.items():
+        if var in made and var not in still_seen:
+            spent[number].add(var)
+    return spent
+
+
+def _overwritten(eqn: Equation, spent: set[Var]) -> int | None:
+    """Which argument's memory the result can take over. Only ufuncs say that they allow it."""
+    out = eqn.outs[0].type
+    plain = isinstance(eqn.op.eval, np.ufunc) and len(eqn.args) <= 2 and not eqn.attrs
+    exact = out.dtype.compute is out.dtype.np and out.dtype.category >= dtypes.FLOATING
+    if plain and exact and out.nbytes >= LEDGER_MIN_BYTES:
+        for i, arg in enumerate(eqn.args):
+            if isinstance(arg, Var) and arg in spent and arg.type.same(out):
+                return i
+    return None
+
+
+def _over_argument(specialization: Specialization, into: int, count: int) -> Callable[..., Any]:
+    ufunc = specialization.op.eval
+    if specialization.out_types[0].numel >= PARALLEL_MIN_ELEMENTS:
+        ufunc = parallel_ufunc(ufunc)
+    if count == 1:
+        return lambda a: ufunc(a, out=a)
+    return (lambda a, b: ufunc(a, b, out=a)) if into == 0 else (lambda a, b: ufunc(a, b, out=b))
+
+
+def _trace_vjp(specialization: Specialization, needs: int, vjp: Any) -> tuple[Graph, list[Var]]:
+    """Trace the derivative formula; gives the graph and the variables of arguments and results."""
+    from evergrad.core.tracing import tracing
+
+    op = specialization.op
+    assert callable(vjp)
+    with using(autocast=None, trace=None), tracing() as trace:  # it is kept: nothing around it
+        args = [trace.input(t) for t in specialization.operands]
+        outs = [trace.input(t) for t in specialization.out_types]
+        cotangents = [trace.input(t) for t in specialization.out_types]
+        g: Any = cotangents[0] if op.outputs == 1 else tuple(cotangents)
+        out: Any = outs[0] if op.outputs == 1 else tuple(outs)
+        found = vjp(g, out, *args, **specialization.attrs)
+        grads = found if isinstance(found, tuple) else (found,)
+        if len(grads) != len(args):
+            raise AssertionError(
+                f"{op.name}: the derivative gives {len(grads)} cotangents for {len(args)} arguments"
+            )
+        wanted: list[Tensor | None] = []
+        for i, (grad, type) in enumerate(zip(grads, specialization.operands, strict=True)):
+            wanted.append(grad if needs >> i & 1 else None)
+            if grad is None and needs >> i & 1 and op.family != "composite":
+                raise GradientError(
+                    f"the derivative of {op.name} by argument {i} is not known; detach() that "
+                    "argument if it is to count as constant"
+                )
+            if wanted[-1] is not None and not wanted[-1]._type.same(type):
+                raise AssertionError(
+                    f"{op.name}: the cotangent of argument {i} is {wanted[-1]._type}, not {type}"
+                )
+        graph = trace.finish(wanted).without_dead_code()
+    return graph, list(graph.inputs[: len(args) + len(outs)])

@@ -1,0 +1,269 @@
+"""Losses that choose among classes: plain functions over rows.
+
+Scores have the classes in dimension 1 ([N, C, ...]), or in dimension 0 without a batch ([C]);
+targets are class numbers in the shape without that dimension, or probabilities in the full shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.core import dtypes
+from evergrad.core.bind import cast
+from evergrad.core.composite import composite
+from evergrad.core.tensor import Tensor
+from evergrad.core.trace import Var
+from evergrad.errors import DTypeError, ShapeError
+from evergrad.ops.composite.activations import below_largest, log_softmax, require_floating, widened
+from evergrad.ops.composite.losses import chosen_reduction, reduced
+from evergrad.ops.rows.elementwise.basic import exp, log, where
+from evergrad.ops.rows.elementwise.clamp import clamp
+from evergrad.ops.rows.movement.views import reshape, squeeze, unsqueeze
+from evergrad.ops.rows.reduce.sums import sum as total
+
+
+def _class_dim(input: Tensor) -> int:
+    return 0 if input.ndim == 1 else 1
+
+
+def _on_classes(weight: Tensor, input: Tensor) -> Tensor:
+    """A weight of [C] so that it broadcasts with the scores."""
+    behind = input.ndim - 1 - _class_dim(input)
+    return reshape(weight, (weight._type.numel,) + (1,) * behind)
+
+
+def _check_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> None:
+    shape, wanted = input._type.shape, target._type.shape
+    if not shape:
+        raise ValueError("Expected 1 or more dimensions (got 0)")
+    if target.dtype not in (dtypes.int64, dtypes.uint8):
+        raise DTypeError(f"expected target dtype to be Long or Byte, but got {target.dtype.name}")
+    if len(shape) == 1:
+        if target._type.numel != 1 or target.ndim > 1:
+            raise ValueError(
+                f"For 1D input, 1D target must have size 1, but got target size: "
+                f"{target._type.numel}"
+            )
+    elif not wanted or wanted[0] != shape[0]:
+        count = wanted[0] if wanted else 0
+        raise ValueError(
+            f"Expected input batch_size ({shape[0]}) to match target batch_size ({count})."
+        )
+    elif len(shape) == 2 and len(wanted) > 1:
+        raise ShapeError("0D or 1D target tensor expected, multi-target not supported")
+    elif wanted != (shape[0], *shape[2:]):
+        raise ShapeError(f"Expected target size {[shape[0], *shape[2:]]}, got {list(wanted)}")
+    classes = shape[_class_dim(input)]
+    if weight is not None and weight._type.shape != (classes,):
+        raise ShapeError(
+            f"weight tensor should be defined either for all {classes} classes or no classes but "
+            f"got weight tensor of shape: {list(weight._type.shape)}"
+        )
+
+
+def _counted(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
+    """Class numbers that can be looked up, and which of them count (``None``: all do)."""
+    counts = target != ignore_index
+    if not isinstance(target._storage.value, Var):
+        numbers = target.array()
+        if numbers.size and (numbers.min() < 0 or numbers.max() >= classes):
+            outside = (numbers < 0) | (numbers >= classes)
+            wrong = numbers[outside & counts.array()]
+            if wrong.size:
+                raise IndexError(f"Target {wrong.flat[0]} is out of bounds.")
+        elif counts.array().all():
+            return cast(target, dtypes.int64), None
+    return where(counts, cast(target, dtypes.int64), 0), counts
+
+
+def _at(input: Tensor, places: Tensor) -> Tensor:
+    """For every sample the element of its class."""
+    from evergrad.ops.rows.indexing.scatter import gather
+
+    dim = _class_dim(input)
+    places = reshape(places, (1,)) if input.ndim == 1 else unsqueeze(places, 1)
+    return squeeze(gather(input, dim, places), dim)
+
+
+def _of_classes(
+    loss: Tensor, counts: Tensor | None, places: Tensor, weight: Tensor | None, reduction: str
+) -> Tensor:
+    """Losses of samples with the weights of their classes; the mean is divided by those."""
+    from evergrad.ops.rows.indexing.functions import index_select
+
+    if weight is None and counts is None:
+        return reduced(loss, reduction)
+    if weight is None:
+        assert counts is not None
+        counts = reshape(counts, loss._type.shape)
+        weights = cast(counts, loss.dtype)
+        loss = where(counts, loss, 0)
+    else:
+        weights = reshape(index_select(weight, 0, reshape(places, -1)), loss._type.shape)
+        loss = loss * weights
+        if counts is not None:
+            counts = reshape(counts, loss._type.shape)
+            weights, loss = where(counts, weights, 0), where(counts, loss, 0)
+    if reduction == "mean":
+        return total(loss) / total(weights)
+    return reduced(loss, reduction)
+
+
+def nll_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """Minus the logarithm of the probability of the target's class, from logarithms."""
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    _check_classes(input, target, weight)
+    places, counts = _counted(target, input._type.shape[_class_dim(input)], ignore_index)
+    return _of_classes(-_at(input, places), counts, places, weight, reduction)
+
+
+def cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:  # fmt: skip
+    """``nll_loss`` of ``log_softmax(input)``; targets may also be probabilities."""
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    if not 0 <= label_smoothing <= 1:
+        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
+    if target._type.shape == input._type.shape:
+        return _from_probabilities(input, target, weight, ignore_index, reduction, label_smoothing)
+    _check_classes(input, target, weight)
+    require_floating("log_softmax", input)
+    places, counts = _counted(target, input._type.shape[_class_dim(input)], ignore_index)
+    if label_smoothing:
+        return _smoothed(input, places, counts, weight, reduction, label_smoothing)
+    loss = _entropy(widened(input), places, counts, weight, reduction=reduction)
+    return cast(loss, input.dtype)
+
+
+def _side_by_side(input: Tensor, *others: Any) -> int:
+    """The elements of scores whose classes are contiguous; kernels are for these."""
+    return input._type.numel if input.ndim < 3 else 0
+
+
+@composite("cross_entropy", least=512, size=_side_by_side)
+def _entropy(
+    input: Tensor, places: Tensor, counts: Tensor | None, weight: Tensor | None, *, reduction: str
+) -> Tensor:
+    """The cross-entropy of classes that have been looked at (see ``_counted``)."""
+    dim = _class_dim(input)
+    below = below_largest(input, dim)
+    loss = log(total(exp(below), dim)) - _at(below, places)
+    return _of_classes(loss, counts, places, weight, reduction)
+
+
+def _from_probabilities(
+    input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str,
+    smoothing: float,
+) -> Tensor:  # fmt: skip
+    if not target.dtype.is_floating_point:
+        raise DTypeError(
+            "Expected floating point type for target with class probabilities, got "
+            f"{target.dtype.name}"
+        )
+    if ignore_index >= 0:
+        raise RuntimeError("ignore_index is not supported for floating point target")
+    dim = _class_dim(input)
+    if smoothing:
+        target = target * (1 - smoothing) + smoothing / input._type.shape[dim]
+    logs = log_softmax(input, dim)
+    if weight is not None:
+        logs = logs * _on_classes(weight, input)
+    loss = -total(logs * target, dim)
+    if reduction == "mean":
+        samples = input._type.numel // input._type.shape[dim]
+        return total(loss) / samples
+    return reduced(loss, reduction)
+
+
+def _smoothed(
+    input: Tensor, places: Tensor, counts: Tensor | None, weight: Tensor | None, reduction: str,
+    smoothing: float,
+) -> Tensor:  # fmt: skip
+    """A part of the target's probability given to all classes alike."""
+    from evergrad.ops.rows.indexing.functions import index_select
+
+    dim = _class_dim(input)
+    logs = log_softmax(input, dim)
+    chosen = _of_classes(-_at(logs, places), counts, places, weight, reduction)
+    weighted = logs if weight is None else logs * _on_classes(weight, input)
+    of_samples = -total(weighted, dim)
+    counts = reshape(places >= 0 if counts is None else counts, of_samples._type.shape)
+    spread = where(counts, of_samples, 0)
+    if reduction == "mean":
+        of_targets: Any = counts
+        if weight is not None:
+            of_targets = index_select(weight, 0, reshape(places, -1))
+            of_targets = where(counts, reshape(of_targets, counts._type.shape), 0)
+        spread = total(spread) / total(of_targets)
+    else:
+        spread = reduced(spread, reduction)
+    return chosen * (1 - smoothing) + spread * (smoothing / input._type.shape[dim])
+
+
+# -- margins ------------------------------------------------------------------------------------
+
+
+def multi_margin_loss(
+    input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
+    size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """What the score of the target's class lacks to exceed each other one by a margin."""
+    from evergrad.ops.rows.indexing.functions import index_select, one_hot
+
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    if p not in (1, 2):
+        raise ValueError("only p == 1 and p == 2 supported")
+    if weight is not None and weight.ndim != 1:
+        raise ValueError("weight must be one-dimensional")
+    scores = reshape(input, (1, input._type.numel)) if input.ndim < 2 else input
+    samples, classes = scores._type.shape
+    if target._type.numel != samples or target.ndim > 1:
+        raise ShapeError(
+            "multi_margin_loss: target tensor should be 1-D with size equal to the number of input "
+            f"samples (batch size). Expected target size [{samples}], but got "
+            f"{list(target._type.shape)}. Input has shape {list(input._type.shape)}."
+        )
+    places = reshape(target, (samples,))
+    if not isinstance(places._storage.value, Var) and places._type.numel:
+        numbers = places.array()
+        if numbers.min() < 0 or numbers.max() >= classes:
+            raise RuntimeError("target out of range")
+    lacking = clamp(scores - unsqueeze(_at(scores, places), 1) + margin, min=0)
+    loss = where(one_hot(places, classes) == 1, 0, lacking if p == 1 else lacking * lacking)
+    if weight is not None:
+        loss = loss * unsqueeze(index_select(weight, 0, places), 1)
+    loss = total(loss, 1) / classes
+    return reduced(loss if input.ndim == 2 else reshape(loss, ()), reduction)
+
+
+def multilabel_margin_loss(
+    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """What each target class lacks to exceed each other class by 1; targets end at the first -1."""
+    from evergrad.ops.rows.indexing.functions import one_hot
+    from evergrad.ops.rows.indexing.scatter import gather
+    from evergrad.ops.rows.reduce.scan import cumprod
+
+    reduction = chosen_reduction(reduction, size_average, reduce)
+    if target._type.shape != input._type.shape:
+        raise ShapeError(
+            f"inconsistent target size: {list(target._type.shape)} for input of size: "
+            f"{list(input._type.shape)}"
+        )
+    classes = input._type.shape[-1] if input.ndim else 1
+    scores = reshape(input, (input._type.numel // max(classes, 1), classes))
+    labels = reshape(target, scores._type.shape)
+    listed = cumprod(cast(labels >= 0, dtypes.int64), 1) == 1
+    places = where(listed, labels, 0)
+    among = unsqueeze(cast(listed, dtypes.int64), 2) * one_hot(places, classes)
+    others = total(among, 1) == 0  # [N, C]
+    lacking = 1 - unsqueeze(gather(scores, 1, places), 2) + unsqueeze(scores, 1)  # [N, label, C]
+    compared = unsqueeze(listed, 2) & unsqueeze(others, 1)
+    loss = total(where(compared, clamp(lacking, min=0), 0), (1, 2)) / classes
+    return reduced(loss if input.ndim == 2 else reshape(loss, ()), reduction)

@@ -1,0 +1,140 @@
+"""How many elements, or how much weight, falls into each bin. None of this has a derivative."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from evergrad import return_types
+from evergrad.core.tensor import Tensor, from_array
+from evergrad.ops.rows.creation.linspace import linspace
+from evergrad.ops.surface.public import expose
+
+
+def _range_of(values: Any, given: Sequence[float] | None, dim: int) -> tuple[float, float]:
+    """Where the bins of a dimension begin and end; wide enough to have a width."""
+    if given is not None:
+        low, high = given[2 * dim : 2 * dim + 2]
+    elif values.size:
+        low, high = float(values.min()), float(values.max())
+    else:
+        low, high = 0.0, 1.0
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise RuntimeError(
+            f"torch.histogramdd: dimension {dim}'s range [{low:g}, {high:g}] is not finite"
+        )
+    if low > high:
+        raise RuntimeError(
+            f"torch.histogramdd: min should not exceed max, but got min {low:g} max {high:g} for "
+            f"dimension {dim}"
+        )
+    return (low - 0.5, high + 0.5) if low == high else (low, high)
+
+
+def _edges(input: Tensor, bins: Any, given: Any, name: str) -> list[Tensor]:
+    """The edges of the bins of each dimension."""
+    points = input.array()
+    edges = []
+    for dim, wanted in enumerate(bins):
+        if isinstance(wanted, Tensor):
+            _check_edges(input, wanted, dim)
+            edges.append(wanted)
+            continue
+        if wanted <= 0:
+            raise RuntimeError(
+                f"torch.{name}(): bins must be > 0, but got {wanted} for dimension {dim}"
+            )
+        low, high = _range_of(points[:, dim], given, dim)
+        edges.append(linspace(low, high, wanted + 1, dtype=input.dtype))
+    return edges
+
+
+def _check_edges(input: Tensor, edges: Tensor, dim: int) -> None:
+    if edges.dtype is not input.dtype:
+        raise RuntimeError(
+            "torch.histogramdd: input tensor and bins tensors should have the same dtype, but got "
+            f"input with dtype {input.dtype.name} and bins for dimension {dim} with dtype "
+            f"{edges.dtype.name}"
+        )
+    if edges.ndim != 1:
+        raise RuntimeError(
+            f"torch.histogramdd: bins tensor should have one dimension, but got {edges.ndim} "
+            f"dimensions in the bins tensor for dimension {dim}"
+        )
+
+
+def _counts(points: Any, edges: list[Any], weights: Any) -> Any:
+    """The weight in each bin; points outside all bins, or without a place, are left out. The last
+    bin of a dimension has its upper edge too."""
+    shape = tuple(len(e) - 1 for e in edges)
+    inside = np.ones(len(points), bool)
+    flat = np.zeros(len(points), np.int64)
+    for dim, (edge, count) in enumerate(zip(edges, shape, strict=True)):
+        values = points[:, dim]
+        inside &= (values >= edge[0]) & (values <= edge[-1])
+        flat = flat * count + np.minimum(np.searchsorted(edge, values, "right") - 1, count - 1)
+    weights = None if weights is None else weights[inside]
+    found = np.bincount(flat[inside], weights, int(np.prod(shape)))
+    return found.reshape(shape)
+
+
+def _density(counts: Any, edges: list[Any]) -> Any:
+    total = counts.sum()
+    for dim, edge in enumerate(edges):
+        counts = counts / np.diff(edge).reshape((-1,) + (1,) * (len(edges) - 1 - dim))
+    return counts / total
+
+
+def _histogram(
+    name: str, input: Tensor, bins: Any, given: Any, weight: Tensor | None, density: bool
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    if not input.dtype.is_floating_point or input.dtype.itemsize == 2:
+        raise NotImplementedError(f"\"histogramdd\" not implemented for '{input.dtype.name}'")
+    if weight is not None and weight._type.shape != input._type.shape[:-1]:
+        raise RuntimeError(
+            "torch.histogramdd: if weight tensor is provided it should have the same shape as the "
+            "input tensor excluding its innermost dimension, but got input with shape "
+            f"{list(input._type.shape)} and weight with shape {list(weight._type.shape)}"
+        )
+    flat = input.reshape(-1, input._type.shape[-1])
+    edges = _edges(flat, bins, given, name)
+    arrays = [e.array() for e in edges]
+    weights = None if weight is None else weight.array().reshape(-1).astype(np.float64)
+    counts = _counts(flat.array(), arrays, weights)
+    if density:
+        counts = _density(counts, arrays)
+    return from_array(np.asarray(counts, input.dtype.np)), tuple(edges)
+
+
+@expose()
+def histogram(
+    input: Tensor, bins: Any, *, range: Sequence[float] | None = None,
+    weight: Tensor | None = None, density: bool = False,
+) -> Any:  # fmt: skip
+    """How many elements, or how much weight, fall into each bin, and the edges of the bins. These
+    are given, or ``bins`` equal ones in a range."""
+    points = input.reshape(-1, 1)
+    weights = None if weight is None else weight.reshape(-1)
+    counts, (edges,) = _histogram("histogram", points, [bins], range, weights, density)
+    return return_types.histogram(counts, edges)
+
+
+@expose(method=False, out=False)
+def histogramdd(
+    input: Tensor, bins: Any, range: Sequence[float] | None = None, weight: Tensor | None = None,
+    density: bool = False,
+) -> Any:  # fmt: skip
+    """``histogram`` of points whose coordinates are the last dimension; bins form a grid."""
+    if input.ndim < 2:
+        raise RuntimeError("torch.histogramdd: input tensor should have at least 2 dimensions")
+    rank = input._type.shape[-1]
+    per_dim = [bins] * rank if isinstance(bins, int) else list(bins)
+    if len(per_dim) != rank:
+        raise RuntimeError(
+            f"torch.histogramdd: The size of bins must be equal to the innermost dimension of the "
+            f"input, but got {len(per_dim)} bins for {rank} dimensions"
+        )
+    counts, edges = _histogram("histogramdd", input, per_dim, range, weight, density)
+    return return_types.histogramdd(counts, edges)

@@ -1,0 +1,141 @@
+"""One tensor in several parts, each a view of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from evergrad.core.bind import bind
+from evergrad.core.shapes import normalize_dim
+from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.movement.slices import SLICE, slice_dim
+from evergrad.ops.surface.public import expose
+
+
+def _parts(x: Tensor, bounds: Sequence[int], dim: int) -> tuple[Tensor, ...]:
+    """The parts between each two neighbours of ``bounds``."""
+    return tuple([slice_dim(x, dim, a, max(a, b)) for a, b in itertools.pairwise(bounds)])
+
+
+def _split_every(x: Tensor, size: int, dim: int) -> tuple[Tensor, ...]:
+    extent = x._type.shape[dim]
+    if size < 0:
+        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
+    if size == 0:
+        if extent:
+            raise RuntimeError(
+                "split_size can only be 0 if dimension size is 0, but got dimension size of "
+                f"{extent}"
+            )
+        return _parts(x, (0, 0), dim)
+    return _parts(x, [*range(0, max(extent, 1), size), extent], dim)
+
+
+@expose(method=False, out=False, numpy_names=True)
+def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Parts of one size (the last may be smaller), or of the sizes given."""
+    if not tensor.ndim:
+        raise RuntimeError("split expects at least a 1-dimensional tensor")
+    if not isinstance(split_size_or_sections, int):
+        return split_with_sizes(tensor, split_size_or_sections, dim)
+    return _split_every(tensor, split_size_or_sections, normalize_dim(dim, tensor.ndim))
+
+
+@expose("split", function=False, numpy_names=True)
+def _split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Parts of one size (the last may be smaller), or of the sizes given."""
+    return split(self, split_size, dim)
+
+
+@expose(out=False, numpy_names=True)
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """Parts of the sizes given, which add up to the whole."""
+    dim = normalize_dim(dim, input.ndim)
+    extent = input._type.shape[dim]
+    sizes = [int(size) for size in split_sizes]
+    if sum(sizes) != extent or any(size < 0 for size in sizes):
+        raise RuntimeError(
+            f"split_with_sizes expects split_sizes to sum exactly to {extent} (input tensor's size "
+            f"at dimension {dim}), but got split_sizes={sizes}"
+        )
+    bounds = [0]
+    for size in sizes:
+        bounds.append(bounds[-1] + size)
+    return _parts(input, bounds, dim)
+
+
+@expose(out=False, numpy_names=True)
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """At most ``chunks`` parts of one size, the last of which may be smaller."""
+    if not input.ndim:
+        raise RuntimeError("chunk expects at least a 1-dimensional tensor")
+    if chunks <= 0:
+        raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    dim = normalize_dim(dim, input.ndim)
+    extent = input._type.shape[dim]
+    if extent == 0:
+        return _parts(input, (0,) * (chunks + 1), dim)
+    return _split_every(input, -(-extent // chunks), dim)
+
+
+@expose(out=False, numpy_names=True)
+def tensor_split(
+    input: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None,
+    sections: int | None = None,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Parts that differ in size by one at most, or between the indices given."""
+    if not input.ndim:
+        raise RuntimeError(
+            "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
+        )
+    given = next(v for v in (indices_or_sections, indices, sections) if v is not None)
+    if isinstance(given, Tensor):
+        given = given.array().tolist()
+    dim = normalize_dim(dim, input.ndim)
+    extent = input._type.shape[dim]
+    if not isinstance(given, int):
+        inner = [slice(None, int(i)).indices(extent)[1] for i in given]
+        return _parts(input, [0, *inner, extent], dim)
+    if given <= 0:
+        raise RuntimeError(f"number of sections must be larger than 0, got {given}")
+    size, larger = divmod(extent, given)
+    return _parts(input, [i * size + min(i, larger) for i in range(given + 1)], dim)
+
+
+def _split_along(name: str, dim: int, least: int, doc: str) -> Callable[..., Any]:
+    def function(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+        if input.ndim < least:
+            raise RuntimeError(
+                f"{name} requires a tensor with at least {least} dimension, but got a tensor with "
+                f"{input.ndim} dimensions!"
+            )
+        along = dim if input.ndim > dim else 0
+        extent = input._type.shape[along]
+        sections = indices_or_sections
+        if isinstance(sections, int) and (sections <= 0 or extent % sections):
+            raise RuntimeError(
+                f"{name} attempted to split along dimension {along}, but the size of the dimension "
+                f"{extent} is not divisible by the split_size {sections}!"
+            )
+        return tensor_split(input, sections, along)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return expose(out=False)(function)
+
+
+hsplit = _split_along("hsplit", 1, 1, "Parts side by side: of columns, or of a vector.")
+vsplit = _split_along("vsplit", 0, 2, "Parts below each other: of rows.")
+dsplit = _split_along("dsplit", 2, 3, "Parts behind each other: of the third dimension.")
+
+
+@expose(out=False, numpy_names=True)
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """Every index of a dimension by itself, without the dimension."""
+    if not input.ndim:
+        raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
+    dim = normalize_dim(dim, input.ndim)
+    shape = input._type.shape
+    before = tuple((0, extent, 1) for extent in shape[:dim])
+    return tuple([bind(SLICE, input, slices=(*before, i)) for i in range(shape[dim])])

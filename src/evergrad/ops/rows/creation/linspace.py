@@ -1,0 +1,126 @@
+"""Numbers between two ends: ``linspace`` and ``logspace``.
+
+Points are counted from both ends and rounded where PyTorch's kernels round them, so that the last
+bits of ``linspace`` agree too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.bind import bind
+from evergrad.core.dtypes import dtype
+from evergrad.core.exact import fma64
+from evergrad.core.families import opaque
+from evergrad.core.op import NONDIFFERENTIABLE
+from evergrad.core.shapes import tensor_type
+from evergrad.core.tensor import Array, Tensor
+from evergrad.ops.rows.creation.constants import as_number, check_place, chosen_dtype, deliver
+from evergrad.ops.surface.public import expose
+
+
+def _points(start: Any, end: Any, steps: int, dtype: dtype) -> Array:
+    """The points in the type they are computed in: wider than ``dtype`` where that is narrow."""
+    if dtype.is_complex:
+        real = _points(start.real, end.real, steps, dtype.to_real())
+        return real + 1j * _points(start.imag, end.imag, steps, dtype.to_real())
+    if dtype.compute is not dtype.np:
+        return _narrow_points(start, end, steps, dtype)
+    if dtype.category <= dtypes.INTEGRAL:
+        start, end, kind = int(start), int(end), np.dtype(np.float64)
+    else:
+        kind = dtype.np
+    start, end = kind.type(start), kind.type(end)
+    step = float((end - start) / kind.type(max(steps - 1, 1)))
+    up = np.arange(steps, dtype=np.float64)
+    down = up[::-1]
+    first = np.arange(steps) < steps // 2
+    points = np.where(first, fma64(up, step, float(start)), fma64(down, -step, float(end)))
+    return points.astype(kind)
+
+
+def _narrow_points(start: float, end: float, steps: int, dtype: dtype) -> Array:
+    """16-bit floats round after every operation."""
+
+    def narrow(values: Any) -> Array:
+        return np.asarray(values, np.float32).astype(dtype.np).astype(np.float32)
+
+    start, end = narrow(start), narrow(end)  # type: ignore[assignment]
+    step = narrow(narrow(end - start) / np.float32(max(steps - 1, 1)))
+    up = np.arange(steps, dtype=np.float32)
+    down = up[::-1]
+    first = np.arange(steps) < steps // 2
+    return np.where(first, start + narrow(step * narrow(up)), end - narrow(step * narrow(down)))
+
+
+def _linspace_eval(start: Any, end: Any, *, steps: int, dtype: dtype) -> Array:
+    if steps == 1:
+        end = start
+    return _points(start, end, steps, dtype).astype(dtype.np)
+
+
+LINSPACE = opaque(
+    "linspace", _linspace_eval, lambda start, end, *, steps, dtype: tensor_type((steps,), dtype),
+    NONDIFFERENTIABLE, upcast=False, doc="Equally many steps between two numbers.",
+)  # fmt: skip
+
+
+def _logspace_eval(start: Any, end: Any, base: Any, *, steps: int, dtype: dtype) -> Any:
+    points = _points(start, start if steps == 1 else end, steps, dtype)
+    return np.power(points.dtype.type(base), points).astype(dtype.np)
+
+
+LOGSPACE = opaque(
+    "logspace", _logspace_eval,
+    lambda start, end, base, *, steps, dtype: tensor_type((steps,), dtype),
+    NONDIFFERENTIABLE, upcast=False, doc="Powers of a base at equal steps of the exponent.",
+)  # fmt: skip
+
+
+def _space_arguments(
+    name: str, start: Any, end: Any, steps: int, dtype: Any, out: Tensor | None
+) -> tuple[Any, Any, dtype]:
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    for bound in (start, end):
+        if isinstance(bound, Tensor) and bound.ndim:
+            raise RuntimeError(f"{name} only supports 0-dimensional start and end tensors")
+    start, end = as_number(start), as_number(end)
+    found = chosen_dtype(dtype, out)
+    if isinstance(start, complex) or isinstance(end, complex):
+        if dtype is None and out is None:
+            found = found.to_complex()
+        elif not found.is_complex:
+            raise RuntimeError(
+                f"{name}(): inferred dtype complex can't be safely cast to passed dtype "
+                f"{found.name}"
+            )
+    return start, end, found
+
+
+@expose(method=False, out=False)
+def linspace(
+    start: Any, end: Any, steps: int, *, out: Tensor | None = None, dtype: Any = None,
+    device: Any = None, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """``steps`` numbers from ``start`` to ``end``, both included."""
+    check_place(device)
+    start, end, target = _space_arguments("linspace", start, end, steps, dtype, out)
+    made = bind(LINSPACE, start, end, steps=steps, dtype=target)
+    return deliver("linspace", made, out, requires_grad)
+
+
+@expose(method=False, out=False)
+def logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, out: Tensor | None = None,
+    dtype: Any = None, device: Any = None, layout: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """``base`` to the power of ``steps`` numbers from ``start`` to ``end``."""
+    check_place(device)
+    start, end, target = _space_arguments("logspace", start, end, steps, dtype, out)
+    made = bind(LOGSPACE, start, end, base, steps=steps, dtype=target)
+    return deliver("logspace", made, out, requires_grad)

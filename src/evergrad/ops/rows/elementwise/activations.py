@@ -1,0 +1,89 @@
+"""Activation curves that are rows of their own: one pass forward, one formula back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from evergrad.core.families import elementwise
+from evergrad.ops.rows.elementwise.basic import sigmoid, where
+from evergrad.ops.rows.elementwise.blocked import (
+    expm1_of_negative,
+    in_pieces,
+    pick,
+    positive_part,
+    softplus_of_negative,
+)
+from evergrad.ops.rows.elementwise.blocked import where as choose
+
+
+def _elu(x: Any, alpha: Any, reach: Any, scale: Any) -> Any:
+    below = expm1_of_negative(x / reach)
+    below *= alpha * scale
+    return pick(x <= 0, below, x * scale)
+
+
+def _elu_slope(t: Any, y: Any, x: Any, alpha: Any, reach: Any, scale: Any) -> Any:
+    return t * where(x <= 0, (y + alpha * scale) / reach, scale)
+
+
+ELU = elementwise(
+    "elu", in_pieces(_elu), (_elu_slope, None, None, None),
+    doc="scale * x above 0, scale * alpha * (exp(x / reach) - 1) below.",
+)  # fmt: skip
+
+
+def _softplus(x: Any, beta: Any, threshold: Any) -> Any:
+    scaled = x * beta
+    curve = (positive_part(scaled) + softplus_of_negative(scaled)) / beta
+    return pick(scaled > threshold, x, curve)
+
+
+SOFTPLUS = elementwise(
+    "softplus", in_pieces(_softplus),
+    (lambda t, y, x, beta, threshold: where(x * beta > threshold, t, t * sigmoid(x * beta)),
+     None, None),
+    doc="log(1 + exp(beta * x)) / beta, and x where beta * x exceeds the threshold.",
+)  # fmt: skip
+
+LOGSIGMOID = elementwise(
+    "logsigmoid", in_pieces(lambda x: np.minimum(x, 0) - softplus_of_negative(x)),
+    (lambda t, y, x: t * sigmoid(-x),), doc="The logarithm of the sigmoid.",
+)  # fmt: skip
+
+HARDSWISH = elementwise(
+    "hardswish", in_pieces(lambda x: x * np.clip(x + 3, 0, 6) / 6),
+    (lambda t, y, x: where(x <= -3, 0, where(x < 3, t * (x / 3 + 0.5), t)),),
+    doc="x * min(max(x + 3, 0), 6) / 6",
+)  # fmt: skip
+
+SOFTSHRINK = elementwise(
+    "softshrink", in_pieces(lambda x, edge: x - np.clip(x, -edge, edge)),
+    (lambda t, y, x, edge: where(y == 0, 0, t), None),
+    doc="x moved towards 0 by a number, or onto it.",
+)  # fmt: skip
+
+HARDSHRINK = elementwise(
+    "hardshrink", in_pieces(lambda x, edge: choose(np.abs(x) <= edge, 0, x)),
+    (lambda t, y, x, edge: where(y == 0, 0, t), None),
+    doc="x beyond a number on either side, 0 between.",
+)  # fmt: skip
+
+LEAKY_RELU = elementwise(
+    "leaky_relu", in_pieces(lambda x, slope: pick(x > 0, x, x * slope)),
+    (lambda t, y, x, slope: where(x > 0, t, t * slope), None),
+    doc="x above 0, a multiple of it below.",
+)  # fmt: skip
+
+HARDTANH = elementwise(
+    "hardtanh", np.clip,
+    (lambda t, y, x, low, high: where((x <= low) | (x >= high), 0, t), None, None),
+    doc="Held between two numbers, with slope 0 on them as beyond them.",
+)  # fmt: skip
+
+HARDSIGMOID = elementwise(
+    "hardsigmoid", in_pieces(lambda x: np.clip(x + 3, 0, 6) / 6),
+    (lambda t, y, x: where((x <= -3) | (x >= 3), 0, t / 6),),
+    doc="min(max(x + 3, 0), 6) / 6",
+)  # fmt: skip

@@ -1,0 +1,459 @@
+"""Rows that compute each element by itself: arithmetic, exponentials, choosing.
+
+Magnitudes are in :mod:`evergrad.ops.rows.elementwise.magnitude`, angles in
+:mod:`evergrad.ops.rows.elementwise.trigonometry`, comparisons, logic and bits in
+:mod:`evergrad.ops.rows.elementwise.logic`, special functions in
+:mod:`evergrad.ops.rows.special.functions`. In each formula ``t`` is the tangent and ``y`` the
+result.
+
+At the edges: ``sqrt`` has slope inf at 0; ``maximum`` and ``minimum`` give each of two equal
+arguments half; ``pow(x, 0)`` has slope 0 in ``x`` everywhere, ``pow(0, y)`` slope 0 in ``y`` for
+``y >= 0``; ``where`` gives the branch not taken exactly 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.bind import bind, cast
+from evergrad.core.dtypes import dtype
+from evergrad.core.families import (
+    batch_elementwise,
+    elementwise,
+    linear,
+    meet,
+    meet_as_float,
+    not_bool,
+    not_complex,
+    real_number,
+    result_dtype,
+)
+from evergrad.core.inplace import write_in_place
+from evergrad.core.op import ArgType, Op
+from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
+from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.elementwise import blocked
+from evergrad.ops.rows.movement.complex_parts import real
+from evergrad.ops.surface.public import NUMBERS, TensorFunction, expose, expose_op, operator
+
+ZERO_SLOPE = (lambda t, y, x: zeros_where(t),)
+
+
+def zeros_where(t: Tensor) -> Tensor:
+    """A zero tangent."""
+    from evergrad.ops.rows.creation.constants import zeros_like
+
+    return zeros_like(t)
+
+
+# -- casts and copies ---------------------------------------------------------------------------
+
+
+def _cast_type(x: TensorType, *, dtype: dtype) -> TensorType:
+    return tensor_type(x.shape, dtype)
+
+
+def _cast_eval(x: Any, *, dtype: dtype) -> Any:
+    if x.dtype.kind == "c" and dtypes.BOOL < dtype.category < dtypes.COMPLEX:
+        x = x.real
+    if dtype.category <= dtypes.INTEGRAL and x.dtype.kind in "fV" and dtype is not dtypes.bool_:
+        # As C casts do: through int64, wrapping around.
+        with np.errstate(all="ignore"):
+            return x.astype(np.int64).astype(dtype.np)
+    one = blocked.one_if_repeated(x, x.shape)
+    return x.astype(dtype.np) if one is x else np.full(x.shape, one.astype(dtype.np))
+
+
+def _cast_back(g: Tensor, x: Tensor, *, dtype: dtype) -> Any:
+    return cast(g, x.dtype) if x.dtype.category >= dtypes.FLOATING else None
+
+
+def _batch_same(op: Op, args: Sequence[Any], dims: Sequence[Any], **attrs: Any) -> Any:
+    return bind(op, *args, **attrs), dims[0]
+
+
+CAST = linear("cast", _cast_eval, _cast_type, _cast_back, batch=_batch_same,
+              doc="The same numbers in another element type.")  # fmt: skip
+
+
+def _copy(x: Any) -> Any:
+    from evergrad.memory import pool
+
+    out = pool.empty(x.shape, x.dtype)
+    np.copyto(out, x)
+    return out
+
+
+CLONE = linear("clone", _copy, lambda x: x, lambda g, x: g, batch=_batch_same,
+               doc="A copy in memory of its own.")  # fmt: skip
+
+
+# -- public rows of one and two arguments -------------------------------------------------------
+
+
+def unary(
+    name: str,
+    function: Callable[..., Any],
+    d: Any,
+    *aliases: str,
+    promote: Any = meet_as_float,
+    **options: Any,
+) -> TensorFunction:
+    """A row of one argument, public as function, method and in-place method."""
+    op = elementwise(name, function, d, promote=promote, **options)
+    return expose_op(op, (name, *aliases), inplace=True, params=("input",))
+
+
+def binary(
+    name: str,
+    function: Callable[..., Any],
+    d: Any,
+    *aliases: str,
+    promote: Any = meet,
+    inplace: bool = True,
+    **options: Any,
+) -> TensorFunction:
+    """A row of two arguments, public as function, method and in-place method."""
+    op = elementwise(name, function, d, promote=promote, **options)
+    return expose_op(op, (name, *aliases), inplace=inplace, params=("input", "other"))
+
+
+# -- arithmetic ---------------------------------------------------------------------------------
+
+ADD = elementwise("add", np.add, (lambda t, y, a, b: t, lambda t, y, a, b: t), doc="a + b")
+SUB = elementwise("sub", np.subtract, (lambda t, y, a, b: t, lambda t, y, a, b: -t), doc="a - b",
+                  accepts=not_bool)  # fmt: skip
+MUL = elementwise("mul", np.multiply, (lambda t, y, a, b: t * b, lambda t, y, a, b: t * a),
+                  doc="a * b")  # fmt: skip
+# The slope in b is written without y: programs scale and mask quotients in place.
+DIV = elementwise("div", np.divide, (lambda t, y, a, b: t / b, lambda t, y, a, b: -t * (a / b / b)),
+                  promote=meet_as_float, doc="a / b")  # fmt: skip
+
+
+def _scaled(input: Any, other: Any, alpha: Any) -> Any:
+    """``alpha * other`` in the element type of the sum, which ``alpha`` does not change."""
+    if alpha.__class__ in NUMBERS and alpha == 1:
+        return other
+    category = max(_category(input), _category(other))
+    if isinstance(alpha, float) and category < dtypes.FLOATING:
+        raise RuntimeError(
+            "For integral input tensors, argument alpha must not be a floating point number."
+        )
+    if category == dtypes.BOOL:
+        return other & bool(alpha)
+    if isinstance(input, Tensor) and isinstance(other, Tensor):
+        other = cast(other, result_dtype((input._type, other._type)))
+    return other * alpha
+
+
+def _category(operand: Any) -> int:
+    if isinstance(operand, Tensor):
+        return operand.dtype.category
+    if isinstance(operand, (bool, np.bool_)):
+        return dtypes.BOOL
+    return dtypes.INTEGRAL if isinstance(operand, (int, np.integer)) else dtypes.FLOATING
+
+
+@expose()
+def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """``input + alpha * other``"""
+    return bind(ADD, input, _scaled(input, other, alpha))  # type: ignore[no-any-return]
+
+
+@expose("subtract")
+def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """``input - alpha * other``"""
+    return bind(SUB, input, _scaled(input, other, alpha))  # type: ignore[no-any-return]
+
+
+@expose(function=False)
+def add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    """In-place form of ``add``."""
+    return write_in_place(ADD, self, _scaled(self, other, alpha))
+
+
+@expose("subtract_", function=False)
+def sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    """In-place form of ``sub``."""
+    return write_in_place(SUB, self, _scaled(self, other, alpha))
+
+
+@expose(method=False)
+def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """``other - alpha * input``"""
+    return sub(other, input, alpha=alpha)
+
+
+mul = expose_op(MUL, ("mul", "multiply"), inplace=True, params=("input", "other"))
+
+
+@expose("divide", inplace=True)
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """``input / other``; rounded towards zero with ``"trunc"``, downwards with ``"floor"``."""
+    if rounding_mode is None:
+        return bind(DIV, input, other)  # type: ignore[no-any-return]
+    if rounding_mode == "floor":
+        return floor_divide(input, other)
+    if rounding_mode == "trunc":
+        return bind(TRUNC_DIVIDE, input, other)  # type: ignore[no-any-return]
+    raise RuntimeError(
+        "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
+        f"'{rounding_mode}'"
+    )
+
+
+true_divide = expose_op(DIV, ("true_divide",), inplace=True, params=("input", "other"))
+
+
+def _no_zero_divisor(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Integers have no infinity, so their division by zero is an error."""
+
+    def checked(a: Any, b: Any, **out: Any) -> Any:
+        integral = np.asarray(b).dtype.kind in "iu" and np.asarray(a).dtype.kind in "iu"
+        if integral and not np.all(b):
+            raise RuntimeError("ZeroDivisionError: integer division or modulo by zero")
+        return function(a, b, **out)
+
+    return checked
+
+
+def _trunc_divide(a: Any, b: Any, **out: Any) -> Any:
+    if np.asarray(a).dtype.kind in "iu" and np.asarray(b).dtype.kind in "iu":
+        quotient = np.floor_divide(a, b)
+        one_up = (quotient < 0) & (quotient * b != a)
+        return np.add(quotient, one_up, dtype=quotient.dtype, **out)
+    return np.trunc(np.divide(a, b), **out)
+
+
+NO_SLOPE = (lambda t, y, a, b: zeros_where(t), lambda t, y, a, b: zeros_where(t))
+
+floor_divide = binary("floor_divide", _no_zero_divisor(np.floor_divide), NO_SLOPE,
+                      accepts=real_number, doc="The quotient rounded downwards.")  # fmt: skip
+TRUNC_DIVIDE = elementwise(
+    "trunc_divide", _no_zero_divisor(_trunc_divide), NO_SLOPE,
+    accepts=real_number, doc="The quotient rounded towards zero.",
+)  # fmt: skip
+remainder = binary(
+    "remainder", _no_zero_divisor(np.remainder),
+    (lambda t, y, a, b: t, lambda t, y, a, b: -t * floor_divide(a, b)),
+    accepts=real_number, doc="What division leaves over, with the divisor's sign.",
+)  # fmt: skip
+fmod = binary(
+    "fmod", _no_zero_divisor(np.fmod),
+    (lambda t, y, a, b: t, lambda t, y, a, b: -t * bind(TRUNC_DIVIDE, a, b)),
+    accepts=real_number, doc="What division leaves over, with the dividend's sign.",
+)  # fmt: skip
+
+
+def _pow_eval(a: Any, b: Any, **out: Any) -> Any:
+    if np.asarray(b).dtype.kind in "iu" and np.asarray(a).dtype.kind in "iu" and np.any(b < 0):
+        ones = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
+        return np.add(np.where(b < 0, ones, np.power(a, np.abs(b))), 0, dtype=a.dtype, **out)
+    return np.power(a, b, **out)
+
+
+def _pow_base(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return where(b == 0, 0, t * (b * bind(POW, a, b - 1)))
+
+
+def _pow_exponent(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    dead = (a == 0) & ((b >= 0) if not b.dtype.is_complex else (real(b) >= 0))
+    return where(dead, 0, t * (y * log(where(dead, 1, a))))
+
+
+POW = elementwise("pow", _pow_eval, (_pow_base, _pow_exponent), accepts=not_bool,
+                  doc="a to the power of b")  # fmt: skip
+
+
+def _meet_as_number(types: Sequence[ArgType]) -> dtype:
+    """Booleans become integers."""
+    found = meet(types)
+    return dtypes.int64 if found is dtypes.bool_ else found
+
+
+square = unary("square", np.square, lambda t, y, x: t * (x * 2), promote=_meet_as_number,
+               doc="x * x")  # fmt: skip
+
+
+@expose(inplace=True)
+def pow(input: Any, exponent: Any) -> Tensor:
+    """``input`` to the power of ``exponent``."""
+    if exponent.__class__ is bool and isinstance(input, Tensor) and input.dtype is dtypes.bool_:
+        return input | (not exponent)
+    if exponent.__class__ in (int, float) and isinstance(input, Tensor):
+        if exponent == 2 and input.dtype.category >= dtypes.INTEGRAL:
+            if input.dtype.category == dtypes.INTEGRAL and isinstance(exponent, float):
+                return square(cast(input, dtypes.get_default_dtype()))
+            return square(input)
+        if exponent == 0.5 and input.dtype.category >= dtypes.FLOATING:
+            return sqrt(input)
+        if exponent == 1 and input.dtype.category >= dtypes.FLOATING:
+            return bind(CLONE, input)  # type: ignore[no-any-return]
+        if exponent < 0 and exponent.__class__ is int and input.dtype.category <= dtypes.INTEGRAL:
+            raise RuntimeError("Integers to negative integer powers are not allowed.")
+    return bind(POW, input, fitting(exponent, input))  # type: ignore[no-any-return]
+
+
+@expose(inplace=True)
+def float_power(input: Any, exponent: Any) -> Tensor:
+    """``pow`` in double precision."""
+    found = result_dtype([a._type if isinstance(a, Tensor) else type(a) for a in (input, exponent)])
+    wide = dtypes.complex128 if found.is_complex else dtypes.float64
+    widened = [cast(a, wide) if isinstance(a, Tensor) else a for a in (input, exponent)]
+    return bind(POW, *widened)  # type: ignore[no-any-return]
+
+
+neg = unary("neg", np.negative, lambda t, y, x: -t, "negative", promote=meet, accepts=not_bool,
+            doc="-x")  # fmt: skip
+
+
+@expose()
+def positive(input: Tensor) -> Tensor:
+    """The tensor itself."""
+    if input.dtype is dtypes.bool_:
+        raise RuntimeError("The `+` operator, on a bool tensor is not supported.")
+    return input
+
+
+reciprocal = unary("reciprocal", np.reciprocal, lambda t, y, x: -t * (y * y), doc="1 / x")
+
+
+# -- powers, exponentials, logarithms -----------------------------------------------------------
+
+sqrt = unary("sqrt", np.sqrt, lambda t, y, x: t / (y * 2), doc="The square root.")
+rsqrt = unary("rsqrt", lambda x, **out: np.reciprocal(np.sqrt(x), **out),
+              lambda t, y, x: t * (y * y * y) * -0.5, doc="1 / sqrt(x)")  # fmt: skip
+exp = unary("exp", np.exp, lambda t, y, x: t * y, doc="e to the power of x.")
+exp2 = unary("exp2", np.exp2, lambda t, y, x: t * (y * math.log(2)), doc="2 to the power of x.")
+expm1 = unary("expm1", blocked.expm1, lambda t, y, x: t * (y + 1), doc="exp(x) - 1, exact near 0.")
+log = unary("log", np.log, lambda t, y, x: t / x, doc="The natural logarithm.")
+log2 = unary("log2", np.log2, lambda t, y, x: t / (x * math.log(2)), doc="The logarithm base 2.")
+log10 = unary("log10", np.log10, lambda t, y, x: t / (x * math.log(10)),
+              doc="The logarithm base 10.")  # fmt: skip
+log1p = unary("log1p", blocked.log1p, lambda t, y, x: t / (x + 1), doc="log(1 + x), exact near 0.")
+
+
+def _sigmoid_eval(x: Any) -> Any:
+    total = np.exp(np.negative(x))
+    total += 1
+    return np.reciprocal(total, out=total)
+
+
+sigmoid = unary("sigmoid", blocked.in_pieces(_sigmoid_eval), lambda t, y, x: t * (y * (1 - y)),
+                doc="1 / (1 + exp(-x))")  # fmt: skip
+relu = unary("relu", lambda x, **out: np.maximum(x, 0, **out), lambda t, y, x: where(y <= 0, 0, t),
+             promote=meet, accepts=real_number, doc="max(x, 0); slope 0 at 0.")  # fmt: skip
+
+
+# -- choosing -----------------------------------------------------------------------------------
+
+
+def _half_where_equal(t: Tensor, a: Tensor, b: Tensor, lost: Tensor) -> Tensor:
+    """Equal ones share the slope; where one is NaN neither lost, and both have it."""
+    return where(lost, 0, where(a == b, t / 2, t))
+
+
+maximum = binary(
+    "maximum", np.maximum,
+    (lambda t, y, a, b: _half_where_equal(t, a, b, a < b),
+     lambda t, y, a, b: _half_where_equal(t, a, b, a > b)),
+    accepts=not_complex, inplace=False, doc="The larger of two; NaN if either is.",
+)  # fmt: skip
+minimum = binary(
+    "minimum", np.minimum,
+    (lambda t, y, a, b: _half_where_equal(t, a, b, a > b),
+     lambda t, y, a, b: _half_where_equal(t, a, b, a < b)),
+    accepts=not_complex, inplace=False, doc="The smaller of two; NaN if either is.",
+)  # fmt: skip
+fmax = binary(
+    "fmax", np.fmax,
+    (lambda t, y, a, b: where((a >= b) | (b != b), t, 0),
+     lambda t, y, a, b: where((a >= b) | (b != b), 0, t)),
+    accepts=not_complex, inplace=False, doc="The larger of two; NaN only if both are.",
+)  # fmt: skip
+fmin = binary(
+    "fmin", np.fmin,
+    (lambda t, y, a, b: where((a <= b) | (b != b), t, 0),
+     lambda t, y, a, b: where((a <= b) | (b != b), 0, t)),
+    accepts=not_complex, inplace=False, doc="The smaller of two; NaN only if both are.",
+)  # fmt: skip
+
+
+def _where_type(c: TensorType, a: TensorType, b: TensorType) -> TensorType:
+    if c.dtype is not dtypes.bool_ and c.dtype is not dtypes.uint8:
+        raise RuntimeError(
+            f"where expected condition to be a boolean tensor, but got a tensor with dtype "
+            f"{c.dtype.name}"
+        )
+    return tensor_type(broadcast_shapes(c.shape, a.shape, b.shape), a.dtype)
+
+
+def _where_transpose(g: Tensor, c: Tensor, a: Tensor, b: Tensor) -> Any:
+    from evergrad.ops.rows.movement.views import sum_to_type
+
+    return (
+        None,
+        sum_to_type(where(c, g, 0), a._type),
+        sum_to_type(where(c, 0, g), b._type),
+    )
+
+
+def _where_meet(types: Sequence[Any]) -> tuple[dtype, ...]:
+    condition = types[0].dtype if isinstance(types[0], TensorType) else dtypes.bool_
+    common = result_dtype(types[1:])
+    return condition, common, common
+
+
+WHERE = linear("where", blocked.where, _where_type, _where_transpose,
+               batch=batch_elementwise, arguments=(1, 2), promote=_where_meet,
+               doc="a where the condition holds, else b.")  # fmt: skip
+WHERE.selects = True
+
+
+def fitting(number: Any, beside: Any) -> Any:
+    """A number that does not fit the integers it stands beside would wrap around: refused."""
+    if number.__class__ is not int or not isinstance(beside, Tensor):
+        return number
+    if beside.dtype.category == dtypes.INTEGRAL:
+        from evergrad.ops.rows.creation.constants import check_number
+
+        check_number(number, beside.dtype)
+    return number
+
+
+@overload
+def where(condition: Tensor) -> tuple[Tensor, ...]: ...
+@overload
+def where(condition: Tensor, input: Any, other: Any) -> Tensor: ...
+@expose(method=False)
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+    """``input`` where the condition holds, ``other`` elsewhere."""
+    if input is None and other is None:
+        from evergrad.ops.rows.indexing.functions import nonzero
+
+        return nonzero(condition, as_tuple=True)
+    return bind(WHERE, condition, fitting(input, other), fitting(other, input))
+
+
+@expose("where", function=False)
+def _where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """The tensor where the condition holds, ``other`` elsewhere."""
+    return where(condition, self, other)
+
+
+# -- operators ----------------------------------------------------------------------------------
+
+operator("__add__", ADD, reflected="__radd__", inplace="add_")
+operator("__sub__", SUB, reflected="__rsub__", inplace="sub_")
+operator("__mul__", MUL, reflected="__rmul__", inplace="mul_")
+operator("__truediv__", DIV, reflected="__rtruediv__", inplace="div_")
+operator("__floordiv__", floor_divide, reflected="__rfloordiv__", inplace="floor_divide_")
+operator("__mod__", remainder, reflected="__rmod__", inplace="remainder_")
+operator("__pow__", pow, reflected="__rpow__", inplace="pow_")
+expose("__neg__", function=False)(neg)
+expose("__pos__", function=False)(positive)

@@ -1,0 +1,57 @@
+"""Elements held between bounds: ``clamp`` and its halves.
+
+At the edges: the slope is 1 on a bound.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from evergrad.core.bind import bind
+from evergrad.core.families import elementwise, not_complex
+from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.elementwise.basic import fitting, where
+from evergrad.ops.surface.public import expose
+
+
+@expose("clip", inplace=True)
+def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """Held between ``min`` and ``max``; the slope is 1 inside and on the bounds, else 0."""
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    if min is not None and max is not None:
+        if not isinstance(min, Tensor) and not isinstance(max, Tensor):
+            return bind(CLAMP, input, fitting(min, input), fitting(max, input))  # type: ignore[no-any-return]
+        return clamp_max(clamp_min(input, min), max)
+    return clamp_max(input, max) if min is None else clamp_min(input, min)
+
+
+CLAMP_MIN = elementwise(
+    "clamp_min", np.maximum,
+    (lambda t, y, x, low: where(x >= low, t, 0), lambda t, y, x, low: where(x < low, t, 0)),
+    accepts=not_complex, doc="Held above a bound.",
+)  # fmt: skip
+CLAMP_MAX = elementwise(
+    "clamp_max", np.minimum,
+    (lambda t, y, x, high: where(x <= high, t, 0), lambda t, y, x, high: where(x > high, t, 0)),
+    accepts=not_complex, doc="Held below a bound.",
+)  # fmt: skip
+CLAMP = elementwise(
+    "clamp", lambda x, low, high, **out: np.minimum(np.maximum(x, low), high, **out),
+    (lambda t, y, x, low, high: where((x >= low) & (x <= high), t, 0), None, None),
+    accepts=not_complex, doc="Held between two numbers.",
+)  # fmt: skip
+
+
+@expose(inplace=True)
+def clamp_min(input: Tensor, min: Any) -> Tensor:
+    """Held above ``min``; the slope is 1 there and on the bound, else 0."""
+    return bind(CLAMP_MIN, input, fitting(min, input))  # type: ignore[no-any-return]
+
+
+@expose(inplace=True)
+def clamp_max(input: Tensor, max: Any) -> Tensor:
+    """Held below ``max``; the slope is 1 there and on the bound, else 0."""
+    return bind(CLAMP_MAX, input, fitting(max, input))  # type: ignore[no-any-return]

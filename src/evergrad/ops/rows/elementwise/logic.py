@@ -1,0 +1,214 @@
+"""Rows that answer questions: comparisons, logic, bits, what kind of number an element is.
+
+Their results are booleans or integers, so none of them has a derivative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.bind import bind, cast
+from evergrad.core.dtypes import dtype
+from evergrad.core.families import elementwise, meet, not_complex, opaque
+from evergrad.core.op import NONDIFFERENTIABLE
+from evergrad.core.shapes import TensorType, tensor_type
+from evergrad.core.tensor import Tensor, detached
+from evergrad.ops.surface.public import NUMBERS, expose, expose_op, operator
+
+
+def _integral(d: dtype) -> bool:
+    return d.category <= dtypes.INTEGRAL
+
+
+def _integral_not_bool(d: dtype) -> bool:
+    return d.category == dtypes.INTEGRAL
+
+
+def _as_bool(d: dtype) -> dtype:
+    return dtypes.bool_
+
+
+def question(
+    name: str, function: Callable[..., Any], *aliases: str, inplace: bool = False, **options: Any
+) -> Any:
+    """A row of one argument with boolean results, public as function and method."""
+    op = elementwise(name, function, NONDIFFERENTIABLE, result=_as_bool, **options)
+    return expose_op(op, (name, *aliases), inplace=inplace, params=("input",))
+
+
+def relation(name: str, function: Callable[..., Any], *aliases: str, **options: Any) -> Any:
+    """A row of two arguments with boolean results, public in all forms."""
+    op = elementwise(name, function, NONDIFFERENTIABLE, result=_as_bool, **options)
+    return expose_op(op, (name, *aliases), inplace=True, params=("input", "other"))
+
+
+# -- comparisons --------------------------------------------------------------------------------
+
+_BFLOAT16 = dtypes.bfloat16.np
+
+
+def _comparing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A number takes the type of the tensor it is compared with.
+
+    NumPy sees to that, except for bfloat16, which it does not know."""
+
+    def compare(a: Any, b: Any, **out: Any) -> Any:
+        if b.__class__ in NUMBERS:
+            if getattr(a, "dtype", None) == _BFLOAT16:
+                b = _BFLOAT16.type(b)
+        elif a.__class__ in NUMBERS and b.dtype == _BFLOAT16:
+            a = _BFLOAT16.type(a)
+        return function(a, b, **out)
+
+    return compare
+
+
+eq = relation("eq", _comparing(np.equal), upcast=False, doc="a == b")
+ne = relation("ne", _comparing(np.not_equal), "not_equal", upcast=False, doc="a != b")
+lt = relation("lt", _comparing(np.less), "less", upcast=False, accepts=not_complex, doc="a < b")
+le = relation("le", _comparing(np.less_equal), "less_equal", upcast=False, accepts=not_complex,
+              doc="a <= b")  # fmt: skip
+gt = relation("gt", _comparing(np.greater), "greater", upcast=False, accepts=not_complex,
+              doc="a > b")  # fmt: skip
+ge = relation("ge", _comparing(np.greater_equal), "greater_equal", upcast=False,
+              accepts=not_complex, doc="a >= b")  # fmt: skip
+
+operator("__eq__", eq)
+operator("__ne__", ne)
+operator("__lt__", lt)
+operator("__le__", le)
+operator("__gt__", gt)
+operator("__ge__", ge)
+
+
+# -- logic --------------------------------------------------------------------------------------
+
+logical_and = relation("logical_and", np.logical_and, doc="Both are nonzero.")
+logical_or = relation("logical_or", np.logical_or, doc="At least one is nonzero.")
+logical_xor = relation("logical_xor", np.logical_xor, doc="Exactly one is nonzero.")
+logical_not = question("logical_not", np.logical_not, inplace=True, doc="It is zero.")
+
+
+# -- bits ---------------------------------------------------------------------------------------
+
+
+def _bitwise(
+    name: str, function: Callable[..., Any], accepts: Callable[[dtype], bool], doc: str
+) -> Any:
+    op = elementwise(name, function, NONDIFFERENTIABLE, promote=meet, accepts=accepts, doc=doc)
+    return expose_op(op, (name,), inplace=True, params=("input", "other"))
+
+
+bitwise_and = _bitwise("bitwise_and", np.bitwise_and, _integral, "Bits set in both.")
+bitwise_or = _bitwise("bitwise_or", np.bitwise_or, _integral, "Bits set in either.")
+bitwise_xor = _bitwise("bitwise_xor", np.bitwise_xor, _integral, "Bits set in exactly one.")
+bitwise_left_shift = _bitwise("bitwise_left_shift", np.left_shift, _integral_not_bool, "a << b")
+bitwise_right_shift = _bitwise("bitwise_right_shift", np.right_shift, _integral_not_bool, "a >> b")
+BITWISE_NOT = elementwise("bitwise_not", np.invert, NONDIFFERENTIABLE, accepts=_integral,
+                          doc="All bits flipped; for booleans, not.")  # fmt: skip
+bitwise_not = expose_op(BITWISE_NOT, ("bitwise_not",), inplace=True, params=("input",))
+
+operator("__and__", bitwise_and, reflected="__rand__", inplace="bitwise_and_")
+operator("__or__", bitwise_or, reflected="__ror__", inplace="bitwise_or_")
+operator("__xor__", bitwise_xor, reflected="__rxor__", inplace="bitwise_xor_")
+operator("__lshift__", bitwise_left_shift, reflected="__rlshift__", inplace="bitwise_left_shift_")
+operator("__rshift__", bitwise_right_shift, reflected="__rrshift__", inplace="bitwise_right_shift_")
+
+
+@expose("__invert__", function=False)
+def _invert(self: Tensor) -> Tensor:
+    if self.dtype.category > dtypes.INTEGRAL:
+        raise TypeError(
+            "~ (operator.invert) is only implemented on integer and Boolean-type tensors"
+        )
+    return bind(BITWISE_NOT, self)  # type: ignore[no-any-return]
+
+
+# -- what kind of number ------------------------------------------------------------------------
+
+isnan = question("isnan", np.isnan, doc="Not a number.")
+isinf = question("isinf", np.isinf, doc="Infinite; complex numbers in either part.")
+isfinite = question("isfinite", np.isfinite, doc="Neither infinite nor NaN.")
+isposinf = question("isposinf", lambda x, **out: np.equal(x, np.inf, **out), accepts=not_complex,
+                    doc="Equal to inf.")  # fmt: skip
+isneginf = question("isneginf", lambda x, **out: np.equal(x, -np.inf, **out), accepts=not_complex,
+                    doc="Equal to -inf.")  # fmt: skip
+signbit = question("signbit", np.signbit, accepts=not_complex, doc="Negative, or -0.0.")
+
+
+@expose(out=False)
+def isreal(input: Tensor) -> Tensor:
+    """Whether each element has no imaginary part."""
+    from evergrad.ops.rows.creation.constants import ones_like
+    from evergrad.ops.rows.movement.complex_parts import imag
+
+    if not input.dtype.is_complex:
+        return ones_like(input, dtype=dtypes.bool_)
+    return eq(imag(input), 0)  # type: ignore[no-any-return]
+
+
+# -- questions about whole tensors --------------------------------------------------------------
+
+
+@expose(out=False)
+def isclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Tensor:
+    """``|input - other| <= atol + rtol * |other|``; equal infinities are close."""
+    if input.dtype is not other.dtype:
+        raise RuntimeError(f"{input.dtype.name} did not match {other.dtype.name}")
+    for name, bound in (("rtol", rtol), ("atol", atol)):
+        if bound < 0:
+            raise RuntimeError(f"{name} must be greater than or equal to zero, but got {bound}")
+    a, b = detached(input), detached(other)
+    close = eq(a, b)
+    if equal_nan and a.dtype.category >= dtypes.FLOATING:
+        close = close | (isnan(a) & isnan(b))
+    if rtol == 0 and atol == 0:
+        return close  # type: ignore[no-any-return]
+    if a.dtype.category < dtypes.FLOATING:
+        a, b = (cast(x, dtypes.get_default_dtype()) for x in (a, b))
+    error = abs(a - b)
+    return close | (isfinite(error) & (error <= abs(b * rtol) + atol))  # type: ignore[no-any-return]
+
+
+@expose(out=False)
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    """Whether :func:`isclose` holds everywhere."""
+    return bool(isclose(input, other, rtol, atol, equal_nan).array().all())
+
+
+@expose(out=False)
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Whether both have the same shape and the same elements."""
+    if not isinstance(other, Tensor):
+        raise TypeError(f"equal(): argument 'other' must be Tensor, not {type(other).__name__}")
+    return input._type.shape == other._type.shape and bool(eq(input, other).array().all())
+
+
+def _isin_type(elements: TensorType, test_elements: TensorType, *, invert: bool) -> TensorType:
+    if elements.dtype is dtypes.bool_:
+        raise RuntimeError("Unsupported input type encountered for isin(): Bool")
+    return tensor_type(elements.shape, dtypes.bool_)
+
+
+ISIN = opaque(
+    "isin", lambda x, among, *, invert: np.isin(x, among, invert=invert), _isin_type,
+    NONDIFFERENTIABLE, promote=meet, doc="Elements that occur in another tensor.",
+)  # fmt: skip
+
+
+@expose(method=False)
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> Tensor:
+    """Whether each element occurs among ``test_elements``."""
+    if not isinstance(elements, Tensor) and not isinstance(test_elements, Tensor):
+        raise TypeError("isin(): at least one of elements and test_elements must be a Tensor")
+    return bind(ISIN, elements, test_elements, invert=bool(invert))  # type: ignore[no-any-return]

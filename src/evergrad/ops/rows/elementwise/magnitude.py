@@ -1,0 +1,91 @@
+"""Magnitude and direction of real and complex numbers: conjugate, absolute value, sign.
+
+In each formula ``t`` is the tangent and ``y`` the result. ``abs``, ``sign`` and ``sgn`` have slope
+0 at 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.bind import bind, cast
+from evergrad.core.families import batch_elementwise, elementwise, meet, not_complex, opaque
+from evergrad.core.shapes import tensor_type
+from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.elementwise.basic import CLONE, ZERO_SLOPE, unary, where, zeros_where
+from evergrad.ops.rows.movement.complex_parts import real
+from evergrad.ops.surface.public import expose, expose_op
+
+
+def conj(input: Tensor) -> Tensor:
+    """The complex conjugate; real tensors as they are."""
+    return bind(CONJ, input) if input.dtype.is_complex else input
+
+
+CONJ = elementwise("conj", np.conjugate, (lambda t, y, x: conj(t),), holomorphic=False,
+                   doc="The complex conjugate.")  # fmt: skip
+expose("conj_physical")(conj)
+
+
+def _slope_of_abs(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    return t * sgn(x)
+
+
+def _complex_abs_vjp(g: Tensor, out: Tensor, z: Tensor) -> Tensor:
+    return sgn(z) * cast(g, z.dtype)
+
+
+def _complex_abs_jvp(tangents: Any, out: Tensor, z: Tensor) -> Tensor:
+    return real(conj(sgn(z)) * tangents[0])
+
+
+ABS_REAL = elementwise("abs", np.absolute, (_slope_of_abs,), accepts=not_complex, doc="|x|")
+# |z| maps complex to real: both derivatives are written for real directions.
+ABS_COMPLEX = opaque(
+    "abs_complex", np.absolute, lambda z: tensor_type(z.shape, z.dtype.to_real()),
+    _complex_abs_vjp, jvp=_complex_abs_jvp, batch=batch_elementwise, doc="|z| of complex numbers.",
+)  # fmt: skip
+
+
+@expose("absolute", inplace=True)
+def abs(input: Tensor) -> Tensor:
+    """The absolute value."""
+    if input.dtype.is_complex:
+        return bind(ABS_COMPLEX, input)  # type: ignore[no-any-return]
+    if input.dtype is dtypes.bool_:
+        return bind(CLONE, input)  # type: ignore[no-any-return]
+    return bind(ABS_REAL, input)  # type: ignore[no-any-return]
+
+
+def _sign_eval(x: Any) -> Any:
+    """NaN has no sign either: 0."""
+    return x.copy() if x.dtype.kind == "b" else np.subtract((x > 0).astype(x.dtype), x < 0)
+
+
+sign = unary("sign", _sign_eval, ZERO_SLOPE, promote=meet, accepts=not_complex, takes_out=False,
+             doc="-1, 0 or 1.")  # fmt: skip
+
+
+def _sgn_eval(z: Any) -> Any:
+    if z.dtype.kind != "c":
+        return _sign_eval(z)
+    size = np.absolute(z)
+    return np.where(size == 0, 0, z / np.where(size == 0, 1, size)).astype(z.dtype)
+
+
+def _sgn_slope(t: Tensor, y: Tensor, z: Tensor) -> Tensor:
+    """For complex z, the part of t across z, divided by |z|."""
+    if not z.dtype.is_complex:
+        return zeros_where(t)
+    size = cast(abs(z), z.dtype)
+    across = t - y * cast(real(conj(y) * t), z.dtype)
+    return where(size == 0, 0, across / where(size == 0, 1, size))
+
+
+SGN = elementwise("sgn", _sgn_eval, (_sgn_slope,), holomorphic=False, takes_out=False,
+                  doc="z / |z|, and 0 at 0.")  # fmt: skip
+sgn = expose_op(SGN, ("sgn",), inplace=True, params=("input",))
+expose("__abs__", function=False)(abs)

@@ -1,0 +1,41 @@
+"""Numbers rounded to integers or decimal places, with slope 0, and what rounding leaves over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from evergrad.core.bind import bind
+from evergrad.core.families import elementwise, meet, real_number
+from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.elementwise.basic import ZERO_SLOPE, unary
+from evergrad.ops.surface.public import expose
+
+
+def _rounding(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, **out: function(x, **out) if x.dtype.kind in "fV" else np.positive(x, **out)
+
+
+floor = unary("floor", _rounding(np.floor), ZERO_SLOPE, promote=meet, accepts=real_number,
+              doc="Rounded downwards.")  # fmt: skip
+ceil = unary("ceil", _rounding(np.ceil), ZERO_SLOPE, promote=meet, accepts=real_number,
+             doc="Rounded upwards.")  # fmt: skip
+trunc = unary("trunc", _rounding(np.trunc), ZERO_SLOPE, "fix", promote=meet, accepts=real_number,
+              doc="Rounded towards zero.")  # fmt: skip
+frac = unary("frac", lambda x, **out: np.subtract(x, np.trunc(x), **out), lambda t, y, x: t,
+             promote=meet, accepts=lambda d: d.is_floating_point, doc="x - trunc(x)")  # fmt: skip
+ROUND = elementwise("round", _rounding(np.rint), ZERO_SLOPE, accepts=real_number,
+                    doc="Rounded to the nearest integer, ties to the even one.")  # fmt: skip
+
+
+@expose(inplace=True)
+def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """Rounded to ``decimals`` places, ties to even."""
+    if decimals == 0:
+        return bind(ROUND, input)  # type: ignore[no-any-return]
+    scale = 10.0 ** abs(decimals)
+    if decimals > 0:
+        return bind(ROUND, input * scale) / scale  # type: ignore[no-any-return]
+    return bind(ROUND, input / scale) * scale  # type: ignore[no-any-return]

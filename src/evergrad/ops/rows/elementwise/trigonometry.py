@@ -1,0 +1,67 @@
+"""Trigonometric and hyperbolic functions and their inverses, angles and distances.
+
+In each formula ``t`` is the tangent and ``y`` the result. ``atan2`` and ``hypot`` have slope 0 at
+the origin.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evergrad.core.families import meet_as_float, not_complex
+from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.elementwise.basic import binary, rsqrt, unary, where
+from evergrad.ops.surface.public import TensorFunction
+
+sin = unary("sin", np.sin, lambda t, y, x: t * cos(x), doc="The sine.")
+cos: TensorFunction = unary("cos", np.cos, lambda t, y, x: -t * sin(x), doc="The cosine.")
+tan = unary("tan", np.tan, lambda t, y, x: t * (y * y + 1), doc="The tangent.")
+asin = unary("asin", np.arcsin, lambda t, y, x: t * rsqrt(1 - x * x), "arcsin",
+             doc="The inverse sine.")  # fmt: skip
+acos = unary("acos", np.arccos, lambda t, y, x: -t * rsqrt(1 - x * x), "arccos",
+             doc="The inverse cosine.")  # fmt: skip
+atan = unary("atan", np.arctan, lambda t, y, x: t / (x * x + 1), "arctan",
+             doc="The inverse tangent.")  # fmt: skip
+sinh = unary("sinh", np.sinh, lambda t, y, x: t * cosh(x), doc="The hyperbolic sine.")
+cosh: TensorFunction = unary(
+    "cosh", np.cosh, lambda t, y, x: t * sinh(x), doc="The hyperbolic cosine."
+)
+tanh = unary("tanh", np.tanh, lambda t, y, x: t * (1 - y * y), doc="The hyperbolic tangent.")
+asinh = unary("asinh", np.arcsinh, lambda t, y, x: t * rsqrt(x * x + 1), "arcsinh",
+              doc="The inverse hyperbolic sine.")  # fmt: skip
+
+
+def _acosh_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    """Of complex numbers the roots are taken apart, so that each is on the right branch."""
+    if x.dtype.is_complex:
+        return t * (rsqrt(x + 1) * rsqrt(x - 1))
+    return t * rsqrt(x * x - 1)
+
+
+acosh = unary("acosh", np.arccosh, _acosh_slope, "arccosh",
+              doc="The inverse hyperbolic cosine.")  # fmt: skip
+atanh = unary("atanh", np.arctanh, lambda t, y, x: t / (1 - x * x), "arctanh",
+              doc="The inverse hyperbolic tangent.")  # fmt: skip
+
+
+def _atan2_a(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return t * (b / _nonzero_square_sum(a, b))
+
+
+def _atan2_b(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return -t * (a / _nonzero_square_sum(a, b))
+
+
+def _nonzero_square_sum(a: Tensor, b: Tensor) -> Tensor:
+    total = a * a + b * b
+    return where(total == 0, 1, total)  # the slope at the origin is taken as 0
+
+
+atan2 = binary("atan2", np.arctan2, (_atan2_a, _atan2_b), "arctan2", promote=meet_as_float,
+               accepts=not_complex, doc="The angle of the point (b, a).")  # fmt: skip
+hypot = binary(
+    "hypot", np.hypot,
+    (lambda t, y, a, b: t * (a / where(y == 0, 1, y)),
+     lambda t, y, a, b: t * (b / where(y == 0, 1, y))),
+    promote=meet_as_float, accepts=not_complex, doc="sqrt(a*a + b*b) without overflow.",
+)  # fmt: skip

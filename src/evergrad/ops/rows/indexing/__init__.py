@@ -1,0 +1,1 @@
+"""Reads and writes at indices and masks."""

@@ -1,0 +1,109 @@
+"""What functions of indices have in common: checked arguments, and how a write becomes public."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.bind import bind, cast
+from evergrad.core.dtypes import dtype
+from evergrad.core.inplace import write_in_place
+from evergrad.core.op import Op
+from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.movement.views import reshape
+from evergrad.ops.surface.public import expose
+
+# What a write is made of: the row, its operands (the target first), its attributes.
+Write = tuple[Op, tuple[Any, ...], dict[str, Any]]
+
+
+def writing(prepare: Callable[..., Write]) -> Callable[..., Tensor]:
+    """Make a prepared write public: as function and method, and in place without a copy."""
+    name = prepare.__name__
+
+    @functools.wraps(prepare)
+    def function(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        op, operands, attrs = prepare(input, *args, **kwargs)
+        written: Tensor = bind(op, *operands, **attrs)
+        same = written._type.shape == input._type.shape
+        return written if same else reshape(written, input._type.shape)
+
+    def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        op, operands, attrs = prepare(self, *args, **kwargs)
+        write_in_place(op, *operands, **attrs)
+        return self
+
+    in_place.__name__ = in_place.__qualname__ = name + "_"
+    in_place.__doc__ = f"In-place form of ``{name}``."
+    setattr(Tensor, name + "_", in_place)
+    return expose(numpy_names=True)(function)
+
+
+# -- arguments ----------------------------------------------------------------------------------
+
+
+def number_as(value: Any, target: dtype) -> Any:
+    """A number as one of this type; one that does not fit is refused, a fraction is cut off."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if target.is_complex:
+        return value
+    refusal = RuntimeError(f"value cannot be converted to type {target.name} without overflow")
+    if isinstance(value, complex):
+        raise refusal
+    if target.is_floating_point:
+        return value
+    if target is dtypes.bool_:
+        return bool(value)
+    try:
+        value = int(value)
+    except (OverflowError, ValueError):
+        raise refusal from None
+    limits = np.iinfo(target.np)
+    if not min(limits.min, -limits.max) <= value <= limits.max:
+        raise refusal
+    return value
+
+
+def at_least_1d(x: Tensor) -> Tensor:
+    return x if x.ndim else reshape(x, (1,))
+
+
+def require_index(name: str, index: Any, *, int32: bool = True, vector: bool = True) -> Tensor:
+    if not isinstance(index, Tensor):
+        raise TypeError(f"{name}(): argument 'index' must be Tensor, not {type(index).__name__}")
+    if index.dtype is not dtypes.int64 and not (int32 and index.dtype is dtypes.int32):
+        wanted = "int32 or int64" if int32 else "int64"
+        raise RuntimeError(
+            f"{name}(): Expected dtype {wanted} for index, but got {index.dtype.name}"
+        )
+    if vector and index.ndim > 1:
+        raise IndexError(
+            f"{name}(): Index is supposed to be a vector, but got dim: {index.ndim} with size: "
+            f"{list(index._type.shape)}"
+        )
+    return at_least_1d(index) if vector else index
+
+
+def require_dtype(name: str, input: Tensor, source: Any) -> None:
+    if not isinstance(source, Tensor):
+        raise TypeError(f"{name}(): the source must be Tensor, not {type(source).__name__}")
+    if source.dtype is not input.dtype:
+        raise RuntimeError(
+            f"{name}(): self and source expected to have the same dtype, but got (self) "
+            f"{input.dtype.name} and (source) {source.dtype.name}"
+        )
+
+
+def fill_value(name: str, input: Tensor, value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return number_as(value, input.dtype)
+    if value.ndim:
+        raise RuntimeError(
+            f"{name} only supports a 0-dimensional value tensor, but got tensor with "
+            f"{value.ndim} dimension(s)."
+        )
+    return cast(value, input.dtype)

@@ -1,0 +1,304 @@
+"""Factorizations into triangles: Cholesky and QR, and what is computed from them.
+
+At the edges: Cholesky factors read one triangle of the matrix; their gradient is that of a
+Hermitian matrix, so it is Hermitian too. QR of a matrix with dependent columns has no derivative
+and gives inf or NaN. The rows that only complete an orthogonal basis (``mode="complete"``) have
+one as far as the space they span goes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from evergrad import return_types
+from evergrad.core.bind import bind, cast
+from evergrad.core.families import opaque
+from evergrad.core.op import NONDIFFERENTIABLE
+from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
+from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.creation.constants import eye, zeros
+from evergrad.ops.rows.linalg.base import (
+    LINALG,
+    adjoint,
+    check_floating,
+    check_matrix,
+    check_rank,
+    check_same_dtype,
+    check_square,
+    complain,
+    diagonal_of,
+    one_by_one,
+    split_at,
+)
+from evergrad.ops.rows.linalg.solve import (
+    FACTOR_INFO,
+    INFO_BY_KIND,
+    batch_stack,
+    substitute,
+    substitute_right,
+)
+from evergrad.ops.rows.matmul import matmul
+from evergrad.ops.rows.movement.complex_parts import real
+from evergrad.ops.rows.movement.diagonals import diag_embed, tril, triu
+from evergrad.ops.rows.movement.joining import cat
+from evergrad.ops.rows.movement.slices import narrow, select
+from evergrad.ops.rows.movement.views import expand, unsqueeze
+from evergrad.ops.surface.public import expose
+
+
+def _real_diagonal(x: Tensor) -> Tensor:
+    return diag_embed(cast(real(diagonal_of(x)), x.dtype))
+
+
+def _mirrored(x: Tensor) -> Tensor:
+    """The Hermitian matrix with the given lower triangle."""
+    below = tril(x, -1)
+    return below + adjoint(below) + _real_diagonal(x)
+
+
+# -- Cholesky -----------------------------------------------------------------------------------
+
+
+def _cholesky_eval(a: Any, *, is_upper: bool, check: bool) -> Any:
+    try:
+        factor = np.linalg.cholesky(a, upper=is_upper)
+        if not np.isnan(factor).any():
+            return factor
+    except np.linalg.LinAlgError:
+        pass
+    if check:
+        read = np.conj(np.swapaxes(a, -2, -1)) if is_upper else a
+        text = (
+            "The factorization could not be completed because the input is not positive-definite "
+            "(the leading minor of order {} is not positive-definite)."
+        )
+        raise complain("linalg.cholesky", INFO_BY_KIND["cholesky"](read), text)
+    return one_by_one(lambda m: np.linalg.cholesky(m, upper=is_upper), a.shape, a)
+
+
+def _cholesky_vjp(g: Tensor, y: Tensor, a: Tensor, *, is_upper: bool, check: bool) -> Tensor:
+    if is_upper:
+        g, y = adjoint(g), adjoint(y)
+    middle = _mirrored(matmul(adjoint(y), g)) * 0.5
+    left = substitute(adjoint(y), middle, is_upper=True)
+    return substitute_right(left, y, is_upper=False)
+
+
+def _cholesky_jvp(tangents: Any, y: Tensor, a: Tensor, *, is_upper: bool, check: bool) -> Tensor:
+    factor = adjoint(y) if is_upper else y
+    left = substitute(factor, tangents[0], is_upper=False)
+    inner = substitute_right(left, adjoint(factor), is_upper=True)
+    inner = (inner + adjoint(inner)) * 0.5
+    moved = matmul(factor, tril(inner, -1) + _real_diagonal(inner) * 0.5)
+    return adjoint(moved) if is_upper else moved
+
+
+CHOLESKY = opaque(
+    "cholesky", _cholesky_eval, lambda a, **attrs: a, _cholesky_vjp, jvp=_cholesky_jvp,
+    batch=batch_stack, doc="The triangular factor L of A = L L^H, or U of A = U^H U.",
+)  # fmt: skip
+
+
+@expose("cholesky", method=False, into=LINALG)
+def _linalg_cholesky(input: Tensor, *, upper: bool = False) -> Tensor:
+    """The triangular ``L`` with ``L L^H = A``, or with ``upper`` its adjoint."""
+    check_square("linalg.cholesky", input)
+    return bind(CHOLESKY, input, is_upper=bool(upper), check=True)  # type: ignore[no-any-return]
+
+
+@expose()
+def cholesky(input: Tensor, upper: bool = False) -> Tensor:
+    """The triangular ``L`` with ``L L^H = A``, or with ``upper`` its adjoint."""
+    return _linalg_cholesky(input, upper=upper)
+
+
+@expose(method=False, into=LINALG)
+def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
+    """The factor, or NaN, and the order of the first leading minor that is not positive (or 0)."""
+    check_square("linalg.cholesky", input)
+    factor = bind(CHOLESKY, input, is_upper=bool(upper), check=bool(check_errors))
+    read = adjoint(input) if upper else input
+    return return_types.linalg_cholesky_ex(factor, bind(FACTOR_INFO, read, kind="cholesky"))
+
+
+@expose()
+def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
+    """The solution of ``A X = input``, given the Cholesky factor ``input2`` of ``A``."""
+    for name, x in (("b", input), ("u", input2)):
+        if x.ndim < 2:
+            raise RuntimeError(
+                f"{name} should have at least 2 dimensions, but has {x.ndim} dimensions instead"
+            )
+    check_square("cholesky_solve", input2)
+    check_same_dtype("cholesky_solve", input2, input)
+    if input._type.shape[-2] != input2._type.shape[-1]:
+        sizes = [" by ".join(map(str, x._type.shape[-2:])) for x in (input2, input)]
+        raise RuntimeError(
+            f"Incompatible matrix sizes for cholesky_solve: each A matrix is {sizes[0]} but each b "
+            f"matrix is {sizes[1]}"
+        )
+    first, second = (adjoint(input2), input2) if upper else (input2, adjoint(input2))
+    return substitute(second, substitute(first, input, is_upper=False), is_upper=True)
+
+
+@expose()
+def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
+    """The inverse of ``A``, given its Cholesky factor."""
+    check_square("cholesky_inverse", input)
+    identity = eye(input._type.shape[-1], dtype=input.dtype)
+    return cholesky_solve(identity, input, upper)
+
+
+# -- QR -----------------------------------------------------------------------------------------
+
+
+def _qr_type(a: TensorType, *, complete: bool) -> tuple[TensorType, TensorType]:
+    *batch, rows, columns = a.shape
+    inner = rows if complete else columns
+    return (
+        tensor_type((*batch, rows, inner), a.dtype),
+        tensor_type((*batch, inner, columns), a.dtype),
+    )
+
+
+def _qr_eval(a: Any, *, complete: bool) -> Any:
+    return np.linalg.qr(a, mode="complete" if complete else "reduced")
+
+
+def pulled_from_complement(g: Tensor, basis: Tensor, complement: Tensor) -> Tensor:
+    """The cotangent of an orthogonal basis from that of the basis of its complement.
+
+    The complement only turns against the basis: its change is ``-basis (d basis)^H complement``.
+    """
+    return -matmul(complement, matmul(adjoint(g), basis))
+
+
+def _qr_vjp(g: Any, out: Any, a: Tensor, *, complete: bool) -> Tensor:
+    (gq, gr), (q, r) = g, out
+    if complete:
+        columns = a._type.shape[-1]
+        q, complement = split_at(q, -1, columns)
+        gq, g_complement = split_at(gq, -1, columns)
+        gq = gq + pulled_from_complement(g_complement, q, complement)
+        gr, r = narrow(gr, -2, 0, columns), narrow(r, -2, 0, columns)
+    inner = matmul(r, adjoint(gr)) - matmul(adjoint(gq), q)
+    return substitute_right(gq + matmul(q, _mirrored(inner)), adjoint(r), is_upper=False)
+
+
+def _qr_jvp(tangents: Any, out: Any, a: Tensor, *, complete: bool) -> tuple[Tensor, Tensor]:
+    q, r = out
+    *batch, rows, columns = a._type.shape
+    if complete:
+        q, complement = split_at(q, -1, columns)
+        r = narrow(r, -2, 0, columns)
+    scaled = substitute_right(tangents[0], r, is_upper=True)
+    inner = matmul(adjoint(q), scaled)
+    growth = triu(inner, 1) + adjoint(tril(inner, -1)) + _real_diagonal(inner)
+    tq, tr = scaled - matmul(q, growth), matmul(growth, r)
+    if complete:
+        turned = -matmul(q, matmul(adjoint(tq), complement))
+        tq = cat([tq, turned], -1)
+        tr = cat([tr, zeros((*batch, rows - columns, columns), dtype=r.dtype)], -2)
+    return tq, tr
+
+
+QR = opaque("qr", _qr_eval, _qr_type, _qr_vjp, jvp=_qr_jvp, batch=batch_stack, outputs=2,
+            doc="A = Q R for matrices at least as high as wide.")  # fmt: skip
+
+
+def _qr(A: Tensor, complete: bool) -> tuple[Tensor, Tensor]:
+    rows, columns = A._type.shape[-2:]
+    if rows >= columns:
+        return bind(QR, A, complete=complete and rows > columns)  # type: ignore[no-any-return]
+    # The leading square decides about Q; the other columns are only turned by it.
+    q, r = bind(QR, narrow(A, -1, 0, rows), complete=False)
+    rest = matmul(adjoint(q), narrow(A, -1, rows, columns - rows))
+    return q, cat([r, rest], -1)
+
+
+@expose("qr", method=False, into=LINALG)
+def _linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
+    """Orthonormal columns times an upper triangle; with ``mode="r"`` the triangle only."""
+    check_matrix("linalg.qr", A)
+    if mode not in ("reduced", "complete", "r"):
+        raise RuntimeError(
+            f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), "
+            "'r', or 'complete'"
+        )
+    q, r = _qr(A, mode == "complete")
+    return return_types.linalg_qr(zeros((0,), dtype=A.dtype) if mode == "r" else q, r)
+
+
+@expose()
+def qr(input: Tensor, some: bool = True) -> Any:
+    """Orthonormal columns times an upper triangle; a full basis without ``some``."""
+    return return_types.qr(*_linalg_qr(input, "reduced" if some else "complete"))
+
+
+# -- Householder reflections --------------------------------------------------------------------
+
+
+def _geqrf_type(a: TensorType) -> tuple[TensorType, TensorType]:
+    return a, tensor_type((*a.shape[:-2], min(a.shape[-2:])), a.dtype)
+
+
+def _geqrf_eval(a: Any) -> tuple[Any, Any]:
+    turned, tau = np.linalg.qr(a, mode="raw")
+    return np.swapaxes(turned, -2, -1), tau
+
+
+GEQRF = opaque("geqrf", _geqrf_eval, _geqrf_type, NONDIFFERENTIABLE, batch=batch_stack, outputs=2,
+               doc="R of a QR factorization, and below it the reflections for Q.")  # fmt: skip
+
+
+@expose()
+def geqrf(input: Tensor) -> Any:
+    """QR as LAPACK leaves it: R, below it the reflection vectors, and their factors."""
+    check_matrix("geqrf", input)
+    return return_types.geqrf(*bind(GEQRF, input))
+
+
+@expose(method=False, into=LINALG)
+def householder_product(input: Tensor, tau: Tensor) -> Tensor:
+    """The first columns of the product of reflections whose vectors stand below a diagonal."""
+    name = "linalg.householder_product"
+    check_rank(name, input, "input")
+    check_floating(name, input)
+    rows, columns = input._type.shape[-2:]
+    count = tau._type.shape[-1]
+    if rows < columns:
+        raise RuntimeError(
+            f"{name}: input.shape[-2] must be greater than or equal to input.shape[-1]"
+        )
+    if columns < count:
+        raise RuntimeError(
+            f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1]"
+        )
+    vectors = tril(input, -1) + eye(rows, columns, dtype=input.dtype)
+    batch = broadcast_shapes(input._type.shape[:-2], tau._type.shape[:-1])
+    product = expand(eye(rows, columns, dtype=input.dtype), (*batch, rows, columns))
+    for i in reversed(range(count)):
+        vector = unsqueeze(select(vectors, -1, i), -1)
+        factor = unsqueeze(unsqueeze(select(tau, -1, i), -1), -1)
+        product = product - factor * matmul(vector, matmul(adjoint(vector), product))
+    return product
+
+
+@expose()
+def orgqr(input: Tensor, input2: Tensor) -> Tensor:
+    """``linalg.householder_product`` under LAPACK's name."""
+    return householder_product(input, input2)
+
+
+@expose()
+def ormqr(
+    input: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False
+) -> Tensor:
+    """``input3`` times the whole Q of a QR factorization in the form ``geqrf`` leaves it."""
+    rows, columns = input._type.shape[-2:]
+    filler = zeros((*input._type.shape[:-1], rows - columns), dtype=input.dtype)
+    q = householder_product(cat([input, filler], -1), input2)
+    q = adjoint(q) if transpose else q
+    return matmul(q, input3) if left else matmul(input3, q)

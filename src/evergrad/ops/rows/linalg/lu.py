@@ -1,0 +1,194 @@
+"""LU factorizations with row exchanges, and solving with them.
+
+The exchanges are taken as fixed when differentiating, as they are everywhere but at ties.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from evergrad import return_types
+from evergrad.core import dtypes
+from evergrad.core.bind import bind, cast
+from evergrad.core.families import opaque
+from evergrad.core.op import NONDIFFERENTIABLE
+from evergrad.core.shapes import TensorType, tensor_type
+from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.creation.constants import arange, eye, zeros
+from evergrad.ops.rows.linalg import kernels
+from evergrad.ops.rows.linalg.base import (
+    LINALG,
+    adjoint,
+    check_equation,
+    check_matrix,
+    check_same_dtype,
+    complain,
+    split_at,
+)
+from evergrad.ops.rows.linalg.solve import batch_stack, substitute, substitute_right
+from evergrad.ops.rows.matmul import matmul
+from evergrad.ops.rows.movement.diagonals import tril, triu
+from evergrad.ops.rows.movement.joining import cat
+from evergrad.ops.rows.movement.slices import narrow
+from evergrad.ops.rows.movement.views import reshape, transpose, unsqueeze
+from evergrad.ops.surface.public import expose
+
+
+def _lu_type(a: TensorType, *, check: bool) -> tuple[TensorType, TensorType, TensorType]:
+    *batch, rows, columns = a.shape
+    exchanges = tensor_type((*batch, min(rows, columns)), dtypes.int32)
+    return a, exchanges, tensor_type(tuple(batch), dtypes.int32)
+
+
+def _lu_eval(a: Any, *, check: bool) -> tuple[Any, Any, Any]:
+    packed, pivots = kernels.lu_factor(a)
+    zero = np.diagonal(packed, axis1=-2, axis2=-1) == 0
+    info = np.zeros(zero.shape[:-1], np.int32)
+    if zero.any():
+        info = np.where(zero.any(-1), zero.argmax(-1) + 1, info).astype(np.int32)
+        if check:
+            text = (
+                "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. "
+                "If you still want to perform the factorization, consider calling "
+                "linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
+            )
+            raise complain("linalg.lu_factor", info, text)
+    return packed, pivots, info
+
+
+def _lu_vjp(g: Any, out: Any, a: Tensor, *, check: bool) -> Tensor:
+    """For ``A = P [L1; L2] [U1 U2]`` with square L1 and U1, where L2 or U2 has no elements."""
+    packed, pivots, _ = out
+    rows, columns = a._type.shape[-2:]
+    count = min(rows, columns)
+    l_factor, u_factor = _unpack_factors(packed)
+    for_l, for_u = tril(narrow(g[0], -1, 0, count), -1), triu(narrow(g[0], -2, 0, count))
+    square_l, rest_l = split_at(l_factor, -2, count)
+    square_u, rest_u = split_at(u_factor, -1, count)
+    for_l, for_rest_l = split_at(for_l, -2, count)
+    for_u, for_rest_u = split_at(for_u, -1, count)
+    below = substitute_right(for_rest_l, adjoint(square_u), is_upper=False)
+    beside = substitute(adjoint(square_l), for_rest_u, is_upper=True, unit=True)
+    for_u = for_u - matmul(adjoint(rest_l), below)
+    for_l = for_l - matmul(beside, adjoint(rest_u))
+    inner = tril(matmul(adjoint(square_l), for_l), -1) + triu(matmul(for_u, adjoint(square_u)))
+    inner = substitute(adjoint(square_l), inner, is_upper=True, unit=True)
+    square = substitute_right(inner, adjoint(square_u), is_upper=False)
+    top = cat([square, beside], -1)
+    ordered = cat([top, below], -2) if rows > columns else top
+    return matmul(_permutation(pivots, rows, a.dtype), ordered)
+
+
+LU_FACTOR = opaque(
+    "lu_factor", _lu_eval, _lu_type, _lu_vjp, batch=batch_stack, outputs=3,
+    doc="L and U of A = P L U in one matrix, the row exchanges, and the first zero pivot (or 0).",
+)  # fmt: skip
+LU_ORDER = opaque(
+    "lu_order", lambda pivots, *, rows: kernels.permutation_of(pivots, rows),
+    lambda pivots, *, rows: tensor_type((*pivots.shape[:-1], rows), dtypes.int64),
+    NONDIFFERENTIABLE, batch=batch_stack,
+    doc="Which row stands where after the exchanges of an LU factorization.",
+)  # fmt: skip
+
+
+def _unpack_factors(packed: Tensor) -> tuple[Tensor, Tensor]:
+    rows, columns = packed._type.shape[-2:]
+    count = min(rows, columns)
+    below = tril(narrow(packed, -1, 0, count), -1)
+    return below + eye(rows, count, dtype=packed.dtype), triu(narrow(packed, -2, 0, count))
+
+
+def _permutation(pivots: Tensor, rows: int, dtype: Any) -> Tensor:
+    """The matrix P of ``A = P L U``."""
+    order = bind(LU_ORDER, pivots, rows=rows)
+    return cast(reshape(arange(rows), (rows, 1)) == unsqueeze(order, -2), dtype)
+
+
+def _check_pivoting(pivot: bool) -> None:
+    if not pivot:
+        raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
+
+
+@expose(method=False, into=LINALG)
+def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
+    """``L`` and ``U`` in one matrix, the row exchanges, and the first zero pivot (0 if none)."""
+    check_matrix("linalg.lu_factor_ex", A)
+    _check_pivoting(pivot)
+    return return_types.linalg_lu_factor_ex(*bind(LU_FACTOR, A, check=bool(check_errors)))
+
+
+@expose(method=False, into=LINALG)
+def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
+    """``L`` and ``U`` of ``A = P L U`` in one matrix, and the row exchanges."""
+    packed, pivots, _ = lu_factor_ex(A, pivot=pivot, check_errors=True)
+    return return_types.linalg_lu_factor(packed, pivots)
+
+
+@expose(method=False, into=LINALG)
+def lu(A: Tensor, *, pivot: bool = True) -> Any:
+    """``A = P L U`` with a permutation, a unit lower and an upper triangle."""
+    check_matrix("linalg.lu", A)
+    _check_pivoting(pivot)
+    packed, pivots, _ = bind(LU_FACTOR, A, check=False)
+    p = _permutation(pivots, A._type.shape[-2], A.dtype)
+    return return_types.linalg_lu(p, *_unpack_factors(packed))
+
+
+@expose(method=False, into=LINALG)
+def lu_solve(
+    LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
+) -> Tensor:
+    """``linalg.solve`` with ``A``, or its ``adjoint``, given by its LU factorization."""
+    check_matrix("linalg.lu_solve", LU, "LU")
+    check_same_dtype("linalg.lu_solve", LU, B)
+    check_equation("linalg.lu_solve", LU, B, left)
+    if pivots.dtype is not dtypes.int32:
+        raise RuntimeError("linalg.lu_solve: pivots should be a Tensor of scalar type int32")
+    if left:
+        return _solve_left(LU, pivots, B, adjoint)
+    return _solve_left(LU, pivots, B.mH, not adjoint).mH  # type: ignore[no-any-return]
+
+
+def _solve_left(packed: Tensor, pivots: Tensor, B: Tensor, of_adjoint: bool) -> Tensor:
+    p = _permutation(pivots, packed._type.shape[-2], packed.dtype)
+    if not of_adjoint:
+        inner = matmul(transpose(p, -2, -1), B)
+        inner = substitute(packed, inner, is_upper=False, unit=True)
+        return substitute(packed, inner, is_upper=True)
+    turned = adjoint(packed)
+    inner = substitute(turned, B, is_upper=False)
+    return matmul(p, substitute(turned, inner, is_upper=True, unit=True))
+
+
+# -- the older names ----------------------------------------------------------------------------
+
+
+@expose("lu_solve")
+def _lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
+    """``linalg.lu_solve(LU_data, LU_pivots, input)``"""
+    return lu_solve(LU_data, LU_pivots, input)
+
+
+@expose("lu", out=False)
+def _lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
+    """The factorization in one matrix, the row exchanges, and if asked for the first zero pivot."""
+    packed, pivots, info = lu_factor_ex(A, pivot=pivot, check_errors=not get_infos)
+    return (packed, pivots, info) if get_infos else (packed, pivots)
+
+
+@expose(method=False)
+def lu_unpack(
+    LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
+) -> Any:
+    """The factors ``P``, ``L`` and ``U`` that ``lu_factor`` left in one matrix."""
+    nothing = zeros((0,), dtype=LU_data.dtype)
+    p = nothing
+    if unpack_pivots:
+        if LU_pivots.dtype is not dtypes.int32:
+            raise RuntimeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor "
+                               "of int32 dtype.")  # fmt: skip
+        p = _permutation(LU_pivots, LU_data._type.shape[-2], LU_data.dtype)
+    factors = _unpack_factors(LU_data) if unpack_data else (nothing, nothing)
+    return return_types.lu_unpack(p, *factors)

@@ -1,0 +1,254 @@
+"""What depends on a numerical rank: pseudo-inverses, ranks and least squares.
+
+A singular value counts as zero if it is at most ``max(atol, rtol * largest)``. Derivatives are
+those at constant rank, and exact if the values that count as zero are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from evergrad import return_types
+from evergrad.core import dtypes
+from evergrad.core.bind import bind
+from evergrad.core.dtypes import dtype
+from evergrad.core.families import opaque
+from evergrad.core.op import ArgType, Op
+from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
+from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.creation.constants import zeros
+from evergrad.ops.rows.elementwise.basic import maximum, square, where
+from evergrad.ops.rows.elementwise.magnitude import abs as absolute
+from evergrad.ops.rows.linalg.base import (
+    LINALG,
+    adjoint,
+    check_matrix,
+    check_same_dtype,
+    check_square,
+    not_converged,
+)
+from evergrad.ops.rows.linalg.spectra import eigvalsh, svdvals
+from evergrad.ops.rows.matmul import matmul
+from evergrad.ops.rows.movement.slices import narrow
+from evergrad.ops.rows.movement.views import reshape, sum_to_type, to_front, unsqueeze
+from evergrad.ops.rows.reduce.sums import sum as total
+from evergrad.ops.surface.public import expose
+
+# -- tolerances ---------------------------------------------------------------------------------
+
+
+def _default_rtol(A: Tensor) -> float:
+    return dtypes.finfo(A.dtype.to_real()).eps * max(A._type.shape[-2:])
+
+
+def _tolerances(A: Tensor, atol: Any, rtol: Any) -> tuple[Any, Any]:
+    """Both tolerances: by default relative to the precision, unless an absolute one is given."""
+    if rtol is None:
+        rtol = _default_rtol(A)
+        if isinstance(atol, Tensor):
+            rtol = where(atol > 0, 0.0, rtol)
+        elif atol is not None and atol > 0:
+            rtol = 0.0
+    return (0.0 if atol is None else atol), rtol
+
+
+# -- pseudo-inverses ----------------------------------------------------------------------------
+
+
+def _pinv_types(types: Sequence[ArgType]) -> tuple[dtype, dtype, dtype]:
+    (a, *_) = types
+    assert isinstance(a, TensorType)
+    return a.dtype, a.dtype.to_real(), a.dtype.to_real()
+
+
+def _pinv_type(a: TensorType, atol: TensorType, rtol: TensorType, *, hermitian: bool) -> TensorType:
+    batch = broadcast_shapes(a.shape[:-2], atol.shape, rtol.shape)
+    return tensor_type((*batch, a.shape[-1], a.shape[-2]), a.dtype)
+
+
+def _pinv_eval(a: Any, atol: Any, rtol: Any, *, hermitian: bool) -> Any:
+    try:
+        if hermitian:
+            s, u = np.linalg.eigh(a)
+            vh = np.conj(np.swapaxes(u, -2, -1))
+        else:
+            u, s, vh = np.linalg.svd(a, full_matrices=False)
+    except np.linalg.LinAlgError:
+        raise not_converged("linalg.svd") from None
+    largest = np.max(np.abs(s), axis=-1, initial=0)
+    cutoff = np.maximum(atol, rtol * largest)[..., None]
+    inverse = np.where(np.abs(s) > cutoff, 1 / s, 0)
+    v, uh = (np.conj(np.swapaxes(x, -2, -1)) for x in (vh, u))
+    return (v * inverse[..., None, :]) @ uh
+
+
+def _pinv_vjp(
+    g: Tensor, p: Tensor, a: Tensor, atol: Tensor, rtol: Tensor, *, hermitian: bool
+) -> Any:
+    """The transpose of :func:`_pinv_jvp`, with products of the smaller size first."""
+    ph, gh = adjoint(p), adjoint(g)
+    if a._type.shape[-2] <= a._type.shape[-1]:
+        inner = matmul(gh, p)
+        outside = matmul(inner, ph)
+        found = (
+            outside - matmul(matmul(a, p), outside)
+            + matmul(matmul(ph, p), gh - matmul(inner, a))
+            - adjoint(matmul(p, inner))
+        )  # fmt: skip
+    else:
+        inner = matmul(p, gh)
+        outside = matmul(ph, inner)
+        found = (
+            outside - matmul(matmul(outside, p), a)
+            + matmul(matmul(gh - matmul(a, inner), p), ph)
+            - adjoint(matmul(inner, p))
+        )  # fmt: skip
+    return sum_to_type(found, a._type), None, None
+
+
+def _pinv_jvp(
+    tangents: Any, p: Tensor, a: Tensor, atol: Any, rtol: Any, *, hermitian: bool
+) -> Tensor:
+    """Golub and Pereyra's formula for the change at constant rank."""
+    change, turned = tangents[0], adjoint(tangents[0])
+    ph = adjoint(p)
+    beside = matmul(matmul(p, ph), turned)
+    above = matmul(turned, matmul(ph, p))
+    return (
+        beside - matmul(matmul(beside, a), p) + above - matmul(p, matmul(a, above))
+        - matmul(p, matmul(change, p))
+    )  # fmt: skip
+
+
+def _batch_pinv(op: Op, args: Sequence[Any], dims: Sequence[int | None], **attrs: Any) -> Any:
+    """The tolerances lack the two dimensions of a matrix."""
+    aligned = []
+    depth = max(
+        x.ndim - (at is not None) - missing
+        for x, at, missing in zip(args, dims, (2, 0, 0), strict=True)
+        if isinstance(x, Tensor)
+    )
+    for x, at, own in zip(args, dims, (2, 0, 0), strict=True):
+        if at is not None:
+            x = to_front(x, at)
+            shape = x._type.shape
+            x = reshape(x, (shape[0],) + (1,) * (depth + own - len(shape) + 1) + shape[1:])
+        aligned.append(x)
+    return bind(op, *aligned, **attrs), 0
+
+
+PINV = opaque("pinv", _pinv_eval, _pinv_type, _pinv_vjp, jvp=_pinv_jvp, batch=_batch_pinv,
+              promote=_pinv_types, doc="The pseudo-inverse.")  # fmt: skip
+
+
+@expose(method=False, into=LINALG)
+def pinv(
+    input: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
+) -> Tensor:
+    """The pseudo-inverse; ``rcond`` is the older name of ``rtol``."""
+    check_matrix("linalg.pinv", input)
+    if hermitian:
+        check_square("linalg.pinv", input)
+    atol, rtol = _tolerances(input, atol, rtol if rcond is None else rcond)
+    if not input._type.numel:  # then tolerances of any shape will do
+        atol, rtol = 0.0, 0.0
+    return bind(PINV, input, atol, rtol, hermitian=bool(hermitian))  # type: ignore[no-any-return]
+
+
+@expose()
+def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
+    """The pseudo-inverse."""
+    return pinv(input, rcond)
+
+
+# -- ranks --------------------------------------------------------------------------------------
+
+
+def _largest(s: Tensor) -> Any:
+    """The largest singular value, given them in descending order; 0 of none."""
+    shape = s._type.shape
+    if not shape[-1]:
+        return zeros(shape[:-1], dtype=s.dtype)
+    return reshape(narrow(s, -1, 0, 1), shape[:-1])
+
+
+@expose(method=False, into=LINALG)
+def matrix_rank(
+    input: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
+) -> Tensor:
+    """How many singular values are not zero; ``tol`` is an older way to give ``atol`` alone."""
+    check_matrix("linalg.matrix_rank", input, "input")
+    if tol is not None:
+        atol, rtol = tol, 0.0
+    atol, rtol = _tolerances(input, atol, rtol)
+    plain = input.detach()
+    if hermitian:
+        from evergrad.ops.rows.reduce.extrema import amax
+
+        s = absolute(eigvalsh(plain))
+        largest = amax(s, -1) if s._type.shape[-1] else _largest(s)
+    else:
+        s = svdvals(plain)
+        largest = _largest(s)
+    scaled = largest * rtol
+    cutoff = maximum(scaled, atol)
+    return total(s > unsqueeze(cutoff, -1), -1)
+
+
+# -- least squares ------------------------------------------------------------------------------
+
+_DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
+
+
+@expose(out=False, method=False, into=LINALG)
+def lstsq(
+    input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
+) -> Any:
+    """The shortest X that brings ``input @ X`` closest to ``b``.
+
+    ``driver`` decides which of the other results are filled, as in PyTorch; all of them solve by
+    singular values.
+    """
+    name = "linalg.lstsq"
+    check_matrix(name, input, "input")
+    check_same_dtype(name, input, b)
+    driver = "gelsy" if driver is None else driver
+    if driver not in _DRIVERS:
+        raise RuntimeError(f"{name}: parameter `driver` should be one of ({', '.join(_DRIVERS)})")
+    shape = input._type.shape
+    vector = b.ndim == 1 or (b.ndim == input.ndim - 1 and b._type.shape == shape[:-1])
+    right = unsqueeze(b, -1) if vector else b
+    if right.ndim < 2 or right._type.shape[-2] != shape[-2]:
+        raise RuntimeError(
+            f"{name}: input.size(-2) should match other.size({-1 if vector else -2})"
+        )
+    rtol = _default_rtol(input) if rcond is None else rcond
+    x = matmul(pinv(input, rtol=rtol), right)
+    rank, s = _rank_of(input, rtol, driver)
+    residuals = _residuals(input, right, x, rank, driver)
+    solution = reshape(x, x._type.shape[:-1]) if vector else x
+    return return_types.linalg_lstsq(solution, residuals, rank, s)
+
+
+def _rank_of(input: Tensor, rtol: float, driver: str) -> tuple[Tensor, Tensor]:
+    """The ranks and singular values that a driver knows; the others have no elements."""
+    nothing = zeros((0,), dtype=input.dtype.to_real())
+    if driver == "gels":
+        return zeros((0,), dtype=dtypes.int64), nothing
+    s = svdvals(input.detach())
+    rank = total(s > unsqueeze(_largest(s) * rtol, -1), -1)
+    return rank, (nothing if driver == "gelsy" else s)
+
+
+def _residuals(A: Tensor, B: Tensor, X: Tensor, rank: Tensor, driver: str) -> Tensor:
+    """The squared distances left, where a driver gives them: for more rows than columns."""
+    rows, columns = A._type.shape[-2:]
+    given = driver != "gelsy" and rows > columns
+    if given and driver != "gels":
+        given = bool((rank == columns).all())
+    if not given:
+        return zeros((0,), dtype=A.dtype.to_real())
+    return total(square(absolute(B - matmul(A, X))), -2)

@@ -1,0 +1,1 @@
+"""Views and copies of the same elements in another shape or order."""

@@ -1,0 +1,409 @@
+"""Rows that draw: from a generator given by name, or from the calling thread's own.
+
+The numbers are those of :mod:`evergrad.core.rng.generator`, which are PyTorch's for the same seed.
+Counts and choices (``bernoulli``, ``binomial``, ``poisson``) have slope 0 in their parameters, as
+in PyTorch; a gamma number moves with its shape. Other draws have no derivative, and their results
+no history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.bind import bind, cast
+from evergrad.core.dtypes import as_dtype, dtype
+from evergrad.core.families import opaque
+from evergrad.core.op import NONDIFFERENTIABLE, Op
+from evergrad.core.rng.default_generator import Generator, default_generator
+from evergrad.core.shapes import Shape, TensorType, as_shape, broadcast_shapes, tensor_type
+from evergrad.core.tensor import Array, Tensor
+from evergrad.ops.rows.creation.constants import (
+    check_place,
+    chosen_dtype,
+    constant,
+    deliver,
+    finish,
+    named_size,
+    zeros_like,
+)
+from evergrad.ops.rows.movement.views import put_back, squeeze, unsqueeze
+from evergrad.ops.surface.public import expose
+
+
+def _source(generator: Generator | None) -> Generator:
+    return default_generator() if generator is None else generator
+
+
+def check_generator(generator: Any) -> None:
+    """Refuse what cannot draw."""
+    if generator is not None and not isinstance(generator, Generator):
+        raise TypeError(f"generator must be an evergrad.Generator, not {type(generator).__name__}")
+
+
+# -- rows of numbers ----------------------------------------------------------------------------
+
+
+def _drawing(name: str, method: Callable[..., Array], doc: str) -> Op:
+    """A row whose arguments are numbers: ``method(generator, size, dtype, *numbers)``."""
+
+    def evaluate(*numbers: Any, size: Shape, dtype: dtype, generator: Generator | None) -> Array:
+        return method(_source(generator), size, dtype.np, *numbers)
+
+    def type_rule(*numbers: Any, size: Shape, dtype: dtype, generator: Any) -> TensorType:
+        return tensor_type(size, dtype)
+
+    return opaque(name, evaluate, type_rule, NONDIFFERENTIABLE, random=True, upcast=False, doc=doc)
+
+
+UNIFORM = _drawing("uniform", Generator.uniform, "Uniform between two numbers.")
+NORMAL = _drawing("normal", Generator.normal, "Normal with a mean and a deviation.")
+LOG_NORMAL = _drawing("log_normal", Generator.log_normal, "The exponential of a normal.")
+EXPONENTIAL = _drawing("exponential", Generator.exponential, "Exponential with a rate.")
+CAUCHY = _drawing("cauchy", Generator.cauchy, "Cauchy around a median.")
+GEOMETRIC = _drawing(
+    "geometric", lambda source, size, kind, p: source.geometric(p, size, kind),
+    "Trials up to the first success.",
+)  # fmt: skip
+CHANCE = _drawing(
+    "chance", lambda source, size, kind, p: source.bernoulli(p, size, kind),
+    "1 with one probability for all.",
+)  # fmt: skip
+INTEGERS = _drawing(
+    "randint", lambda source, size, kind, low, high: source.randint(low, high, size, kind),
+    "Integers between two numbers.",
+)  # fmt: skip
+ANY_INTEGERS = _drawing("random", Generator.random_full, "Every integer the type holds.")
+PERMUTATION = _drawing(
+    "randperm", lambda source, size, kind: source.randperm(size[0], kind),
+    "The integers below n in random order.",
+)  # fmt: skip
+
+
+def draw(op: Op, size: Shape, dtype: dtype, generator: Any, *numbers: Any) -> Tensor:
+    """A new tensor drawn by a row of numbers."""
+    check_generator(generator)
+    if any(n < 0 for n in size):
+        raise RuntimeError(
+            f"Trying to create tensor with negative dimension {min(size)}: {list(size)}"
+        )
+    return bind(op, *numbers, size=size, dtype=dtype, generator=generator)  # type: ignore[no-any-return]
+
+
+def memory_order(tensor: Tensor) -> list[int]:
+    """The dimensions from the one with the longest steps in memory to that with the shortest.
+
+    Where elements lie on top of each other there is no such order; theirs is the dimensions' own.
+    """
+    array = tensor.layout_array()
+    steps = [s if n > 1 else None for s, n in zip(array.strides, array.shape, strict=True)]
+    if 0 in steps or array.flags.c_contiguous:
+        return list(range(array.ndim))
+    return sorted(range(array.ndim), key=lambda dim: -array.strides[dim])
+
+
+def draw_in_order(
+    op: Op, order: list[int], size: Shape, dtype: dtype, generator: Any, *numbers: Any
+) -> Tensor:
+    """Draw with the dimensions in an order that need not be their own."""
+    drawn = draw(op, tuple(size[dim] for dim in order), dtype, generator, *numbers)
+    return put_back(drawn, order)
+
+
+def draw_like(op: Op, input: Tensor, dtype: dtype, generator: Any, *numbers: Any) -> Tensor:
+    """Drawn in the order in which the elements of a tensor lie in memory, and laid out as it is."""
+    order, size = memory_order(input), input._type.shape
+    if op is NORMAL:
+        numbers = (*numbers, order != list(range(len(size))))
+    return draw_in_order(op, order, size, dtype, generator, *numbers)
+
+
+def check_floating(kernel: str, target: dtype) -> None:
+    """Refuse integers, in the name of PyTorch's kernel."""
+    if target.category < dtypes.FLOATING:
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{target.name}'")
+
+
+# -- rows of tensors ----------------------------------------------------------------------------
+
+
+def _no_slope(g: Tensor, out: Tensor, *args: Tensor, **attrs: Any) -> tuple[Tensor, ...]:
+    """A count stays the same when its parameters change a little."""
+    return tuple(zeros_like(arg) for arg in args)
+
+
+def _sampling(
+    name: str, method: Callable[..., Array], doc: str, vjp: Any = NONDIFFERENTIABLE
+) -> Op:
+    """A row that draws one number for each element of its arguments, in their type."""
+
+    def evaluate(*arrays: Array, generator: Generator | None) -> Array:
+        return method(_source(generator), *np.broadcast_arrays(*arrays))
+
+    def type_rule(*types: TensorType, generator: Any) -> TensorType:
+        return tensor_type(broadcast_shapes(*(t.shape for t in types)), types[0].dtype)
+
+    return opaque(name, evaluate, type_rule, vjp, random=True, upcast=False, doc=doc)
+
+
+def _gamma_slope(g: Tensor, out: Tensor, alpha: Tensor, *, generator: Any) -> Tensor:
+    from evergrad.ops.rows.random.gamma import standard_gamma_grad
+
+    return g * standard_gamma_grad(alpha, out)
+
+
+def _normal_around(source: Generator, mean: Array, std: Array) -> Array:
+    if not np.all(std >= 0):
+        raise RuntimeError("normal expects all elements of std >= 0.0")
+    return source.normal(mean.shape, mean.dtype) * std + mean
+
+
+NORMAL_AROUND = _sampling("normal_around", _normal_around, "Normal around a mean for each element.")
+POISSON = _sampling("poisson", Generator.poisson, "Counts with a rate for each element.", _no_slope)
+BINOMIAL = _sampling("binomial", Generator.binomial, "Successes in a number of trials.", _no_slope)
+GAMMA = _sampling(
+    "standard_gamma", Generator.standard_gamma, "Gamma numbers of scale 1.", _gamma_slope
+)
+
+
+# -- functions that make tensors ----------------------------------------------------------------
+
+
+def _standard(name: str, op: Op, numbers: tuple[float, float], kernel: str, doc: str) -> None:
+    """``rand`` and ``randn``, and their forms for the shape and type of a tensor."""
+
+    def function(
+        *size: Any, generator: Any = None, out: Tensor | None = None, dtype: Any = None,
+        device: Any = None, layout: Any = None, requires_grad: bool = False,
+        pin_memory: bool = False, **named: Any,
+    ) -> Tensor:  # fmt: skip
+        check_place(device)
+        target = chosen_dtype(dtype, out)
+        check_floating(kernel, target)
+        made = draw(op, named_size(name, size, named), target, generator, *numbers)
+        return deliver(name, made, out, requires_grad)
+
+    def like(
+        input: Tensor, *, generator: Any = None, dtype: Any = None, device: Any = None,
+        layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+        memory_format: Any = None,
+    ) -> Tensor:  # fmt: skip
+        check_place(device)
+        target = input.dtype if dtype is None else as_dtype(dtype)
+        check_floating(kernel, target)
+        return finish(draw_like(op, input, target, generator, *numbers), requires_grad)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    like.__name__ = like.__qualname__ = f"{name}_like"
+    like.__doc__ = f"{doc} In the shape and type of a tensor."
+    expose(method=False, out=False)(function)
+    expose(method=False, out=False)(like)
+
+
+_standard("rand", UNIFORM, (0.0, 1.0), "check_uniform_bounds", "Uniform in [0, 1).")
+_standard("randn", NORMAL, (0.0, 1.0), "normal_kernel_cpu", "Normal with mean 0 and variance 1.")
+
+
+@expose(method=False, out=False)
+def randint(
+    *args: Any, generator: Any = None, out: Tensor | None = None, dtype: Any = None,
+    device: Any = None, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+    **named: Any,
+) -> Tensor:  # fmt: skip
+    """``randint(low, high, size)``: integers from ``low`` (or 0) up to ``high`` - 1."""
+    check_place(device)
+    rest = list(args)
+    size = named.pop("size") if "size" in named else rest.pop()
+    low, high = read_bounds("randint", rest, named)
+    target = dtypes.int64 if dtype is None and out is None else chosen_dtype(dtype, out)
+    check_bounds(low, high, target)
+    made = draw(INTEGERS, as_shape((size,)), target, generator, low, high)
+    return deliver("randint", made, out, requires_grad)
+
+
+@expose(method=False, out=False)
+def randint_like(
+    input: Tensor, *args: Any, generator: Any = None, dtype: Any = None, device: Any = None,
+    layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+    memory_format: Any = None, **named: Any,
+) -> Tensor:  # fmt: skip
+    """``randint_like(input, low, high)``: integers in the shape and type of a tensor."""
+    check_place(device)
+    low, high = read_bounds("randint_like", list(args), named)
+    target = input.dtype if dtype is None else as_dtype(dtype)
+    check_bounds(low, high, target)
+    return finish(draw_like(INTEGERS, input, target, generator, low, high), requires_grad)
+
+
+def read_bounds(name: str, given: list[Any], named: dict[str, Any]) -> tuple[int, int]:
+    """``(high)`` or ``(low, high)``, in order or by name."""
+    if "high" in named:
+        given = [*given, named.pop("high")]
+    if "low" in named:
+        given = [named.pop("low"), *given]
+    if named or not 1 <= len(given) <= 2:
+        raise TypeError(f"{name}() takes (high) or (low, high), got {given} and {sorted(named)}")
+    bounds = [0, *given] if len(given) == 1 else given
+    try:
+        low, high = (bound.__index__() for bound in bounds)
+    except AttributeError:
+        raise TypeError(f"{name}(): the bounds must be integers, got {bounds}") from None
+    return low, high
+
+
+def check_bounds(low: int, high: int, target: dtype) -> None:
+    """Refuse bounds that are empty, or beyond the element type."""
+    if low >= high:
+        raise RuntimeError(
+            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
+        )
+    if target.category > dtypes.INTEGRAL:
+        return
+    smallest, largest = integer_limits(target)
+    if not smallest <= low <= largest:
+        raise RuntimeError(f"from is out of bounds for {target.name}")
+    if not smallest <= high - 1 <= largest:
+        raise RuntimeError(f"to - 1 is out of bounds for {target.name}")
+
+
+def integer_limits(target: dtype) -> tuple[int, int]:
+    """The smallest and the largest number of an integer type or ``bool``."""
+    if target is dtypes.bool_:
+        return 0, 1
+    info = dtypes.iinfo(target)
+    return info.min, info.max
+
+
+@expose(method=False, out=False)
+def randperm(
+    n: int, *, generator: Any = None, out: Tensor | None = None, dtype: Any = None,
+    device: Any = None, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """The integers below ``n`` in random order."""
+    check_place(device)
+    target = dtypes.int64 if dtype is None and out is None else chosen_dtype(dtype, out)
+    if target.category <= dtypes.INTEGRAL:
+        if n - 1 > integer_limits(target)[1]:
+            raise RuntimeError(f"value cannot be converted to type {target.name} without overflow")
+    elif n > 2 / dtypes.finfo(target).eps + 1:
+        largest = int(2 / dtypes.finfo(target).eps) + 1
+        raise RuntimeError(f"n cannot be greater than {largest} for {target.name} type.")
+    made = draw(PERMUTATION, as_shape((n,)), target, generator)
+    return deliver("randperm", made, out, requires_grad)
+
+
+@expose(method=False)
+def normal(
+    mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, dtype: Any = None,
+    device: Any = None, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Normal numbers; mean and deviation are numbers with a ``size``, or tensors."""
+    check_place(device)
+    if isinstance(mean, Tensor) or isinstance(std, Tensor):
+        return _normal_of_tensors(mean, std, generator)
+    if size is None:
+        raise TypeError("normal() of a mean and std that are both numbers needs a size")
+    target = chosen_dtype(dtype)
+    check_floating("normal_kernel_cpu", target)
+    made = draw(NORMAL, as_shape((size,)), target, generator, float(mean), float(std))
+    return made.requires_grad_() if requires_grad else made
+
+
+def _normal_of_tensors(mean: Any, std: Any, generator: Any) -> Tensor:
+    check_generator(generator)
+    target = (mean if isinstance(mean, Tensor) else std).dtype
+    check_floating("normal_kernel_cpu", target)
+    if not isinstance(std, Tensor) and std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
+    operands = [
+        cast(v, target) if isinstance(v, Tensor) else constant((), v, target) for v in (mean, std)
+    ]
+    return bind(NORMAL_AROUND, *operands, generator=generator)  # type: ignore[no-any-return]
+
+
+# -- by probabilities and weights ---------------------------------------------------------------
+
+
+def _bernoulli_eval(p: Array, *, dtype: dtype, generator: Generator | None) -> Array:
+    return _source(generator).bernoulli(p, p.shape, dtype.np)
+
+
+BERNOULLI = opaque(
+    "bernoulli", _bernoulli_eval, lambda p, *, dtype, generator: tensor_type(p.shape, dtype),
+    _no_slope, random=True, upcast=False, doc="1 with a probability for each element.",
+)  # fmt: skip
+
+
+@expose()
+def bernoulli(input: Tensor, p: Any = None, *, generator: Any = None) -> Tensor:
+    """1 with the probability that stands in ``input``, or with ``p`` everywhere; else 0."""
+    check_generator(generator)
+    if p is not None:
+        return draw(CHANCE, input._type.shape, input.dtype, generator, float(p))
+    check_floating("bernoulli_tensor_cpu_p_", input.dtype)
+    return bind(BERNOULLI, input, dtype=input.dtype, generator=generator)  # type: ignore[no-any-return]
+
+
+def _multinomial_type(
+    probs: TensorType, *, count: int, replacement: bool, generator: Any
+) -> TensorType:
+    return tensor_type((probs.shape[0], count), dtypes.int64)
+
+
+def _multinomial_eval(
+    probs: Array, *, count: int, replacement: bool, generator: Generator | None
+) -> Array:
+    return _source(generator).multinomial(probs, count, replacement)
+
+
+MULTINOMIAL = opaque(
+    "multinomial", _multinomial_eval, _multinomial_type, NONDIFFERENTIABLE, random=True,
+    upcast=False, doc="Categories by their weights, for each row.",
+)  # fmt: skip
+
+
+@expose()
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
+) -> Tensor:
+    """Indices drawn by the weights that stand in each row."""
+    check_generator(generator)
+    if input.ndim not in (1, 2):
+        raise RuntimeError("prob_dist must be 1 or 2 dim")
+    if not input.dtype.is_floating_point:
+        raise RuntimeError(
+            f"multinomial only supports floating-point dtypes for input, got: {input.dtype.name}"
+        )
+    rows = unsqueeze(input, 0) if input.ndim == 1 else input
+    drawn: Tensor = bind(
+        MULTINOMIAL, rows, count=int(num_samples), replacement=bool(replacement),
+        generator=generator,
+    )  # fmt: skip
+    return squeeze(drawn, 0) if input.ndim == 1 else drawn
+
+
+@expose(method=False, out=False)
+def poisson(input: Tensor, generator: Any = None) -> Tensor:
+    """Counts with the rates that stand in ``input``."""
+    check_generator(generator)
+    check_floating("poisson_cpu", input.dtype)
+    return bind(POISSON, input, generator=generator)  # type: ignore[no-any-return]
+
+
+@expose(method=False, out=False)
+def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
+    """Successes in ``count`` trials of probability ``prob``."""
+    check_generator(generator)
+    check_floating("binomial_cpu", count.dtype)
+    return bind(BINOMIAL, count, prob, generator=generator)  # type: ignore[no-any-return]
+
+
+def standard_gamma(alpha: Tensor, generator: Any = None) -> Tensor:
+    """Gamma numbers of scale 1 with the shapes that stand in ``alpha``."""
+    check_generator(generator)
+    check_floating("_standard_gamma_cpu", alpha.dtype)
+    return bind(GAMMA, alpha, generator=generator)  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Reductions, scans and order along dimensions."""

@@ -1,0 +1,210 @@
+"""Which elements there are and how often: distinct ones, places in a sequence, counts in bins.
+
+None of this has a derivative. Where the size of a result depends on the data (``unique``,
+``bincount``) there is no row: the function looks at the elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.bind import bind
+from evergrad.core.dtypes import dtype
+from evergrad.core.families import meet, opaque
+from evergrad.core.op import NONDIFFERENTIABLE, ArgType
+from evergrad.core.shapes import TensorType, normalize_dim, tensor_type
+from evergrad.core.tensor import Tensor, from_array
+from evergrad.ops.surface.public import expose
+
+# -- distinct elements --------------------------------------------------------------------------
+
+
+def _distinct(x: Any, dim: int | None) -> tuple[Any, Any, Any]:
+    wide = x.astype(np.float32) if x.dtype == dtypes.bfloat16.np else x
+    found, inverse, counts = np.unique(
+        wide, return_inverse=True, return_counts=True, axis=dim, equal_nan=False
+    )
+    return found.astype(x.dtype), inverse.reshape(x.shape if dim is None else -1), counts
+
+
+def _runs(x: Any, dim: int | None) -> tuple[Any, Any, Any]:
+    lanes = x.reshape(-1) if dim is None else np.moveaxis(x, dim, 0)
+    extent = lanes.shape[0]
+    rows = lanes.reshape(extent, math.prod(lanes.shape[1:]))
+    begins = np.ones(extent, bool)
+    begins[1:] = (rows[1:] != rows[:-1]).any(1)
+    starts = np.flatnonzero(begins)
+    found = lanes[starts] if dim is None else np.moveaxis(lanes[starts], 0, dim)
+    inverse = (np.cumsum(begins) - 1).reshape(x.shape if dim is None else -1)
+    return found, inverse, np.diff(np.append(starts, extent))
+
+
+def _as_tensors(found: tuple[Any, Any, Any], with_inverse: bool, with_counts: bool) -> Any:
+    values, inverse, counts = found
+    wanted = [values]
+    wanted += [inverse.astype(np.int64)] if with_inverse else []
+    wanted += [counts.astype(np.int64)] if with_counts else []
+    tensors = tuple(from_array(np.asarray(a, order="C")) for a in wanted)
+    return tensors if len(tensors) > 1 else tensors[0]
+
+
+def _slices(input: Tensor, dim: int | None) -> int | None:
+    if dim is None:
+        return None
+    dim = normalize_dim(dim, input.ndim)
+    if any(not n for i, n in enumerate(input._type.shape) if i != dim):
+        raise RuntimeError(
+            "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied"
+        )
+    return dim
+
+
+@expose(out=False, numpy_names=True)
+def unique(
+    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:  # fmt: skip
+    """The distinct elements (or slices of a dimension), in order; on request for each element its
+    place among them, and how often each occurs."""
+    found = _distinct(input.array(), _slices(input, dim))
+    return _as_tensors(found, return_inverse, return_counts)
+
+
+@expose(out=False, numpy_names=True)
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:  # fmt: skip
+    """The elements (or slices of a dimension) without those that equal the one before."""
+    found = _runs(input.array(), _slices(input, dim))
+    return _as_tensors(found, return_inverse, return_counts)
+
+
+# -- places in a sorted sequence ----------------------------------------------------------------
+
+
+def _searchsorted_type(
+    sequence: TensorType, values: TensorType, *, side: str, dtype: dtype
+) -> TensorType:
+    if len(sequence.shape) != 1 and sequence.shape[:-1] != values.shape[:-1]:
+        raise RuntimeError(
+            "searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions "
+            "of boundaries tensor and input value tensor must match, but we got boundaries tensor "
+            f"{list(sequence.shape)} and input value tensor {list(values.shape)}"
+        )
+    return tensor_type(values.shape, dtype)
+
+
+def _searchsorted_eval(sequence: Any, values: Any, *, side: Any, dtype: dtype) -> Any:
+    if sequence.ndim == 1:
+        return np.searchsorted(sequence, values, side)
+    found = np.zeros(values.shape, dtype.np)
+    for lane in np.ndindex(sequence.shape[:-1]):
+        found[lane] = np.searchsorted(sequence[lane], values[lane], side)
+    return found
+
+
+SEARCHSORTED = opaque(
+    "searchsorted", _searchsorted_eval, _searchsorted_type, NONDIFFERENTIABLE, promote=meet,
+    doc="Where values would stand in sorted sequences.",
+)  # fmt: skip
+
+
+@expose(method=False)
+def searchsorted(
+    sorted_sequence: Tensor, input: Any, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None, sorter: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Where each value would stand in the sorted last dimension of ``sorted_sequence``: before
+    equal elements, or after them with ``right=True``."""
+    if side is not None and right and side == "left":
+        raise RuntimeError(
+            "searchsorted(): side and right can't be set to opposites, got side of left while "
+            "right was True"
+        )
+    if sorter is not None:
+        from evergrad.ops.rows.indexing.scatter import gather
+
+        sorted_sequence = gather(sorted_sequence, -1, sorter)
+    return bind(  # type: ignore[no-any-return]
+        SEARCHSORTED, sorted_sequence, input, side="right" if right else side or "left",
+        dtype=dtypes.int32 if out_int32 else dtypes.int64,
+    )  # fmt: skip
+
+
+@expose(method=False)
+def bucketize(
+    input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
+    """The number of the bucket each value falls into, between sorted boundaries."""
+    if boundaries.ndim != 1:
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+# -- counts in bins -----------------------------------------------------------------------------
+
+
+def _histc_type(x: TensorType, low: TensorType, high: TensorType, *, bins: int) -> TensorType:
+    if not x.dtype.is_floating_point:
+        raise NotImplementedError(f"\"histogram_cpu\" not implemented for '{x.dtype.name}'")
+    return tensor_type((bins,), x.dtype)
+
+
+def _histc_eval(x: Any, low: float, high: float, *, bins: int) -> Any:
+    if low == high and x.size:
+        low, high = float(x.min()), float(x.max())
+    if low == high:
+        low, high = low - 1, high + 1
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise RuntimeError(f"histc: range of [{low}, {high}] is not finite")
+    inside = x[(x >= low) & (x <= high)]
+    places = ((inside - low) * (bins / (high - low))).astype(np.int64)
+    return np.bincount(np.minimum(places, bins - 1), minlength=bins)
+
+
+def _own_type(types: Sequence[ArgType]) -> dtype:
+    first = types[0]
+    assert isinstance(first, TensorType)
+    return first.dtype
+
+
+HISTC = opaque("histc", _histc_eval, _histc_type, NONDIFFERENTIABLE, promote=_own_type,
+               doc="How many elements fall into equal bins.")  # fmt: skip
+
+
+@expose()
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many elements fall into each of ``bins`` equal bins between ``min`` and ``max``, or
+    between the smallest and the largest element."""
+    if bins <= 0:
+        raise RuntimeError(f"histc(): bins must be > 0, but got {bins}")
+    if min > max:
+        raise RuntimeError("histc: max must be larger than min")
+    return bind(HISTC, input, float(min), float(max), bins=bins)  # type: ignore[no-any-return]
+
+
+@expose(out=False)
+def bincount(input: Tensor, weights: Any = None, minlength: int = 0) -> Tensor:
+    """How often each of 0, 1, 2, ... occurs, or the sum of the weights where it does."""
+    if input.dtype.category > dtypes.INTEGRAL:
+        raise NotImplementedError(f"\"bincount_cpu\" not implemented for '{input.dtype.name}'")
+    values = input.array()
+    if input.ndim != 1 or (values < 0).any():
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    if minlength < 0:
+        raise RuntimeError("minlength should be >= 0")
+    if weights is None:
+        return from_array(np.bincount(values, minlength=minlength))
+    if not isinstance(weights, Tensor):
+        kind = type(weights).__name__
+        raise TypeError(f"bincount(): argument 'weights' (position 2) must be Tensor, not {kind}")
+    if weights._type.shape != input._type.shape:
+        raise RuntimeError("weights should be 1-d and have the same length as input")
+    counts = np.bincount(values, weights.array().astype(np.float64), minlength)
+    return from_array(counts.astype(np.float32) if weights.dtype is dtypes.float32 else counts)

@@ -1,0 +1,268 @@
+"""How far elements are from their mean, from zero and from each other: variances and norms.
+
+At the edges: ``std`` and norms have slope 0 where they are 0, and norms slope 0 at every element
+that is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.bind import bind, cast
+from evergrad.core.compound import Compound
+from evergrad.core.dtypes import as_dtype, dtype
+from evergrad.core.families import opaque, reduction
+from evergrad.core.op import ArgType, Op
+from evergrad.core.shapes import Shape, TensorType, normalize_dims, reduced_shape
+from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.elementwise.basic import pow as power
+from evergrad.ops.rows.elementwise.basic import sqrt, where
+from evergrad.ops.rows.elementwise.logic import isnan
+from evergrad.ops.rows.elementwise.magnitude import abs as absolute
+from evergrad.ops.rows.elementwise.magnitude import sign
+from evergrad.ops.rows.movement.complex_parts import imag, real, view_as_real
+from evergrad.ops.rows.movement.views import reshape
+from evergrad.ops.rows.reduce.sums import batch_fold, count_of, folded, mean, unfolded
+from evergrad.ops.rows.reduce.sums import sum as total
+from evergrad.ops.surface.public import expose
+
+# -- variance and standard deviation ------------------------------------------------------------
+
+
+def _var_eval(x: Any, correction: Any, *, dims: Shape, keepdim: bool) -> Any:
+    count = count_of(x.shape, dims)
+    centre = np.sum(x, axis=dims, keepdims=True) / count
+    squares = np.sum(np.square(x - centre), axis=dims, keepdims=keepdim)
+    return squares / max(count - float(correction), 0.0)
+
+
+def _std_eval(x: Any, correction: Any, *, dims: Shape, keepdim: bool) -> Any:
+    return np.sqrt(_var_eval(x, correction, dims=dims, keepdim=keepdim))
+
+
+def _var_weight(x: Tensor, correction: Any, dims: Shape) -> Tensor:
+    """What the tangent of each element is multiplied with in the tangent of the variance."""
+    from evergrad.ops.rows.creation.constants import scalar_tensor
+
+    freedom = scalar_tensor(count_of(x._type.shape, dims), dtype=dtypes.float64) - correction
+    return (x - mean(x, dims, True)) * cast(2 / freedom, x.dtype)
+
+
+def _var_vjp(
+    g: Tensor, y: Tensor, x: Tensor, correction: Tensor, *, dims: Shape, keepdim: bool
+) -> Any:
+    return unfolded(g, x._type.shape, dims, keepdim) * _var_weight(x, correction, dims), None
+
+
+def _var_jvp(
+    tangents: Any, y: Tensor, x: Tensor, correction: Any, *, dims: Shape, keepdim: bool
+) -> Any:
+    return total(tangents[0] * _var_weight(x, correction, dims), dims, keepdim)
+
+
+def _half_over(y: Tensor) -> Any:
+    """The slope of the square root by its result, and 0 at 0."""
+    return where(y == 0, 0, 0.5 / where(y == 0, 1, y))
+
+
+def _std_vjp(g: Tensor, y: Tensor, x: Tensor, correction: Tensor, **at: Any) -> Any:
+    return _var_vjp(g * _half_over(y), y, x, correction, **at)
+
+
+def _std_jvp(tangents: Any, y: Tensor, x: Tensor, correction: Any, **at: Any) -> Any:
+    return _var_jvp(tangents, y, x, correction, **at) * _half_over(y)
+
+
+def _spread_type(x: TensorType, parameter: TensorType, *, dims: Shape, keepdim: bool) -> TensorType:
+    return folded(x, dims=dims, keepdim=keepdim)
+
+
+def _correction_in_double(types: Sequence[ArgType]) -> tuple[dtype, dtype]:
+    first = types[0]
+    assert isinstance(first, TensorType)
+    return first.dtype, dtypes.float64
+
+
+VAR = opaque("var", _var_eval, _spread_type, _var_vjp, jvp=_var_jvp, batch=batch_fold,
+             promote=_correction_in_double, doc="The variance over dimensions.")  # fmt: skip
+STD = opaque("std", _std_eval, _spread_type, _std_vjp, jvp=_std_jvp, batch=batch_fold,
+             promote=_correction_in_double, doc="The standard deviation.")  # fmt: skip
+
+
+def _spread(
+    op: Op, input: Tensor, dim: Any, unbiased: bool | None, keepdim: bool, correction: Any
+) -> tuple[Tensor, Shape]:
+    """A spread with PyTorch's ways to say how many degrees of freedom are lost; and its dims."""
+    if isinstance(dim, bool):  # var(unbiased)
+        dim, unbiased = None, dim
+    if unbiased is not None and correction is not None:
+        raise TypeError(f"{op.name}() takes either unbiased or correction, not both")
+    if correction is None:
+        correction = 1 if unbiased is None else int(unbiased)
+    if input.dtype.category < dtypes.FLOATING:
+        raise RuntimeError("std and var only support floating point and complex dtypes")
+    dims = normalize_dims(dim, input.ndim)
+    at = {"dims": dims, "keepdim": bool(keepdim)}
+    if not input.dtype.is_complex:
+        return bind(op, input, correction, **at), dims
+    parts = [bind(VAR, part, correction, **at) for part in (real(input), imag(input))]
+    variance = parts[0] + parts[1]
+    return (sqrt(variance) if op is STD else variance), dims
+
+
+@expose(numpy_names=True)
+def var(
+    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
+    *, correction: Any = None,
+) -> Tensor:  # fmt: skip
+    """The mean squared distance from the mean, with ``correction`` taken off the count."""
+    return _spread(VAR, input, dim, unbiased, keepdim, correction)[0]
+
+
+@expose(numpy_names=True)
+def std(
+    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
+    *, correction: Any = None,
+) -> Tensor:  # fmt: skip
+    """The square root of the variance."""
+    return _spread(STD, input, dim, unbiased, keepdim, correction)[0]
+
+
+@expose(method=False, out=False, numpy_names=True)
+def var_mean(
+    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
+    *, correction: Any = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The variance and the mean."""
+    found, dims = _spread(VAR, input, dim, unbiased, keepdim, correction)
+    return found, mean(input, dims, keepdim)
+
+
+@expose(method=False, out=False, numpy_names=True)
+def std_mean(
+    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False,
+    *, correction: Any = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The standard deviation and the mean."""
+    found, dims = _spread(STD, input, dim, unbiased, keepdim, correction)
+    return found, mean(input, dims, keepdim)
+
+
+# -- norms --------------------------------------------------------------------------------------
+
+
+def _norm_eval(x: Any, *, dims: Shape, keepdim: bool) -> Any:
+    return np.sqrt(np.sum(np.square(x), axis=dims, keepdims=keepdim))
+
+
+def _norm_slope(t: Tensor, y: Tensor, x: Tensor, dims: Shape) -> Tensor:
+    return t * where(y == 0, 0, x / where(y == 0, 1, y))
+
+
+NORM = reduction(
+    "norm", _norm_eval, folded, _norm_slope,
+    batch=batch_fold, doc="The Euclidean length over dimensions.",
+)  # fmt: skip
+
+
+def _power_norm_eval(x: Any, p: Any, *, dims: Shape, keepdim: bool) -> Any:
+    return np.sum(np.absolute(x) ** p, axis=dims, keepdims=keepdim) ** (1 / p)
+
+
+def _power_norm_weight(y: Tensor, x: Tensor, p: Any) -> Tensor:
+    dead = (x == 0) | (y == 0)
+    share = absolute(where(dead, 1, x)) / where(dead, 1, y)
+    return where(dead, 0, sign(x) * power(share, p - 1))
+
+
+def _power_norm_vjp(
+    g: Tensor, y: Tensor, x: Tensor, p: Tensor, *, dims: Shape, keepdim: bool
+) -> Any:
+    g, y = (unfolded(v, x._type.shape, dims, keepdim) for v in (g, y))
+    return g * _power_norm_weight(y, x, p), None
+
+
+def _power_norm_jvp(
+    tangents: Any, y: Tensor, x: Tensor, p: Any, *, dims: Shape, keepdim: bool
+) -> Any:
+    weight = _power_norm_weight(unfolded(y, x._type.shape, dims, keepdim), x, p)
+    return total(tangents[0] * weight, dims, keepdim)
+
+
+def _in_own_type(types: Sequence[ArgType]) -> dtype:
+    return _correction_in_double(types)[0]
+
+
+POWER_NORM = opaque(
+    "power_norm", _power_norm_eval, _spread_type, _power_norm_vjp, jvp=_power_norm_jvp,
+    batch=batch_fold, promote=_in_own_type, doc="sum(|x|**p) ** (1/p) over dimensions.",
+)  # fmt: skip
+
+
+def vector_norm(x: Tensor, p: float, dims: Shape, keepdim: bool) -> Tensor:
+    """``sum(|x|**p) ** (1/p)`` over dimensions, with its limits where ``p`` is 0 or infinite."""
+    if p == 0:  # what is not a number is not zero
+        return total(sign(absolute(where(isnan(x), 1, x))), dims, keepdim)
+    if x.dtype.is_complex:
+        if p == 2:
+            length = vector_norm(view_as_real(x), 2, (*dims, x.ndim), keepdim)
+            return reshape(length, reduced_shape(x._type.shape, dims, keepdim))
+        x = absolute(x)
+    at = {"dims": dims, "keepdim": keepdim}
+    if p == 2:
+        return bind(NORM, x, **at)  # type: ignore[no-any-return]
+    if p < 0 or p == math.inf:
+        _check_identity(p, x._type.shape, dims)
+    if math.isinf(p):
+        from evergrad.ops.rows.reduce.extrema import amax, amin
+
+        return (amax if p > 0 else amin)(absolute(x), dims, keepdim)
+    if p == 1:
+        return total(absolute(x), dims, keepdim)
+    return bind(POWER_NORM, x, p, **at)  # type: ignore[no-any-return]
+
+
+def _check_identity(p: float, shape: Shape, dims: Shape) -> None:
+    empty = [d for d in dims if not shape[d]]
+    if empty:
+        raise RuntimeError(
+            f"linalg.vector_norm cannot compute the {p} norm on the dimension {empty[0]} because "
+            "this dimension is empty and the operation does not have an identity"
+        )
+
+
+@expose(numpy_names=True)
+def norm(
+    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Tensor:
+    """The ``p``-norm of all elements or along dimensions; ``"fro"`` is the Euclidean one."""
+    if isinstance(input, Compound):
+        return input.norm(p, dim, keepdim, dtype=dtype)
+    if dtype is not None:
+        input = cast(input, as_dtype(dtype))
+    if input.dtype.category < dtypes.FLOATING:
+        raise RuntimeError(
+            "linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
+            f"{input.dtype.name}"
+        )
+    if p == "nuc":
+        from evergrad.ops.rows.linalg.base import LINALG
+
+        matrix_dims = (-2, -1) if dim is None else dim
+        return LINALG["matrix_norm"](input, "nuc", matrix_dims, keepdim)  # type: ignore[no-any-return]
+    if p is None or p == "fro":
+        p = 2
+    if isinstance(p, str):
+        raise RuntimeError(f"linalg.matrix_norm: Order {p} not supported.")
+    return vector_norm(input, p, normalize_dims(dim, input.ndim), bool(keepdim))
+
+
+@expose(out=False)
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    """The ``p``-norm of the difference."""
+    return norm(input - other, p)

@@ -1,0 +1,256 @@
+"""Special functions: error functions, gamma functions, Bessel functions and their relatives.
+
+How they are evaluated is the business of :mod:`evergrad.ops.rows.special.evaluate`. As in PyTorch,
+some are functions of ``evergrad`` and methods of tensors, others (``SPECIAL``) only of
+``evergrad.special``.
+
+The order of ``zeta`` is a constant to differentiation: as in PyTorch, no derivative with respect to
+it is known here. That by the order of ``igamma`` and ``igammac`` is known once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from evergrad.core.bind import bind
+from evergrad.core.families import elementwise, meet_as_float, not_complex
+from evergrad.core.op import Op
+from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.elementwise.basic import exp, log, log1p, unary, where
+from evergrad.ops.rows.elementwise.clamp import clamp
+from evergrad.ops.rows.elementwise.magnitude import sign
+from evergrad.ops.rows.elementwise.trigonometry import cos
+from evergrad.ops.rows.special import evaluate
+from evergrad.ops.surface.public import expose, expose_op
+
+SPECIAL: dict[str, Callable[..., Any]] = {}
+
+_TWO_OVER_SQRT_PI = 2 / math.sqrt(math.pi)
+
+
+def _row(name: str, function: Callable[..., Any], d: Any, doc: str) -> Op:
+    return elementwise(
+        name, function, d, promote=meet_as_float, accepts=not_complex, takes_out=False, doc=doc
+    )
+
+
+def _common(name: str, function: Callable[..., Any], d: Any, doc: str) -> Any:
+    """A row of one argument, public as function, method and in-place method."""
+    return unary(name, function, d, accepts=not_complex, takes_out=False, doc=doc)
+
+
+def _special(name: str, function: Callable[..., Any], d: Any, doc: str) -> Any:
+    """A row of one argument that only ``evergrad.special`` offers."""
+    op = _row(name, function, d, doc)
+
+    def public(input: Tensor) -> Tensor:
+        return bind(op, input)  # type: ignore[no-any-return]
+
+    public.__name__ = public.__qualname__ = name
+    public.__doc__ = doc
+    return expose(method=False, into=SPECIAL)(public)
+
+
+# -- error functions ----------------------------------------------------------------------------
+
+erf = _common(
+    "erf", evaluate.erf, lambda t, y, x: t * (exp(-x * x) * _TWO_OVER_SQRT_PI),
+    "The integral of 2 / sqrt(pi) * exp(-x * x) from 0.",
+)  # fmt: skip
+erfc = _common(
+    "erfc", evaluate.erfc, lambda t, y, x: t * (exp(-x * x) * -_TWO_OVER_SQRT_PI),
+    "1 - erf(x), exact where erf is near 1.",
+)  # fmt: skip
+erfinv = _common(
+    "erfinv", evaluate.erfinv, lambda t, y, x: t * (exp(y * y) / _TWO_OVER_SQRT_PI),
+    "The inverse of the error function.",
+)  # fmt: skip
+erfcx = _special(
+    "erfcx", evaluate.erfcx, lambda t, y, x: t * (x * y * 2 - _TWO_OVER_SQRT_PI),
+    "exp(x * x) * erfc(x), without underflow.",
+)  # fmt: skip
+ndtr = _special(
+    "ndtr", evaluate.ndtr, lambda t, y, x: t * (exp(x * x * -0.5) * (0.5 / math.pi) ** 0.5),
+    "The distribution function of the standard normal distribution.",
+)  # fmt: skip
+log_ndtr = _special(
+    "log_ndtr", evaluate.log_ndtr,
+    lambda t, y, x: t * (math.sqrt(2 / math.pi) / erfcx(x * -math.sqrt(0.5))),
+    "log(ndtr(x)), also far to the left.",
+)  # fmt: skip
+ndtri = _special(
+    "ndtri", evaluate.ndtri, lambda t, y, x: t * (exp(y * y * 0.5) * math.sqrt(2 * math.pi)),
+    "The inverse of ndtr.",
+)  # fmt: skip
+
+
+# -- gamma functions ----------------------------------------------------------------------------
+
+
+def _digamma_slope(t: Tensor, y: Tensor, x: Tensor) -> Any:
+    return t * polygamma(1, x)
+
+
+def _polygamma_slope(t: Tensor, y: Tensor, x: Tensor, *, n: int) -> Any:
+    return t * polygamma(n + 1, x)
+
+
+digamma = _common("digamma", evaluate.digamma, _digamma_slope, "The slope of lgamma.")
+POLYGAMMA = _row("polygamma", evaluate.polygamma, _polygamma_slope, "A slope of digamma.")
+lgamma = _common("lgamma", evaluate.lgamma, lambda t, y, x: t * digamma(x),
+                 "The logarithm of the absolute value of the gamma function.")  # fmt: skip
+
+
+@expose(method=False)
+def polygamma(n: int, input: Tensor) -> Tensor:
+    """The ``n``-th derivative of digamma."""
+    if n < 0:
+        raise RuntimeError(f"polygamma(n, x) does not support negative n, but got n={n}")
+    return digamma(input) if n == 0 else bind(POLYGAMMA, input, n=int(n))  # type: ignore[no-any-return]
+
+
+@expose("polygamma", function=False, inplace=True)
+def _polygamma_method(self: Tensor, n: int) -> Tensor:
+    """The ``n``-th derivative of digamma."""
+    return polygamma(n, self)
+
+
+@expose(inplace=True)
+def mvlgamma(input: Tensor, p: int) -> Tensor:
+    """The logarithm of the gamma function of dimension ``p``."""
+    if p < 1:
+        raise RuntimeError("p has to be greater than or equal to 1")
+    from evergrad.ops.rows.creation.constants import arange
+    from evergrad.ops.rows.movement.views import unsqueeze
+
+    shifts = arange(p, dtype=meet_as_float((input._type,))) * -0.5
+    constant = p * (p - 1) / 4 * math.log(math.pi)
+    return lgamma(unsqueeze(input, -1) + shifts).sum(-1) + constant  # type: ignore[no-any-return]
+
+
+def _zeta_slope(t: Tensor, y: Tensor, x: Tensor, q: Tensor) -> Any:
+    return t * (-x * zeta(x + 1, q))
+
+
+ZETA = _row("zeta", evaluate.zeta, (None, _zeta_slope), "The sum of (q + k) ** -x over k >= 0.")
+
+
+@expose(method=False, into=SPECIAL)
+def zeta(input: Any, other: Any) -> Tensor:
+    """The Hurwitz zeta function: the sum of ``(other + k) ** -input`` over k >= 0."""
+    return bind(ZETA, input, other)  # type: ignore[no-any-return]
+
+
+def _gamma_density(a: Tensor, x: Tensor) -> Tensor:
+    return exp(log(x) * (a - 1) - x - lgamma(a))
+
+
+def _upper_by_order(t: Tensor, a: Tensor, x: Tensor) -> Any:
+    """What passes from below ``x`` to above it as the order grows."""
+    from evergrad.ops.rows.random.gamma import standard_gamma_grad
+
+    return t * (standard_gamma_grad(a, x) * _gamma_density(a, x))
+
+
+IGAMMA = _row(
+    "igamma", evaluate.gammainc,
+    (lambda t, y, a, x: -_upper_by_order(t, a, x), lambda t, y, a, x: t * _gamma_density(a, x)),
+    "The lower incomplete gamma function of order a, from 0 to 1.",
+)  # fmt: skip
+IGAMMAC = _row(
+    "igammac", evaluate.gammaincc,
+    (lambda t, y, a, x: _upper_by_order(t, a, x), lambda t, y, a, x: -t * _gamma_density(a, x)),
+    "The upper incomplete gamma function of order a, from 1 to 0.",
+)  # fmt: skip
+igamma = expose_op(IGAMMA, ("igamma",), inplace=True, params=("input", "other"))
+igammac = expose_op(IGAMMAC, ("igammac",), inplace=True, params=("input", "other"))
+
+
+# -- modified Bessel functions of the first kind ------------------------------------------------
+
+
+def _i0_slope(t: Tensor, y: Tensor, x: Tensor) -> Any:
+    return t * i1(x)
+
+
+def _i0e_slope(t: Tensor, y: Tensor, x: Tensor) -> Any:
+    return t * (i1e(x) - sign(x) * y)
+
+
+def _i1_slope(t: Tensor, y: Tensor, x: Tensor) -> Any:
+    zero = x == 0
+    return t * where(zero, 0.5, i0(x) - y / where(zero, 1, x))
+
+
+def _i1e_slope(t: Tensor, y: Tensor, x: Tensor) -> Any:
+    zero = x == 0
+    return t * where(zero, 0.5, i0e(x) - y * (sign(x) + 1 / where(zero, 1, x)))
+
+
+i0 = _common("i0", evaluate.i0, _i0_slope, "The Bessel function I0.")
+i0e = _special("i0e", evaluate.i0e, _i0e_slope, "exp(-|x|) * I0(x)")
+i1 = _special("i1", evaluate.i1, _i1_slope, "The Bessel function I1.")
+i1e = _special("i1e", evaluate.i1e, _i1e_slope, "exp(-|x|) * I1(x)")
+
+
+# -- relatives of the logarithm and the sine ----------------------------------------------------
+
+
+def _sinc_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    zero = x == 0
+    slope = (cos(x * math.pi) - y) / where(zero, 1, x)
+    return t * where(zero, x * (-math.pi * math.pi / 3), slope)
+
+
+sinc = _common("sinc", lambda x: np.sinc(x), _sinc_slope, "sin(pi x) / (pi x), and 1 at 0.")
+
+
+def _logit_slope(t: Tensor, y: Tensor, x: Tensor) -> Any:
+    return where((x < 0) | (x > 1), math.nan, t / (x * (1 - x)))
+
+
+LOGIT = _row("logit", lambda x: np.log(x / (1 - x)), _logit_slope, "log(x / (1 - x))")
+
+
+@expose(inplace=True)
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
+    """``log(input / (1 - input))``, the inverse of the sigmoid; with ``eps``, of what is clamped to
+    between ``eps`` and ``1 - eps``."""
+    if eps is not None:
+        input = clamp(input, eps, 1 - eps)
+    return bind(LOGIT, input)  # type: ignore[no-any-return]
+
+
+def _entr_eval(x: Any) -> Any:
+    inside = np.where(x > 0, x, 1)
+    return np.where(
+        x > 0, -inside * np.log(inside), np.where(x == 0, 0, np.where(x < 0, -np.inf, x))
+    )
+
+
+entr = _special("entr", _entr_eval, lambda t, y, x: t * (-log(x) - 1),
+                "-x * log(x): 0 at 0, -inf below.")  # fmt: skip
+
+
+def _xlog1py_eval(a: Any, b: Any) -> Any:
+    return np.where(np.equal(a, 0) & ~np.isnan(b), 0, a * np.log1p(b))
+
+
+def _xlog1py_slope(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Any:
+    dead = (a == 0) & (b <= -1)
+    return where(dead, 0, t * log1p(where(dead, 0, b)))
+
+
+XLOG1PY = _row("xlog1py", _xlog1py_eval,
+               (_xlog1py_slope, lambda t, y, a, b: t * (a / (b + 1))),
+               "a * log1p(b), and 0 where a is 0.")  # fmt: skip
+
+
+@expose(method=False, into=SPECIAL)
+def xlog1py(input: Any, other: Any) -> Tensor:
+    """``input * log1p(other)``, and 0 where ``input`` is 0."""
+    return bind(XLOG1PY, input, other)  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""The public surface: names, methods, in-place forms, conversions."""

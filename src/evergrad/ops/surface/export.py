@@ -1,0 +1,215 @@
+"""What leaves a tensor: Python numbers, lists, NumPy arrays, DLPack capsules and text.
+
+Memory that is handed out stays the tensor's own; its storage is marked as shared, because whoever
+holds the array can write to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.printing import format_tensor
+from evergrad.core.tensor import Array, Device, Tensor, current_node
+from evergrad.core.trace import Var
+from evergrad.ops.surface.public import expose
+
+# -- numbers ------------------------------------------------------------------------------------
+
+
+@expose(function=False)
+def item(self: Tensor) -> Any:
+    """The only element, as a Python number."""
+    if self._type.numel != 1:
+        raise RuntimeError(
+            f"a Tensor with {self._type.numel} elements cannot be converted to Scalar"
+        )
+    return self.array().item()
+
+
+@expose(function=False)
+def tolist(self: Tensor) -> Any:
+    """The elements as nested lists of Python numbers."""
+    return self.array().tolist()
+
+
+def _scalar(self: Tensor) -> Any:
+    if self._type.numel != 1:
+        raise ValueError("only one element tensors can be converted to Python scalars")
+    return self.array().item()
+
+
+def _real_scalar(self: Tensor, kind: str) -> Any:
+    value = _scalar(self)
+    if isinstance(value, complex):
+        if value.imag:
+            raise RuntimeError(f"value cannot be converted to type {kind} without overflow")
+        return value.real
+    return value
+
+
+@expose(out=False)
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the only element is not zero."""
+    if input._type.numel != 1:
+        amount = "no values" if not input._type.numel else "more than one value"
+        raise RuntimeError(f"Boolean value of Tensor with {amount} is ambiguous")
+    return bool(input.array().item())
+
+
+expose("__bool__", function=False)(is_nonzero)
+
+
+@expose("__int__", function=False)
+def _as_int(self: Tensor) -> int:
+    return int(_real_scalar(self, "int64_t"))
+
+
+@expose("__float__", function=False)
+def _as_float(self: Tensor) -> float:
+    return float(_real_scalar(self, "double"))
+
+
+@expose("__complex__", function=False)
+def _as_complex(self: Tensor) -> complex:
+    return complex(_scalar(self))
+
+
+@expose("__index__", function=False)
+def _as_index(self: Tensor) -> int:
+    if self._type.numel != 1 or self._type.dtype.category > dtypes.INTEGRAL:
+        raise TypeError("only integer tensors of a single element can be converted to an index")
+    return int(self.array().item())
+
+
+@expose("__contains__", function=False)
+def _contains(self: Tensor, element: Any) -> bool:
+    if not isinstance(element, Tensor | bool | int | float | complex | np.generic):
+        raise RuntimeError(
+            f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
+            f"{type(element)}."
+        )
+    found: Any = self == element
+    return bool(found.any().item())
+
+
+@expose("__reversed__", function=False)
+def _reversed(self: Tensor) -> Tensor:
+    from evergrad.ops.rows.movement.rearrange import flip
+
+    return flip(self, (0,)) if self.ndim else self
+
+
+# -- arrays -------------------------------------------------------------------------------------
+
+
+@expose(function=False)
+def numpy(self: Tensor, *, force: bool = False) -> Array:
+    """The elements as a NumPy array on the same memory."""
+    if not force and current_node(self) is not None:
+        raise RuntimeError(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+        )
+    array = self.array().view()
+    self._storage.mark_shared()
+    return array
+
+
+@expose("__array__", function=False)
+def _as_array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
+    array = numpy(self)
+    if dtype is None or np.dtype(dtype) == array.dtype:
+        return array.copy() if copy else array
+    if copy is False:
+        raise ValueError(
+            f"a {self._type} cannot become an array of {np.dtype(dtype)} without a copy"
+        )
+    return array.astype(dtype)
+
+
+@expose("__array_wrap__", function=False)
+def _wrap_array(
+    self: Tensor, array: Array, context: Any = None, return_scalar: bool = False
+) -> Tensor:
+    """What a NumPy function made of this tensor, as a tensor."""
+    from evergrad.ops.surface.convert import share
+
+    return share(np.asarray(array))
+
+
+# NumPy then leaves `array + tensor` to the tensor.
+Tensor.__array_priority__ = 1000  # type: ignore[attr-defined]
+
+
+@expose("__dlpack__", function=False)
+def _export(
+    self: Tensor, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
+    copy: bool | None = None,
+) -> Any:  # fmt: skip
+    """A capsule on the same memory, for ``from_dlpack`` of any library."""
+    from evergrad.interop.dlpack import export_array
+
+    if current_node(self) is not None:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    options = {"max_version": max_version, "dl_device": dl_device, "copy": copy, "stream": stream}
+    given = {name: value for name, value in options.items() if value is not None}
+    return export_array(numpy(self), **given)
+
+
+@expose("__dlpack_device__", function=False)
+def _device(self: Tensor) -> tuple[int, int]:
+    from evergrad.interop.dlpack import CPU_DEVICE
+
+    return CPU_DEVICE
+
+
+# -- the array API standard ---------------------------------------------------------------------
+
+_API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
+
+
+@expose("__array_namespace__", function=False)
+def _namespace(self: Tensor, *, api_version: str | None = None) -> Any:
+    """The functions of the array API standard, for tensors."""
+    if api_version not in (None, *_API_VERSIONS):
+        raise ValueError(
+            f"the array API standard is supported up to {_API_VERSIONS[-1]}, not {api_version!r}"
+        )
+    import evergrad.array_api
+
+    return evergrad.array_api
+
+
+@expose(function=False)
+def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
+    """The tensor itself, as there is one device: the standard's spelling of ``to``."""
+    Device(device)
+    return self
+
+
+# -- text ---------------------------------------------------------------------------------------
+
+
+@expose("__repr__", function=False)
+def _text(self: Tensor) -> str:
+    if isinstance(self._value, Var) or isinstance(self._storage.value, Var):
+        return f"tensor(<traced>, type={self._type})"
+    node = self.grad_fn
+    ours = type(self).__module__.startswith("evergrad.")
+    return format_tensor(
+        self._value,
+        dtype_name=self.dtype.name,
+        default_dtype=dtypes.get_default_dtype().name,
+        requires_grad=self.requires_grad,
+        grad_fn=None if node is None else node.name(),
+        prefix="tensor(" if ours else f"{type(self).__name__}(",
+    )
+
+
+@expose("__format__", function=False)
+def _formatted(self: Tensor, format_spec: str) -> str:
+    if not self._type.shape and type(self) is Tensor:
+        return format(item(self), format_spec)
+    return object.__format__(self, format_spec)

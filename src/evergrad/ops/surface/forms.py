@@ -1,0 +1,186 @@
+"""Other forms of functions: copies of what views show, results of fixed size, older names."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.shapes import as_shape, normalize_dim, tensor_type
+from evergrad.core.tensor import Tensor, from_array
+from evergrad.ops.composite.splitting import chunk, split, split_with_sizes, unbind
+from evergrad.ops.rows.elementwise.magnitude import conj
+from evergrad.ops.rows.movement.complex_parts import view_as_complex, view_as_real
+from evergrad.ops.rows.movement.slices import narrow, select, slice_dim
+from evergrad.ops.rows.movement.strided import as_strided, diagonal
+from evergrad.ops.rows.movement.views import clone, sum_to_type
+from evergrad.ops.surface.handles import detach
+from evergrad.ops.surface.public import expose
+
+# -- copies of views ----------------------------------------------------------------------------
+
+
+def _slice(
+    input: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    dim = normalize_dim(dim, input.ndim)
+    return slice_dim(input, dim, *slice(start, end, step).indices(input._type.shape[dim]))
+
+
+def _method(name: str) -> Callable[..., Any]:
+    """A view that only tensors offer, as a function."""
+    return lambda input, *args, **kwargs: getattr(input, name)(*args, **kwargs)
+
+
+_VIEWS: dict[str, Callable[..., Any]] = {
+    "alias": lambda input: input,
+    "as_strided": as_strided,
+    "detach": detach,
+    "diagonal": diagonal,
+    "expand": lambda input, size, *, implicit=False: input.expand(size),
+    "narrow": narrow,
+    "permute": _method("permute"),
+    "select": select,
+    "slice": _slice,
+    "split": split,
+    "split_with_sizes": split_with_sizes,
+    "squeeze": _method("squeeze"),
+    "t": _method("t"),
+    "transpose": _method("transpose"),
+    "unbind": unbind,
+    "unfold": _method("unfold"),
+    "unsqueeze": _method("unsqueeze"),
+    "view": lambda input, size: input.view(size),
+    "view_as_complex": view_as_complex,
+    "view_as_real": view_as_real,
+}
+
+
+def _copying(name: str, view: Callable[..., Any]) -> None:
+    @functools.wraps(view)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        found = view(*args, **kwargs)
+        return tuple(map(clone, found)) if isinstance(found, tuple) else clone(found)
+
+    function.__name__ = function.__qualname__ = f"{name}_copy"
+    function.__doc__ = f"A copy of what ``{name}`` gives."
+    expose(method=name == "narrow")(function)
+
+
+for _name, _view in _VIEWS.items():
+    _copying(_name, _view)
+
+
+# -- sums and places ----------------------------------------------------------------------------
+
+
+@expose(function=False)
+def sum_to_size(self: Tensor, *size: Any) -> Tensor:
+    """The sum over those dimensions along which ``size`` would be expanded to this shape."""
+    target = as_shape(size)
+    own = self._type.shape
+    behind = own[len(own) - len(target) :]
+    if len(target) > len(own) or any(t not in (1, n) for t, n in zip(target, behind, strict=True)):
+        raise RuntimeError(f"size {{{list(target)}}} is not expandable to size {{{list(own)}}}.")
+    return sum_to_type(self, tensor_type(target, self.dtype))
+
+
+@expose(method=False, out=False)
+def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """For each number of an element in an array of ``shape``, its place along every dimension."""
+    if indices.dtype.category != dtypes.INTEGRAL:
+        raise TypeError(
+            f"expected 'indices' to be integer dtype, but got evergrad.{indices.dtype.name}"
+        )
+    extents = as_shape((shape,))
+    if any(n < 0 for n in extents):
+        raise ValueError(f"'shape' cannot have negative values, but got {tuple(extents)}")
+    behind = [math.prod(extents[i + 1 :]) for i in range(len(extents))]
+    return tuple((indices // step) % n for step, n in zip(behind, extents, strict=True))
+
+
+@expose()
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """The places of the first ``size`` elements that are not zero, filled up with a number."""
+    if size < 0:
+        raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
+    found = np.argwhere(input.array())[:size]
+    places = np.full((size, input.ndim), fill_value, np.int64)
+    places[: len(found)] = found
+    return from_array(places)
+
+
+@expose(function=False)
+def dim_order(self: Tensor) -> tuple[int, ...]:
+    """The dimensions from the outermost to the innermost in memory."""
+    strides = self.stride()
+    return tuple(sorted(range(self.ndim), key=lambda dim: -strides[dim]))
+
+
+# -- element by element, in Python --------------------------------------------------------------
+
+
+def _mapped(name: str, self: Tensor, others: Sequence[Tensor], function: Any) -> Tensor:
+    if self.requires_grad:
+        raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use "
+                           f"var.detach().{name}() instead.")  # fmt: skip
+    columns = [np.broadcast_to(x.array(), self._type.shape).reshape(-1) for x in (self, *others)]
+    values = [function(*row) for row in zip(*(c.tolist() for c in columns), strict=True)]
+    return self.copy_(from_array(np.array(values, self.dtype.np).reshape(self._type.shape)))  # type: ignore[no-any-return]
+
+
+@expose(function=False)
+def map_(self: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
+    """Replace each element by a Python function of it and the one of another tensor."""
+    return _mapped("map_", self, (tensor,), callable)
+
+
+@expose(function=False)
+def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
+    """Replace each element by a Python function of it and those of two other tensors."""
+    return _mapped("map2_", self, (x, y), callable)
+
+
+# -- further names ------------------------------------------------------------------------------
+
+
+@expose(out=False)
+def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """``chunk``, whose parts are safe here too."""
+    return chunk(input, chunks, dim)
+
+
+@expose(out=False)
+def unsafe_split(tensor: Tensor, split_size: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """``split``, whose parts are safe here too."""
+    return split(tensor, split_size, dim)
+
+
+@expose(out=False)
+def unsafe_split_with_sizes(
+    input: Tensor, split_sizes: Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """``split_with_sizes``, whose parts are safe here too."""
+    return split_with_sizes(input, split_sizes, dim)
+
+
+@expose(out=False)
+def resolve_conj(input: Tensor) -> Tensor:
+    """The tensor itself: conjugation is never put off."""
+    return input
+
+
+@expose(out=False)
+def resolve_neg(input: Tensor) -> Tensor:
+    """The tensor itself: negation is never put off."""
+    return input
+
+
+@expose(function=False)
+def conj_physical_(self: Tensor) -> Tensor:
+    """The complex conjugate in place."""
+    return self.copy_(conj(self)) if self.dtype.is_complex else self

@@ -1,0 +1,299 @@
+"""Handles on the same memory: ``detach``, ``data``, storages, and where a tensor lives.
+
+A handle made here looks at its source's storage but has no part in its history.
+"""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from evergrad.core.bind import bind
+from evergrad.core.inplace import assign
+from evergrad.core.memory_format import strided
+from evergrad.core.mutation_counter import MUTATIONS
+from evergrad.core.node import Leaf
+from evergrad.core.op import NONDIFFERENTIABLE, Op
+from evergrad.core.state import STATE, using
+from evergrad.core.storage import Storage
+from evergrad.core.tensor import Array, Tensor, View, current_node, detached, on_storage
+from evergrad.core.trace import Var
+from evergrad.errors import TraceError
+from evergrad.memory.pool import Block
+from evergrad.ops.surface.public import expose
+
+# -- without history ----------------------------------------------------------------------------
+
+
+def _batch_detach(op: Op, args: Sequence[Any], dims: Sequence[Any]) -> Any:
+    return bind(op, *args), dims[0]
+
+
+# In a trace the cut is written down: forward mode must find it there, where nodes are no help.
+DETACH = Op(
+    "detach", family="opaque", type=lambda x: x, eval=lambda x: x, vjp=NONDIFFERENTIABLE, jvp=None,
+    batch=_batch_detach, alias="view", upcast=False, doc="The same elements without a history.",
+)  # fmt: skip
+
+
+@expose(out=False)
+def detach(input: Tensor) -> Tensor:
+    """The same elements, without a history."""
+    if not isinstance(input._storage.value, Var):
+        return detached(input)
+    with using(grad=False):
+        cut: Tensor = bind(DETACH, input)
+    assert cut._view is not None
+    # Not a view whose base has a history: what is written to it does not enter that one's.
+    view = View(None, cut._view.chain, input._storage.version)
+    return on_storage(cut._value, cut._type, cut._storage, view)
+
+
+@expose(out=False)
+def detach_(input: Tensor) -> Tensor:
+    """Cut this tensor off from its history, in place."""
+    if input._view is not None and input._view.base is not None:
+        raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+    input._node = None
+    input._index = 0
+    MUTATIONS.count += 1
+    return input
+
+
+def _data(self: Tensor) -> Tensor:
+    """The same elements without a history. A write to them counts: backward notices it."""
+    return detach(self)
+
+
+def _set_data(self: Tensor, value: Tensor) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+    if isinstance(value._storage.value, Var) and not isinstance(self._storage.value, Var):
+        _write_traced_data(self, value)
+        return
+    source = detached(value)
+    self._type = source._type
+    self._value = source._value
+    self._storage = source._storage
+    self._view = source._view
+    MUTATIONS.count += 1
+
+
+def _write_traced_data(self: Tensor, value: Tensor) -> None:
+    """A tensor of the outside keeps its memory and has the traced value written to it."""
+    if not value._type.same(self._type):
+        raise TraceError(
+            f"while tracing, .data of a {self._type} from outside was set to a {value._type}.\n"
+            "  fix: give it a value of its own shape and dtype, or do this outside the traced "
+            "function."
+        )
+    with using(grad=False):
+        assign(self, value)
+
+
+Tensor.data = property(_data, _set_data)  # type: ignore[assignment]
+
+
+@expose(function=False)
+def set_(self: Tensor, source: Tensor) -> Tensor:
+    """Let this tensor look at the storage of another."""
+    if isinstance(current_node(self), Leaf) and STATE.get().grad:
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation."
+        )
+    if source.dtype is not self.dtype:
+        raise RuntimeError(
+            f"Could not set tensor of type {source.dtype.name} to a tensor of type "
+            f"{self.dtype.name}"
+        )
+    _set_data(self, source)
+    return self
+
+
+@expose(function=False)
+def as_subclass(self: Tensor, cls: type[Tensor]) -> Tensor:
+    """The same elements and history, as another class of tensor."""
+    made = on_storage(self._value, self._type, self._storage, self._view, cls)
+    made._node, made._index, made._leaf = current_node(self), self._index, self._leaf
+    return made
+
+
+# -- where a tensor lives -----------------------------------------------------------------------
+
+
+def _constant_property(name: str, value: Any, doc: str) -> None:
+    setattr(Tensor, name, property(lambda self: value, doc=doc))
+
+
+for _kind in (
+    "cuda",
+    "mps",
+    "xpu",
+    "meta",
+    "sparse",
+    "sparse_csr",
+    "quantized",
+    "mkldnn",
+    "nested",
+):
+    _constant_property(f"is_{_kind}", False, "Always false: tensors are dense and on the CPU.")
+_constant_property("is_cpu", True, "Always true.")
+_constant_property("layout", strided, "How the elements are stored: always ``strided``.")
+
+
+@expose(function=False)
+def ndimension(self: Tensor) -> int:
+    """The number of dimensions."""
+    return self.ndim
+
+
+@expose(out=False)
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same shape."""
+    return input._type.shape == other._type.shape
+
+
+@expose(function=False)
+def is_set_to(self: Tensor, tensor: Tensor) -> bool:
+    """Whether both look at the very same elements in the same way."""
+    return (
+        self._storage is tensor._storage
+        and self.data_ptr() == tensor.data_ptr()
+        and self._type.same(tensor._type)
+        and self.stride() == tensor.stride()
+    )
+
+
+@expose("is_neg", out=False)
+def is_conj(input: Tensor) -> bool:
+    """Whether the elements are to be conjugated (negated) when read: never, it is done at once."""
+    return False
+
+
+@expose(out=False)
+def get_device(input: Tensor) -> int:
+    """The number of the accelerator a tensor is on: -1, for none."""
+    return -1
+
+
+# -- storages -----------------------------------------------------------------------------------
+
+
+class UntypedStorage:
+    """The bytes behind a tensor, as PyTorch's programs ask about them."""
+
+    __slots__ = ("_storage",)
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def _array(self) -> Array:
+        value = self._storage.value
+        if isinstance(value, Var):
+            raise TraceError("a traced tensor has no memory yet, so there is no storage to look at")
+        return value
+
+    def nbytes(self) -> int:
+        return self._storage.type.nbytes
+
+    size = __len__ = nbytes
+
+    def data_ptr(self) -> int:
+        return int(self._array().__array_interface__["data"][0])
+
+    def element_size(self) -> int:
+        return 1
+
+    def tolist(self) -> list[int]:
+        return list(self._array().tobytes())
+
+    def is_shared(self) -> bool:
+        return _in_shared_memory(self._storage)
+
+    def cpu(self) -> UntypedStorage:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UntypedStorage) and other._storage is self._storage
+
+    def __hash__(self) -> int:
+        return hash(id(self._storage))
+
+    def __repr__(self) -> str:
+        return f"[evergrad.UntypedStorage(device=cpu) of size {self.nbytes()}]"
+
+
+class TypedStorage(UntypedStorage):
+    """The same counted in elements."""
+
+    __slots__ = ()
+
+    def size(self) -> int:
+        return self._storage.type.numel
+
+    __len__ = size
+
+    @property
+    def dtype(self) -> Any:
+        return self._storage.type.dtype
+
+    def element_size(self) -> int:
+        return self._storage.type.dtype.itemsize
+
+    def tolist(self) -> list[Any]:
+        return list(self._array().reshape(-1).tolist())
+
+    def __repr__(self) -> str:
+        return f"[evergrad.TypedStorage(dtype={self.dtype}, device=cpu) of size {self.size()}]"
+
+
+@expose(function=False)
+def untyped_storage(self: Tensor) -> UntypedStorage:
+    """The bytes this tensor looks at, whole."""
+    return UntypedStorage(self._storage)
+
+
+@expose(function=False)
+def storage(self: Tensor) -> TypedStorage:
+    """The elements this tensor looks at, whole."""
+    return TypedStorage(self._storage)
+
+
+@expose(function=False)
+def share_memory_(self: Tensor) -> Tensor:
+    """Move the elements to memory that processes forked from this one share."""
+    storage = self._storage
+    if _in_shared_memory(storage):
+        return self
+    if self._view is not None or sys.getrefcount(storage) > 3:
+        raise RuntimeError(
+            "share_memory_() moves the elements, which views and graphs made before would not "
+            "follow. Call it on the tensor itself, before it is used."
+        )
+    array = self.array()
+    memory = np.frombuffer(mmap.mmap(-1, max(array.nbytes, 1)), np.uint8)[: array.nbytes]
+    moved = memory.view(array.dtype).reshape(array.shape)
+    moved[...] = array
+    storage.value = self._value = moved
+    MUTATIONS.count += 1
+    storage.mark_shared()
+    return self
+
+
+@expose(function=False)
+def is_shared(self: Tensor) -> bool:
+    """Whether the elements stand in memory shared by forked processes."""
+    return _in_shared_memory(self._storage)
+
+
+def _in_shared_memory(storage: Storage) -> bool:
+    owner: Any = storage.value
+    while isinstance(owner, np.ndarray | memoryview):
+        if isinstance(owner, Block):
+            return False  # pooled memory is mapped, too, but for this process alone
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    return isinstance(owner, mmap.mmap)

@@ -1,0 +1,115 @@
+"""What dense tensors say about layouts, and the way to the others.
+
+The layouts themselves are packages that are imported when one of these is first used
+(:mod:`evergrad.sparse`, :mod:`evergrad.nested`); their tensors have forms of these of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.core.memory_format import layout as Layout
+from evergrad.core.memory_format import sparse_csc, sparse_csr
+from evergrad.core.tensor import Tensor
+from evergrad.ops.composite.products import mm
+from evergrad.ops.rows.matmul import matmul
+from evergrad.ops.surface.casting import to
+from evergrad.ops.surface.public import expose
+
+# -- to and from --------------------------------------------------------------------------------
+
+
+@expose(function=False)
+def to_sparse(
+    self: Tensor, sparse_dim: Any = None, *, layout: Layout | None = None, blocksize: Any = None,
+    dense_dim: int | None = None,
+) -> Tensor:  # fmt: skip
+    """What is not zero, as a sparse tensor; ``sparse_dim`` says how many dimensions to index."""
+    from evergrad.sparse.convert import to_sparse
+
+    return to_sparse(self, sparse_dim, layout=layout, blocksize=blocksize, dense_dim=dense_dim)
+
+
+@expose(function=False)
+def to_sparse_coo(self: Tensor) -> Tensor:
+    """In coordinate form."""
+    return to_sparse(self)
+
+
+@expose(function=False)
+def to_sparse_csr(self: Tensor, dense_dim: int | None = None) -> Tensor:
+    """A matrix with compressed rows."""
+    return to_sparse(self, layout=sparse_csr, dense_dim=dense_dim)
+
+
+@expose(function=False)
+def to_sparse_csc(self: Tensor, dense_dim: int | None = None) -> Tensor:
+    """A matrix with compressed columns."""
+    return to_sparse(self, layout=sparse_csc, dense_dim=dense_dim)
+
+
+@expose(function=False)
+def to_dense(self: Tensor, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
+    """The tensor itself: it is dense."""
+    return self if dtype is None else to(self, dtype)
+
+
+@expose(function=False)
+def sparse_mask(self: Tensor, mask: Tensor) -> Tensor:
+    """The elements at the places of a sparse tensor."""
+    from evergrad.sparse.convert import sparse_mask
+
+    return sparse_mask(self, mask)  # type: ignore[no-any-return]
+
+
+# -- questions ----------------------------------------------------------------------------------
+
+
+@expose(function=False)
+def sparse_dim(self: Tensor) -> int:
+    """The number of indexed dimensions: none."""
+    return 0
+
+
+@expose(function=False)
+def dense_dim(self: Tensor) -> int:
+    """The number of dimensions that are not indexed: all."""
+    return self.ndim
+
+
+def _asks_for_layout(name: str, wanted: str) -> None:
+    def ask(self: Tensor) -> Any:
+        found = getattr(self, "layout_name", "Strided")
+        raise RuntimeError(f"{name} expected {wanted} tensor layout but got {found}")
+
+    ask.__name__ = ask.__qualname__ = name
+    ask.__doc__ = f"For a {wanted} tensor; an error for any other."
+    expose(function=False)(ask)
+
+
+for _name, _wanted in {
+    "is_coalesced": "sparse coordinate",
+    "coalesce": "sparse coordinate",
+    "indices": "sparse coordinate",
+    "values": "sparse",
+    "crow_indices": "sparse row compressed",
+    "col_indices": "sparse row compressed",
+    "ccol_indices": "sparse column compressed",
+    "row_indices": "sparse column compressed",
+}.items():
+    _asks_for_layout(_name, _wanted)
+
+
+# -- products by their sparse names -------------------------------------------------------------
+
+
+@expose("dsmm", "hsmm", method=False)
+def spmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """The product of two matrices: another name of ``mm``."""
+    return mm(input, mat2)
+
+
+@expose(out=False)
+def smm(input: Tensor, mat: Tensor) -> Tensor:
+    """The product of a sparse and a dense matrix, as a sparse tensor."""
+    return to_sparse(matmul(input, mat))

@@ -1,0 +1,269 @@
+"""How a function becomes part of the public surface: name, method, in-place form, ``out=``.
+
+``FUNCTIONS`` is what ``evergrad.<name>`` offers; methods are set on :class:`Tensor`. A function is
+exposed where it is defined, once, and every form of it follows from that.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from evergrad.core import dtypes
+from evergrad.core.autocast import under_autocast
+from evergrad.core.bind import bind, cast
+from evergrad.core.functionalize import SymbolicNumber
+from evergrad.core.inplace import write_in_place, write_result
+from evergrad.core.node import next_sequence
+from evergrad.core.op import Op
+from evergrad.core.state import STATE
+from evergrad.core.tensor import Tensor, from_array
+
+TensorFunction = Callable[..., Tensor]
+F = TypeVar("F", bound=Callable[..., Any])
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+
+NUMBERS = (bool, int, float, complex)
+
+_NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input"}
+
+
+def expose(
+    *names: str,
+    function: bool = True,
+    method: bool = True,
+    inplace: bool = False,
+    out: bool = True,
+    numpy_names: bool = False,
+    into: dict[str, Callable[..., Any]] = FUNCTIONS,
+) -> Callable[[F], F]:
+    """Make a function public under its own name and any further ``names``.
+
+    ``method`` also gives tensors the method, ``inplace`` the form with an underscore, ``out`` lets
+    the function take ``out=``, ``numpy_names`` lets it take ``axis`` and ``keepdims``. ``into`` is
+    the namespace that offers the function, ``evergrad`` itself if not given.
+    """
+
+    def decorate(plain: F) -> F:
+        public: Callable[..., Any] = plain
+        if numpy_names:
+            public = _accepting_numpy_names(public)
+        for name in (plain.__name__, *names):
+            if name.startswith("_") and not name.startswith("__"):
+                continue  # a private name only carries the public ones
+            form = under_autocast(name, public)
+            if function:
+                _add_function(name, _accepting_out(form) if out else form, into)
+            if method:
+                setattr(Tensor, name, form)
+            if inplace:
+                setattr(Tensor, name + "_", _in_place_form(name, form))
+        return plain
+
+    return decorate
+
+
+def _add_function(
+    name: str, function: Callable[..., Any], into: dict[str, Callable[..., Any]] = FUNCTIONS
+) -> None:
+    if name in into:
+        raise ValueError(f"{name} is exposed twice")
+    into[name] = function
+
+
+def expose_op(
+    op: Op, names: Sequence[str], *, inplace: bool, params: Sequence[str]
+) -> TensorFunction:
+    """Make an elementwise row public: its arguments are the function's, nothing in between."""
+    function = _UNARY(op) if len(params) == 1 else _BINARY(op)
+    function.__name__ = function.__qualname__ = names[0]
+    function.__doc__ = op.doc
+    for name in names:
+        _add_function(name, _accepting_out(function))
+        setattr(Tensor, name, function)
+        if inplace:
+            setattr(Tensor, name + "_", _direct_in_place(op, name))
+    return function
+
+
+def _UNARY(op: Op) -> TensorFunction:
+    def function(input: Tensor) -> Tensor:
+        if not isinstance(input, Tensor):
+            raise TypeError(
+                f"{op.name}(): argument 'input' must be Tensor, not {type(input).__name__}"
+            )
+        return bind(op, input)  # type: ignore[no-any-return]
+
+    return function
+
+
+def _BINARY(op: Op) -> TensorFunction:
+    def function(input: Any, other: Any) -> Tensor:
+        return bind(op, input, other)  # type: ignore[no-any-return]
+
+    return function
+
+
+def _direct_in_place(op: Op, name: str) -> Callable[..., Tensor]:
+    def in_place(self: Tensor, *others: Any) -> Tensor:
+        return write_in_place(op, self, *others)
+
+    in_place.__name__ = in_place.__qualname__ = name + "_"
+    in_place.__doc__ = f"In-place form of ``{name}``."
+    return in_place
+
+
+def _in_place_form(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
+    def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        since = next_sequence()
+        return write_result(name, self, function(self, *args, **kwargs), since)
+
+    in_place.__name__ = in_place.__qualname__ = name + "_"
+    in_place.__doc__ = f"In-place form of ``{name}``."
+    return in_place
+
+
+def _accepting_numpy_names(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def renamed(*args: Any, **kwargs: Any) -> Any:
+        for numpy_name, name in _NUMPY_NAMES.items():
+            if numpy_name in kwargs:
+                kwargs[name] = kwargs.pop(numpy_name)
+        return function(*args, **kwargs)
+
+    return renamed
+
+
+def _accepting_out(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def with_out(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if out is None:
+            return result
+        if isinstance(result, tuple):
+            written = [write_out(function.__name__, o, r) for o, r in zip(out, result, strict=True)]
+            return type(result)(*written) if hasattr(result, "_fields") else tuple(written)
+        return write_out(function.__name__, out, result)
+
+    return with_out
+
+
+def write_out(name: str, out: Tensor, result: Tensor) -> Tensor:
+    """Put a result into the tensor given as ``out=``, resizing it as PyTorch does."""
+    if not isinstance(out, Tensor):
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    if STATE.get().grad and (out.requires_grad or result.requires_grad):
+        raise RuntimeError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, "
+            "but one of the arguments requires grad."
+        )
+    if not dtypes.can_cast(result.dtype, out.dtype):
+        raise RuntimeError(
+            f"result type {result.dtype.name} can't be cast to the desired output type "
+            f"{out.dtype.name}"
+        )
+    if out._type.shape != result._type.shape:
+        if out._type.numel:
+            warnings.warn(
+                f"An output with one or more elements was resized since it had shape "
+                f"{list(out._type.shape)}, which does not match the required output shape "
+                f"{list(result._type.shape)}.",
+                UserWarning,
+                stacklevel=3,
+            )
+        resize(out, result._type.shape)
+    return write_result(name, out, result)
+
+
+def resize(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Give a tensor another shape and, if it needs more room, a larger buffer."""
+    from evergrad.core.shapes import tensor_type
+
+    storage = tensor._storage
+    if min(shape, default=0) < 0:
+        raise RuntimeError(f"cannot resize to the negative dimension {min(shape)}: {list(shape)}")
+    count = int(np.prod(shape, dtype=np.int64))
+    whole = storage.value
+    if tensor._view is not None or tensor._node is not None:
+        raise RuntimeError("cannot resize a view or a tensor that requires grad; resize a clone()")
+    if not isinstance(whole, np.ndarray) or storage.shared:
+        raise RuntimeError("cannot resize a tensor whose memory is traced or shared with NumPy")
+    flat = whole.reshape(-1)
+    if count > flat.size:
+        grown = np.zeros(count, flat.dtype)
+        grown[: flat.size] = flat
+        flat = grown
+    tensor._type = tensor_type(shape, tensor.dtype)
+    tensor._value = flat[:count].reshape(shape)
+    storage.value = tensor._value
+    storage.type = tensor._type
+    storage.resize(tensor._type.nbytes)
+    storage.version += 1
+    return tensor
+
+
+def as_operand(value: Any) -> Any:
+    """What may stand beside a tensor in an operator, or ``NotImplemented``."""
+    if isinstance(value, (Tensor, np.generic, SymbolicNumber, *NUMBERS)):
+        return value
+    if isinstance(value, np.ndarray):
+        return from_array(value.copy())
+    return NotImplemented
+
+
+def operator(
+    name: str,
+    function: Callable[..., Any] | Op,
+    *,
+    reflected: str = "",
+    inplace: str = "",
+) -> None:
+    """Let tensors use an operator: ``a + b``, ``2 + a`` and ``a += b``.
+
+    A row given in place of a function is bound at once, which saves a call.
+    """
+    if isinstance(function, Op):
+        op = function
+
+        def forward(self: Tensor, other: Any) -> Any:
+            if isinstance(other, Tensor) or other.__class__ in NUMBERS:
+                return bind(op, self, other)
+            other = as_operand(other)
+            return other if other is NotImplemented else bind(op, self, other)
+
+        compute: Callable[..., Any] = functools.partial(bind, op)
+    else:
+        compute = function
+
+        def forward(self: Tensor, other: Any) -> Any:
+            other = as_operand(other)
+            return other if other is NotImplemented else compute(self, other)
+
+    def backward(self: Tensor, other: Any) -> Any:
+        other = as_operand(other)
+        return other if other is NotImplemented else compute(other, self)
+
+    forward.__name__ = name
+    setattr(Tensor, name, forward)
+    if reflected:
+        backward.__name__ = reflected
+        setattr(Tensor, reflected, backward)
+    if inplace:
+        in_place = getattr(Tensor, inplace)
+
+        def update(self: Tensor, other: Any) -> Any:
+            other = as_operand(other)
+            return other if other is NotImplemented else in_place(self, other)
+
+        setattr(Tensor, f"__i{name[2:]}", update)
+
+
+__all__ = [
+    "FUNCTIONS", "NUMBERS", "as_operand", "bind", "cast", "expose", "expose_op", "operator",
+    "resize", "write_out",
+]  # fmt: skip
