@@ -21,10 +21,10 @@ TEXT = "define i64 @answer() {\n  ret i64 42\n}\n"
 # Runs a compiled step and prints its result and how many texts were asked of LLVM for it.
 PROGRAM = """
 import evergrad as eg
-from evergrad.compiler import llvm
+from evergrad.compiler.native import jit
 made = []
-request = llvm._request
-llvm._request = lambda file, text: made.append(text) or request(file, text)
+request = jit._request
+jit._request = lambda file, text: made.append(text) or request(file, text)
 x = eg.arange(12.0).reshape(3, 4).requires_grad_()
 y = eg.compile(lambda x: ((x @ x.t()).tanh() + x.exp().sum()).mean())(x)
 y.backward()

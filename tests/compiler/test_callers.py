@@ -73,6 +73,17 @@ def test_side_by_side_as_alone(widths: tuple[str, ...]) -> None:
         assert_same(training, alone[name])
 
 
+def test_side_by_side_without_a_gil(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code of free-threaded builds, which works elsewhere, too."""
+    alone = Training(WIDTHS["short"])
+    alone.go_on(100)
+    monkeypatch.setattr("evergrad.compiler.runtime.thread_pool._has_gil", lambda: False)
+    trainings = [Training(WIDTHS["short"]) for _ in range(3)]
+    together(*(lambda training=training: training.go_on(100) for training in trainings))
+    for training in trainings:
+        assert_same(training, alone)
+
+
 def test_lengths_are_what_they_are_called() -> None:
     lengths = []
     for width in WIDTHS.values():

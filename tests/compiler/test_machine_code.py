@@ -245,7 +245,7 @@ def test_relocations_of_instructions_with_longer_prefixes(code: bytes) -> None:
 
 PIECES = """
 import ctypes, mmap
-from evergrad.compiler import emission, llvm, machine_code
+from evergrad.compiler.native import jit, llvm_backend, loader
 
 library = ctypes.CDLL(None)
 library.mmap.restype = ctypes.c_void_p
@@ -256,15 +256,15 @@ def reserve(size):
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # none of it is ever written
     return library.mmap(None, size, 0, flags, -1, 0)
 
-code = emission.object_code(TEXT)
-for load in emission.load, lambda code: machine_code.load([code])[0].__getitem__:
+code = llvm_backend.object_code(TEXT)
+for load in llvm_backend.load, lambda code: loader.load([code])[0].__getitem__:
     load(code)  # whatever else comes with the first
     high = reserve(3 << 30)
     for _ in range(4096):
         if reserve(1 << 20) < high:  # all larger holes above are filled
             break
     library.munmap(high + (3 << 30) - (1 << 20), 256 << 10)  # one is left that has room for code
-    function = llvm.function_of(load(code)("f"), ctypes.c_int64, result=ctypes.c_int64)
+    function = jit.function_of(load(code)("f"), ctypes.c_int64, result=ctypes.c_int64)
     print(function(9), function(9))
 """
 

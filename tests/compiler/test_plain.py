@@ -1,7 +1,8 @@
-"""The short way of a call gives what the long way gives, and fails as it does."""
+"""The fast path of a call gives what the long way gives, and fails as it does."""
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 import evergrad as eg
 from evergrad import nn
 from evergrad.compiler.runtime import call_path
-from evergrad.compiler.runtime.native_call import UNSERVED
+from evergrad.compiler.runtime.call_path import UNSERVED
+from evergrad.core.state import STATE
 from evergrad.memory.ledger import LEDGER
 
 from .steps import arrays, assert_alike, program_count, programs_of, randn
@@ -42,25 +44,21 @@ class Training:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The results of the calls that went the short way from now on."""
+    """The results of the calls that took the fast path from now on."""
     found: list[Any] = []
 
-    def noting(make: Any) -> Any:
-        def made(*given: Any) -> Any:
-            serve = make(*given)
+    def noting(*given: Any) -> Any:
+        serve = call_path.plain_call(*given)
 
-            def noted(*call: Any) -> Any:
-                result = serve(*call)
-                if result is not UNSERVED:
-                    found.append(result)
-                return result
+        def noted(*call: Any) -> Any:
+            result = serve(*call)
+            if result is not UNSERVED:
+                found.append(result)
+            return result
 
-            return serve and noted
+        return serve and noted
 
-        return made
-
-    for name in ("plain_call", "quickest_call"):
-        monkeypatch.setattr(f"evergrad.compiler.api.{name}", noting(getattr(call_path, name)))
+    monkeypatch.setattr("evergrad.compiler.api.plain_call", noting)
     return found
 
 
@@ -119,6 +117,88 @@ def test_arguments_of_all_kinds_in_turn(served: list[Any]) -> None:
     x = randn(4, 4)
     assert_alike(f(x, y=x), x * 3)
     assert_alike(f(x, x), x * 3)
+
+
+def test_arguments_that_are_served() -> None:
+    """Tensors of the same types without gradients, on memory that the program does not write."""
+    written = eg.zeros(4, dtype=eg.float64)
+
+    @eg.compile
+    def step(x: Any, y: Any) -> Any:
+        written.add_(y)
+        return x.sum()
+
+    x, y = randn(2, 3), randn(4)
+    step(x, y)
+    (serve,) = step.plain.values()
+
+    def is_served(*args: Any) -> bool:
+        return serve(args, STATE.get()) is not UNSERVED
+
+    whole = randn(8)
+    views = [whole[:4], whole[:4].detach(), whole[::2], randn(4, 2)[:, 0]]
+    assert all(is_served(x, other) for other in [y, randn(4, seed=2), *views])
+    assert is_served(x.T.contiguous().T, y)
+    asking, outdated = randn(4).requires_grad_(), whole[4:]
+    whole.mul_(asking.sum())
+    others = [
+        written, asking, asking * 2, asking[:4], outdated, randn(4).float(), randn(5),
+        eg.nn.Parameter(y), y.numpy(), 1.0, None,
+    ]  # fmt: skip
+    assert not any(is_served(x, other) for other in others)
+    assert not is_served(x) and not is_served(x, y, y) and not is_served()
+
+
+def test_sparse_tensors_of_the_same_shape(served: list[Any]) -> None:
+    step = eg.compile(lambda x: x + x)
+    x = randn(3, 3)
+    for _ in range(3):
+        assert_alike(step(x), x * 2)
+    assert len(served) == 2
+    assert_alike(step(x.to_sparse()).to_dense(), x * 2)
+    assert_alike(step(x), x * 2)
+
+
+def test_arguments_of_the_two_ways_in_turn(served: list[Any]) -> None:
+    """Each way writes addresses for the other to find: those of a copy do not stay."""
+    step, loops = eg.compile(lambda x: x * 2 + 1), 0
+    xs = [randn(4, 4, seed=n) for n in range(3)]
+    for n in range(12):
+        x = xs[n % 3]
+        for given in (x, x.T, x, x.T.contiguous()):
+            assert_alike(step(given), given * 2 + 1)
+        assert_alike(step(x=x), x * 2 + 1)
+        if n % 4 == 3:
+            rows = eg.stack(xs)
+            assert_alike(step.loop(rows), rows * 2 + 1)
+            loops += 1
+        assert_alike(step(x), x * 2 + 1)
+    assert loops == 3 and len(served) > 40
+
+
+def test_a_fast_path_keeps_what_it_needs() -> None:
+    compiled, x = eg.compile(lambda x: (x * 2).sum()), randn(3)
+    expected = [compiled(x).item() for _ in range(3)][-1]
+    (serve,) = compiled.plain.values()
+    del compiled
+    gc.collect()
+    assert serve((x,), STATE.get()).item() == expected
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 5)])
+@pytest.mark.parametrize("kind", ["float32", "float64", "bfloat16", "int64", "bool"])
+def test_types_and_shapes(served: list[Any], kind: str, shape: tuple[int, ...]) -> None:
+    def both(x: Any, y: Any) -> Any:
+        return x | y if kind == "bool" else x * y, y == x
+
+    compiled = eg.compile(both)
+    for seed in range(4):
+        x, y = ((randn(*shape, seed=s) * 3).to(getattr(eg, kind)) for s in (seed, seed + 9))
+        for args in ((x, y), (y, x)):
+            found, expected = compiled(*args), both(*args)
+            assert [r.dtype for r in found] == [r.dtype for r in expected]
+            assert all(eg.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert len(served) == 7
 
 
 def test_a_view_of_what_asks_for_a_gradient_later(served: list[Any]) -> None:
@@ -207,7 +287,6 @@ def test_an_interrupt_around_the_run(monkeypatch: pytest.MonkeyPatch, late: bool
 
     with monkeypatch.context() as patch:
         patch.setattr(segment, "run", interrupted)
-        patch.setattr(step, "quick", lambda args: UNSERVED)
         with pytest.raises(KeyboardInterrupt):
             step(x)
     if late:

@@ -186,14 +186,15 @@ def test_what_cannot_be_halved_goes_where_there_is_less() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("way", ["alone", "together"])
-def test_nothing_runs_after_a_wave_that_failed(way: str) -> None:
+@pytest.mark.parametrize("way", ["alone", "alone without a GIL", "together"])
+def test_nothing_runs_after_a_wave_that_failed(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "alone without a GIL":
+        monkeypatch.setattr("evergrad.compiler.runtime.thread_pool._has_gil", lambda: False)
     rows, helped = Rows(4, 3, failing=1), team_of(2)
     rows.run.make_room(2)
-    run: Callable[[], int] = {
-        "alone": rows.run.run_alone,
-        "together": lambda: helped.run(rows.run.address),
-    }[way]
+    run: Callable[[], int] = rows.run.run_alone
+    if way == "together":
+        run = lambda: helped.run(rows.run.address)
     for _ in range(50):
         rows.numbers[:] = 0
         rows.run.forget()

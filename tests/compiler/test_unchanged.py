@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from evergrad.compiler.frontend.identity_guards import MISSING, unchanged
-from evergrad.compiler.native.object_words import cell_content
+from evergrad.compiler.frontend.identity_guards import unchanged
+from evergrad.compiler.frontend.python_guards import Places
 
 
 class Record:
+    kind = "a kind"
+
     def __init__(self) -> None:
         self.rate, self.name = 1000.5, "a name"
 
@@ -60,34 +62,60 @@ def test_what_was_put_back_is_the_same() -> None:
     assert are_same()
 
 
-def words_and_names() -> tuple[Any, Any]:
-    """A cell and a dictionary, and a function that tells whether they hold what they do now."""
-    cell, names = CellType(object()), {"here": object()}
-    are_same = unchanged(
-        [], [(cell, cell_content(), cell.cell_contents)],
-        [(names, "here", names["here"]), (names, "not here", MISSING)],
-    )  # fmt: skip
-    return (cell, names), are_same
+def places() -> tuple[Any, Places]:
+    """A cell, a dictionary, a list and a function, and guards on them."""
+    cell, names, items = CellType(object()), {"here": object(), 3: 1}, [object(), 5]
+
+    def function(value: Any = "a default") -> None: ...
+
+    pairs = [(cell, None), (names, "here"), (names, "not here"), (names, 3), (items, 1),
+             (vars(Record), "kind"), (function, "__defaults__")]  # fmt: skip
+    return (cell, names, items, function), Places(pairs)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda cell, names: setattr(cell, "cell_contents", object()),
-        lambda cell, names: delattr(cell, "cell_contents"),
-        lambda cell, names: names.update(here=None),
-        lambda cell, names: names.pop("here"),
-        lambda cell, names: names.update({"not here": None}),
+        lambda cell, names, items, function: setattr(cell, "cell_contents", object()),
+        lambda cell, names, items, function: delattr(cell, "cell_contents"),
+        lambda cell, names, items, function: names.update(here=None),
+        lambda cell, names, items, function: names.pop("here"),
+        lambda cell, names, items, function: names.update({"not here": None}),
+        lambda cell, names, items, function: names.update({3: 2}),
+        lambda cell, names, items, function: items.pop(),
+        lambda cell, names, items, function: setattr(function, "__defaults__", ("other",)),
     ],
 )
-def test_words_and_names(change: Any) -> None:
-    held, are_same = words_and_names()
-    assert are_same()
-    held[1]["other"] = 1  # nobody has asked for it
-    assert are_same()
+def test_places(change: Any) -> None:
+    held, guards = places()
+    assert guards.are_same()
+    held[1]["other"] = 1  # nobody reads it
+    held[2][0] = 1
+    assert guards.are_same()
     change(*held)
-    assert not are_same()
+    assert not guards.are_same()
+
+
+def test_attributes_of_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, guards = places()
+    with monkeypatch.context() as patch:
+        patch.setattr(Record, "kind", object())
+        assert not guards.are_same()
+    assert guards.are_same()
 
 
 def test_nothing_to_look_at() -> None:
-    assert unchanged([])()
+    assert unchanged([])() and Places([]).are_same()
+
+
+def test_a_dictionary_that_grows_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another thread may make it do where there is no GIL."""
+    watched = {"a": object(), "b": object()}
+    are_same = unchanged([watched])
+
+    def grow(now: Any, then: Any) -> bool:
+        watched["c"] = object()
+        return now is then
+
+    monkeypatch.setattr("evergrad.compiler.frontend.identity_guards.is_", grow)
+    assert not are_same()

@@ -156,7 +156,7 @@ def test_interrupts_from_the_keyboard_do_not_reach_them(own: Workers) -> None:
 STEP = """
 import os, sys
 import evergrad as eg
-from evergrad.compiler import llvm, workers
+from evergrad.compiler.native import compile_pool
 
 def step(x):
     return ((x @ x.t()).tanh() + x.exp().sum()).mean()
@@ -185,7 +185,7 @@ def test_llvm_stays_outside(tmp_path: Path) -> None:
 
 
 def test_they_end_with_their_process(tmp_path: Path) -> None:
-    program = STEP + "gradient()\nprint(*[p.pid for p in workers.WORKERS.processes])\n"
+    program = STEP + "gradient()\nprint(*[p.pid for p in compile_pool.WORKERS.processes])\n"
     processes = [int(word) for word in run(program, tmp_path).split()]
     assert processes
     assert not any(map(is_there, processes))
@@ -198,7 +198,7 @@ def test_a_process_may_end_while_they_start(tmp_path: Path) -> None:
 def test_they_end_when_their_process_is_killed(tmp_path: Path) -> None:
     program = STEP + (
         "gradient()\n"
-        "print(*[p.pid for p in workers.WORKERS.processes], flush=True)\n"
+        "print(*[p.pid for p in compile_pool.WORKERS.processes], flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
     killed = subprocess.run(
@@ -223,17 +223,17 @@ def test_a_forked_process_has_workers_of_its_own(tmp_path: Path) -> None:
     program = STEP + (
         "eg.set_num_threads(1)\n"
         "first = gradient()\n"
-        "mine = {p.pid for p in workers.WORKERS.processes}\n"
+        "mine = {p.pid for p in compile_pool.WORKERS.processes}\n"
         "child = os.fork()\n"
         "if child == 0:\n"
-        "    fresh = not workers.WORKERS.processes\n"
+        "    fresh = not compile_pool.WORKERS.processes\n"
         "    y = eg.compile(lambda x: (x.exp() / 3).cos().sum())(eg.ones(7, 9))\n"
-        "    theirs = {p.pid for p in workers.WORKERS.processes}\n"
-        "    workers.WORKERS.close()\n"
+        "    theirs = {p.pid for p in compile_pool.WORKERS.processes}\n"
+        "    compile_pool.WORKERS.close()\n"
         "    os._exit(0 if fresh and theirs and not theirs & mine else 1)\n"
         "assert os.waitpid(child, 0)[1] == 0\n"
         "eg.compile(lambda x: (x.sin() / 5).exp().sum())(eg.ones(5, 3))\n"
-        "assert not workers.WORKERS.has_failed\n"
+        "assert not compile_pool.WORKERS.has_failed\n"
         "print(first == gradient())\n"
     )
     assert run(program, tmp_path) == "True\n"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
+import threading
 import warnings
+import weakref
 from collections.abc import Callable
 from types import MethodType
 from typing import Any
@@ -12,17 +15,15 @@ from evergrad.compiler.frontend.capture import Captured, InsideGraphError, captu
 from evergrad.compiler.frontend.python_guards import Surroundings
 from evergrad.compiler.frontend.variant import Call, Variant
 from evergrad.compiler.runtime import call_path
-from evergrad.compiler.runtime.call_path import Quick, Serve, plain_call, quickest_call
+from evergrad.compiler.runtime.call_path import UNSERVED, Serve, plain_call
 from evergrad.compiler.runtime.gc_pause import uncollected
-from evergrad.compiler.runtime.native_call import UNSERVED
-from evergrad.compiler.runtime.step_lock import Turns
 from evergrad.core import dtypes
 from evergrad.core.state import STATE
 from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
 from evergrad.core.tree import tree_flatten, tree_unflatten
 
-# So many programs for the same types, and so many short ways, are kept.
+# So many programs for the same types, and so many fast paths, are kept.
 _MANY = 8
 
 
@@ -68,20 +69,16 @@ class Compiled:
         self.check_finite = check_finite
         self.memory_limit = memory_limit
         self.variants: dict[Any, list[Variant]] = {}
-        # The short ways of variants, the one that was found last first.
+        # The fast paths of variants, the one that was found last first.
         self.plain: dict[Variant, Serve] = {}
-        # The shortest way of the first of them.
-        self.quick: Quick = _unserved
         # Signatures whose calls stand inside a graph that is being recorded around them.
         self.inside_graphs: set[Any] = set()
-        self.lock = Turns()
+        # Whoever uses the programs holds it.
+        self.lock = threading.RLock()
+        _steps.add(self)
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs:
-            result = self.quick(args)
-            if result is not UNSERVED:
-                return result
         state = STATE.get()
         if state.trace is not None:
             return self.function(*args, **kwargs)  # part of a larger program
@@ -109,12 +106,11 @@ class Compiled:
         return type(self), (self.function, self.check_finite, self.memory_limit)
 
     def note_plain(self, args: Any, variant: Variant) -> None:
-        """Let further calls like this one, which a variant has served, go the short way."""
+        """Let further calls like this one, which a variant has served, take the fast path."""
         serve = plain_call(variant, args)
         if serve is not None:
             others = [pair for pair in self.plain.items() if pair[0] is not variant]
             self.plain = dict([(variant, serve), *others[: _MANY - 1]])
-            self.quick = quickest_call(variant, args, self.lock) or _unserved
 
     def variant_for(self, args: Any, kwargs: Any) -> tuple[Variant | None, list[Tensor]]:
         """The variant that holds for these arguments, told of the floats among them (``None`` if
@@ -149,7 +145,7 @@ class Compiled:
                 stacklevel=4,
             )
             known.clear()
-            self.plain, self.quick = {}, _unserved
+            self.plain = {}
         try:
             captured = self.trace(leaves, spec, tensors, numbers)
         except InsideGraphError:
@@ -227,9 +223,16 @@ class Compiled:
             return Explanation(Call(variant, tensors), name)
 
 
-def _unserved(args: tuple[Any, ...]) -> Any:
-    """The shortest way as long as there is none."""
-    return UNSERVED
+_steps: weakref.WeakSet[Compiled] = weakref.WeakSet()
+
+
+def _unlock_steps() -> None:
+    """In a forked child the other threads are gone, and so is what they held."""
+    for step in _steps:
+        step.lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_unlock_steps)
 
 
 def signature(leaves: list[Any], spec: Any) -> Any:

@@ -15,11 +15,10 @@ from typing import Any
 
 from evergrad.compiler.frontend.identity_guards import unchanged
 from evergrad.compiler.frontend.python_guards import Places, Surroundings
-from evergrad.compiler.native.object_words import slot_of
 from evergrad.core import dtypes
 from evergrad.core.dtypes import get_default_dtype
 from evergrad.core.functionalize import FunctionalizingTrace
-from evergrad.core.mutation_counter import MUTATIONS, MutationCounter
+from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.node import Leaf
 from evergrad.core.rng.default_generator import default_generator
 from evergrad.core.tensor import Tensor
@@ -88,30 +87,31 @@ class Conditions:
 
     def look(self) -> Callable[[], bool]:
         """A function that tells whether nothing that the questions are about has changed since
-        now. Every call asks it, so it has everything at hand; most of it is asked natively."""
-        places = Places(self.surroundings.places())
-        words = [
-            (MUTATIONS, slot_of(MutationCounter, "count"), MUTATIONS.count), *places.words,
-            *((tensor, slot_of(Tensor, "_grad"), None) for tensor in self.without_grad),
-            *((tensor, slot_of(Tensor, "_node"), None) for tensor in self.silent),
-        ]  # fmt: skip
-        default = (vars(dtypes), "_default_float", get_default_dtype())
-        are_unchanged = unchanged(self.watched, words, [default, *places.named])
+        now. Every call checks it, so it has everything at hand."""
+        count, default = MUTATIONS.count, get_default_dtype()
+        are_unchanged, places = unchanged(self.watched), Places(self.surroundings.places())
+        without_grad, silent = self.without_grad, self.silent
         with_grad, always = self.with_grad, self.always
-        if not (with_grad or always or places.others):
-            return are_unchanged
 
         def are_untouched() -> bool:
-            if not are_unchanged():
+            if MUTATIONS.count != count or dtypes._default_float is not default:
                 return False
+            for tensor in without_grad:
+                if tensor._grad is not None:
+                    return False
+            for tensor in silent:
+                if tensor._node is not None:
+                    return False
+            if not (are_unchanged() and places.are_same()):
+                return False
+            for ask, answer, _ in always:
+                if ask() != answer:
+                    return False
             for tensor, kind in with_grad:
                 grad = tensor._grad
                 if grad is None or grad._type is not kind:
                     return False
-            for ask, answer, _ in always:
-                if ask() != answer:
-                    return False
-            return places.are_same()
+            return True
 
         return are_untouched
 

@@ -15,12 +15,11 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from types import FunctionType, MappingProxyType, MethodType, ModuleType
+from types import CellType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 from evergrad.compiler.frontend.bytecode_reads import Read, reads_of
-from evergrad.compiler.frontend.identity_guards import MISSING, Named, Word
-from evergrad.compiler.native.object_words import cell_content
+from evergrad.compiler.frontend.identity_guards import MISSING
 from evergrad.core.tensor import Tensor
 from evergrad.errors import TraceError
 
@@ -200,26 +199,31 @@ class Surroundings:
 
 
 class Places:
-    """Places with what they hold now: those that native code can look at, and others."""
+    """Identity guards on places: cells, entries of mappings, and others, with what they hold."""
 
     def __init__(self, places: Iterable[Place]) -> None:
-        self.words: list[Word] = []
-        self.named: list[Named] = []
-        self.others: list[tuple[Callable[[], Any], Any]] = []
+        self.cells: list[tuple[CellType, Any]] = []
+        self.entries: list[tuple[Callable[..., Any], Any, Any]] = []
+        self.others: list[tuple[Any, Any, Any]] = []
         for holder, key in places:
             if key is None:
-                self.words.append((holder, cell_content(), holder.cell_contents))
-            elif type(holder) is dict and type(key) is str:
-                self.named.append((holder, key, holder.get(key, MISSING)))
+                self.cells.append((holder, holder.cell_contents))
+            elif isinstance(holder, (dict, MappingProxyType)):
+                self.entries.append((holder.get, key, holder.get(key, MISSING)))
             else:
-                ask = functools.partial(_held_or_missing, holder, key)
-                self.others.append((ask, ask()))
+                self.others.append((holder, key, _held(holder, key)))
 
     def are_same(self) -> bool:
-        """Whether the others hold the same objects as when this was made."""
+        """Whether they hold the same objects as when this was made."""
         try:
-            for ask, then in self.others:
-                if ask() is not then:
+            for cell, then in self.cells:
+                if cell.cell_contents is not then:
+                    return False
+            for get, key, then in self.entries:
+                if get(key, MISSING) is not then:
+                    return False
+            for holder, key, then in self.others:
+                if _held(holder, key) is not then:
                     return False
         except (LookupError, ValueError):  # one of them is gone
             return False
@@ -278,11 +282,6 @@ def _held(holder: Any, key: Any) -> Any:
     if key is None:
         return holder.cell_contents
     return getattr(holder, key) if isinstance(holder, FunctionType) else holder[key]
-
-
-def _held_or_missing(holder: Any, key: Any) -> Any:
-    is_mapping = isinstance(holder, (dict, MappingProxyType))
-    return holder.get(key, MISSING) if is_mapping else _held(holder, key)
 
 
 def _holder(value: Any, name: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import numpy as np
@@ -34,7 +34,7 @@ class Variant:
         self.storages = [t._storage for t in captured.outside]
         self.written = {id(storage) for storage in captured.written}
         # What tells whether the options are still those that the program has.
-        self.current: list[Callable[[], bool]] = [_never]
+        self.current: Callable[[], bool] | None = None
 
     def lower(self) -> None:
         """Have a program that can tell what it was made of, in place of one from the disk."""
@@ -49,13 +49,13 @@ class Variant:
     def give_numbers(self) -> None:
         """Give the program the options that are read at run time, unless it has them already."""
         are_untouched = self.conditions.are_untouched
-        if self.current[0] is not are_untouched:
+        if self.current is not are_untouched:
             self.program.set_numbers(self.numbers())
-            self.current[0] = are_untouched
+            self.current = are_untouched
 
     def forget_numbers(self) -> None:
         """Have the program given its options anew."""
-        self.current[0] = _never
+        self.current = None
 
     def is_entangled(self, tensors: list[Tensor]) -> bool:
         """Whether memory that the program writes to is also that of another argument: a program
@@ -100,7 +100,6 @@ class Call:
         """Run the program; an index that is out of range is told with the line of its lookup."""
         variant = self.variant
         variant.forget_numbers()  # floats among the arguments are written over the options
-        variant.program.forget_arguments()  # the short way tells the kernels of others
         try:
             return variant.program.run(self.arrays(), variant.numbers(), deliver)
         except IndexError as error:
@@ -131,7 +130,7 @@ class Call:
 
     def arrays(self) -> list[Any]:
         """The elements of the arguments, as the program takes them."""
-        return [v if v.flags.c_contiguous else v.copy() for v in (t._value for t in self.tensors)]
+        return contiguous_arrays(self.tensors)
 
     def deliver(self, found: list[Any]) -> _Given:
         """Hand out what a run has computed. Doing it twice is as good as doing it once."""
@@ -191,9 +190,9 @@ class Call:
         ]
 
 
-def _never() -> bool:
-    """Nothing is known of the options."""
-    return False
+def contiguous_arrays(tensors: Iterable[Tensor]) -> list[Any]:
+    """The elements of arguments, as a program takes them."""
+    return [v if v.flags.c_contiguous else v.copy() for v in [t._value for t in tensors]]
 
 
 def from_float(value: float) -> Tensor:

@@ -20,9 +20,8 @@ from evergrad.compiler.api import Compiled, signature
 from evergrad.compiler.frontend.outputs import Form
 from evergrad.compiler.frontend.variant import Call, Variant
 from evergrad.compiler.native import jit
-from evergrad.compiler.native.object_words import TABLE_TEXT, table
 from evergrad.compiler.runtime.call_path import is_plain
-from evergrad.compiler.runtime.native_results import COPY_TEXT, is_copied_whole, late_copies
+from evergrad.compiler.runtime.program import Program
 from evergrad.compiler.runtime.thread_pool import Run
 from evergrad.compiler.runtime.thread_pool_code import BRIEF, LONG, SHORT, native
 from evergrad.compiler.schedule.instructions import address_of
@@ -31,6 +30,7 @@ from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.tree import tree_flatten, tree_unflatten
 from evergrad.memory import pool
+from evergrad.memory.lines import copied_apart
 from evergrad.ops.rows.movement.joining import stack
 
 # So long, in seconds, the loop goes on without Python; and so many rows of programs of each length
@@ -42,10 +42,44 @@ _ROWS = {LONG: 1, SHORT: 128, BRIEF: 1024}
 # [4] how many words of kernels change from row to row, [5] the address of their rows (word, start,
 # distance), [6] how many pieces of memory are copied after each run, [7] the address of their rows
 # (from, to, bytes, distance). ``loop`` goes on until so many rows are done, or one has failed.
-TEXT = (
-    TABLE_TEXT
-    + COPY_TEXT
-    + r"""
+_TEXT = r"""
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+define internal i64 @entry(ptr %table, i64 %number) alwaysinline nounwind {
+  %at = getelementptr i64, ptr %table, i64 %number
+  %word = load i64, ptr %at
+  ret i64 %word
+}
+
+define internal ptr @address(ptr %table, i64 %number) alwaysinline nounwind {
+  %at = getelementptr ptr, ptr %table, i64 %number
+  %word = load ptr, ptr %at
+  ret ptr %word
+}
+
+; Copies pieces of memory after the run of a row.
+define internal void @copy_pieces(i64 %count, ptr %pieces, i64 %row) alwaysinline nounwind {
+entry:
+  br label %next
+next:
+  %n = phi i64 [0, %entry], [%n1, %piece]
+  %more = icmp slt i64 %n, %count
+  br i1 %more, label %piece, label %end
+piece:
+  %this = getelementptr [4 x i64], ptr %pieces, i64 %n
+  %n1 = add i64 %n, 1
+  %from = call ptr @address(ptr %this, i64 0)
+  %to = call ptr @address(ptr %this, i64 1)
+  %bytes = call i64 @entry(ptr %this, i64 2)
+  %distance = call i64 @entry(ptr %this, i64 3)
+  %after = mul i64 %distance, %row
+  %target = getelementptr i8, ptr %to, i64 %after
+  call void @llvm.memcpy.p0.p0.i64(ptr %target, ptr %from, i64 %bytes, i1 false)
+  br label %next
+end:
+  ret void
+}
+
 define void @loop(ptr %words, i64 %end) nounwind {
 entry:
   %runs = call ptr @address(ptr %words, i64 0)
@@ -88,12 +122,11 @@ stop:
   ret void
 }
 """
-)
 
 
 @cache
 def _loop() -> Callable[[int, int], None]:
-    address = jit.addresses_in(TEXT, ("loop",))["loop"]
+    address = jit.addresses_in(_TEXT, ("loop",))["loop"]
     return jit.function_of(address, ctypes.c_void_p, ctypes.c_int64)  # type: ignore[no-any-return]
 
 
@@ -161,7 +194,7 @@ def _can_loop(variant: Variant, row: Sequence[Any]) -> bool:
         return False
     if variant.is_entangled(tensors) or any(t._grad is not g for t, g in captured.grads):
         return False
-    if not program.is_one_run or program.copied or not is_copied_whole(program):
+    if not program.is_one_run or program.copied or not _is_copied_whole(program):
         return False
     # What a run that fails has drawn would be lost.
     return not (program.is_random and program.can_fail)
@@ -192,8 +225,8 @@ class _Loop:
         variant.give_numbers()
         program.forget_arguments()
         (segment,) = program.segments
-        places, pieces = table(self.places()), table(self.pieces())
-        words = table([
+        places, pieces = _table(self.places()), _table(self.pieces())
+        words = _table([
             native()["team_run"], 0, segment.address, self.first, len(places) // 3,
             address_of(places), len(pieces) // 4, address_of(pieces),
         ])  # fmt: skip
@@ -245,11 +278,28 @@ class _Loop:
         outside last."""
         program = self.program
         copies = [(box, self.stacks[n], self.stacks[n].strides[0]) for n, box in program.boxed]
-        copies += [(source, target, 0) for source, target in late_copies(program)]
+        copies += [(source, target, 0) for source, target in _late_copies(program)]
         return [
             (address_of(source), address_of(target), source.nbytes, distance)
             for source, target, distance in copies
         ]
+
+
+def _late_copies(program: Program) -> list[tuple[Any, Any]]:
+    """What is copied to the outside after a run, from which array to which."""
+    return [(program.array(place), storage.value) for place, storage in program.recipe.copies]
+
+
+def _is_copied_whole(program: Program) -> bool:
+    """Whether what is copied after a run, and where it goes, is contiguous."""
+    arrays = [box for _, box in program.boxed]
+    arrays += [array for pair in _late_copies(program) for array in pair]
+    return all(array.flags.c_contiguous for array in arrays)
+
+
+def _table(rows: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """Numbers and addresses for native code to read, row by row."""
+    return copied_apart(rows, np.int64).reshape(-1)
 
 
 def _with_rows_in_order(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -1,11 +1,11 @@
-"""The short way of a call.
+"""The fast path of a call.
 
-Nearly all calls of a step are like the one before: tensors of the same types that ask for no
-gradient, nothing changed around the function, results and writes to the outside but nothing else.
-For these a function is made once that has all it needs at hand (:func:`plain_call`), and, where
-results are copied out of the program's memory, one that is native until the run has ended
-(:func:`quickest_call`). Both say ``UNSERVED`` where a call is not of that kind, before they
-have changed anything.
+Nearly all calls of a step are like the one before: tensors of the same types that require no
+gradient, no guard has changed, results and writes to the outside but nothing else. For these a
+function is made once that has everything at hand (:func:`plain_call`): it checks the arguments and
+the guards, writes addresses into the kernels' argument blocks, runs the program and makes tensors
+of its results. It returns ``UNSERVED`` where a call is not of that kind, before it has changed
+anything.
 """
 
 from __future__ import annotations
@@ -16,38 +16,26 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.compiler.frontend import identity_guards, native_predicates
 from evergrad.compiler.frontend.outputs import Form, Output
-from evergrad.compiler.frontend.variant import Call, Variant
+from evergrad.compiler.frontend.variant import Call, Variant, contiguous_arrays
 from evergrad.compiler.native import jit
-from evergrad.compiler.runtime import (
-    argument_blocks,
-    native_call,
-    native_storages,
-    thread_pool_code,
-)
-from evergrad.compiler.runtime.argument_blocks import fitting, telling
-from evergrad.compiler.runtime.native_call import UNSERVED, quick_call
-from evergrad.compiler.runtime.native_results import delivery_of
-from evergrad.compiler.runtime.step_lock import Turns
-from evergrad.core.shapes import TensorType
+from evergrad.compiler.runtime import thread_pool_code
 from evergrad.core.state import STATE, State
 from evergrad.core.tensor import Tensor, current_node, fresh
 from evergrad.memory.ledger import GRADIENT
 from evergrad.memory.pool import allocator
 
 Serve = Callable[[tuple[Any, ...], State], Any]
-Quick = Callable[[tuple[Any, ...]], Any]
 Run = Callable[[tuple[Any, ...]], Any]
+
+# Stands for the result of a call that has to go another way.
+UNSERVED: Any = object()
 
 
 @cache
 def begin() -> None:
     """Let what every call needs be compiled while the first is traced, if it has to be."""
-    modules = native_predicates, identity_guards, argument_blocks, native_call
-    texts = [module.TEXT for module in modules]
-    for text in (thread_pool_code.text(), *texts, native_storages.FREED_TEXT):
-        jit.begin_text(text)
+    jit.begin_text(thread_pool_code.text())
 
 
 def plain_call(variant: Variant, args: Sequence[Any]) -> Serve | None:
@@ -58,68 +46,25 @@ def plain_call(variant: Variant, args: Sequence[Any]) -> Serve | None:
         return None
     if not all(isinstance(a, Tensor) and not a.requires_grad for a in args):
         return None
-    types = tuple(a._type for a in args)
+    types, written = [a._type for a in args], frozenset(variant.captured.written)
     grad, program, conditions = state.grad, variant.program, variant.conditions
-    fit = fitting(args, variant.captured.written)
     run = _run_natively(variant) if program.is_native else _run_in_parts(variant)
 
     def serve(args: tuple[Any, ...], state: State) -> Any:
-        if state.grad is not grad or state.autocast is not None:
+        if state.grad is not grad or state.autocast is not None or variant.program is not program:
             return UNSERVED
-        if variant.program is not program:
+        if len(args) != len(types):
             return UNSERVED
-        if not (fit(args) or _are_alike(args, types, variant.written)):
-            return UNSERVED
+        for tensor, type in zip(args, types):  # noqa: B905 - as long as each other
+            if tensor.__class__ is not Tensor and not isinstance(tensor, Tensor):
+                return UNSERVED
+            if tensor._type is not type or tensor._storage in written:
+                return UNSERVED
+            if tensor._node is not None or (tensor._view is not None and current_node(tensor)):
+                return UNSERVED
         return run(args) if conditions.are_untouched() or conditions.hold() else UNSERVED
 
     return serve
-
-
-def quickest_call(variant: Variant, args: Sequence[Any], turns: Turns) -> Quick | None:
-    """A function that serves calls like this one, for which there is a short way, natively until
-    their results are made; ``None`` if each run needs memory of its own for results."""
-    program, captured = variant.program, variant.captured
-    if not program.is_native or program.computed:
-        return None
-    if captured.results.form not in (Form.ONE, Form.TUPLE):
-        return None
-    boxes = dict(program.boxed)
-    natively = delivery_of(variant, _tensors_of(variant, lambda place: boxes[place].copy))
-    end, put_together = _end_of(variant, {}), _last_step(variant)
-
-    def deliver() -> Any:
-        return put_together(end(), ())
-
-    (segment,) = program.segments
-
-    def run_together() -> int:
-        segment.forget()
-        try:
-            return segment.run(program.threads)  # type: ignore[no-any-return]
-        except BaseException:  # an interrupt, before the run or after it
-            if segment.has_succeeded():
-                end()
-            raise
-
-    return quick_call(
-        STATE.get(), turns, fitting(args, captured.written), variant.current,
-        telling(program.given, program.patches),
-        run_together if program.threads > 1 else segment.run_alone, natively or deliver,
-        kept=program,
-    )  # fmt: skip
-
-
-def _are_alike(args: tuple[Any, ...], types: Sequence[TensorType], written: set[int]) -> bool:
-    """Whether arguments are tensors of these types that ask for no gradient, on memory that is not
-    written."""
-    if len(args) != len(types):
-        return False
-    for tensor, type in zip(args, types, strict=True):
-        if not isinstance(tensor, Tensor) or tensor._type is not type:
-            return False
-        if current_node(tensor) is not None or id(tensor._storage) in written:
-            return False
-    return True
 
 
 def is_plain(variant: Variant) -> bool:
@@ -144,11 +89,9 @@ def _run_in_parts(variant: Variant) -> Run:
         return made
 
     def run(args: tuple[Any, ...]) -> Any:
-        values = [tensor._value for tensor in args]
-        given = [v if v.flags.c_contiguous else v.copy() for v in values]
         variant.give_numbers()
         try:
-            made = program.run(given, None, deliver)
+            made = program.run(contiguous_arrays(args), None, deliver)
         except IndexError as error:
             raise Call(variant, list(args)).told_where(error) from None
         return put_together(made, args)
@@ -162,23 +105,24 @@ def _run_natively(variant: Variant) -> Run:
     Whether an interrupt comes before the run or after it, the call has happened as a whole or not
     at all: what follows the run can be done twice.
     """
-    program, conditions, current = variant.program, variant.conditions, variant.current
+    program, conditions, put_together = variant.program, variant.conditions, _last_step(variant)
     (segment,) = program.segments
-    tell, tell_arguments = program.tell, telling(program.given, program.patches)
-    in_parts, put_together = _run_in_parts(variant), _last_step(variant)
     computed = [(n, p.buffer.number, allocator(p.shape, p.dtype.np)) for n, p in program.computed]
     arrays: dict[int, Any] = {}
     end = _end_of(variant, arrays)
 
     def run(args: tuple[Any, ...]) -> Any:
-        if not tell_arguments(args):
-            program.forget_arguments()
-            return in_parts(args)
-        if current[0] is not conditions.are_untouched:
+        told = program.told
+        for number, owner in program.given:
+            if number not in told or told[number]() is not args[owner]._value:
+                contiguous = contiguous_arrays(args)  # has to live until the run has ended
+                program.tell_arguments(contiguous)
+                break
+        if variant.current is not conditions.are_untouched:
             variant.give_numbers()
         for place, number, allocate in computed:
             arrays[place] = array = allocate()
-            tell(number, array)
+            program.tell(number, array)
         segment.forget()
         try:
             if segment.run(program.threads):
@@ -198,7 +142,7 @@ def _run_natively(variant: Variant) -> Run:
 
 def _end_of(variant: Variant, arrays: dict[int, Any]) -> Callable[[], list[Tensor]]:
     """A function that does what is left after a native run, and gives its results: these are copied
-    out of the program's memory, or lie in ``arrays`` that were taken for the run. To call it twice
+    out of the program's memory, or are in ``arrays`` that were taken for the run. To call it twice
     is as good as once."""
     program = variant.program
     boxes = dict(program.boxed)

@@ -273,11 +273,7 @@ class Program:
         for number, place in self.computed:
             results[number] = array = self.memory_for(number, place)
             self.tell(place.buffer.number, array)
-        told = self.told
-        for number, owner in self.given:
-            array = arguments[owner]
-            if told.get(number, _no_array)() is not array:
-                self.tell_argument(number, array)
+        self.tell_arguments(arguments)
         if self.is_looked_at:
             self.look_at_arrays(arguments)
         self.committed = False
@@ -294,6 +290,14 @@ class Program:
         """Tell the kernels of all arguments anew, whatever they were told last."""
         # Gives the array that the kernels were last told of, for each argument.
         self.told: dict[int, Any] = {}
+
+    def tell_arguments(self, arguments: Sequence[Any]) -> None:
+        """Write the addresses of the arguments that are other arrays than in the last run."""
+        told = self.told
+        for number, owner in self.given:
+            array = arguments[owner]
+            if told.get(number, _no_array)() is not array:
+                self.tell_argument(number, array)
 
     def tell_argument(self, number: int, array: Any) -> None:
         """Tell the kernels of an argument, and remember it when all of them know."""

@@ -15,14 +15,14 @@ off each by itself: once the team was found busy, nobody takes it for a while.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from evergrad.compiler.frontend import native_predicates
 from evergrad.compiler.native import jit
 from evergrad.compiler.runtime.thread_pool_code import BRIEF, FUTEX, LONG, SHORT, native
 from evergrad.core.settings import get_num_threads
@@ -96,6 +96,23 @@ def _forget_others() -> None:
 os.register_at_fork(after_in_child=_forget_others)
 
 
+def _alone(run: int) -> Callable[[], int]:
+    """Runs tasks on the calling thread; the code of a build with a GIL is called with it, and
+    releases it by itself where that is worth it."""
+    if _has_gil():
+        with_gil = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(native()["team_alone"])
+        return functools.partial(with_gil, ctypes.c_void_p(run))
+    without = jit.function_of(
+        native()["team_run"], ctypes.c_void_p, ctypes.c_void_p, result=ctypes.c_int64
+    )
+    return functools.partial(without, None, ctypes.c_void_p(run))
+
+
+def _has_gil() -> bool:
+    """Whether one thread at a time is in Python, as everywhere but in free-threaded builds."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+
+
 def length_of(work: int) -> int:
     """How long a run with so much work takes on one thread, roughly."""
     return BRIEF if work < _BRIEF else SHORT if work < _SHORT else LONG
@@ -121,16 +138,16 @@ class Run:
             self.scratch_bytes, status.ctypes.data, length,
         ], np.int64)  # fmt: skip
         self.address = int(self.words.ctypes.data)
-        self.run_alone = native_predicates.number("run_alone", native()["team_alone"], self.address)
+        self.run_alone = _alone(self.address)
         self.threads = 0
         self.make_room(1)
 
     def run(self, threads: int) -> int:
         """Run all tasks; with the team if it is free and several threads are wanted. Gives the word
         that tells of failures."""
-        helpers = self.take_helpers(threads)
+        helpers = self.take_helpers(threads) if threads > 1 else None
         if helpers is None:
-            return self.run_alone()  # type: ignore[no-any-return]
+            return self.run_alone()
         try:
             return helpers.run(self.address)
         finally:

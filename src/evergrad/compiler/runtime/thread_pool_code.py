@@ -336,7 +336,7 @@ done:
 ; and the Python around it. So who comes back waits, spinning, until none of the others has the GIL;
 ; and after a short run, if another caller sleeps or the last one is not in a run, until that has
 ; come, since who sleeps would never find it free. If that was in vain nobody waits for a while.
-define i64 @team_alone(ptr %run, ptr %ignored) nounwind {
+define i64 @team_alone(ptr %run) nounwind {
 entry:
   %waitingp = getelementptr i64, ptr @callers, i64 1
   %insidep = getelementptr i64, ptr @callers, i64 2

@@ -1,10 +1,11 @@
-"""Results that are made natively: on arrays that were given before and that nobody has, and on new
-ones otherwise; and storages that are made and freed natively."""
+"""Results of calls on the fast path: tensors of their own, exact in the ledger; and the lock under
+which a step runs."""
 
 from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -16,17 +17,15 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad.compiler.native.object_words import reference_count, times_taken
-from evergrad.compiler.runtime import step_lock as turns_module
-from evergrad.compiler.runtime.native_call import UNSERVED
-from evergrad.compiler.runtime.step_lock import Turns
+from evergrad.compiler.runtime.call_path import UNSERVED
+from evergrad.core.state import STATE
 from evergrad.memory.ledger import DATA, GRADIENT, LEDGER
 
 from .steps import randn
 
 
 class Counting:
-    """A step that counts, whose calls go the shortest way."""
+    """A step that counts, whose calls take the fast path."""
 
     def __init__(self) -> None:
         self.total = eg.zeros(3)
@@ -39,23 +38,11 @@ class Counting:
         return self.total.sum()
 
     def call(self) -> Any:
-        """A call that goes the shortest way."""
-        result = self.step.quick((eg.ones(3),))
+        """A call that takes the fast path."""
+        (serve,) = self.step.plain.values()
+        result = serve((eg.ones(3),), STATE.get())
         assert result is not UNSERVED
         return result
-
-
-def test_words_are_found() -> None:
-    assert reference_count() is not None and times_taken() is not None
-
-
-def test_results_take_turns_with_two_arrays() -> None:
-    counting, seen, result = Counting(), [], None
-    for n in range(6):
-        result = counting.call()
-        assert result.item() == 3.0 * (6 + n)
-        seen.append(id(result._value))
-    assert len(set(seen[2:])) == 2
 
 
 def test_results_that_are_kept_stay_as_they_are() -> None:
@@ -172,16 +159,6 @@ def test_who_observes_allocations_sees_every_result() -> None:
     assert sizes == [4] * 5
 
 
-def test_reference_counts_do_not_grow() -> None:
-    counting, x = Counting(), eg.ones(3)
-    storage = counting.total._storage
-    things = [None, True, False, 0, x, storage, type(x), counting.call()._type, counting.step]
-    counts = [sys.getrefcount(thing) for thing in things]
-    for _ in range(1000):
-        counting.step(x)
-    assert all(sys.getrefcount(t) - n < 100 for t, n in zip(things, counts, strict=True))
-
-
 def test_versions_of_what_is_written() -> None:
     first, second, third = eg.zeros(2), eg.zeros(2), eg.zeros(2)
 
@@ -213,7 +190,7 @@ def test_several_results() -> None:
         total, product, greater = step(x, y)
         assert eg.equal(total, x + y) and eg.equal(greater, x > y)
         assert abs(product.item() - (x * y).sum().item()) < 1e-12
-    kept = step.quick((x, y))
+    kept = step(x, y)
     assert isinstance(kept, tuple) and len(kept) == 3
 
 
@@ -259,51 +236,46 @@ def test_threads_that_share_a_step() -> None:
     assert weight[0, 0].item() == 404 and weight._version - before == 400
 
 
-# -- turns --------------------------------------------------------------------------------------
+# -- the lock -----------------------------------------------------------------------------------
 
 
-def test_who_takes_the_lock_waits_for_a_native_call() -> None:
-    turns, entered = Turns(), []
-    turns.busy[0] = 1
-
-    def take() -> None:
-        with turns:
-            entered.append(True)
-
-    thread = threading.Thread(target=take)
-    thread.start()
-    time.sleep(0.05)
-    assert not entered
-    turns.busy[0] = 0
-    thread.join(10)
-    assert entered and turns.lock.acquire(blocking=False)
-
-
-def test_a_wait_that_is_interrupted_gives_the_lock_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = Turns()
-    turns.busy[0] = 1
-
-    def interrupted(seconds: float) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(turns_module.time, "sleep", interrupted)
-    with pytest.raises(KeyboardInterrupt), turns:
-        pass
-    assert "count=0" in repr(turns.lock)
-
-
-def test_a_native_call_gives_way_to_who_has_the_lock() -> None:
+def test_a_call_waits_for_the_lock_of_its_step() -> None:
     counting, found = Counting(), []
-    x = eg.ones(3)
+    thread = threading.Thread(target=lambda: found.append(counting.step(eg.ones(3)).item()))
     with counting.step.lock:
-        thread = threading.Thread(target=lambda: found.append(counting.step.quick((x,))))
         thread.start()
-        thread.join(10)
-    assert found == [UNSERVED]
-    counting.step.lock.busy[0] = 1
-    assert counting.step.quick((x,)) is UNSERVED
-    counting.step.lock.busy[0] = 0
-    assert counting.call().item() == 18.0
+        time.sleep(0.05)
+        assert not found and counting.total.tolist() == [5.0] * 3
+    thread.join(10)
+    assert found == [18.0]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_does_not_wait_for_threads_that_are_gone() -> None:
+    counting = Counting()
+    taken, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with counting.step.lock:
+            taken.set()
+            done.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    taken.wait(10)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if counting.step(eg.ones(3)).item() == 18.0 else 1)
+    deadline = time.monotonic() + 20
+    while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    done.set()
+    thread.join(10)
+    if ended[0] == 0:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert ended[0] == pid and os.waitstatus_to_exitcode(ended[1]) == 0
 
 
 LAST = """
@@ -339,17 +311,6 @@ def test_storages_that_outlive_all_modules() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_forked_child_has_no_turns_of_others() -> None:
-    turns = Turns()
-    turns.busy[0] = 1
-    thread = threading.Thread(target=turns.lock.acquire)
-    thread.start()
-    thread.join()
-    turns_module._forget_others()
-    with turns:
-        pass
-
-
 def test_an_interrupt_of_a_team_after_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """The run has happened, so the call has happened: what it wrote is counted."""
     eg.set_num_threads(2)
@@ -376,6 +337,6 @@ def test_an_interrupt_of_a_team_after_its_run(monkeypatch: pytest.MonkeyPatch) -
     with monkeypatch.context() as patch:
         patch.setattr(segment, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            step.quick((x,))
+            step(x)
     assert weight[0, 0].item() == 5 and weight._version - before == 1
-    assert step.quick((x,)).item() == 6
+    assert step(x).item() == 6
