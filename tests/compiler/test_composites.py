@@ -16,6 +16,7 @@ from evergrad import nn
 from evergrad.compiler.cache import program_cache
 from evergrad.compiler.passes import decompose
 from evergrad.compiler.passes.composites import lower_composites
+from evergrad.core.eager.fusion import eager_kernels
 from evergrad.core.interpret import interpret
 from evergrad.core.trace import Graph
 from evergrad.core.transforms import trace
@@ -527,3 +528,18 @@ def test_rows_that_autocast_lowers_inside_a_composite() -> None:
     assert found.dtype is eg.float32
     assert (found == found.bfloat16().float()).all()  # the last product has been rounded
     np.testing.assert_allclose(found.numpy(), step(x).numpy(), rtol=2e-2, atol=2e-2)
+
+
+def test_a_kernel_of_eager_mode_saves_what_its_derivative_reads() -> None:
+    """A bias may be overwritten between the forward and the backward pass."""
+    x, weight, bias = leaves(normal(8, 64), normal(64, seed=1), normal(64, seed=2))
+    results = []
+    for enabled in (True, False):
+        with eager_kernels(enabled, least=1):
+            y = F.layer_norm(x, (64,), weight, bias)
+            with eg.no_grad():
+                bias += 1
+            results.append(eg.autograd.grad(y.square().sum(), [x, weight]))
+            with eg.no_grad():
+                bias -= 1
+    assert_close(*results)

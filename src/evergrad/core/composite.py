@@ -118,9 +118,9 @@ def _gradients(
 
 
 class Derivative(NamedTuple):
-    """The reverse derivative of a body: ``graph`` takes the arguments and the cotangents numbered
-    ``reads``, and gives the cotangents of the arguments numbered ``wanted``. ``body`` holds it
-    where it is to be an equation of its own."""
+    """The reverse derivative of a body: ``graph`` takes the values numbered ``reads`` (arguments,
+    then cotangents), and gives the cotangents of the arguments numbered ``wanted``. ``body`` holds
+    it where it is to be an equation of its own."""
 
     graph: Graph
     body: Body | None
@@ -193,9 +193,11 @@ class Body:
     def _derivative(self, needs: int, nan_safe: bool) -> Derivative:
         arguments, cotangents, graph = self.structure.derivative(needs, nan_safe=nan_safe)
         wanted = tuple(i for i, out in enumerate(graph.outputs) if out is not None)
+        values = [*arguments, *cotangents]
         used = {a for eqn in graph.equations for a in eqn.args} | set(graph.outputs)
-        reads = tuple(i for i, var in enumerate(cotangents) if var in used)
-        inputs = [*arguments, *(cotangents[i] for i in reads)]
+        used.update(arguments[: self.op.kernel_arguments])
+        reads = tuple(i for i, var in enumerate(values) if var in used)
+        inputs = [values[i] for i in reads]
         outputs = [graph.outputs[i] for i in wanted]
         pruned = _with_own_results(Graph(inputs, (), graph.equations, outputs))
         body = None
@@ -238,19 +240,22 @@ def _with_own_results(graph: Graph) -> Graph:
 class CompositeOp(Op):
     """The row of a composite, or of its derivative (``derivative`` is the row of that of its own).
 
-    It is in no table: its only attribute is the body, which answers for it.
+    It is in no table: its only attribute is the body, which answers for it. Of the arguments its
+    derivative takes those that it reads, and the first ``kernel_arguments``: a kernel may read them
+    where the inner graph does not.
     """
 
-    __slots__ = ("derivative", "function")
+    __slots__ = ("derivative", "function", "kernel_arguments")
 
     def __init__(
         self, name: str, outputs: int, function: Composite | None = None,
-        derivative: CompositeOp | None = None,
+        derivative: CompositeOp | None = None, kernel_arguments: int = 0,
     ) -> None:  # fmt: skip
         self.name = name
         self.family = "composite"
         self.function = function  # called where a body of given arguments is not to be used
         self.derivative = derivative
+        self.kernel_arguments = kernel_arguments
         self.outputs = outputs
         self.type = lambda *types, body: tuple(out.type for out in body.graph.outputs)
         self.eval = lambda *arrays, body: body.run(*arrays)
@@ -318,8 +323,10 @@ class CompositeSpecialization(Specialization):
 def _pull(needs: int, nan_safe: bool, g: Any, out: Any, *args: Tensor, body: Body) -> Any:
     """The cotangents of a composite's arguments, as one equation."""
     found = body.derivative(needs, nan_safe)
-    cotangents = (g,) if body.op.outputs == 1 else g
-    given = [*args, *(cotangents[i] for i in found.reads)]
+    if not found.wanted:
+        return (None,) * len(args)
+    values = [*args, *((g,) if body.op.outputs == 1 else g)]
+    given = [values[i] for i in found.reads]
     if found.body is None:
         results = interpret(found.graph, *given)
     else:
@@ -347,7 +354,7 @@ class Composite(EagerComposite):
         super().__init__(function, least, size, keeps)
         # The row of a derivative gives a tuple, of as many cotangents as are needed.
         backward = CompositeOp(f"{name}_backward", 2) if derivative else None
-        self.op = CompositeOp(name, outputs, self, backward)
+        self.op = CompositeOp(name, outputs, self, backward, keeps)
         self.bodies: dict[Any, Body] = {}
 
     def __call__(self, *args: Any, **attrs: Any) -> Any:

@@ -32,7 +32,7 @@ def composites(facts: Facts) -> list[Attended]:
         if eqn.op is _FORWARD or eqn.op is _BACKWARD:
             body: Body = eqn.attrs["body"]
             body = body if body.of is None else body.of
-            args = eqn.args[: len(body.graph.inputs)]
+            args = eqn.args[: len(body.graph.inputs)]  # a derivative takes all of them
             calls.setdefault((body, args), _Call(facts, body, args)).equations.append(eqn)
     found = [call.described() for call in calls.values()]
     return [attention for attention in found if attention is not None]
