@@ -19,7 +19,7 @@ import evergrad
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
 from evergrad.core.tensor import Tensor
 from evergrad.ops.surface.public import FUNCTIONS
-from evergrad.testing.samples import all_samples
+from evergrad.testing.samples.table import all_samples
 
 HERE = Path(__file__).parent
 
@@ -46,7 +46,7 @@ def _derivative(op: Op) -> str:
 def _lowering(op: Op) -> str:
     """What a compiled program makes of a row."""
     from evergrad.compiler.codegen import elementwise
-    from evergrad.compiler.passes.decompose import RULES
+    from evergrad.compiler.passes.simplify import RULES
     from evergrad.compiler.schedule.fusion import FOLDS, PLACED
     from evergrad.compiler.schedule.lower import LOWERINGS, enter_lowerings
 

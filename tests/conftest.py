@@ -2,6 +2,7 @@
 
 import gc
 import signal
+import sys
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -34,6 +35,15 @@ def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     config.KERNEL_CACHE = str(tmp_path_factory.mktemp("kernels"))
     yield
     config.KERNEL_CACHE = before
+
+
+@pytest.fixture(scope="session", autouse=True)
+def verified_passes() -> Iterator[None]:
+    """Graphs and memory plans of any size are verified after each compiler pass."""
+    before = config.VERIFY_EQUATIONS, config.VERIFY_EACH_PASS
+    config.VERIFY_EQUATIONS, config.VERIFY_EACH_PASS = sys.maxsize, True
+    yield
+    config.VERIFY_EQUATIONS, config.VERIFY_EACH_PASS = before
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from evergrad.core import vjp_program
 from evergrad.core.storage import Storage
 from evergrad.memory import pool
 from evergrad.memory.ledger import CATEGORIES, GRADIENT, LEDGER, OPTIMIZER, PARAMETER
-from evergrad.testing.samples import all_samples
+from evergrad.testing.samples.table import all_samples
 from evergrad.testing.subject import Subject, as_tensors, random_like
 
 pytestmark = pytest.mark.usefixtures("collector_off")

@@ -65,6 +65,7 @@ from evergrad.core.shapes import Size
 from evergrad.core.tensor import Device as device  # noqa: N813 - PyTorch's spelling
 from evergrad.core.tensor import Tensor
 from evergrad.core.transforms import vmap
+from evergrad.extension import provided_by as _provided_by
 from evergrad.lazy import lazy_names as _lazy_names
 from evergrad.ops.surface.handles import TypedStorage, UntypedStorage
 from evergrad.ops.surface.public import FUNCTIONS as _FUNCTIONS
@@ -180,6 +181,30 @@ _LAZY = {
         "triplet_margin_loss",
     ),
 }
+# Modules that register functions for lower layers, imported when one of these is first called.
+_provided_by(
+    {
+        "evergrad.array_api": ("array_namespace",),
+        "evergrad.autograd.custom_op": ("function_equation",),
+        "evergrad.compiler.api": ("compiled_function",),
+        "evergrad.compiler.eager.composites": ("native_composite",),
+        "evergrad.compiler.eager.graph": ("graph_of_row", "native_graph"),
+        "evergrad.compiler.eager.update": ("native_update",),
+        "evergrad.core.symbolic_numbers": ("number_arithmetic", "number_comparison"),
+        "evergrad.distributed.process_group": ("process_group",),
+        "evergrad.memory.html": ("memory_page",),
+        "evergrad.memory.reports": ("memory_report",),
+        "evergrad.nested.attention": ("ragged_attention",),
+        "evergrad.nested.jagged_rows": ("jagged_row",),
+        "evergrad.nn.compiled": ("optimized_module",),
+        "evergrad.nn.hooks": ("global_module_hooks",),
+        "evergrad.sparse.compressed_rows": ("compressed_row",),
+        "evergrad.sparse.convert": ("coordinate_pattern", "sparse_mask", "to_sparse"),
+        "evergrad.sparse.lookup": ("sparse_lookup",),
+        "evergrad.sparse.products": ("sparse_times_dense",),
+        "evergrad.sparse.rows": ("coo_row",),
+    }
+)
 _LAZY_NAMES = {_name for _names in _LAZY.values() for _name in _names}
 _find_lazy = _lazy_names("evergrad", _LAZY)
 # Methods that write in place and are functions as well, as in ``sigmoid_(x)``.

@@ -9,6 +9,13 @@ from __future__ import annotations
 import os
 
 
+def _count_from_environment(name: str, default: int) -> int:
+    text = os.environ.get(name, "")
+    if text and not text.isdecimal():
+        raise ValueError(f"{name}={text!r} is not a count, as in {name}=1000")
+    return int(text) if text else default
+
+
 def _bytes_from_environment(name: str, default: int) -> int:
     text = os.environ.get(name)
     if text is None:
@@ -48,6 +55,18 @@ EAGER_KERNELS = os.environ.get("EVERGRAD_EAGER_KERNELS", "1") != "0"
 
 # From how many elements on; None where each function gains. For tests.
 EAGER_KERNEL_ELEMENTS: int | None = None
+
+
+# The compiler verifies graphs of at most so many equations, and memory plans of at most so many
+# instructions; 0 verifies none. See docs/design/compiler.md.
+VERIFY_EQUATIONS = _count_from_environment("EVERGRAD_VERIFY_EQUATIONS", 64)
+
+# Whether graphs are verified after each pass, not only after the last one; tests turn it on.
+VERIFY_EACH_PASS = False
+
+# EVERGRAD_SHOW_PASSES=1 prints the graph after each compiler pass to stderr; programs are then not
+# read from the disk.
+SHOW_PASSES = os.environ.get("EVERGRAD_SHOW_PASSES", "") not in ("", "0")
 
 
 def launcher_variable(name: str) -> str | None:

@@ -42,6 +42,10 @@ class MemoryLimitError(RuntimeError):
     """A program that cannot be planned within the memory it was given."""
 
 
+class VerificationError(RuntimeError):
+    """A compiler pass or the memory planner broke an invariant: a bug of this package."""
+
+
 class SteadyStateError(RuntimeError):
     """A step ended with other live bytes than the step before it."""
 

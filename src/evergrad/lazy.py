@@ -1,13 +1,13 @@
 """Names that are imported when they are first used, so that ``import evergrad`` stays quick.
 
 Another thread may be in the midst of it when a process is forked. The child would wait forever for
-a module that nobody goes on with, so a fork waits for imports of this package to end.
+a module that nobody goes on with, so a fork waits for imports of this package to end
+(:mod:`evergrad.core.fork` calls what is here).
 """
 
 from __future__ import annotations
 
 import _imp
-import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -45,7 +45,7 @@ _locks: dict[str, Any] = getattr(_bootstrap, "_module_locks", {})
 _MOST_WAITS = 1000
 
 
-def _hold_imports() -> None:
+def hold_imports() -> None:
     """Wait for imports of this package in other threads; none begins until the fork is done."""
     for _ in range(_MOST_WAITS):
         _imp.acquire_lock()
@@ -66,9 +66,6 @@ def _is_awaited(name: str) -> bool:
     return lock is not None and lock.owner not in (None, threading.get_ident())
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_hold_imports,
-        after_in_parent=_imp.release_lock,
-        after_in_child=_imp.release_lock,
-    )
+def release_imports() -> None:
+    """Let imports begin again, in the parent as in the child."""
+    _imp.release_lock()

@@ -13,7 +13,7 @@ from evergrad.compiler.cache import program_cache
 @pytest.fixture
 def made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs are not taken from the disk: for tests that change how they are made."""
-    monkeypatch.setattr(program_cache, "key_of", lambda *given: None)
+    monkeypatch.setattr(program_cache, "fingerprint_of", lambda *given: None)
 
 
 @pytest.fixture(autouse=True)

@@ -115,7 +115,7 @@ def run_emulated(compiled: Any, arguments: tuple[Any, ...], folder: Path) -> lis
         places = [image.place(p) for p in instruction.pointers]
         head = (order.index(kernel.name), kernel.chunks, len(places), len(kernel.numbers))
         words += [*head, *places, *kernel.numbers]
-    outputs = [p for p in program.recipe.outputs if isinstance(p, Place)]
+    outputs = [p for p in program.executable.outputs if isinstance(p, Place)]
     starts = [image.place(p) for p in outputs]
     scratch = 64 + max(-(-i.kernel.scratch // 64) * 64 for i in program.instructions)
     (folder / "kernels.o").write_bytes(_object_code(jit.module_text(kernels.values())))

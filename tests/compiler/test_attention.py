@@ -14,7 +14,7 @@ import evergrad.nn.functional as F
 from evergrad import nn
 from evergrad.compiler.kernels.attention import backward, forward, rows
 from evergrad.compiler.kernels.attention.common import Step
-from evergrad.compiler.passes.decompose import simplify
+from evergrad.compiler.passes.pipeline import Target, lift_captures, optimize
 from evergrad.compiler.runtime.program import Program
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.core.bind import bind
@@ -367,7 +367,8 @@ def run_row(op: Any, arrays: list[Any], attrs: dict[str, Any]) -> list[Any]:
     with tracing() as tracer:
         inputs = [tracer.input(eg.from_numpy(a)._type) for a in arrays]
         traced = tracer.finish(list(bind(op, *inputs, **attrs)))
-    graph, constants = simplify(Graph(traced.inputs, (), traced.equations, traced.outputs))
+    pure = Graph(traced.inputs, (), traced.equations, traced.outputs)
+    graph, constants = lift_captures(optimize(pure, Target.EAGER))
     program = Program(Lowering(graph, len(arrays), 0, constants, len(graph.outputs), []))
     assert all(i.kernel is not None for i in program.instructions)
     return program.run(arrays, [])

@@ -14,8 +14,7 @@ import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad import nn
 from evergrad.compiler.cache import program_cache
-from evergrad.compiler.passes import decompose
-from evergrad.compiler.passes.composites import lower_composites
+from evergrad.compiler.passes import pipeline
 from evergrad.core.eager.fusion import eager_kernels
 from evergrad.core.interpret import interpret
 from evergrad.core.trace import Graph
@@ -277,15 +276,15 @@ def test_a_traced_model_shows_each_composite_and_its_derivative() -> None:
 
 
 def test_a_captured_step_has_its_names_until_it_is_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Counter[str]] = []
+    seen: dict[str, Counter[str]] = {}
 
-    def lower(graph: Graph) -> Graph:
-        seen.append(Counter(eqn.op.name for eqn in graph.equations))
-        lowered = lower_composites(graph)
-        seen.append(Counter(eqn.op.name for eqn in lowered.equations))
-        return lowered
+    def optimize(graph: Graph, target: pipeline.Target, observe: Any = None) -> Graph:
+        def note(name: str, graph: Graph) -> None:
+            seen[name] = Counter(eqn.op.name for eqn in graph.equations)
 
-    monkeypatch.setattr(decompose, "lower_composites", lower)
+        return pipeline.optimize(graph, target, note)
+
+    monkeypatch.setattr(program_cache, "optimize", optimize)
     monkeypatch.setattr(program_cache, "key_of", lambda *given: None)
     model = Model()
     optimizer = eg.optim.SGD(model.parameters(), lr=0.1)
@@ -298,7 +297,7 @@ def test_a_captured_step_has_its_names_until_it_is_lowered(monkeypatch: pytest.M
         return loss.detach()
 
     eg.compile(step)(eg.tensor(normal(2, 1, 10, 10)), eg.tensor([1, 2]))
-    before, after = seen
+    before, after = seen["traced"], seen["lower_composites"]
     for name in NAMES:
         assert before[name] == before[f"{name}_backward"] == 1, name
     kept = {"scaled_dot_product_attention", "softmax", "max_pool", "lstm_layer"}

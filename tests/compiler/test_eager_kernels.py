@@ -29,7 +29,7 @@ from evergrad.nn import functional as F
 from evergrad.ops.composite.norms import _layer_normed
 from evergrad.testing import assert_close
 from evergrad.testing.checks import CHECKS
-from evergrad.testing.samples import all_samples
+from evergrad.testing.samples.table import all_samples
 from evergrad.utils.checkpoint import checkpoint
 
 Shapes = tuple[tuple[int, ...], ...]

@@ -141,7 +141,7 @@ def test_units_tell_their_kernels(explanation: Explanation) -> None:
 
 def test_calls_are_named_with_their_line(explanation: Explanation) -> None:
     first = Model.step.__code__.co_firstlineno
-    calls = {call["op"]: call["site"] for call in explanation.data["calls"]}
+    calls = {call["op"]: call["location"] for call in explanation.data["calls"]}
     assert f"{__file__}:{first + 4}" in calls["cumprod"]
     assert all(call["seconds"] > 0.0 for call in explanation.data["calls"])
     names = {u["equations"][0]["op"] for u in explanation.data["units"] if u["kind"] == "call"}
@@ -175,7 +175,7 @@ def test_the_memory_is_the_plan(trained: tuple[Model, Any], explanation: Explana
     assert len(memory["timeline"]) == memory["waves"]
     living = [memory["buffers"][n] for n in memory["at_peak"]]
     assert [b["bytes"] for b in living] == [b.nbytes for b in plan.at_peak()]
-    assert any("test_explain.py" in b["site"] for b in living)
+    assert any("test_explain.py" in b["location"] for b in living)
     for buffer in memory["buffers"]:
         assert 0 <= buffer["offset"] <= memory["peak"] - buffer["bytes"]
 

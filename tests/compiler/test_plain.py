@@ -261,7 +261,7 @@ def test_it_uses_the_program_that_is_there_now(served: list[Any]) -> None:
     for _ in range(4):
         twin.step(x)
     (variant,) = [v for variants in step.variants.values() for v in variants][-1:]
-    variant.program.recipe.lowering = None  # as if it came from the disk
+    variant.program.executable.lowering = None  # as if it came from the disk
     step.explain(x)
     for _ in range(3):
         step(x)

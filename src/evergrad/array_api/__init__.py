@@ -4,12 +4,24 @@ Code written against the standard runs on tensors, and gradients flow through it
 only adapts: each function is one of the engine's under the standard's name and arguments.
 """
 
-import importlib as _importlib
 import math as _math
+import sys as _sys
+from types import ModuleType as _ModuleType
 
 import evergrad.array_api.inspection as _inspection
+from evergrad.array_api import (  # each enters its functions; two are extensions themselves
+    creation,  # noqa: F401
+    data_types,  # noqa: F401
+    elementwise,  # noqa: F401
+    fft,
+    folding,  # noqa: F401
+    linalg,
+    manipulation,  # noqa: F401
+    ordering,  # noqa: F401
+)
 from evergrad.array_api.adapt import NAMESPACE as _NAMESPACE
 from evergrad.core import dtypes as _dtypes
+from evergrad.extension import provides as _provides
 
 __array_api_version__ = "2024.12"
 __array_namespace_info__ = _inspection.NamespaceInfo
@@ -20,12 +32,6 @@ nan = _math.nan
 newaxis = None
 pi = _math.pi
 
-# Each of these enters its functions when it is imported; two are extensions themselves.
-for _name in (
-    "creation", "data_types", "elementwise", "fft", "folding", "linalg", "manipulation", "ordering",
-):  # fmt: skip
-    _importlib.import_module(f"{__name__}.{_name}")
-
 globals().update(_NAMESPACE)
 globals().update(_dtypes.BY_NAME)
 
@@ -33,3 +39,8 @@ __all__ = [
     "__array_api_version__", "__array_namespace_info__", "e", "fft", "inf", "linalg", "nan",
     "newaxis", "pi", *_NAMESPACE, *_dtypes.BY_NAME,
 ]  # fmt: skip
+
+
+@_provides("array_namespace")
+def _namespace() -> _ModuleType:
+    return _sys.modules[__name__]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.autograd.engine import grad
 from evergrad.autograd.function import Function, FunctionCtx, run_forward, unrecorded
 from evergrad.core import dtypes
 from evergrad.core.op import Op, Specialization
@@ -21,8 +22,13 @@ from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, current_node, detached, fresh
 from evergrad.core.trace import Trace
 from evergrad.core.tracing import in_trace, trace_value
+from evergrad.core.transforms import vmap
+from evergrad.extension import provides
+from evergrad.ops.rows.creation.constants import zeros_like
+from evergrad.ops.rows.movement.views import expand, movedim, view_as_is
 
 
+@provides("function_equation")
 def as_equation(
     cls: type[Function], trace: Trace, args: Sequence[Any], outputs: list[Any]
 ) -> list[Any]:
@@ -103,9 +109,6 @@ class CustomOp(Op):
 
     def _transposed(self, tangents: Sequence[Any], inputs: Sequence[Tensor]) -> Any:
         """Forward mode from the user's backward, which is linear in the cotangents."""
-        from evergrad.autograd.engine import grad
-        from evergrad.ops.rows.creation.constants import zeros_like
-
         recording = STATE.get().grad and any(
             t is not None and current_node(t) is not None for t in (*inputs, *tangents)
         )
@@ -190,8 +193,6 @@ def _as_place(tensor: Tensor) -> Tensor:
         return tensor
     if current_node(tensor) is None:
         return detached(in_trace(tensor)).requires_grad_()
-    from evergrad.ops.rows.movement.views import view_as_is
-
     return view_as_is(tensor)
 
 
@@ -208,8 +209,6 @@ def _along(given: Sequence[Any], inputs: Sequence[Any], values: Sequence[Any]) -
 
 def _with_front_dims(out: Any, out_dims: Any) -> Any:
     """Results with their batch dimension first; those without one repeated, if others have one."""
-    from evergrad.ops.rows.movement.views import expand, movedim
-
     outs = out if isinstance(out, tuple) else (out,)
     places = out_dims if isinstance(out_dims, tuple) else (out_dims,) * len(outs)
     sizes = [o._type.shape[d] for o, d in zip(outs, places, strict=True) if d is not None]
@@ -223,14 +222,10 @@ def _with_front_dims(out: Any, out_dims: Any) -> Any:
 
 def _batched_function(op: CustomOp, dims: Sequence[Any]) -> type[Function]:
     """The custom function over a batch: its forward and backward under ``vmap``."""
-    from evergrad.core.transforms import vmap
-
     cls = op.cls
 
     def pull(*values: Tensor) -> Any:
         inputs, cotangents = values[: op.count], values[op.count :]
-        from evergrad.autograd.engine import grad
-
         with using(grad=True):
             watched = [
                 detached(i).requires_grad_() if i.dtype.category >= dtypes.FLOATING else i

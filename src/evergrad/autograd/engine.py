@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from evergrad.core.backward import run_backward
+from evergrad.core.bind import cast
 from evergrad.core.node import GraphNode, Leaf, RemovableHandle
 from evergrad.core.tensor import Tensor, current_node
+from evergrad.core.transforms import vmap
 from evergrad.errors import GradientError
+from evergrad.extension import provides
+from evergrad.ops.rows.creation.constants import ones_like, zeros_like
 
 TensorOrTensors = Tensor | Sequence[Tensor]
 
@@ -23,8 +27,6 @@ def _as_tuple(value: Any, name: str) -> tuple[Tensor, ...]:
 
 def _roots(outputs: tuple[Tensor, ...], grads: Any) -> list[tuple[GraphNode, int, Tensor]]:
     """The starting nodes with their cotangents, which default to one for a single element."""
-    from evergrad.ops.rows.creation.constants import ones_like
-
     given = (grads,) if grads is None or isinstance(grads, Tensor) else tuple(grads)
     if grads is None:
         given = (None,) * len(outputs)
@@ -63,8 +65,6 @@ def _matching(grad: Tensor, output: Tensor) -> Tensor:
             raise GradientError(
                 f"a complex gradient was given for a real output of type {output.dtype}"
             )
-        from evergrad.core.bind import cast
-
         grad = cast(grad, output.dtype)
     return grad
 
@@ -113,6 +113,7 @@ def _run_to(
     )  # fmt: skip
 
 
+@provides("grad")
 def grad(
     outputs: TensorOrTensors,
     inputs: TensorOrTensors,
@@ -129,8 +130,6 @@ def grad(
     An input that took no part is an error unless ``allow_unused`` (its gradient is then ``None``)
     or ``materialize_grads`` (then zeros).
     """
-    from evergrad.ops.rows.creation.constants import zeros_like
-
     if materialize_grads and allow_unused is False:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
@@ -157,8 +156,6 @@ def _batched_grad(
     create_graph: bool, allow_unused: Any, materialize_grads: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Many cotangents at once: their first dimension runs over them."""
-    from evergrad.core.transforms import vmap
-
     given = (grad_outputs,) if isinstance(grad_outputs, Tensor) else tuple(grad_outputs)
     unused: list[bool] = []
 

@@ -16,23 +16,20 @@ from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.compound import as_cotangent
 from evergrad.core.inplace import check_writable, record_write
-from evergrad.core.node import (
-    GraphNode,
-    Packed,
-    freed_error,
-    next_sequence,
-    save_value,
-    unpack,
-    verify,
-)
-from evergrad.core.recording import pack
-from evergrad.core.shapes import TensorType
+from evergrad.core.node import GraphNode, Packed, freed_error, next_sequence, save_value, verify
+from evergrad.core.recording import pack, unpack
+from evergrad.core.shapes import TensorType, broadcast_shapes
 from evergrad.core.source_location import SourceLocation, user_location
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, View, current_node, detached, fresh, from_array, on_storage
 from evergrad.core.trace import Var
 from evergrad.core.tracing import owner_of, trace_value
-from evergrad.errors import GradientError
+from evergrad.errors import GradientError, ShapeError
+from evergrad.extension import ExtensionPoint
+from evergrad.ops.rows.creation.constants import zeros
+from evergrad.ops.rows.movement.views import sum_to_type
+
+_as_equation: ExtensionPoint[..., Any] = ExtensionPoint("function_equation")
 
 
 class FunctionCtx:
@@ -122,8 +119,6 @@ class FunctionNode(GraphNode):
 
     def run(self, values: list[Any], on_tensors: bool, keep_graph: bool) -> list[Any]:
         """Call the user's backward with cotangents, and check what it returns."""
-        from evergrad.ops.rows.creation.constants import zeros
-
         assert self.ctx is not None
         given: list[Any] = []
         for value, type in zip(values, self.types, strict=True):
@@ -167,10 +162,6 @@ class FunctionNode(GraphNode):
                 f"{builtin_type(grad).__name__}"
             )
         if grad._type.shape != type.shape:
-            from evergrad.core.shapes import broadcast_shapes
-            from evergrad.errors import ShapeError
-            from evergrad.ops.rows.movement.views import sum_to_type
-
             try:
                 fits = broadcast_shapes(grad._type.shape, type.shape) == grad._type.shape
             except ShapeError:
@@ -234,9 +225,7 @@ class Function:
         if state.trace is not None and not ctx._dirty:
             trace = owner_of(state.trace, None, args)
         if trace is not None:
-            from evergrad.autograd.custom_op import as_equation
-
-            outputs = as_equation(cls, trace, args, outputs)
+            outputs = _as_equation(cls, trace, args, outputs)
         if node is not None:
             _connect(node, ctx, args, results, outputs)
         else:

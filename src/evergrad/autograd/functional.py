@@ -8,6 +8,7 @@ from typing import Any
 from evergrad.autograd.engine import grad as graph_grad
 from evergrad.core.tensor import Tensor
 from evergrad.func import derivatives
+from evergrad.ops.rows.creation.constants import ones_like, zeros_like
 from evergrad.ops.rows.movement.views import reshape
 
 
@@ -64,8 +65,6 @@ def vjp(
         _require_dependence(func, points)
     output, pull = derivatives.vjp(func, *points)
     if v is None:
-        from evergrad.ops.rows.creation.constants import ones_like
-
         if not isinstance(output, Tensor) or output.numel() != 1:
             raise RuntimeError(
                 "The vector v can only be None if the user-provided function returns a single "
@@ -83,8 +82,6 @@ def jvp(
     """``(func(*inputs), Jacobian-vector product)``"""
     points = _prepared(inputs, create_graph)
     if v is None:
-        from evergrad.ops.rows.creation.constants import ones_like
-
         if len(points) != 1 or points[0].numel() != 1:
             raise RuntimeError(
                 "The vector v can only be None if the input to the user-provided function is a "
@@ -154,16 +151,12 @@ def vhp(
     vectors = _tuple(v) if v is not None else None
     first = graph_grad(output, points, create_graph=True, materialize_grads=True)
     if vectors is None:
-        from evergrad.ops.rows.creation.constants import ones_like
-
         vectors = tuple(ones_like(p) for p in points)
     live = [(g, w) for g, w in zip(first, vectors, strict=True) if g.requires_grad]
     if live:
         found = graph_grad([g for g, _ in live], points, [w for _, w in live],
                            create_graph=create_graph, materialize_grads=True)  # fmt: skip
     else:
-        from evergrad.ops.rows.creation.constants import zeros_like
-
         found = tuple(zeros_like(p) for p in points)
     return _finished(output, create_graph), _finished(_same_form(found, inputs), create_graph)
 

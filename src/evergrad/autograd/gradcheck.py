@@ -14,7 +14,9 @@ import numpy as np
 from evergrad.autograd.engine import grad
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, detached, from_array
+from evergrad.func.derivatives import jvp
 from evergrad.ops.rows.movement.complex_parts import view_as_real
+from evergrad.ops.rows.movement.joining import stack
 
 Array = np.ndarray[Any, Any]
 
@@ -102,8 +104,6 @@ def _check_reverse(
 
 def _pull(output: Tensor, target: Tensor, cotangents: list[Tensor], batched: bool) -> list[Array]:
     if batched:
-        from evergrad.ops.rows.movement.joining import stack
-
         (found,) = grad(output, (target,), (stack(cotangents),), retain_graph=True,
                         is_grads_batched=True, materialize_grads=True)  # fmt: skip
         return list(found.array())
@@ -117,8 +117,6 @@ def _check_forward(
     func: Callable[..., Any], inputs: tuple[Any, ...], which: int, rows: Any, atol: float,
     rtol: float,
 ) -> None:  # fmt: skip
-    from evergrad.func.derivatives import jvp
-
     target = detached(inputs[which])
 
     def of_one(value: Tensor) -> Any:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+import evergrad
+from evergrad.core.rng.default_generator import using_generator
 from evergrad.errors import MemoryLimitError
 from evergrad.train.config import (
     DEFAULT_PRESET,
@@ -92,9 +94,7 @@ def prepared(config: RunConfig) -> Iterator[Prepared]:
 
     Nothing is written: there is no run's folder.
     """
-    import evergrad  # training's own imports take a second
-    from evergrad.core.rng.default_generator import using_generator
-    from evergrad.train.state import TrainingState
+    from evergrad.train.state import TrainingState  # start-up: layers and optimizers
 
     if config.threads:
         evergrad.set_num_threads(config.threads)

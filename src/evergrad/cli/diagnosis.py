@@ -20,6 +20,7 @@ import numpy as np
 
 import evergrad
 from evergrad import config
+from evergrad.compiler.native import jit
 from evergrad.memory.reports import size
 from evergrad.train.environment import processor_model
 
@@ -133,14 +134,12 @@ def installed_version(package: str) -> str | None:
 def _processor() -> Iterator[Finding]:
     import llvmlite.binding as llvm
 
-    from evergrad.compiler.native.jit import vector_bits
-
     section = "processor"
     features = llvm.get_host_cpu_features()
     present = [name for name in FEATURES if features.get(name)]
     yield Finding(section, "model", f"{processor_model()} ({llvm.get_host_cpu_name()})")
     yield Finding(section, "features", " ".join(present) or "none of those that matter here")
-    yield Finding(section, "vectors", f"{vector_bits()} bits")
+    yield Finding(section, "vectors", f"{jit.vector_bits()} bits")
     yield Finding(section, "processors", str(os.cpu_count() or "unknown"))
     yield Finding(section, "threads used", str(evergrad.get_num_threads()))
 
@@ -197,10 +196,8 @@ def _is_writable(folder: Path) -> bool:
 
 def _compiled_program() -> Iterator[Finding]:
     """A tiny program through the whole compiler, against what NumPy gives."""
-    from evergrad.compiler.native.jit import makes_code
-
     section = "compiled program"
-    if not makes_code():
+    if not jit.makes_code():
         fix = "allow it (systemd: MemoryDenyWriteExecute=no), or do without evergrad.compile"
         yield Finding(section, "machine code", "the system forbids to make it", "broken", fix)
         return
@@ -223,9 +220,7 @@ def _compiled_program() -> Iterator[Finding]:
 
 def _llvm_place(section: str) -> Finding:
     """Where LLVM works: it takes much memory, and is better in processes that end soon."""
-    from evergrad.compiler.native.jit import compiles_outside, try_workers
-
-    if compiles_outside() and try_workers():
+    if jit.compiles_outside() and jit.try_workers():
         return Finding(section, "LLVM", "in processes of its own")
     if config.COMPILE_IN_PROCESS:
         return Finding(section, "LLVM", "in this process, as EVERGRAD_COMPILE_IN_PROCESS says")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import click
 
+from evergrad import html
 from evergrad.cli.configured import (
     METAVAR,
     PASS_OPTIONS_ON,
@@ -40,8 +40,8 @@ class Plans:
 
 def plan_training(config: RunConfig) -> Plans:
     """Plan a training; nothing is run but what makes the model."""
-    from evergrad.compiler.explain.report import memory_data
-    from evergrad.train.memory_table import MemoryTable
+    from evergrad.compiler.explain.report import memory_data  # start-up: the compiler
+    from evergrad.train.memory_table import MemoryTable  # start-up: layers and optimizers
 
     with prepared(config) as training:
         plans = {
@@ -137,16 +137,12 @@ def _peak(program: dict[str, Any]) -> list[str]:
 
 def as_page(config: RunConfig, plans: Plans) -> str:
     """The plan as one page that needs nothing else, the arena drawn buffer by buffer."""
-    from evergrad.compiler.explain.html import STYLE, drawing, peak_table
-    from evergrad.memory.html import table
+    from evergrad.compiler.explain.html import STYLE, drawing, peak_table  # start-up: the compiler
 
     rows = [(nbytes, name, note) for name, nbytes, note in plans.rows]
-    parts = [f"<h1>{escape(_title(config, plans))}</h1>", table(("bytes", "for", ""), rows, 1)]
+    title = html.escape(_title(config, plans))
+    parts = [f"<h1>{title}</h1>", html.table(("bytes", "for", ""), rows, 1)]
     for name, program in plans.programs.items():
-        parts += [f"<h2>Activations in the {_heading(name)}</h2>", drawing(program)]
-        parts += [peak_table(program)]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>evergrad memory</title><style>{STYLE}</style></head><body>"
-        f"{''.join(parts)}</body></html>\n"
-    )
+        held = drawing(program) + peak_table(program)
+        parts.append(html.section(f"Activations in the {_heading(name)}", held))
+    return html.page("evergrad memory", parts, STYLE)

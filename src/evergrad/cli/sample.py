@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+import evergrad
 from evergrad.cli.configured import telling_errors
 from evergrad.train.checkpoint import Checkpoint, CheckpointError, read_checkpoint
 from evergrad.train.config import ConfigError
@@ -84,7 +85,7 @@ def _write(
     eager: bool, **choice: Any,
 ) -> None:  # fmt: skip
     """Print the prompt and what follows it."""
-    from evergrad.models.generate import Decoder, generate
+    from evergrad.models.generate import Decoder, generate  # start-up: layers
 
     try:
         ids = tokenizer.encode(prompt)
@@ -107,8 +108,7 @@ def _write(
 
 def _show(task: Any, model: Any, seed: int | None, output: Path | None) -> None:
     """Write what the task shows of a model: a grid of pictures."""
-    import evergrad
-    from evergrad.train.packages import package
+    from evergrad.train.packages import package  # start-up: rarely used
 
     with evergrad.no_grad():
         made = task.sample(model, _any_seed() if seed is None else seed)

@@ -104,8 +104,8 @@ def _failed(error: object, code: ExitCode) -> ExitCode:
 
 def _run(size: str | None, resume: bool, words: list[str]) -> ExitCode:
     config, directory = prepare(size, resume, words)
-    from evergrad.train.console import Console  # training's own imports take a second
-    from evergrad.train.loop import Trainer
+    from evergrad.train.console import Console  # start-up: rich
+    from evergrad.train.loop import Trainer  # start-up: layers, optimizers, the compiler
 
     return Trainer(config, directory, Console()).run()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import threading
 import warnings
 import weakref
@@ -17,11 +16,14 @@ from evergrad.compiler.frontend.variant import Call, Variant
 from evergrad.compiler.runtime import call_path
 from evergrad.compiler.runtime.call_path import UNSERVED, Serve, plain_call
 from evergrad.compiler.runtime.gc_pause import uncollected
-from evergrad.core import dtypes
+from evergrad.core import dtypes, fork
 from evergrad.core.state import STATE
 from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
 from evergrad.core.tree import tree_flatten, tree_unflatten
+from evergrad.extension import ExtensionPoint, provides
+
+_optimized_module: ExtensionPoint[..., Any] = ExtensionPoint("optimized_module")
 
 # So many programs for the same types, and so many fast paths, are kept.
 _MANY = 8
@@ -52,12 +54,11 @@ def compile(
             compile, check_finite=check_finite, memory_limit=memory_limit, **options
         )
     if hasattr(model, "parameters") and hasattr(model, "forward"):
-        from evergrad.nn.compiled import OptimizedModule
-
-        return OptimizedModule(model, check_finite, memory_limit)
+        return _optimized_module(model, check_finite, memory_limit)
     return Compiled(model, check_finite, memory_limit)
 
 
+@provides("compiled_function")
 class Compiled:
     """A function with the programs made of it so far."""
 
@@ -192,7 +193,7 @@ class Compiled:
         the loop begins. A row that fails ends the loop; the rows before it are done, and the error
         tells which one it was. What is the same for all rows is given expanded, or as a number.
         """
-        from evergrad.compiler.runtime.batched_calls import loop_of
+        from evergrad.compiler.runtime.batched_calls import loop_of  # start-up: rarely used
 
         return loop_of(self, args, kwargs)
 
@@ -211,16 +212,17 @@ class Compiled:
             )
         return variant, tensors
 
-    def explain(self, *args: Any, **kwargs: Any) -> Any:
+    def explain(self, *args: Any, passes: bool = False, **kwargs: Any) -> Any:
         """What the program for these arguments is, needs and spends its time on; see
-        :class:`~evergrad.compiler.explain.report.Explanation`. Changes nothing outside."""
-        from evergrad.compiler.explain.report import Explanation
+        :class:`~evergrad.compiler.explain.report.Explanation`. With ``passes`` also the graph after
+        each compiler pass. Changes nothing outside."""
+        from evergrad.compiler.explain.report import Explanation  # start-up: rarely used
 
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
         with self.lock:
             variant, tensors = self.compiled_for(args, kwargs)
             variant.lower()
-            return Explanation(Call(variant, tensors), name)
+            return Explanation(Call(variant, tensors), name, passes)
 
 
 _steps: weakref.WeakSet[Compiled] = weakref.WeakSet()
@@ -232,7 +234,7 @@ def _unlock_steps() -> None:
         step.lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_unlock_steps)
+fork.register("step locks", after_in_child=_unlock_steps)
 
 
 def signature(leaves: list[Any], spec: Any) -> Any:

@@ -8,8 +8,10 @@ or added in place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -28,11 +30,11 @@ from evergrad.core.node import (
     Packed,
     freed_error,
     next_sequence,
-    unpack,
     verify,
 )
 from evergrad.core.op import TABLE
 from evergrad.core.reachability import nodes_between
+from evergrad.core.recording import unpack
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import describe
 from evergrad.core.state import STATE, using
@@ -40,6 +42,7 @@ from evergrad.core.tensor import Tensor, fresh, from_array, on_storage
 from evergrad.core.trace import Var
 from evergrad.core.vjp_program import BORROWED, FRESH
 from evergrad.errors import GradientError
+from evergrad.extension import provides
 from evergrad.memory import pool
 from evergrad.memory.ledger import GRADIENT, LEDGER, LEDGER_MIN_BYTES
 
@@ -68,7 +71,7 @@ def run_backward(
         try:
             backward_pass.run()
         except MemoryError as error:
-            from evergrad.memory.reports import described
+            from evergrad.memory.reports import described  # start-up: needed after a failure only
 
             raise described(error) from None
         finally:
@@ -573,3 +576,14 @@ def _adopt(array: np.ndarray[Any, Any], owned: bool, type: TensorType) -> Tensor
     grad = fresh(array, type) if is_alike else from_array(array)
     grad._storage.tag(GRADIENT)
     return grad
+
+
+@provides("frame_namers")
+@functools.cache
+def frame_namers() -> dict[CodeType, tuple[str, Callable[[Any], str]]]:
+    """For functions that run ops: the local variable that holds the op, and how to name it."""
+    return {
+        bind.__code__: ("op", lambda op: op.name),
+        BackwardPass.run.__code__: ("node", lambda node: node.name()),
+        BackwardPass.run_with_care.__code__: ("node", lambda node: node.name()),
+    }

@@ -28,12 +28,14 @@ from evergrad.core.tensor import Tensor, ViewOp, _new, fresh, on_storage
 from evergrad.core.trace import Trace
 from evergrad.core.tracing import owner_of, trace_value
 from evergrad.core.views import base_of, view_after, view_ops_from, viewable
+from evergrad.extension import provides
 from evergrad.memory import pool
 
 Array = np.ndarray[Any, Any]
 Scalar: tuple[type, ...] = (bool, int, float, complex)
 
 
+@provides("bind")
 def bind(op: Op, *args: Any, **attrs: Any) -> Any:
     """Apply an op to tensors (and Python numbers)."""
     if len(args) == 2:
@@ -176,7 +178,7 @@ def as_operand_tensor(value: Any, type: Any) -> Any:
 
 
 def _out_of_memory(specialization: Specialization) -> MemoryError:
-    from evergrad.memory.reports import out_of_memory
+    from evergrad.memory.reports import out_of_memory  # start-up: needed after a failure only
 
     size = sum(t.nbytes for t in specialization.out_types)
     return out_of_memory(
@@ -223,6 +225,7 @@ def _evaluate_view(state: State, specialization: Specialization, args: tuple[Any
     return out
 
 
+@provides("refresh")
 def refresh(tensor: Tensor) -> None:
     """Rebuild the history of a view whose storage was written since it was made."""
     view = tensor._view

@@ -16,22 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core import settings
+from evergrad.core import fork, settings
 
 # Multiply-adds below which a second thread gains less than it may cost.
-_WORTH_THREADS = 1 << 23
+WORTH_THREADS = 1 << 23
 
 _threads_set = 0
 
 # Held by products on several threads, and while a process is forked: OpenBLAS ends its threads
 # then, and waits forever for one that has just been given work.
-_several_threads = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_several_threads.acquire,
-        after_in_parent=_several_threads.release,
-        after_in_child=_several_threads.release,
-    )
+several_threads = threading.RLock()
+fork.register(
+    "blas threads",
+    before=several_threads.acquire,
+    after_in_parent=several_threads.release,
+    after_in_child=several_threads.release,
+)
 
 
 def _find_setter() -> Callable[[int], Any] | None:
@@ -56,14 +56,21 @@ def matmul(a: Any, b: Any, **out: Any) -> Any:
     """``np.matmul`` on one thread or on all that are allowed, by the size of the product."""
     # Of a stack each matrix is a product of its own.
     work = a.shape[-2] * b.shape[-2] * b.shape[-1] if a.ndim > 1 and b.ndim > 1 else 0
-    wanted = settings.get_num_threads() if work >= _WORTH_THREADS else 1
+    wanted = settings.get_num_threads() if work >= WORTH_THREADS else 1
     if wanted > 1:
-        with _several_threads:
+        with several_threads:
             _use_threads(wanted)
             return np.matmul(a, b, **out)
     if _threads_set != 1:
         _use_threads(1)
     return np.matmul(a, b, **out)
+
+
+def small_call(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """A function of ``np.linalg`` on matrices that are not worth a second thread."""
+    if _threads_set != 1:
+        _use_threads(1)
+    return function(*args, **options)
 
 
 def _use_threads(count: int) -> None:

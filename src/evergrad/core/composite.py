@@ -41,6 +41,9 @@ from evergrad.core.state import STATE, State, using
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import owner_of, tracing
+from evergrad.extension import ExtensionPoint
+
+_grad: ExtensionPoint[..., Sequence[Tensor | None]] = ExtensionPoint("grad")
 
 # Bodies kept for one composite; when there are more all are cleared and those in use come back.
 _MOST_BODIES = 256
@@ -104,14 +107,11 @@ class Structure:
 def _gradients(
     outs: Sequence[Tensor], given: Sequence[Tensor], targets: Sequence[Tensor]
 ) -> Sequence[Tensor | None]:
-    from evergrad.autograd import grad
-
     pairs = [(out, g) for out, g in zip(outs, given, strict=True) if out.requires_grad]
     if not pairs:
         return [None] * len(targets)
     results, directions = zip(*pairs, strict=True)
-    found: Sequence[Tensor | None] = grad(results, targets, directions, allow_unused=True)
-    return found
+    return _grad(results, targets, directions, allow_unused=True)
 
 
 # -- inner graphs -------------------------------------------------------------------------------

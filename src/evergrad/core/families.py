@@ -23,6 +23,7 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
+from evergrad.core.namespace import ops
 from evergrad.core.op import NONDIFFERENTIABLE, ArgType, Op
 from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
@@ -124,8 +125,6 @@ def elementwise(
         return tensor_type(shape, found if result is None else result(found))
 
     def pull(finish: Formula, g: Tensor, out: Tensor, *args: Tensor, **attrs: Any) -> Any:
-        from evergrad.ops.rows.movement.views import sum_to_type
-
         conj = _conj if holomorphic and args[0].dtype.is_complex else _same
         grads: list[Tensor | None] = []
         for formula, arg in zip(formulas, args, strict=True):
@@ -133,14 +132,12 @@ def elementwise(
                 grads.append(None)
             else:
                 grad = finish(conj(formula(conj(g), out, *args, **attrs)), g)
-                grads.append(sum_to_type(grad, arg._type))
+                grads.append(ops.sum_to_type(grad, arg._type))
         return tuple(grads)
 
     def jvp(
         tangents: Sequence[Tensor | None], out: Tensor, *args: Any, **attrs: Any
     ) -> Tensor | None:
-        from evergrad.ops.rows.movement.views import expand
-
         total: Tensor | None = None
         for formula, t in zip(formulas, tangents, strict=True):
             if t is None or formula is None:
@@ -148,7 +145,7 @@ def elementwise(
             part = formula(t, out, *args, **attrs)
             total = part if total is None else total + part
         if total is not None and total._type.shape != out._type.shape:
-            total = expand(total, out._type.shape)
+            total = ops.expand(total, out._type.shape)
         return total
 
     nothing = isinstance(d, str)
@@ -172,16 +169,11 @@ def elementwise(
 
 def _nan_safe(grad: Tensor, g: Tensor) -> Tensor:
     """No gradient where none came in, though the slope may be infinite or undefined there."""
-    from evergrad.ops.rows.elementwise.basic import where
-    from evergrad.ops.rows.elementwise.logic import isnan
-
-    return where((g == 0) & isnan(grad), 0, grad)
+    return ops.where((g == 0) & ops.isnan(grad), 0, grad)  # type: ignore[no-any-return]
 
 
 def _conj(t: Any) -> Any:
-    from evergrad.ops.rows.elementwise.magnitude import conj
-
-    return conj(t) if isinstance(t, Tensor) else t
+    return ops.conj(t) if isinstance(t, Tensor) else t
 
 
 def _same(t: Any, g: Any = None) -> Any:
@@ -228,9 +220,7 @@ def linear(
 
 
 def _zeros_like(value: Any) -> Any:
-    from evergrad.ops.rows.creation.constants import zeros_like
-
-    return zeros_like(value) if isinstance(value, Tensor) else 0
+    return ops.zeros_like(value) if isinstance(value, Tensor) else 0
 
 
 def bilinear(
@@ -281,11 +271,9 @@ def reduction(
     ``out`` kept broadcastable, and the tangent of the result is the sum of the weighed ones."""
 
     def kept(value: Tensor, x: Tensor, dims: Shape, keepdim: bool) -> Tensor:
-        from evergrad.ops.rows.movement.views import reshape
-
         if keepdim:
             return value
-        return reshape(value, tuple(1 if i in dims else n for i, n in enumerate(x._type.shape)))
+        return ops.reshape(value, tuple(1 if i in dims else n for i, n in enumerate(x._type.shape)))
 
     def pull(
         finish: Formula, g: Tensor, out: Tensor, x: Tensor, *, dims: Shape, keepdim: bool
@@ -294,16 +282,12 @@ def reduction(
         conj = _conj if x.dtype.is_complex else _same
         g = kept(g, x, dims, keepdim)
         grad = finish(conj(d(conj(g), kept(out, x, dims, keepdim), x, dims)), g)
-        from evergrad.ops.rows.movement.views import expand
-
-        return grad if grad._type.shape == x._type.shape else expand(grad, x._type.shape)
+        return grad if grad._type.shape == x._type.shape else ops.expand(grad, x._type.shape)
 
     def jvp(tangents: Any, out: Tensor, x: Tensor, *, dims: Shape, keepdim: bool) -> Any:
-        from evergrad.ops.rows.reduce.sums import sum as total
-
         assert callable(d)
         weighed = d(tangents[0], kept(out, x, dims, keepdim), x, dims)
-        return total(weighed, dims, keepdim) if dims else weighed
+        return ops.sum(weighed, dims, keepdim) if dims else weighed
 
     nothing = isinstance(d, str)
     op = Op(
@@ -350,8 +334,6 @@ def batch_elementwise(
     op: Op, args: Sequence[Any], dims: Sequence[int | None], **attrs: Any
 ) -> tuple[Tensor, int]:
     """Put every batch dimension first, with singleton dimensions behind it up to a common rank."""
-    from evergrad.ops.rows.movement.views import movedim, reshape
-
     rank = 0
     for arg, dim in zip(args, dims, strict=True):
         if isinstance(arg, Tensor):
@@ -359,10 +341,10 @@ def batch_elementwise(
     aligned = []
     for arg, dim in zip(args, dims, strict=True):
         if dim is not None:
-            arg = movedim(arg, dim, 0)
+            arg = ops.movedim(arg, dim, 0)
             shape = arg._type.shape
             missing = rank - (len(shape) - 1)
             if missing:
-                arg = reshape(arg, (shape[0],) + (1,) * missing + shape[1:])
+                arg = ops.reshape(arg, (shape[0],) + (1,) * missing + shape[1:])
         aligned.append(arg)
     return bind(op, *aligned, **attrs), 0

@@ -15,12 +15,18 @@ from evergrad.core.source_location import user_line
 from evergrad.core.state import STATE
 from evergrad.core.trace import Equation, Trace, Var
 from evergrad.errors import TraceError
+from evergrad.extension import ExtensionPoint
 
 if TYPE_CHECKING:
     from evergrad.core.op import Specialization
     from evergrad.core.source_location import SourceLocation
     from evergrad.core.storage import Storage
     from evergrad.core.tensor import Tensor
+
+_combined: ExtensionPoint[[str, SymbolicNumber, Any, bool], Any] = ExtensionPoint(
+    "number_arithmetic"
+)
+_compared: ExtensionPoint[[str, SymbolicNumber, Any], Any] = ExtensionPoint("number_comparison")
 
 
 class SymbolicNumber:
@@ -36,7 +42,7 @@ class SymbolicNumber:
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
 
-    def _refuse(self, *_: Any) -> Any:
+    def refuse(self, *_: Any) -> Any:
         raise TraceError(
             "the value of a run-time number (a float given to a compiled function, or an option "
             "of an optimizer) was asked for while tracing; the program is to run with any value."
@@ -44,12 +50,12 @@ class SymbolicNumber:
             "`if`), or give it as a string or an int, which are constants of the program."
         )
 
-    __bool__ = __float__ = __int__ = __index__ = __complex__ = _refuse
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __round__ = __abs__ = _refuse
+    __bool__ = __float__ = __int__ = __index__ = __complex__ = refuse
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __round__ = __abs__ = refuse
     __hash__ = object.__hash__
 
     def __neg__(self) -> Any:
-        return _binary("mul", swapped=False)(self, -1.0)
+        return _combined("mul", self, -1.0, False)
 
     def __pos__(self) -> SymbolicNumber:
         return self
@@ -69,34 +75,11 @@ def _attach_arithmetic() -> None:
 
 
 def _binary(op: str, swapped: bool) -> Callable[[SymbolicNumber, Any], Any]:
-    def apply(self: SymbolicNumber, other: Any) -> Any:
-        from evergrad.core.bind import bind
-        from evergrad.core.op import TABLE
-        from evergrad.core.tensor import Tensor
-
-        if isinstance(other, Tensor):
-            return bind(TABLE[op], *((other, self) if swapped else (self, other)))
-        if isinstance(other, SymbolicNumber):
-            other = other.tensor
-        elif not isinstance(other, (bool, int, float)):
-            return NotImplemented
-        pair = (other, self.tensor) if swapped else (self.tensor, other)
-        return SymbolicNumber(bind(TABLE[op], *pair))
-
-    return apply
+    return lambda self, other: _combined(op, self, other, swapped)
 
 
 def _comparison(op: str) -> Callable[[SymbolicNumber, Any], Any]:
-    """With tensors only: the outcome of others is asked for at once."""
-
-    def compare(self: SymbolicNumber, other: Any) -> Any:
-        from evergrad.core.bind import bind
-        from evergrad.core.op import TABLE
-        from evergrad.core.tensor import Tensor
-
-        return bind(TABLE[op], self, other) if isinstance(other, Tensor) else self._refuse()
-
-    return compare
+    return lambda self, other: _compared(op, self, other)
 
 
 _attach_arithmetic()
@@ -175,21 +158,6 @@ class FunctionalizingTrace(Trace):
         """Remember a gradient as it was before this trace."""
         if not isinstance(tensor._storage.value, Var) or id(tensor._storage) in self.written:
             self.grads.setdefault(id(tensor), (tensor, tensor._grad))
-
-    def number(self, container: Any, key: Any, part: int | None = None) -> SymbolicNumber:
-        """The number at ``container[key]`` (or its part), read each time the program runs."""
-        from evergrad.core import dtypes
-        from evergrad.core.shapes import tensor_type
-        from evergrad.core.tensor import fresh
-
-        place = (id(container), key, part)
-        if place not in self.numbers:
-            type = tensor_type((), dtypes.float64)
-            number = SymbolicNumber(fresh(self.add_input(type), type))
-            self.numbers[place] = (container, key, part, number)
-            value = container[key] if part is None else container[key][part]
-            self.seen[id(number)] = float(value)
-        return self.numbers[place][3]
 
     def add_guard(
         self, question: Callable[[], Any], name: str, watched: list[Collection[Any]] | None = None
@@ -270,37 +238,6 @@ def concrete_item(tensor: Tensor) -> float:
     return float(value)
 
 
-def symbolic_item(tensor: Tensor) -> Any:
-    """The number in a tensor; while a program is traced, one that is known at run time."""
-    if functionalizing_trace() is None:
-        return tensor.item()
-    from evergrad.core import dtypes
-    from evergrad.core.bind import cast
-
-    return SymbolicNumber(cast(tensor, dtypes.float64))
-
-
-def at_least(number: Any, bound: Any) -> Any:
-    """The larger of two numbers, also of such that are known at run time."""
-    return _one_of(max, "maximum", number, bound)
-
-
-def at_most(number: Any, bound: Any) -> Any:
-    """The smaller of two numbers, also of such that are known at run time."""
-    return _one_of(min, "minimum", number, bound)
-
-
-def _one_of(choose: Callable[[Any, Any], Any], op: str, a: Any, b: Any) -> Any:
-    if not (isinstance(a, SymbolicNumber) or isinstance(b, SymbolicNumber)):
-        return choose(a, b)
-    from evergrad.core.bind import bind
-    from evergrad.core.op import TABLE
-
-    return SymbolicNumber(
-        bind(TABLE[op], *(x.tensor if isinstance(x, SymbolicNumber) else x for x in (a, b)))
-    )
-
-
 def note_state(state: Any) -> None:
     """Tell a running lifting trace that an optimizer with this state is about to be stepped."""
     trace = functionalizing_trace()
@@ -321,20 +258,6 @@ def mark_single_use(reason: str) -> None:
     trace = functionalizing_trace()
     if trace is not None:
         trace.once = reason
-
-
-def option(group: dict[str, Any], name: str) -> Any:
-    """An option of an optimizer's group: the number itself, or one read at run time while a program
-    is being traced (the parts of a pair each by itself). Whether it is zero stays a condition."""
-    value = group[name]
-    trace = functionalizing_trace()
-    if trace is None:
-        return value
-    if isinstance(value, tuple):
-        return tuple(trace.number(group, name, i) for i in range(len(value)))
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return value
-    return trace.number(group, name)
 
 
 def refuse_while_functionalizing(what: str) -> None:

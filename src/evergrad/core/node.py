@@ -19,6 +19,7 @@ from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import SourceLocation, describe, user_location
 from evergrad.core.storage import Storage, checksum
 from evergrad.errors import GradientError, SavedValueError
+from evergrad.extension import ExtensionPoint
 
 if TYPE_CHECKING:
     from evergrad.core.tensor import Tensor
@@ -29,6 +30,8 @@ next_sequence = itertools.count(1).__next__
 # A kept value: (array or symbolic value or number, storage, its version, checksum if shared).
 # Values with no storage are plain numbers. With saved-tensor hooks it is a ``Packed`` instead.
 Saved = tuple[Any, Storage | None, int, int | None]
+
+_unpack: ExtensionPoint[[Packed, Any], Tensor] = ExtensionPoint("unpack")
 
 
 class Packed:
@@ -194,7 +197,7 @@ class Node(GraphNode):
         values = []
         for entry in self.saved:
             if entry.__class__ is Packed:
-                values.append(unpack(entry, self)._value)
+                values.append(_unpack(entry, self)._value)
                 continue
             value, storage, version, _ = entry
             if storage is not None and (storage.version != version or storage.shared):
@@ -234,26 +237,6 @@ def verify(node: Any, entry: Saved) -> None:
                 "  fix: write before the forward pass, or write to a copy "
                 "(`tensor.detach().clone().numpy()`, `from_numpy(array.copy())`)."
             )
-
-
-def unpack(entry: Packed, node: Any) -> Tensor:
-    from evergrad.core.tensor import Tensor
-
-    tensor = entry.unpack(entry.packed)
-    if not isinstance(tensor, Tensor):
-        raise TypeError(
-            f"the unpack hook of saved_tensors_hooks must return a Tensor, not "
-            f"{type(tensor).__name__} (value saved by {describe(node.location)})"
-        )
-    if not tensor._type.same(entry.type):
-        raise RuntimeError(
-            f"the unpack hook of saved_tensors_hooks gave a {tensor._type} where a {entry.type} "
-            f"was saved by {describe(node.location)}"
-        )
-    storage = tensor._storage
-    if storage is entry.origin():
-        verify(node, (tensor._value, storage, entry.version, entry.saved_checksum))
-    return tensor
 
 
 def overwritten_error(node: Any, storage: Storage, version: int) -> SavedValueError:

@@ -22,6 +22,9 @@ from evergrad.core.eager.kernels import clear_row_kernels
 from evergrad.core.evaluate import evaluator
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.vjp_program import VjpProgram
+from evergrad.extension import ExtensionPoint, provides
+
+_bind: ExtensionPoint[..., Any] = ExtensionPoint("bind")
 
 ArgType = TensorType | type
 Attrs = dict[str, Any]
@@ -125,9 +128,7 @@ class Op:
 
     def apply(self, *args: Any, **attrs: Any) -> Any:
         """Apply the op, as an equation that stands in a graph."""
-        from evergrad.core.bind import bind
-
-        return bind(self, *args, **attrs)
+        return _bind(self, *args, **attrs)
 
     def resolve(self, key: Any, types: tuple[ArgType, ...], attrs: Attrs) -> Specialization:
         """The rule for these types and attributes; errors about them are raised here."""
@@ -165,6 +166,7 @@ class Op:
         return Specialization(self, attrs, types, operands, out_types, casts)
 
 
+@provides("clear_specializations")
 def clear_specializations() -> None:
     """Empty the caches of all ops; what is still in use is worked out again.
 

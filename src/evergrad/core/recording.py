@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from evergrad.core.node import GraphNode, Node, Packed, next_sequence, save_value
+from evergrad.core.node import GraphNode, Node, Packed, next_sequence, save_value, verify
 from evergrad.core.op import Specialization
-from evergrad.core.source_location import user_location
+from evergrad.core.source_location import describe, user_location
 from evergrad.core.state import State, using
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor, current_node, detached
+from evergrad.extension import provides
 
 _new_node = Node.__new__
 
@@ -150,6 +151,25 @@ def pack(state: State, tensor: Tensor, is_result: bool) -> Packed:
             "to pack hook can not be modified by in-place operations: let it return a changed copy."
         )
     return Packed(packed, unpack, tensor)
+
+
+@provides("unpack")
+def unpack(entry: Packed, node: Any) -> Tensor:
+    tensor = entry.unpack(entry.packed)
+    if not isinstance(tensor, Tensor):
+        raise TypeError(
+            f"the unpack hook of saved_tensors_hooks must return a Tensor, not "
+            f"{type(tensor).__name__} (value saved by {describe(node.location)})"
+        )
+    if not tensor._type.same(entry.type):
+        raise RuntimeError(
+            f"the unpack hook of saved_tensors_hooks gave a {tensor._type} where a {entry.type} "
+            f"was saved by {describe(node.location)}"
+        )
+    storage = tensor._storage
+    if storage is entry.origin():
+        verify(node, (tensor._value, storage, entry.version, entry.saved_checksum))
+    return tensor
 
 
 def transfer_retain_grad(tensor: Tensor, node: GraphNode, index: int) -> None:

@@ -10,6 +10,8 @@ import linecache
 import sys
 from types import CodeType, FrameType
 
+from evergrad.extension import provides
+
 SourceLocation = tuple[CodeType, int]
 
 # Parts of this package that are programs themselves: what they do is told with their own lines.
@@ -53,6 +55,7 @@ def line_of(location: SourceLocation) -> int:
     return code.co_firstlineno
 
 
+@provides("describe_location")
 def describe(location: SourceLocation | None) -> str:
     """``file.py:12, in f: y = x.exp()``"""
     if location is None:

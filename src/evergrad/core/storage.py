@@ -15,6 +15,7 @@ import numpy as np
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import SourceLocation
+from evergrad.extension import provides
 from evergrad.memory.ledger import LEDGER, SAVED
 
 if TYPE_CHECKING:
@@ -130,6 +131,12 @@ class Storage:
         if LEDGER.live > LEDGER.peak:
             LEDGER.peak = LEDGER.live
         MUTATIONS.count += 1
+
+
+@provides("storage_class")
+def storage_class() -> type[Storage]:
+    """The class of the objects that are buffers."""
+    return Storage
 
 
 def checksum(array: Any) -> int:

@@ -16,15 +16,18 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.functionalize import note_grad_access, refuse_outside_read
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.node import GraphNode, Leaf
-from evergrad.core.shapes import Size, TensorType, tensor_type
+from evergrad.core.shapes import Size, TensorType, contiguous_strides, normalize_dim, tensor_type
 from evergrad.core.source_location import user_line
 from evergrad.core.state import STATE
 from evergrad.core.storage import NO_ARRAY, Storage
 from evergrad.core.trace import Var, leaked
 from evergrad.errors import TraceError
+from evergrad.extension import ExtensionPoint
 
 if TYPE_CHECKING:
     from evergrad.core.op import Op
+
+_refresh: ExtensionPoint[[Tensor], None] = ExtensionPoint("refresh")
 
 Array = np.ndarray[Any, Any]
 ViewOp = tuple["Op", dict[str, Any]]
@@ -176,8 +179,6 @@ class Tensor:
         """The shape, or the extent of one dimension."""
         if dim is None:
             return Size(self._type.shape)
-        from evergrad.core.shapes import normalize_dim
-
         return self._type.shape[normalize_dim(dim, self.ndim)] if self.ndim else 1
 
     def dim(self) -> int:
@@ -221,8 +222,6 @@ class Tensor:
         array = self.layout_array()
         strides = tuple(s // array.itemsize for s in array.strides)
         if array.size <= 1 or 0 in array.shape:
-            from evergrad.core.shapes import contiguous_strides
-
             strides = contiguous_strides(array.shape)
         return strides if dim is None else strides[dim]
 
@@ -427,7 +426,5 @@ def current_node(tensor: Tensor) -> GraphNode | None:
     view = tensor._view
     if view is None or view.base is None or view.seen == tensor._storage.version:
         return tensor._node
-    from evergrad.core.bind import refresh
-
-    refresh(tensor)
+    _refresh(tensor)
     return tensor._node

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from evergrad.core.op import Op
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Graph, Trace, Var, leaked
+
+if TYPE_CHECKING:
+    from evergrad.core.op import Op
 
 
 def owner_of(innermost: Trace, op: Op | None, args: tuple[Any, ...]) -> Trace | None:

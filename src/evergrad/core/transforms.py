@@ -14,6 +14,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import as_operand_tensor, bind
 from evergrad.core.inplace import assign
 from evergrad.core.interpret import write_back
+from evergrad.core.namespace import ops
 from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
 from evergrad.core.shapes import normalize_dim, tensor_type
@@ -24,6 +25,9 @@ from evergrad.core.trace import Equation, Graph, Var
 from evergrad.core.tracing import tracing
 from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
 from evergrad.errors import GradientError
+from evergrad.extension import ExtensionPoint
+
+_grad: ExtensionPoint[..., tuple[Tensor, ...]] = ExtensionPoint("grad")
 
 Tangent = Tensor | None
 
@@ -155,9 +159,6 @@ def _transposed_vjp(
     op: Op, tangents: Sequence[Tangent], out: Any, args: Sequence[Any], attrs: dict[str, Any]
 ) -> Any:
     """The vjp is linear in the cotangent; its own vjp there is the jvp."""
-    from evergrad.autograd.engine import grad
-    from evergrad.ops.rows.creation.constants import zeros_like
-
     assert callable(op.vjp)
     recording = STATE.get().grad and any(
         isinstance(t, Tensor) and current_node(t) is not None for t in (*args, *tangents)
@@ -165,7 +166,9 @@ def _transposed_vjp(
     outs = (out,) if op.outputs == 1 else out
     with using(grad=True, saved_hooks=None):
         probes = [
-            zeros_like(o).requires_grad_() if o.dtype.category >= dtypes.FLOATING else zeros_like(o)
+            ops.zeros_like(o).requires_grad_()
+            if o.dtype.category >= dtypes.FLOATING
+            else ops.zeros_like(o)
             for o in outs
         ]
         grads = op.vjp(probes[0] if op.outputs == 1 else tuple(probes), out, *args, **attrs)
@@ -179,7 +182,7 @@ def _transposed_vjp(
         found: list[Any] = [None] * len(wanted)
         if pairs and wanted:
             found = list(
-                grad(
+                _grad(
                     [g for g, _ in pairs], wanted, [t for _, t in pairs],
                     create_graph=recording, allow_unused=True,
                 )
@@ -258,20 +261,17 @@ def _batch_by_loop(
     op: Op, args: Sequence[Any], dims: Sequence[int | None], attrs: dict[str, Any], size: int
 ) -> list[Batched]:
     """Any row can be batched one example at a time."""
-    from evergrad.ops.rows.movement.joining import stack
-    from evergrad.ops.rows.movement.slices import select
-    from evergrad.ops.rows.movement.views import clone
-
     rounds = []
     for i in range(size):
         given = [
-            a if d is None else clone(select(a, d, i)) for a, d in zip(args, dims, strict=True)
+            a if d is None else ops.clone(ops.select(a, d, i))
+            for a, d in zip(args, dims, strict=True)
         ]
         out = bind(op, *given, **attrs)
         rounds.append((out,) if op.outputs == 1 else out)
     if not rounds:
         return [(_no_examples(t), 0) for t in _types_without_examples(op, args, dims, attrs)]
-    return [(stack(column), 0) for column in zip(*rounds, strict=True)]
+    return [(ops.stack(column), 0) for column in zip(*rounds, strict=True)]
 
 
 def _types_without_examples(
@@ -286,9 +286,7 @@ def _types_without_examples(
 
 
 def _no_examples(type: Any) -> Tensor:
-    from evergrad.ops.rows.creation.constants import zeros
-
-    return zeros((0, *type.shape), dtype=type.dtype)
+    return ops.zeros((0, *type.shape), dtype=type.dtype)
 
 
 def _without(type: Any, dim: int | None) -> Any:
@@ -380,16 +378,16 @@ def _vmap_once(
 
 def _overwrite_batched(target: Tensor, dim: int | None, written: Batched) -> None:
     """Write to an argument of a batched function what its examples were given."""
-    from evergrad.ops.rows.movement.views import expand, movedim
-
     value, at = written
     if dim is None:
         if at is not None:
             raise _batched_into_unbatched()
     elif at is not None:
-        value = movedim(value, at, dim)
+        value = ops.movedim(value, at, dim)
     else:
-        value = movedim(expand(value, (target._type.shape[dim], *value._type.shape)), 0, dim)
+        value = ops.movedim(
+            ops.expand(value, (target._type.shape[dim], *value._type.shape)), 0, dim
+        )
     assign(target, value)
 
 
@@ -403,8 +401,6 @@ def _batched_into_unbatched() -> RuntimeError:
 
 def _place(result: Batched, dim: int | None, size: int, name: str) -> Tensor:
     """Put the batch dimension of a result where ``out_dims`` wants it."""
-    from evergrad.ops.rows.movement.views import expand, movedim
-
     value, at = result
     if dim is None:
         if at is not None:
@@ -413,23 +409,20 @@ def _place(result: Batched, dim: int | None, size: int, name: str) -> Tensor:
             )
         return value  # type: ignore[no-any-return]
     if at is None:
-        value, at = expand(value, (size, *value._type.shape)), 0
+        value, at = ops.expand(value, (size, *value._type.shape)), 0
     dim = normalize_dim(dim, value.ndim)
-    return value if at == dim else movedim(value, at, dim)
+    return value if at == dim else ops.movedim(value, at, dim)
 
 
 def _vmap_in_chunks(
     func: Callable[..., Any], leaves: list[Any], dims: list[int | None], spec: TreeSpec,
     kwargs: dict[str, Any], size: int, out_dims: Any, randomness: str, chunk: int,
 ) -> Any:  # fmt: skip
-    from evergrad.ops.rows.movement.joining import cat
-    from evergrad.ops.rows.movement.slices import narrow
-
     parts = []
     for start in range(0, size, chunk):
         count = min(chunk, size - start)
         given = [
-            leaf if d is None else narrow(leaf, d, start, count)
+            leaf if d is None else ops.narrow(leaf, d, start, count)
             for leaf, d in zip(leaves, dims, strict=True)
         ]
         parts.append(_vmap_once(func, given, dims, spec, kwargs, count, out_dims, randomness))
@@ -437,7 +430,7 @@ def _vmap_in_chunks(
     targets = _spread(out_dims, parts[0], flat[0][1])
     columns = zip(*(leaves for leaves, _ in flat), strict=True)
     joined = [
-        column[0] if dim is None else cat(column, dim)
+        column[0] if dim is None else ops.cat(column, dim)
         for column, dim in zip(columns, targets, strict=True)
     ]
     return tree_unflatten(joined, flat[0][1])

@@ -17,6 +17,7 @@ from evergrad.core.eager.parallel_ufunc import PARALLEL_MIN_ELEMENTS, parallel_u
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import using
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.core.tracing import tracing
 from evergrad.errors import GradientError
 from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
@@ -231,8 +232,6 @@ def _over_argument(specialization: Specialization, into: int, count: int) -> Cal
 
 def _trace_vjp(specialization: Specialization, needs: int, vjp: Any) -> tuple[Graph, list[Var]]:
     """Trace the derivative formula; gives the graph and the variables of arguments and results."""
-    from evergrad.core.tracing import tracing
-
     op = specialization.op
     assert callable(vjp)
     with using(autocast=None, trace=None), tracing() as trace:  # it is kept: nothing around it

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from evergrad.config import launcher_variable
+from evergrad.extension import provides
 
 
 class ReduceOp(Enum):
@@ -138,6 +139,7 @@ def destroy_process_group(group: Any = None) -> None:
         _world = None
 
 
+@provides("process_group")
 def checked_group(group: Any) -> ProcessGroup:
     """The group that is meant; an error if there is no world yet."""
     if _world is None:

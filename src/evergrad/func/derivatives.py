@@ -20,6 +20,10 @@ from evergrad.core.tensor import Tensor, current_node, detached
 from evergrad.core.tracing import in_trace, tracing
 from evergrad.core.transforms import _Output, jvp_graph, trace, vmap
 from evergrad.core.tree import tree_flatten, tree_map, tree_unflatten
+from evergrad.extension import provides
+from evergrad.ops.rows.creation.constants import eye, ones_like, zeros_like
+from evergrad.ops.rows.movement.slices import slice_dim
+from evergrad.ops.rows.movement.views import movedim, reshape, view_as_is
 
 ArgNums = int | tuple[int, ...]
 
@@ -37,8 +41,6 @@ def _watched(tensor: Any) -> Tensor:
         )
     if current_node(tensor) is None:
         return detached(in_trace(tensor)).requires_grad_()
-    from evergrad.ops.rows.movement.views import view_as_is
-
     return view_as_is(tensor)
 
 
@@ -103,8 +105,6 @@ class _Recorded:
         return tree_map(lambda v: detached(v) if isinstance(v, Tensor) else v, value)
 
     def pull(self, cotangents: list[Any], *, keep: bool, create_graph: bool | None = None) -> Any:
-        from evergrad.ops.rows.creation.constants import zeros_like
-
         pairs = [
             (out, cot)
             for out, cot in zip(self.outputs, cotangents, strict=True)
@@ -148,8 +148,6 @@ def grad_and_value(
                 f"{call.outputs[0].ndim if len(call.outputs) == 1 else len(shape)} dims (shapes "
                 f"{shape}). Use jacrev or vjp for functions with more results."
             )
-        from evergrad.ops.rows.creation.constants import ones_like
-
         keep = call.create_graph or (call.aux is not None)
         grads = call.pull([ones_like(call.outputs[0])], keep=keep)
         value = call.released(tree_unflatten(call.outputs, call.out_spec))
@@ -170,6 +168,7 @@ def grad(
     return wrapper
 
 
+@provides("vjp")
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """``(output, vjp_fn)``: ``vjp_fn`` maps cotangents of the output to those of the inputs."""
     call = _Recorded(func, tuple(range(len(primals))), has_aux, primals, {})
@@ -195,13 +194,12 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 # -- forward ------------------------------------------------------------------------------------
 
 
+@provides("jvp")
 def jvp(
     func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False,
     has_aux: bool = False,
 ) -> Any:  # fmt: skip
     """``(output, tangent)``: the derivative of ``func`` at ``primals`` in a direction."""
-    from evergrad.ops.rows.creation.constants import zeros_like
-
     points, spec = tree_flatten(tuple(primals))
     directions, other = tree_flatten(tuple(tangents))
     if spec != other:
@@ -251,8 +249,6 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         outs, moved = jvp_graph(traced.graph, points, inputs)
         for number, value in traced.writes(outs):
             assign(points[number], value)
-        from evergrad.ops.rows.creation.constants import zeros_like
-
         directions = [zeros_like(o) if t is None else t for o, t in zip(outs, moved, strict=True)]
         graph = tracer.finish(directions).without_dead_code()
 
@@ -270,10 +266,6 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
 
 def _basis(tensors: list[Tensor]) -> list[Tensor]:
     """The unit vectors of all tensors together, one tensor of them for each."""
-    from evergrad.ops.rows.creation.constants import eye
-    from evergrad.ops.rows.movement.slices import slice_dim
-    from evergrad.ops.rows.movement.views import reshape
-
     total = sum(t._type.numel for t in tensors)
     found, start = [], 0
     for t in tensors:
@@ -286,9 +278,6 @@ def _basis(tensors: list[Tensor]) -> list[Tensor]:
 
 def _split_rows(stacked: Tensor, tensors: list[Tensor]) -> list[Tensor]:
     """Rows of a stacked result, back to the shapes of the tensors they belong to."""
-    from evergrad.ops.rows.movement.slices import slice_dim
-    from evergrad.ops.rows.movement.views import reshape
-
     found, start = [], 0
     for t in tensors:
         stop = start + t._type.numel
@@ -350,8 +339,6 @@ def jacfwd(
         stacked = vmap(push, randomness=randomness)(*_basis(points))
 
         def arrange(part: Tensor) -> Any:
-            from evergrad.ops.rows.movement.views import movedim
-
             rank = part.ndim - 1
             blocks = [
                 movedim(b, tuple(range(b.ndim - rank, b.ndim)), tuple(range(rank))) if rank else b

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.movement.joining import stack
 
 
 def _owner(module: Any, name: str) -> tuple[Any, str]:
@@ -72,8 +73,6 @@ def _tied(module: Any, given: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The parameters and buffers of equal models, stacked, for ``vmap`` over an ensemble."""
-    from evergrad.ops.rows.movement.joining import stack
-
     if not models:
         raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
     if len({type(m) for m in models}) > 1:

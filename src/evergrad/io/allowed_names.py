@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import evergrad.nn.functional
 from evergrad.core.shapes import Size
 from evergrad.core.tensor import Device, Tensor
 from evergrad.io import objects
@@ -171,9 +172,8 @@ def own(path: str) -> Named | None:
 
 def _own_class(path: str) -> type | None:
     """A class by its own path, or a layer by PyTorch's."""
-    import evergrad.nn
-    from evergrad.optim import Optimizer
-    from evergrad.optim.lr_scheduler import LRScheduler
+    from evergrad.optim import Optimizer  # start-up: files of weights name no optimizer
+    from evergrad.optim.lr_scheduler import LRScheduler  # start-up: likewise
 
     module, _, name = path.rpartition(".")
     if module.startswith("torch.nn.modules."):
@@ -188,8 +188,6 @@ def _own_class(path: str) -> type | None:
 
 
 def _own_function(path: str) -> Callable[..., Any] | None:
-    import evergrad.nn.functional
-
     module, _, name = path.rpartition(".")
     found = vars(evergrad.nn.functional).get(name)
     if not isinstance(found, types.FunctionType):

@@ -347,7 +347,7 @@ def _weights_only(weights_only: bool | None, pickle_module: Any) -> bool:
 
 
 def _load_safetensors(f: Any, map_location: Any) -> Any:
-    from evergrad.io.safetensors import load_file
+    from evergrad.io.safetensors import load_file  # start-up: the package safetensors
 
     if isinstance(map_location, dict) or callable(map_location):
         raise RuntimeError(

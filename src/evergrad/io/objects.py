@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+import evergrad
 from evergrad.core.dtypes import dtype
 from evergrad.core.memory_format import layout, sparse_coo, sparse_csc, sparse_csr
 from evergrad.core.shapes import Size
@@ -390,8 +391,6 @@ def set_hook_tables(instance: HookTables, state: Any) -> None:
 
 def layout_named(name: Any) -> layout:
     """One of PyTorch's words for how elements are stored."""
-    import evergrad
-
     word = name.rpartition(".")[2] if type(name) is str else ""
     found = getattr(evergrad, word, None) if word in _LAYOUTS else None
     if not isinstance(found, layout):

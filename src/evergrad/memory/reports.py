@@ -8,10 +8,14 @@ import traceback
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from evergrad.extension import ExtensionPoint, provides
 from evergrad.memory.ledger import CATEGORIES, LEDGER
 from evergrad.memory.tracking import Allocation, Tracker, Usage, active_tracker, is_ours, origin
 
 _ROWS = 12
+
+_storage_class: ExtensionPoint[[], Any] = ExtensionPoint("storage_class")
+_html_page: ExtensionPoint[[Tracker | None], str] = ExtensionPoint("memory_page")
 
 
 def stats() -> dict[str, Any]:
@@ -54,14 +58,13 @@ def grouped(allocations: Iterable[Allocation]) -> list[Entry]:
 
 def live_buffers() -> list[Entry]:
     """All live buffers by type and category, found by walking over all objects."""
-    from evergrad.core.storage import Storage
-
+    storage_class = _storage_class()
     sums: dict[tuple[str, str], list[int]] = {}
     thing: Any
     for thing in gc.get_objects():
         # type(), because asking a foreign object for its __class__ may run code of its own. A
         # storage that another thread is just making has no size yet.
-        if type(thing) is Storage and hasattr(thing, "nbytes") and thing.nbytes:
+        if type(thing) is storage_class and hasattr(thing, "nbytes") and thing.nbytes:
             total = sums.setdefault((CATEGORIES[thing.category], str(thing.type)), [0, 0])
             total[0] += thing.nbytes
             total[1] += 1
@@ -72,6 +75,7 @@ def live_buffers() -> list[Entry]:
 # -- reports ------------------------------------------------------------------------------------
 
 
+@provides("memory_report")
 def report(format: str = "text", *, tracker: Tracker | None = None) -> str:
     """What memory is used for: ``"text"``, ``"json"`` or a self-contained ``"html"`` page.
 
@@ -84,9 +88,7 @@ def report(format: str = "text", *, tracker: Tracker | None = None) -> str:
     if format == "json":
         return json.dumps(_data(tracker), indent=1)
     if format == "html":
-        from evergrad.memory.html import page
-
-        return page(tracker)
+        return _html_page(tracker)
     raise ValueError(f"format={format!r}; a report comes as 'text', 'json' or 'html'")
 
 

@@ -9,8 +9,12 @@ import sys
 from typing import Any
 
 from evergrad import config
+from evergrad.extension import ExtensionPoint
 from evergrad.memory.ledger import LEDGER
+from evergrad.memory.reports import out_of_memory
 from evergrad.memory.tracking import attach, detach, origin
+
+_clear_specializations: ExtensionPoint[[], None] = ExtensionPoint("clear_specializations")
 
 
 class _Limit:
@@ -38,8 +42,6 @@ class _Limit:
             raise self._error(nbytes, "scratch memory")
 
     def _error(self, wanted: int, what: str) -> MemoryError:
-        from evergrad.memory.reports import out_of_memory
-
         op = origin(sys._getframe(1)).op
         return out_of_memory(
             f"{op} could not get {wanted:,} bytes for {what}: with them, more than the "
@@ -96,8 +98,6 @@ class poison:  # noqa: N801 - used like a function
         self._set(self._former)
 
     def _set(self, mode: bool) -> None:
-        from evergrad.core.op import clear_specializations
-
         if mode != config.POISON:
             config.POISON = mode
-            clear_specializations()  # they have decided where results come from
+            _clear_specializations()  # they have decided where results come from

@@ -17,10 +17,18 @@ from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from evergrad.extension import ExtensionPoint
 from evergrad.memory.ledger import CATEGORIES, LEDGER, OTHER, Observer
 
 if TYPE_CHECKING:
     from evergrad.core.source_location import SourceLocation
+
+_describe: ExtensionPoint[[SourceLocation | None], str] = ExtensionPoint("describe_location")
+_report: ExtensionPoint[..., str] = ExtensionPoint("memory_report")
+# Which local variable of which function of the engine names the op, and how.
+_frame_namers: ExtensionPoint[[], dict[CodeType, tuple[str, Callable[[Any], str]]]] = (
+    ExtensionPoint("frame_namers")
+)
 
 # -- hanging on the ledger ----------------------------------------------------------------------
 
@@ -90,22 +98,7 @@ class Origin(NamedTuple):
     @property
     def place(self) -> str:
         """``file.py:12, in f: y = x.exp()``; the op, where there is no such line."""
-        from evergrad.core.source_location import describe
-
-        return self.op if self.site is None else describe(self.site)
-
-
-@functools.cache
-def _namers() -> dict[CodeType, tuple[str, Callable[[Any], str]]]:
-    """Which local variable of which function of the engine tells the op, and how."""
-    from evergrad.core.backward import BackwardPass
-    from evergrad.core.bind import bind
-
-    return {
-        bind.__code__: ("op", lambda op: op.name),
-        BackwardPass.run.__code__: ("node", lambda node: node.name()),
-        BackwardPass.run_with_care.__code__: ("node", lambda node: node.name()),
-    }
+        return self.op if self.site is None else _describe(self.site)
 
 
 def is_ours(frame: FrameType) -> bool:
@@ -117,7 +110,7 @@ def origin(frame: FrameType | None) -> Origin:
     """Look up the stack: what the engine was doing, for which line outside of it."""
     words: list[str] = []
     function = "?"
-    namers = _namers()
+    namers = _frame_namers()
     while frame is not None:
         code = frame.f_code
         if not is_ours(frame):
@@ -342,9 +335,7 @@ class Tracker(Census):
 
     def report(self, format: str = "text") -> str:
         """The findings as ``"text"``, ``"json"`` or a self-contained ``"html"`` page."""
-        from evergrad.memory.reports import report
-
-        return report(format, tracker=self)
+        return _report(format, tracker=self)
 
 
 _BEFORE = Origin("alive before tracking", None)

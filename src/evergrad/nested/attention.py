@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.tensor import Tensor
+from evergrad.extension import provides
 from evergrad.nested.jagged import NestedTensor
 from evergrad.nested.jagged_rows import from_padded
 from evergrad.ops.composite.attention import scaled_dot_product_attention as dense_attention
 from evergrad.ops.surface.convert import adopt
 
 
+@provides("ragged_attention")
 def attend(
     query: Any, key: Any, value: Any, attn_mask: Tensor | None, dropout_p: float, is_causal: bool,
     scale: float | None, enable_gqa: bool,

@@ -19,6 +19,7 @@ from evergrad.core.memory_format import jagged
 from evergrad.core.op import Op
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.tensor import Tensor
+from evergrad.extension import ExtensionPoint
 from evergrad.nested.ragged import Cells, RaggedSize, ragged_size_of
 from evergrad.ops.rows.creation.constants import full
 from evergrad.ops.rows.indexing.index import INDEX, INDEX_COPY
@@ -26,6 +27,8 @@ from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.ops.rows.movement.views import movedim
 from evergrad.ops.surface.convert import adopt
 from evergrad.sparse.pattern import Patterned
+
+_apply_row: ExtensionPoint[..., Any] = ExtensionPoint("jagged_row")
 
 
 class NestedTensor(Patterned):
@@ -60,9 +63,7 @@ class NestedTensor(Patterned):
         return cotangent.live_elements()
 
     def bind_row(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        from evergrad.nested.jagged_rows import apply_row
-
-        return apply_row(op, args, attrs)
+        return _apply_row(op, args, attrs)
 
     def filled(self, value: Any, dtype: dtype) -> Tensor:
         return self.rebuilt(full(self._elements.shape, value, dtype=dtype))

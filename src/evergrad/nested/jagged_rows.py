@@ -17,6 +17,7 @@ from evergrad.core.compound import no_form
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
+from evergrad.extension import provides
 from evergrad.nested.jagged import NestedTensor, jagged_tensor
 from evergrad.ops.rows.indexing.index import INDEX, INDEX_SUM
 from evergrad.ops.rows.movement.joining import cat
@@ -28,6 +29,7 @@ Row = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 _ON_VALUES = ("cast", "clone", "where", "conj", "real", "imag", "complex")
 
 
+@provides("jagged_row")
 def apply_row(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     """Apply a row to arguments of which at least one is ragged."""
     if op.family == "elementwise" or op.name in _ON_VALUES:

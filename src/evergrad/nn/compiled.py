@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.compiler.api import Compiled
+from evergrad.extension import provides
 from evergrad.nn.module import Module
 
 
+@provides("optimized_module")
 class OptimizedModule(Module):
     """Stands for a module: same parameters, modes and attributes; calls are compiled."""
 

@@ -10,6 +10,7 @@ from evergrad.autograd.function import Function
 from evergrad.core.node import RemovableHandle
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
+from evergrad.extension import provides
 
 Hook = Callable[..., Any]
 
@@ -34,6 +35,12 @@ class HookTables:
         self.state: dict[int, Hook] = {}
         self.load_pre: dict[int, tuple[Hook, bool]] = {}
         self.load_post: dict[int, Hook] = {}
+
+
+@provides("global_module_hooks")
+def global_hooks() -> HookTables | None:
+    """The hooks of all modules, if there are any."""
+    return HookTables.everywhere
 
 
 class ModuleHooks:

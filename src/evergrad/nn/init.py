@@ -8,6 +8,11 @@ from typing import Any
 
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
+from evergrad.linalg import qr
+from evergrad.ops.rows.creation.constants import empty
+from evergrad.ops.rows.creation.constants import eye as identity
+from evergrad.ops.rows.elementwise.basic import where
+from evergrad.ops.rows.random.draws import NORMAL, UNIFORM, draw_like, randperm
 
 _LINEAR = (
     "linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
@@ -89,9 +94,6 @@ def _redraw_outside(
     tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any
 ) -> None:
     """Normal numbers, drawn again where they lie outside."""
-    from evergrad.ops.rows.elementwise.basic import where
-    from evergrad.ops.rows.random.draws import NORMAL, draw_like
-
     low, high = tensor.new_tensor(a).item(), tensor.new_tensor(b).item()
     tensor.normal_(mean, std, generator=generator)
     while True:
@@ -106,9 +108,6 @@ def _accept_by_density(
     tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any
 ) -> None:
     """Evenly spread numbers, drawn again as often as the density there is low."""
-    from evergrad.ops.rows.elementwise.basic import where
-    from evergrad.ops.rows.random.draws import UNIFORM, draw_like
-
     peak = -0.5 * ((max(a, min(mean, b)) - mean) / std) ** 2
 
     def rejected(candidates: Tensor) -> Tensor:
@@ -128,10 +127,8 @@ def eye_(tensor: Tensor) -> Tensor:
     """Fill a matrix with the identity."""
     if tensor.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
-    from evergrad.ops.rows.creation.constants import eye
-
     with using(grad=False):
-        return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype))  # type: ignore[no-any-return]
+        return tensor.copy_(identity(*tensor.shape, dtype=tensor.dtype))  # type: ignore[no-any-return]
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
@@ -220,9 +217,6 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
         raise ValueError("Only tensors with 2 or more dimensions are supported")
     if tensor.numel() == 0:
         return tensor
-    from evergrad.linalg import qr
-    from evergrad.ops.rows.creation.constants import empty
-
     rows = tensor.shape[0]
     columns = tensor.numel() // rows
     with using(grad=False):
@@ -242,8 +236,6 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     """Fill a matrix with normal numbers, a part of each column with zeros."""
     if tensor.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
-    from evergrad.ops.rows.random.draws import randperm
-
     rows, columns = tensor.shape
     count = math.ceil(sparsity * rows)
     with using(grad=False):

@@ -19,6 +19,7 @@ from evergrad.nn.hooks import HookTables, ModuleHooks
 from evergrad.nn.parameter import Buffer, Parameter, is_lazy
 from evergrad.nn.state import ModuleState
 from evergrad.nn.tables import Table
+from evergrad.ops.rows.creation.constants import empty_like
 
 M = TypeVar("M", bound="Module")
 
@@ -352,8 +353,6 @@ class Module(ModuleState, ModuleHooks):
     def to_empty(self: M, *, device: Any, recurse: bool = True) -> M:
         """Keep shapes and types, forget the numbers."""
         Device(device)
-        from evergrad.ops.rows.creation.constants import empty_like
-
         return self._apply(lambda t: empty_like(t), recurse)
 
     def share_memory(self: M) -> M:

@@ -7,6 +7,7 @@ from typing import Any
 from evergrad.core.compound import Compound
 from evergrad.core.tensor import Tensor, detached, on_storage
 from evergrad.memory.ledger import PARAMETER
+from evergrad.ops.rows.creation.constants import zeros
 
 
 class Parameter(Tensor):
@@ -16,8 +17,6 @@ class Parameter(Tensor):
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
         if data is None:
-            from evergrad.ops.rows.creation.constants import zeros
-
             data = zeros(0)
         if not isinstance(data, Tensor):
             raise TypeError(
@@ -68,8 +67,6 @@ class Buffer(Tensor):
 
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
         if data is None:
-            from evergrad.ops.rows.creation.constants import zeros
-
             data = zeros(0)
         source = detached(data)
         made = on_storage(source._value, source._type, source._storage, source._view, cls)
@@ -86,8 +83,6 @@ class UninitializedParameter(Parameter):
     __slots__ = ()
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
-        from evergrad.ops.rows.creation.constants import zeros
-
         return super().__new__(cls, zeros(0, dtype=dtype), requires_grad)
 
     def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
@@ -116,8 +111,6 @@ class UninitializedBuffer(Tensor):
     __slots__ = ()
 
     def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None) -> Any:
-        from evergrad.ops.rows.creation.constants import zeros
-
         source = zeros(0, dtype=dtype)
         return on_storage(source._value, source._type, source._storage, None, cls)
 
@@ -142,8 +135,6 @@ class UninitializedBuffer(Tensor):
 
 
 def _materialize(tensor: Tensor, shape: Any, dtype: Any) -> None:
-    from evergrad.ops.rows.creation.constants import zeros
-
     source = zeros(shape, dtype=tensor.dtype if dtype is None else dtype)
     tensor._value, tensor._type, tensor._storage = source._value, source._type, source._storage
     if isinstance(tensor, Parameter):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core.dtypes import finfo
-from evergrad.core.functionalize import at_least, at_most, option
 from evergrad.core.state import using
+from evergrad.core.symbolic_numbers import at_least, at_most, option
 from evergrad.core.tensor import Tensor
 from evergrad.memory.ledger import OPTIMIZER
 from evergrad.optim.optimizer import (

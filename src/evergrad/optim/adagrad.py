@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core.compound import Compound
-from evergrad.core.functionalize import option
 from evergrad.core.state import using
+from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -31,7 +31,7 @@ def _adagrad_sparse(
     p: Tensor, total: Tensor, grad: Tensor, rate: Any, group: dict[str, Any]
 ) -> None:
     """The same at the places of which a sparse gradient speaks."""
-    from evergrad.sparse.updates import add_at, read_at
+    from evergrad.sparse.updates import add_at, read_at  # start-up: rarely used
 
     with using(grad=False):
         grad = (-grad if group["maximize"] else grad).coalesce()

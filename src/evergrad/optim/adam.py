@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.functionalize import option
+from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.elementwise.basic import maximum
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_betas,
@@ -30,8 +31,6 @@ def _amsgrad(
     p: Tensor, m: Tensor, v: Tensor, top: Tensor, g: Tensor, step_size: Any, keep: Any, decay: Any,
     take1: Any, beta2: Any, take2: Any, root: Any, eps: Any, *, maximize: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    from evergrad.ops.rows.elementwise.basic import maximum
-
     g = (-g if maximize else g) + p * decay
     m = m + (g - m) * take1
     v = v * beta2 + g * g * take2

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.functionalize import at_least, concrete_item, guard, option
+from evergrad.core.functionalize import concrete_item, guard
 from evergrad.core.state import using
+from evergrad.core.symbolic_numbers import at_least, option
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,

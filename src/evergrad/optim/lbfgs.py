@@ -6,6 +6,8 @@ from typing import Any
 
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.creation.constants import zeros_like
+from evergrad.ops.rows.movement.complex_parts import view_as_real
 from evergrad.ops.rows.movement.joining import cat
 from evergrad.ops.rows.movement.views import reshape
 from evergrad.optim.line_search import strong_wolfe
@@ -13,8 +15,6 @@ from evergrad.optim.optimizer import Closure, Optimizer, check_not_negative, eva
 
 
 def _as_real(tensor: Tensor) -> Tensor:
-    from evergrad.ops.rows.movement.complex_parts import view_as_real
-
     return view_as_real(tensor) if tensor.is_complex() else tensor
 
 
@@ -46,8 +46,6 @@ class LBFGS(Optimizer):
         return self.param_groups[0]["params"]  # type: ignore[no-any-return]
 
     def _flat_grad(self) -> Tensor:
-        from evergrad.ops.rows.creation.constants import zeros_like
-
         grads = [
             zeros_like(p.detach()) if p._grad is None else p._grad.to_dense() for p in self._params
         ]

@@ -6,9 +6,10 @@ import math
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.functionalize import option
 from evergrad.core.state import using
+from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
+from evergrad.ops.composite.products import addmm
 from evergrad.optim.optimizer import ParameterwiseOptimizer, check_not_negative, state_like
 
 
@@ -20,8 +21,6 @@ def _orthogonalized(
         raise ValueError("Number of steps must be less than 100 for computational efficiency")
     if len(coefficients) != 3:
         raise ValueError("Coefficients must be a tuple of exactly 3 values")
-    from evergrad.ops.composite.products import addmm
-
     a, b, c = coefficients
     tall = update.shape[0] > update.shape[1]
     x = update.to(dtypes.bfloat16)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.functionalize import option
 from evergrad.core.state import using
+from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.compound import Compound
+from evergrad.core.dtypes import float32, float64, get_default_dtype
 from evergrad.core.eager.fused_update import FusedUpdate
 from evergrad.core.functionalize import (
     SymbolicNumber,
@@ -29,6 +30,7 @@ from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
 from evergrad.errors import TraceError
 from evergrad.memory.ledger import OPTIMIZER
+from evergrad.ops.rows.creation.constants import full, scalar_tensor
 
 Closure = Callable[[], Any]
 
@@ -394,8 +396,6 @@ def on_both_parts(parameter: Tensor, value: float) -> complex:
 
 def state_like(parameter: Tensor, value: complex = 0.0) -> Tensor:
     """A state tensor of a parameter's shape and type, counted as optimizer state."""
-    from evergrad.ops.rows.creation.constants import full
-
     with using(trace=None):  # it outlives a trace that is running
         made = full(parameter.shape, value, dtype=parameter.dtype)
     made._storage.tag(OPTIMIZER)
@@ -407,9 +407,6 @@ def step_counter(value: float = 0.0) -> Tensor:
 
     As in PyTorch it is float64 where that is the default type, else float32.
     """
-    from evergrad.core.dtypes import float32, float64, get_default_dtype
-    from evergrad.ops.rows.creation.constants import scalar_tensor
-
     kind = float64 if get_default_dtype() is float64 else float32
     with using(trace=None):
         made = scalar_tensor(value, dtype=kind)

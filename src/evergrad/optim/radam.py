@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.functionalize import concrete_item, guard, option
+from evergrad.core.functionalize import concrete_item, guard
+from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,

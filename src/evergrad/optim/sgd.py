@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core.compound import Compound
-from evergrad.core.functionalize import mark_single_use, option
+from evergrad.core.functionalize import mark_single_use
 from evergrad.core.state import using
+from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
@@ -74,7 +75,7 @@ class SGD(ParameterwiseOptimizer):
 
     def _update_sparse(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         """The same on the rows of which a sparse gradient speaks; the momentum is sparse, too."""
-        from evergrad.sparse.updates import add_scaled
+        from evergrad.sparse.updates import add_scaled  # start-up: rarely used
 
         with using(grad=False):
             grad = -grad if group["maximize"] else grad

@@ -52,7 +52,7 @@ class SparseAdam(ParameterwiseOptimizer):
 
 def _update_rows(p: Tensor, grad: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
     """Move the means towards the gradient, and the parameter along them, where there is one."""
-    from evergrad.sparse.updates import add_at, read_at
+    from evergrad.sparse.updates import add_at, read_at  # start-up: rarely used
 
     beta1, beta2 = group["betas"]
     step, values = state["step"], grad.values()

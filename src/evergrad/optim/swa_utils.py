@@ -9,8 +9,9 @@ from itertools import chain
 from typing import Any
 
 from evergrad.core import dtypes
-from evergrad.core.functionalize import concrete_item, guard, symbolic_item
+from evergrad.core.functionalize import concrete_item, guard
 from evergrad.core.state import using
+from evergrad.core.symbolic_numbers import symbolic_item
 from evergrad.core.tensor import Tensor
 from evergrad.nn.module import Module
 from evergrad.nn.norm import _BatchNorm

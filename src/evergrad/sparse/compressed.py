@@ -14,7 +14,13 @@ from evergrad.core.memory_format import sparse_csc, sparse_csr
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Array, Tensor, detached
+from evergrad.extension import ExtensionPoint
 from evergrad.sparse.pattern import Patterned
+from evergrad.sparse.text import sparse_text
+
+_to_sparse: ExtensionPoint[..., Tensor] = ExtensionPoint("to_sparse")
+_coordinate_pattern: ExtensionPoint[..., Patterned] = ExtensionPoint("coordinate_pattern")
+_row: ExtensionPoint[[str], Any] = ExtensionPoint("compressed_row")
 
 # The parts of each layout: where its rows (or columns) begin, and the index within them.
 NAMES: dict[Any, tuple[str, str]] = {
@@ -43,14 +49,10 @@ class CompressedTensor(Patterned):
     def at_pattern(self, cotangent: Tensor) -> Tensor:
         if isinstance(cotangent, CompressedTensor) and cotangent._plain is self._plain:
             return cotangent.live_elements()
-        from evergrad.sparse.convert import coordinate_pattern
-
-        return coordinate_pattern(self).at_pattern(cotangent)
+        return _coordinate_pattern(self).at_pattern(cotangent)
 
     def bind_row(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        from evergrad.sparse.compressed_rows import COMPRESSED_ROWS
-
-        row = COMPRESSED_ROWS.get(op.name)
+        row = _row(op.name)
         if row is None:
             raise no_form(op.name, self)
         return row(op, args, attrs)
@@ -132,15 +134,11 @@ class CompressedTensor(Patterned):
 
     def to_sparse(self, *args: Any, **options: Any) -> Tensor:
         """In another sparse layout; in coordinate form if none is named."""
-        from evergrad.sparse.convert import to_sparse
-
-        return to_sparse(self, *args, **options)
+        return _to_sparse(self, *args, **options)
 
     # -- the rest ---------------------------------------------------------------------------
 
     def _text(self) -> str:
-        from evergrad.sparse.text import sparse_text
-
         compressed, plain = NAMES[self._layout]
         parts = {compressed: self._pointers, plain: self._plain, "values": self._elements}
         return sparse_text(self, parts, new_line=False)

@@ -12,10 +12,12 @@ from evergrad.core.bind import bind
 from evergrad.core.memory_format import sparse_csc, sparse_csr
 from evergrad.core.op import Op
 from evergrad.core.tensor import Tensor
+from evergrad.extension import provides
 from evergrad.sparse.compressed import CompressedTensor, raw_compressed
 from evergrad.sparse.convert import to_compressed
 from evergrad.sparse.coo import SparseTensor
 from evergrad.sparse.gradients import MultiplySparse
+from evergrad.sparse.products import check_matrices
 from evergrad.sparse.rows import COO_ROWS, KEEPS_ZERO, LINEAR, Row, is_number
 
 _THROUGH_COORDINATES = ("add", "sub", "pow", "slice", "cat")
@@ -50,8 +52,6 @@ def _coordinates(value: Any) -> Any:
 
 def _product(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     """A compressed leaf gets the whole dense gradient of a product with a dense matrix."""
-    from evergrad.sparse.products import check_matrices
-
     for i, factor in enumerate(args):
         other = args[1 - i]
         if isinstance(factor, CompressedTensor) and factor.is_sparse_leaf():
@@ -93,3 +93,4 @@ COMPRESSED_ROWS: dict[str, Row] = {
     "permute": _transposed,
     "sum": _fold,
 }
+provides("compressed_row")(COMPRESSED_ROWS.get)

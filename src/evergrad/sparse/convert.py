@@ -9,12 +9,14 @@ import numpy as np
 from evergrad.core.memory_format import layout as Layout
 from evergrad.core.memory_format import sparse_coo, sparse_csc, sparse_csr, strided
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.extension import provides
 from evergrad.sparse.compressed import CompressedTensor, raw_compressed
 from evergrad.sparse.coo import SparseTensor, coo, elements_at, raw_coo, taken
 from evergrad.sparse.pattern import Patterned
 from evergrad.sparse.places import expanded_pointers, keys_of, pointers_of
 
 
+@provides("to_sparse")
 def to_sparse(
     input: Tensor, sparse_dim: Any = None, *, layout: Layout | None = None,
     blocksize: Any = None, dense_dim: int | None = None,
@@ -61,6 +63,7 @@ def _dense_to_coordinates(input: Tensor, sparse_dim: int) -> SparseTensor:
     return coo(places.astype(np.int64, copy=False), elements, input._type.shape, True)
 
 
+@provides("coordinate_pattern")
 def coordinate_pattern(input: CompressedTensor) -> SparseTensor:
     """A compressed matrix with its elements, in their order, in coordinate form; no history."""
     majors = expanded_pointers(input._pointers.array())
@@ -118,6 +121,7 @@ def to_layout(input: Patterned, layout: Any) -> Any:
     return to_coordinates(input) if layout is sparse_coo else to_compressed(input, layout)
 
 
+@provides("sparse_mask")
 def sparse_mask(input: Tensor, mask: Tensor) -> Any:
     """The elements of a tensor at the places that a sparse tensor has."""
     if not isinstance(mask, Patterned):

@@ -17,12 +17,17 @@ from evergrad.core.memory_format import sparse_coo
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Array, Tensor, detached, from_array
+from evergrad.extension import ExtensionPoint
 from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.indexing.index import INDEX, INDEX_SUM
 from evergrad.ops.rows.movement.views import reshape
 from evergrad.ops.surface.convert import adopt
 from evergrad.sparse.pattern import Patterned, converted
 from evergrad.sparse.places import keys_of, look_up, places_of
+from evergrad.sparse.text import sparse_text
+
+_to_sparse: ExtensionPoint[..., Tensor] = ExtensionPoint("to_sparse")
+_row: ExtensionPoint[[str], Any] = ExtensionPoint("coo_row")
 
 
 class SparseTensor(Patterned):
@@ -69,9 +74,7 @@ class SparseTensor(Patterned):
         return coo(places, taken(elements, first), self._type.shape, True)
 
     def bind_row(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        from evergrad.sparse.rows import COO_ROWS
-
-        row = COO_ROWS.get(op.name)
+        row = _row(op.name)
         if row is None:
             raise no_form(op.name, self)
         return row(op, args, attrs)
@@ -171,9 +174,7 @@ class SparseTensor(Patterned):
 
     def to_sparse(self, *args: Any, **options: Any) -> Tensor:
         """In another sparse layout."""
-        from evergrad.sparse.convert import to_sparse
-
-        return to_sparse(self, *args, **options)
+        return _to_sparse(self, *args, **options)
 
     def to_sparse_coo(self) -> SparseTensor:
         return self
@@ -208,8 +209,6 @@ class SparseTensor(Patterned):
         return self.coalesce().live_elements().norm(p, dtype=dtype)  # type: ignore[no-any-return]
 
     def _text(self) -> str:
-        from evergrad.sparse.text import sparse_text
-
         parts = {"indices": self._indices(), "values": self._elements}
         return sparse_text(self, parts, new_line=True)
 

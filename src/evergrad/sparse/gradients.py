@@ -13,10 +13,13 @@ from typing import Any
 from evergrad.autograd.function import Function
 from evergrad.core.bind import bind
 from evergrad.core.tensor import Tensor
+from evergrad.extension import ExtensionPoint
 from evergrad.ops.rows.indexing.index import INDEX_ADD
 from evergrad.ops.surface.convert import adopt
 from evergrad.sparse.coo import SparseTensor
 from evergrad.sparse.pattern import Patterned
+
+_times_dense: ExtensionPoint[..., Tensor] = ExtensionPoint("sparse_times_dense")
 
 
 def added_whole(dense: Tensor, sparse: SparseTensor) -> Tensor:
@@ -68,14 +71,12 @@ class MultiplySparse(Function):
 
     @staticmethod
     def forward(ctx: Any, sparse: Patterned, dense: Tensor, sparse_first: bool) -> Tensor:
-        from evergrad.sparse.products import times_dense
-
         ctx.sparse, ctx.sparse_first = sparse, sparse_first
         ctx.save_for_backward(dense)
         factor = sparse.detach().to_sparse_coo()
         if sparse_first:
-            return times_dense(factor, dense)
-        return times_dense(factor.t(), dense.t()).t()  # type: ignore[no-any-return]
+            return _times_dense(factor, dense)
+        return _times_dense(factor.t(), dense.t()).t()  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Any, Any, None]:

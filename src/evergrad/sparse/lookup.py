@@ -10,6 +10,7 @@ from evergrad.autograd.function import Function
 from evergrad.core.bind import bind
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
+from evergrad.extension import provides
 from evergrad.ops.rows.indexing.index import INDEX
 from evergrad.sparse.coo import SparseTensor, coo, taken
 
@@ -45,6 +46,7 @@ def _row_gradient(g: Tensor, indices: Tensor, shape: Shape, padding_idx: int) ->
     return coo(numbers[None], elements, shape)
 
 
+@provides("sparse_lookup")
 def lookup(weight: Tensor, indices: Tensor, padding_idx: int, by_frequency: bool) -> Tensor:
     """Rows of a table; its gradient is sparse."""
     return Lookup.apply(weight, indices, padding_idx, by_frequency)  # type: ignore[no-any-return]

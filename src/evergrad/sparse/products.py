@@ -13,6 +13,7 @@ import numpy as np
 from evergrad.core.op import Op
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
+from evergrad.extension import provides
 from evergrad.sparse.coo import SparseTensor, coo, summed_at, taken
 from evergrad.sparse.gradients import MultiplySparse
 from evergrad.sparse.pattern import Patterned
@@ -63,6 +64,7 @@ def check_matrices(a: Tensor, b: Tensor) -> None:
         )
 
 
+@provides("sparse_times_dense")
 def times_dense(sparse: SparseTensor, dense: Tensor) -> Tensor:
     """A sparse matrix times a dense one."""
     rows, columns = sparse._places

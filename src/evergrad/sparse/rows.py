@@ -18,6 +18,8 @@ from evergrad.core.families import result_dtype
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, broadcast_shapes
 from evergrad.core.tensor import Tensor
+from evergrad.extension import provides
+from evergrad.ops.rows.creation.constants import zeros
 from evergrad.ops.rows.movement.joining import cat
 from evergrad.sparse.coo import SparseTensor, coo, elements_at, summed_at, taken
 from evergrad.sparse.gradients import added_whole, summed_whole
@@ -28,6 +30,7 @@ from evergrad.sparse.products import product
 Row = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 
 COO_ROWS: dict[str, Row] = {"matmul": product}
+provides("coo_row")(COO_ROWS.get)
 
 # f(0) is 0, so that what is not stored stays so.
 LINEAR = ("cast", "clone", "neg", "conj", "real", "imag", "detach")
@@ -222,8 +225,6 @@ def _joined_elements(args: Sequence[SparseTensor], dim: int, shape: Shape) -> Sp
 
 
 def _zeros_beside(part: SparseTensor, other: SparseTensor, dim: int) -> Tensor:
-    from evergrad.ops.rows.creation.constants import zeros
-
     shape = list(part._elements._type.shape)
     shape[dim] = other._elements._type.shape[dim]
     return zeros(shape, dtype=part.dtype)

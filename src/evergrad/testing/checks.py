@@ -29,7 +29,8 @@ from evergrad.testing.derivatives import (
     first_gradient,
 )
 from evergrad.testing.memory import check_leaks, check_purity, check_strides
-from evergrad.testing.samples import Sample, all_samples
+from evergrad.testing.samples import Sample
+from evergrad.testing.samples.table import all_samples
 from evergrad.testing.subject import (
     SEED,
     Array,

@@ -17,6 +17,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.dtypes import dtype
 from evergrad.core.tensor import Tensor, detached
+from evergrad.ops.surface.convert import as_tensor
 
 Array = np.ndarray[Any, Any]
 Path = tuple[Any, ...]
@@ -243,8 +244,6 @@ def _comparison_of_tensors(
 def _as_tensor(value: Any) -> Tensor | None:
     if isinstance(value, Tensor):
         return detached(value)
-    from evergrad.ops.surface.convert import as_tensor
-
     try:
         return as_tensor(value)
     except Exception:  # whatever cannot become a tensor has nothing to compare

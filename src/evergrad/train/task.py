@@ -16,6 +16,7 @@ import numpy as np
 
 from evergrad import nn
 from evergrad.core.tensor import Tensor
+from evergrad.train.values import ConfigError, nearest
 
 if TYPE_CHECKING:
     from evergrad.train.config import RunConfig
@@ -98,8 +99,6 @@ class Task(ABC):
 
 def task_class(name: str) -> type[Task]:
     """The class of a task in the table, or of one given as ``module:Class``."""
-    from evergrad.train.config import ConfigError, nearest
-
     place = TASKS.get(name, name)
     module, colon, attribute = place.partition(":")
     if not colon:

@@ -1,30 +1,34 @@
-"""What a program needs to run, apart from the graph that it was made of."""
+"""Executables: instructions in waves over planned buffers, without the graph they come from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from evergrad import config
 from evergrad.compiler.schedule.instructions import Instruction, Place
 from evergrad.compiler.schedule.memory_plan import Buffer, Plan
+from evergrad.compiler.schedule.verify_plan import verify_plan
 from evergrad.core.storage import Storage
 from evergrad.core.trace import Var
 
 if TYPE_CHECKING:
+    from evergrad.compiler.passes.pipeline import Target
     from evergrad.compiler.schedule.lower import Lowering
 
 
-class Recipe:
-    """Buffers, the instructions over them in waves, and where the outputs are found.
+class Executable:
+    """Buffers, the instructions over them in waves, and the buffer views of the outputs.
 
-    ``outputs`` are places, or constants. ``results`` of them are results, then comes what each of
-    the ``written`` storages ends at, then more results. ``copies`` are written to their storages
-    when a run has ended. ``streams`` are the generators whose states kernels move on, among all
-    ``generators`` that are drawn from. ``lowering`` is what it was made of; one from the disk has
-    none.
+    ``outputs`` are buffer views, or constants. ``results`` of them are results, then comes the
+    final value of each of the ``written`` storages, then more results. ``copies`` are written to
+    their storages when a run has ended. ``streams`` are the random generators whose states kernels
+    advance, among all ``generators`` of the step. ``lowering`` and the ``target`` of its passes are
+    ``None`` for an executable from the disk.
     """
 
     lowering: Lowering | None = None
+    target: Target | None = None
 
     def __init__(
         self, buffers: list[Buffer], waves: list[list[Instruction]], outputs: Sequence[Any],
@@ -47,8 +51,8 @@ class Recipe:
         return [instruction for wave in self.waves for instruction in wave]
 
 
-def recipe_of(lowering: Lowering) -> Recipe:
-    """The recipe of a lowered graph, with a plan of its memory."""
+def executable_of(lowering: Lowering) -> Executable:
+    """The executable of a lowered graph, with a memory plan."""
     waves = in_waves(lowering.instructions)
     for number, instructions in enumerate(waves):
         for instruction in instructions:
@@ -56,32 +60,38 @@ def recipe_of(lowering: Lowering) -> Recipe:
                 buffer.used_in(number)
     outputs = [lowering.home(v) if isinstance(v, Var) else v for v in lowering.graph.outputs]
     copies = [(lowering.home(var), storage) for var, storage in lowering.copies]
-    for place in (*outputs, *(place for place, _ in copies)):
-        if isinstance(place, Place):  # what is copied out at the end lives to the end
-            place.buffer.used_in(len(waves) - 1)
-    made = Recipe(
+    for place in _ends(outputs, copies):  # copies at the end extend the live range
+        place.buffer.used_in(len(waves) - 1)
+    made = Executable(
         lowering.buffers, waves, outputs, copies, lowering.written, lowering.results,
         lowering.numbers, lowering.streams, lowering.generators,
     )  # fmt: skip
     made.lowering = lowering
+    if len(made.instructions) <= config.VERIFY_EQUATIONS:
+        verify_plan(made.waves, made.plan.peak, [p.buffer for p in _ends(outputs, copies)])
     return made
 
 
-# A small instruction may join a wave so many before the last; what it makes is kept for longer.
+def _ends(outputs: Sequence[Any], copies: Sequence[tuple[Place, Any]]) -> list[Place]:
+    """The buffer views that are read when all waves have run."""
+    return [p for p in (*outputs, *(place for place, _ in copies)) if isinstance(p, Place)]
+
+
+# A small instruction may move to a wave so many before the last; its results live longer then.
 _REACH = 4
-# With more bytes it stays in its order: it finds in cache what was made just before.
+# With more bytes it stays in its order: its operands are still in cache.
 _SMALL = 2 << 20
 
 
 def in_waves(instructions: Sequence[Instruction]) -> list[list[Instruction]]:
-    """Instructions that may run at the same time, in their order but for small ones, which join a
-    wave before if they need nothing that was made since: small waves leave threads waiting. A
-    Python call stands alone, and what writes to the outside waits until what may fail has ended."""
+    """Waves of independent instructions, in program order but for small ones, which move to an
+    earlier wave if their dependences allow: small waves leave threads idle. A Python call is a wave
+    by itself, and writes to outside storages come after all instructions that may fail."""
     waves: list[_Wave] = []
     for instruction in instructions:
         place = len(waves)
         for wave in reversed(waves[-_reach_of(instruction) :]):
-            if wave.keeps_out(instruction):
+            if wave.blocks(instruction):
                 break
             place -= 1
         if place == len(waves):
@@ -91,9 +101,9 @@ def in_waves(instructions: Sequence[Instruction]) -> list[list[Instruction]]:
 
 
 def task_order(wave: Sequence[Instruction]) -> list[tuple[int, int]]:
-    """The tasks of a wave, (instruction, chunk). One half of a team claims from the front, the
-    other from the back: each finds the rows in cache that it made in waves before, and the smallest
-    tasks are in the middle, where both meet."""
+    """The tasks of a wave, (instruction, chunk). One half of the thread pool claims from the front,
+    the other from the back: each has the chunks in cache that it computed in earlier waves, and the
+    smallest tasks are in the middle, where both meet."""
     chunks = [i.kernel.chunks for i in wave if i.kernel is not None]
     sizes = [i.work / count for i, count in zip(wave, chunks, strict=True)]
     front: list[tuple[int, int]] = []
@@ -114,7 +124,7 @@ def _reach_of(instruction: Instruction) -> int:
 
 
 class _Wave:
-    """Instructions of one wave, and the memory they touch."""
+    """Instructions of one wave, and the memory they access."""
 
     def __init__(self) -> None:
         self.instructions: list[Instruction] = []
@@ -129,8 +139,8 @@ class _Wave:
         for b in instruction.writes:
             self.written.setdefault(b.number, []).extend(_ranges(instruction, b))
 
-    def keeps_out(self, instruction: Instruction) -> bool:
-        """Whether an instruction that comes later has to run after this wave."""
+    def blocks(self, instruction: Instruction) -> bool:
+        """Whether a later instruction depends on this wave."""
         if instruction.kernel is None or self.instructions[0].kernel is None:
             return True
         if any(b.number in self.written for b in instruction.reads):
@@ -138,26 +148,26 @@ class _Wave:
         return any(
             b.number in self.read
             or (self.risky and b.home == "outside")
-            or _meet(_ranges(instruction, b), self.written.get(b.number, ()))
+            or _overlap(_ranges(instruction, b), self.written.get(b.number, ()))
             for b in instruction.writes
         )
 
 
 def _ranges(instruction: Instruction, buffer: Buffer) -> list[tuple[int, int]]:
-    """The bytes of a buffer that an instruction goes over: its part of a join, say."""
+    """The byte ranges of a buffer that an instruction accesses: its slice of a ``cat``, say."""
     places = [p for p in instruction.pointers if p is not None and p.buffer is buffer]
     if instruction.kernel is None or any(not p.shape for p in places):
-        return [(0, buffer.nbytes)]  # a place without a shape is only where something begins
+        return [(0, buffer.nbytes)]  # a view without a shape is only a start address
     return [(p.offset, p.offset + _span(p)) for p in places]
 
 
 def _span(place: Place) -> int:
-    """The bytes from the first element of a place to its last."""
+    """The bytes from the first element of a buffer view to its last."""
     if 0 in place.shape:
         return 0
-    steps = zip(place.shape, place.strides, strict=True)
-    return sum((n - 1) * step for n, step in steps) + int(place.dtype.itemsize)
+    extents = zip(place.shape, place.strides, strict=True)
+    return sum((n - 1) * stride for n, stride in extents) + int(place.dtype.itemsize)
 
 
-def _meet(these: Iterable[tuple[int, int]], those: Iterable[tuple[int, int]]) -> bool:
+def _overlap(these: Iterable[tuple[int, int]], those: Iterable[tuple[int, int]]) -> bool:
     return any(a < d and c < b for a, b in these for c, d in those)

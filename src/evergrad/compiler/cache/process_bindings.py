@@ -1,4 +1,4 @@
-"""What ties a program to the process it runs in, in an order that another process finds too."""
+"""Bindings of a program to its process, numbered in an order that another process repeats."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from evergrad.core.storage import Storage
 from evergrad.core.trace import Var
 
 
-class Ties:
-    """Of a captured step: its ``graph``; the outside ``storages`` that it reads
-    or writes, each once; the ``generators`` it draws from (``None`` for that of the calling
-    thread); the lines (``sites``) its equations come from; the ``constants`` among its outputs
-    (``None`` for what is computed).
+class ProcessBindings:
+    """Of a captured step: its ``graph``; the outside ``storages`` that it reads or writes, each
+    once; its random ``generators`` (``None`` for that of the calling thread); the source
+    ``locations`` of its equations; the ``constants`` among its outputs (``None`` for what is
+    computed).
     """
 
     def __init__(self, captured: Captured) -> None:

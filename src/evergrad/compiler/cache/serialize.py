@@ -1,9 +1,9 @@
-"""A recipe as bytes, and back.
+"""Serialization of executables.
 
-Plain tuples of numbers and texts. What belongs to a process (memory of tensors, generators, lines
-of the user's program) is written as its number among the
-:class:`~evergrad.compiler.cache.process_bindings.Ties` of the step, which are equal in both
-processes since they are part of the recipe's name.
+The format is plain tuples of numbers and strings. References into the process (storages, random
+generators, source locations) are written as indices into the step's
+:class:`~evergrad.compiler.cache.process_bindings.ProcessBindings`, which the fingerprint covers, so
+that they are equal in both processes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.compiler.cache.executable import Recipe
-from evergrad.compiler.cache.process_bindings import Ties
+from evergrad.compiler.cache.executable import Executable
+from evergrad.compiler.cache.process_bindings import ProcessBindings
 from evergrad.compiler.codegen.elementwise import Code
+from evergrad.compiler.kernels.gemm import openblas
 from evergrad.compiler.native import jit
 from evergrad.compiler.schedule.instructions import Instruction, Kernel, Place
 from evergrad.compiler.schedule.memory_plan import Buffer
@@ -24,81 +25,71 @@ from evergrad.core.shapes import tensor_type
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import fresh
 
-# Recipes with more bytes of constants are not worth keeping.
+# Executables with more bytes of constants are not written.
 _MOST_CONSTANTS = 16 << 20
 
 
-def packed(recipe: Recipe, ties: Ties) -> bytes | None:
-    """The bytes of a recipe whose kernels have machine code; ``None`` if it holds something that
-    cannot be written down."""
-    if any(instruction.kernel is None for instruction in recipe.instructions):
+def serialize(executable: Executable, bindings: ProcessBindings) -> bytes | None:
+    """The bytes of an executable whose kernels have machine code; ``None`` if it has Python calls
+    or too many constants."""
+    if any(instruction.kernel is None for instruction in executable.instructions):
         return None
-    return _Packing(recipe, ties).data()
+    return _Serializer(executable, bindings).data()
 
 
-class _Packing:
-    """Buffers, places and storages by their numbers."""
+class _Serializer:
+    """Buffers, buffer views and storages by their numbers."""
 
-    def __init__(self, recipe: Recipe, ties: Ties) -> None:
-        self.recipe = recipe
-        self.ties = ties
-        self.buffers = list(recipe.buffers)
+    def __init__(self, executable: Executable, bindings: ProcessBindings) -> None:
+        self.executable = executable
+        self.bindings = bindings
+        self.buffers = list(executable.buffers)
         self.buffer_numbers = {id(b): n for n, b in enumerate(self.buffers)}
         self.places: list[Place] = []
         self.place_numbers: dict[int, int] = {}
-        # The storages of the outside, then those of folded constants.
-        self.storages: list[Storage] = list(ties.storages)
+        # The outside storages, then those of folded constants.
+        self.storages: list[Storage] = list(bindings.storages)
         self.storage_numbers = {id(s): n for n, s in enumerate(self.storages)}
-        locations = enumerate(ties.locations)
-        self.location_numbers = {
-            id(location): n for n, location in locations if location is not None
-        }
+        locations = enumerate(bindings.locations)
+        self.location_numbers = {id(found): n for n, found in locations if found is not None}
 
     def data(self) -> bytes | None:
-        recipe, generators = self.recipe, self.ties.generators
-        waves = [[self.instruction(i) for i in wave] for wave in recipe.waves]
-        outputs = [self.place(o) if isinstance(o, Place) else None for o in recipe.outputs]
-        copies = [(self.place(p), self.storage(s)) for p, s in recipe.copies]
+        executable, generators = self.executable, self.bindings.generators
+        waves = [[self.instruction(i) for i in wave] for wave in executable.waves]
+        outputs = [self.place(o) if isinstance(o, Place) else None for o in executable.outputs]
+        copies = [(self.place(p), self.storage(s)) for p, s in executable.copies]
         places = [
             (self.buffer(p.buffer), int(p.offset), _ints(p.shape), _ints(p.strides), p.dtype.name)
             for p in self.places
         ]
-        buffers = [self.said(buffer) for buffer in self.buffers]
-        folded = self.storages[len(self.ties.storages) :]
+        buffers = [self.form(buffer) for buffer in self.buffers]
+        folded = self.storages[len(self.bindings.storages) :]
         if sum(storage.nbytes for storage in folded) > _MOST_CONSTANTS:
             return None
         constants = [(s.type.dtype.name, s.type.shape, _content(s)) for s in folded]
         kernels = {
-            kernel.name for i in recipe.instructions if i.kernel is not None
+            kernel.name for i in executable.instructions if i.kernel is not None
             for kernel in (i.kernel, *i.kernel.calls.values())
         }  # fmt: skip
         return marshal.dumps((
             jit.files_of(sorted(kernels)),
             constants,
-            buffers, len(recipe.buffers), places, waves, outputs, copies,
-            [generators.index(g) for g in recipe.streams],
-            [generators.index(g) for g in recipe.generators],
-            recipe.plan.peak,
+            buffers, len(executable.buffers), places, waves, outputs, copies,
+            [generators.index(g) for g in executable.streams],
+            [generators.index(g) for g in executable.generators],
+            executable.plan.peak,
         ))  # fmt: skip
 
-    def said(self, b: Buffer) -> tuple[Any, ...]:
+    def form(self, b: Buffer) -> tuple[Any, ...]:
         owner = self.storage(b.owner) if b.home == "outside" else b.owner
         location = self.location_numbers.get(id(b.location))
         return (
-            b.number,
-            int(b.nbytes),
-            b.home,
-            b.label,
-            owner,
-            location,
-            b.first,
-            b.last,
+            b.number, int(b.nbytes), b.home, b.label, owner, location, b.first, b.last,
             int(b.offset),
-        )
+        )  # fmt: skip
 
     def buffer(self, buffer: Buffer) -> int:
-        """The number of a buffer; those that stand for new contents of another one are entered
-        when they are met."""
+        """The number of a buffer; those that alias another one's memory are added when met."""
         return _number_of(buffer, self.buffers, self.buffer_numbers)
 
     def place(self, place: Place) -> int:
@@ -141,31 +132,32 @@ def _ints(values: Any) -> tuple[int, ...]:
     return tuple([int(value) for value in values])
 
 
-def unpacked(data: bytes, ties: Ties) -> Recipe | None:
-    """A recipe of the same step, tied to this process; ``None`` if object code of its kernels is
-    gone."""
+def deserialize(data: bytes, bindings: ProcessBindings) -> Executable | None:
+    """An executable of the same step, bound to this process; ``None`` if object code of its kernels
+    is missing."""
     (
-        files, constants, said_buffers, planned, said_places, said_waves, outputs, copies, streams,
+        files, constants, buffer_forms, planned, place_forms, wave_forms, outputs, copies, streams,
         generators, peak,
     ) = marshal.loads(data)  # fmt: skip
     if not jit.load_files(files):
         return None
-    storages = [*ties.storages, *(_constant(*constant) for constant in constants)]
-    buffers = [_buffer(said, storages, ties) for said in said_buffers]
+    storages = [*bindings.storages, *(_constant(*constant) for constant in constants)]
+    buffers = [_buffer(form, storages, bindings) for form in buffer_forms]
     places = [
         Place(buffers[number], offset, shape, strides, dtypes.BY_NAME[name])
-        for number, offset, shape, strides, name in said_places
+        for number, offset, shape, strides, name in place_forms
     ]
-    return Recipe(
+    return Executable(
         buffers[:planned],
-        [[_instruction(said, buffers, places) for said in wave] for wave in said_waves],
+        [[_instruction(form, buffers, places) for form in wave] for wave in wave_forms],
         [
             constant if number is None else places[number]
-            for number, constant in zip(outputs, ties.constants, strict=True)
+            for number, constant in zip(outputs, bindings.constants, strict=True)
         ],
         [(places[place], storages[storage]) for place, storage in copies],
-        ties.written, ties.results, ties.numbers,
-        [ties.generators[n] for n in streams], [ties.generators[n] for n in generators], peak,
+        bindings.written, bindings.results, bindings.numbers,
+        [bindings.generators[n] for n in streams], [bindings.generators[n] for n in generators],
+        peak,
     )  # fmt: skip
 
 
@@ -175,16 +167,16 @@ def _constant(name: str, shape: tuple[int, ...], data: bytes) -> Storage:
     return fresh(array, tensor_type(shape, dtype))._storage
 
 
-def _buffer(said: tuple[Any, ...], storages: list[Storage], ties: Ties) -> Buffer:
-    number, nbytes, home, label, owner, location, first, last, offset = said
+def _buffer(form: tuple[Any, ...], storages: list[Storage], bindings: ProcessBindings) -> Buffer:
+    number, nbytes, home, label, owner, location, first, last, offset = form
     made = Buffer(number, nbytes, home, label, storages[owner] if home == "outside" else owner)
-    made.location = None if location is None else ties.locations[location]
+    made.location = None if location is None else bindings.locations[location]
     made.first, made.last, made.offset = first, last, offset
     return made
 
 
-def _instruction(said: tuple[Any, ...], buffers: list[Buffer], places: list[Place]) -> Instruction:
-    label, work, may_fail, pointers, reads, writes, kernel = said
+def _instruction(form: tuple[Any, ...], buffers: list[Buffer], places: list[Place]) -> Instruction:
+    label, work, may_fail, pointers, reads, writes, kernel = form
     made = Instruction(label)
     made.kernel = _kernel(*kernel)
     made.work, made.may_fail = work, may_fail
@@ -198,13 +190,11 @@ def _kernel(
     name: str, numbers: list[int], products: dict[int, str], calls: dict[int, str], chunks: int,
     scratch: int,
 ) -> Kernel:  # fmt: skip
-    """A kernel that has an address, without its text."""
+    """A kernel that has an address, without its IR."""
     made = Kernel(Code(), name, "")
     made.calls = {place: Kernel(Code(), called, "") for place, called in calls.items()}
     made.numbers, made.products = numbers, products
     made.chunks, made.scratch = chunks, scratch
     for place, element in products.items():
-        from evergrad.compiler.kernels.gemm import openblas
-
         numbers[place] = openblas.address(dtypes.BY_NAME[element])
     return made

@@ -28,6 +28,7 @@ from evergrad.core.state import State
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Graph, Var
 from evergrad.core.vjp_program import FRESH, VjpProgram
+from evergrad.extension import provides
 from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
 # Rules kept over all functions; when the limit is reached all are forgotten and those in use come
@@ -35,6 +36,7 @@ from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 _SPECIALIZATION_LIMIT = 256
 
 
+@provides("native_composite")
 def call(
     function: EagerComposite, state: State, args: tuple[Any, ...], types: tuple[Any, ...],
     attrs: dict[str, Any],

@@ -14,7 +14,7 @@ import numpy as np
 
 from evergrad.compiler.eager.program import EagerProgram
 from evergrad.compiler.native import jit
-from evergrad.compiler.passes.decompose import simplify
+from evergrad.compiler.passes.pipeline import Target, lift_captures, optimize
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.core.bind import bind
 from evergrad.core.interpret import interpret
@@ -24,6 +24,8 @@ from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import tracing
+from evergrad.extension import provides
+from evergrad.ops.rows.movement.strided import as_strided
 
 Array = np.ndarray[Any, Any]
 # The strides of an array in elements; None if it lies in order.
@@ -33,6 +35,7 @@ Layout = tuple[int, ...] | None
 _MOST_LAYOUTS = 8
 
 
+@provides("native_graph")
 class NativeGraph:
     """A graph without outside tensors, ready to run on arrays of its inputs' types."""
 
@@ -91,8 +94,10 @@ class NativeGraph:
 
 
 def _program(graph: Graph) -> EagerProgram:
-    simple, constants = simplify(graph)
-    return EagerProgram(Lowering(simple, len(graph.inputs), 0, constants, len(graph.outputs), ()))
+    optimized, constants = lift_captures(optimize(graph, Target.EAGER))
+    return EagerProgram(
+        Lowering(optimized, len(graph.inputs), 0, constants, len(graph.outputs), ())
+    )
 
 
 def _has_kernels_only(program: EagerProgram) -> bool:
@@ -139,14 +144,13 @@ def _laid(graph: Graph, layouts: tuple[Layout, ...]) -> Graph:
 
 
 def _seen(tracer: Any, type: TensorType, layout: Layout) -> Tensor:
-    from evergrad.ops.rows.movement.strided import as_strided
-
     if layout is None:
         return tracer.input(type)  # type: ignore[no-any-return]
     span = tracer.input(tensor_type((_reach(type.shape, layout),), type.dtype))
     return as_strided(span, type.shape, layout)
 
 
+@provides("graph_of_row")
 def graph_of_row(op: Op, attrs: dict[str, Any], operands: Sequence[TensorType]) -> Graph:
     """A graph of one equation."""
     with using(autocast=None, trace=None), tracing() as tracer:

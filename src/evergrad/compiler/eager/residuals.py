@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from evergrad.compiler.frontend.partition import cut
-from evergrad.compiler.passes.attention.match import recognise
-from evergrad.compiler.passes.composites import lower_composites
+from evergrad.compiler.passes.pipeline import Target, optimize
 from evergrad.core.composite import Structure
 from evergrad.core.trace import Graph, Var
 
@@ -31,7 +30,7 @@ def halves(structure: Structure, moving: int) -> Halves | None:
     would have to be kept than the arguments take."""
     needs = (1 << moving) - 1
     arguments, _, traced = structure.derivative(needs, with_results=True)
-    whole = recognise(lower_composites(traced))
+    whole = optimize(traced, Target.DIFFERENTIABLE | Target.JOINT)
     results = len(whole.outputs) - len(arguments)
     outputs = [out for out in whole.outputs if out is not None]
     cotangents = whole.inputs[len(arguments) :]

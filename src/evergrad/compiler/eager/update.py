@@ -7,23 +7,25 @@ from typing import Any
 
 from evergrad.compiler.eager.program import EagerProgram
 from evergrad.compiler.native import jit
-from evergrad.compiler.passes.decompose import simplify
+from evergrad.compiler.passes.pipeline import Target, lift_captures, optimize
 from evergrad.compiler.schedule.instructions import Place
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.core.trace import Graph
+from evergrad.extension import provides
 
 Update = Callable[[Sequence[Any], Sequence[float]], None]
 
 
+@provides("native_update")
 def native_update(graph: Graph, tensors: int) -> Update | None:
     """Overwrites the first of ``tensors`` arrays, one for each output of the graph, whose further
     inputs are numbers. ``None`` unless every array is read before it is overwritten, or where no
     machine code can be made."""
     if not jit.makes_code():
         return None
-    simple, constants = simplify(graph)
+    optimized, constants = lift_captures(optimize(graph, Target.EAGER))
     numbers = len(graph.inputs) - tensors
-    lowering = Lowering(simple, tensors, numbers, constants, len(graph.outputs), ())
+    lowering = Lowering(optimized, tensors, numbers, constants, len(graph.outputs), ())
     if not _reads_before_writing(lowering):
         return None
     idle = [_InPlace(lowering)]

@@ -13,8 +13,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evergrad.compiler.explain.html import page
+from evergrad.compiler.explain.text import text
 from evergrad.compiler.explain.timing import bytes_of, flops_of, seconds_of
 from evergrad.compiler.native import jit
+from evergrad.compiler.passes.dump import dump
+from evergrad.compiler.passes.pipeline import Target, optimize
 from evergrad.compiler.schedule.instructions import Instruction, Kernel
 from evergrad.compiler.schedule.memory_plan import Buffer, Plan
 from evergrad.compiler.schedule.nodes import Group, Single
@@ -30,14 +34,16 @@ Data = dict[str, Any]
 class Explanation:
     """A program, told in several forms.
 
-    ``data`` holds the graphs, the units with their kernels and times, the calls and the memory
-    plan; ``code`` the text and the machine code of each kernel, made when it is first asked for.
+    ``data`` holds the graphs (of every pass, if requested), the units with their kernels and times,
+    the calls and the memory plan; ``code`` the text and the machine code of each kernel, made when
+    it is first asked for.
     """
 
-    def __init__(self, call: Call, name: str) -> None:
+    def __init__(self, call: Call, name: str, passes: bool = False) -> None:
         program = call.variant.program
         seconds = seconds_of(program, call.arrays(), call.variant.numbers())
         self.data = {"function": name, **_described(call, seconds)}
+        self.data["passes"] = _passes(call) if passes else []
         kernels = [i.kernel for i in program.instructions if i.kernel is not None]
         kernels += [called for kernel in kernels for called in kernel.calls.values()]
         self._kernels = {kernel.name: kernel for kernel in kernels}
@@ -50,8 +56,6 @@ class Explanation:
     def text(self, code: bool = False) -> str:
         """For reading: times, memory and calls first, then units and graphs; with ``code`` also
         what was generated."""
-        from evergrad.compiler.explain.text import text
-
         return text(self.data, self.code if code else {})
 
     def json(self) -> Data:
@@ -60,8 +64,6 @@ class Explanation:
 
     def html(self) -> str:
         """Everything on one page that needs nothing else."""
-        from evergrad.compiler.explain.html import page
-
         return page(self.data, self.code)
 
     def save(self, path: str | Path) -> None:
@@ -106,6 +108,26 @@ def _described(call: Call, seconds: Sequence[float]) -> Data:
         "conditions": dict(Counter(name for _, _, name in captured.conditions.questions)),
         "holds_once": captured.once,
     }
+
+
+def _passes(call: Call) -> list[Data]:
+    """The graph after each pass, from the captured one on; no text where a pass changed nothing."""
+    found: list[Data] = []
+    graphs: list[Graph] = []
+
+    def observe(name: str, graph: Graph) -> None:
+        is_new = not graphs or graph is not graphs[-1]
+        text = dump(graph, locations=True) if is_new else None
+        found.append({"name": name, "equations": len(graph.equations), "text": text})
+        graphs.append(graph)
+
+    program = call.variant.program
+    target = program.executable.target
+    assert target is not None, "a program from the disk has no passes"
+    optimize(call.variant.captured.graph, target, observe)
+    if target is Target.LIMITED:
+        observe("rematerialize", program.graph)
+    return found
 
 
 def _graph(graph: Graph) -> Data:
@@ -172,7 +194,7 @@ def _equations(unit: Any) -> list[Equation]:
 
 def _equation(eqn: Equation) -> Data:
     types = ", ".join(str(out.type) for out in eqn.outs)
-    return {"op": eqn.op.name, "type": types, "site": describe(eqn.location)}
+    return {"op": eqn.op.name, "type": types, "location": describe(eqn.location)}
 
 
 def _kernel(instruction: Instruction) -> Data:
@@ -229,5 +251,5 @@ def _buffer(buffer: Buffer) -> Data:
         "offset": buffer.offset,
         "first_wave": buffer.first,
         "last_wave": buffer.last,
-        "site": describe(buffer.location) if buffer.location is not None else "",
+        "location": describe(buffer.location) if buffer.location is not None else "",
     }

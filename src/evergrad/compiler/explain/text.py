@@ -21,6 +21,7 @@ def text(data: Data, code: dict[str, dict[str, str]]) -> str:
     parts = [summary(data), _times(data), _memory(data), _calls(data), _conditions(data)]
     parts += [_units(data), _graph("captured graph", data["captured"])]
     parts += [_graph("graph after the passes", data["simplified"])]
+    parts += map(_pass, data["passes"])
     parts += [_code(name, held) for name, held in code.items()]
     return "\n\n".join(parts)
 
@@ -99,7 +100,7 @@ def _memory(data: Data) -> str:
     memory = data["memory"]
     living = [memory["buffers"][n] for n in memory["at_peak"]]
     rows = [
-        (size(b["bytes"]), f"{b['first_wave']}-{b['last_wave']}", b["label"], b["site"])
+        (size(b["bytes"]), f"{b['first_wave']}-{b['last_wave']}", b["label"], b["location"])
         for b in living[:_PEAK_ROWS]
     ]
     head = (
@@ -117,7 +118,7 @@ def _calls(data: Data) -> str:
     calls = slowest_first(data["calls"])
     if not calls:
         return "NumPy calls\n  none: everything is native"
-    rows = [(duration(c["seconds"]), c["op"], c["type"], c["site"]) for c in calls]
+    rows = [(duration(c["seconds"]), c["op"], c["type"], c["location"]) for c in calls]
     return "NumPy calls\n" + _table(("time", "op", "result", "line"), rows, 1)
 
 
@@ -147,6 +148,11 @@ def counts(graph: Data) -> str:
 
 def _graph(title: str, graph: Data) -> str:
     return f"{title}: {graph['equations']} equations\n  {counts(graph)}\n{graph['text']}"
+
+
+def _pass(found: Data) -> str:
+    title = f"after {found['name']}: {found['equations']} equations"
+    return f"{title}, unchanged" if found["text"] is None else f"{title}\n{found['text']}"
 
 
 def _code(name: str, held: dict[str, str]) -> str:

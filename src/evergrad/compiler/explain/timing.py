@@ -30,7 +30,7 @@ def seconds_of(program: Program, arguments: list[Any], numbers: list[float]) -> 
     """The CPU time of each instruction, the best of a few runs."""
     if not program.bound:
         program.bind()
-    snapshot = Snapshot(program.recipe.written, program.generators())
+    snapshot = Snapshot(program.executable.written, program.generators())
     token = numpy_errors.set(QUIET)
     try:
         with _alone(program, arguments, numbers) as runs:
@@ -116,9 +116,9 @@ def flops_of(eqn: Equation) -> int:
     name, out = eqn.op.name, eqn.outs[0].type
     if name in ("matmul", "linear"):
         return 2 * out.numel * int(eqn.args[0].type.shape[-1])
-    if name not in ("conv", "conv_then", "conv_input", "conv_weight"):
+    if name not in ("conv", "conv_epilogue", "conv_input", "conv_weight"):
         return 0
-    result = out if name in ("conv", "conv_then") else eqn.args[0].type
+    result = out if name in ("conv", "conv_epilogue") else eqn.args[0].type
     weight = out if name == "conv_weight" else eqn.args[1].type
     return 2 * int(result.numel) * prod(map(int, weight.shape[1:]))
 

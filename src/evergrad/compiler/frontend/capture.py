@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from evergrad import autograd
 from evergrad.compiler.frontend.guards import Conditions
 from evergrad.compiler.frontend.outputs import Output, Results
 from evergrad.compiler.frontend.partition import Derivative, cut
@@ -18,6 +19,7 @@ from evergrad.core.functionalize import FunctionalizingTrace
 from evergrad.core.node import Leaf
 from evergrad.core.state import STATE, using
 from evergrad.core.storage import Storage
+from evergrad.core.symbolic_numbers import number_at
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import Tracer, trace_value
@@ -96,7 +98,7 @@ def _trace_into(
     for argument, symbolic in zip(arguments, inputs, strict=True):
         if argument.requires_grad:
             symbolic.requires_grad_()
-    runtime = [trace.number(numbers, i) for i in range(len(numbers))]
+    runtime = [number_at(trace, numbers, i) for i in range(len(numbers))]
     values_before = [t._storage.value for t in inputs]
     result = function(inputs, runtime)
     _refuse_python_effects(trace)
@@ -138,6 +140,8 @@ def _trace_into(
         [*argument_vars, *number_vars, *(var for var, _ in outside), *cotangents], (),
         graph.equations, graph.outputs,
     )  # fmt: skip
+    # Dead equations of a gradient that could not be computed read no input of the graph.
+    pure = pure.without_dead_code()
     if cotangents:
         pure, found.derivative = cut(pure, forward, cotangents, found.moving)
     found.graph = pure.without_dead_code()
@@ -148,11 +152,10 @@ def _pull_back(
     tensors: list[Tensor], outputs: list[Any],
 ) -> list[Var]:  # fmt: skip
     """Trace the gradients of the results, if any may be asked for; gives the cotangents."""
-    from evergrad.autograd import grad
 
     def pull(chosen: list[int]) -> Any:
         results, directions = [tensors[i] for i in chosen], [given[i] for i in chosen]
-        return grad(results, targets, directions, retain_graph=True, allow_unused=True)
+        return autograd.grad(results, targets, directions, retain_graph=True, allow_unused=True)
 
     moving = [i for i, t in enumerate(tensors) if t.requires_grad]
     own = [i for i, t in enumerate(inputs) if t.requires_grad]

@@ -22,6 +22,9 @@ from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.node import Leaf
 from evergrad.core.rng.default_generator import default_generator
 from evergrad.core.tensor import Tensor
+from evergrad.extension import ExtensionPoint
+
+_global_hooks: ExtensionPoint[[], Any] = ExtensionPoint("global_module_hooks")
 
 Condition = tuple[Callable[[], Any], Any, str]
 
@@ -200,9 +203,7 @@ def _modules(trace: FunctionalizingTrace) -> Iterator[Condition]:
 
 
 def _hooks_everywhere() -> list[Any]:
-    from evergrad.nn.hooks import HookTables
-
-    tables = HookTables.everywhere
+    tables = _global_hooks()
     return [] if tables is None else _hooks_in(tables)
 
 

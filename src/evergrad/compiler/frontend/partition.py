@@ -14,12 +14,16 @@ from functools import cached_property
 from typing import Any
 
 from evergrad.autograd.function import Function
+from evergrad.compiler.passes.pipeline import Target, optimize
 from evergrad.compiler.passes.random_rows import COUNTED_CHANCE, MASK_OF_BITS
 from evergrad.core.interpret import interpret
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.errors import SavedValueError
+from evergrad.extension import ExtensionPoint
+
+_compiled_function: ExtensionPoint[..., Callable[..., Any]] = ExtensionPoint("compiled_function")
 
 # Ops that go element by element, beside those of that family.
 _ELEMENTWISE = ("cast", "clone", "where", MASK_OF_BITS.name, COUNTED_CHANCE.name)
@@ -56,9 +60,7 @@ class Derivative:
 
 
 def _compiled(graph: Graph) -> Callable[..., Any]:
-    from evergrad.compiler.api import Compiled
-
-    return Compiled(lambda *given: interpret(graph, *given))
+    return _compiled_function(lambda *given: interpret(graph, *given))
 
 
 def cut(
@@ -69,13 +71,9 @@ def cut(
     Gives the graph of the function, with the values that the derivative reads as further outputs,
     and the derivative. Attention is one equation before it is cut, and its weights are not saved.
     """
-    from evergrad.compiler.passes.attention.match import keep_bits, recognise
-    from evergrad.compiler.passes.composites import lower_composites
-    from evergrad.compiler.passes.lower_random import draw_lean
-
-    plain = keep_bits(lower_composites(draw_lean(graph)))
+    plain = optimize(graph, Target.DIFFERENTIABLE)
     given = [plain.inputs[graph.inputs.index(var)] for var in cotangents]
-    return _Cut(recognise(plain), plain, forward, given).halves(moving)
+    return _Cut(optimize(plain, Target.JOINT), plain, forward, given).halves(moving)
 
 
 class _Cut:

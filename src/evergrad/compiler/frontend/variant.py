@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from evergrad.compiler.cache.program_cache import built, program_of
+from evergrad.compiler.cache.program_cache import program_of
 from evergrad.compiler.frontend.capture import Captured, read_number
 from evergrad.compiler.frontend.diagnose import FiniteCheck, failed_lookup
 from evergrad.compiler.frontend.outputs import Output
@@ -38,8 +38,10 @@ class Variant:
 
     def lower(self) -> None:
         """Have a program that can tell what it was made of, in place of one from the disk."""
-        if self.program.recipe.lowering is None:
-            self.program = built(self.captured, self.limit)
+        from evergrad.compiler.build import build_program  # imports all passes
+
+        if self.program.executable.lowering is None:
+            self.program = build_program(self.captured, self.limit)
             self.forget_numbers()
 
     def numbers(self) -> list[float]:

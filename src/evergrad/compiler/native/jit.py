@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from evergrad import config
 from evergrad.compiler.native import disk_cache, loader
 from evergrad.compiler.native.elf import UnknownCodeError
-from evergrad.compiler.native.target import has_fma, target_name, vector_bits
+from evergrad.compiler.native.target import has_fma, llvm, target_name, vector_bits
+from evergrad.core import fork
 
 if TYPE_CHECKING:  # only those who compile need it
     from concurrent.futures import Future
@@ -41,13 +41,18 @@ _begun: set[str] = set()
 _coming: dict[str, Future[bytes | None]] = {}
 
 
+def _compile_pool() -> Any:
+    from evergrad.compiler.native import compile_pool  # start-up: only for code not on disk yet
+
+    return compile_pool
+
+
 def compiles_outside() -> bool:
     """Whether other processes compile for this one."""
     if config.COMPILE_IN_PROCESS or not loader.can_load():
         return False
-    from evergrad.compiler.native import compile_pool
-
-    return compile_pool.command() is not None and not compile_pool.WORKERS.has_failed
+    pool = _compile_pool()
+    return pool.command() is not None and not pool.WORKERS.has_failed
 
 
 @cache
@@ -63,9 +68,7 @@ def makes_code() -> bool:
 
 def try_workers() -> bool:
     """Whether another process really compiles."""
-    from evergrad.compiler.native.compile_pool import WORKERS
-
-    return WORKERS.compile("").result() is not None
+    return _compile_pool().WORKERS.compile("").result() is not None
 
 
 def begin(kernel: Any) -> None:
@@ -162,9 +165,7 @@ def function_of(address: int, *arguments: Any, result: Any = None) -> Any:
 
 def assembly(text: str) -> str:
     """The machine code of a text, for reading."""
-    from evergrad.compiler.native import llvm_backend
-
-    return llvm_backend.assembly(text)
+    return llvm().assembly(text)  # type: ignore[no-any-return]
 
 
 def _enter(found: Sequence[tuple[str, bytes, Sequence[str]]]) -> None:
@@ -181,9 +182,7 @@ def _load(codes: Sequence[bytes]) -> list[Callable[[str], int]]:
     """Put object code into memory; gives, for each, who knows the addresses in it."""
     if loader.can_load():
         return [found.__getitem__ for found in loader.load(codes)]
-    from evergrad.compiler.native import llvm_backend
-
-    return [llvm_backend.load(code) for code in codes]
+    return [llvm().load(code) for code in codes]
 
 
 def _file_of(text: str) -> str:
@@ -209,10 +208,8 @@ def _object_codes(texts: Sequence[str]) -> list[tuple[str, bytes]]:
 def _request(file: str, text: str) -> None:
     """Let workers compile a text that will be wanted, if there are any."""
     if file not in _coming and compiles_outside():
-        from evergrad.compiler.native.compile_pool import WORKERS
-
         write = partial(disk_cache.write, disk_cache.folder() / file, _KIND)
-        _coming[file] = WORKERS.compile(text, write)
+        _coming[file] = _compile_pool().WORKERS.compile(text, write)
 
 
 def _compiled(file: str, text: str) -> bytes:
@@ -220,9 +217,7 @@ def _compiled(file: str, text: str) -> bytes:
     coming, path = _coming.pop(file, None), disk_cache.folder() / file
     code = None if coming is None else coming.result()
     if code is None:
-        from evergrad.compiler.native import llvm_backend
-
-        code = llvm_backend.object_code(text)
+        code = llvm().object_code(text)
     if not path.exists():  # nobody has kept it, or it is gone again
         disk_cache.write(path, _KIND, code)
     return code
@@ -236,4 +231,4 @@ def _forget_begun() -> None:
     _coming.clear()
 
 
-os.register_at_fork(after_in_child=_forget_begun)
+fork.register("compiled objects", after_in_child=_forget_begun)

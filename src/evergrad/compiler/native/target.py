@@ -5,8 +5,10 @@ from __future__ import annotations
 import platform
 import sys
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 _CPU_INFO = Path("/proc/cpuinfo")
 # The lines that tell what a processor can do, and not how it is doing.
@@ -14,6 +16,13 @@ _TELLING = frozenset((
     "vendor_id", "cpu family", "model", "model name", "stepping", "flags",
     "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",
 ))  # fmt: skip
+
+
+def llvm() -> Any:
+    """LLVM in this process."""
+    from evergrad.compiler.native import llvm_backend  # start-up: tens of megabytes, rarely needed
+
+    return llvm_backend
 
 
 @cache
@@ -39,9 +48,7 @@ def target_name() -> str:
     object code out."""
     told = _told()
     if not told:
-        from evergrad.compiler.native import llvm_backend
-
-        return llvm_backend.description()
+        return llvm().description()  # type: ignore[no-any-return]
     lines = [f"{name} {value}" for name, value in sorted(told.items())]
     return "\n".join([sys.platform, platform.machine(), *lines, _llvm_version()])
 
@@ -50,16 +57,17 @@ def _llvm_version() -> str:
     found = find_spec("llvmlite")
     if found is None or found.origin is None:
         return "none"
-    return (Path(found.origin).parent / "_version.py").read_text(encoding="utf-8")
+    path = Path(found.origin).parent / "_version.py"
+    if path.exists():
+        return path.read_text(encoding="utf-8")
+    return str(import_module("llvmlite").__version__)  # frozen: there are no sources on disk
 
 
 def _has(feature: str) -> bool:
     told = _told()
     if told:
         return feature in told.get("flags", told.get("Features", "")).split()
-    from evergrad.compiler.native import llvm_backend
-
-    return llvm_backend.has_feature(feature)
+    return llvm().has_feature(feature)  # type: ignore[no-any-return]
 
 
 @cache

@@ -1,8 +1,8 @@
-"""Sums of many small parts, as a loop over time leaves them, said as one large operation.
+"""Batching of gradient accumulations: sums of many small products or reductions as one large one.
 
-A recurrent layer adds up a weight's gradient step by step: ``a0ᵀ b0 + a1ᵀ b1 + ...``, and a bias's
-as ``sum(a0) + sum(a1) + ...``. The parts joined behind each other give the same as one product
-``[a0; a1; ...]ᵀ [b0; b1; ...]`` and one sum, which run at the speed of large ones.
+An unrolled loop over time accumulates a weight's gradient as ``a0ᵀ b0 + a1ᵀ b1 + ...``, and a
+bias's as ``sum(a0) + sum(a1) + ...``. The concatenated operands give the same as one product
+``[a0; a1; ...]ᵀ [b0; b1; ...]`` and one sum, at the speed of large ones.
 """
 
 from __future__ import annotations
@@ -10,33 +10,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from evergrad.compiler.passes.rewriter import copied
+from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.movement.joining import cat
 
-# Fewer parts than this stay as they are, ...
+# Sums of fewer terms stay as they are, ...
 _FEWEST = 4
-# and so do parts of so many rows or elements: they run well by themselves, and all of them would
-# have to wait for the last one (the gradients of micro-batches).
+# and so do terms of so many rows or elements: they are fast by themselves, and batched they would
+# all be live until the last one (the gradients of micro-batches).
 _MANY_ROWS = 256
 _MANY_ELEMENTS = 1 << 16
 
 
-def gather_sums(graph: Graph) -> Graph:
-    """The graph with such sums gathered."""
+def batch_accumulations(graph: Graph) -> Graph:
+    """The graph with such accumulations batched."""
     finder = _Finder(graph)
-    found = {id(e): parts for e in graph.equations if (parts := finder.parts(e)) is not None}
+    found = {id(e): parts for e in graph.equations if (parts := finder.terms(e)) is not None}
     if not found:
         return graph
 
     def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
         return (found[id(eqn)](env),) if id(eqn) in found else None
 
-    return copied(graph, replace)
+    return rewrite(graph, replace)
 
 
 class _Finder:
-    """Finds sums whose parts are alike."""
+    """Finds sums whose terms are alike."""
 
     def __init__(self, graph: Graph) -> None:
         self.maker = {out: eqn for eqn in graph.equations for out in eqn.outs}
@@ -54,7 +55,7 @@ class _Finder:
                 self.inner.update(id(e) for e in self.added(eqn))
 
     def added(self, eqn: Equation) -> list[Equation]:
-        """The sums that an addition takes up and nobody else looks at."""
+        """The additions among an addition's operands that have no other user."""
         makers = [self.maker.get(a) for a in eqn.args if isinstance(a, Var) and self.uses[a] == 1]
         shape = eqn.outs[0].type
         return [
@@ -62,23 +63,23 @@ class _Finder:
         ]
 
     def leaves(self, eqn: Equation) -> list[Any]:
-        """What a tree of additions adds up, from the left."""
+        """The leaves of a tree of additions, from the left."""
         found: list[Any] = []
-        waiting: list[Any] = [eqn]
-        while waiting:
-            step = waiting.pop()
-            if isinstance(step, Equation) and step.op.name == "add":
-                inside = {id(m) for m in self.added(step)}
-                for arg in reversed(step.args):
+        pending: list[Any] = [eqn]
+        while pending:
+            node = pending.pop()
+            if isinstance(node, Equation) and node.op.name == "add":
+                inside = {id(m) for m in self.added(node)}
+                for arg in reversed(node.args):
                     maker = self.maker.get(arg) if isinstance(arg, Var) else None
                     whole = maker is not None and id(maker) in inside
-                    waiting.append(maker if whole else arg)
+                    pending.append(maker if whole else arg)
             else:
-                found.append(step)
+                found.append(node)
         return found
 
-    def parts(self, eqn: Equation) -> Callable[[dict[Var, Any]], Var] | None:
-        """How to compute a sum with many like parts; ``None`` if it has few."""
+    def terms(self, eqn: Equation) -> Callable[[dict[Var, Any]], Var] | None:
+        """A function that computes a sum with many like terms; ``None`` if it has few."""
         if eqn.op.name != "add" or id(eqn) in self.inner:
             return None
         leaves = self.leaves(eqn)
@@ -89,10 +90,10 @@ class _Finder:
         if kind is None or len(alike) < _FEWEST:
             return None
         others = [leaf for leaf in leaves if self.kind(leaf) != kind]
-        gathered = self.product if kind[0] == "matmul" else self.total
+        batched = self.product if kind[0] == "matmul" else self.total
 
         def compute(env: dict[Var, Any]) -> Var:
-            found = gathered(alike, env)
+            found = batched(alike, env)
             for other in others:
                 value = env[other] if isinstance(other, Var) else other
                 found = found + (fresh(value, value.type) if isinstance(value, Var) else value)
@@ -101,7 +102,7 @@ class _Finder:
         return compute
 
     def kind(self, leaf: Any) -> Any:
-        """What parts must have in common to be gathered; ``None`` for a part of another sort."""
+        """What terms must have in common to be batched; ``None`` for other terms."""
         if not isinstance(leaf, Var) or self.uses[leaf] != 1:
             return None
         eqn = self.behind_reshape(leaf)
@@ -113,12 +114,16 @@ class _Finder:
             return "sum", leaf.type, eqn.args[0].type, tuple(eqn.attrs.items())
         if eqn.op.name != "matmul" or eqn.outs[0] is not leaf:
             return None
-        turned = self.maker.get(eqn.args[0])
-        if turned is None or turned.op.name != "permute" or len(eqn.args[1].type.shape) != 2:
+        transposed = self.maker.get(eqn.args[0])
+        if (
+            transposed is None
+            or transposed.op.name != "permute"
+            or len(eqn.args[1].type.shape) != 2
+        ):
             return None
         if eqn.args[1].type.shape[0] > _MANY_ROWS:
             return None
-        return "matmul", turned.args[0].type, eqn.args[1].type
+        return "matmul", transposed.args[0].type, eqn.args[1].type
 
     def behind_reshape(self, leaf: Var) -> Equation | None:
         eqn = self.maker.get(leaf)
@@ -138,14 +143,12 @@ class _Finder:
         first = makers[0]
         assert first is not None
         whole = _joined([env[e.args[0]] for e in makers if e is not None])
-        folded = whole.sum(first.attrs["dims"], first.attrs["keepdim"])
-        return folded.reshape(leaves[0].type.shape)
+        reduced = whole.sum(first.attrs["dims"], first.attrs["keepdim"])
+        return reduced.reshape(leaves[0].type.shape)
 
 
 def _joined(values: list[Var]) -> Any:
-    """Parts behind each other, the last first: a derivative comes to them in that order, and what
-    it gives a sequence is joined in the order of time. So one join serves both."""
-    from evergrad.ops.rows.movement.joining import cat
-
+    """The terms concatenated, the last first: backward computes them in that order, and a gradient
+    of a sequence is concatenated in the order of time, so that one ``cat`` serves both."""
     parts = [fresh(v, v.type).reshape(1, *v.type.shape) for v in reversed(values)]
     return cat(parts, 0).reshape(-1, *values[0].type.shape[1:])

@@ -1,8 +1,8 @@
-"""Convolutions with what follows them element by element: kernels do it to what they write.
+"""Epilogues of convolutions: elementwise ops that kernels apply before they store.
 
-A pass makes one equation of a native convolution and of what is made of its result, numbers for
-each channel and constants alone, if nothing else reads what lies between: a bias, batch norm
-outside of training, activations. The result of the convolution itself never lies anywhere.
+A pass fuses a native convolution with the elementwise ops on its result, values per channel and
+constants, if nothing else reads the intermediates: a bias, batch norm outside of training,
+activations. The result of the convolution itself is never stored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from evergrad.compiler.codegen.elementwise import ELEMENTWISE
 from evergrad.compiler.codegen.elementwise_lanes import CURVES, PLAIN, Lanes
 from evergrad.compiler.codegen.ir_builder import Text, is_native
-from evergrad.compiler.passes.rewriter import rule_of
+from evergrad.compiler.passes.rewriter import specialize, with_equations
 from evergrad.compiler.schedule.nodes import Values
 from evergrad.core import dtypes
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
@@ -23,52 +23,56 @@ from evergrad.core.shapes import TensorType
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.ops.rows.pool.geometry import Windows
 
-# More steps than this are left to a loop.
-_MOST_STEPS = 16
-# Curves take long, and rows that are shorter than this leave many lanes empty.
+# Longer epilogues are left to a loop.
+_MOST_OPS = 16
+# Activations are expensive, and images narrower than this leave many lanes empty.
 _WIDE = 48
 
 
-class Step(NamedTuple):
-    """An op and what it is given: the result after so many steps (0: that of the convolution), the
-    numbers for each channel in so many further arguments, or a constant."""
+class EpilogueOp(NamedTuple):
+    """An op and its operands: (``result``, n) is the result of op n (0: the convolution),
+    (``channel``, n) the values per channel in further argument n, (``number``, x) a constant."""
 
     name: str
-    given: tuple[tuple[str, Any], ...]
+    operands: tuple[tuple[str, Any], ...]
 
 
-# What is done to a result, in its order.
-Then = tuple[Step, ...]
+Epilogue = tuple[EpilogueOp, ...]
 
 
 # -- the op -------------------------------------------------------------------------------------
 
 
 def _type(
-    x: TensorType, w: TensorType, *others: TensorType, windows: Windows, groups: int, then: Then
+    x: TensorType,
+    w: TensorType,
+    *others: TensorType,
+    windows: Windows,
+    groups: int,
+    epilogue: Epilogue,
 ) -> TensorType:
     found: TensorType = TABLE["conv"].type(x, w, windows=windows, groups=groups)
     return found
 
 
-def _eval(x: Any, w: Any, *others: Any, windows: Windows, groups: int, then: Then) -> Any:
+def _eval(x: Any, w: Any, *others: Any, windows: Windows, groups: int, epilogue: Epilogue) -> Any:
     results = [TABLE["conv"].eval(x, w, windows=windows, groups=groups)]
-    for step in then:
+    for op in epilogue:
         found = {"result": results, "channel": others}
-        given = [found[kind][n] if kind in found else n for kind, n in step.given]
-        results.append(TABLE[step.name].eval(*given))
+        operands = [found[kind][n] if kind in found else n for kind, n in op.operands]
+        results.append(TABLE[op.name].eval(*operands))
     return results[-1]
 
 
-CONV_THEN = Op(
-    "conv_then", family="custom", type=_type, eval=_eval, vjp=NONDIFFERENTIABLE, jvp=None,
-    batch=None, doc="A convolution and what is done to each element of its result.",
+CONV_EPILOGUE = Op(
+    "conv_epilogue", family="custom", type=_type, eval=_eval, vjp=NONDIFFERENTIABLE, jvp=None,
+    batch=None, doc="A convolution with an elementwise epilogue.",
 )  # fmt: skip
 
 
-def then_of(eqn: Equation) -> Then:
-    """What is done to the result of an equation's convolution."""
-    found: Then = eqn.attrs.get("then", ())
+def epilogue_of(eqn: Equation) -> Epilogue:
+    """The epilogue of a convolution."""
+    found: Epilogue = eqn.attrs.get("epilogue", ())
     return found
 
 
@@ -85,8 +89,8 @@ def fits(eqn: Equation) -> bool:
     )
 
 
-def join_followers(graph: Graph) -> Graph:
-    """The graph with convolutions that do what follows them."""
+def fuse_conv_epilogues(graph: Graph) -> Graph:
+    """The graph with convolutions that apply what follows them."""
     values = Values(graph)
     joined: dict[int, Equation] = {}
     gone: set[int] = set()
@@ -100,17 +104,17 @@ def join_followers(graph: Graph) -> Graph:
     if not joined:
         return graph
     kept = [e for e in graph.equations if id(e) in joined or id(e) not in gone]
-    return Graph(graph.inputs, (), [joined.get(id(e), e) for e in kept], graph.outputs)
+    return with_equations(graph, [joined.get(id(e), e) for e in kept])
 
 
 def _followers(values: Values, out: Var) -> list[Equation]:
-    """The equations that a kernel can do to the elements of a result, up to the last one of which
-    nothing before is read by anybody else."""
+    """The elementwise users of a result that a kernel can apply, up to the last one before which no
+    intermediate has another user."""
     inside = {out}
     steps: list[Equation] = []
     best = 0
     users = [*values.uses.get(out, ())]
-    while users and len(steps) < _MOST_STEPS:
+    while users and len(steps) < _MOST_OPS:
         users.sort(key=lambda eqn: values.position[id(eqn)])
         eqn = users.pop(0)
         if eqn in steps:
@@ -126,7 +130,7 @@ def _followers(values: Values, out: Var) -> list[Equation]:
 
 
 def _is_closed(values: Values, made: Sequence[Var], steps: Sequence[Equation]) -> bool:
-    """Whether nobody but the steps reads any result but the last."""
+    """Whether no result but the last has a user outside of the epilogue."""
     known = {id(step) for step in steps}
     return not any(
         var in values.outputs or any(id(e) not in known for e in values.uses.get(var, ()))
@@ -135,7 +139,7 @@ def _is_closed(values: Values, made: Sequence[Var], steps: Sequence[Equation]) -
 
 
 def _can_follow(eqn: Equation, inside: set[Var], out: Var) -> bool:
-    """Whether an equation is made of results that are inside, numbers for each channel and
+    """Whether the operands of an equation are results of the epilogue, values per channel and
     constants."""
     is_wide = out.type.dtype is dtypes.float32 and out.type.shape[-1] >= _WIDE
     is_known = eqn.op.name in PLAIN or (eqn.op.name in CURVES and is_wide)
@@ -146,14 +150,14 @@ def _can_follow(eqn: Equation, inside: set[Var], out: Var) -> bool:
 
 
 def _is_by_channel(given: Any, out: Var) -> bool:
-    """Whether an argument has a number for each channel."""
+    """Whether an argument has one value per channel."""
     if not isinstance(given, Var) or given.type.dtype is not out.type.dtype:
         return False
     if len(given.type.shape) > len(out.type.shape):
         return False
-    laid = np.broadcast_to(given.layout, out.type.shape)
-    pixels = (0,) * (laid.ndim - 2)
-    return laid.strides == (0, given.layout.itemsize, *pixels)
+    expanded = np.broadcast_to(given.layout, out.type.shape)
+    pixels = (0,) * (expanded.ndim - 2)
+    return expanded.strides == (0, given.layout.itemsize, *pixels)
 
 
 def _joined(eqn: Equation, followers: list[Equation]) -> Equation:
@@ -169,23 +173,23 @@ def _joined(eqn: Equation, followers: list[Equation]) -> Equation:
             else:
                 given.append(("channel", len(args) - len(eqn.args)))
                 args.append(arg)
-        steps.append(Step(follower.op.name, tuple(given)))
+        steps.append(EpilogueOp(follower.op.name, tuple(given)))
         results.append(follower.outs[0])
-    specialization = rule_of("conv_then", *args, **eqn.attrs, then=tuple(steps))
+    specialization = specialize(CONV_EPILOGUE.name, *args, **eqn.attrs, epilogue=tuple(steps))
     return Equation(specialization, tuple(args), (results[-1],), eqn.location)
 
 
 # -- in kernels ---------------------------------------------------------------------------------
 
 
-def pointers(then: Then) -> tuple[str, ...]:
-    """What a kernel between x and y takes."""
-    others = [f"channel{n}" for step in then for kind, n in step.given if kind == "channel"]
+def pointers(epilogue: Epilogue) -> tuple[str, ...]:
+    """The pointer arguments of a kernel, from x to y."""
+    others = [f"channel{n}" for op in epilogue for kind, n in op.operands if kind == "channel"]
     return ("x", "weight", *others, "y")
 
 
-def then(text: Text, steps: Then, value: str, output: str) -> str:
-    """Elements of an output, counted through all groups, after these steps."""
+def emit_epilogue(text: Text, epilogue: Epilogue, value: str, output: str) -> str:
+    """Elements of an output channel, counted over all groups, after the epilogue."""
     lanes = Lanes(text)
     results = [value]
 
@@ -196,7 +200,7 @@ def then(text: Text, steps: Then, value: str, output: str) -> str:
             return lanes.number(what)
         return text.splat(text.load(text.at(text[f"channel{what}"], output)), text.vector.element)
 
-    for step in steps:
-        given = [operand(kind, what) for kind, what in step.given]
-        results.append(ELEMENTWISE[step.name](lanes, *given))
+    for op in epilogue:
+        operands = [operand(kind, what) for kind, what in op.operands]
+        results.append(ELEMENTWISE[op.name](lanes, *operands))
     return results[-1]

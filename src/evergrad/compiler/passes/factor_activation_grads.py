@@ -1,11 +1,11 @@
-"""The slope of a curve: said as one factor, and in small programs computed where the curve is.
+"""Activation derivatives: factored out of gradients, and in small programs hoisted into forward.
 
-The gradient through an activation such as ``x * f(x)`` comes as a sum, ``t * f(x) + t * x *
-f'(x)``, in which all but ``t`` was known when the curve itself was computed. It is said as ``t *
-(f(x) + x * f'(x))``. The second factor, the slope, can then be worked out beside the curve, with
-which it shares the expensive part, and be kept instead of ``x``: backward only multiplies. But the
-curve's values must be kept as well, which otherwise are made of ``x`` again (see `lighten`), so
-this is done only where all slopes together are small.
+The gradient through an activation such as ``x * f(x)`` is traced as a sum, ``t * f(x) + t * x *
+f'(x)``, in which all but ``t`` is available in the forward pass. It is factored into ``t * (f(x) +
+x * f'(x))``. The second factor, the activation's derivative, can then be computed with the
+activation, with which it shares the expensive part, and be saved instead of ``x``: backward only
+multiplies. But the activation must be saved as well, which is otherwise recomputed from ``x`` (see
+:mod:`.recompute`), so this is done only where all derivatives together are small.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from evergrad.compiler.codegen import elementwise
-from evergrad.compiler.passes.rewriter import Environment, copied
+from evergrad.compiler.passes.rewriter import Environment, rewrite, with_equations
 from evergrad.compiler.schedule.fusion import FAR, is_elementwise
 from evergrad.compiler.schedule.nodes import Values
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
 
-# All slopes together, in bytes.
+# All hoisted derivatives together, in bytes.
 _LITTLE = 1 << 22
 # Values of so many times fewer bytes do not count.
 _SMALL = 16
@@ -37,10 +37,10 @@ class _Sum(NamedTuple):
 _Factor = Var | float | _Sum
 
 
-def collect_slopes(graph: Graph) -> Graph:
-    """The graph with sums of products that have a factor of backward in common said as one."""
+def factor_activation_grads(graph: Graph) -> Graph:
+    """The graph with sums of products that share a factor of backward factored."""
     known = Values(graph)
-    found = _Collected(known, _ready(known)).products
+    found = _Factored(known, _ready(known)).products
     if not found:
         return graph
 
@@ -49,15 +49,15 @@ def collect_slopes(graph: Graph) -> Graph:
     ) -> tuple[Var] | None:
         if id(eqn) not in found:
             return None
-        factor, slope = found[id(eqn)]
-        whole = _tensor(env[factor]) * _product(slope, env)
+        factor, derivative = found[id(eqn)]
+        whole = _tensor(env[factor]) * _product(derivative, env)
         return (whole._value,)
 
-    return copied(graph, replace)
+    return rewrite(graph, replace)
 
 
-def slopes_with_curves(graph: Graph) -> Graph:
-    """The graph with slopes computed where the curves are, if they are small."""
+def hoist_activation_grads(graph: Graph) -> Graph:
+    """The graph with activation derivatives computed in the forward pass, if they are small."""
     known = Values(graph)
     moved = _Early(known, _ready(known)).moved()
     if not moved:
@@ -74,7 +74,7 @@ def slopes_with_curves(graph: Graph) -> Graph:
         if id(eqn) not in moved:
             equations.append(eqn)
         equations += after.get(number, [])
-    return Graph(graph.inputs, (), equations, graph.outputs)
+    return with_equations(graph, equations)
 
 
 def _values(eqn: Equation) -> Iterator[Var]:
@@ -82,8 +82,8 @@ def _values(eqn: Equation) -> Iterator[Var]:
 
 
 def _ready(known: Values) -> dict[Var, int]:
-    """For each value the equation after which it could be computed, if elementwise ones were
-    computed as early as possible."""
+    """For each value the earliest equation after which it could be computed, if elementwise ones
+    were scheduled as early as possible."""
     ready: dict[Var, int] = {}
     for number, eqn in enumerate(known.graph.equations):
         place = number
@@ -93,8 +93,8 @@ def _ready(known: Values) -> dict[Var, int]:
     return ready
 
 
-class _Collected:
-    """Which equations are products of a factor of backward and of a slope, with a sum in it."""
+class _Factored:
+    """The equations that are products of a factor of backward and a derivative with a sum in it."""
 
     def __init__(self, known: Values, ready: dict[Var, int]) -> None:
         self.known = known
@@ -112,26 +112,26 @@ class _Collected:
         if eqn.op.name not in ("mul", "add") or eqn.attrs:
             return None
         type = eqn.outs[0].type
-        # What is rounded to few digits would be another value, said differently.
+        # In 16-bit types the factored form rounds differently.
         if type.dtype not in (dtypes.float32, dtypes.float64):
             return None
         if any(not value.type.same(type) for value in _values(eqn)):
             return None
         first, second = eqn.args
         if eqn.op.name == "mul":
-            if self._was_known(first, number):
+            if self._is_early(first, number):
                 first, second = second, first
-            if self._was_known(first, number) or not self._was_known(second, number):
+            if self._is_early(first, number) or not self._is_early(second, number):
                 return None
-            factor, slope = self.factors.get(first, (first, ()))
-            return factor, (*slope, second)
+            factor, derivative = self.factors.get(first, (first, ()))
+            return factor, (*derivative, second)
         if first not in self.factors or second not in self.factors:
             return None
-        (factor, slope), (other, more) = self.factors[first], self.factors[second]
-        return (factor, (_Sum(slope, more),)) if factor is other else None
+        (factor, derivative), (other, more) = self.factors[first], self.factors[second]
+        return (factor, (_Sum(derivative, more),)) if factor is other else None
 
-    def _was_known(self, value: object, number: int) -> bool:
-        """Whether a value could be computed long before an equation."""
+    def _is_early(self, value: object, number: int) -> bool:
+        """Whether a value is available long before an equation."""
         return not isinstance(value, Var) or number - self.ready.get(value, -1) > FAR
 
 
@@ -153,7 +153,7 @@ def _made(factor: _Factor, env: Environment) -> Tensor | float:
 
 
 class _Early:
-    """What backward computes of values that were known long before, and which of it is a slope."""
+    """Equations of backward with operands that are available early, and derivatives among them."""
 
     def __init__(self, known: Values, ready: dict[Var, int]) -> None:
         self.known = known
@@ -164,13 +164,13 @@ class _Early:
         }
 
     def moved(self) -> set[int]:
-        """The equations (by ``id``) that make slopes; none if these are large."""
+        """The equations (by ``id``) that compute derivatives; none if these are large."""
         chains = {}
         for eqn in self.equations.values():
             chain = self._chain(eqn) if self._is_end(eqn) else None
             if chain:
                 chains[eqn.outs[0]] = chain
-        if sum(slope.type.nbytes for slope in chains) > _LITTLE:
+        if sum(derivative.type.nbytes for derivative in chains) > _LITTLE:
             return set()
         return set().union(*chains.values())
 
@@ -181,20 +181,20 @@ class _Early:
         return any(id(user) not in self.equations for user in self.known.users(out))
 
     def _chain(self, end: Equation) -> set[int] | None:
-        """The early equations that make a value, if they end with what they are made of and have
-        something expensive in common with the curve, or in them."""
+        """The early equations of a value, if they are the last users of their operands and share
+        something expensive with the activation, or contain it."""
         chain: set[int] = set()
         sources: set[Var] = set()
-        waiting = [end]
-        while waiting:
-            eqn = waiting.pop()
+        pending = [end]
+        while pending:
+            eqn = pending.pop()
             if id(eqn) in chain:
                 continue
             chain.add(id(eqn))
             for arg in _values(eqn):
                 maker = self.known.maker.get(arg)
                 if maker is not None and id(maker) in self.equations:
-                    waiting.append(maker)
+                    pending.append(maker)
                 elif arg.type.nbytes * _SMALL > end.outs[0].type.nbytes:
                     sources.add(arg)
         makers = [self.known.maker.get(source) for source in sources]
@@ -204,7 +204,7 @@ class _Early:
         return chain if is_worth and all(self._ends(s, chain) for s in sources) else None
 
     def _ends(self, source: Var, chain: set[int]) -> bool:
-        """Whether a value is used by nobody else so much later."""
+        """Whether a value has no other late user."""
         made = self.known.position[id(self.known.maker[source])]
         return not self.known.escapes(source) and all(
             id(user) in chain or self.known.position[id(user)] - made <= FAR

@@ -1,10 +1,10 @@
-"""Norms over groups of channels, said plane by plane.
+"""Group norm over planes: one iteration space for norms over groups of channels.
 
-A group norm looks at an image [N, C, ...] as [N, G, rest], folds over the rest and looks at the
-result as an image again; what follows is done to images, and its derivative folds over samples and
-pixels. Loops over the two shapes share no kernel. This pass says both over [N, G, C / G, ...], and
-folds over groups or channels as folds over planes (one channel of one sample), which leave few
-numbers to fold: all that is done to an image then fits the rows of one kind of loop.
+A group norm views an image [N, C, ...] as [N, G, rest], reduces over the rest and views the result
+as an image again; the elementwise ops after it run over images, and its derivative reduces over
+samples and pixels. Loops over the two shapes do not fuse. This pass expresses both over [N, G, C /
+G, ...], and reductions over groups or channels as reductions over planes (one channel of one
+sample), which leave few numbers to reduce: everything then fuses into loops of one kind.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evergrad.compiler.passes.rewriter import copied, rule_of
+from evergrad.compiler.passes.rewriter import rewrite, specialize
 from evergrad.compiler.schedule.fusion import is_elementwise
 from evergrad.compiler.schedule.index_maps import FOLDS
 from evergrad.compiler.schedule.nodes import Values
@@ -22,13 +22,13 @@ from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
 
-# Smaller planes, and smaller images, are left as they are: one more kernel takes longer.
+# Smaller planes and images stay as they are: one more kernel takes longer.
 _LEAST_PLANE = 512
 _LEAST = 1 << 16
 
 
 class _Split(NamedTuple):
-    """An image, the same in groups, and a shape that is finer than both."""
+    """The shape of an image, the same in groups, and the common refinement of both."""
 
     image: Shape
     groups: int
@@ -48,7 +48,7 @@ class _Split(NamedTuple):
         return tuple(range(3, len(self.fine)))
 
     def shape_of(self, given: Shape, whole: Shape) -> Shape:
-        """The fine shape of what broadcasts with an image, or with one in groups."""
+        """The fine shape of an operand that broadcasts with an image, or with one in groups."""
         split, parts = (2, self.fine[2:]) if whole == self.grouped else (1, self.fine[1:3])
         place = split - (len(whole) - len(given))
         if place < 0:
@@ -65,18 +65,18 @@ class _Split(NamedTuple):
         return tuple(fine for d in dims for fine in places[d])
 
 
-def by_planes(graph: Graph) -> Graph:
-    """The graph with norms over groups of channels, and what is around them, plane by plane."""
+def group_norm_planes(graph: Graph) -> Graph:
+    """The graph with norms over groups of channels, and their neighbours, over planes."""
     splits = _splits(graph)
     if not splits:
         return graph
-    return copied(graph, _Planes(graph, splits).replace)
+    return rewrite(graph, _Planes(graph, splits).replace)
 
 
 def _splits(graph: Graph) -> dict[Shape, _Split]:
-    """The images that are looked at in groups and folded so: by both shapes."""
+    """The images that are viewed and reduced in groups: by both shapes."""
     found: dict[Shape, _Split] = {}
-    folded = {
+    reduced = {
         eqn.args[0].type.shape for eqn in graph.equations
         if eqn.op.name == "sum" and eqn.attrs["dims"] == (2,)
     }  # fmt: skip
@@ -84,7 +84,7 @@ def _splits(graph: Graph) -> dict[Shape, _Split]:
         if eqn.op.name != "reshape" or len(eqn.args[0].type.shape) < 3:
             continue
         image, grouped = eqn.args[0].type.shape, eqn.outs[0].type.shape
-        if len(grouped) != 3 or grouped not in folded or image[0] != grouped[0]:
+        if len(grouped) != 3 or grouped not in reduced or image[0] != grouped[0]:
             continue
         split = _Split(image, grouped[1])
         if image[1] % grouped[1] or split.grouped != grouped or image[1] == grouped[1]:
@@ -99,13 +99,13 @@ class _Planes:
     def __init__(self, graph: Graph, splits: dict[Shape, _Split]) -> None:
         self.splits = splits
         self.values = Values(graph)
-        # What was computed in fine shape, by the view that has the shape it had.
+        # Values computed in fine shape, by their view in the original shape.
         self.fine: dict[Var, Tensor] = {}
 
     def replace(self, trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
         name = eqn.op.name
-        is_fold = name in FOLDS
-        shaped = eqn.args[0] if is_fold else eqn.outs[0]
+        is_reduction = name in FOLDS
+        shaped = eqn.args[0] if is_reduction else eqn.outs[0]
         split = self.splits.get(shaped.type.shape) if isinstance(shaped, Var) else None
         if split is None or not self.can_be_fine(eqn):
             return None
@@ -114,8 +114,8 @@ class _Planes:
         if any(a is None for a in given):
             return None
         values: list[Any] = [a._value if isinstance(a, Tensor) else a for a in given]
-        if is_fold:
-            return self.folded(eqn, _tensor(values[0]), split, whole, env)
+        if is_reduction:
+            return self.reduced(eqn, _tensor(values[0]), split, whole, env)
         if name == "reshape":
             made = values[0]
             if made.type.shape != split.fine:
@@ -123,22 +123,21 @@ class _Planes:
         else:
             attrs = {**eqn.attrs, "shape": split.fine} if name == "expand" else eqn.attrs
             layout = eqn.op.eval(values[0].layout, **attrs) if eqn.op.alias else None
-            specialization = rule_of(name, *values, **attrs)
+            specialization = specialize(name, *values, **attrs)
             (made,) = trace.emit(specialization, tuple(values), eqn.location, layout)
         result = _tensor(made).reshape(whole)._value
         self.fine[result] = _tensor(made)
         return (result,)
 
     def can_be_fine(self, eqn: Equation) -> bool:
-        """Whether an equation is done element by element, is a sum or a view of the same elements
-        in their order."""
+        """Whether an equation is elementwise, a sum, or a view of the same elements in order."""
         name = eqn.op.name
         if name in ("reshape", "expand", "sum"):
             return True
         return name != "full" and is_elementwise(self.values, eqn)
 
     def fine_of(self, var: Var, split: _Split, whole: Shape) -> Tensor | None:
-        """A value in fine shape, if it can be looked at so."""
+        """A value in fine shape, if its layout allows the view."""
         if var in self.fine and var.type.numel == prod(whole):
             return self.fine[var]
         shape = split.shape_of(var.type.shape, whole)
@@ -149,10 +148,10 @@ class _Planes:
         given = _tensor(var)
         return given if shape == var.type.shape else given.reshape(shape)
 
-    # -- folds ----------------------------------------------------------------------------------
+    # -- reductions -----------------------------------------------------------------------------
 
-    def folded(self, eqn: Equation, x: Tensor, split: _Split, whole: Shape, env: Any) -> Any:
-        """A sum as one over planes and one over these."""
+    def reduced(self, eqn: Equation, x: Tensor, split: _Split, whole: Shape, env: Any) -> Any:
+        """A sum as one over planes and one over the planes' sums."""
         dims = split.dims_of(eqn.attrs["dims"], whole)
         others = tuple(d for d in dims if d not in split.planes)
         if len(dims) - len(others) < len(split.planes):
@@ -166,8 +165,8 @@ class _Planes:
         return (total.reshape(eqn.outs[0].type.shape)._value,)
 
     def squares(self, eqn: Equation, split: _Split, env: Any) -> Tensor | None:
-        """Sums over planes whose sum is that of squared distances from the mean over a group: the
-        squared distances from the mean of each plane and of these means from the group's."""
+        """Sums over planes that add up to a group's sum of squared deviations: deviations from the
+        plane's mean, and of the planes' means from the group's."""
         maker = self.values.maker
         squared = maker.get(eqn.args[0])
         if squared is None or squared.op.name != "mul" or squared.args[0] is not squared.args[1]:

@@ -1,10 +1,10 @@
-"""The gradient of ``max_pool`` as one op: its row, and the passes that find it and what is summed.
+"""The gradient of ``max_pool`` as one op: its row, and the passes that fuse it and its reductions.
 
-A derivative says it in two: where each window has its largest element, and an array of zeros to
-which gradients are added there. A kernel that finds the places again needs no memory for them. If
-``x`` comes from ``relu``, whose gradient is zero where ``x`` is not above zero, the kernel knows
-that, too: it sees ``x``. Sums of such a gradient over whole images (the gradient of a bias) are
-sums over windows, of which there are fewer.
+The derivative is traced as two equations: the argmax of each pooling window, and a scatter-add of
+gradients into zeros. A kernel that recomputes the argmax needs no memory for it. If ``x`` is the
+output of ``relu``, whose gradient is zero where ``x`` is not positive, the kernel applies that too,
+since it reads ``x``. Reductions of such a gradient over whole images (the gradient of a bias) are
+reductions over pooling windows, of which there are fewer.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.kernels.pooling.reduce import fits
-from evergrad.compiler.passes.rewriter import copied, rule_of
+from evergrad.compiler.passes.rewriter import rewrite, specialize, with_equations
 from evergrad.compiler.schedule.nodes import Values
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
 from evergrad.core.shapes import TensorType
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.pool.geometry import Windows
 
 
@@ -45,14 +46,14 @@ MAX_POOL_INPUT = Op(
 )  # fmt: skip
 
 
-def join_pool_gradients(graph: Graph) -> Graph:
-    """The graph with the gradients of ``max_pool`` as one equation each."""
+def fuse_pool_gradients(graph: Graph) -> Graph:
+    """The graph with each gradient of ``max_pool`` as one equation."""
     finder = _Finder(graph)
     joined = {id(last): made for eqn in graph.equations for last, made in finder.found(eqn)}
     if not joined:
         return graph
     equations = [joined.get(id(eqn), eqn) for eqn in graph.equations]
-    return _sum_windows(Graph(graph.inputs, (), equations, graph.outputs))
+    return with_equations(graph, equations).without_dead_code()
 
 
 class _Finder:
@@ -60,8 +61,8 @@ class _Finder:
         self.values = Values(graph)
 
     def found(self, eqn: Equation) -> list[tuple[Equation, Equation]]:
-        """If an equation adds gradients at places of largest elements: the equation that gives
-        these in the shape of x, or after relu's gradient, and what stands for it."""
+        """If an equation scatters gradients to argmax positions: the equation that returns them in
+        the shape of x, or after relu's gradient, and its replacement."""
         if eqn.op.name != "scatter_sum":
             return []
         g, index = eqn.args
@@ -77,11 +78,11 @@ class _Finder:
         masked = self.only_user(shaped.outs[0])
         of_relu = masked is not None and self.is_relu_gradient(masked, x, shaped.outs[0])
         last = masked if masked is not None and of_relu else shaped
-        specialization = rule_of("max_pool_input", g, x, windows=windows, of_relu=of_relu)
+        specialization = specialize("max_pool_input", g, x, windows=windows, of_relu=of_relu)
         return [(last, Equation(specialization, (g, x), last.outs, eqn.location))]
 
     def only_user(self, var: Var) -> Equation | None:
-        """The equation that alone uses a value."""
+        """The only user of a value."""
         users = self.values.uses.get(var, ())
         return users[0] if len(users) == 1 and var not in self.values.outputs else None
 
@@ -100,7 +101,7 @@ class _Finder:
 
 
 def _are_flat(places: Equation, scatter: Equation) -> bool:
-    """Whether places are counted through the dimension that the sums are over."""
+    """Whether argmax positions index the dimension that is scattered over."""
     index, shape = scatter.args[1].type.shape, scatter.attrs["shape"]
     lead = len(index) - 1
     found = places.outs[0].type.shape
@@ -111,11 +112,11 @@ def _are_flat(places: Equation, scatter: Equation) -> bool:
 # -- sums ---------------------------------------------------------------------------------------
 
 
-def _sum_windows(graph: Graph) -> Graph:
-    """The graph with sums of gradients over whole images said as sums over windows; without dead
-    code."""
-    from evergrad.ops.rows.elementwise.basic import where
-
+def sum_pool_gradients(graph: Graph) -> Graph:
+    """The graph in which gradients that are summed over whole images are summed over pooling
+    windows instead."""
+    if not any(eqn.op.name == MAX_POOL_INPUT.name for eqn in graph.equations):
+        return graph
     values = Values(graph)
     largest = {
         (eqn.args[0], eqn.attrs["windows"]): eqn.outs[0]
@@ -136,11 +137,11 @@ def _sum_windows(graph: Graph) -> Graph:
             by_window = where(fresh(best, best.type) <= 0, 0, by_window)
         return (by_window.sum(eqn.attrs["dims"], eqn.attrs["keepdim"])._value,)
 
-    return copied(graph, replace)
+    return rewrite(graph, replace)
 
 
 def _summed(values: Values, eqn: Equation) -> Equation | None:
-    """The gradient of ``max_pool`` that an equation sums over whole images."""
+    """The gradient of ``max_pool`` that an equation reduces over whole images."""
     if eqn.op.name != "sum":
         return None
     found = values.maker.get(eqn.args[0])

@@ -1,11 +1,10 @@
-"""Draws in the forms that programs keep: bits, and positions in a stream that can be gone to again.
+"""Rows for random masks in programs: as packed bits, or as positions in a counter-based stream.
 
-``chance`` (1 with one probability) takes 64 random bits for each element, whatever its element
-type. So a mask may be kept as bits (``chance_bits``), or, where the generator counts (Philox), not
-at all: ``stream_position`` tells where the draw begins and moves the generator past it, and
-``counted_chance`` computes the mask from there wherever and as often as it is needed. The rows
-stand only in graphs that :func:`.passes.lower_random.draw_lean` or attention's recognition has
-made.
+``chance`` (1 with one probability) takes 64 random bits per element, for any element type. So a
+mask may be stored as bits (``chance_bits``) or, from a counter-based generator (Philox), not at
+all: ``stream_position`` returns the generator's position and advances it past the mask, and
+``counted_chance`` computes the mask from there at each use. Only :mod:`.passes.lower_random` and
+the recognition of attention emit these rows.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ ROWS_OF_A_WORD = 32
 
 
 def source_of(generator: Any) -> Generator:
-    """A generator given by name, or the calling thread's own."""
+    """The generator itself, or the calling thread's default."""
     return default_generator() if generator is None else generator
 
 
@@ -37,7 +36,7 @@ def is_counted(generator: Any) -> bool:
 
 
 def limit_of(keep: float) -> int:
-    """A 53-bit number is kept if it is below this: it stands for one that is below ``keep``."""
+    """The threshold for 53-bit random numbers: below it is below ``keep`` as a fraction."""
     return ceil(keep * 2.0**53)
 
 
@@ -81,12 +80,12 @@ def _mask_of_bits(words: Any, *, size: Shape, dtype: dtype) -> Any:
 
 
 def blocks_of(count: int) -> int:
-    """How far a draw of so many elements moves a counter: two elements take one block."""
+    """By how much so many elements advance a counter: two elements take one block."""
     return -(-count // 2)
 
 
 def as_signed(number: int) -> int:
-    """64 bits as a signed number, which is how they travel in graphs."""
+    """64 bits as a signed number, their form in graphs."""
     return number - (1 << 64) if number >> 63 else number
 
 
@@ -137,8 +136,8 @@ CHANCE_BITS = _row(
 )
 MASK_OF_BITS = _row("mask_of_bits", _mask_type, _mask_of_bits, "Bits as elements.")
 STREAM_POSITION = _row(
-    "stream_position", _position_type, _position, "Seed and offset of a draw by counting.", 2,
-    random=True,
+    "stream_position", _position_type, _position,
+    "Seed and offset of a counter-based generator, which is advanced.", 2, random=True,
 )  # fmt: skip
 COUNTED_CHANCE = _row(
     "counted_chance", _mask_type, _counted, "1 with one probability for all, from a position."

@@ -1,15 +1,15 @@
-"""Keeping less between forward and backward where it costs no time.
+"""Recomputation of cheap activations, where it costs no time.
 
-An elementwise value that waits long for its next use (the output of a norm or of an activation,
-until the gradient of the layer behind it) is dropped and computed again if that takes only values
-which are kept anyway: the kernel of the derivative reads those already, and what is saved in writes
-and reads pays for the few operations.
+An elementwise value with a long gap before its next use (the output of a norm or an activation,
+until the gradient of the layer after it) is recomputed if that takes only values which are live
+anyway: the kernel of the derivative reads those already, and the loads and stores saved pay for the
+few operations.
 """
 
 from __future__ import annotations
 
 from evergrad.compiler.codegen import elementwise
-from evergrad.compiler.passes.recompute_values import Dropped, computed_again
+from evergrad.compiler.passes.recompute_values import Dropped, with_recomputed
 from evergrad.compiler.schedule.fusion import FAR, is_elementwise
 from evergrad.compiler.schedule.nodes import Values
 from evergrad.core.trace import Equation, Graph, Var
@@ -18,25 +18,26 @@ from evergrad.core.trace import Equation, Graph, Var
 _LEAST_BYTES = 1 << 16
 _LONGEST_CHAIN = 10
 _MOST_EXPENSIVE = 1
-# Values of so many times fewer bytes (statistics of rows) may be kept for it.
+# Values of so many times fewer bytes (statistics of a norm) may be kept live for it.
 _SMALL = 16
-# What is used so many equations before is still there.
+# A value used so many equations before is still live.
 _NEAR = 8
 
 
-def lighten(graph: Graph) -> Graph:
-    """The graph with cheap values computed again instead of kept."""
-    return computed_again(graph, _Choice(Values(graph)).dropped, near=FAR)[0]
+def recompute_cheap(graph: Graph) -> Graph:
+    """The graph with cheap values recomputed before late uses instead of kept live."""
+    dropped = _Choice(Values(graph)).dropped
+    return with_recomputed(graph, dropped, near=FAR)[0] if dropped else graph
 
 
 class _Choice:
-    """What is dropped, decided in the order of the program: a later value may be made of what an
-    earlier one is made of."""
+    """The values to recompute, chosen in program order: the operands of one may be the operands of
+    a later one."""
 
     def __init__(self, known: Values) -> None:
         self.known = known
         self.last = {out: self._last_use(out) for out in known.maker}
-        self.gone: set[Var] = set()
+        self.recomputed: set[Var] = set()
         self.dropped: list[Dropped] = []
         for eqn in known.graph.equations:
             if not self._is_worth(eqn):
@@ -45,7 +46,7 @@ class _Choice:
             late = self._late_users(eqn)
             chain = self._chain(var, min(map(self._position, late))) if late else None
             if chain:
-                self.gone.add(var)
+                self.recomputed.add(var)
                 self.dropped.append(Dropped(var, chain, late))
 
     def _position(self, eqn: Equation) -> int:
@@ -58,7 +59,7 @@ class _Choice:
         return self._is_cheap(eqn) and eqn.outs[0].type.nbytes >= _LEAST_BYTES
 
     def _is_cheap(self, eqn: Equation) -> bool:
-        """Whether an equation is computed element by element, for the program alone."""
+        """Whether an equation is elementwise and its result does not escape."""
         return is_elementwise(self.known, eqn) and not self.known.escapes(eqn.outs[0])
 
     def _late_users(self, eqn: Equation) -> list[Equation]:
@@ -66,14 +67,14 @@ class _Choice:
         users = list(self.known.users(eqn.outs[0]))
         return [user for user in users if self._position(user) - made > FAR]
 
-    def _chain(self, var: Var, place: int) -> list[Equation] | None:
-        """The equations that make a value again from what is kept until a place."""
+    def _chain(self, var: Var, position: int) -> list[Equation] | None:
+        """The equations that recompute a value from what is live at a position."""
         known = self.known
         chain: dict[int, Equation] = {}
         expensive = 0
-        waiting = [var]
-        while waiting:
-            eqn = known.maker[waiting.pop()]
+        pending = [var]
+        while pending:
+            eqn = known.maker[pending.pop()]
             if id(eqn) in chain:
                 continue
             chain[id(eqn)] = eqn
@@ -83,19 +84,19 @@ class _Choice:
                     return None
             if expensive > _MOST_EXPENSIVE or len(chain) > _LONGEST_CHAIN:
                 return None
-            waiting += [
+            pending += [
                 arg for arg in eqn.args
-                if isinstance(arg, Var) and not self._is_kept(arg, var, place)
+                if isinstance(arg, Var) and not self._is_kept(arg, var, position)
             ]  # fmt: skip
         return sorted(chain.values(), key=self._position)
 
-    def _is_kept(self, arg: Var, var: Var, place: int) -> bool:
-        """Whether an argument is there at a place without being kept for it (or is small)."""
+    def _is_kept(self, arg: Var, var: Var, position: int) -> bool:
+        """Whether an argument is live at a position anyway, or is small."""
         known = self.known
         if arg not in known.maker or arg in known.literal:
             return True
         if known.view_of(arg) is not None:
-            return False  # the view is taken again
+            return False  # the view is recomputed
         if arg.type.nbytes * _SMALL <= var.type.nbytes:
             return True
-        return arg is not var and arg not in self.gone and self.last[arg] >= place - _NEAR
+        return arg is not var and arg not in self.recomputed and self.last[arg] >= position - _NEAR

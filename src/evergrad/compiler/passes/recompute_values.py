@@ -1,17 +1,19 @@
-"""A graph in which values are computed a second time, shortly before they are used again.
+"""Recomputation of values: equations copied to shortly before late uses.
 
-What is dropped is decided elsewhere: in `lighten` if it costs nothing, in `remat` to fit a limit.
+Which values is decided elsewhere: in :mod:`.recompute` where it costs no time, in
+:mod:`.rematerialize` to fit a memory limit.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from evergrad.compiler.passes.rewriter import with_equations
 from evergrad.core.trace import Equation, Graph, Var
 
 
 class Dropped:
-    """A value that is dropped: the equations that make it again, and who uses it then."""
+    """A value that is recomputed: the equations of it, and the users that read the copy."""
 
     def __init__(self, var: Var, chain: list[Equation], users: list[Equation]) -> None:
         self.var = var
@@ -19,18 +21,18 @@ class Dropped:
         self.users = users
 
 
-def computed_again(
-    graph: Graph, chosen: list[Dropped], again: frozenset[int] = frozenset(), near: int = 0
+def with_recomputed(
+    graph: Graph, chosen: list[Dropped], recomputed: frozenset[int] = frozenset(), near: int = 0
 ) -> tuple[Graph, frozenset[int]]:
-    """The graph with copies of the chains before the late uses, which use these instead; and all
-    its equations that compute something again. A copy serves others at most ``near`` equations
-    further on."""
+    """The graph with copies of the chains before the late uses, which read these instead; and the
+    ids of all equations that recompute a value. A copy is shared by chains at most ``near``
+    equations further on."""
     position = {id(eqn): number for number, eqn in enumerate(graph.equations)}
     maker = {out: eqn for eqn in graph.equations for out in eqn.outs}
     before: dict[int, list[Equation]] = {}
     renamed: dict[int, dict[Var, Var]] = {}
     added: set[int] = set()
-    latest: dict[Var, tuple[int, Var]] = {}  # for each value where its last copy stands
+    latest: dict[Var, tuple[int, Var]] = {}  # the position of each value's last copy
     places = [min(position[id(eqn)] for eqn in dropped.users) for dropped in chosen]
     for place, dropped in sorted(zip(places, chosen, strict=True), key=lambda pair: pair[0]):
         copies = {var: copy for var, (at, copy) in latest.items() if place - at <= near}
@@ -51,9 +53,9 @@ def computed_again(
     for number, eqn in enumerate(graph.equations):
         equations += before.get(number, ())
         equations.append(_with_names(eqn, renamed.get(id(eqn), {})))
-        if id(eqn) in again:
+        if id(eqn) in recomputed:
             added.add(id(equations[-1]))
-    return Graph(graph.inputs, (), equations, graph.outputs), frozenset(added)
+    return with_equations(graph, equations), frozenset(added)
 
 
 def _of(var: Var, user: Equation, maker: dict[Var, Equation]) -> list[Var]:
@@ -62,7 +64,7 @@ def _of(var: Var, user: Equation, maker: dict[Var, Equation]) -> list[Var]:
 
 
 def _views_between(arg: Any, var: Var, maker: dict[Var, Equation]) -> list[Equation]:
-    """The views that lead from a value to an argument, the first one first."""
+    """The chain of views from a value to an argument."""
     views: list[Equation] = []
     while isinstance(arg, Var) and arg is not var:
         eqn = maker.get(arg)

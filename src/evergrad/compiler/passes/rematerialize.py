@@ -1,15 +1,17 @@
-"""Fitting a program into less memory by computing values again.
+"""Rematerialization: fits a program into a memory limit by recomputing values.
 
-:func:`within` plans a graph; if the arena is larger than the limit, values that wait through the
-moment of the most memory are dropped and computed again before their next use, the cheapest for
-their size first, until the plan fits or nothing is left to drop.
+:func:`fit_memory` plans a graph; if the arena exceeds the limit, values that are live but idle at
+the peak are recomputed before their next use, the cheapest for their size first, until the plan
+fits or no candidate is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from evergrad.compiler.passes.recompute_values import Dropped, computed_again
+from evergrad import config
+from evergrad.compiler.passes.recompute_values import Dropped, with_recomputed
+from evergrad.compiler.passes.verify import Verifier
 from evergrad.compiler.runtime.program import Program
 from evergrad.compiler.schedule.fusion import FAR
 from evergrad.compiler.schedule.memory_plan import Buffer
@@ -23,34 +25,40 @@ _LONGEST_CHAIN = 12
 Build = Callable[[Graph, frozenset[int]], Program]
 
 
-def within(limit: int, graph: Graph, build: Build) -> Program:
-    """The program of a graph whose arena has at most ``limit`` bytes. ``build(graph, again)`` makes
-    one; ``again`` are the equations that were added to compute values again."""
+def fit_memory(limit: int, graph: Graph, build: Build) -> Program:
+    """The program of a graph whose arena has at most ``limit`` bytes. ``build(graph, recomputed)``
+    makes one; ``recomputed`` are the ids of equations that recompute a value."""
     program = build(graph, frozenset())
     smallest = program.plan.peak
+    verifier = Verifier(graph) if len(graph.equations) <= config.VERIFY_EQUATIONS else None
     for eagerness in (1, 2, 4):
-        fitted = _fitted(limit, graph, build, program, eagerness)
+        fitted = _fitted(limit, graph, build, program, eagerness, verifier)
         if fitted.plan.peak <= limit:
             return fitted
         smallest = min(smallest, fitted.plan.peak)
     raise MemoryLimitError(
-        f"the program needs {smallest:,} bytes even if values are computed again; the limit is "
+        f"the program needs {smallest:,} bytes even if values are recomputed; the limit is "
         f"{limit:,}, which is {smallest - limit:,} too few.\n"
         "  fix: a smaller batch, or a larger memory_limit."
     )
 
 
-def _fitted(limit: int, graph: Graph, build: Build, program: Program, eagerness: int) -> Program:
+def _fitted(
+    limit: int, graph: Graph, build: Build, program: Program, eagerness: int,
+    verifier: Verifier | None,
+) -> Program:  # fmt: skip
     """The smallest program found by dropping ``eagerness`` times the missing bytes at a time."""
     best = program
-    again: frozenset[int] = frozenset()
+    recomputed: frozenset[int] = frozenset()
     idle = 0
     while program.plan.peak > limit and idle < _IDLE_ROUNDS:
-        found = _drop(program, graph, eagerness * (program.plan.peak - limit), again)
+        found = _drop(program, graph, eagerness * (program.plan.peak - limit), recomputed)
         if found is None:
             break
-        graph, again = found
-        program = build(graph, again)
+        graph, recomputed = found
+        if verifier is not None:
+            verifier.check("rematerialize", graph)
+        program = build(graph, recomputed)
         if program.plan.peak < best.plan.peak:
             best, idle = program, 0
         else:
@@ -59,7 +67,7 @@ def _fitted(limit: int, graph: Graph, build: Build, program: Program, eagerness:
 
 
 class _Candidate:
-    """A buffer that could be given up for a while: the values that are computed again for it."""
+    """A buffer that could be freed at the peak, and the values to recompute for it."""
 
     def __init__(self, nbytes: int, dropped: list[Dropped]) -> None:
         self.nbytes = nbytes
@@ -68,7 +76,7 @@ class _Candidate:
 
     @property
     def price(self) -> float:
-        """Work for each byte that is saved."""
+        """Work per byte saved."""
         chains = {id(eqn): eqn for one in self.dropped for eqn in one.chain}
         return sum(_work(eqn) for eqn in chains.values()) / self.nbytes
 
@@ -82,30 +90,30 @@ def _work(eqn: Equation) -> int:
 
 
 def _drop(
-    program: Program, graph: Graph, missing: int, again: frozenset[int]
+    program: Program, graph: Graph, missing: int, recomputed: frozenset[int]
 ) -> tuple[Graph, frozenset[int]] | None:
-    """Drop values worth the missing bytes; gives the new graph and what it computes again."""
+    """Recompute values of the missing bytes; the new graph and its recomputing equations."""
     chosen: list[Dropped] = []
     taken: set[int] = set()
-    for candidate in sorted(_Waiting(program, graph).candidates(), key=lambda c: c.price):
+    for candidate in sorted(_Idle(program, graph).candidates(), key=lambda c: c.price):
         if missing <= 0:
             break
         if taken.isdisjoint(candidate.users):
             chosen += candidate.dropped
             taken |= candidate.users
             missing -= candidate.nbytes
-    return computed_again(graph, chosen, again, near=FAR) if chosen else None
+    return with_recomputed(graph, chosen, recomputed, near=FAR) if chosen else None
 
 
-class _Waiting:
-    """What lies idle at the moment of the most memory."""
+class _Idle:
+    """The values that are live but idle at the peak."""
 
     def __init__(self, program: Program, graph: Graph) -> None:
         self.known = Values(graph)
         self.lowering, self.plan = program.lowering, program.plan
         alive = self.plan.timeline()
         self.peak = alive.index(max(alive))
-        unit_waves = {
+        node_waves = {
             id(instruction.unit): wave
             for wave, instructions in enumerate(program.waves)
             for instruction in instructions
@@ -113,12 +121,12 @@ class _Waiting:
         # The lowering has its own copies of the equations, in the same order.
         pairs = zip(graph.equations, self.lowering.graph.equations, strict=True)
         self.wave_of = {
-            id(eqn): unit_waves.get(id(self.lowering.unit_of.get(id(own))), -1)
+            id(eqn): node_waves.get(id(self.lowering.unit_of.get(id(own))), -1)
             for eqn, own in pairs
         }
 
     def candidates(self) -> list[_Candidate]:
-        values = self.lying()
+        values = self.resident()
         found = []
         for buffer in self.plan.at_peak():
             if buffer.number in values and buffer.first < self.peak < buffer.last:
@@ -127,9 +135,9 @@ class _Waiting:
                     found.append(_Candidate(buffer.nbytes, dropped))
         return found
 
-    def lying(self) -> dict[int, Var]:
-        """The value that lies in each buffer at the moment: of those that take each other's place,
-        the last one made by then."""
+    def resident(self) -> dict[int, Var]:
+        """The value in each buffer at the peak: of those that reuse it in place, the last one
+        computed by then."""
         found: dict[int, Var] = {}
         for var, place in self.lowering.homes.items():
             maker = self.known.maker.get(var)
@@ -138,7 +146,7 @@ class _Waiting:
         return found
 
     def dropped_for(self, var: Var) -> list[Dropped] | None:
-        """All that has to be computed again if a value does not wait in memory."""
+        """Everything to recompute if a value is not kept live; ``None`` if that cannot be."""
         found = []
         for value in self.carried(var):
             users = list(self.known.users(value))
@@ -156,8 +164,8 @@ class _Waiting:
         return found
 
     def carried(self, var: Var) -> list[Var]:
-        """The values for which one lies in memory: itself, and those that kernels compute from it
-        as they go (a product, and what is more by a bias)."""
+        """The values that one in memory serves: itself, and those that kernels compute from it on
+        the fly (a product plus its bias)."""
         found = [var] if var in self.known.maker else []
         for value in found:
             for eqn in self.known.users(value):
@@ -168,38 +176,38 @@ class _Waiting:
         return found
 
     def chain(self, var: Var, wave: int) -> list[Equation] | None:
-        """The equations that make a value from what is there in a wave; ``None`` if too many."""
+        """The equations that recompute a value in a wave; ``None`` if too many."""
         known = self.known
         chain: dict[int, Equation] = {}
-        waiting = [var]
-        while waiting:
-            eqn = known.maker[waiting.pop()]
+        pending = [var]
+        while pending:
+            eqn = known.maker[pending.pop()]
             if id(eqn) in chain:
                 continue
             if eqn.op.random or len(chain) >= _LONGEST_CHAIN:
                 return None
             chain[id(eqn)] = eqn
             for arg in eqn.args:
-                if isinstance(arg, Var) and not self.is_there(arg, wave):
-                    waiting.append(arg)
+                if isinstance(arg, Var) and not self.is_live(arg, wave):
+                    pending.append(arg)
         return sorted(chain.values(), key=lambda e: known.position[id(e)])
 
-    def is_there(self, var: Var, wave: int) -> bool:
-        """Whether a value lies in memory when a wave runs."""
+    def is_live(self, var: Var, wave: int) -> bool:
+        """Whether a value is in memory when a wave runs."""
         if var not in self.known.maker or var in self.known.literal:
             return True
         if self.known.view_of(var) is not None:
-            return False  # the view is taken again
+            return False  # the view is recomputed
         place = self.lowering.homes.get(var)
         if place is None:
             return False
         buffer: Buffer = place.buffer
         if buffer.home == "arena":
-            return buffer.last >= wave and not self.has_given_way(var, wave)
+            return buffer.last >= wave and not self.is_dead(var, wave)
         return buffer.home == "outside"
 
-    def has_given_way(self, var: Var, wave: int) -> bool:
-        """Whether nobody needs a value any more when a wave runs: others may lie in its place."""
+    def is_dead(self, var: Var, wave: int) -> bool:
+        """Whether a value is dead when a wave runs: its buffer may have been reused."""
         if self.known.escapes(var):
             return False
         return all(self.wave_of[id(eqn)] < wave for eqn in self.known.users(var))

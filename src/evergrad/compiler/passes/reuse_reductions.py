@@ -1,9 +1,9 @@
-"""Sums that follow from others, which are then not taken again.
+"""Reuse of reductions: sums that follow from other sums by linearity are not computed.
 
-The derivative of a norm sums ``dz`` and ``dz * centered`` for its parameters, and then, to pass the
-gradient on, sums of values that are made of these: ``a * dz + b * centered`` with numbers ``a`` and
-``b`` for each row. They are sums of the parts, times the numbers. Each sum that is spared is a pass
-over a row, or a kernel, that nothing waits for any more.
+The derivative of a norm sums ``dz`` and ``dz * centered`` for its parameters and then, for the
+input's gradient, linear combinations of these: ``a * dz + b * centered`` with ``a`` and ``b``
+constant along the reduced dimensions. Those sums are the same combinations of the first ones. Each
+reduction saved is a pass over the data, or a kernel.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from evergrad.compiler.passes.rewriter import copied
+from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.compiler.schedule.nodes import Values
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
 
-# Of fewer elements, or into more than one number for so many of them, a sum takes no time.
+# Sums of fewer elements, or with fewer per result, take no time.
 _LEAST = 1 << 14
-_LEAST_FOLDED = 16
-# A sum is not followed further than this.
+_LEAST_REDUCED = 16
+# How many equations are traced back from a sum.
 _DEEPEST = 8
 
 Dims = tuple[int, ...]
-# One or two values whose product is summed.
+# One or two values whose product is reduced.
 Core = tuple[Var, ...]
 
 
-def spare_sums(graph: Graph) -> Graph:
-    """The graph without sums that follow from others."""
+def reuse_reductions(graph: Graph) -> Graph:
+    """The graph without sums that follow from others by linearity."""
     sums = [eqn for eqn in graph.equations if _is_worth(eqn)]
     if len(sums) < 2:
         return graph
-    return copied(graph, _Sums(graph, sums).replace)
+    return rewrite(graph, _Sums(graph, sums).replace)
 
 
 def _is_worth(eqn: Equation) -> bool:
@@ -41,18 +41,18 @@ def _is_worth(eqn: Equation) -> bool:
         return False
     given, out = eqn.args[0].type, eqn.outs[0].type
     is_float = out.dtype is given.dtype and given.dtype in (dtypes.float32, dtypes.float64)
-    return is_float and given.numel >= max(_LEAST, _LEAST_FOLDED * out.numel)
+    return is_float and given.numel >= max(_LEAST, _LEAST_REDUCED * out.numel)
 
 
 class _Sums:
-    """Arguments are values of the graph as it was; sums are tensors of the one that is written."""
+    """Values are those of the graph before the pass; sums are tensors of the graph after it."""
 
     def __init__(self, graph: Graph, sums: list[Equation]) -> None:
         self.maker = Values(graph).maker
         self.worth = {id(eqn) for eqn in sums}
         self.known: dict[tuple[frozenset[Var], Dims], Tensor] = {}
         wanted = [(self.core(e.args[0], e.attrs["dims"])[0], e.attrs["dims"]) for e in sums]
-        # Products that more than one sum is about.
+        # Products that more than one sum reduces.
         self.shared = {
             (frozenset(core), dims) for core, dims in wanted
             if len(core) > 1 and sum(frozenset(core) == frozenset(c) for c, _ in wanted) > 1
@@ -74,10 +74,10 @@ class _Sums:
         shape = eqn.outs[0].type.shape
         return ((total if total._type.shape == shape else total.reshape(shape))._value,)
 
-    # -- what a sum follows from ----------------------------------------------------------------
+    # -- linearity ------------------------------------------------------------------------------
 
     def total(self, x: Var, dims: Dims, env: Any, depth: int = 0) -> Tensor | None:
-        """The sum of a value, its dimensions kept, if it follows from those that are known."""
+        """The sum of a value with kept dimensions, if it follows from known ones."""
         found = self.known.get((frozenset((x,)), dims))
         eqn = self.maker.get(x)
         if found is not None or eqn is None or depth > _DEEPEST:
@@ -96,8 +96,8 @@ class _Sums:
         return self.added(eqn, dims, env, depth)
 
     def added(self, eqn: Equation, dims: Dims, env: Any, depth: int) -> Tensor | None:
-        """The sum of a sum; of a difference, which may be far smaller than its parts, only if one
-        of them is a number for each row, such as a mean."""
+        """The sum of an addition; of a difference, which may cancel, only if one operand is
+        constant along the reduced dimensions, such as a mean."""
         shape = eqn.outs[0].type.shape
         parts: list[Any] = []
         for arg in eqn.args:
@@ -118,7 +118,7 @@ class _Sums:
         return total
 
     def core(self, x: Var, dims: Dims) -> tuple[Core, list[Any]]:
-        """One or two values whose product is summed, and the factors that do not vary meanwhile."""
+        """One or two values whose product is reduced, and the constant factors."""
         core, factors = self.without_factors(x, dims)
         eqn = self.maker.get(core)
         if eqn is None or eqn.op.name != "mul":
@@ -145,7 +145,7 @@ class _Sums:
         return x, factors
 
     def is_constant(self, arg: Any, shape: tuple[int, ...], dims: Dims) -> bool:
-        """Whether what broadcasts to a shape is one number along these dimensions."""
+        """Whether an operand that broadcasts to a shape is constant along these dimensions."""
         if not isinstance(arg, Var):
             return True
         own = self.behind_expand(arg).type.shape

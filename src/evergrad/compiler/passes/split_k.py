@@ -1,10 +1,10 @@
-"""Gradients of small weights, summed over halves of the rows.
+"""Split-K for gradients of small weights.
 
-A weight's gradient is a product ``aᵀ b`` as deep as there are rows, and each piece of it reads all
-rows of a part of the columns: those that another thread has just made have to come from its cache.
-Said as two products over half of the rows each, and a sum, every thread multiplies the rows that it
-made itself. The sum is the work of the loop that reads the gradient, such as an update. Wider
-factors are laid out anew before they are multiplied, once for all threads, and stay whole.
+A weight's gradient is a product ``aᵀ b`` whose K dimension is the batch, and each tile of it reads
+some columns of the whole batch, half of them from another core's cache. As two products over half
+of the batch each and a sum, every thread multiplies what it computed itself. The sum is fused into
+the consumer of the gradient, such as an update. Wider operands are packed, once for all threads,
+and stay whole.
 """
 
 from __future__ import annotations
@@ -12,45 +12,45 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.compiler.kernels.gemm.tiling import NEAR_COLUMNS, NEAR_ROWS
-from evergrad.compiler.passes.rewriter import copied
+from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
 
-# With fewer rows there is little to fetch. Halves are whole steps of tiles.
+# A smaller K has little to fetch. Halves are multiples of the tile's unrolling.
 _DEEP = 512
 _STEP = 32
-# With fewer columns other kernels multiply.
+# Fewer columns are multiplied by skinny kernels.
 _FEW = 16
-# Of factors with more bytes little has stayed in the caches of those who made them.
+# Larger operands do not stay in the cache of the core that computed them.
 _STAYING = 1 << 21
 
 
-def halve_products(graph: Graph) -> Graph:
-    """The graph with deep products of two matrices that have the depth in rows cut in two."""
-    turned = {e.outs[0]: e.args[0] for e in graph.equations if _is_transposition(e)}
-    deep = {id(eqn) for eqn in graph.equations if _is_deep(eqn, turned)}
+def split_k(graph: Graph) -> Graph:
+    """The graph with large-K products of two matrices whose K dimension is outermost split."""
+    transposed = {e.outs[0]: e.args[0] for e in graph.equations if _is_transposition(e)}
+    deep = {id(eqn) for eqn in graph.equations if _is_deep(eqn, transposed)}
     if not deep:
         return graph
 
     def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
         if id(eqn) not in deep:
             return None
-        a, b = _halves(env[turned[eqn.args[0]]]), _halves(args[1])
+        a, b = _halves(env[transposed[eqn.args[0]]]), _halves(args[1])
         both = a.permute((0, 2, 1)) @ b
         return ((both[0] + both[1])._value,)
 
-    return copied(graph, replace)
+    return rewrite(graph, replace)
 
 
 def _is_transposition(eqn: Equation) -> bool:
     return eqn.op.name == "permute" and eqn.attrs["order"] == (1, 0)
 
 
-def _is_deep(eqn: Equation, turned: dict[Var, Var]) -> bool:
-    if eqn.op.name != "matmul" or eqn.args[0] not in turned:
+def _is_deep(eqn: Equation, transposed: dict[Var, Var]) -> bool:
+    if eqn.op.name != "matmul" or eqn.args[0] not in transposed:
         return False
-    a, b, out = turned[eqn.args[0]], eqn.args[1], eqn.outs[0].type
+    a, b, out = transposed[eqn.args[0]], eqn.args[1], eqn.outs[0].type
     if out.dtype not in (dtypes.float32, dtypes.float64) or len(b.type.shape) != 2:
         return False
     if not all(v.layout.flags.c_contiguous for v in (a, b)):

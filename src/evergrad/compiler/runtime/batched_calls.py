@@ -240,7 +240,7 @@ class _Loop:
             if helpers is not None:
                 helpers.lock.release()
             program.streams.give_back()
-            for storage in program.recipe.written:
+            for storage in program.executable.written:
                 storage.version += int(words[3]) - self.first
         made = [fresh(rows, type) for rows, type in zip(self.stacks, self.types, strict=True)]
         return variant.captured.results.put_together(made, self.tensors)
@@ -287,7 +287,7 @@ class _Loop:
 
 def _late_copies(program: Program) -> list[tuple[Any, Any]]:
     """What is copied to the outside after a run, from which array to which."""
-    return [(program.array(place), storage.value) for place, storage in program.recipe.copies]
+    return [(program.array(place), storage.value) for place, storage in program.executable.copies]
 
 
 def _is_copied_whole(program: Program) -> bool:

@@ -149,8 +149,8 @@ def _end_of(variant: Variant, arrays: dict[int, Any]) -> Callable[[], list[Tenso
     hand_out = _tensors_of(
         variant, lambda n: boxes[n].copy if n in boxes else partial(arrays.__getitem__, n)
     )
-    late = [(storage, program.array(place)) for place, storage in program.recipe.copies]
-    written, copyto = program.recipe.written, np.copyto
+    late = [(storage, program.array(place)) for place, storage in program.executable.copies]
+    written, copyto = program.executable.written, np.copyto
 
     def end() -> list[Tensor]:
         for storage, source in late:

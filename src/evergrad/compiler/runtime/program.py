@@ -1,7 +1,7 @@
 """A graph as native code with a planned memory, ready to run.
 
-:class:`Program` takes a recipe (instructions in waves, buffers with their places), and puts it into
-memory and machine code.
+:class:`Program` binds an executable (instructions in waves over planned buffers) to memory and
+machine code.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evergrad.compiler.cache.executable import Recipe, recipe_of, task_order
+from evergrad.compiler.cache.executable import Executable, executable_of, task_order
 from evergrad.compiler.native import jit
 from evergrad.compiler.runtime.rng_state import STREAM_BYTES, Streams
 from evergrad.compiler.runtime.thread_pool import Run, length_of
@@ -44,15 +44,15 @@ class Program:
     small = 512
 
     def __init__(
-        self, source: Lowering | Recipe, when_bound: Callable[[Recipe], None] | None = None
+        self, source: Lowering | Executable, when_bound: Callable[[Executable], None] | None = None
     ) -> None:
         """``when_bound`` is called once, when the kernels have their machine code."""
-        self.recipe = source if isinstance(source, Recipe) else recipe_of(source)
+        self.executable = source if isinstance(source, Executable) else executable_of(source)
         self.when_bound = when_bound
-        self.buffers = self.recipe.buffers
-        self.instructions = self.recipe.instructions
-        self.waves = self.recipe.waves
-        self.plan = self.recipe.plan
+        self.buffers = self.executable.buffers
+        self.instructions = self.executable.instructions
+        self.waves = self.executable.waves
+        self.plan = self.executable.plan
         self.has_calls = any(i.kernel is None for i in self.instructions)
         self.status = apart((8,), np.int64)
         self.status_word = self.status.data[:1]
@@ -65,8 +65,8 @@ class Program:
     @property
     def lowering(self) -> Lowering:
         """What the program was made of; only one that was not read from the disk can tell."""
-        assert self.recipe.lowering is not None, "a program from the disk has no lowering"
-        return self.recipe.lowering
+        assert self.executable.lowering is not None, "a program from the disk has no lowering"
+        return self.executable.lowering
 
     @property
     def graph(self) -> Graph:
@@ -78,9 +78,9 @@ class Program:
     def bind(self) -> None:
         """Take memory and compile; the program can run afterwards."""
         self.hold_arena(self.plan.peak)
-        self.number_values = apart((max(self.recipe.numbers, 1),), np.float64)
+        self.number_values = apart((max(self.executable.numbers, 1),), np.float64)
         self.number_words: Any = self.number_values.data
-        self.streams = Streams(self.recipe.streams)
+        self.streams = Streams(self.executable.streams)
         self.prepare_results()
         kernels = [i.kernel for i in self.instructions if i.kernel is not None]
         called = [k for kernel in kernels for k in kernel.calls.values()]
@@ -119,7 +119,7 @@ class Program:
         self.threads = 2 if work > _WORTH_THREADS else 1
         self.bound = True
         if self.when_bound is not None:
-            self.when_bound(self.recipe)
+            self.when_bound(self.executable)
             self.when_bound = None
 
     def hold_arena(self, size: int) -> None:
@@ -144,9 +144,9 @@ class Program:
     def prepare_results(self) -> None:
         """Find which results are computed in memory of their own and which are copied out of where
         they lie."""
-        recipe = self.recipe
-        written = range(recipe.results, recipe.results + len(recipe.written))
-        self.constants = [None if isinstance(o, Place) else o for o in recipe.outputs]
+        executable = self.executable
+        written = range(executable.results, executable.results + len(executable.written))
+        self.constants = [None if isinstance(o, Place) else o for o in executable.outputs]
         self.given = [(b.number, b.owner) for b in self.buffers if b.home == "input"]
         self.computed: list[tuple[int, Place]] = []
         self.copied: list[tuple[int, Place]] = []
@@ -154,7 +154,7 @@ class Program:
         # out of the arena, when a run has ended.
         self.boxes: dict[int, Any] = {}
         self.boxed: list[tuple[int, Any]] = []
-        for number, place in enumerate(recipe.outputs):
+        for number, place in enumerate(executable.outputs):
             if not isinstance(place, Place) or number in written:
                 continue
             buffer = place.buffer
@@ -168,12 +168,12 @@ class Program:
                 self.boxed.append((number, self.array(place)))
             else:
                 self.copied.append((number, place))
-        self.is_random = bool(recipe.generators)
+        self.is_random = bool(executable.generators)
         self.is_looked_at = self.has_calls or self.copies_arguments()
 
     def copies_arguments(self) -> bool:
         """Whether arguments, or results of this run, are copied when it has ended."""
-        places = [p for _, p in self.copied] + [p for p, _ in self.recipe.copies]
+        places = [p for _, p in self.copied] + [p for p, _ in self.executable.copies]
         return any(p.buffer.home in ("input", "output") for p in places)
 
     def argument_block(self, instruction: Instruction) -> Any:
@@ -265,7 +265,7 @@ class Program:
         """Take what memory is still needed and tell the kernels where their arguments lie."""
         if numbers is not None:
             self.set_numbers(numbers)
-        if self.recipe.streams:
+        if self.executable.streams:
             self.streams.take()
         results = self.results = list(self.constants)
         for number, place in self.copied:
@@ -336,7 +336,7 @@ class Program:
 
     def generators(self) -> list[Any]:
         """The generators that the program draws from."""
-        return [default_generator() if g is None else g for g in self.recipe.generators]
+        return [default_generator() if g is None else g for g in self.executable.generators]
 
     def run_segment(self, segment: Any) -> None:
         if not isinstance(segment, Run):
@@ -359,12 +359,12 @@ class Program:
                 np.copyto(self.results[number], self.array(place))
             for number, box in self.boxed:
                 self.results[number] = box.copy()
-            if self.recipe.streams:
+            if self.executable.streams:
                 self.streams.give_back()
         self.committed = True
-        for place, storage in self.recipe.copies:
+        for place, storage in self.executable.copies:
             np.copyto(storage.value, self.array(place))
-        for storage in self.recipe.written:
+        for storage in self.executable.written:
             storage.version += 1
         return self.results
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ import numpy as np
 
 from evergrad.compiler.native import jit
 from evergrad.compiler.runtime.thread_pool_code import BRIEF, FUTEX, LONG, SHORT, native
+from evergrad.core import fork
 from evergrad.core.settings import get_num_threads
 from evergrad.memory.lines import apart, copied_apart
 
@@ -93,7 +93,7 @@ def _forget_others() -> None:
         jit.function_of(native()["team_forget"])()
 
 
-os.register_at_fork(after_in_child=_forget_others)
+fork.register("thread pool", after_in_child=_forget_others)
 
 
 def _alone(run: int) -> Callable[[], int]:

@@ -56,13 +56,12 @@ def lowers(*names: str) -> Callable[[Any], Any]:
 
 def enter_lowerings() -> None:
     """Import the modules that register lowerings; they import this module."""
-    from evergrad.compiler.kernels import embedding_grad  # noqa: F401
+    from evergrad.compiler.kernels import embedding_grad, random_masks  # noqa: F401
     from evergrad.compiler.kernels.attention import lower as attention  # noqa: F401
     from evergrad.compiler.kernels.conv import select as conv  # noqa: F401
     from evergrad.compiler.kernels.gemm import select as gemm  # noqa: F401
     from evergrad.compiler.kernels.pooling import max_pool_grad, reduce, transposes  # noqa: F401
     from evergrad.compiler.kernels.recurrent import lower as recurrent  # noqa: F401
-    from evergrad.compiler.passes import lower_random  # noqa: F401
 
 
 class Lowering:
@@ -363,10 +362,9 @@ class Lowering:
             laid = np.lib.stride_tricks.as_strided(
                 np.empty(1, place.dtype.np), place.shape, place.strides
             )
-            shaped = laid.view()
             try:
-                shaped.shape = root.type.shape
-            except (AttributeError, ValueError):
+                shaped = laid.reshape(root.type.shape, copy=False)
+            except ValueError:
                 continue  # it does not lie there as one piece
             if isinstance(unit, Single) and shaped.strides[-1] != shaped.itemsize:
                 continue

@@ -1,8 +1,7 @@
 """Where every value of a program lies: one arena, known before the first run.
 
 A :class:`Buffer` that only the program sees lives from the wave that makes it to the last wave that
-reads it; :func:`plan` gives each its place. :func:`verify` checks a plan without using anything of
-the planner.
+reads it; :class:`Plan` gives each its offset. :mod:`.schedule.verify_plan` checks the result.
 """
 
 from __future__ import annotations
@@ -114,25 +113,3 @@ def _lay_out(buffers: Sequence[Buffer]) -> int:
         b.offset = int(floors[place])
         begin[number], end[number] = b.offset, b.offset + wanted
     return int(end.max(initial=0))
-
-
-def verify(plan: Plan, accesses: Sequence[tuple[int, Any, bool]]) -> None:
-    """Raise unless every read of the program meets what was written for it.
-
-    ``accesses`` are (wave, buffer, writes) in the order of the program. Simulates the arena byte
-    range by byte range: a write takes its range over, a read must find its own buffer there.
-    """
-    owner: list[tuple[int, int, Any]] = []
-    for wave, buffer, writes in accesses:
-        start, end = buffer.offset, buffer.offset + buffer.nbytes
-        if end > plan.peak or start % ALIGNMENT:
-            raise AssertionError(f"{buffer} lies outside of the arena or is not aligned")
-        held = [o for o in owner if o[0] < end and start < o[1]]
-        if writes:
-            for other in held:
-                if other[2] is not buffer and other[2].last >= wave:
-                    raise AssertionError(f"{buffer} overwrites {other[2]} in wave {wave}")
-            owner = [o for o in owner if not (o[0] < end and start < o[1])]
-            owner.append((start, end, buffer))
-        elif not any(o[2] is buffer for o in held):
-            raise AssertionError(f"{buffer} is read in wave {wave} but something else lies there")

@@ -21,16 +21,20 @@ from evergrad.core.eager.fusion import is_large
 from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.formula_cache import Formula
 from evergrad.core.inplace import assign
+from evergrad.core.namespace import ops
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import tracing
+from evergrad.extension import ExtensionPoint
 
 Array = np.ndarray[Any, Any]
 # Overwrites the first of the arrays, with numbers that may differ from call to call.
 Update = Callable[[Sequence[Any], Sequence[Any]], None]
+
+_native_update: ExtensionPoint[[Graph, int], Update | None] = ExtensionPoint("native_update")
 
 _PIECE = 16384  # elements; a handful of float32 pieces fit the second-level cache
 
@@ -251,17 +255,9 @@ class FusedUpdate:
         return graph
 
 
-def _native_update(graph: Graph, tensors: int) -> Update | None:
-    from evergrad.compiler.eager.update import native_update
-
-    return native_update(graph, tensors)
-
-
 def _as_pairs(tensor: Tensor) -> Tensor:
-    from evergrad.ops.rows.movement.complex_parts import view_as_real
-
     with using(grad=False):
-        return view_as_real(tensor)
+        return ops.view_as_real(tensor)
 
 
 def _uniform(tensors: Sequence[Tensor]) -> bool:

@@ -20,6 +20,9 @@ import numpy as np
 from evergrad import config
 from evergrad.core import dtypes
 from evergrad.core.state import STATE
+from evergrad.extension import ExtensionPoint
+
+_call_native: ExtensionPoint[..., Any] = ExtensionPoint("native_composite")
 
 Size = Callable[..., int]
 
@@ -70,7 +73,7 @@ class EagerComposite:
             worth = self.worth[key] = self.is_worth(args)
         if not worth:
             return self.function(*args, **attrs)
-        return _compiler().call(self, state, args, types, attrs)
+        return _call_native(self, state, args, types, attrs)
 
     @property
     def traced(self) -> Callable[..., Any]:
@@ -104,14 +107,6 @@ def is_large(size: int, least: int) -> bool:
     """Whether a call of this size is worth a kernel, where that is from ``least`` on."""
     forced = config.EAGER_KERNEL_ELEMENTS
     return size >= (least if forced is None else max(forced, 1))
-
-
-@functools.cache
-def _compiler() -> Any:
-    """The compiler's part; imported when it is first of use."""
-    from evergrad.compiler.eager import composites
-
-    return composites
 
 
 _KERNEL_TYPES = (dtypes.float32, dtypes.float64, dtypes.int64, dtypes.bool_)

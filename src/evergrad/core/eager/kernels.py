@@ -14,11 +14,15 @@ from evergrad import config
 from evergrad.core import dtypes
 from evergrad.core.eager.fusion import is_large
 from evergrad.core.shapes import TensorType
+from evergrad.core.trace import Graph
+from evergrad.extension import ExtensionPoint
 from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
 if TYPE_CHECKING:
     from evergrad.core.op import Attrs, Op
-    from evergrad.core.trace import Graph
+
+_native_graph: ExtensionPoint[..., Any] = ExtensionPoint("native_graph")
+_graph_of_row: ExtensionPoint[..., Graph] = ExtensionPoint("graph_of_row")
 
 _FLOATS = (dtypes.float32, dtypes.float64)
 
@@ -99,9 +103,7 @@ def row_evaluator(
 
 
 def _new_kernel(key: Any, op: Op, attrs: Attrs) -> Callable[..., Any] | None:
-    from evergrad.compiler.eager.graph import NativeGraph, graph_of_row
-
-    native = NativeGraph(graph_of_row(op, attrs, key[-1]))
+    native = _native_graph(_graph_of_row(op, attrs, key[-1]))
     kernel: Callable[..., Any] | None = None
     if native.is_native():
         kernel = native.result if op.outputs == 1 else native.results
@@ -148,11 +150,8 @@ class FusedDerivative:
         return self.native is not False
 
     def compiled(self) -> Any:
-        from evergrad.compiler.eager.graph import NativeGraph
-        from evergrad.core.trace import Graph
-
         outputs = [out for out in self.graph.outputs if out is not None]
-        native = NativeGraph(Graph(self.graph.inputs, (), self.graph.equations, outputs))
+        native = _native_graph(Graph(self.graph.inputs, (), self.graph.equations, outputs))
         return native.is_native() and native
 
     def run(self, values: list[Any]) -> None:

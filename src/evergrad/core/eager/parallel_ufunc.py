@@ -8,7 +8,6 @@ process has its processor, keeps nobody waiting: the caller does its pieces, too
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core import settings
+from evergrad.core import fork, settings
 from evergrad.core.errstate import QUIET, numpy_errors
 
 Array = np.ndarray[Any, Any]
@@ -80,7 +79,7 @@ def _forget_helpers() -> None:
     _jobs, _helpers, _hiring = SimpleQueue(), 0, threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget_helpers)
+fork.register("parallel ufunc", after_in_child=_forget_helpers)
 
 
 def _serve(jobs: SimpleQueue[_Job]) -> None:

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from evergrad.extension import ExtensionPoint
 from evergrad.nn.module import Module
+
+_checked_group: ExtensionPoint[[Any], Any] = ExtensionPoint("process_group")
 
 
 class DistributedDataParallel(Module):
@@ -23,9 +26,7 @@ class DistributedDataParallel(Module):
         batched_grad_copy: bool = False, forward_sync_buffers: bool | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        from evergrad.distributed.process_group import checked_group
-
-        self.process_group = checked_group(process_group)
+        self.process_group = _checked_group(process_group)
         if not any(p.requires_grad for p in module.parameters()):
             raise RuntimeError(
                 "DistributedDataParallel is not needed when a module doesn't have any parameters "

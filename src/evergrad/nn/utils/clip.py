@@ -9,6 +9,8 @@ from typing import Any
 
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
+from evergrad.linalg import vector_norm
+from evergrad.ops.rows.creation.constants import scalar_tensor
 from evergrad.ops.rows.movement.joining import stack
 
 
@@ -22,9 +24,6 @@ def get_total_norm(
     foreach: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """The norm of all tensors together, as if they were one vector."""
-    from evergrad.linalg import vector_norm
-    from evergrad.ops.rows.creation.constants import scalar_tensor
-
     parts = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     if not parts:
         return scalar_tensor(0.0)

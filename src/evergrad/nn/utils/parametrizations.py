@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from evergrad import linalg
 from evergrad.core.dtypes import finfo
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
+from evergrad.nn.functional import normalize
 from evergrad.nn.module import Module
 from evergrad.nn.utils.parametrize import register_parametrization
 from evergrad.nn.utils.spectral_norm import as_matrix, output_dim, power_method, start_vectors
 from evergrad.nn.utils.weight_norm import norm_except_dim, scaled_to_norm
 from evergrad.ops.rows.creation.constants import eye, zeros_like
+from evergrad.ops.rows.linalg.factor import geqrf, householder_product
 from evergrad.ops.rows.movement.joining import cat
 from evergrad.ops.rows.movement.views import expand
 
@@ -34,8 +37,6 @@ def _is_orthogonal(q: Tensor) -> bool:
 
 def _make_orthogonal(tall: Tensor) -> Tensor:
     """The Q of a QR decomposition whose R has a positive diagonal."""
-    from evergrad.ops.rows.linalg.factor import geqrf, householder_product
-
     reflectors, tau = geqrf(tall)
     q = householder_product(reflectors, tau)
     return q * reflectors.diagonal(dim1=-2, dim2=-1).sgn().unsqueeze(-2)  # type: ignore[no-any-return]
@@ -63,8 +64,6 @@ class _Orthogonal(Module):
 
     def _rotated(self, tall: Tensor) -> Tensor:
         """The exponential or Cayley map of a skew matrix made of the lower triangle."""
-        from evergrad.linalg import matrix_exp, solve
-
         rows, columns = tall.shape[-2:]
         lower = tall.tril()
         if rows != columns:
@@ -72,20 +71,18 @@ class _Orthogonal(Module):
             lower = cat([lower, expand(blank, (*tall.shape[:-2], rows, rows - columns))], -1)
         skew = lower - lower.mH
         if self.orthogonal_map == "matrix_exp":
-            q = matrix_exp(skew)
+            q = linalg.matrix_exp(skew)
         else:
             identity = eye(rows, dtype=skew.dtype)
-            q = solve(identity - skew * 0.5, identity + skew * 0.5)
+            q = linalg.solve(identity - skew * 0.5, identity + skew * 0.5)
         return q if rows == columns else q[..., :columns]  # type: ignore[no-any-return]
 
     def _reflected(self, tall: Tensor) -> Tensor:
         """A product of reflections; the diagonal only holds signs and is not learned."""
-        from evergrad.linalg import householder_product
-
         lower = tall.tril(-1)
         tau = 2.0 / (1.0 + (lower * lower).sum(-2))
         signs = tall.detach().diagonal(dim1=-2, dim2=-1).trunc().unsqueeze(-2)
-        return householder_product(lower, tau) * signs  # type: ignore[no-any-return]
+        return linalg.householder_product(lower, tau) * signs  # type: ignore[no-any-return]
 
     def right_inverse(self, Q: Tensor) -> Tensor:
         if Q.shape != self.shape:
@@ -105,8 +102,6 @@ class _Orthogonal(Module):
             return start
 
     def _reflectors(self, tall: Tensor) -> Tensor:
-        from evergrad.ops.rows.linalg.factor import geqrf
-
         if self.orthogonal_map != "householder":
             raise NotImplementedError(
                 "It is not possible to assign to the matrix exponential or the Cayley "
@@ -217,8 +212,6 @@ class _SpectralNorm(Module):
             power_method(matrix, self._u, self._v, count, self.eps, first="u")
 
     def forward(self, weight: Tensor) -> Tensor:
-        from evergrad.nn.functional import normalize
-
         if weight.ndim == 1:
             return normalize(weight, dim=0, eps=self.eps)
         matrix = as_matrix(weight, self.dim)

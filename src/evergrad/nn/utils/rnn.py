@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Tensor, from_array
 from evergrad.ops.rows.creation.constants import full
+from evergrad.ops.rows.movement.joining import cat, stack
 from evergrad.ops.rows.movement.views import reshape
+from evergrad.ops.rows.reduce.sort import argsort
 
 
 class _Packed(NamedTuple):
@@ -64,14 +66,10 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The order that undoes an order."""
     if permutation is None:
         return None
-    from evergrad.ops.rows.reduce.sort import argsort
-
     return argsort(permutation)
 
 
 def _int_tensor(values: Iterable[int]) -> Tensor:
-    from evergrad.core.tensor import from_array
-
     return from_array(np.fromiter(values, np.int64))
 
 
@@ -149,8 +147,6 @@ def pad_sequence(
     padding_side: str = "right",
 ) -> Tensor:  # fmt: skip
     """Sequences of different lengths as one tensor."""
-    from evergrad.ops.rows.movement.joining import cat, stack
-
     parts = list(sequences)
     if not parts:
         raise RuntimeError("pad_sequence: received an empty list of sequences")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, TypeVar
 
+from evergrad.core.rng.default_generator import get_rng_state, set_rng_state
 from evergrad.nn.module import Module
 
 M = TypeVar("M", bound=Module)
@@ -16,8 +17,6 @@ def skip_init(module_cls: type[M], *args: Any, **kwargs: Any) -> M:
     Unlike PyTorch's, the values are drawn and then left: nothing in the result says which, but the
     state of the random generator is as if they had not been.
     """
-    from evergrad.core.rng.default_generator import get_rng_state, set_rng_state
-
     if not issubclass(module_cls, Module):
         raise RuntimeError(f"Expected a Module; got {module_cls}")
     if "device" not in inspect.signature(module_cls).parameters:

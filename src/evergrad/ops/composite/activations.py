@@ -20,6 +20,7 @@ from evergrad.core.shapes import normalize_dim
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
+from evergrad.ops.rows.creation.constants import ones_like, zeros, zeros_like
 from evergrad.ops.rows.elementwise.activations import (
     ELU,
     HARDSHRINK,
@@ -36,9 +37,13 @@ from evergrad.ops.rows.elementwise.basic import relu as _relu
 from evergrad.ops.rows.elementwise.basic import sigmoid, where
 from evergrad.ops.rows.elementwise.magnitude import abs as absolute
 from evergrad.ops.rows.elementwise.trigonometry import tanh
+from evergrad.ops.rows.indexing.masked import masked_scatter
+from evergrad.ops.rows.indexing.scatter import scatter
 from evergrad.ops.rows.movement.slices import narrow
 from evergrad.ops.rows.movement.views import clone, reshape
+from evergrad.ops.rows.reduce.extrema import amax, argmax
 from evergrad.ops.rows.reduce.softmax import LOG_SOFTMAX, SOFTMAX
+from evergrad.ops.rows.special.functions import ndtr
 from evergrad.ops.surface.handles import detach
 from evergrad.ops.surface.public import expose
 
@@ -79,8 +84,6 @@ def applied(name: str, curve: Curve, input: Tensor, inplace: bool) -> Tensor:
 def below_largest(input: Tensor, dim: int) -> Tensor:
     """The input minus its largest element along a dimension, so that ``exp`` does not overflow.
     The shift cancels out of every use, so it is no part of the history."""
-    from evergrad.ops.rows.reduce.extrema import amax
-
     return input - amax(detach(input), dim, True)
 
 
@@ -150,10 +153,6 @@ def gumbel_softmax(
     logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Tensor:
     """A random choice, softened by ``tau``; with ``hard`` one-hot in value but not in gradient."""
-    from evergrad.ops.rows.creation.constants import zeros_like
-    from evergrad.ops.rows.indexing.scatter import scatter
-    from evergrad.ops.rows.reduce.extrema import argmax
-
     noise = -zeros_like(logits).exponential_().log()
     soft = _softmax((logits + noise) / tau, dim)
     if not hard:
@@ -217,9 +216,6 @@ def rrelu(
 
 def _drawn_slopes(input: Tensor, lower: float, upper: float) -> Tensor:
     """A slope for each element; while not tracing, drawn only where it is used, as PyTorch does."""
-    from evergrad.ops.rows.creation.constants import ones_like, zeros
-    from evergrad.ops.rows.indexing.masked import masked_scatter
-
     if STATE.get().trace is not None:
         return ones_like(input).uniform_(lower, upper)  # type: ignore[no-any-return]
     with using(grad=False):
@@ -352,8 +348,6 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 @eager_composite(least=4096)
 def _gelu(x: Tensor) -> Tensor:
-    from evergrad.ops.rows.special.functions import ndtr
-
     return x * ndtr(x)  # type: ignore[no-any-return]
 
 

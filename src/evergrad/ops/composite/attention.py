@@ -12,6 +12,7 @@ from evergrad.core.compound import Compound
 from evergrad.core.shapes import broadcast_shapes
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
+from evergrad.extension import ExtensionPoint
 from evergrad.ops.composite.activations import softmax, widened
 from evergrad.ops.composite.dropout import dropout_noise
 from evergrad.ops.rows.creation.constants import constant
@@ -19,8 +20,11 @@ from evergrad.ops.rows.elementwise.basic import exp, reciprocal, where
 from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.diagonals import tril
 from evergrad.ops.rows.movement.views import reshape, transpose
+from evergrad.ops.rows.reduce.extrema import amax
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.handles import detach
+
+_attend_ragged: ExtensionPoint[..., Tensor] = ExtensionPoint("ragged_attention")
 
 
 def scaled_dot_product_attention(
@@ -34,10 +38,8 @@ def scaled_dot_product_attention(
     ``enable_gqa`` several query heads share one head of keys and values.
     """
     if isinstance(query, Compound):
-        from evergrad.nested.attention import attend
-
         options = attn_mask, dropout_p, is_causal, scale, enable_gqa
-        return attend(query, key, value, *options)
+        return _attend_ragged(query, key, value, *options)
     _check(query, key, value, attn_mask, dropout_p, is_causal)
     scale = 1 / math.sqrt(query._type.shape[-1]) if scale is None else scale
     q, k, v = (widened(x) for x in (query, key, value))
@@ -152,8 +154,6 @@ def _masked(scores: Tensor, mask: Tensor) -> Tensor:
 
 def _softmax_or_zero(scores: Tensor) -> Tensor:
     """``softmax`` along the last dimension, and zeros where every score is -inf."""
-    from evergrad.ops.rows.reduce.extrema import amax
-
     largest = amax(detach(scores), -1, True)
     powers = exp(scores - where(largest == -math.inf, 0, largest))
     sums = total(powers, -1, True)

@@ -18,7 +18,10 @@ from evergrad.ops.composite.activations import below_largest, log_softmax, requi
 from evergrad.ops.composite.losses import chosen_reduction, reduced
 from evergrad.ops.rows.elementwise.basic import exp, log, where
 from evergrad.ops.rows.elementwise.clamp import clamp
+from evergrad.ops.rows.indexing.functions import index_select, one_hot
+from evergrad.ops.rows.indexing.scatter import gather
 from evergrad.ops.rows.movement.views import reshape, squeeze, unsqueeze
+from evergrad.ops.rows.reduce.scan import cumprod
 from evergrad.ops.rows.reduce.sums import sum as total
 
 
@@ -78,8 +81,6 @@ def _counted(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, T
 
 def _at(input: Tensor, places: Tensor) -> Tensor:
     """For every sample the element of its class."""
-    from evergrad.ops.rows.indexing.scatter import gather
-
     dim = _class_dim(input)
     places = reshape(places, (1,)) if input.ndim == 1 else unsqueeze(places, 1)
     return squeeze(gather(input, dim, places), dim)
@@ -89,8 +90,6 @@ def _of_classes(
     loss: Tensor, counts: Tensor | None, places: Tensor, weight: Tensor | None, reduction: str
 ) -> Tensor:
     """Losses of samples with the weights of their classes; the mean is divided by those."""
-    from evergrad.ops.rows.indexing.functions import index_select
-
     if weight is None and counts is None:
         return reduced(loss, reduction)
     if weight is None:
@@ -185,8 +184,6 @@ def _smoothed(
     smoothing: float,
 ) -> Tensor:  # fmt: skip
     """A part of the target's probability given to all classes alike."""
-    from evergrad.ops.rows.indexing.functions import index_select
-
     dim = _class_dim(input)
     logs = log_softmax(input, dim)
     chosen = _of_classes(-_at(logs, places), counts, places, weight, reduction)
@@ -213,8 +210,6 @@ def multi_margin_loss(
     size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """What the score of the target's class lacks to exceed each other one by a margin."""
-    from evergrad.ops.rows.indexing.functions import index_select, one_hot
-
     reduction = chosen_reduction(reduction, size_average, reduce)
     if p not in (1, 2):
         raise ValueError("only p == 1 and p == 2 supported")
@@ -246,10 +241,6 @@ def multilabel_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """What each target class lacks to exceed each other class by 1; targets end at the first -1."""
-    from evergrad.ops.rows.indexing.functions import one_hot
-    from evergrad.ops.rows.indexing.scatter import gather
-    from evergrad.ops.rows.reduce.scan import cumprod
-
     reduction = chosen_reduction(reduction, size_average, reduce)
     if target._type.shape != input._type.shape:
         raise ShapeError(

@@ -15,9 +15,12 @@ import numpy as np
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import ShapeError
 from evergrad.ops.composite.losses import chosen_reduction, reduced
-from evergrad.ops.rows.elementwise.basic import exp, log, where
+from evergrad.ops.composite.padding import pad
+from evergrad.ops.rows.elementwise.basic import exp, log, maximum, where
+from evergrad.ops.rows.indexing.scatter import gather
 from evergrad.ops.rows.movement.slices import narrow, select
 from evergrad.ops.rows.movement.views import expand, reshape
+from evergrad.ops.rows.reduce.extrema import amax
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.handles import detach
 
@@ -97,8 +100,6 @@ def _with_blanks(rows: Array, blank: int) -> Array:
 
 def _scores(log_probs: Tensor, path: Array) -> Tensor:
     """For every time the logarithms of the states' labels: [T, N, states]."""
-    from evergrad.ops.rows.indexing.scatter import gather
-
     steps = log_probs._type.shape[0]
     return gather(log_probs, 2, expand(from_array(path), (steps, *path.shape)))
 
@@ -123,8 +124,6 @@ def _forward(scores: Tensor, path: Array, blank: int, frames: Array, lengths: Ar
 
 def _moved(reached: Tensor, may_skip: Tensor) -> Tensor:
     """One step on: from the state itself, the one before, or the one before that."""
-    from evergrad.ops.composite.padding import pad
-
     count = reached._type.shape[1]
     before = pad(reached, (2, 0), value=_NEVER)
     one, two = narrow(before, 1, 1, count), narrow(before, 1, 0, count)
@@ -132,8 +131,6 @@ def _moved(reached: Tensor, may_skip: Tensor) -> Tensor:
 
 
 def _log_of_sum(parts: Sequence[Tensor]) -> Tensor:
-    from evergrad.ops.rows.elementwise.basic import maximum
-
     largest = detach(parts[0])
     for part in parts[1:]:
         largest = maximum(largest, detach(part))
@@ -145,8 +142,6 @@ def _log_of_sum(parts: Sequence[Tensor]) -> Tensor:
 
 def _of_ends(reached: Tensor, lengths: Array) -> Tensor:
     """The logarithm of the probability of ending in the last label or the blank behind it."""
-    from evergrad.ops.rows.reduce.extrema import amax
-
     states = np.arange(reached._type.shape[1])
     last = 2 * lengths[:, None]
     ends = where(from_array((states == last) | (states == last - 1)), reached, _NEVER)

@@ -12,9 +12,11 @@ from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.rows.elementwise.basic import sqrt, where
 from evergrad.ops.rows.elementwise.clamp import clamp
+from evergrad.ops.rows.indexing.functions import index_select
 from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.views import expand, transpose, unsqueeze
 from evergrad.ops.rows.reduce.sums import sum as total
+from evergrad.ops.rows.reduce.variance import norm
 from evergrad.ops.surface.handles import detach
 from evergrad.ops.surface.public import expose, write_out
 
@@ -23,8 +25,6 @@ _MANY = 25
 
 
 def _norm(input: Tensor, p: float, dim: int, keepdim: bool = False) -> Tensor:
-    from evergrad.ops.rows.reduce.variance import norm
-
     return norm(input, p, dim, keepdim)
 
 
@@ -72,8 +72,6 @@ def _euclidean_by_product(x1: Tensor, x2: Tensor) -> Tensor:
 @expose(method=False, out=False)
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The distances of all pairs of different rows, in the order of the rows."""
-    from evergrad.ops.rows.indexing.functions import index_select
-
     if input.ndim != 2:
         raise ShapeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
     if input.dtype.category < dtypes.FLOATING:
@@ -113,8 +111,6 @@ def normalize(
     input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Tensor | None = None
 ) -> Tensor:
     """Divided by the norm along a dimension, or by ``eps`` where the norm is smaller."""
-    from evergrad.ops.rows.reduce.variance import norm
-
     length = clamp(norm(input, p, dim, True), min=eps)
     result = input / length
     return result if out is None else write_out("normalize", out, result)

@@ -18,6 +18,7 @@ from evergrad.errors import ShapeError
 from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.strided import diagonal
 from evergrad.ops.rows.movement.views import permute, reshape
+from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
 
 Labels = tuple[str, ...]
@@ -244,8 +245,6 @@ class _Term:
         gone = tuple(i for i, label in enumerate(self.labels) if label not in needed)
         if not gone:
             return self
-        from evergrad.ops.rows.reduce.sums import sum as total
-
         return _Term(
             total(self.tensor, gone), tuple(label for label in self.labels if label in needed)
         )

@@ -15,6 +15,7 @@ from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.indexing.functions import embedding as _embedding
 from evergrad.ops.rows.indexing.functions import index_add, index_copy, index_reduce, index_select
 from evergrad.ops.rows.movement.views import reshape
+from evergrad.ops.rows.reduce.variance import norm
 
 
 def embedding(
@@ -39,8 +40,6 @@ def _padding_row(padding_idx: int | None, rows: int) -> int:
 
 def _shorten(weight: Tensor, input: Tensor, max_norm: float, norm_type: float) -> None:
     """Scale the rows that are looked up to at most ``max_norm``, outside any history."""
-    from evergrad.ops.rows.reduce.variance import norm
-
     with using(grad=False):
         rows = from_array(np.unique(input.array()).astype(np.int64))
         found = index_select(weight, 0, rows)

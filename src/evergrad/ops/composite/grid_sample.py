@@ -20,6 +20,7 @@ from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.elementwise.magnitude import abs as absolute
 from evergrad.ops.rows.elementwise.rounding import floor
 from evergrad.ops.rows.elementwise.rounding import round as to_nearest
+from evergrad.ops.rows.indexing.scatter import gather
 from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.slices import select
 from evergrad.ops.rows.movement.views import expand, reshape, transpose, unsqueeze
@@ -174,8 +175,6 @@ def _taps(position: Tensor, mode: str) -> list[tuple[Tensor, Tensor]]:
 
 def _read(input: Tensor, places: Sequence[Tensor], padding_mode: str, aligned: bool) -> Tensor:
     """The elements at whole-numbered places; with zeros around the image."""
-    from evergrad.ops.rows.indexing.scatter import gather
-
     samples, channels, *extents = input._type.shape
     inside: Any = None
     flat: Any = None

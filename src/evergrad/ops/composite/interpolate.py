@@ -17,8 +17,10 @@ from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.ops.composite.adaptive_pool import adaptive_mean
 from evergrad.ops.rows.elementwise.clamp import clamp
 from evergrad.ops.rows.elementwise.rounding import floor
+from evergrad.ops.rows.indexing.functions import index_select
 from evergrad.ops.rows.movement.views import reshape
 
 Array = np.ndarray[Any, Any]
@@ -48,8 +50,6 @@ def interpolate(
             f"\"interpolate\" with mode='{mode}' not implemented for '{input.dtype.name}'"
         )
     if mode == "area":
-        from evergrad.ops.composite.adaptive_pool import adaptive_mean
-
         return adaptive_mean(input, sizes)
     for dim in reversed(range(rank)) if in_bytes else range(rank):
         factor = None if factors is None else factors[dim]
@@ -121,8 +121,6 @@ def _resampled(
     kernel: Kernel | None,
 ) -> Tensor:  # fmt: skip
     """One dimension resampled to ``size`` elements."""
-    from evergrad.ops.rows.indexing.functions import index_select
-
     extent = input._type.shape[dim]
     wide: Any = np.float64 if input.dtype is dtypes.float64 and mode in _SMOOTH else np.float32
     step = wide(extent / size if factor is None else 1 / factor)

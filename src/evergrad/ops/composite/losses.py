@@ -22,6 +22,7 @@ from evergrad.core.trace import Var
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.composite.activations import logsigmoid, require_floating
 from evergrad.ops.composite.distance import pairwise_distance
+from evergrad.ops.rows.creation.constants import full_like
 from evergrad.ops.rows.elementwise.arithmetic import logaddexp, xlogy
 from evergrad.ops.rows.elementwise.basic import exp, log, minimum, sqrt, square, where
 from evergrad.ops.rows.elementwise.clamp import clamp
@@ -257,8 +258,6 @@ def gaussian_nll_loss(
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """Minus the logarithm of a normal distribution with the given variance."""
-    from evergrad.ops.rows.creation.constants import full_like
-
     if isinstance(var, float):
         var = full_like(input, var)
     if not isinstance(var._storage.value, Var) and (var.array() < 0).any():

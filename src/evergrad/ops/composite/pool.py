@@ -16,9 +16,11 @@ from evergrad.core.bind import bind
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import ShapeError
+from evergrad.ops.rows.creation.constants import zeros
 from evergrad.ops.rows.elementwise.basic import div, relu
 from evergrad.ops.rows.elementwise.magnitude import abs as absolute
 from evergrad.ops.rows.elementwise.magnitude import sign
+from evergrad.ops.rows.indexing.scatter import scatter
 from evergrad.ops.rows.movement.views import reshape
 from evergrad.ops.rows.pool.geometry import Windows, per_dim
 from evergrad.ops.rows.pool.windows import MAX_POOL, MAX_POOL_PLACES, WINDOW_SUM
@@ -168,9 +170,6 @@ def _unpooled_size(
 
 
 def _unpooled(input: Tensor, indices: Tensor, size: Shape) -> Tensor:
-    from evergrad.ops.rows.creation.constants import zeros
-    from evergrad.ops.rows.indexing.scatter import scatter
-
     if indices.dtype is not dtypes.int64:
         raise RuntimeError(
             f"elements in indices should be type int64 but got: {indices.dtype.name}"

@@ -12,11 +12,13 @@ from evergrad.core import dtypes
 from evergrad.core.shapes import Shape, normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
+from evergrad.ops.composite.einsum import einsum
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.matmul import checked_addend, matmul
 from evergrad.ops.rows.movement.joining import stack
 from evergrad.ops.rows.movement.slices import select
 from evergrad.ops.rows.movement.views import expand, permute, reshape
+from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
 
 # -- vectors and matrices -----------------------------------------------------------------------
@@ -122,8 +124,6 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
                 f"multi_dot(): tensors {i} and {i + 1} with shapes {list(a._type.shape)} and "
                 f"{list(b._type.shape)} cannot be multiplied"
             )
-    from evergrad.ops.composite.einsum import einsum
-
     operands: list[Any] = []
     for i, matrix in enumerate(matrices):
         operands += [matrix, [i, i + 1]]
@@ -236,8 +236,6 @@ def _contracted_dims(a: Tensor, b: Tensor, dims: Any) -> tuple[Shape, Shape]:
 
 def _without_broadcast(x: Tensor, dims: Shape, others: Shape) -> Tensor:
     """Sum a contracted dimension that the other tensor only has as a singleton."""
-    from evergrad.ops.rows.reduce.sums import sum as total
-
     extra = tuple(d for d, n in zip(dims, others, strict=True) if n == 1 != x._type.shape[d])
     return total(x, extra, keepdim=True) if extra else x
 
@@ -293,8 +291,6 @@ def cross_product(input: Tensor, other: Tensor, dim: int = -1) -> Tensor:
 @expose(method=False, out=False)
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input1^T weight[k] input2 + bias[k]`` for every output k."""
-    from evergrad.ops.composite.einsum import einsum
-
     if input1._type.shape[:-1] != input2._type.shape[:-1]:
         raise ShapeError(
             "bilinear(): input batch dimensions do not match: got "

@@ -9,9 +9,11 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.creation.assemble import complex as as_complex
 from evergrad.ops.rows.elementwise.basic import sqrt, where
 from evergrad.ops.rows.elementwise.clamp import clamp
 from evergrad.ops.rows.elementwise.magnitude import conj
+from evergrad.ops.rows.linalg.norms import vector_norm
 from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.complex_parts import imag, real
 from evergrad.ops.rows.movement.strided import diagonal
@@ -97,8 +99,6 @@ def corrcoef(input: Tensor) -> Tensor:
     deviation = sqrt(real(diagonal(found)))
     found = found / unsqueeze(deviation, 1) / unsqueeze(deviation, 0)
     if found.dtype.is_complex:
-        from evergrad.ops.rows.creation.assemble import complex as as_complex
-
         return as_complex(clamp(real(found), -1, 1), clamp(imag(found), -1, 1))
     return clamp(found, -1, 1)
 
@@ -106,8 +106,6 @@ def corrcoef(input: Tensor) -> Tensor:
 @expose(inplace=True)
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """The slices along a dimension, each scaled down to the norm ``maxnorm`` if it has more."""
-    from evergrad.ops.rows.linalg.norms import vector_norm
-
     if p <= 0:
         raise RuntimeError("renorm: non-positive-norm not supported")
     if maxnorm < 0:

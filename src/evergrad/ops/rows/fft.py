@@ -30,6 +30,7 @@ from evergrad.ops.rows.creation.constants import (
 from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.movement.joining import cat
+from evergrad.ops.rows.movement.rearrange import roll
 from evergrad.ops.rows.movement.slices import PAD_SLICE, SLICE
 from evergrad.ops.rows.movement.views import reshape, to_front
 from evergrad.ops.surface.public import expose
@@ -373,8 +374,6 @@ def rfftfreq(n: int, d: float = 1.0, **options: Any) -> Tensor:
 
 
 def _rolled(input: Tensor, dim: Any, extra: int) -> Tensor:
-    from evergrad.ops.rows.movement.rearrange import roll
-
     given = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
     dims = tuple(normalize_dim(d, input.ndim) for d in given)
     if not dims:

@@ -20,11 +20,14 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import opaque
 from evergrad.core.functionalize import SymbolicNumber
+from evergrad.core.namespace import late_bound
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE
 from evergrad.core.shapes import Shape, tensor_type
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Array, Tensor, from_array
+from evergrad.interop.dlpack import import_array
 from evergrad.ops.rows.creation.constants import check_place, finish
+from evergrad.ops.surface.handles import detach
 from evergrad.ops.surface.public import expose
 
 _DEEPEST = 64
@@ -174,6 +177,7 @@ def _narrow(wide: Array, target: dtype) -> Array:
 # -- copies -------------------------------------------------------------------------------------
 
 
+@late_bound
 @expose(method=False, out=False)
 def tensor(
     data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
@@ -203,8 +207,6 @@ def copied(data: Any, target: dtype | None) -> Tensor:
 
 
 def _copied_tensor(data: Tensor, target: dtype | None) -> Tensor:
-    from evergrad.ops.surface.handles import detach
-
     data = detach(data)
     if target is not None and target is not data.dtype:
         return cast(data, target)
@@ -311,8 +313,6 @@ def asarray(
         found = bind(TABLE["clone"], found)
     if requires_grad is None or requires_grad == found.requires_grad:
         return found
-    from evergrad.ops.surface.handles import detach
-
     return finish(detach(found), requires_grad)
 
 
@@ -334,8 +334,6 @@ def _aliased(obj: Any, target: dtype | None) -> Tensor | None:
 @expose(method=False, out=False)
 def from_dlpack(ext_tensor: Any) -> Tensor:
     """A tensor that shares the memory of any DLPack object on the CPU."""
-    from evergrad.interop.dlpack import import_array
-
     return share(import_array(ext_tensor))
 
 

@@ -19,6 +19,7 @@ from evergrad.core.shapes import Shape, tensor_type
 from evergrad.core.state import STATE, using
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Array, Tensor, View, on_storage
+from evergrad.ops.rows.creation.constants import constant
 from evergrad.ops.surface.public import expose
 
 # -- pickle -------------------------------------------------------------------------------------
@@ -107,8 +108,6 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
 
 def _copied_in_trace(self: Tensor) -> Tensor:
     """A tensor of the program, made anew and filled each time it runs."""
-    from evergrad.ops.rows.creation.constants import constant
-
     with using(grad=False):
         made = assign(constant(self._type.shape, 0, self.dtype), self)
     return on_storage(made._value, made._type, made._storage, None, type(self))

@@ -6,6 +6,7 @@ holds the array can write to it.
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,13 @@ from evergrad.core import dtypes
 from evergrad.core.printing import format_tensor
 from evergrad.core.tensor import Array, Device, Tensor, current_node
 from evergrad.core.trace import Var
+from evergrad.extension import ExtensionPoint
+from evergrad.interop.dlpack import CPU_DEVICE, export_array
+from evergrad.ops.rows.movement.rearrange import flip
+from evergrad.ops.surface.convert import share
 from evergrad.ops.surface.public import expose
+
+_array_namespace: ExtensionPoint[[], ModuleType] = ExtensionPoint("array_namespace")
 
 # -- numbers ------------------------------------------------------------------------------------
 
@@ -97,8 +104,6 @@ def _contains(self: Tensor, element: Any) -> bool:
 
 @expose("__reversed__", function=False)
 def _reversed(self: Tensor) -> Tensor:
-    from evergrad.ops.rows.movement.rearrange import flip
-
     return flip(self, (0,)) if self.ndim else self
 
 
@@ -134,8 +139,6 @@ def _wrap_array(
     self: Tensor, array: Array, context: Any = None, return_scalar: bool = False
 ) -> Tensor:
     """What a NumPy function made of this tensor, as a tensor."""
-    from evergrad.ops.surface.convert import share
-
     return share(np.asarray(array))
 
 
@@ -149,8 +152,6 @@ def _export(
     copy: bool | None = None,
 ) -> Any:  # fmt: skip
     """A capsule on the same memory, for ``from_dlpack`` of any library."""
-    from evergrad.interop.dlpack import export_array
-
     if current_node(self) is not None:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     options = {"max_version": max_version, "dl_device": dl_device, "copy": copy, "stream": stream}
@@ -160,8 +161,6 @@ def _export(
 
 @expose("__dlpack_device__", function=False)
 def _device(self: Tensor) -> tuple[int, int]:
-    from evergrad.interop.dlpack import CPU_DEVICE
-
     return CPU_DEVICE
 
 
@@ -177,9 +176,7 @@ def _namespace(self: Tensor, *, api_version: str | None = None) -> Any:
         raise ValueError(
             f"the array API standard is supported up to {_API_VERSIONS[-1]}, not {api_version!r}"
         )
-    import evergrad.array_api
-
-    return evergrad.array_api
+    return _array_namespace()
 
 
 @expose(function=False)

@@ -20,7 +20,7 @@ from evergrad.errors import ShapeError
 from evergrad.ops.rows.creation.constants import constant
 from evergrad.ops.rows.movement.slices import narrow
 from evergrad.ops.rows.movement.strided import diagonal
-from evergrad.ops.rows.movement.views import expand
+from evergrad.ops.rows.movement.views import clone, expand
 from evergrad.ops.surface.public import NUMBERS, expose, resize
 
 
@@ -66,8 +66,6 @@ def _each_once(self: Tensor) -> Tensor:
 @expose(method=False, out=False)
 def fill(input: Tensor, value: Any) -> Tensor:
     """One number everywhere, in the shape and type of ``input``."""
-    from evergrad.ops.rows.movement.views import clone
-
     if isinstance(input, Compound):
         return input.filled(value, input.dtype)
     return clone(_filling("fill", input, value))

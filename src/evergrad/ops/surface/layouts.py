@@ -11,10 +11,14 @@ from typing import Any
 from evergrad.core.memory_format import layout as Layout
 from evergrad.core.memory_format import sparse_csc, sparse_csr
 from evergrad.core.tensor import Tensor
+from evergrad.extension import ExtensionPoint
 from evergrad.ops.composite.products import mm
 from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.surface.casting import to
 from evergrad.ops.surface.public import expose
+
+_to_sparse: ExtensionPoint[..., Tensor] = ExtensionPoint("to_sparse")
+_sparse_mask: ExtensionPoint[..., Tensor] = ExtensionPoint("sparse_mask")
 
 # -- to and from --------------------------------------------------------------------------------
 
@@ -25,9 +29,7 @@ def to_sparse(
     dense_dim: int | None = None,
 ) -> Tensor:  # fmt: skip
     """What is not zero, as a sparse tensor; ``sparse_dim`` says how many dimensions to index."""
-    from evergrad.sparse.convert import to_sparse
-
-    return to_sparse(self, sparse_dim, layout=layout, blocksize=blocksize, dense_dim=dense_dim)
+    return _to_sparse(self, sparse_dim, layout=layout, blocksize=blocksize, dense_dim=dense_dim)
 
 
 @expose(function=False)
@@ -57,9 +59,7 @@ def to_dense(self: Tensor, dtype: Any = None, *, masked_grad: bool | None = None
 @expose(function=False)
 def sparse_mask(self: Tensor, mask: Tensor) -> Tensor:
     """The elements at the places of a sparse tensor."""
-    from evergrad.sparse.convert import sparse_mask
-
-    return sparse_mask(self, mask)  # type: ignore[no-any-return]
+    return _sparse_mask(self, mask)
 
 
 # -- questions ----------------------------------------------------------------------------------

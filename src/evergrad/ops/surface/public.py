@@ -20,6 +20,7 @@ from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.inplace import write_in_place, write_result
 from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
+from evergrad.core.shapes import tensor_type
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, from_array
 
@@ -182,8 +183,6 @@ def write_out(name: str, out: Tensor, result: Tensor) -> Tensor:
 
 def resize(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Give a tensor another shape and, if it needs more room, a larger buffer."""
-    from evergrad.core.shapes import tensor_type
-
     storage = tensor._storage
     if min(shape, default=0) < 0:
         raise RuntimeError(f"cannot resize to the negative dimension {min(shape)}: {list(shape)}")

@@ -25,6 +25,8 @@ from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, View, current_node, on_storage
 from evergrad.core.views import ViewChain
 from evergrad.errors import ShapeError
+from evergrad.ops.rows.creation.constants import arange, zeros_like
+from evergrad.ops.rows.indexing.functions import index_copy
 from evergrad.ops.rows.movement.slices import SLICE
 from evergrad.ops.rows.movement.strided import AS_STRIDED, DIAGONAL, as_strided
 from evergrad.ops.rows.movement.views import (
@@ -116,8 +118,6 @@ def _update_eval(base: Any, value: Any, *, chain: ViewChain) -> Any:
 
 
 def _update_transpose(g: Tensor, base: Tensor, value: Tensor, *, chain: ViewChain) -> Any:
-    from evergrad.ops.rows.creation.constants import zeros_like
-
     part = g
     for op, attrs in chain.ops:
         part = bind(op, part, **attrs)
@@ -126,9 +126,6 @@ def _update_transpose(g: Tensor, base: Tensor, value: Tensor, *, chain: ViewChai
 
 def _batch_update(op: Op, args: Sequence[Tensor], dims: Dims, *, chain: ViewChain) -> Any:
     """Batch the steps by running them, batched, on positions, and write there."""
-    from evergrad.ops.rows.creation.constants import arange
-    from evergrad.ops.rows.indexing.functions import index_copy
-
     base, value = args
     size = next(a._type.shape[d] for a, d in zip(args, dims, strict=True) if d is not None)
     base = expand(base, (size, *base._type.shape)) if dims[0] is None else to_front(base, dims[0])

@@ -4,6 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.core.bind import bind
+from evergrad.ops.rows.conv import CONV_WEIGHT
+from evergrad.ops.rows.pool.geometry import Windows
 from evergrad.testing.samples import Array, complex_normal, normal, sample
 
 
@@ -64,10 +67,6 @@ def _conv_weight(
     """The row itself: PyTorch has it only inside its backward functions."""
 
     def call(ns: Any, y: Any, x: Any) -> Any:
-        from evergrad.core.bind import bind
-        from evergrad.ops.rows.conv import CONV_WEIGHT
-        from evergrad.ops.rows.pool.geometry import Windows
-
         rank = len(kernel)
         windows = Windows(
             x.shape[2:], kernel, (stride,) * rank, ((padding, padding),) * rank, (dilation,) * rank

@@ -55,6 +55,7 @@ def _module_for(name: str) -> ModuleType:
 
 
 def _of_torchvision(name: str) -> ModuleType:
+    # start-up: models and datasets, for programs that import torchvision only
     from evergrad.datasets.torchvision_names import VERSION, find_module
 
     own: dict[str, Any] = {"__version__": VERSION} if name == "torchvision" else {}

@@ -15,7 +15,7 @@ from evergrad.compiler.kernels.conv.microkernel import Tile
 from evergrad.compiler.kernels.conv.pack_batch_lanes import Image
 from evergrad.compiler.kernels.conv.padded_planes import Axis, Correlation, Steps
 from evergrad.compiler.kernels.gemm.microkernel import transposed
-from evergrad.compiler.passes.conv_epilogue import Then, pointers, then
+from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
 from evergrad.compiler.schedule.instructions import Kernel
 
 # A block of turned samples and the sums of a chunk stay in caches of so many bytes.
@@ -150,7 +150,9 @@ class _Numbers(NamedTuple):
     y_channel: int
 
 
-def sample_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, steps: Then) -> Kernel:
+def sample_kernel(
+    vector: Vector, given: Correlation, x: Steps, y: Steps, steps: Epilogue
+) -> Kernel:
     """The kernel that takes turned images, the packed weight, what later steps take, and y."""
     cut = SampleCut.choose(vector, given)
     tile, rows, columns, image = cut.tile, given.rows, given.columns, image_of(given)
@@ -177,7 +179,7 @@ def sample_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, steps:
 
 
 @cache
-def _text(vector: Vector, tile: Tile, steps: Then) -> Kernel:
+def _text(vector: Vector, tile: Tile, steps: Epilogue) -> Kernel:
     text = Text(vector, pointers(steps), _Numbers._fields)
     together = tile.vectors * vector.lanes
     place, part = text.split("%chunk", text["row_blocks"])
@@ -283,7 +285,7 @@ def _products(text: Text, tile: Tile, a: str, b: str, sums: list[str]) -> list[s
 
 def _write(
     text: Text,
-    steps: Then,
+    steps: Epilogue,
     together: int,
     y: str,
     first: str,
@@ -307,5 +309,5 @@ def _write(
             to = text.add(text.mul(o, text["y_channel"]), pixel)
             turned = zip(starts, transposed(text, block), strict=True)
             for start, values in reversed(list(turned)):
-                values = then(text, steps, values, text.add(output, o))
+                values = emit_epilogue(text, steps, values, text.add(output, o))
                 text.store_masked(values, text.at(start, to), mask)

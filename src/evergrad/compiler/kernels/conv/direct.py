@@ -18,7 +18,7 @@ from evergrad.compiler.kernels.conv.padded_planes import (
     Steps,
     lay_out_planes,
 )
-from evergrad.compiler.passes.conv_epilogue import Then, pointers, then
+from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
 from evergrad.compiler.schedule.instructions import Kernel
 
 # Rows and sums of a chunk stay in a cache of this many bytes.
@@ -104,7 +104,7 @@ def _pixels(given: Correlation, rows: int) -> int:
 
 
 def correlation_kernel(
-    vector: Vector, given: Correlation, x: Steps, y: Steps, steps: Then
+    vector: Vector, given: Correlation, x: Steps, y: Steps, steps: Epilogue
 ) -> Kernel:
     """The kernel that takes x, the packed weight, what later steps take, and y."""
     tile, blocks, block = DirectCut.choose(vector, given)
@@ -133,7 +133,7 @@ def correlation_kernel(
 
 
 @cache
-def _text(vector: Vector, tile: Tile, steps: Then) -> Kernel:
+def _text(vector: Vector, tile: Tile, steps: Epilogue) -> Kernel:
     text = Text(vector, pointers(steps), (*_Numbers._fields, *Planes._fields))
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     with text.loop(last, first=first) as item:
@@ -185,7 +185,7 @@ def _multiply(text: Text, tile: Tile, group: str, rows: str) -> None:
             )  # fmt: skip
 
 
-def _write_rows(text: Text, steps: Then, y: str, group: str, rows: str) -> None:
+def _write_rows(text: Text, steps: Epilogue, y: str, group: str, rows: str) -> None:
     """Take the outputs out of the sums."""
     sums, step = text.at(text.scratch, text["sums_at"]), text["y_step"]
     for kind in text.by_step(step):
@@ -194,6 +194,6 @@ def _write_rows(text: Text, steps: Then, y: str, group: str, rows: str) -> None:
             target = text.at(y, text.mul(channel, text["y_channel"]), text.mul(row, text["y_row"]))
             output = text.add(text.mul(group, text["outputs"]), channel)
             with text.loop(text["count_columns"], text.vector.lanes) as j:
-                value = then(text, steps, text.load_vector(text.at(source, j)), output)
+                value = emit_epilogue(text, steps, text.load_vector(text.at(source, j)), output)
                 left = text.sub(text["count_columns"], j)
                 text.store_apart(kind, value, text.at(target, text.mul(j, step)), step, left)

@@ -20,7 +20,7 @@ from evergrad.compiler.kernels.conv.padded_planes import (
     lay_out_planes,
 )
 from evergrad.compiler.kernels.gemm.microkernel import transposed
-from evergrad.compiler.passes.conv_epilogue import Then, pointers, then
+from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
 from evergrad.compiler.schedule.instructions import Kernel
 
 # Planes and sums of a chunk stay in a cache of this many bytes.
@@ -127,7 +127,7 @@ class _Numbers(NamedTuple):
     y_step: int
 
 
-def pixel_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, steps: Then) -> Kernel:
+def pixel_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, steps: Epilogue) -> Kernel:
     """The kernel that takes x, the packed weight, what later steps take, and y."""
     cut = PixelCut.choose(vector, given)
     tile, rows, columns = cut.tile, given.rows, given.columns
@@ -162,7 +162,7 @@ def pixel_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, steps: 
 
 
 @cache
-def _text(vector: Vector, tile: Tile, steps: Then) -> Kernel:
+def _text(vector: Vector, tile: Tile, steps: Epilogue) -> Kernel:
     text = Text(vector, pointers(steps), (*_Numbers._fields, *Planes._fields))
     item, band = text.split("%chunk", text["bands"])
     place, block = text.split(item, text["row_blocks"])
@@ -224,7 +224,7 @@ def _multiply(text: Text, tile: Tile, panel: str, panels: str, pixels: str) -> N
 
 
 def _write(
-    text: Text, steps: Then, y: str, first: str, samples: str, rows: str, outputs: str
+    text: Text, steps: Epilogue, y: str, first: str, samples: str, rows: str, outputs: str
 ) -> None:
     """Turn the sums: rows of pixels, for one output after the other, from ``first`` on."""
     lanes, columns = text.vector.lanes, text["count_columns"]
@@ -259,5 +259,5 @@ def _write(
                 count = text.op(f"select i1 {is_there}, i64 {left}, i64 0")
                 to = text.at(target, text.mul(text["y_channel"], n))
                 number = text.add(first, text.least(text.add(output, n), text.sub(outputs, 1)))
-                values = then(text, steps, values, number)
+                values = emit_epilogue(text, steps, values, number)
                 text.store_apart(kind, values, to, text["y_step"], count)

@@ -55,7 +55,7 @@ from evergrad.compiler.kernels.conv.winograd_weight_grad import (
 from evergrad.compiler.kernels.gemm.problem import Product
 from evergrad.compiler.kernels.gemm.select import add_product
 from evergrad.compiler.kernels.pooling.reduce import in_order, in_two_dims
-from evergrad.compiler.passes.conv_epilogue import Then, fits, then_of
+from evergrad.compiler.passes.conv_epilogue import Epilogue, epilogue_of, fits
 from evergrad.compiler.schedule.instructions import Kernel, Place
 from evergrad.compiler.schedule.lower import Lowering, lowers
 from evergrad.core.shapes import contiguous_strides
@@ -148,8 +148,8 @@ def _lower_correlations(
     """For each part of the output lay the weight out (with these steps from group, output and
     channel to the next) and go over the image, with what is then done to what is written."""
     image, weight, *others = eqn.args
-    then = then_of(eqn)
-    name = "conv" if then else eqn.op.name
+    epilogue = epilogue_of(eqn)
+    name = "conv" if epilogue else eqn.op.name
     out = eqn.outs[0]
     source, image_steps = _image(lowering, image)
     vector = vector_for(out.type.dtype)
@@ -165,10 +165,10 @@ def _lower_correlations(
         if way == "samples":
             beside = SampleCut.choose(vector, part).tile.vectors
             given = _turned(lowering, vector, image_of(part), source, image_steps, beside)
-        kernel = write(vector, part, image_steps, _in_order(out.type.shape), then)
+        kernel = write(vector, part, image_steps, _in_order(out.type.shape), epilogue)
         pixels = part.rows.extent * part.columns.extent * part.samples * part.groups
         work = pixels * part.outputs * part.channels * len(part.taps) // 8
-        label = "+".join([name, *(step.name for step in then)])
+        label = "+".join([name, *(op.name for op in epilogue)])
         lowering.native(label, kernel, [given, packed, *others], [out], work)
 
 
@@ -184,7 +184,7 @@ def _turned(
 
 def _laid_out(
     vector: Vector, part: Correlation, steps: WeightSteps, way: str
-) -> tuple[int, Kernel, Callable[[Vector, Correlation, Steps, Steps, Then], Kernel]]:
+) -> tuple[int, Kernel, Callable[[Vector, Correlation, Steps, Steps, Epilogue], Kernel]]:
     """How a part is computed: the bytes of the weight as it is laid out, the kernel that does so,
     and what makes the kernel that reads it."""
     if way == "winograd":
@@ -231,7 +231,7 @@ def _cycles(vector: Vector, part: Correlation, way: str) -> float:
     return direct.cycles(vector, part) + direct.passes(vector, part) * reading
 
 
-@lowers("conv", "conv_then")
+@lowers("conv", "conv_epilogue")
 def lower_conv(lowering: Lowering, eqn: Equation) -> bool:
     if not fits(eqn):
         return False

@@ -27,7 +27,7 @@ from evergrad.compiler.kernels.conv.winograd_transforms import (
     panel_of,
 )
 from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
-from evergrad.compiler.passes.conv_epilogue import Then, pointers, then
+from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
 from evergrad.compiler.schedule.instructions import Kernel
 
 # Fewer channels or outputs are not worth transforming.
@@ -169,7 +169,9 @@ class _Numbers(NamedTuple):
     y_row: int
 
 
-def winograd_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, steps: Then) -> Kernel:
+def winograd_kernel(
+    vector: Vector, given: Correlation, x: Steps, y: Steps, steps: Epilogue
+) -> Kernel:
     """The kernel that takes x, whose columns lie in order, the transformed weight, what later
     steps take, and y."""
     cut = WinogradCut.choose(vector, given)
@@ -198,7 +200,7 @@ def winograd_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, step
 
 
 @cache
-def _text(vector: Vector, steps: Then) -> Kernel:
+def _text(vector: Vector, steps: Epilogue) -> Kernel:
     text = Text(vector, pointers(steps), _Numbers._fields)
     item, band = text.split("%chunk", text["bands"])
     place, block = text.split(item, text["row_blocks"])
@@ -304,7 +306,7 @@ def _multiply(text: Text, tile: Tile, group: str, output: str, outputs: str, row
 
 
 def _write(
-    text: Text, steps: Then, y: str, first: str, samples: str, row: str, rows: str, outputs: str
+    text: Text, steps: Epilogue, y: str, first: str, samples: str, row: str, rows: str, outputs: str
 ) -> None:
     """Make outputs, from ``first`` on, of the sums: pairs of rows for one after the other."""
     lanes = text.vector.lanes
@@ -334,7 +336,9 @@ def _write(
         is_there = text.op(f"icmp slt i64 {text.mul(r, 2)}, {below}")
         lower = text.op(f"select i1 {is_there}, i64 {left}, i64 0")
         number = text.add(first, output)
-        pairs = [then(text, steps, v, number) for v in both_ways(text, values, _of_outputs)]
+        pairs = [
+            emit_epilogue(text, steps, v, number) for v in both_ways(text, values, _of_outputs)
+        ]
         for n, count in enumerate((left, lower)):
             to = text.at(target, text.mul(text["y_row"], n))
             for half, mixed in enumerate(text.interleaved(pairs[2 * n], pairs[2 * n + 1])):

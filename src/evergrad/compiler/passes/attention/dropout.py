@@ -1,4 +1,4 @@
-"""Finds dropout of attention's weights, and lets what it draws be kept as bits.
+"""Pattern matching of dropout on attention's weights, and its masks as packed bits.
 
 Weights are multiplied with noise: a mask of zeros and ones, divided by the probability to keep.
 """
@@ -13,14 +13,14 @@ import numpy as np
 from evergrad.compiler.kernels.attention.rows import Dropout
 from evergrad.compiler.passes.attention.patterns import Facts
 from evergrad.compiler.passes.random_rows import CHANCE_BITS, COUNTED_CHANCE, MASK_OF_BITS
-from evergrad.compiler.passes.rewriter import rule_of
+from evergrad.compiler.passes.rewriter import specialize, with_equations
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
 
 
 class Noise(NamedTuple):
-    """What weights are multiplied with: ``mask`` is the equation that gives zeros and ones,
-    ``region`` leads from there to the noise, and ``drawn`` is what the mask is made of."""
+    """The factor of the weights: ``mask`` is the equation of zeros and ones, ``region`` the
+    equations from there to the noise, and ``drawn`` the operands of the mask."""
 
     var: Var
     mask: Equation
@@ -30,7 +30,7 @@ class Noise(NamedTuple):
 
 
 def find_noise(facts: Facts, var: Any, shape: Shape) -> Noise | None:
-    """The noise that a factor of weights of a shape is, if it is one."""
+    """A factor of weights of a shape as dropout noise, if it matches."""
     if not isinstance(var, Var) or var.type.shape != shape:
         return None
     if not var.type.dtype.is_floating_point:
@@ -67,8 +67,8 @@ def _of_mask(
     return Noise(var, maker, [*region, maker], maker.args, dropout)
 
 
-def with_bits(graph: Graph, masks: Sequence[Equation]) -> Graph:
-    """The graph in which masks (drawn as bytes, and cast) are drawn and kept as bits."""
+def with_packed_masks(graph: Graph, masks: Sequence[Equation]) -> Graph:
+    """The graph with masks (bytes, and a cast of them) sampled and stored as bits."""
     chances = {mask.args[0]: mask for mask in masks}
     gone = {id(mask) for mask in masks}
     equations: list[Equation] = []
@@ -78,15 +78,15 @@ def with_bits(graph: Graph, masks: Sequence[Equation]) -> Graph:
             equations += _drawn_as_bits(eqn, mask)
         elif id(eqn) not in gone:
             equations.append(eqn)
-    return Graph(graph.inputs, graph.captures, equations, graph.outputs, graph.writes)
+    return with_equations(graph, equations)
 
 
 def _drawn_as_bits(chance: Equation, mask: Equation) -> list[Equation]:
     size, out = chance.attrs["size"], mask.outs[0]
     generator = chance.attrs["generator"]
-    drawing = rule_of(CHANCE_BITS.name, *chance.args, size=size, generator=generator)
+    drawing = specialize(CHANCE_BITS.name, *chance.args, size=size, generator=generator)
     words = Var(drawing.out_types[0], out.trace)
-    spreading = rule_of(MASK_OF_BITS.name, words, size=size, dtype=out.type.dtype)
+    spreading = specialize(MASK_OF_BITS.name, words, size=size, dtype=out.type.dtype)
     return [
         Equation(drawing, chance.args, (words,), chance.location),
         Equation(spreading, (words,), (out,), mask.location),

@@ -1,11 +1,10 @@
-"""Finds attention in a graph: products, masks, softmax and their derivatives become two equations.
+"""Pattern matching of attention: products, masks, softmax and derivatives become two equations.
 
-That of the library is a composite, which :mod:`.composites` describes; here attention
-that was written by hand is found. :func:`recognise` looks for ``softmax(steps(q @ k^T)) @ v`` and
-for what the derivative makes of it, in the words in which they were traced, and says them as
-``attention`` and ``attention_backward``. Weights may go through dropout on their way to the values.
-It does so only if nothing else reads the scores or the weights; a graph in which anything is
-different stays as it is.
+:func:`recognise_attention` matches ``softmax(f(q @ k^T)) @ v``, with an elementwise ``f`` (scales
+and masks) and dropout of the weights, and its derivative, as they were traced, and replaces them by
+``attention`` and ``attention_backward``. It does so only if nothing else reads the scores or the
+weights. This is for attention written by hand: that of the library is a composite, which
+:mod:`.composites` describes and the same pass replaces.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 
 from evergrad.compiler.kernels.attention.rows import BATCH_DIMS, MASKS
 from evergrad.compiler.passes.attention.composites import composites
-from evergrad.compiler.passes.attention.dropout import Noise, find_noise, with_bits
+from evergrad.compiler.passes.attention.dropout import Noise, find_noise, with_packed_masks
 from evergrad.compiler.passes.attention.patterns import (
     INFINITY,
     SOFTMAXES,
@@ -31,24 +30,24 @@ from evergrad.core.trace import Equation, Graph, Var
 # Element types of queries, keys and values; the kernels compute with float32 in any case.
 _TYPES = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
 
-# -- what is found ------------------------------------------------------------------------------
+# -- matches ------------------------------------------------------------------------------------
 
 
 class Backward:
-    """The gradients that one cotangent of the result leads to; ``None`` where none is asked for."""
+    """The gradients computed from one cotangent of the result; ``None`` where there is none."""
 
     def __init__(self, cotangent: Var) -> None:
         self.cotangent = cotangent
         self.dq: Equation | None = None
-        self.dk_turned: Equation | None = None
+        self.dk_transposed: Equation | None = None
         self.dv: Equation | None = None
 
     def targets(self) -> list[Equation]:
-        return [e for e in (self.dq, self.dk_turned, self.dv) if e is not None]
+        return [e for e in (self.dq, self.dk_transposed, self.dv) if e is not None]
 
 
 class Attention:
-    """One attention of a graph, found from its last product backwards."""
+    """One attention of a graph, matched from its last product backwards."""
 
     def __init__(self, facts: Facts, result: Equation) -> None:
         self.facts = facts
@@ -58,7 +57,7 @@ class Attention:
         self.groups = 1
         self.steps: list[tuple[str, float]] = []
         self.masks: list[Var] = []
-        # How the derivative goes back through each step: systems from `d` to `next`.
+        # The derivative of each op on the scores: systems from `d` to `next`.
         self.back: list[tuple[System, ...]] = []
         self.backwards: list[Backward] = []
         self.noise: Noise | None = None
@@ -82,7 +81,7 @@ class Attention:
         if shared is not None:
             p = shared.args[0]
             self.match.region.append(shared)
-        # 16-bit numbers go through softmax, and perhaps dropout, as wider ones.
+        # Softmax, and perhaps dropout, of 16-bit types run in float32.
         after_dropout = self.before_cast(p)
         dropped = self.before_dropout(after_dropout)
         before_dropout = self.before_cast(dropped)
@@ -98,7 +97,7 @@ class Attention:
         return False
 
     def before_cast(self, x: Var) -> Var:
-        """A value as it was before it got another floating type."""
+        """The operand of a cast between floating types, or the value itself."""
         eqn = self.facts.made_by(x, "cast")
         if eqn is None or not eqn.args[0].type.dtype.is_floating_point:
             return x
@@ -106,7 +105,7 @@ class Attention:
         return eqn.args[0]  # type: ignore[no-any-return]
 
     def before_dropout(self, p: Var) -> Var:
-        """The weights as softmax gave them."""
+        """The result of softmax: the weights before dropout."""
         dropped = self.facts.made_by(p, "mul")
         if dropped is None:
             return p
@@ -118,14 +117,14 @@ class Attention:
         return p
 
     def find_scores(self) -> bool:
-        """Walk from what softmax takes to the product of queries and keys."""
+        """Match from the operand of softmax back to the product of queries and keys."""
         x = self.match.bound["x"]
         shape = x.type.shape
         while (eqn := self.facts.maker.get(x)) is not None:
             self.match.region.append(eqn)
             if eqn.op.name == "matmul":
                 self.scores = eqn
-                self.q, self.k_turned = eqn.args
+                self.q, self.k_transposed = eqn.args
                 self.steps.reverse()
                 self.masks.reverse()
                 return True
@@ -136,7 +135,7 @@ class Attention:
         return False
 
     def step(self, eqn: Equation) -> Var | None:
-        """Note what an equation does to scores; gives the scores it does it to."""
+        """Record an op on the scores; its operand, or ``None`` if the op does not match."""
         name, args = eqn.op.name, eqn.args
         if name in ("mul", "div"):
             return self.scaling(eqn)
@@ -185,7 +184,7 @@ class Attention:
         name = f"mask {len(self.steps)}"
         self.match.bound[name] = mask
         kept = ("where", name, "d", 0) if kind == "keep" else ("where", name, 0, "d")
-        # What is finite afterwards could still be looked at: a triangle is then one of the masks.
+        # With a finite fill masked scores may still have weight: a triangle is then a mask operand.
         is_last = fill == -INFINITY and all(n in (0.0, fill) for k, n in self.steps if k != "scale")
         if kind == "keep" and is_last and self.facts.is_triangle(mask, x.type.shape[-2:]):
             kind = "causal"
@@ -196,7 +195,7 @@ class Attention:
         return x
 
     def sharing(self, eqn: Equation) -> Var | None:
-        """Heads of queries that share keys stand as one longer head."""
+        """Grouped-query attention: heads of queries that share keys, as one longer head."""
         source = eqn.args[0]
         own, shared = eqn.outs[0].type.shape, source.type.shape
         if len(own) < 3 or len(shared) != len(own) or not all(shared):
@@ -209,14 +208,17 @@ class Attention:
         return source  # type: ignore[no-any-return]
 
     def fits(self) -> bool:
-        """Whether the kernels can take it."""
+        """Whether the kernels support its shapes and types."""
         y, scores = self.result.outs[0].type.shape, self.scores.outs[0].type.shape
-        if min(len(self.q.type.shape), len(self.k_turned.type.shape), len(self.v.type.shape)) < 2:
+        if (
+            min(len(self.q.type.shape), len(self.k_transposed.type.shape), len(self.v.type.shape))
+            < 2
+        ):
             return False
         if y[:-1] != scores[:-1] or self.weights.type.shape != scores or len(y) > BATCH_DIMS + 2:
             return False
         own = self.q.type.dtype
-        if own not in _TYPES or any(x.type.dtype is not own for x in (self.k_turned, self.v)):
+        if own not in _TYPES or any(x.type.dtype is not own for x in (self.k_transposed, self.v)):
             return False
         if (
             0 in (*scores, *y, self.q.type.shape[-1])
@@ -232,7 +234,7 @@ class Attention:
     # -- backward -------------------------------------------------------------------------------
 
     def find_backwards(self) -> bool:
-        """Find what each cotangent of the result leads to."""
+        """Match the gradients of each cotangent of the result."""
         forward = self.match.bound
         for cotangent in self.cotangents():
             self.match.bound = dict(forward)
@@ -246,30 +248,32 @@ class Attention:
     def cotangents(self) -> list[Var]:
         facts = self.facts
         found: dict[Var, None] = {}
-        for turned in facts.users(self.v, "permute"):
-            if facts.turns(turned.outs[0], self.v):
-                for eqn in facts.users(turned.outs[0], "matmul"):
+        for transposed in facts.users(self.v, "permute"):
+            if facts.is_transpose_of(transposed.outs[0], self.v):
+                for eqn in facts.users(transposed.outs[0], "matmul"):
                     if eqn.outs[0].type.shape == self.weights.type.shape:
                         found[eqn.args[0]] = None
-        for turned in facts.users(self.weights, "permute"):
-            for eqn in facts.users(turned.outs[0], "matmul"):
+        for transposed in facts.users(self.weights, "permute"):
+            for eqn in facts.users(transposed.outs[0], "matmul"):
                 found[eqn.args[1]] = None
         return list(found)
 
     def find_dv(self, backward: Backward) -> None:
         for eqn in self.facts.users(backward.cotangent, "matmul"):
-            turned = eqn.args[0]
-            if eqn.args[1] is backward.cotangent and self.facts.turns(turned, self.weights):
-                self.match.region.append(self.facts.maker[turned])
+            transposed = eqn.args[0]
+            if eqn.args[1] is backward.cotangent and self.facts.is_transpose_of(
+                transposed, self.weights
+            ):
+                self.match.region.append(self.facts.maker[transposed])
                 backward.dv = eqn
 
     def find_dq_dk(self, backward: Backward) -> bool:
-        """Follow the cotangent of the weights back to queries and keys, if it is there."""
+        """Match from the cotangent of the weights to those of queries and keys, if it exists."""
         match = self.match
         made = [
             eqn
             for eqn in self.facts.users(backward.cotangent, "matmul")
-            if eqn.args[0] is backward.cotangent and self.facts.is_turned(eqn.args[1], self.v)
+            if eqn.args[0] is backward.cotangent and self.facts.is_transposed(eqn.args[1], self.v)
         ]
         if not made:
             return backward.dv is not None
@@ -298,23 +302,23 @@ class Attention:
         return self.find_last_products(backward, d)
 
     def ways_back(self) -> list[str]:
-        """What happens to the cotangent of the weights before it comes to softmax."""
+        """The ops on the cotangent of the weights before the derivative of softmax."""
         after_dropout, before_dropout = self.is_cast
         dropped = self.noise is not None
-        asked = {"reshape": self.is_shared, "cast": after_dropout, "mul": dropped}
-        return [name for name, is_there in asked.items() if is_there] + ["cast"] * before_dropout
+        present = {"reshape": self.is_shared, "cast": after_dropout, "mul": dropped}
+        return [name for name, is_there in present.items() if is_there] + ["cast"] * before_dropout
 
     def find_last_products(self, backward: Backward, d: Var) -> bool:
         for eqn in self.facts.users(d, "matmul"):
-            if eqn.args[0] is d and self.facts.is_turned(eqn.args[1], self.k_turned):
+            if eqn.args[0] is d and self.facts.is_transposed(eqn.args[1], self.k_transposed):
                 backward.dq = eqn
-            elif eqn.args[1] is d and self.facts.is_turned(eqn.args[0], self.q):
-                backward.dk_turned = eqn
-        return backward.dq is not None or backward.dk_turned is not None
+            elif eqn.args[1] is d and self.facts.is_transposed(eqn.args[0], self.q):
+                backward.dk_transposed = eqn
+        return backward.dq is not None or backward.dk_transposed is not None
 
     def take_scale(self) -> bool:
-        """Let queries that are scaled before the product be scaled after it, which saves two
-        passes over them; nothing changes where that cannot be."""
+        """Move a scale of the queries from before the product to after it, where possible: it saves
+        two passes over them."""
         scaled = self.facts.made_by(self.q, "mul", "div")
         number = None if scaled is None else self.facts.number(scaled.args[1])
         if scaled is None or not isinstance(number, (int, float)) or not number:
@@ -338,18 +342,18 @@ class Attention:
         self.steps.insert(0, ("scale", 1 / number if scaled.op.name == "div" else number))
         return True
 
-    # -- all of it ------------------------------------------------------------------------------
+    # -- the whole ------------------------------------------------------------------------------
 
     def targets(self) -> list[Equation]:
         return [self.result, *(eqn for b in self.backwards for eqn in b.targets())]
 
     def is_alone(self) -> bool:
-        """Whether nothing else reads what will not be computed any more."""
+        """Whether nothing outside of the match reads its intermediates."""
         targets = {id(eqn) for eqn in self.targets()}
         known = targets | {id(eqn) for eqn in self.match.region}
         cotangents = [b.cotangent for b in self.backwards]
         drawn = () if self.noise is None else self.noise.drawn
-        for operand in (self.q, self.k_turned, self.v, *self.masks, *drawn, *cotangents):
+        for operand in (self.q, self.k_transposed, self.v, *self.masks, *drawn, *cotangents):
             if id(self.facts.maker.get(operand)) in known:
                 return False
         for eqn in self.match.region:
@@ -358,9 +362,11 @@ class Attention:
                 return False
             if any(id(user) not in known for user in self.facts.uses.get(out, ())):
                 return False
-        # Gradients of keys will lie otherwise: nobody may count on how they did.
-        turned = [b.dk_turned.outs[0] for b in self.backwards if b.dk_turned is not None]
-        return not any(self.facts.is_seen_by(var, "as_strided") for var in turned)
+        # The gradient of keys gets another layout, so that no view may depend on its strides.
+        transposed = [
+            b.dk_transposed.outs[0] for b in self.backwards if b.dk_transposed is not None
+        ]
+        return not any(self.facts.is_seen_by(var, "as_strided") for var in transposed)
 
     def described(self) -> Attended:
         facts, region = self.facts, self.match.region
@@ -368,34 +374,32 @@ class Attention:
         gradients = [
             Gradients(
                 min(facts.position[id(eqn)] for eqn in b.targets()), b.cotangent,
-                *(None if eqn is None else eqn.outs[0] for eqn in (b.dq, b.dk_turned, b.dv)),
+                *(None if eqn is None else eqn.outs[0] for eqn in (b.dq, b.dk_transposed, b.dv)),
             )
             for b in self.backwards
         ]  # fmt: skip
         return Attended(
-            facts.position[id(self.result)], self.result.location, self.q, self.k_turned, self.v,
-            True, self.result.outs[0], tuple(self.steps), self.groups, self.masks, self.noise,
-            self.empty_is_zero, gradients, gone,
+            facts.position[id(self.result)], self.result.location, self.q, self.k_transposed,
+            self.v, True, self.result.outs[0], tuple(self.steps), self.groups, self.masks,
+            self.noise, self.empty_is_zero, gradients, gone,
         )  # fmt: skip
 
 
-# -- the graph with what was found --------------------------------------------------------------
+# -- the passes ---------------------------------------------------------------------------------
 
 
-def recognise(graph: Graph) -> Graph:
+def recognise_attention(graph: Graph) -> Graph:
     """The graph with each attention, and its derivative, as one equation."""
-    graph = keep_bits(graph)
     facts = Facts(graph)
     found = _attentions(facts)
     return replaced(graph, facts, found) if found else graph
 
 
-def keep_bits(graph: Graph) -> Graph:
-    """The graph without dead code, in which what attentions draw for dropout is kept as bits."""
-    graph = graph.without_dead_code()
+def pack_dropout_masks(graph: Graph) -> Graph:
+    """The graph in which random masks of attention's dropout are stored as bits."""
     noises = [attention.noise for attention in _attentions(Facts(graph))]
     masks = [noise.mask for noise in noises if noise is not None and noise.mask.op.name == "cast"]
-    return with_bits(graph, masks) if masks else graph
+    return with_packed_masks(graph, masks) if masks else graph
 
 
 def _attentions(facts: Facts) -> list[Attended]:

@@ -1,7 +1,7 @@
-"""A small language for parts of graphs, and softmax and its derivative said in it.
+"""Patterns of subgraphs, and those of softmax and its derivative.
 
 A pattern is the name of a value, a number, or an op and the patterns of its arguments; a system
-says what some values are made of. :class:`Match` finds values that solve a system.
+maps names of values to patterns. :class:`Match` unifies systems with a graph.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INFINITY = float("inf")
 
 
 def unless_lost(value: str, source: str, product: str) -> System:
-    """A product whose zeros stay zero beside infinities."""
+    """A product in which zero times infinity is zero."""
     lost = ("bitwise_and", ("eq", source, 0), ("isnan", product))
     return ((value, ("where", lost, 0, product)),)
 
@@ -30,7 +30,7 @@ _SOFTMAX_BACK: System = (
     ("dx", ("sub", "weighted", ("mul", "p", ("sum", "weighted")))),
     ("weighted", ("mul", "dp", "p")),
 )
-# The same with zeros for a query that looks nowhere.
+# The same with zeros for a query whose keys are all masked.
 _SOFTMAX_OR_ZERO: System = (
     ("p", ("mul", "powers", "factor")),
     ("factor", ("reciprocal", ("where", "empty", 1, "total"))),
@@ -48,13 +48,13 @@ _SOFTMAX_OR_ZERO_BACK: System = (
 SOFTMAXES = ((_SOFTMAX, _SOFTMAX_BACK, False), (_SOFTMAX_OR_ZERO, _SOFTMAX_OR_ZERO_BACK, True))
 
 _COMMUTATIVE = ("mul", "add", "bitwise_and")
-_ROW_FOLDS = ("sum", "amax")
+_ROW_REDUCTIONS = ("sum", "amax")
 # The derivative of a softmax is found within this many equations from the cotangent of its result.
 _NEAR = 24
 
 
 class Facts:
-    """Who makes and who uses the values of a graph."""
+    """The def-use chains of a graph."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -75,7 +75,7 @@ class Facts:
         return (eqn for eqn in self.uses.get(var, ()) if eqn.op.name in names)
 
     def is_seen_by(self, var: Var, name: str) -> bool:
-        """Whether a kind of view is taken of a value, or of a view of it."""
+        """Whether a value, or a view of it, has a user of this op."""
         return any(
             eqn.op.name == name or self.is_seen_by(eqn.outs[0], name)
             for eqn in self.uses.get(var, ())
@@ -83,22 +83,22 @@ class Facts:
         )
 
     def number(self, value: Any) -> Any:
-        """A number, whether written as such or as a tensor of one number; else ``None``."""
+        """A number, whether literal or a 0-d ``full``; else ``None``."""
         if isinstance(value, Var):
             full = self.made_by(value, "full")
             return None if full is None or full.attrs["size"] else full.args[0]
         return value
 
-    def is_turned(self, var: Var, other: Var) -> bool:
-        """Whether one value is the other with its last two dimensions swapped."""
-        return self.turns(var, other) or self.turns(other, var)
+    def is_transposed(self, var: Var, other: Var) -> bool:
+        """Whether one value is the transpose of the other, in the last two dimensions."""
+        return self.is_transpose_of(var, other) or self.is_transpose_of(other, var)
 
-    def turns(self, var: Var, source: Var) -> bool:
+    def is_transpose_of(self, var: Var, source: Var) -> bool:
         eqn = self.made_by(var, "permute")
         return eqn is not None and eqn.args[0] is source and eqn.attrs["order"] == swapped(source)
 
     def is_triangle(self, var: Any, shape: Shape) -> bool:
-        """Whether a mask of this shape lets every query see the keys up to its own place."""
+        """Whether a mask of this shape is causal: the lower triangle."""
         eqn = self.made_by(var, "tril")
         whole = None if eqn is None else self.made_by(eqn.args[0], "full")
         return (
@@ -114,7 +114,7 @@ def swapped(var: Var) -> tuple[int, ...]:
 
 
 class Match:
-    """Values that have been found for names, and the equations between them."""
+    """Values bound to names, and the equations between them."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -158,8 +158,8 @@ class Match:
         return True
 
     def find(self, name: str, near: Var, *systems: System) -> bool:
-        """Find the value of a name that solves the first of some systems that can be solved, among
-        what is made of a value."""
+        """Bind a name to a value, among those computed from another, that solves the first solvable
+        one of some systems."""
         near_by = list(self.made_of(near))
         for system in systems:
             for var in near_by:
@@ -182,8 +182,8 @@ class Match:
 
 
 def _is_along_rows(eqn: Equation) -> bool:
-    """Whether a fold or a softmax runs along the last dimension."""
+    """Whether a reduction or a softmax runs along the last dimension."""
     last = len(eqn.outs[0].type.shape) - 1
-    if eqn.op.name in _ROW_FOLDS:
+    if eqn.op.name in _ROW_REDUCTIONS:
         return bool(eqn.attrs["dims"] == (last,) and eqn.attrs["keepdim"])
     return eqn.op.name != "softmax" or bool(eqn.attrs["dim"] == last)

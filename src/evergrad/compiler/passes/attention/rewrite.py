@@ -1,9 +1,9 @@
-"""Writes attentions into a graph for the kernels: one equation for each, one for its derivative.
+"""Replacement of attentions: one equation for each, one for its derivative.
 
-An attention is described by an :class:`Attended`, whether it was a composite or was recognised in
-elementary equations. Where the graph lays a result out in another order afterwards (heads inside
-rows, as a rule), the kernel writes it in that order, and gradients in the order in which queries,
-keys and values lie: nothing has to be copied.
+An attention is described by an :class:`Attended`, whether it was a composite or was matched in
+elementary equations. Where a result is permuted afterwards (heads next to features, as a rule),
+the kernel stores it in that order, and gradients in the layouts of queries, keys and values:
+nothing has to be copied.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from evergrad.compiler.kernels.attention.rows import (
 )
 from evergrad.compiler.passes.attention.dropout import Noise
 from evergrad.compiler.passes.attention.patterns import Facts, swapped
-from evergrad.compiler.passes.rewriter import rule_of
+from evergrad.compiler.passes.rewriter import specialize, with_equations, with_layouts
 from evergrad.core import dtypes
 from evergrad.core.shapes import Shape
 from evergrad.core.source_location import SourceLocation
@@ -30,7 +30,7 @@ from evergrad.core.trace import Equation, Graph, Var
 
 
 class Gradients(NamedTuple):
-    """What one cotangent of the result leads to (``None``: that gradient is not computed), written
+    """The gradients for one cotangent of the result (``None``: that one is not computed), emitted
     before the equation at a position."""
 
     position: int
@@ -42,7 +42,7 @@ class Gradients(NamedTuple):
 
 class Attended(NamedTuple):
     """One attention of a graph, in the terms of :mod:`evergrad.compiler.kernels.attention.rows`;
-    written before the equation at a position. Keys and their gradients have their last two
+    emitted before the equation at a position. Keys and their gradients have their last two
     dimensions swapped if they are ``transposed``. ``gone`` are the equations (``id``) that it
     replaces."""
 
@@ -63,87 +63,84 @@ class Attended(NamedTuple):
 
 
 def replaced(graph: Graph, facts: Facts, found: Sequence[Attended]) -> Graph:
-    """The graph with single equations for attentions."""
+    """The graph with attentions as single equations."""
     new: dict[int, list[Equation]] = {}
     gone: set[int] = set()
-    turned: dict[Var, Var] = {}
+    masks: dict[Var, Var] = {}
     for attention in found:
         gone |= attention.gone
-        writer = _Writer(facts, attention, turned)
-        new.setdefault(attention.position, []).extend(writer.forward())
+        replacement = _Replacement(facts, attention, masks)
+        new.setdefault(attention.position, []).extend(replacement.forward())
         for gradients in attention.gradients:
-            new.setdefault(gradients.position, []).extend(writer.backward(gradients))
+            new.setdefault(gradients.position, []).extend(replacement.backward(gradients))
     equations: list[Equation] = []
     for number, eqn in enumerate(graph.equations):
         equations += new.get(number, ())
         if id(eqn) not in gone:
             equations.append(eqn)
-    made = Graph(graph.inputs, graph.captures, equations, graph.outputs, graph.writes)
-    return made.without_dead_code()
+    return with_layouts(with_equations(graph, equations)).without_dead_code()
 
 
-class _Writer:
-    """The equations that take an attention's place. ``turned`` holds masks that lie key by key,
-    for all attentions that read them."""
+class _Replacement:
+    """The equations that replace an attention. ``transposed`` holds masks stored key by key, shared
+    by all attentions that read them."""
 
-    def __init__(self, facts: Facts, attention: Attended, turned: dict[Var, Var]) -> None:
+    def __init__(self, facts: Facts, attention: Attended, transposed: dict[Var, Var]) -> None:
         self.facts = facts
         self.attention = attention
-        self.turned = turned
+        self.transposed = transposed
         self.equations: list[Equation] = []
 
     def emit(
         self, name: str, args: Sequence[Var], outs: Sequence[Var | None] = (), **attrs: Any
     ) -> tuple[Var, ...]:
         """Add an equation; its results are given values where these have its types, or new ones."""
-        specialization = rule_of(name, *args, **attrs)
+        specialization = specialize(name, *args, **attrs)
+        location, trace = self.attention.location, self.attention.result.trace
         given = [*outs, *[None] * (specialization.op.outputs - len(outs))]
-        trace = self.attention.result.trace
         results = tuple(
             out if out is not None and out.type.same(type) else Var(type, trace)
             for out, type in zip(given, specialization.out_types, strict=True)
         )
-        self.equations.append(
-            Equation(specialization, tuple(args), results, self.attention.location)
-        )
+        self.equations.append(Equation(specialization, tuple(args), results, location))
         return results
 
-    def turn(self, var: Var) -> Var:
+    def transpose(self, var: Var) -> Var:
         return self.emit("permute", [var], order=swapped(var))[0]
 
     def by_key(self, mask: Var) -> Var:
-        """A mask that lies key by key."""
+        """A mask stored key by key."""
         if len(mask.type.shape) < 2:
             shape = (1,) * (2 - len(mask.type.shape)) + mask.type.shape
             mask = self.emit("reshape", [mask], shape=shape)[0]
         if mask.type.dtype is not dtypes.bool_:
             mask = self.wide(mask)
-        return self.emit("clone", [self.turn(mask)])[0]
+        return self.emit("clone", [self.transpose(mask)])[0]
 
     def wide(self, var: Var) -> Var:
-        """A value as the kernels take it."""
+        """A value in the kernels' element type."""
         if var.type.dtype is dtypes.float32:
             return var
         return self.emit("cast", [var], dtype=dtypes.float32)[0]
 
     def settle(self, var: Var, out: Var | None, order: Order) -> None:
-        """Let a result, rounded and turned as it has to be, become a value of the graph, unless it
-        is that already. A gradient is summed up over the batch that its operand was expanded to."""
+        """Define a value of the graph by a new one, cast and permuted as needed, unless it is that
+        value already. A gradient is summed over the batch that its operand was expanded to."""
         if out is None or out is var:
             return
-        turns = order != natural(var)
+        permutes = order != natural(var)
         if laid_out(var.type.shape, order) != out.type.shape:
             dims = _expanded(out.type.shape, var.type.shape)
             (total,) = self.emit("sum", [var], dims=dims, keepdim=True)
             self.emit("reshape", [total], [out], shape=out.type.shape)
             return
         if var.type.dtype is not out.type.dtype:
-            (var,) = self.emit("cast", [var], [] if turns else [out], dtype=out.type.dtype)
-        if turns:
+            (var,) = self.emit("cast", [var], [] if permutes else [out], dtype=out.type.dtype)
+        if permutes:
             self.emit("permute", [var], [out], order=order)
 
-    def as_it_is(self, out: Var | None, order: Order) -> Var | None:
-        """The value, if a kernel can give it with nothing more to do."""
+    def as_stored(self, out: Var | None, order: Order) -> Var | None:
+        """The value, if a kernel computes it without a cast or permutation."""
         if out is None or order != natural(out):
             return None
         return out if out.type.dtype is dtypes.float32 else None
@@ -157,22 +154,22 @@ class _Writer:
         dropout = None if found.noise is None else found.noise.dropout
         return {"steps": tuple(found.steps), "groups": found.groups, "dropout": dropout}
 
-    def may_turn(self, var: Var) -> bool:
-        """Whether a result may lie in another order."""
+    def may_permute(self, var: Var) -> bool:
+        """Whether a result may have another layout."""
         return self.attention.groups == 1 and not self.facts.is_seen_by(var, "as_strided")
 
     def order_wanted(self, y: Var) -> Order:
-        """The order in which a result is laid out afterwards."""
+        """The order of dimensions in which a result is used."""
         own = natural(y)
-        users = self.facts.users(y, "permute") if self.may_turn(y) else ()
+        users = self.facts.users(y, "permute") if self.may_permute(y) else ()
         orders = [eqn.attrs["order"] for eqn in users]
         return next((order for order in orders if order[-1] == own[-1]), own)
 
     def order_like(self, strides: Sequence[int], gradient: Var | None, shape: Shape) -> Order:
-        """The order in which a gradient lies as what it belongs to, which has these strides."""
+        """The order of dimensions that gives a gradient these strides, its operand's."""
         batch = batch_of(*(x.type for x in self.operands))
         own = tuple(range(len(batch) + 2))
-        if gradient is None or not self.may_turn(gradient):
+        if gradient is None or not self.may_permute(gradient):
             return own
         if 0 in strides or batch != shape[:-2]:
             return own
@@ -181,15 +178,15 @@ class _Writer:
     def forward(self) -> list[Equation]:
         found = self.attention
         for mask in found.masks:
-            if mask not in self.turned:
-                self.turned[mask] = self.by_key(mask)
-        k = self.turn(found.k) if found.transposed else found.k
+            if mask not in self.transposed:
+                self.transposed[mask] = self.by_key(mask)
+        k = self.transpose(found.k) if found.transposed else found.k
         self.operands = [self.wide(found.q), self.wide(k), self.wide(found.v)]
-        self.masks = [self.turned[mask] for mask in found.masks]
+        self.masks = [self.transposed[mask] for mask in found.masks]
         order = self.order_wanted(found.result)
         y, self.stats = self.emit(
             ATTENTION.name, [*self.operands, *self.masks, *self.drawn()],
-            [self.as_it_is(found.result, order)], **self.attrs(),
+            [self.as_stored(found.result, order)], **self.attrs(),
             empty_is_zero=found.empty_is_zero, order=order,
         )  # fmt: skip
         self.settle(y, found.result, way_back(order))
@@ -202,10 +199,10 @@ class _Writer:
         args = [*self.operands, g, y, self.stats, *self.masks, *self.drawn()]
         orders = tuple(
             self.order_like(strides, gradient, shape)
-            for (strides, shape), gradient in zip(self.lie(), gradients[2:], strict=True)
+            for (strides, shape), gradient in zip(self.layouts(), gradients[2:], strict=True)
         )
         wanted = (gradients.dq, None if found.transposed else gradients.dk, gradients.dv)
-        given = [self.as_it_is(out, order) for out, order in zip(wanted, orders, strict=True)]
+        given = [self.as_stored(out, order) for out, order in zip(wanted, orders, strict=True)]
         made = self.emit(ATTENTION_BACKWARD.name, args, given, **self.attrs(), orders=orders)
         for gradient, out, order in zip(made, wanted, orders, strict=True):
             self.settle(gradient, out, way_back(order))
@@ -214,8 +211,8 @@ class _Writer:
             self.settle(dk, gradients.dk, tuple(back[d] for d in swapped(dk)))
         return self.equations
 
-    def lie(self) -> list[tuple[Sequence[int], Shape]]:
-        """How queries, keys and values lie: their strides and shapes."""
+    def layouts(self) -> list[tuple[Sequence[int], Shape]]:
+        """The strides and shapes of queries, keys and values."""
         q, k, v = ((x.layout.strides, x.type.shape) for x in self.attention[2:5])
         if self.attention.transposed:
             (*lead, columns, rows), (*batch, width, keys) = k

@@ -9,9 +9,16 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import batch_elementwise, linear
+from evergrad.core.namespace import late_bound
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import ones, ones_like
+from evergrad.ops.rows.elementwise.trigonometry import cos, sin
+from evergrad.ops.rows.movement.complex_parts import imag, real
+from evergrad.ops.rows.movement.joining import cat
+from evergrad.ops.rows.movement.rearrange import flip
+from evergrad.ops.rows.movement.views import expand, sum_to_type, unsqueeze
+from evergrad.ops.rows.reduce.scan import cumprod
 from evergrad.ops.surface.public import expose
 
 
@@ -39,9 +46,6 @@ def _complex_eval(real: Array, imag: Array) -> Array:
 
 
 def _complex_transpose(g: Tensor, re: Tensor, im: Tensor) -> Any:
-    from evergrad.ops.rows.movement.complex_parts import imag, real
-    from evergrad.ops.rows.movement.views import sum_to_type
-
     return sum_to_type(real(g), re._type), sum_to_type(imag(g), im._type)
 
 
@@ -49,6 +53,7 @@ COMPLEX = linear("complex", _complex_eval, _complex_type, _complex_transpose,
                  batch=batch_elementwise, doc="Complex numbers from their parts.")  # fmt: skip
 
 
+@late_bound
 @expose(method=False)
 def complex(real: Tensor, imag: Tensor) -> Tensor:
     """Complex numbers from their real and imaginary parts."""
@@ -58,8 +63,6 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
 @expose(method=False)
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """Complex numbers from their absolute values and angles."""
-    from evergrad.ops.rows.elementwise.trigonometry import cos, sin
-
     _complex_type(abs._type, angle._type)
     return complex(abs * cos(angle), abs * sin(angle))
 
@@ -67,11 +70,6 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
 @expose(method=False, out=False)
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """The powers of a vector as columns, from the highest to the zeroth."""
-    from evergrad.ops.rows.movement.joining import cat
-    from evergrad.ops.rows.movement.rearrange import flip
-    from evergrad.ops.rows.movement.views import expand, unsqueeze
-    from evergrad.ops.rows.reduce.scan import cumprod
-
     if x.ndim != 1:
         raise RuntimeError("x must be a one-dimensional tensor.")
     count = x._type.shape[0] if N is None else N

@@ -20,10 +20,13 @@ from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.exact import fma64
 from evergrad.core.families import opaque
 from evergrad.core.functionalize import SymbolicNumber
+from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.shapes import Shape, as_shape, tensor_type
 from evergrad.core.tensor import Array, Device, Tensor
 from evergrad.memory import pool
+from evergrad.ops.rows.movement.strided import as_strided
+from evergrad.ops.rows.movement.views import clone, expand
 from evergrad.ops.surface.public import TensorFunction, expose, write_out
 
 # PyTorch's range kernel fills vectors of this size, each from its own first element.
@@ -104,8 +107,6 @@ def full(
     if dtype is None and out is not None:
         dtype = out.dtype
     if isinstance(fill_value, Tensor):
-        from evergrad.ops.rows.movement.views import clone, expand
-
         if fill_value.ndim or fill_value.requires_grad:
             raise TypeError(
                 "full(): argument 'fill_value' must be a number; a tensor that requires a gradient "
@@ -129,8 +130,6 @@ def constant(size: Shape, value: Any, dtype: dtype) -> Tensor:
             f"Trying to create tensor with negative dimension {negative}: {list(size)}"
         )
     if isinstance(value, SymbolicNumber):
-        from evergrad.ops.rows.movement.views import clone, expand
-
         return clone(expand(cast(value.tensor, dtype), size))
     if value != 0 and value != 1:
         check_number(value, dtype)
@@ -173,7 +172,7 @@ def named_size(name: str, size: tuple[Any, ...], named: dict[str, Any]) -> Shape
     return as_shape(size)
 
 
-zeros = _constant_function("zeros", 0, "Zero everywhere.")
+zeros = late_bound(_constant_function("zeros", 0, "Zero everywhere."))
 ones = _constant_function("ones", 1, "One everywhere.")
 # Uninitialised memory shows what was there before; zeros cost little and hide nothing.
 empty = _constant_function("empty", 0, "A tensor to be filled (evergrad fills it with zeros).")
@@ -195,7 +194,7 @@ def _like(name: str, value: float, doc: str) -> TensorFunction:
     return expose(method=False, out=False)(function)
 
 
-zeros_like = _like("zeros_like", 0, "Zeros of the same shape and type.")
+zeros_like = late_bound(_like("zeros_like", 0, "Zeros of the same shape and type."))
 ones_like = _like("ones_like", 1, "Ones of the same shape and type.")
 empty_like = _like("empty_like", 0, "A tensor of the same shape and type, to be filled.")
 
@@ -240,8 +239,6 @@ def empty_strided(
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor with the given strides, to be filled (evergrad fills it with zeros)."""
-    from evergrad.ops.rows.movement.strided import as_strided
-
     check_place(device)
     shape, steps = as_shape((size,)), as_shape((stride,))
     reach = 1 + sum((n - 1) * s for n, s in zip(shape, steps, strict=False))
@@ -265,10 +262,8 @@ def new_tensor(
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor with a copy of the data, in this tensor's element type."""
-    from evergrad.ops.surface.convert import tensor
-
     target = self.dtype if dtype is None else dtype
-    return tensor(data, dtype=target, device=device, requires_grad=requires_grad)
+    return ops.tensor(data, dtype=target, device=device, requires_grad=requires_grad)
 
 
 # -- the identity -------------------------------------------------------------------------------
@@ -328,6 +323,7 @@ ARANGE = opaque(
 )  # fmt: skip
 
 
+@late_bound
 @expose(method=False, out=False)
 def arange(
     start: Any = 0, end: Any = None, step: Any = 1, *, out: Tensor | None = None,

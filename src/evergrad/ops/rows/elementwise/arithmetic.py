@@ -20,6 +20,7 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import dtype, finfo
 from evergrad.core.families import elementwise, meet_as_float, not_bool, not_complex, result_dtype
 from evergrad.core.inplace import write_in_place
+from evergrad.core.namespace import ops
 from evergrad.core.op import ArgType
 from evergrad.core.shapes import TensorType
 from evergrad.core.tensor import Tensor
@@ -27,6 +28,7 @@ from evergrad.ops.rows.elementwise import blocked
 from evergrad.ops.rows.elementwise.basic import CLONE, binary, log, mul, sigmoid, where, zeros_where
 from evergrad.ops.rows.elementwise.basic import pow as power
 from evergrad.ops.rows.elementwise.logic import isfinite, isinf, signbit
+from evergrad.ops.rows.movement.complex_parts import imag, real
 from evergrad.ops.surface.public import NUMBERS, expose
 
 
@@ -297,10 +299,8 @@ def nan_to_num(
     if input.dtype.category < dtypes.FLOATING:
         return bind(CLONE, input)  # type: ignore[no-any-return]
     if input.dtype.is_complex:
-        from evergrad.ops.rows.creation.assemble import complex
-        from evergrad.ops.rows.movement.complex_parts import imag, real
-
-        return complex(*(nan_to_num(part(input), nan, posinf, neginf) for part in (real, imag)))
+        parts = (nan_to_num(part(input), nan, posinf, neginf) for part in (real, imag))
+        return ops.complex(*parts)
     limits = finfo(input.dtype)
     return bind(  # type: ignore[no-any-return]
         NAN_TO_NUM, input, 0.0 if nan is None else float(nan),

@@ -34,11 +34,15 @@ from evergrad.core.families import (
     result_dtype,
 )
 from evergrad.core.inplace import write_in_place
+from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import ArgType, Op
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
+from evergrad.memory import pool
+from evergrad.ops.rows.creation.constants import check_number, zeros_like
 from evergrad.ops.rows.elementwise import blocked
 from evergrad.ops.rows.movement.complex_parts import real
+from evergrad.ops.rows.movement.views import sum_to_type
 from evergrad.ops.surface.public import NUMBERS, TensorFunction, expose, expose_op, operator
 
 ZERO_SLOPE = (lambda t, y, x: zeros_where(t),)
@@ -46,8 +50,6 @@ ZERO_SLOPE = (lambda t, y, x: zeros_where(t),)
 
 def zeros_where(t: Tensor) -> Tensor:
     """A zero tangent."""
-    from evergrad.ops.rows.creation.constants import zeros_like
-
     return zeros_like(t)
 
 
@@ -82,8 +84,6 @@ CAST = linear("cast", _cast_eval, _cast_type, _cast_back, batch=_batch_same,
 
 
 def _copy(x: Any) -> Any:
-    from evergrad.memory import pool
-
     out = pool.empty(x.shape, x.dtype)
     np.copyto(out, x)
     return out
@@ -394,8 +394,6 @@ def _where_type(c: TensorType, a: TensorType, b: TensorType) -> TensorType:
 
 
 def _where_transpose(g: Tensor, c: Tensor, a: Tensor, b: Tensor) -> Any:
-    from evergrad.ops.rows.movement.views import sum_to_type
-
     return (
         None,
         sum_to_type(where(c, g, 0), a._type),
@@ -420,8 +418,6 @@ def fitting(number: Any, beside: Any) -> Any:
     if number.__class__ is not int or not isinstance(beside, Tensor):
         return number
     if beside.dtype.category == dtypes.INTEGRAL:
-        from evergrad.ops.rows.creation.constants import check_number
-
         check_number(number, beside.dtype)
     return number
 
@@ -430,13 +426,12 @@ def fitting(number: Any, beside: Any) -> Any:
 def where(condition: Tensor) -> tuple[Tensor, ...]: ...
 @overload
 def where(condition: Tensor, input: Any, other: Any) -> Tensor: ...
+@late_bound
 @expose(method=False)
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """``input`` where the condition holds, ``other`` elsewhere."""
     if input is None and other is None:
-        from evergrad.ops.rows.indexing.functions import nonzero
-
-        return nonzero(condition, as_tuple=True)
+        return ops.nonzero(condition, as_tuple=True)
     return bind(WHERE, condition, fitting(input, other), fitting(other, input))
 
 

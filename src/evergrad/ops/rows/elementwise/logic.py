@@ -14,9 +14,12 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import elementwise, meet, not_complex, opaque
+from evergrad.core.namespace import late_bound
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor, detached
+from evergrad.ops.rows.creation.constants import ones_like
+from evergrad.ops.rows.movement.complex_parts import imag
 from evergrad.ops.surface.public import NUMBERS, expose, expose_op, operator
 
 
@@ -130,7 +133,7 @@ def _invert(self: Tensor) -> Tensor:
 
 # -- what kind of number ------------------------------------------------------------------------
 
-isnan = question("isnan", np.isnan, doc="Not a number.")
+isnan = late_bound(question("isnan", np.isnan, doc="Not a number."))
 isinf = question("isinf", np.isinf, doc="Infinite; complex numbers in either part.")
 isfinite = question("isfinite", np.isfinite, doc="Neither infinite nor NaN.")
 isposinf = question("isposinf", lambda x, **out: np.equal(x, np.inf, **out), accepts=not_complex,
@@ -143,9 +146,6 @@ signbit = question("signbit", np.signbit, accepts=not_complex, doc="Negative, or
 @expose(out=False)
 def isreal(input: Tensor) -> Tensor:
     """Whether each element has no imaginary part."""
-    from evergrad.ops.rows.creation.constants import ones_like
-    from evergrad.ops.rows.movement.complex_parts import imag
-
     if not input.dtype.is_complex:
         return ones_like(input, dtype=dtypes.bool_)
     return eq(imag(input), 0)  # type: ignore[no-any-return]

@@ -13,6 +13,7 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import batch_elementwise, elementwise, meet, not_complex, opaque
+from evergrad.core.namespace import late_bound
 from evergrad.core.shapes import tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise.basic import CLONE, ZERO_SLOPE, unary, where, zeros_where
@@ -20,6 +21,7 @@ from evergrad.ops.rows.movement.complex_parts import real
 from evergrad.ops.surface.public import expose, expose_op
 
 
+@late_bound
 def conj(input: Tensor) -> Tensor:
     """The complex conjugate; real tensors as they are."""
     return bind(CONJ, input) if input.dtype.is_complex else input

@@ -12,12 +12,15 @@ from typing import Any
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
+from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, broadcast_shapes, normalize_dim
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
 from evergrad.errors import ShapeError
+from evergrad.extension import ExtensionPoint
+from evergrad.ops.rows.creation.constants import arange
 from evergrad.ops.rows.indexing.arguments import (
     Write,
     at_least_1d,
@@ -44,6 +47,8 @@ from evergrad.ops.rows.indexing.scatter import (
 )
 from evergrad.ops.rows.movement.views import expand, reshape
 from evergrad.ops.surface.public import NUMBERS, expose
+
+_sparse_lookup: ExtensionPoint[..., Tensor] = ExtensionPoint("sparse_lookup")
 
 # -- whole slices by number ---------------------------------------------------------------------
 
@@ -77,6 +82,7 @@ def _vector_write(
     return op, (target, source, index), {"start": dim, "wrap": False}
 
 
+@late_bound
 @expose(numpy_names=True)
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices of a dimension with the given numbers."""
@@ -92,6 +98,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return reshape(bind(INDEX, reshape(input, (1,)), index, start=0, wrap=False), ())
 
 
+@late_bound
 @writing
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Write:
     """``alpha * source`` added, slice by slice, to the slices with the given numbers."""
@@ -150,9 +157,7 @@ def embedding(
         raise RuntimeError("'weight' must be 2-D")
     indices = require_index("embedding", indices, vector=False)
     if sparse and weight.requires_grad and STATE.get().trace is None:
-        from evergrad.sparse.lookup import lookup
-
-        return lookup(weight, indices, padding_idx, bool(scale_grad_by_freq))
+        return _sparse_lookup(weight, indices, padding_idx, bool(scale_grad_by_freq))
     if padding_idx < 0 and not scale_grad_by_freq:
         return bind(INDEX, weight, indices, start=0, wrap=False)  # type: ignore[no-any-return]
     return bind(  # type: ignore[no-any-return]
@@ -162,8 +167,6 @@ def embedding(
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """A last dimension that is 1 at the place the number names and 0 elsewhere."""
-    from evergrad.ops.rows.creation.constants import arange
-
     if tensor.dtype is not dtypes.int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     is_known = not isinstance(tensor._storage.value, Var)

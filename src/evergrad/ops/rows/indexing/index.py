@@ -27,7 +27,10 @@ from evergrad.core.shapes import (
     tensor_type,
 )
 from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.creation.constants import arange, ones, zeros_like
+from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.movement.views import expand, movedim, reshape, sum_to_type, to_front
+from evergrad.ops.rows.reduce.sums import sum as total
 
 Dims = Sequence[int | None]
 
@@ -314,16 +317,11 @@ def _index_copy_transpose(
 
 
 def nowhere(g: Tensor) -> Tensor:
-    from evergrad.ops.rows.creation.constants import zeros_like
-
     return zeros_like(g, dtype=dtypes.bool_)
 
 
 def sum_where(mask: Tensor, g: Tensor) -> Tensor:
     """The sum over the places of a mask, each counted once."""
-    from evergrad.ops.rows.elementwise.basic import where
-    from evergrad.ops.rows.reduce.sums import sum as total
-
     return total(where(mask, g, 0))
 
 
@@ -363,8 +361,6 @@ def _fronted_indices(indices: Sequence[Tensor], dims: Dims) -> list[Tensor]:
 
 def _batch_places(indices: Sequence[Tensor]) -> Tensor:
     """The number of each member of the batch, as another index tensor."""
-    from evergrad.ops.rows.creation.constants import arange
-
     rank = max(i.ndim for i in indices)
     size = next(i._type.shape[0] for i in indices if i.ndim == rank)
     return reshape(arange(size), (size,) + (1,) * (rank - 1))
@@ -398,15 +394,11 @@ def _embedding_type(
 
 def _embedding_scale(index: Tensor, like: Tensor, padding_idx: int, by_frequency: bool) -> Tensor:
     """By what the gradient of each looked-up row is multiplied."""
-    from evergrad.ops.rows.creation.constants import ones
-
     scale = ones(index._type.shape, dtype=like.dtype)
     if by_frequency:
         extent = like._type.shape[0]
         counts = bind(INDEX_SUM, scale, index, start=0, extents=(extent,))
         scale = 1 / bind(INDEX, counts, index, start=0, wrap=False)
-    from evergrad.ops.rows.elementwise.basic import where
-
     return reshape(where(index == padding_idx, 0, scale), (*index._type.shape, 1))
 
 

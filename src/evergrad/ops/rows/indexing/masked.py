@@ -13,6 +13,7 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
+from evergrad.core.namespace import late_bound
 from evergrad.core.shapes import broadcast_shapes
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.ops.rows.elementwise.basic import WHERE
@@ -74,6 +75,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     return reshape(bind(INDEX_COPY, flat, given, places, start=0, wrap=True), shape)
 
 
+@late_bound
 @expose()
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Where the elements are not zero: a row for each, or an index tensor for each dimension."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.bind import bind, cast
-from evergrad.core.dtypes import dtype
+from evergrad.core.dtypes import FLOATING, dtype
 from evergrad.core.families import linear, opaque
 from evergrad.core.op import Op
 from evergrad.core.shapes import (
@@ -25,6 +25,8 @@ from evergrad.core.shapes import (
 )
 from evergrad.core.tensor import Tensor
 from evergrad.errors import ShapeError
+from evergrad.ops.rows.creation.constants import ones_like
+from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.indexing.arguments import (
     Write,
     at_least_1d,
@@ -226,8 +228,6 @@ def _through_extreme(
     g: Tensor, out: Tensor, x: Tensor, index: Tensor, source: Tensor, dim: int, include_self: bool
 ) -> tuple[Tensor, Tensor]:
     """Those that are the extreme of their place share the gradient equally."""
-    from evergrad.ops.rows.elementwise.basic import where
-
     mine = x == out
     if not include_self:
         mine = bind(SCATTER, mine, index, False, dim=dim)
@@ -245,7 +245,6 @@ def _through_product(
     Zeros are counted and left out of the product. Where one of the others is zero, the slope is
     zero too but changes with it: the sum of the zeros stands for it.
     """
-    from evergrad.ops.rows.elementwise.basic import where
 
     def folded(mine: Tensor, theirs: Tensor) -> Tensor:
         if not include_self:
@@ -395,24 +394,17 @@ def _scatter_count(
     target: Tensor, index: Tensor, attrs: dict[str, Any], include_self: bool
 ) -> Tensor:
     """How many numbers met at each place; where nothing was written, the one that was there."""
-    from evergrad.ops.rows.creation.constants import ones_like
-    from evergrad.ops.rows.elementwise.basic import where
-
     count = _scatter_sum(ones_like(target), index, 1, attrs, include_self)
     return where(count == 0, 1, count)
 
 
 def _divided(total: Tensor, count: Tensor) -> Tensor:
-    from evergrad.core.dtypes import FLOATING
-
     return total / count if total.dtype.category >= FLOATING else total // count
 
 
 @expose(numpy_names=True)
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """``gather`` with broadcasting; without ``dim`` through the flattened tensor."""
-    from evergrad.ops.rows.elementwise.basic import where
-
     indices = require_index("take_along_dim", indices, int32=False, vector=False)
     if dim is None:
         return gather(reshape(input, -1), 0, reshape(indices, -1))

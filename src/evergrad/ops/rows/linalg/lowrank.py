@@ -6,6 +6,8 @@ from typing import Any
 
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.linalg.base import adjoint
+from evergrad.ops.rows.linalg.factor import qr
+from evergrad.ops.rows.linalg.spectra import svd
 from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.surface.public import FUNCTIONS, expose
 
@@ -13,8 +15,6 @@ from evergrad.ops.surface.public import FUNCTIONS, expose
 def _range_basis(A: Tensor, q: int, niter: int) -> Tensor:
     """An orthonormal basis of ``q`` directions that nearly hold the range of ``A``: that of random
     combinations of its columns, made sharper by multiplying with ``A A^H``."""
-    from evergrad.ops.rows.linalg.factor import qr
-
     random = FUNCTIONS["randn"](A._type.shape[-1], q, dtype=A.dtype)
     basis = qr(matmul(A, random)).Q
     for _ in range(niter):
@@ -29,8 +29,6 @@ def svd_lowrank(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The ``q`` largest singular values of ``A`` (less ``M``) with their vectors, as ``U``, ``S``
     and ``V``: exact if the rank is at most ``q``, else nearly so."""
-    from evergrad.ops.rows.linalg.spectra import svd
-
     if M is not None:
         A = A - M
     rows, columns = A._type.shape[-2:]

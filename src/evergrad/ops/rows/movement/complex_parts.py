@@ -10,6 +10,7 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import linear
+from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor
@@ -46,6 +47,7 @@ def _pairs_as_complex(x: Any) -> Any:
     return x.view(kind).reshape(x.shape[:-1], copy=False)
 
 
+@late_bound
 @expose(method=False, out=False)
 def view_as_real(input: Tensor) -> Tensor:
     """Complex numbers as a last dimension of (real, imaginary)."""

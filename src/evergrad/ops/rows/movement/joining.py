@@ -11,10 +11,12 @@ import numpy as np
 from evergrad.core import shapes
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import linear, result_dtype
+from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
 from evergrad.core.shapes import Size, TensorType, normalize_dim
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import ShapeError
+from evergrad.ops.rows.creation.constants import zeros
 from evergrad.ops.rows.movement.slices import PAD_SLICE, slice_dim
 from evergrad.ops.rows.movement.views import Dims, expand, reshape, shaped, to_front, unsqueeze
 from evergrad.ops.surface.public import expose
@@ -101,6 +103,7 @@ def _together(name: str, tensors: Any) -> list[Tensor]:
     return [cast(x, common) for x in tensors]
 
 
+@late_bound
 @expose("concat", "concatenate", method=False, numpy_names=True)
 def cat(tensors: Any, dim: int = 0) -> Tensor:
     """Tensors one after the other along a dimension."""
@@ -113,6 +116,7 @@ def cat(tensors: Any, dim: int = 0) -> Tensor:
     return bind(CAT, *kept, dim=dim)  # type: ignore[no-any-return]
 
 
+@late_bound
 @expose(method=False)
 def stack(tensors: Any, dim: int = 0) -> Tensor:
     """Tensors of one shape along a new dimension."""
@@ -204,8 +208,6 @@ def column_stack(tensors: Any) -> Tensor:
 def block_diag(*tensors: Tensor) -> Tensor:
     """Matrices along a diagonal, zeros elsewhere."""
     if not tensors:
-        from evergrad.ops.rows.creation.constants import zeros
-
         return zeros(1, 0)
     common = result_dtype([x._type for x in tensors])
     blocks = []

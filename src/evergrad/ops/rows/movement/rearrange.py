@@ -14,6 +14,7 @@ from evergrad.core.families import linear
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, as_shape, normalize_dim
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.ops.rows.indexing.functions import index_select
 from evergrad.ops.rows.movement.views import clone, expand, permute, reshape, to_front, transpose
 from evergrad.ops.surface.public import expose
 
@@ -184,8 +185,6 @@ def repeat_interleave(
                 "repeats must have the same size as input along dim, but got repeats.size(0) = "
                 f"{repeats._type.numel} and input.size({dim}) = {extent}"
             )
-        from evergrad.ops.rows.indexing.functions import index_select
-
         return index_select(input, dim, _numbers_repeated(repeats, output_size))
     if isinstance(repeats, Tensor):
         repeats = int(repeats.array().reshape(()))

@@ -14,6 +14,7 @@ import numpy as np
 
 from evergrad.core.bind import bind
 from evergrad.core.families import linear
+from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, TensorType, normalize_dim
 from evergrad.core.tensor import Tensor
@@ -85,6 +86,7 @@ def slice_dim(x: Tensor, dim: int, start: int, stop: int, step: int = 1) -> Tens
     return bind(SLICE, x, slices=slices)  # type: ignore[no-any-return]
 
 
+@late_bound
 @expose(out=False)
 def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """``length`` elements of one dimension from ``start`` on."""
@@ -106,6 +108,7 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     return slice_dim(input, dim, start, start + length)
 
 
+@late_bound
 @expose(out=False)
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """One index of one dimension, which disappears."""

@@ -10,9 +10,10 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.families import linear
+from evergrad.core.namespace import ops
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, TensorType, as_shape, normalize_dim
-from evergrad.core.tensor import Tensor
+from evergrad.core.tensor import Tensor, on_storage
 from evergrad.ops.rows.movement.slices import select
 from evergrad.ops.rows.movement.views import Dims, expand, reshape, shaped, to_front
 from evergrad.ops.surface.public import expose
@@ -161,11 +162,9 @@ def _laid_out(x: Any, stride: Shape) -> Any:
 
 def _places(shape: Shape, stride: Shape, offset: int) -> Tensor:
     """The position in memory of each element, as one long vector."""
-    from evergrad.ops.rows.creation.constants import arange, zeros
-
-    total = zeros((), dtype=dtypes.int64) + offset
+    total = ops.zeros((), dtype=dtypes.int64) + offset
     for i, (extent, step) in enumerate(zip(shape, stride, strict=True)):
-        along = arange(extent) * step
+        along = ops.arange(extent) * step
         total = total + reshape(along, (extent,) + (1,) * (len(shape) - i - 1))
     return reshape(expand(total, shape), -1)
 
@@ -173,15 +172,12 @@ def _places(shape: Shape, stride: Shape, offset: int) -> Tensor:
 def _as_strided_transpose(
     g: Tensor, x: Tensor, *, size: Shape, stride: Shape, offset: int, base_stride: Shape
 ) -> Tensor:
-    from evergrad.ops.rows.creation.constants import zeros
-    from evergrad.ops.rows.indexing.functions import index_add, index_select
-
     reach = 1 + sum((n - 1) * s for n, s in zip(x._type.shape, base_stride, strict=True) if n)
     if 0 in x._type.shape or 0 in size:
-        return zeros(x._type.shape, dtype=g.dtype)
-    memory = zeros(reach, dtype=g.dtype)
-    memory = index_add(memory, 0, _places(size, stride, offset), reshape(g, -1))
-    own = index_select(memory, 0, _places(x._type.shape, base_stride, 0))
+        return ops.zeros(x._type.shape, dtype=g.dtype)
+    memory = ops.zeros(reach, dtype=g.dtype)
+    memory = ops.index_add(memory, 0, _places(size, stride, offset), reshape(g, -1))
+    own = ops.index_select(memory, 0, _places(x._type.shape, base_stride, 0))
     return reshape(own, x._type.shape)
 
 
@@ -231,7 +227,5 @@ def _storage_handle(input: Tensor) -> Tensor:
             "as_strided on a leaf that is itself a view has no derivative here; take it from "
             "the tensor the view was made of"
         )
-    from evergrad.core.tensor import on_storage
-
     storage = input._storage
     return on_storage(storage.value, storage.type, storage, None)

@@ -16,7 +16,8 @@ import numpy as np
 from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import linear
-from evergrad.core.op import Op
+from evergrad.core.namespace import late_bound, ops
+from evergrad.core.op import TABLE, Op
 from evergrad.core.shapes import (
     Shape,
     TensorType,
@@ -64,6 +65,7 @@ RESHAPE = linear(
 )  # fmt: skip
 
 
+@late_bound
 @expose(out=False)
 def reshape(input: Tensor, *shape: Any) -> Tensor:
     """Another shape; a view where the strides allow it, else a copy."""
@@ -136,17 +138,14 @@ def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
     """Elements in row-major order: itself if they are, else a copy."""
     if self.is_contiguous():
         return self
-    from evergrad.ops.rows.elementwise.basic import CLONE
-
-    return bind(CLONE, self)  # type: ignore[no-any-return]
+    return bind(TABLE["clone"], self)  # type: ignore[no-any-return]
 
 
+@late_bound
 @expose()
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """A copy in memory of its own, connected to the graph."""
-    from evergrad.ops.rows.elementwise.basic import CLONE
-
-    return bind(CLONE, input)  # type: ignore[no-any-return]
+    return bind(TABLE["clone"], input)  # type: ignore[no-any-return]
 
 
 # -- permute ------------------------------------------------------------------------------------
@@ -207,6 +206,7 @@ def t(input: Tensor) -> Tensor:
     return transpose(input, 0, 1) if input.ndim == 2 else view_as_is(input)
 
 
+@late_bound
 @expose("moveaxis", out=False)
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """Dimensions moved to other places, the rest in order."""
@@ -244,9 +244,7 @@ def _all_reversed(self: Tensor) -> Tensor:
 
 
 def _adjoint(self: Tensor) -> Tensor:
-    from evergrad.ops.rows.elementwise.magnitude import conj
-
-    return conj(_matrix_transpose(self) if self.ndim else self)
+    return ops.conj(_matrix_transpose(self) if self.ndim else self)
 
 
 Tensor.T = property(_all_reversed)  # type: ignore[attr-defined]
@@ -292,6 +290,7 @@ EXPAND = linear(
 )  # fmt: skip
 
 
+@late_bound
 @expose(function=False)
 def expand(self: Tensor, *shape: Any) -> Tensor:
     """Singleton dimensions repeated without copying; -1 keeps an extent."""
@@ -335,19 +334,18 @@ def expand_as(self: Tensor, other: Tensor) -> Tensor:
     return expand(self, other._type.shape)
 
 
+@late_bound
 def sum_to_type(g: Tensor, type: TensorType) -> Tensor:
     """The transpose of broadcasting: sum what was repeated, back to the given shape."""
     shape = g._type.shape
     if shape == type.shape:
         return g
-    from evergrad.ops.rows.reduce.sums import sum as total
-
     lead = len(shape) - len(type.shape)
     dims = tuple(range(lead)) + tuple(
         i + lead for i, n in enumerate(type.shape) if n == 1 and shape[i + lead] != 1
     )
     if dims:
-        g = total(g, dims, keepdim=True)
+        g = ops.sum(g, dims, keepdim=True)
     return g if g._type.shape == type.shape else reshape(g, type.shape)
 
 

@@ -23,6 +23,7 @@ from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.shapes import Shape, TensorType, contiguous_strides, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.memory import pool
+from evergrad.ops.rows.indexing.scatter import GATHER, SCATTER_SUM
 from evergrad.ops.rows.movement.views import reshape, to_front
 from evergrad.ops.rows.pool.geometry import Windows
 
@@ -90,16 +91,12 @@ def _max_pool_jvp(tangents: Any, out: Tensor, x: Tensor, *, windows: Windows) ->
 
 def picked_at(x: Tensor, places: Tensor, rank: int) -> Tensor:
     """The elements at places that count through the last ``rank`` dimensions of ``x``."""
-    from evergrad.ops.rows.indexing.scatter import GATHER
-
     found = bind(GATHER, _flat(x, rank), _flat(places, rank), dim=x.ndim - rank)
     return reshape(found, places._type.shape)
 
 
 def spread_to(g: Tensor, places: Tensor, size: Shape) -> Tensor:
     """Zeros with ``g`` added at places that count through dimensions of ``size``."""
-    from evergrad.ops.rows.indexing.scatter import SCATTER_SUM
-
     rank = len(size)
     lead = g._type.shape[: g.ndim - rank]
     shape = (*lead, math.prod(size))

@@ -17,6 +17,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import opaque
+from evergrad.core.namespace import ops
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.rng.default_generator import Generator, default_generator
 from evergrad.core.shapes import Shape, TensorType, as_shape, broadcast_shapes, tensor_type
@@ -150,9 +151,7 @@ def _sampling(
 
 
 def _gamma_slope(g: Tensor, out: Tensor, alpha: Tensor, *, generator: Any) -> Tensor:
-    from evergrad.ops.rows.random.gamma import standard_gamma_grad
-
-    return g * standard_gamma_grad(alpha, out)
+    return g * ops.standard_gamma_grad(alpha, out)
 
 
 def _normal_around(source: Generator, mean: Array, std: Array) -> Array:

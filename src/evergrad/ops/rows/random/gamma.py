@@ -13,6 +13,7 @@ import numpy as np
 
 from evergrad.core.bind import bind
 from evergrad.core.families import elementwise, meet_as_float, not_complex, opaque
+from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
 from evergrad.core.rng.default_generator import Generator, default_generator
 from evergrad.core.shapes import TensorType
@@ -42,6 +43,7 @@ GAMMA_SLOPE = _slope_row(
 )  # fmt: skip
 
 
+@late_bound
 def standard_gamma_grad(alpha: Tensor, drawn: Tensor) -> Tensor:
     """The slope by its shape of a number drawn from the gamma distribution of scale 1."""
     return bind(GAMMA_SLOPE, alpha, drawn)  # type: ignore[no-any-return]

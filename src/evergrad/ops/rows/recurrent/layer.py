@@ -24,6 +24,7 @@ from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.errors import ShapeError
+from evergrad.extension import ExtensionPoint
 from evergrad.ops.rows.creation.constants import zeros, zeros_like
 from evergrad.ops.rows.matmul import linear, matmul
 from evergrad.ops.rows.movement.joining import cat
@@ -39,6 +40,9 @@ from evergrad.ops.rows.recurrent.steps import (
     unrolled,
 )
 from evergrad.ops.rows.reduce.sums import sum as total
+
+_jvp: ExtensionPoint[..., Any] = ExtensionPoint("jvp")
+_vjp: ExtensionPoint[..., Any] = ExtensionPoint("vjp")
 
 
 class Cell(NamedTuple):
@@ -123,8 +127,6 @@ def _by_steps(cell: Cell, course: Course, gates: Tensor, *others: Tensor) -> tup
 def _layer_jvp(
     cell: Cell, tangents: Sequence[Tensor | None], out: Any, *inputs: Tensor, course: Course
 ) -> tuple[Tensor | None, ...]:
-    from evergrad.func.derivatives import jvp
-
     moving = [place for place, tangent in enumerate(tangents) if tangent is not None]
 
     def of_moving(*moved: Tensor) -> tuple[Tensor, ...]:
@@ -133,7 +135,7 @@ def _layer_jvp(
         return _by_steps(cell, course, linear(x, w_ih, b_ih), *state, w_hh, b_hh)
 
     directions = tuple(tangents[place] for place in moving)
-    _, found = jvp(of_moving, tuple(inputs[place] for place in moving), directions)
+    _, found = _jvp(of_moving, tuple(inputs[place] for place in moving), directions)
     return *found, *[None] * len(cell.kept)
 
 
@@ -141,17 +143,15 @@ def _backward_vjp(
     cell: Cell, g: Sequence[Tensor], out: Any, *args: Tensor, course: Course
 ) -> tuple[Tensor, ...]:
     """By the derivative of the steps one after the other."""
-    from evergrad.func.derivatives import vjp
-
     first, last = 1 + cell.state, 1 + cell.state + len(cell.wanted)
 
     def gradients(*args: Tensor) -> Any:
         cotangents, (x, *state, w_ih, w_hh, b_ih, b_hh) = args[:first], args[first:]
         by_steps = partial(_by_steps, cell, course)
-        _, pull = vjp(by_steps, linear(x, w_ih, b_ih), *state, w_hh, b_hh)
+        _, pull = _vjp(by_steps, linear(x, w_ih, b_ih), *state, w_hh, b_hh)
         return pull(cotangents, create_graph=True)
 
-    _, pull = vjp(gradients, *args[:first], *args[last:])
+    _, pull = _vjp(gradients, *args[:first], *args[last:])
     found = pull(tuple(g), create_graph=True)
     return *found[:first], *map(zeros_like, args[first:last]), *found[first:]
 

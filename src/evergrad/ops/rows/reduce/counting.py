@@ -19,6 +19,7 @@ from evergrad.core.families import meet, opaque
 from evergrad.core.op import NONDIFFERENTIABLE, ArgType
 from evergrad.core.shapes import TensorType, normalize_dim, tensor_type
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.ops.rows.indexing.scatter import gather
 from evergrad.ops.surface.public import expose
 
 # -- distinct elements --------------------------------------------------------------------------
@@ -128,8 +129,6 @@ def searchsorted(
             "right was True"
         )
     if sorter is not None:
-        from evergrad.ops.rows.indexing.scatter import gather
-
         sorted_sequence = gather(sorted_sequence, -1, sorter)
     return bind(  # type: ignore[no-any-return]
         SEARCHSORTED, sorted_sequence, input, side="right" if right else side or "left",

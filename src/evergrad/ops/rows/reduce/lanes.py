@@ -14,6 +14,7 @@ from evergrad.core.families import opaque
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.shapes import Shape, TensorType, normalize_dim, tensor_type
 from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.indexing.scatter import gather
 from evergrad.ops.rows.movement.views import reshape, squeeze, to_front
 
 
@@ -62,8 +63,6 @@ def place_row(
 
 def gathered(op: Op, input: Tensor, dim: int, **attrs: Any) -> tuple[Tensor, Tensor]:
     """What stands at the places a row finds, and those places; 0-d for a 0-d tensor."""
-    from evergrad.ops.rows.indexing.scatter import gather
-
     lanes, dim = as_lanes(input, dim)
     places = bind(op, lanes, dim=dim, **attrs)
     values = gather(lanes, dim, places)

@@ -19,9 +19,11 @@ from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, TensorType, normalize_dim, reduced_shape
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
+from evergrad.ops.rows.creation.constants import scalar_tensor
 from evergrad.ops.rows.elementwise.arithmetic import lerp
 from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.elementwise.rounding import ceil, floor, round
+from evergrad.ops.rows.indexing.scatter import gather
 from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.ops.rows.movement.views import expand, movedim, reshape
 from evergrad.ops.rows.reduce.extrema import shared_by_ties
@@ -155,8 +157,6 @@ def _ranks(lanes: Tensor, q: Tensor, ignore_nan: bool) -> Any:
 
 
 def _between(lanes: Tensor, ranks: Tensor, interpolation: str) -> Tensor:
-    from evergrad.ops.rows.indexing.scatter import gather
-
     if interpolation in _ROUNDINGS:
         ranks = _ROUNDINGS[interpolation](ranks)
         return gather(lanes, -1, cast(ranks, dtypes.int64))
@@ -170,8 +170,6 @@ def _quantile(
     name: str, input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str
 ) -> Tensor:
     _check_quantile(name, input, q, interpolation)
-    from evergrad.ops.rows.creation.constants import scalar_tensor
-
     shape = input._type.shape
     dims = tuple(range(len(shape))) if dim is None else (normalize_dim(dim, len(shape)),)
     lanes = reshape(input, -1) if dim is None or not shape else movedim(input, dims[0], -1)

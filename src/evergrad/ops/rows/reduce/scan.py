@@ -16,10 +16,12 @@ from evergrad import return_types
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.families import linear, opaque
+from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
 from evergrad.core.shapes import TensorType, normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.memory import pool
+from evergrad.ops.rows.creation.constants import full
 from evergrad.ops.rows.elementwise.basic import exp, where
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.movement.complex_parts import real
@@ -66,8 +68,6 @@ def _same_type(x: TensorType, **attrs: Any) -> TensorType:
 
 def before(x: Tensor, dim: int, reverse: bool = False, fill: float = 0) -> Tensor:
     """In each place the element before it in the order of the scan, in the first a number."""
-    from evergrad.ops.rows.creation.constants import full
-
     extent = x._type.shape[dim]
     if not extent:
         return x
@@ -177,6 +177,7 @@ CUMPROD = opaque("cumprod", _cumprod_eval, _same_type, _cumprod_vjp, jvp=_cumpro
                  batch=batch_along, doc="The running product along a dimension.")  # fmt: skip
 
 
+@late_bound
 def products_before(x: Tensor, dim: int, reverse: bool = False) -> Tensor:
     """For each element of a dimension, the product of those before (or after) it."""
     return before(bind(CUMPROD, x, dim=dim, reverse=reverse), dim, reverse, fill=1)

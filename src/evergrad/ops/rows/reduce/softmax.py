@@ -17,7 +17,9 @@ from evergrad.core.families import opaque
 from evergrad.core.op import Op
 from evergrad.core.tensor import Tensor
 from evergrad.memory import pool
+from evergrad.ops.rows.elementwise.basic import exp
 from evergrad.ops.rows.movement.views import to_front
+from evergrad.ops.rows.reduce.sums import sum as total
 
 # Rows of this many elements altogether are worked on at a time, so that passes stay in cache.
 _BLOCK = 1 << 15
@@ -58,24 +60,16 @@ def _log_softmax_eval(x: Any, out: Any, axis: int) -> None:
 @composite("softmax_backward", derivative=False)
 def _softmax_slope(t: Tensor, y: Tensor, *, dim: int) -> Tensor:
     """The derivative is symmetric: it serves tangents and cotangents."""
-    from evergrad.ops.rows.reduce.sums import sum as total
-
     weighed = t * y
     return weighed - y * total(weighed, dim, True)
 
 
 @composite("log_softmax_backward", derivative=False)
 def _log_softmax_slope(g: Tensor, y: Tensor, *, dim: int) -> Tensor:
-    from evergrad.ops.rows.elementwise.basic import exp
-    from evergrad.ops.rows.reduce.sums import sum as total
-
     return g - exp(y) * total(g, dim, True)
 
 
 def _log_softmax_jvp(tangents: Any, y: Tensor, x: Tensor, *, dim: int) -> Tensor:
-    from evergrad.ops.rows.elementwise.basic import exp
-    from evergrad.ops.rows.reduce.sums import sum as total
-
     (t,) = tangents
     return t - total(exp(y) * t, dim, True)  # type: ignore[no-any-return]
 

@@ -19,6 +19,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype
 from evergrad.core.families import linear, reduction
+from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.shapes import (
     Shape,
@@ -82,6 +83,7 @@ SUM = linear("sum", _sum_eval, folded, _sum_transpose, batch=batch_fold, takes_o
              upcast=True, doc="The sum over dimensions.")  # fmt: skip
 
 
+@late_bound
 @expose(numpy_names=True)
 def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The sum over all or the given dimensions; integers are summed in int64."""
@@ -157,10 +159,8 @@ def _others(x: Tensor, dims: Shape) -> Tensor:
 
     As a product of what comes before and after it: nothing is divided, so zeros are no exception.
     """
-    from evergrad.ops.rows.reduce.scan import products_before
-
     if len(dims) == 1:
-        return products_before(x, dims[0]) * products_before(x, dims[0], reverse=True)
+        return ops.products_before(x, dims[0]) * ops.products_before(x, dims[0], reverse=True)
     last = tuple(range(x.ndim - len(dims), x.ndim))
     moved = movedim(x, dims, last)
     shape = moved._type.shape

@@ -20,13 +20,16 @@ from evergrad.core.families import opaque, reduction
 from evergrad.core.op import ArgType, Op
 from evergrad.core.shapes import Shape, TensorType, normalize_dims, reduced_shape
 from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.creation.constants import scalar_tensor
 from evergrad.ops.rows.elementwise.basic import pow as power
 from evergrad.ops.rows.elementwise.basic import sqrt, where
 from evergrad.ops.rows.elementwise.logic import isnan
 from evergrad.ops.rows.elementwise.magnitude import abs as absolute
 from evergrad.ops.rows.elementwise.magnitude import sign
+from evergrad.ops.rows.linalg.base import LINALG
 from evergrad.ops.rows.movement.complex_parts import imag, real, view_as_real
 from evergrad.ops.rows.movement.views import reshape
+from evergrad.ops.rows.reduce.extrema import amax, amin
 from evergrad.ops.rows.reduce.sums import batch_fold, count_of, folded, mean, unfolded
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
@@ -47,8 +50,6 @@ def _std_eval(x: Any, correction: Any, *, dims: Shape, keepdim: bool) -> Any:
 
 def _var_weight(x: Tensor, correction: Any, dims: Shape) -> Tensor:
     """What the tangent of each element is multiplied with in the tangent of the variance."""
-    from evergrad.ops.rows.creation.constants import scalar_tensor
-
     freedom = scalar_tensor(count_of(x._type.shape, dims), dtype=dtypes.float64) - correction
     return (x - mean(x, dims, True)) * cast(2 / freedom, x.dtype)
 
@@ -219,8 +220,6 @@ def vector_norm(x: Tensor, p: float, dims: Shape, keepdim: bool) -> Tensor:
     if p < 0 or p == math.inf:
         _check_identity(p, x._type.shape, dims)
     if math.isinf(p):
-        from evergrad.ops.rows.reduce.extrema import amax, amin
-
         return (amax if p > 0 else amin)(absolute(x), dims, keepdim)
     if p == 1:
         return total(absolute(x), dims, keepdim)
@@ -251,8 +250,6 @@ def norm(
             f"{input.dtype.name}"
         )
     if p == "nuc":
-        from evergrad.ops.rows.linalg.base import LINALG
-
         matrix_dims = (-2, -1) if dim is None else dim
         return LINALG["matrix_norm"](input, "nuc", matrix_dims, keepdim)  # type: ignore[no-any-return]
     if p is None or p == "fro":

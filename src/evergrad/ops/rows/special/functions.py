@@ -18,12 +18,15 @@ import numpy as np
 
 from evergrad.core.bind import bind
 from evergrad.core.families import elementwise, meet_as_float, not_complex
+from evergrad.core.namespace import ops
 from evergrad.core.op import Op
 from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.creation.constants import arange
 from evergrad.ops.rows.elementwise.basic import exp, log, log1p, unary, where
 from evergrad.ops.rows.elementwise.clamp import clamp
 from evergrad.ops.rows.elementwise.magnitude import sign
 from evergrad.ops.rows.elementwise.trigonometry import cos
+from evergrad.ops.rows.movement.views import unsqueeze
 from evergrad.ops.rows.special import evaluate
 from evergrad.ops.surface.public import expose, expose_op
 
@@ -124,9 +127,6 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The logarithm of the gamma function of dimension ``p``."""
     if p < 1:
         raise RuntimeError("p has to be greater than or equal to 1")
-    from evergrad.ops.rows.creation.constants import arange
-    from evergrad.ops.rows.movement.views import unsqueeze
-
     shifts = arange(p, dtype=meet_as_float((input._type,))) * -0.5
     constant = p * (p - 1) / 4 * math.log(math.pi)
     return lgamma(unsqueeze(input, -1) + shifts).sum(-1) + constant  # type: ignore[no-any-return]
@@ -151,9 +151,7 @@ def _gamma_density(a: Tensor, x: Tensor) -> Tensor:
 
 def _upper_by_order(t: Tensor, a: Tensor, x: Tensor) -> Any:
     """What passes from below ``x`` to above it as the order grows."""
-    from evergrad.ops.rows.random.gamma import standard_gamma_grad
-
-    return t * (standard_gamma_grad(a, x) * _gamma_density(a, x))
+    return t * (ops.standard_gamma_grad(a, x) * _gamma_density(a, x))
 
 
 IGAMMA = _row(

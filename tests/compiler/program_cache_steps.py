@@ -149,12 +149,12 @@ def refuse(*args: Any, **kwargs: Any) -> Any:
 
 def forbid_making() -> None:
     """Let everything fail that a program from the disk does not need."""
-    from evergrad.compiler.cache import program_cache
+    from evergrad.compiler import build
     from evergrad.compiler.native import jit
     from evergrad.compiler.schedule import lower, memory_plan
 
     lower.Lowering.__init__ = refuse  # type: ignore[method-assign]
-    program_cache.built = refuse
+    build.build_program = refuse
     memory_plan._lay_out = refuse
     jit.module_text = refuse
     jit._compiled = refuse

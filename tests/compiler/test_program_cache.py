@@ -18,17 +18,17 @@ from hypothesis import strategies as st
 
 import evergrad as eg
 from evergrad import config
-from evergrad.compiler.cache import program_cache
-from evergrad.compiler.cache.fingerprint import key_of
-from evergrad.compiler.cache.process_bindings import Ties
+from evergrad.compiler.build import build_program
+from evergrad.compiler.cache.fingerprint import fingerprint_of
+from evergrad.compiler.cache.process_bindings import ProcessBindings
 from evergrad.compiler.native import disk_cache, jit
 from evergrad.compiler.schedule.instructions import Place
 from evergrad.core.op import TABLE
 from evergrad.core.rng.default_generator import using_generator
 
 from .plans import check_plan
+from .program_cache_steps import STEPS, normal
 from .steps import programs_of
-from .warm_steps import STEPS, normal
 
 HERE = Path(__file__).parent
 
@@ -42,7 +42,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def process(folder: Path, *words: str) -> Any:
     run = subprocess.run(
-        [sys.executable, str(HERE / "warm_steps.py"), *words], capture_output=True, text=True,
+        [sys.executable, str(HERE / "program_cache_steps.py"), *words],
+        capture_output=True, text=True,
         env={**os.environ, "EVERGRAD_KERNEL_CACHE": str(folder)}, timeout=240, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
@@ -80,7 +81,7 @@ def run(threads: int = 1) -> tuple[Any, list[Any], Any]:
 
 
 def is_from_disk(program: Any) -> bool:
-    return program.recipe.lowering is None
+    return program.executable.lowering is None
 
 
 def assert_equal(ours: list[Any], theirs: list[Any]) -> None:
@@ -251,7 +252,7 @@ def described(program: Any) -> Any:
         numbers = [kernel.products.get(at, number) for at, number in enumerate(kernel.numbers)]
         return kernel.name, kernel.chunks, kernel.scratch, numbers
 
-    recipe = program.recipe
+    executable = program.executable
     instructions = [
         (
             i.label, i.may_fail, i.work, i.kernel and native(i.kernel),
@@ -261,10 +262,10 @@ def described(program: Any) -> Any:
         for i in program.instructions
     ]  # fmt: skip
     return (
-        instructions, [len(wave) for wave in program.waves], [place(o) for o in recipe.outputs],
-        [(place(p), owners.setdefault(id(s), len(owners))) for p, s in recipe.copies],
-        [owners.setdefault(id(s), len(owners)) for s in recipe.written],
-        recipe.results, recipe.numbers, recipe.plan.peak,
+        instructions, [len(wave) for wave in program.waves], [place(o) for o in executable.outputs],
+        [(place(p), owners.setdefault(id(s), len(owners))) for p, s in executable.copies],
+        [owners.setdefault(id(s), len(owners)) for s in executable.written],
+        executable.results, executable.numbers, executable.plan.peak,
     )  # fmt: skip
 
 
@@ -274,9 +275,9 @@ def named(spec: dict[str, Any]) -> tuple[str, Any]:
         step, x = step_of(spec)
         step.plan(x)
         ((variant,),) = step.variants.values()
-        key = key_of(variant.captured, Ties(variant.captured), spec["limit"])
+        key = fingerprint_of(variant.captured, ProcessBindings(variant.captured), spec["limit"])
         assert key is not None
-        return key, described(program_cache.built(variant.captured, spec["limit"]))
+        return key, described(build_program(variant.captured, spec["limit"]))
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
@@ -331,9 +332,9 @@ def test_ops_of_other_packages_have_no_name(monkeypatch: pytest.MonkeyPatch) -> 
     step, x = step_of(ONE)
     step.plan(x)
     ((variant,),) = step.variants.values()
-    assert key_of(variant.captured, Ties(variant.captured), None) is not None
+    assert fingerprint_of(variant.captured, ProcessBindings(variant.captured), None) is not None
     monkeypatch.setattr(TABLE["exp"], "eval", lambda x: x)
-    assert key_of(variant.captured, Ties(variant.captured), None) is None
+    assert fingerprint_of(variant.captured, ProcessBindings(variant.captured), None) is None
 
 
 @pytest.mark.usefixtures("made_anew")

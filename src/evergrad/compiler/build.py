@@ -1,0 +1,43 @@
+"""From a captured step to a program: passes, lowering and, under a limit, rematerialization."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from evergrad.compiler.cache.executable import Executable
+from evergrad.compiler.frontend.capture import Captured
+from evergrad.compiler.kernels.gemm.select import foreseen
+from evergrad.compiler.native import jit
+from evergrad.compiler.passes.pipeline import Target, lift_captures, optimize
+from evergrad.compiler.passes.rematerialize import fit_memory
+from evergrad.compiler.runtime.program import Program
+from evergrad.compiler.schedule.lower import Lowering
+from evergrad.core.trace import Graph
+
+
+def build_program(
+    captured: Captured, limit: int | None, when_bound: Callable[[Executable], None] | None = None
+) -> Program:
+    """The program of a captured step, whose arena has at most ``limit`` bytes. ``when_bound`` is
+    called with its executable when all kernels have machine code."""
+    if limit is None:
+        for kernel in foreseen(captured.graph):
+            jit.begin(kernel)
+
+    def build(graph: Graph, recomputed: frozenset[int] = frozenset()) -> Program:
+        lifted, constants = lift_captures(graph)
+        lowering = Lowering(
+            lifted, captured.arguments, len(captured.numbers), [*captured.outside, *constants],
+            captured.result_count, captured.written, recomputed,
+            # Under a limit most of the kernels that are written are not those of the program.
+            *([jit.begin] if limit is None else []),
+        )  # fmt: skip
+        return Program(lowering, when_bound)
+
+    target = Target.STEP
+    program = build(optimize(captured.graph, target))
+    if limit is not None and program.plan.peak > limit:
+        target = Target.LIMITED
+        program = fit_memory(limit, optimize(captured.graph, target), build)
+    program.executable.target = target
+    return program

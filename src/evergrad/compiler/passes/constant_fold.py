@@ -1,0 +1,57 @@
+"""Constant folding: equations that depend on no input are evaluated while compiling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from evergrad.compiler.passes.rewriter import rewrite, with_equations
+from evergrad.core.tensor import fresh
+from evergrad.core.trace import Equation, Graph, Trace, Var
+
+# Larger constants are computed by the program.
+_MOST_ELEMENTS = 1 << 20
+
+
+def constant_fold(graph: Graph) -> Graph:
+    """The graph with folded values as captured tensors. ``full`` stays an equation, hoisted to the
+    front: kernels take its value as a literal."""
+    known = _evaluated(graph)
+    literals = [e for e in graph.equations if e.outs[0] in known and e.op.name == "full"]
+    if not known:
+        return graph
+    hoisted = {id(eqn) for eqn in literals}
+    others = [e for e in graph.equations if id(e) not in hoisted]
+    read = {a for e in others if e.outs[0] not in known for a in e.args if isinstance(a, Var)}
+    read |= {o for o in graph.outputs if isinstance(o, Var)}
+    tensors = {v: fresh(_contiguous(known[v]), v.type) for v in known if v in read}
+
+    def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+        out = eqn.outs[0]
+        if out not in known or id(eqn) in hoisted:
+            return None
+        tensor = tensors.get(out)
+        if tensor is None:
+            return (Var(out.type, trace),)  # read by folded equations alone
+        return (trace.capture(tensor),)
+
+    return rewrite(with_equations(graph, [*literals, *others]), replace)
+
+
+def _evaluated(graph: Graph) -> dict[Var, Any]:
+    """The values of equations that depend on no input."""
+    known: dict[Var, Any] = {}
+    for eqn in graph.equations:
+        is_ready = all(not isinstance(a, Var) or a in known for a in eqn.args)
+        is_small = all(out.type.numel <= _MOST_ELEMENTS for out in eqn.outs)
+        is_pure = eqn.op.outputs == 1 and not eqn.op.random and hasattr(eqn.specialization, "run")
+        if is_ready and is_small and is_pure:
+            args = [known[a] if isinstance(a, Var) else a for a in eqn.args]
+            (out,) = eqn.outs
+            known[out] = np.asarray(eqn.specialization.run(*args), out.type.dtype.np)
+    return known
+
+
+def _contiguous(array: Any) -> Any:
+    return array if array.flags.c_contiguous else array.copy()

@@ -1,0 +1,264 @@
+"""The graph verifier: checks after each pass what every pass must keep.
+
+Of one graph: each value is defined once and before it is used; each equation's types are those of
+its row's type rule; layouts of views follow from what they view, all others are contiguous; updates
+fit their base. From graph to graph: the same inputs and outputs; the same random numbers drawn from
+each generator in the same order; and no output loses an input, a random draw or an update of part
+of a tensor that it depended on.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evergrad.compiler.passes.dump import dump
+from evergrad.compiler.passes.random_rows import CHANCE_BITS, STREAM_POSITION
+from evergrad.core.op import Specialization
+from evergrad.core.shapes import TensorType, broadcast_shapes
+from evergrad.core.source_location import describe
+from evergrad.core.trace import Equation, Graph, Var
+from evergrad.errors import ShapeError, VerificationError
+
+# Views through which an update of as many elements as the base has overwrites all of it.
+_BIJECTIVE = ("permute", "reshape")
+
+
+class _Draw(NamedTuple):
+    """A random equation; ``key`` is what it takes from its generator and its source location."""
+
+    key: tuple[Any, ...]
+    eqn: Equation
+
+
+class _Facts(NamedTuple):
+    """What a pass must keep: ``draws`` of each generator (by ``id``), and for each output the bit
+    set of what it depends on."""
+
+    graph: Graph
+    draws: dict[int, list[_Draw]]
+    depends: list[int]
+
+
+class Verifier:
+    """Verifies a graph, and then the graph after each pass against the one before it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.name = "tracing"
+        self._specializations: dict[int, Specialization] = {}
+        self._bits: dict[Any, int] = {}
+        self._facts = self._verified(graph)
+
+    def check(self, name: str, graph: Graph, drops_dependence: bool = False) -> None:
+        """Raise :class:`VerificationError` if the pass of this name broke the graph."""
+        self.name = name
+        before, after = self._facts, self._verified(graph)
+        self._check_interface(before.graph, graph)
+        self._check_draws(before.draws, after.draws)
+        if not drops_dependence:
+            self._check_dependence(before, after)
+        self._facts = after
+
+    def fail(self, problem: str, eqn: Equation | None = None) -> VerificationError:
+        lines = [f"the pass {self.name!r} broke the graph: {problem}."]
+        if eqn is not None:
+            lines += [f"  equation: {_line(eqn)}", f"  traced at: {describe(eqn.location)}"]
+        lines += ["  fix: a bug of the compiler; EVERGRAD_SHOW_PASSES=1 prints the graphs."]
+        return VerificationError("\n".join(lines))
+
+    # -- one graph ------------------------------------------------------------------------------
+
+    def _verified(self, graph: Graph) -> _Facts:
+        depends: dict[Var, int] = {}
+        for number, var in enumerate((*graph.inputs, *(var for var, _ in graph.captures))):
+            if var in depends:
+                raise self.fail(f"input {number} ({var.type}) is defined twice")
+            is_input = number < len(graph.inputs)
+            depends[var] = self._bit(("input", number)) if is_input else 0
+        draws: dict[int, list[_Draw]] = {}
+        for eqn in graph.equations:
+            found = self._dependence(eqn, depends)
+            self._check_types(eqn)
+            self._check_layout(eqn)
+            if eqn.op.random:
+                source = id(eqn.attrs.get("generator"))
+                drawn = draws.setdefault(source, [])
+                found |= self._bit(("draw", source, len(drawn)))
+                drawn.append(_Draw((_drawn(eqn), eqn.location), eqn))
+            for out in eqn.outs:
+                if out in depends:
+                    raise self.fail(f"a value of type {out.type} is defined twice", eqn)
+                depends[out] = found
+        results = [o for o in graph.outputs if isinstance(o, Var)]
+        for out in (*results, *(var for _, var in graph.writes)):
+            if out not in depends:
+                raise self.fail(f"an output of type {out.type} is not defined")
+        return _Facts(graph, draws, [depends[out] for out in results])
+
+    def _dependence(self, eqn: Equation, depends: dict[Var, int]) -> int:
+        """What an equation depends on, as a bit set; its arguments must be defined."""
+        found = 0
+        for place, arg in enumerate(eqn.args):
+            if isinstance(arg, Var):
+                if arg not in depends:
+                    raise self.fail(f"argument {place} ({arg.type}) is used before it is set", eqn)
+                found |= depends[arg]
+        if eqn.op.name != "update":
+            return found
+        self._check_update(eqn)
+        base, value = eqn.args
+        chain = eqn.attrs["chain"]
+        is_whole = value.type.numel == base.type.numel
+        if is_whole and all(op.name in _BIJECTIVE for op, _ in chain.ops):
+            return depends[value]
+        return found | self._bit((base.type.shape, chain)) if found else found
+
+    def _check_types(self, eqn: Equation) -> None:
+        rule = eqn.specialization
+        if eqn.op is not rule.op or eqn.attrs is not rule.attrs:
+            raise self.fail("its op or attributes are not those it was specialized for", eqn)
+        if len(eqn.args) != len(rule.types) or len(eqn.outs) != len(rule.out_types):
+            raise self.fail("wrong number of arguments or results", eqn)
+        for arg, type in zip(eqn.args, rule.types, strict=True):
+            if isinstance(arg, Var):
+                if not (isinstance(type, TensorType) and arg.type.same(type)):
+                    raise self.fail(f"an argument is {arg.type}, specialized for {type}", eqn)
+            elif arg.__class__ is not type:
+                raise self.fail(f"an argument is {arg!r}, specialized for {type}", eqn)
+        for out, type in zip(eqn.outs, rule.out_types, strict=True):
+            if not out.type.same(type):
+                raise self.fail(f"a result is {out.type}, its specialization says {type}", eqn)
+        if id(rule) not in self._specializations:
+            self._check_specialization(rule, eqn)
+            self._specializations[id(rule)] = rule
+
+    def _check_specialization(self, rule: Specialization, eqn: Equation) -> None:
+        """The row's type rule, applied again."""
+        found = rule.op.type(*rule.operands, **rule.attrs)
+        types = found if isinstance(found, tuple) else (found,)
+        if len(types) != len(rule.out_types) or not all(
+            a.same(b) for a, b in zip(types, rule.out_types, strict=True)
+        ):
+            raise self.fail(f"the type rule of {rule.op.name} gives {found}", eqn)
+
+    def _check_layout(self, eqn: Equation) -> None:
+        if eqn.op.alias:
+            self._check_view(eqn)
+            return
+        for out in eqn.outs:
+            layout = out._layout
+            if layout is None or not layout.size:
+                continue
+            if layout.shape != out.type.shape:
+                raise self.fail(f"the layout of {out.type} has shape {layout.shape}", eqn)
+            if not layout.flags.c_contiguous:
+                base = eqn.args[0].layout if eqn.op.name == "update" else None
+                if base is None or layout.strides != base.strides:
+                    raise self.fail(f"a new value has strides {layout.strides}", eqn)
+
+    def _check_view(self, eqn: Equation) -> None:
+        source, out = eqn.args[0].layout, eqn.outs[0].layout
+        if not out.size:
+            return
+        if eqn.op.alias == "reshape":
+            try:
+                expected = np.reshape(source, out.shape, copy=False)
+            except ValueError:
+                raise self.fail("no view of these strides has this shape", eqn) from None
+        else:
+            expected = eqn.op.eval(source, **eqn.attrs)
+        same = expected.shape == out.shape == eqn.outs[0].type.shape
+        extents = zip(out.shape, out.strides, expected.strides, strict=False)
+        if not same or any(n > 1 and a != b for n, a, b in extents):
+            raise self.fail(f"a view has strides {out.strides}, not {expected.strides}", eqn)
+        if out.__array_interface__["data"] != expected.__array_interface__["data"]:
+            raise self.fail("a view begins at another element", eqn)
+
+    def _check_update(self, eqn: Equation) -> None:
+        """The value of an update fits the part of the base that the views lead to."""
+        base, value = eqn.args
+        part = base.type
+        for op, attrs in eqn.attrs["chain"].ops:
+            part = op.type(part, **attrs)
+        try:
+            fits = broadcast_shapes(value.type.shape, part.shape) == part.shape
+        except ShapeError:
+            fits = False
+        if not fits or value.type.dtype is not base.type.dtype:
+            raise self.fail(f"an update writes {value.type} to a part of type {part}", eqn)
+
+    # -- from graph to graph --------------------------------------------------------------------
+
+    def _check_interface(self, before: Graph, after: Graph) -> None:
+        if len(before.inputs) != len(after.inputs):
+            raise self.fail(f"{len(before.inputs)} inputs became {len(after.inputs)}")
+        for number, (old, new) in enumerate(zip(before.inputs, after.inputs, strict=True)):
+            if not old.type.same(new.type) or old.layout.strides != new.layout.strides:
+                raise self.fail(f"input {number} was {old.type} and is {new.type}, or its layout")
+        for what in ("outputs", "writes"):
+            ends, now = getattr(before, what), getattr(after, what)
+            if len(ends) != len(now):
+                raise self.fail(f"{len(ends)} {what} became {len(now)}")
+        for number, (old, new) in enumerate(zip(before.outputs, after.outputs, strict=True)):
+            if isinstance(old, Var) != isinstance(new, Var):
+                raise self.fail(f"output {number} was {old} and is {new}")
+            if isinstance(old, Var) and not old.type.same(new.type):
+                raise self.fail(f"output {number} was {old.type} and is {new.type}")
+
+    def _check_draws(self, before: dict[int, list[_Draw]], after: dict[int, list[_Draw]]) -> None:
+        """Sequential random numbers: none dropped, duplicated or reordered."""
+        for source in {**before, **after}:
+            drawn, now = before.get(source, []), after.get(source, [])
+            same = [a.key == b.key for a, b in zip(drawn, now, strict=False)]
+            place = same.index(False) if False in same else len(same)
+            if place == len(drawn) == len(now):
+                continue
+            if len(drawn) == len(now):
+                old, new = drawn[place], now[place]
+                problem = f"random numbers are drawn in another order, here was {_line(old.eqn)}"
+                raise self.fail(problem, new.eqn)
+            if len(drawn) > len(now):
+                raise self.fail("a random equation was dropped", drawn[place].eqn)
+            raise self.fail("a random equation was duplicated or added", now[place].eqn)
+
+    def _check_dependence(self, before: _Facts, after: _Facts) -> None:
+        for number, (old, new) in enumerate(zip(before.depends, after.depends, strict=True)):
+            if old & ~new:
+                keys = [key for key, bit in self._bits.items() if bit & old & ~new]
+                found = ", ".join(map(_described, keys))
+                results = [o for o in after.graph.outputs if isinstance(o, Var)]
+                maker = [e for e in after.graph.equations if results[number] in e.outs]
+                raise self.fail(
+                    f"output {number} ({results[number].type}) does not depend on {found} any more",
+                    *maker,
+                )
+
+    def _bit(self, key: Any) -> int:
+        return self._bits.setdefault(key, 1 << len(self._bits))
+
+
+def _drawn(eqn: Equation) -> tuple[Any, ...]:
+    """What a random equation takes from its generator. Masks are drawn in several forms that take
+    the same random numbers."""
+    if eqn.op.name == STREAM_POSITION.name:
+        return "chance", eqn.attrs["count"]
+    if eqn.op.name in ("chance", CHANCE_BITS.name):
+        return "chance", prod(eqn.attrs["size"])
+    attrs = [(key, repr(value)) for key, value in eqn.attrs.items() if key != "generator"]
+    return eqn.op.name, *attrs, *map(str, eqn.specialization.types)
+
+
+def _described(key: tuple[Any, ...]) -> str:
+    if key[0] == "input":
+        return f"input {key[1]}"
+    if key[0] == "draw":
+        return f"random draw {key[2]}"
+    return f"the update of a part ({key[1]}) of a tensor of shape {key[0]}"
+
+
+def _line(eqn: Equation) -> str:
+    """An equation as a dump writes it."""
+    given = [a for a in eqn.args if isinstance(a, Var)]
+    return dump(Graph(list(dict.fromkeys(given)), (), [eqn], ())).splitlines()[-2]
