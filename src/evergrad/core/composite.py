@@ -172,8 +172,8 @@ class Body:
         self.behind = _behind_selections(flat, flat.outputs)
 
     def __repr__(self) -> str:
-        attrs = "".join(f", {key}={value}" for key, value in self.structure.attrs.items())
-        return f"<{len(self.graph.equations)} equations{attrs}>"
+        attrs = "".join(f", {key}={value!r}" for key, value in self.structure.attrs.items())
+        return f"Body({len(self.graph.equations)} equations{attrs})"
 
     def run(self, *arrays: Any) -> Any:
         """Evaluate it with NumPy."""
