@@ -18,7 +18,7 @@ from evergrad.compiler.passes.pipeline import Target, optimize
 from evergrad.core.eager.fusion import eager_kernels
 from evergrad.core.interpret import interpret
 from evergrad.core.trace import Graph
-from evergrad.core.transforms import trace
+from evergrad.core.traced_function import trace
 from evergrad.core.tree import tree_flatten
 from evergrad.utils.checkpoint import checkpoint
 

@@ -274,7 +274,7 @@ class CompositeOp(Op):
         self.specializations = {}
 
     def resolve(self, key: Any, types: Any, attrs: dict[str, Any]) -> Specialization:
-        specialization = self.specializations[key] = CompositeSpecialization(self, attrs["body"])
+        specialization = self.specializations[key] = BodySpecialization(self, attrs["body"])
         return specialization
 
     def apply(self, *args: Any, **attrs: Any) -> Any:
@@ -292,7 +292,7 @@ class CompositeOp(Op):
             specialization.vjp_programs = {}
 
 
-class CompositeSpecialization(Specialization):
+class BodySpecialization(Specialization):
     """A composite with its body."""
 
     __slots__ = ("body",)
@@ -304,7 +304,7 @@ class CompositeSpecialization(Specialization):
         self.types = self.operands = body.structure.types
         self.out_types = tuple(out.type for out in body.graph.outputs)
         self.casts = None
-        self.single = op.outputs == 1
+        self.single = self.is_direct = op.outputs == 1
         self.selects = bool(body.selected)
         self.differentiable = any(t.dtype.category >= dtypes.FLOATING for t in self.out_types)
         self.always_contiguous = False

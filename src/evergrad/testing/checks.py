@@ -20,7 +20,8 @@ from evergrad.core.rng.default_generator import manual_seed
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.core.trace import Graph
-from evergrad.core.transforms import trace, vmap
+from evergrad.core.traced_function import trace
+from evergrad.core.vmap import vmap
 from evergrad.testing.derivatives import (
     check_gradient,
     check_mixed_orders,

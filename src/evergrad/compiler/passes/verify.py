@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evergrad.compiler.kernels.random_rows import CHANCE_BITS, STREAM_POSITION
 from evergrad.compiler.passes.dump import dump
-from evergrad.compiler.passes.random_rows import CHANCE_BITS, STREAM_POSITION
 from evergrad.core.op import Specialization
 from evergrad.core.shapes import TensorType, broadcast_shapes
 from evergrad.core.source_location import describe
