@@ -345,7 +345,7 @@ def test_infinities_and_nan_as_op_by_op() -> None:
 
 
 def test_what_was_not_chosen_has_no_gradient() -> None:
-    """Infinite derivatives before an eager composite whose result a selection drops."""
+    """Infinite derivatives before an eager composite, behind which a selection drops elements."""
     x = eg.tensor([[0.0, 0.0], [1.0, 4.0]], requires_grad=True)
     out = F.layer_norm(x.sqrt(), (2,), eps=1.0)
     eg.where(eg.tensor([[False], [True]]), out, 0).sum().backward()

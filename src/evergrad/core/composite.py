@@ -29,13 +29,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from evergrad.core import dtypes
-from evergrad.core.autocast import FLOAT32_ROWS, LOWER_ROWS
 from evergrad.core.bind import bind
 from evergrad.core.eager.fusion import EagerComposite, Size, register
 from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.interpret import interpret
 from evergrad.core.op import TABLE, Op, Specialization
 from evergrad.core.recording import make_nan_safe
+from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import STATE, State, using
 from evergrad.core.tensor import Tensor
@@ -167,7 +167,7 @@ class Body:
         rows = [eqn.op for eqn in flat.equations]
         assert not any(row.random for row in rows), f"{op.name} draws random numbers: {graph}"
         # Whether autocast leaves all of it as it is.
-        self.uncast = not any(row.name in LOWER_ROWS | FLOAT32_ROWS for row in rows)
+        self.uncast = all(row.autocast is AutocastPolicy.KEEP for row in rows)
         self.selected = _behind_selections(flat, ())
         self.behind = _behind_selections(flat, flat.outputs)
 
@@ -252,26 +252,17 @@ class CompositeOp(Op):
         self, name: str, outputs: int, function: Composite | None = None,
         derivative: CompositeOp | None = None, kernel_arguments: int = 0,
     ) -> None:  # fmt: skip
-        self.name = name
-        self.family = "composite"
         self.function = function  # called where a body of given arguments is not to be used
         self.derivative = derivative
         self.kernel_arguments = kernel_arguments
-        self.outputs = outputs
-        self.type = lambda *types, body: tuple(out.type for out in body.graph.outputs)
-        self.eval = lambda *arrays, body: body.run(*arrays)
-        self.vjp = self.nan_safe_vjp = _pull
-        self.jvp = None
-        self.batch = None
-        self.promote = None
-        self.alias = ""
-        self.random = False
-        self.takes_out = False
-        self.upcast = False
-        self.doc = ""
-        self.scatter_index = None
-        self.selects = False
-        self.specializations = {}
+        super().__init__(
+            name, family="composite", in_table=False,
+            type=lambda *types, body: tuple(out.type for out in body.graph.outputs),
+            eval=lambda *arrays, body: body.run(*arrays), vjp=_pull, jvp=None, batch=None,
+            outputs=outputs, upcast=False, emit=lowered("passes.composites"),
+            autocast=AutocastPolicy.KEEP,
+        )  # fmt: skip
+        self.nan_safe_vjp = _pull
 
     def resolve(self, key: Any, types: Any, attrs: dict[str, Any]) -> Specialization:
         specialization = self.specializations[key] = BodySpecialization(self, attrs["body"])

@@ -10,6 +10,7 @@ from evergrad.compiler.passes.decompose import DECOMPOSITIONS
 from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.elementwise.basic import MUL
 
 RULES = {**IDENTITIES, **DECOMPOSITIONS}
 
@@ -19,7 +20,7 @@ def simplify(graph: Graph) -> Graph:
     slices, ones = SumOfSlices(), ones_of(graph)
 
     def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
-        if eqn.op.name == "mul" and not ones.isdisjoint(eqn.args):
+        if eqn.op is MUL and not ones.isdisjoint(eqn.args):
             factor = args[eqn.args[0] in ones]
             same = isinstance(factor, Var) and factor.type.same(eqn.outs[0].type)
             if same and factor.layout.flags.c_contiguous:
@@ -30,7 +31,7 @@ def simplify(graph: Graph) -> Graph:
 
 
 def _replaced(eqn: Equation, args: tuple[Any, ...]) -> Sequence[Any] | None:
-    rule = RULES.get(eqn.op.name)
+    rule = RULES.get(eqn.op)
     if rule is None:
         return None
     operands = [fresh(a, a.type) if isinstance(a, Var) else a for a in args]

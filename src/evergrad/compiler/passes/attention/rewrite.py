@@ -24,9 +24,14 @@ from evergrad.compiler.passes.attention.dropout import Noise
 from evergrad.compiler.passes.attention.patterns import Facts, swapped
 from evergrad.compiler.passes.rewriter import specialize, with_equations, with_layouts
 from evergrad.core import dtypes
+from evergrad.core.op import Op
 from evergrad.core.shapes import Shape
 from evergrad.core.source_location import SourceLocation
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.ops.rows.elementwise.basic import CAST, CLONE
+from evergrad.ops.rows.movement.strided import AS_STRIDED
+from evergrad.ops.rows.movement.views import PERMUTE, RESHAPE
+from evergrad.ops.rows.reduce.sums import SUM
 
 
 class Gradients(NamedTuple):
@@ -92,10 +97,10 @@ class _Replacement:
         self.equations: list[Equation] = []
 
     def emit(
-        self, name: str, args: Sequence[Var], outs: Sequence[Var | None] = (), **attrs: Any
+        self, op: Op, args: Sequence[Var], outs: Sequence[Var | None] = (), **attrs: Any
     ) -> tuple[Var, ...]:
         """Add an equation; its results are given values where these have its types, or new ones."""
-        specialization = specialize(name, *args, **attrs)
+        specialization = specialize(op, *args, **attrs)
         location, trace = self.attention.location, self.attention.result.trace
         given = [*outs, *[None] * (specialization.op.outputs - len(outs))]
         results = tuple(
@@ -106,22 +111,22 @@ class _Replacement:
         return results
 
     def transpose(self, var: Var) -> Var:
-        return self.emit("permute", [var], order=swapped(var))[0]
+        return self.emit(PERMUTE, [var], order=swapped(var))[0]
 
     def by_key(self, mask: Var) -> Var:
         """A mask stored key by key."""
         if len(mask.type.shape) < 2:
             shape = (1,) * (2 - len(mask.type.shape)) + mask.type.shape
-            mask = self.emit("reshape", [mask], shape=shape)[0]
+            mask = self.emit(RESHAPE, [mask], shape=shape)[0]
         if mask.type.dtype is not dtypes.bool_:
             mask = self.wide(mask)
-        return self.emit("clone", [self.transpose(mask)])[0]
+        return self.emit(CLONE, [self.transpose(mask)])[0]
 
     def wide(self, var: Var) -> Var:
         """A value in the kernels' element type."""
         if var.type.dtype is dtypes.float32:
             return var
-        return self.emit("cast", [var], dtype=dtypes.float32)[0]
+        return self.emit(CAST, [var], dtype=dtypes.float32)[0]
 
     def settle(self, var: Var, out: Var | None, order: Order) -> None:
         """Define a value of the graph by a new one, cast and permuted as needed, unless it is that
@@ -131,13 +136,13 @@ class _Replacement:
         permutes = order != natural(var)
         if laid_out(var.type.shape, order) != out.type.shape:
             dims = _expanded(out.type.shape, var.type.shape)
-            (total,) = self.emit("sum", [var], dims=dims, keepdim=True)
-            self.emit("reshape", [total], [out], shape=out.type.shape)
+            (total,) = self.emit(SUM, [var], dims=dims, keepdim=True)
+            self.emit(RESHAPE, [total], [out], shape=out.type.shape)
             return
         if var.type.dtype is not out.type.dtype:
-            (var,) = self.emit("cast", [var], [] if permutes else [out], dtype=out.type.dtype)
+            (var,) = self.emit(CAST, [var], [] if permutes else [out], dtype=out.type.dtype)
         if permutes:
-            self.emit("permute", [var], [out], order=order)
+            self.emit(PERMUTE, [var], [out], order=order)
 
     def as_stored(self, out: Var | None, order: Order) -> Var | None:
         """The value, if a kernel computes it without a cast or permutation."""
@@ -156,12 +161,12 @@ class _Replacement:
 
     def may_permute(self, var: Var) -> bool:
         """Whether a result may have another layout."""
-        return self.attention.groups == 1 and not self.facts.is_seen_by(var, "as_strided")
+        return self.attention.groups == 1 and not self.facts.is_seen_by(var, AS_STRIDED)
 
     def order_wanted(self, y: Var) -> Order:
         """The order of dimensions in which a result is used."""
         own = natural(y)
-        users = self.facts.users(y, "permute") if self.may_permute(y) else ()
+        users = self.facts.users(y, PERMUTE) if self.may_permute(y) else ()
         orders = [eqn.attrs["order"] for eqn in users]
         return next((order for order in orders if order[-1] == own[-1]), own)
 
@@ -185,7 +190,7 @@ class _Replacement:
         self.masks = [self.transposed[mask] for mask in found.masks]
         order = self.order_wanted(found.result)
         y, self.stats = self.emit(
-            ATTENTION.name, [*self.operands, *self.masks, *self.drawn()],
+            ATTENTION, [*self.operands, *self.masks, *self.drawn()],
             [self.as_stored(found.result, order)], **self.attrs(),
             empty_is_zero=found.empty_is_zero, order=order,
         )  # fmt: skip
@@ -203,7 +208,7 @@ class _Replacement:
         )
         wanted = (gradients.dq, None if found.transposed else gradients.dk, gradients.dv)
         given = [self.as_stored(out, order) for out, order in zip(wanted, orders, strict=True)]
-        made = self.emit(ATTENTION_BACKWARD.name, args, given, **self.attrs(), orders=orders)
+        made = self.emit(ATTENTION_BACKWARD, args, given, **self.attrs(), orders=orders)
         for gradient, out, order in zip(made, wanted, orders, strict=True):
             self.settle(gradient, out, way_back(order))
         if found.transposed:
