@@ -13,7 +13,7 @@ from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import linear, opaque
 from evergrad.core.op import NONDIFFERENTIABLE
-from evergrad.core.row_facts import AutocastPolicy
+from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import arange, eye, zeros
@@ -99,6 +99,7 @@ PERMUTE_ROWS = linear(
     lambda g, x, order, *, inverse: (
         sum_to_type(permuted_rows(g, order, inverse=not inverse), x._type), None),
     arguments=(0,), batch=batch_stack,
+    emit=numpy_evaluates("data movement alone"), autocast=AutocastPolicy.KEEP,
     doc="The rows of X in an order (a column of indices), or brought back from it.",
 )  # fmt: skip
 

@@ -260,6 +260,7 @@ def _lstsq_jvp(tangents: Any, out: Any, a: Tensor, b: Tensor, *, rtol: float, dr
 
 LSTSQ = opaque(
     "lstsq", _lstsq_eval, _lstsq_type, _lstsq_vjp, jvp=_lstsq_jvp, batch=batch_stack, outputs=3,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
     doc="The shortest X that brings A X closest to B, ranks and singular values of A.",
 )  # fmt: skip
 
