@@ -21,7 +21,7 @@ from evergrad.core.tracing import tracing
 from evergrad.errors import VerificationError
 from evergrad.nn import functional as F
 
-from .test_plan_bytes import make_step
+from .test_memory_plan import make_step
 
 Broken = Callable[[Graph], Graph]
 

@@ -99,7 +99,7 @@ PERMUTE_ROWS = linear(
     lambda g, x, order, *, inverse: (
         sum_to_type(permuted_rows(g, order, inverse=not inverse), x._type), None),
     arguments=(0,), batch=batch_stack,
-    emit=numpy_evaluates("data movement alone"), autocast=AutocastPolicy.KEEP,
+    emit=numpy_evaluates("indices of each matrix"), autocast=AutocastPolicy.KEEP,
     doc="The rows of X in an order (a column of indices), or brought back from it.",
 )  # fmt: skip
 

@@ -210,8 +210,7 @@ def _eigvals_jvp(tangents: Any, out: Tensor, a: Tensor) -> Tensor:
 
 EIGVALS = opaque(
     "eigvals", lambda a: _eig_eval(a, vectors=False)[0], lambda a: _eig_type(a)[0], _eigvals_vjp,
-    jvp=_eigvals_jvp, batch=batch_stack,
-    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+    jvp=_eigvals_jvp, batch=batch_stack, emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
     doc="Eigenvalues of square matrices.",
 )  # fmt: skip
 
