@@ -162,14 +162,15 @@ def _backward_eval(
     return tuple(x.transpose(order) for x, order in zip(found, orders, strict=True))
 
 
-def _row(name: str, type: Any, evaluate: Any, outputs: int, doc: str) -> Op:
+def _row(name: str, type: Any, evaluate: Any, outputs: int, doc: str, strided: bool = False) -> Op:
+    emit = lowered("kernels.attention", strided=strided)
     return Op(
         name, family="custom", type=type, eval=evaluate, vjp=NONDIFFERENTIABLE, jvp=None,
-        batch=None, outputs=outputs, emit=lowered("kernels.attention"), doc=doc,
+        batch=None, outputs=outputs, emit=emit, doc=doc,
     )  # fmt: skip
 
 
 ATTENTION = _row("attention", _forward_type, _forward_eval, 2, "Attention, and its statistics.")
 ATTENTION_BACKWARD = _row(
-    "attention_backward", _backward_type, _backward_eval, 3, "The gradients of attention."
+    "attention_backward", _backward_type, _backward_eval, 3, "The gradients of attention.", True
 )
