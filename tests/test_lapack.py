@@ -326,7 +326,7 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return lambda count: (found.append(count), setter(count))[0]
 
     monkeypatch.setattr(openblas, "_set_threads", record)
-    monkeypatch.setattr(blas, "WORTH_THREADS", 1)
+    monkeypatch.setattr(blas, "PARALLEL_MIN_WORK", 1)
     monkeypatch.setattr(kernels, "_WORTH_SPLITTING", 4)
     yield found
     evergrad.set_num_threads(before)

@@ -71,7 +71,7 @@ def test_gradients_are_right(name: str, used_later: bool) -> None:
 def kept_for_backward(compiled: Any) -> list[tuple[int, ...]]:
     """The shapes of hidden values that live from forward to backward."""
     (program,) = lowered_programs_of(compiled)
-    homes = program.lowering.homes.items()
+    homes = program.lowering.buffer_views.items()
     shapes = {place.buffer: var.type.shape for var, place in homes}
     middle = len(program.waves) // 2
     return [shape for buffer, shape in shapes.items() if buffer.first < middle < buffer.last]

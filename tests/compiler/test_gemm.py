@@ -15,6 +15,7 @@ from tests.compiler.steps import programs_of
 import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad.compiler.codegen.ir_builder import Vector, vector_for
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm import select
 from evergrad.compiler.kernels.gemm.blocked import own_kernel, prepare_kernel
 from evergrad.compiler.kernels.gemm.microkernel import Tile, copying, dealing, tile_for, transposing
@@ -22,7 +23,6 @@ from evergrad.compiler.kernels.gemm.openblas import blas_kernel
 from evergrad.compiler.kernels.gemm.problem import Product
 from evergrad.compiler.kernels.gemm.tiling import AS_IT_LIES, LEFT, RIGHT, Cut, cut_of, row_cut_of
 from evergrad.compiler.native import jit
-from evergrad.compiler.schedule.instructions import Kernel
 from evergrad.core import dtypes
 
 Array = np.ndarray[Any, Any]
@@ -293,7 +293,7 @@ def test_one_text_for_all_products() -> None:
     texts = set()
     for m, n, k in EXTENTS:
         product = Product(normal(m, k), normal(k, n), ())
-        texts.add(own_kernel(product, TILE, cut_of(product, TILE, n, may_prepare=False)).text)
+        texts.add(own_kernel(product, TILE, cut_of(product, TILE, n, may_prepare=False)).ir)
     assert len(texts) == 1
 
 

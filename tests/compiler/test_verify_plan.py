@@ -11,8 +11,8 @@ import evergrad as eg
 from evergrad import config
 from evergrad.compiler.cache import executable
 from evergrad.compiler.schedule import memory_plan, verify_plan
-from evergrad.compiler.schedule.instructions import Instruction, Place
-from evergrad.compiler.schedule.memory_plan import Buffer
+from evergrad.compiler.schedule.buffers import Buffer, BufferView
+from evergrad.compiler.schedule.instructions import Instruction
 from evergrad.core import dtypes
 from evergrad.errors import VerificationError
 
@@ -27,16 +27,16 @@ def buffer(label: str, offset: int, nbytes: int = 64, home: str = "arena") -> Bu
     return made
 
 
-def instruction(reads: list[Buffer], writes: list[Buffer], *pointers: Place) -> Instruction:
+def instruction(reads: list[Buffer], writes: list[Buffer], *pointers: BufferView) -> Instruction:
     made = Instruction("add")
     made.reads, made.writes = reads, writes
     made.pointers = list(pointers)
     return made
 
 
-def columns(whole: Buffer, first: int) -> Place:
+def columns(whole: Buffer, first: int) -> BufferView:
     """Every second float of a buffer of 4 by 4."""
-    return Place(whole, first * 4, (4, 2), (16, 8), dtypes.float32)
+    return BufferView(whole, first * 4, (4, 2), (16, 8), dtypes.float32)
 
 
 def test_a_chain_may_reuse_memory() -> None:
@@ -141,7 +141,7 @@ def test_a_planner_that_gives_all_buffers_one_offset_is_caught(
             made.offset = 0
         return max((b.nbytes for b in buffers), default=0)
 
-    monkeypatch.setattr(memory_plan, "_lay_out", together)
+    monkeypatch.setattr(memory_plan, "_assign_offsets", together)
     with pytest.raises(VerificationError, match=r"traced at: .*test_verify_plan"):
         eg.compile(lambda x: chain(x) * 3.5).plan(eg.ones(16, 16))
 
@@ -158,14 +158,18 @@ def test_live_ranges_that_end_too_early_are_caught(monkeypatch: pytest.MonkeyPat
 
 
 def test_instructions_that_run_too_early_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executable, "in_waves", lambda instructions: [list(instructions)])
+    monkeypatch.setattr(
+        executable, "partition_into_waves", lambda instructions: [list(instructions)]
+    )
     with pytest.raises(VerificationError, match="is written by"):
         eg.compile(lambda x: chain(x) * 5.5).plan(eg.ones(16, 16))
 
 
 def test_programs_above_the_bound_are_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "VERIFY_EQUATIONS", 0)
-    monkeypatch.setattr(executable, "in_waves", lambda instructions: [list(instructions)])
+    monkeypatch.setattr(
+        executable, "partition_into_waves", lambda instructions: [list(instructions)]
+    )
     compiled = eg.compile(lambda x: chain(x) * 6.5)
     compiled.plan(eg.ones(16, 16))
     ((variant,),) = compiled.variants.values()

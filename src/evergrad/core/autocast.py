@@ -1,9 +1,9 @@
-"""Autocast: what computes in a lower precision and what in float32 while the mode is on.
+"""Autocast: which ops compute in a lower precision and which in float32 while the mode is on.
 
-The mode is a field of :class:`~evergrad.core.state.State`. A few rows are looked at where every op
-passes, in ``bind``, which costs nothing while the mode is off; functions made of several rows are
-wrapped by :func:`under_autocast` when they become public. The lists are those of PyTorch's CPU
-backend.
+The mode is a field of :class:`~evergrad.core.state.State`. A row states its policy in a column,
+which ``bind`` reads while the mode is on. A function made of several rows states one where it is
+defined, by :func:`autocast_policy`; :func:`under_autocast` wraps it when it becomes public. The
+policies are those of PyTorch's CPU backend.
 """
 
 from __future__ import annotations
@@ -15,43 +15,16 @@ from typing import Any, TypeVar
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.dtypes import dtype
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 Convert = Callable[[Tensor], Tensor]
 
-LOWER_ROWS = frozenset({"matmul", "linear"})
-FLOAT32_ROWS = frozenset({"prod"})
-
-LOWER_FUNCTIONS = frozenset({
-    "addbmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
-    "conv_transpose2d", "conv_transpose3d", "prelu", "scaled_dot_product_attention", "vecdot",
-})  # fmt: skip
-
-FLOAT32_FUNCTIONS = frozenset({
-    "adaptive_avg_pool3d", "adaptive_max_pool3d", "avg_pool3d", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "cdist", "cholesky", "cholesky_ex", "cholesky_inverse",
-    "cholesky_solve", "cond", "cosine_embedding_loss", "cross_entropy", "ctc_loss", "eig", "eigh",
-    "eigvals", "eigvalsh", "fft", "fft2", "fftn", "fractional_max_pool2d", "fractional_max_pool3d",
-    "geqrf", "grid_sample", "hfft", "hinge_embedding_loss", "householder_product", "huber_loss",
-    "ifft", "ifft2", "ifftn", "ihfft", "inv", "inv_ex", "inverse", "irfft", "irfft2", "irfftn",
-    "kl_div", "l1_loss", "local_response_norm", "lstsq", "lu", "lu_solve", "margin_ranking_loss",
-    "matrix_rank", "max_pool3d", "max_unpool2d", "max_unpool3d", "mse_loss", "multi_margin_loss",
-    "multilabel_margin_loss", "nanquantile", "nll_loss", "orgqr", "ormqr", "pinverse",
-    "poisson_nll_loss", "polar", "qr", "quantile", "rfft", "rfft2", "rfftn", "smooth_l1_loss",
-    "soft_margin_loss", "solve", "stft", "svd", "svdvals", "tensorinv", "tensorsolve", "trace",
-    "triangular_solve", "triplet_margin_loss", "view_as_complex",
-})  # fmt: skip
-
-PROMOTED_FUNCTIONS = frozenset({"index_copy"})
-
-# Products that PyTorch leaves as they are, though they are made of rows that are looked at.
-PLAIN_FUNCTIONS = frozenset({"addmv", "bilinear", "dot", "mv", "vdot"})
-
 
 class Autocast:
-    """The mode while it is on: the lower precision, and weights that have been cast to it.
+    """The active mode: the lower precision, and a cache of weights cast to it.
 
     The cache lives as long as the outermost block, so that a weight used several times is cast
     once and its gradient comes back through one cast.
@@ -63,20 +36,19 @@ class Autocast:
         self.dtype = dtype
         self.cache = cache
 
-    def convert_arguments(self, row: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of a row as it is to take them; the same tuple if nothing changes."""
-        if row in LOWER_ROWS:
-            convert = self.lowered
-        elif row in FLOAT32_ROWS:
-            convert = widened
-        else:
+    def convert_arguments(
+        self, policy: AutocastPolicy | None, args: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
+        """The arguments of a row of this policy; the same tuple if nothing changes."""
+        if policy is None or policy is AutocastPolicy.KEEP:
             return args
+        convert = _CONVERSIONS[policy](self, args)
         converted = tuple([convert(a) if isinstance(a, Tensor) else a for a in args])
         changed = any(a is not b for a, b in zip(args, converted, strict=True))
         return converted if changed else args
 
     def lowered(self, tensor: Tensor) -> Tensor:
-        """The tensor in the lower precision, if it is one that is cast at all."""
+        """The tensor in the lower precision, if it is eligible."""
         if not _is_eligible(tensor) or tensor.dtype is self.dtype:
             return tensor
         if self.cache is None or not _is_weight(tensor):
@@ -94,7 +66,7 @@ def _is_eligible(tensor: Tensor) -> bool:
 
 
 def _is_weight(tensor: Tensor) -> bool:
-    """A leaf whose gradient is wanted; inside a trace values have no identity to remember."""
+    """A leaf that requires grad; values of a trace have no identity to cache by."""
     state = STATE.get()
     return (
         state.grad
@@ -107,7 +79,7 @@ def _is_weight(tensor: Tensor) -> bool:
 
 
 def widened(tensor: Tensor) -> Tensor:
-    """The tensor in float32, if it is one that is cast at all."""
+    """The tensor in float32, if it is eligible."""
     return cast(tensor, dtypes.float32) if _is_eligible(tensor) else tensor
 
 
@@ -118,25 +90,42 @@ def as_lowered(tensor: Tensor) -> Tensor:
 
 
 def addend_for(product: Tensor, addend: Tensor) -> Tensor:
-    """What is added to a product that autocast has lowered, lowered as well."""
+    """The addend of a product, lowered if autocast has lowered the product."""
     autocast = STATE.get().autocast
     if autocast is None or product.dtype is not autocast.dtype:
         return addend
     return autocast.lowered(addend)
 
 
-def under_autocast(name: str, function: F) -> F:
-    """The function as the mode wants it, if it is on one of the lists; itself if it is on none."""
-    policy = _POLICIES.get(name)
-    if policy is None:
+def autocast_policy(policy: AutocastPolicy) -> Callable[[F], F]:
+    """State the policy of a function made of several rows."""
+
+    def state(function: F) -> F:
+        function.autocast = policy  # type: ignore[attr-defined]
         return function
+
+    return state
+
+
+def policy_of(function: Callable[..., Any]) -> AutocastPolicy:
+    """The policy that a function states."""
+    stated: AutocastPolicy = getattr(function, "autocast", AutocastPolicy.KEEP)
+    return stated
+
+
+def under_autocast(function: F) -> F:
+    """The function as the mode wants it, if it states a policy; else itself."""
+    stated = policy_of(function)
+    if stated is AutocastPolicy.KEEP:
+        return function
+    conversion = _CONVERSIONS[stated]
 
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         autocast = STATE.get().autocast
         if autocast is None:
             return function(*args, **kwargs)
-        convert = policy(autocast, args)
+        convert = conversion(autocast, args)
         with using(autocast=None):
             return function(
                 *[_converted(convert, a) for a in args],
@@ -161,9 +150,9 @@ def _to_widest(autocast: Autocast, args: tuple[Any, ...]) -> Convert:
     return widened if has_float32 else autocast.lowered
 
 
-_POLICIES: dict[str, Callable[[Autocast, tuple[Any, ...]], Convert]] = {
-    **dict.fromkeys(LOWER_FUNCTIONS, lambda autocast, args: autocast.lowered),
-    **dict.fromkeys(FLOAT32_FUNCTIONS, lambda autocast, args: widened),
-    **dict.fromkeys(PROMOTED_FUNCTIONS, _to_widest),
-    **dict.fromkeys(PLAIN_FUNCTIONS, lambda autocast, args: lambda tensor: tensor),
+_CONVERSIONS: dict[AutocastPolicy, Callable[[Autocast, tuple[Any, ...]], Convert]] = {
+    AutocastPolicy.LOWER: lambda autocast, args: autocast.lowered,
+    AutocastPolicy.FLOAT32: lambda autocast, args: widened,
+    AutocastPolicy.WIDEST: _to_widest,
+    AutocastPolicy.OFF: lambda autocast, args: lambda tensor: tensor,
 }

@@ -1,9 +1,8 @@
-"""Matrix products, with as many threads as they are worth.
+"""Matrix products on one BLAS thread or all, by their size.
 
 NumPy's BLAS wakes all its threads for products that take a tenth of a millisecond, and its threads
-wait by spinning: on a machine that is doing something else as well, such a product can take a
-hundred times as long. Small products therefore run on one thread. Where NumPy's BLAS is not
-OpenBLAS there is nothing to set and its own choice stands.
+wait by spinning: on a busy machine such a product can take a hundred times as long. Small products
+therefore run on one thread. Where NumPy's BLAS is not OpenBLAS its own choice stands.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ import numpy as np
 
 from evergrad.core import fork, settings
 
-# Multiply-adds below which a second thread gains less than it may cost.
-WORTH_THREADS = 1 << 23
+# Multiply-adds from which on several threads are used.
+PARALLEL_MIN_WORK = 1 << 23
 
 _threads_set = 0
 
-# Held by products on several threads, and while a process is forked: OpenBLAS ends its threads
-# then, and waits forever for one that has just been given work.
+# Held by products on several threads, and while a process is forked: OpenBLAS joins its threads
+# then, and deadlocks on one that has just been given work.
 several_threads = threading.RLock()
 fork.register(
     "blas threads",
@@ -40,8 +39,8 @@ def _find_setter() -> Callable[[int], Any] | None:
     for folder in (package + ".libs", package + "/.libs", package + "/.dylibs"):
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
         for name in (n for n in names if "openblas" in n):
-            # Called with the interpreter's lock held, so that no process is forked in the middle:
-            # the child would wait forever for a lock that OpenBLAS holds meanwhile.
+            # Called with the GIL held, so that no process is forked meanwhile: the child would
+            # deadlock on a lock that OpenBLAS holds.
             library = ctypes.PyDLL(os.path.join(folder, name))
             for symbol in ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads"):
                 if hasattr(library, symbol):
@@ -53,10 +52,10 @@ _set_threads = _find_setter()
 
 
 def matmul(a: Any, b: Any, **out: Any) -> Any:
-    """``np.matmul`` on one thread or on all that are allowed, by the size of the product."""
-    # Of a stack each matrix is a product of its own.
+    """``np.matmul`` on one thread or on all allowed ones, by the size of the product."""
+    # Each matrix of a batch is a product of its own.
     work = a.shape[-2] * b.shape[-2] * b.shape[-1] if a.ndim > 1 and b.ndim > 1 else 0
-    wanted = settings.get_num_threads() if work >= WORTH_THREADS else 1
+    wanted = settings.get_num_threads() if work >= PARALLEL_MIN_WORK else 1
     if wanted > 1:
         with several_threads:
             _use_threads(wanted)

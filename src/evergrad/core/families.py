@@ -1,4 +1,4 @@
-"""How rows are written: five families, each deriving what its kind of op implies.
+"""The builders of rows: five families, each deriving what its kind of op implies.
 
 ==============  =====================================================  =============================
 family          the row states                                         derived
@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
 from evergrad.core.namespace import ops
 from evergrad.core.op import NONDIFFERENTIABLE, ArgType, Op
+from evergrad.core.row_facts import LEAST_DERIVATIVE, AutocastPolicy, Facts
 from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 
@@ -35,8 +36,8 @@ Formula = Callable[..., Any]
 
 
 def result_dtype(types: Sequence[ArgType]) -> dtype:
-    """The element type in which arguments meet: tensors with dimensions decide, then 0-d tensors,
-    then Python numbers; a lower rank counts only if its category is higher."""
+    """Type promotion: tensors with dimensions decide, then 0-d tensors, then Python numbers; a
+    lower rank counts only if its category is higher."""
     ranks: list[dtype | None] = [None, None, None]
     for t in types:
         if isinstance(t, TensorType):
@@ -63,12 +64,12 @@ def _combine(higher: dtype, lower: dtype) -> dtype:
 
 
 def meet(types: Sequence[ArgType]) -> dtype:
-    """Arguments keep their common type."""
+    """Promote arguments to their common type."""
     return result_dtype(types)
 
 
 def meet_as_float(types: Sequence[ArgType]) -> dtype:
-    """Integers become the default float."""
+    """Promote arguments to their common type, integers to the default float."""
     found = result_dtype(types)
     return found if found.category >= dtypes.FLOATING else dtypes.get_default_dtype()
 
@@ -79,7 +80,7 @@ def not_bool(found: dtype) -> bool:
 
 
 def not_complex(found: dtype) -> bool:
-    """For rows that need an order, or are defined on the real line."""
+    """For rows that compare elements, or are defined on the real line."""
     return not found.is_complex
 
 
@@ -103,12 +104,14 @@ def elementwise(
     upcast: bool = True,
     holomorphic: bool = True,
     doc: str = "",
+    **facts: Unpack[Facts],
 ) -> Op:
-    """A row that computes each element by itself, with broadcasting.
+    """An elementwise row, with broadcasting.
 
     ``d`` has one formula per argument (or one, for a single argument). ``takes_out`` says that
     ``function`` is a ufunc or accepts ``out=`` like one. ``holomorphic`` is false where the
-    formula of a complex argument already is the vjp and jvp for real directions.
+    formula of a complex argument already is the vjp and jvp for real directions. ``facts`` are the
+    further columns of :class:`~evergrad.core.op.Op`; the family keeps its precision under autocast.
     """
     formulas: tuple[Formula | None, ...]
     formulas = () if isinstance(d, str) else (d,) if callable(d) else tuple(d)
@@ -149,6 +152,8 @@ def elementwise(
         return total
 
     nothing = isinstance(d, str)
+    facts.setdefault("autocast", AutocastPolicy.KEEP)
+    facts.setdefault("eager_derivative", LEAST_DERIVATIVE)
     op = Op(
         name,
         family="elementwise",
@@ -161,6 +166,7 @@ def elementwise(
         takes_out=takes_out,
         upcast=upcast,
         doc=doc,
+        **facts,
     )
     if not nothing:
         op.nan_safe_vjp = partial(pull, _nan_safe)
@@ -168,7 +174,7 @@ def elementwise(
 
 
 def _nan_safe(grad: Tensor, g: Tensor) -> Tensor:
-    """No gradient where none came in, though the slope may be infinite or undefined there."""
+    """A zero where the cotangent is zero, also where the derivative is infinite or undefined."""
     return ops.where((g == 0) & ops.isnan(grad), 0, grad)  # type: ignore[no-any-return]
 
 
@@ -193,28 +199,29 @@ def linear(
     takes_out: bool = False,
     upcast: bool = False,
     doc: str = "",
+    **facts: Unpack[Facts],
 ) -> Op:
     """A row that is linear in the arguments at ``arguments`` (all of them if not given), jointly.
 
     ``transpose(g, *args, **attrs)`` gives one cotangent per argument (or just the one). It may use
-    the types of the linear arguments, not their values.
+    the types of the linear arguments, not their values. ``facts`` are the further columns.
     """
 
     def vjp(g: Any, out: Any, *args: Any, **attrs: Any) -> Any:
         return transpose(g, *args, **attrs)
 
     def jvp(tangents: Sequence[Tensor | None], out: Any, *args: Any, **attrs: Any) -> Any:
-        places = range(len(args)) if arguments is None else arguments
-        if all(tangents[i] is None for i in places):
+        linear_in = range(len(args)) if arguments is None else arguments
+        if all(tangents[i] is None for i in linear_in):
             return None
         given = list(args)
-        for i in places:
+        for i in linear_in:
             given[i] = _zeros_like(args[i]) if tangents[i] is None else tangents[i]
         return bind(op, *given, **attrs)
 
     op = Op(
         name, family="linear", type=type, eval=function, vjp=vjp, jvp=jvp, batch=batch, alias=alias,
-        promote=promote, takes_out=takes_out, upcast=upcast, doc=doc,
+        promote=promote, takes_out=takes_out, upcast=upcast, doc=doc, **facts,
     )  # fmt: skip
     return op
 
@@ -233,10 +240,12 @@ def bilinear(
     promote: Callable[[Sequence[ArgType]], dtype] | None = None,
     takes_out: bool = False,
     doc: str = "",
+    **facts: Unpack[Facts],
 ) -> Op:
     """A row that is linear in each of its two arguments.
 
-    ``transposes(g, a, b, **attrs)`` gives the cotangents of both.
+    ``transposes(g, a, b, **attrs)`` gives the cotangents of both. ``facts`` are the further
+    columns.
     """
 
     def vjp(g: Any, out: Any, a: Any, b: Any, **attrs: Any) -> Any:
@@ -252,7 +261,7 @@ def bilinear(
 
     op = Op(
         name, family="bilinear", type=type, eval=function, vjp=vjp, jvp=jvp, batch=batch,
-        promote=promote, takes_out=takes_out, doc=doc,
+        promote=promote, takes_out=takes_out, doc=doc, **facts,
     )  # fmt: skip
     return op
 
@@ -266,9 +275,11 @@ def reduction(
     batch: Callable[..., Any] | None = None,
     takes_out: bool = False,
     doc: str = "",
+    **facts: Unpack[Facts],
 ) -> Op:
-    """A row that folds the dimensions ``dims``: ``d(t, out, x)`` weighs a tangent elementwise, with
-    ``out`` kept broadcastable, and the tangent of the result is the sum of the weighed ones."""
+    """A row that reduces the dimensions ``dims``: ``d(t, out, x, dims)`` weights a tangent
+    elementwise, with ``out`` kept broadcastable, and the tangent of the result is their sum.
+    ``facts`` are the further columns."""
 
     def kept(value: Tensor, x: Tensor, dims: Shape, keepdim: bool) -> Tensor:
         if keepdim:
@@ -290,10 +301,12 @@ def reduction(
         return ops.sum(weighed, dims, keepdim) if dims else weighed
 
     nothing = isinstance(d, str)
+    facts.setdefault("eager_derivative", LEAST_DERIVATIVE)
     op = Op(
         name, family="reduction", type=type, eval=function,
         vjp=NONDIFFERENTIABLE if nothing else partial(pull, _same), jvp=None if nothing else jvp,
         batch=batch, takes_out=takes_out, doc=doc,
+        **facts,
     )  # fmt: skip
     if not nothing:
         op.nan_safe_vjp = partial(pull, _nan_safe)
@@ -314,16 +327,17 @@ def opaque(
     takes_out: bool = False,
     upcast: bool = True,
     doc: str = "",
+    **facts: Unpack[Facts],
 ) -> Op:
     """A row of no family: ``vjp(g, out, *args, **attrs)`` gives a cotangent per argument.
 
     Without ``jvp``, forward mode transposes the vjp. With several outputs ``g`` and ``out`` are
-    tuples.
+    tuples. ``facts`` are the further columns.
     """
     return Op(
         name, family="opaque", type=type, eval=function, vjp=vjp, jvp=jvp, batch=batch,
         promote=promote, outputs=outputs, random=random, takes_out=takes_out, upcast=upcast,
-        doc=doc,
+        doc=doc, **facts,
     )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def _set_threads() -> Any:
 @contextmanager
 def threads_for(work: int) -> Iterator[int]:
     """Run calls with ``work`` multiply-adds in all on one thread, or on all that are allowed."""
-    wanted = settings.get_num_threads() if work >= blas.WORTH_THREADS else 1
+    wanted = settings.get_num_threads() if work >= blas.PARALLEL_MIN_WORK else 1
     if wanted == 1:
         yield 1
         return

@@ -1,4 +1,4 @@
-"""A memory report as one page: live bytes by category over time, and tables of who holds them."""
+"""The memory report as one HTML page: live bytes by category over time, and tables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STYLE = """
 
 @provides("memory_page")
 def page(tracker: Tracker | None) -> str:
-    """The whole report; without a tracker, of what is alive now."""
+    """The whole report; without a tracker, of the live buffers."""
     if tracker is None:
         parts = [html.section("Alive now", _entries(live_buffers()))]
     else:
@@ -66,7 +66,7 @@ def _figures() -> str:
 
 
 class _Sample(NamedTuple):
-    """The highest moment of a stretch of time, with its bytes by category."""
+    """The moment with most live bytes in an interval, with its bytes by category."""
 
     seconds: float
     live: int
@@ -123,7 +123,7 @@ def _timeline(tracker: Tracker) -> str:
 def _areas(
     samples: Sequence[_Sample], xs: Sequence[float], ends: Sequence[float], frame: Drawing
 ) -> Iterator[str]:
-    """One area for each category, standing on the one below it."""
+    """One stacked area for each category."""
 
     def outline(heights: Sequence[int]) -> list[tuple[float, float]]:
         """Values that each hold until the next."""

@@ -21,9 +21,9 @@ import numpy as np
 import evergrad
 from evergrad.compiler.cache.process_bindings import ProcessBindings
 from evergrad.compiler.frontend.capture import Captured
+from evergrad.compiler.kernels.random_rows import source_of
 from evergrad.compiler.native import jit
-from evergrad.compiler.passes.random_rows import source_of
-from evergrad.compiler.schedule.instructions import address_of, strides_of
+from evergrad.compiler.schedule.buffers import address_of, strides_of
 from evergrad.core import dtypes
 from evergrad.core.op import Specialization
 from evergrad.core.rng.generator import Generator

@@ -144,8 +144,8 @@ def module_text(kernels: Iterable[Any]) -> str:
     first = 0
     for kernel in kernels:
         helpers.update(kernel.helpers)
-        texts.append(_renumbered(kernel.text, first))
-        first += 1 + max((int(n) for n in _METADATA.findall(kernel.text)), default=-1)
+        texts.append(_renumbered(kernel.ir, first))
+        first += 1 + max((int(n) for n in _METADATA.findall(kernel.ir)), default=-1)
     return "\n".join([*helpers.values(), *texts])
 
 

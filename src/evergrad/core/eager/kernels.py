@@ -1,8 +1,8 @@
-"""Rows whose evaluation or derivative on large arrays is a native kernel.
+"""Native kernels for the evaluation or the vjp of single rows on large arrays.
 
-A row stays what it is, in a graph, in a trace and for its derivative; only how numbers come about
-changes. Whether a kernel is used depends on the types alone, so that the same op on the same
-numbers gives the same bits, however often it was called before.
+Graphs, traces and derivatives of a row are unchanged; only its evaluation is replaced. Whether a
+kernel is used depends on the types alone, so that the same op on the same numbers gives the same
+bits, however often it was called before.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from evergrad import config
 from evergrad.core import dtypes
 from evergrad.core.eager.fusion import is_large
+from evergrad.core.row_facts import LEAST_DERIVATIVE
 from evergrad.core.shapes import TensorType
 from evergrad.core.trace import Graph
 from evergrad.extension import ExtensionPoint
@@ -27,56 +28,16 @@ _graph_of_row: ExtensionPoint[..., Graph] = ExtensionPoint("graph_of_row")
 _FLOATS = (dtypes.float32, dtypes.float64)
 
 
-def _elements(*types: TensorType) -> int:
-    return max(t.numel for t in types)
-
-
-def _matmul_work(a: TensorType, b: TensorType) -> int:
-    return a.numel * b.shape[-1]
-
-
-def _linear_work(x: TensorType, weight: TensorType) -> int:
-    return x.numel * weight.shape[0]
-
-
-def _recurrent_work(rows: TensorType, *others: TensorType) -> int:
-    return rows.shape[0] * others[-3].numel
-
-
-# From which size on a kernel is faster than NumPy, and how size is counted.
-_ROWS: dict[str, tuple[int, Callable[..., int]]] = {
-    "conv": (1 << 9, _elements),
-    "conv_input": (1 << 9, _elements),
-    "conv_weight": (1 << 9, _elements),
-    "index_sum": (1 << 13, _elements),
-    "linear": (1 << 23, _linear_work),
-    "log_softmax": (1 << 14, _elements),
-    "matmul": (1 << 23, _matmul_work),
-    "max_pool": (1 << 9, _elements),
-    "max_pool_places": (1 << 9, _elements),
-    "relu": (1 << 15, _elements),
-    "sigmoid": (1 << 16, _elements),
-    "softmax": (1 << 16, _elements),
-    "window_spread": (1 << 9, _elements),
-    "window_sum": (1 << 9, _elements),
-    **{
-        f"{cell}_layer{end}": (1 << 13, _recurrent_work)
-        for cell in ("lstm", "gru", "rnn_tanh", "rnn_relu")
-        for end in ("", "_backward")
-    },
-}
-
-
 def may_use_kernel(op: Op, operands: Sequence[Any]) -> bool:
-    """Whether a row on these types may get a kernel."""
-    numbers = (*_FLOATS, dtypes.int64) if op.name == "index_sum" else _FLOATS
-    return op.name in _ROWS and all(
-        isinstance(t, TensorType) and t.dtype in numbers and t.numel for t in operands
-    )
+    """Whether a row on these types may have a kernel."""
+    if op.eager is None:
+        return False
+    numbers = (*_FLOATS, dtypes.int64) if op.eager.integers else _FLOATS
+    return all(isinstance(t, TensorType) and t.dtype in numbers and t.numel for t in operands)
 
 
-# The kernels of rows; None where there is none for these types. They are not held by what they
-# evaluate: a kernel knows its equation, and so its rule.
+# The kernels of rows; None where there is none for these types. Not stored in specializations: a
+# kernel references its equation, and so its specialization.
 _kernels: dict[Any, Callable[..., Any] | None] = {}
 _KERNEL_LIMIT = 256
 
@@ -84,9 +45,9 @@ _KERNEL_LIMIT = 256
 def row_evaluator(
     op: Op, attrs: Attrs, operands: tuple[TensorType, ...], plain: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """Evaluates by a kernel if that is worth it, else as given."""
-    least, measure = _ROWS[op.name]
-    size = measure(*operands)
+    """An evaluator that uses a kernel from the row's threshold on, else the plain one."""
+    assert op.eager is not None
+    least, size = op.eager.least, op.eager.size(*operands)
     key = op.name, tuple(attrs.items()), operands
 
     def run(*arrays: Any) -> Any:
@@ -114,35 +75,27 @@ def _new_kernel(key: Any, op: Op, attrs: Attrs) -> Callable[..., Any] | None:
 
 
 def clear_row_kernels() -> None:
-    """Let go of the kernels of rows; those in use are made again."""
+    """Clear the kernels of rows; those in use are made again."""
     _kernels.clear()
 
 
-# From how many elements on one kernel for the derivative of a row is faster than its calls. NumPy
-# takes long to choose between elements, and to find where the largest are.
-_LEAST_DERIVATIVE = 1 << 15
-_LEAST_WITH = {"where": 1 << 12, "max_pool_places": 1 << 9}
-# Of what such a derivative may consist: families, and rows of other families.
-_FUSABLE = ("elementwise", "reduction", "max_pool_places", "scatter_sum", "sum", "where")
+class FusedVjp:
+    """The vjp of a row as one native program, from a size on."""
 
+    __slots__ = ("graph", "least", "native", "nbytes", "size", "slots", "top")
 
-class FusedDerivative:
-    """The derivative of a row as one program, where that is worth it."""
-
-    __slots__ = ("graph", "least", "native", "nbytes", "places", "size", "top")
-
-    def __init__(self, graph: Graph, places: Sequence[int | None], top: int) -> None:
+    def __init__(self, graph: Graph, slots: Sequence[int | None], top: int) -> None:
         self.graph = graph
-        self.places = [place for place in places if place is not None]
+        self.slots = [slot for slot in slots if slot is not None]
         self.top = top
         self.size = max(var.type.numel for var in graph.inputs)
-        names = {eqn.op.name for eqn in graph.equations}
-        self.least = min(_LEAST_WITH.get(name, _LEAST_DERIVATIVE) for name in names)
+        # NumPy takes long to choose between elements, and to find where the largest are.
+        self.least = min(eqn.op.eager_derivative or LEAST_DERIVATIVE for eqn in graph.equations)
         self.nbytes = sum(out.type.nbytes for out in graph.outputs if out is not None)
-        # Made when it is first worth it; false where kernels cannot do all of it.
+        # Compiled by the first large call; false where kernels do not support all of it.
         self.native: Any = None
 
-    def is_worth(self) -> bool:
+    def is_profitable(self) -> bool:
         if not config.EAGER_KERNELS or not is_large(self.size, self.least):
             return False
         if self.native is None:
@@ -155,20 +108,20 @@ class FusedDerivative:
         return native.is_native() and native
 
     def run(self, values: list[Any]) -> None:
-        """Put the results where the calls of the plan would leave them."""
+        """Run, with the results in the slots of the vjp program."""
         found = self.native.run(values)
         if self.nbytes >= LEDGER_MIN_BYTES:
             LEDGER.transient(self.nbytes)
         values += [None] * (self.top - len(values))
-        for place, result in zip(self.places, found, strict=True):
-            values[place] = result
+        for slot, result in zip(self.slots, found, strict=True):
+            values[slot] = result
 
 
 def is_fusable(graph: Graph) -> bool:
-    """Whether a derivative consists of several loops over floats that one kernel can do."""
+    """Whether a vjp consists of several loops over floats that one kernel can fuse."""
     rows = [eqn.op for eqn in graph.equations if not eqn.op.alias]
     return (
         len(rows) > 1
-        and all(op.family in _FUSABLE or op.name in _FUSABLE for op in rows)
+        and all(op.eager_derivative is not None for op in rows)
         and all(var.type.numel and var.type.dtype in _FLOATS for var in graph.inputs)
     )

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from evergrad.compiler.codegen.ir_builder import Text, numbered
+from evergrad.compiler.codegen.ir_builder import KernelBuilder, with_numbers
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.microkernel import (
     Tile,
     copying,
@@ -30,7 +31,6 @@ from evergrad.compiler.kernels.gemm.tiling import (
     TRANSPOSED,
     Cut,
 )
-from evergrad.compiler.schedule.instructions import Kernel
 
 # ``first`` is the address of a row that the rows of C start from, or 0.
 _NUMBERS = (*Cut._fields, *Batch._fields, "first")
@@ -59,7 +59,7 @@ def _with_numbers(
     made: Kernel, product: Product, tile: Tile, cut: Cut, chunks: int, scratch: int = 0
 ) -> Kernel:
     size = tile.vector.size
-    return numbered(made, (*cut, *product.batch_numbers(size), 0), (), chunks, scratch * size)
+    return with_numbers(made, (*cut, *product.batch_numbers(size), 0), (), chunks, scratch * size)
 
 
 # -- products -----------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def _with_numbers(
 
 @cache
 def _product_text(tile: Tile) -> Kernel:
-    text = Text(tile.vector, ("a", "b", "c"), _NUMBERS)
+    text = KernelBuilder(tile.vector, ("a", "b", "c"), _NUMBERS)
     parts = text.mul(text["row_parts"], text["panel_parts"])
     group, part = text.split("%chunk", parts)
     first, last = text.items(group, text["per_chunk"], text["items"])
@@ -76,7 +76,7 @@ def _product_text(tile: Tile) -> Kernel:
     return text.kernel("gemm")
 
 
-def operands(text: Text, item: str) -> tuple[str, str, str]:
+def operands(text: KernelBuilder, item: str) -> tuple[str, str, str]:
     """Where what is on the left of tiles, on the right of them, and C begin in the batch."""
     rest, i2 = text.split(item, text["e2"])
     i0, i1 = text.split(rest, text["e1"])
@@ -88,7 +88,7 @@ def operands(text: Text, item: str) -> tuple[str, str, str]:
     return *ordered(text, a, b), c
 
 
-def ordered(text: Text, a: str, b: str) -> tuple[str, str]:
+def ordered(text: KernelBuilder, a: str, b: str) -> tuple[str, str]:
     """What is on the left and on the right: A and B, or the other way round if it is flipped."""
     flipped = text.op(f"icmp ne i64 {text['flipped']}, 0")
     left = text.op(f"select i1 {flipped}, ptr {b}, ptr {a}")
@@ -96,7 +96,7 @@ def ordered(text: Text, a: str, b: str) -> tuple[str, str]:
     return left, right
 
 
-def _first_column(text: Text, panel: str) -> str:
+def _first_column(text: KernelBuilder, panel: str) -> str:
     """The first column of a panel; behind the last panel, the number of columns."""
     is_last = text.op(f"icmp eq i64 {text.add(panel, 1)}, {text['panels']}")
     is_end = text.op(f"icmp eq i64 {panel}, {text['panels']}")
@@ -116,7 +116,7 @@ def _strips(tile: Tile) -> Iterator[tuple[Tile, int, bool]]:
 class _Piece:
     """The text that computes a rectangle of C."""
 
-    def __init__(self, text: Text, tile: Tile, a: str, b: str, c: str, part: str) -> None:
+    def __init__(self, text: KernelBuilder, tile: Tile, a: str, b: str, c: str, part: str) -> None:
         self.text = text
         self.tile = tile
         self.prepared_a = a
@@ -269,13 +269,13 @@ class _Piece:
 # -- packing ------------------------------------------------------------------------------------
 
 
-def _corner(text: Text, b: str, row: str, column: str) -> str:
+def _corner(text: KernelBuilder, b: str, row: str, column: str) -> str:
     """The address of an element of B as it lies."""
     return text.at(b, text.mul(row, text["b_row"]), text.mul(column, text["b_column"]))
 
 
 def _pack_panel(
-    text: Text, tile: Tile, way: int, source: str, target: str, depth: str, width: str
+    text: KernelBuilder, tile: Tile, way: int, source: str, target: str, depth: str, width: str
 ) -> None:
     """Lay a panel of B out in rows of the width of a whole panel."""
     panel = text["panel"]
@@ -285,7 +285,7 @@ def _pack_panel(
         _copy(text, tile, source, text["b_row"], target, panel, depth, width)
 
 
-def _deal(text: Text, tile: Tile, a: str, target: str, rows: str, depth: str) -> None:
+def _deal(text: KernelBuilder, tile: Tile, a: str, target: str, rows: str, depth: str) -> None:
     """Lay rows of A, whose columns lie in order, out as columns of tiles."""
     step = text.mul(text["depth"], tile.rows)
     with text.loop(rows, tile.dealt) as row:
@@ -299,7 +299,7 @@ def _deal(text: Text, tile: Tile, a: str, target: str, rows: str, depth: str) ->
 
 
 def _copy(
-    text: Text, tile: Tile, source: str, source_step: str, target: str, target_step: str,
+    text: KernelBuilder, tile: Tile, source: str, source_step: str, target: str, target_step: str,
     rows: str, width: str,
 ) -> None:  # fmt: skip
     use(
@@ -309,7 +309,7 @@ def _copy(
 
 
 def _transpose(
-    text: Text, tile: Tile, source: str, source_step: str, target: str, target_step: str,
+    text: KernelBuilder, tile: Tile, source: str, source_step: str, target: str, target_step: str,
     rows: str, width: str, room: str,
 ) -> None:  # fmt: skip
     use(
@@ -324,7 +324,7 @@ def _transpose(
 @cache
 def _prepare_right_text(tile: Tile) -> Kernel:
     """A chunk is a panel of B in a block of the depth."""
-    text = Text(tile.vector, ("b", "prepared"), _NUMBERS)
+    text = KernelBuilder(tile.vector, ("b", "prepared"), _NUMBERS)
     block, panel = text.split("%chunk", text["panels"])
     done = text.mul(block, text["depth"])
     depth = text.least(text["depth"], text.sub(text["k"], done))
@@ -343,7 +343,7 @@ def _prepare_right_text(tile: Tile) -> Kernel:
 @cache
 def _prepare_left_text(tile: Tile) -> Kernel:
     """A chunk is a few rows of A, whose columns lie in order, in a block of the depth."""
-    text = Text(tile.vector, ("a", "prepared"), _NUMBERS)
+    text = KernelBuilder(tile.vector, ("a", "prepared"), _NUMBERS)
     some = _STEPS * tile.dealt
     parts = text.op(f"udiv i64 {text.add(text['m'], some - 1)}, {some}")
     block, part = text.split("%chunk", parts)

@@ -13,11 +13,12 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from evergrad.compiler.codegen.elementwise import Code
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.bias import bias_of, biased
 from evergrad.compiler.kernels.gemm.tiling import Cut
 from evergrad.compiler.native.jit import name_of
-from evergrad.compiler.schedule.instructions import Instruction, Kernel, Place
-from evergrad.compiler.schedule.memory_plan import Buffer
+from evergrad.compiler.schedule.buffers import Buffer, BufferView
+from evergrad.compiler.schedule.instructions import Instruction
 from evergrad.compiler.schedule.nodes import Group
 from evergrad.core.trace import Equation
 
@@ -56,7 +57,9 @@ class Awaited(NamedTuple):
 
     def can_wait(self, lowering: Lowering, loop: Kernel, between: list[Instruction]) -> bool:
         """Whether the loop comes soon, and nothing changes the factors until it has run."""
-        written = [lowering.home(value).buffer for kind, value in loop.slots if kind == "write"]
+        written = [
+            lowering.buffer_view(value).buffer for kind, value in loop.slots if kind == "write"
+        ]
         written += [buffer for instruction in between for buffer in instruction.writes]
         changed = {buffer.number for buffer in written}
         is_near = len(between) <= _MOST_BETWEEN
@@ -64,15 +67,15 @@ class Awaited(NamedTuple):
 
     def fits(self, lowering: Lowering, loop: Kernel) -> bool:
         """Give a loop the chunks of the product, if it reads nothing but the rows of a chunk."""
-        cut, walk = self.cut, loop.walk
+        cut, walk = self.cut, loop.chunking
         if walk is None or walk.unit * walk.total != cut.m * cut.n:
             return False
         taken = {
             slot for slot, (kind, value) in enumerate(loop.slots)
-            if kind == "read" and lowering.home(value).buffer is self.result
+            if kind == "read" and lowering.buffer_view(value).buffer is self.result
         }  # fmt: skip
         units, rest = divmod(cut.part_rows * cut.n, walk.unit)
-        if rest or not walk.in_order.issuperset(taken):
+        if rest or not walk.contiguous_slots.issuperset(taken):
             return False
         loop.numbers[walk.per_chunk] = units
         loop.chunks = cut.row_parts
@@ -83,7 +86,7 @@ class Awaited(NamedTuple):
         self.join(lowering, group)
         bias = bias_of(group, self.eqn.outs[0], lowering.values)
         if bias is not None and self.writes_rows(loop):
-            return self.from_bias(lowering.home(bias), loop)
+            return self.from_bias(lowering.buffer_view(bias), loop)
         taken = [p is not None and p.buffer is self.result for p in loop.pointers]
         others = [p for p, is_taken in zip(loop.pointers, taken, strict=True) if not is_taken]
         made = Instruction(f"{self.alone.label} then {loop.label}")
@@ -97,11 +100,11 @@ class Awaited(NamedTuple):
     def writes_rows(self, loop: Instruction) -> bool:
         """Whether what a loop writes lies like the product, and C is not computed transposed."""
         kernel = loop.kernel
-        assert kernel is not None and kernel.walk is not None
+        assert kernel is not None and kernel.chunking is not None
         written = {slot for slot, (kind, _) in enumerate(kernel.slots) if kind == "write"}
-        return kernel.walk.in_order.issuperset(written) and not self.cut.flipped
+        return kernel.chunking.contiguous_slots.issuperset(written) and not self.cut.flipped
 
-    def from_bias(self, bias: Place, loop: Instruction) -> Instruction:
+    def from_bias(self, bias: BufferView, loop: Instruction) -> Instruction:
         """The product that starts from a bias, in place of a loop that would add it."""
         assert self.alone.kernel is not None and loop.kernel is not None
         slots = zip(loop.kernel.slots, loop.pointers, strict=True)
@@ -116,18 +119,18 @@ class Awaited(NamedTuple):
 
     def join(self, lowering: Lowering, group: Group) -> None:
         """Make the product, with what lays its factors out, part of the loop's group."""
-        unit = lowering.unit_of[id(self.eqn)]
+        unit = lowering.node_of[id(self.eqn)]
         for instruction in lowering.instructions:
-            if instruction.unit is unit:
-                instruction.unit = group
-        lowering.unit_of[id(self.eqn)] = group
+            if instruction.node is unit:
+                instruction.node = group
+        lowering.node_of[id(self.eqn)] = group
         group.product = self.eqn
 
     def kernel_with(self, loop: Instruction, taken: tuple[bool, ...]) -> Kernel:
         first, second = self.alone.kernel, loop.kernel
         assert first is not None and second is not None
         text = _text(len(first.numbers), taken, len(second.numbers))
-        kernel = Kernel(text.code, text.name, text.body)
+        kernel = Kernel(text.name, text.body, text.code.helpers)
         aside = -(-max(first.scratch, second.scratch) // _LINE) * _LINE
         rows = self.result.nbytes // self.cut.m * self.cut.part_rows
         kernel.numbers = [*first.numbers, *second.numbers, aside, rows, 0, 0]

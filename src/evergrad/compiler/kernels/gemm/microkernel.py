@@ -13,7 +13,7 @@ from functools import cache
 from typing import NamedTuple
 
 from evergrad.compiler.codegen.elementwise import Code
-from evergrad.compiler.codegen.ir_builder import Text, Vector
+from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector
 
 # How many rows (or registers of a row) ahead packing asks for what it will read, and for the places
 # it will write to: these may be in the cache of another core, which has read them there.
@@ -63,7 +63,7 @@ def tile_for(vector: Vector) -> Tile:
     return Tile(vector, 4 if vector.lanes * vector.size == 32 else 8, 3)
 
 
-class Inner(Text):
+class Inner(KernelBuilder):
     """The text of a function that kernels call; its arguments have names of their own."""
 
     def __init__(self, tile: Tile) -> None:
@@ -79,14 +79,14 @@ class Function(NamedTuple):
     helpers: dict[str, str]
 
 
-def use(text: Text, function: Function, *arguments: str) -> None:
+def use(text: KernelBuilder, function: Function, *arguments: str) -> None:
     """Call a function inside of a kernel."""
     text.helpers.update(function.helpers)
     text.helpers[function.name] = function.text
     text.do(f"call void @{function.name}({', '.join(arguments)})")
 
 
-def _finished(text: Text, name: str, parameters: str) -> Function:
+def _finished(text: KernelBuilder, name: str, parameters: str) -> Function:
     lines = "\n".join(text.lines)
     body = (
         f"define internal void @{name}({parameters}) noinline nounwind {{\nentry:\n"
@@ -95,13 +95,15 @@ def _finished(text: Text, name: str, parameters: str) -> Function:
     return Function(name, body, text.helpers)
 
 
-def _column_masks(text: Text, vectors: int, width: str) -> list[str]:
+def _column_masks(text: KernelBuilder, vectors: int, width: str) -> list[str]:
     """For each register of a row of so many columns, which lanes there are."""
     lanes = text.vector.lanes
-    return [text.between(text.places(str(v * lanes), "1"), "0", width) for v in range(vectors)]
+    return [
+        text.range_mask(text.lane_indices(str(v * lanes), "1"), "0", width) for v in range(vectors)
+    ]
 
 
-def _prefetch(text: Text, address: str, to_write: bool, locality: int = _FIRST) -> None:
+def _prefetch(text: KernelBuilder, address: str, to_write: bool, locality: int = _FIRST) -> None:
     text.helpers["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
     text.do(
         f"call void @llvm.prefetch.p0(ptr {address}, i32 {int(to_write)}, i32 {locality}, i32 1)"
@@ -156,24 +158,24 @@ def strip(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -> Func
     return _finished(text, name, parameters + following)
 
 
-def _rows(text: Text, tile: Tile, start: str, step: str, left: str) -> list[str]:
+def _rows(text: KernelBuilder, tile: Tile, start: str, step: str, left: str) -> list[str]:
     """The rows of a tile; behind the last of them, the last again."""
     final = text.sub(left, 1)
     return [text.at(start, text.mul(text.least(str(r), final), step)) for r in range(tile.rows)]
 
 
 def _tile_sums(
-    text: Text, tile: Tile, a: str, left: str, vectors: int, b_mask: str, by_rows: bool,
+    text: KernelBuilder, tile: Tile, a: str, left: str, vectors: int, b_mask: str, by_rows: bool,
     sums: list[str], asked: _Asked,
 ) -> list[str]:  # fmt: skip
     """The sums of products over the whole depth; a mask says what the last register of a row of B
     has, if it is not whole."""
     starts = _rows(text, tile, a, "%a_step", left) if by_rows else [a] * tile.rows
-    types = [tile.vector.text] * (tile.rows * vectors)
+    types = [tile.vector.type] * (tile.rows * vectors)
     whole = text.op(f"and i64 %depth, {-tile.unrolled}")
     for count, first, last in ((tile.unrolled, "0", whole), (1, whole, "%depth")):
         pairs = list(zip(types, sums, strict=True))
-        with text.carrying(last, pairs, count, first) as (index, carried):
+        with text.carrying_loop(last, pairs, count, first) as (index, carried):
             if count > 1:
                 asked.ask(text, text.op(f"udiv i64 {index}, {count}"))
             sums = carried.values
@@ -187,7 +189,7 @@ def _tile_sums(
     return sums
 
 
-def _row_of_b(text: Text, tile: Tile, index: str, vectors: int, mask: str) -> list[str]:
+def _row_of_b(text: KernelBuilder, tile: Tile, index: str, vectors: int, mask: str) -> list[str]:
     start = text.at("%b", text.mul(index, "%b_step"))
     *places, end = [text.at(start, v * tile.lanes) for v in range(vectors)]
     row = [text.load_vector(place) for place in places]
@@ -205,7 +207,7 @@ class _Asked(NamedTuple):
     c: str
     line: str
 
-    def ask(self, text: Text, turn: str) -> None:
+    def ask(self, text: KernelBuilder, turn: str) -> None:
         if self.line:
             at = text.at(self.line, text.mul(turn, "%next_step"))
             _prefetch(text, at, to_write=False, locality=_SECOND)
@@ -216,13 +218,13 @@ class _Asked(NamedTuple):
                 _prefetch(text, text.at(row, v * self.tile.lanes), to_write=True)
 
 
-def _share(text: Text, tile: Tile, vectors: int) -> str:
+def _share(text: KernelBuilder, tile: Tile, vectors: int) -> str:
     """How many lines of the next panel each tile asks for."""
     tiles = text.op(f"udiv i64 {text.add('%rows', tile.rows - 1)}, {tile.rows}")
     return text.add(text.op(f"udiv i64 {text.mul('%depth', vectors)}, {tiles}"), 1)
 
 
-def _asked(text: Text, tile: Tile, vectors: int, c: str, top: str, share: str) -> _Asked:
+def _asked(text: KernelBuilder, tile: Tile, vectors: int, c: str, top: str, share: str) -> _Asked:
     next_c = text.at(c, text.mul("%c_step", tile.rows))
     if not share:
         return _Asked(tile, vectors, next_c, "")
@@ -232,7 +234,12 @@ def _asked(text: Text, tile: Tile, vectors: int, c: str, top: str, share: str) -
 
 
 def _one_step(
-    text: Text, starts: list[str], column: str, by_rows: bool, row: list[str], sums: list[str]
+    text: KernelBuilder,
+    starts: list[str],
+    column: str,
+    by_rows: bool,
+    row: list[str],
+    sums: list[str],
 ) -> list[str]:
     after = []
     for r, start in enumerate(starts):
@@ -243,7 +250,9 @@ def _one_step(
     return after
 
 
-def _store_tile(text: Text, sums: list[str], rows: list[str], left: str, masks: list[str]) -> None:
+def _store_tile(
+    text: KernelBuilder, sums: list[str], rows: list[str], left: str, masks: list[str]
+) -> None:
     """Write the rows that there are."""
     done = text.fresh("stored")
     for r, row in enumerate(rows):
@@ -256,7 +265,7 @@ def _store_tile(text: Text, sums: list[str], rows: list[str], left: str, masks: 
     text.label(done)
 
 
-def _leave_at(text: Text, count: str, place: int, label: str) -> None:
+def _leave_at(text: KernelBuilder, count: str, place: int, label: str) -> None:
     """Go to a label if there are no more than ``place``."""
     following = text.fresh("on")
     more = text.op(f"icmp sgt i64 {count}, {place}")
@@ -322,9 +331,9 @@ def dealing(tile: Tile) -> Function:
     )
 
 
-def _part_of(text: Text, value: str, first: int, length: int) -> str:
+def _part_of(text: KernelBuilder, value: str, first: int, length: int) -> str:
     """Some neighbouring lanes of a register."""
-    many = text.vector.text
+    many = text.vector.type
     chosen = ", ".join(f"i32 {n}" for n in range(first, first + length))
     return text.op(f"shufflevector {many} {value}, {many} poison, <{length} x i32> <{chosen}>")
 
@@ -337,7 +346,7 @@ def transposing(tile: Tile) -> Function:
     lanes = tile.lanes
     with text.loop("%rows", lanes) as row, text.loop("%columns", lanes) as column:
         high, wide = text.sub("%rows", row), text.sub("%columns", column)
-        mask = text.between(text.places("0", "1"), "0", wide)
+        mask = text.range_mask(text.lane_indices("0", "1"), "0", wide)
         final = text.sub(high, 1)
         corner = text.at("%source", text.mul(row, "%source_step"), column)
         block = []
@@ -345,7 +354,7 @@ def transposing(tile: Tile) -> Function:
             at = text.at(corner, text.mul(text.least(str(n), final), "%source_step"))
             _prefetch(text, text.at(at, _AHEAD * lanes), to_write=False)
             block.append(text.load_masked(at, mask, "zeroinitializer"))
-        mask = text.between(text.places("0", "1"), "0", text.sub("%room", row))
+        mask = text.range_mask(text.lane_indices("0", "1"), "0", text.sub("%room", row))
         done = text.fresh("stored")
         target = text.at("%target", text.mul(column, "%target_step"), row)
         for n, values in enumerate(transposed(text, block)):
@@ -364,9 +373,9 @@ def transposing(tile: Tile) -> Function:
     )
 
 
-def transposed(text: Text, block: list[str]) -> list[str]:
+def transposed(text: KernelBuilder, block: list[str]) -> list[str]:
     """A square of registers, its rows and columns exchanged: bit by bit of their numbers."""
-    many, lanes = text.vector.text, text.vector.lanes
+    many, lanes = text.vector.type, text.vector.lanes
     bit = 1
     while bit < lanes:
         low = [lanes + (c ^ bit) if c & bit else c for c in range(lanes)]

@@ -7,9 +7,8 @@ from functools import cache
 from math import ceil
 from typing import Any
 
-from evergrad.compiler.codegen.elementwise import Code
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.problem import Batch, Product
-from evergrad.compiler.schedule.instructions import Kernel
 from evergrad.core import dtypes, openblas
 
 NAMES = {
@@ -121,9 +120,8 @@ end:
 def blas_kernel(product: Product, found: Any, leading: int) -> Kernel:
     """The kernel of a product, with its numbers; the pointers are A, B and C."""
     name, text = _kernel_text(found)
-    code = Code()
-    code.helpers["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
-    kernel = Kernel(code, name, text)
+    helpers = {"llvm.smin.i64": "declare i64 @llvm.smin.i64(i64, i64)"}
+    kernel = Kernel(name, text, helpers)
     items = product.items
     parts, part_m, part_n, per_chunk = 1, 0, 0, 1
     if items == 1 or product.work > _PIECE * 4:

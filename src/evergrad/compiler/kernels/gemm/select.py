@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.codegen.ir_builder import is_native, vector_for
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.blocked import own_kernel, prepare_kernel
 from evergrad.compiler.kernels.gemm.epilogue import Awaited
 from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
@@ -23,10 +24,11 @@ from evergrad.compiler.kernels.gemm.skinny import few_kernel
 from evergrad.compiler.kernels.gemm.small import small_kernel
 from evergrad.compiler.kernels.gemm.tiling import Cut, cut_of, row_cut_of
 from evergrad.compiler.native.jit import has_fma
-from evergrad.compiler.schedule.instructions import Kernel
-from evergrad.compiler.schedule.lower import Lowering, lowers
+from evergrad.compiler.schedule.lower import Lowering
+from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.compiler.schedule.nodes import Group
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.ops.rows.matmul import LINEAR, MATMUL
 
 __all__ = ["Product", "add_product", "needs_copy", "product_of"]
 
@@ -45,11 +47,11 @@ def product_of(eqn: Equation, a: Any, b: Any) -> Product | None:
     """A product equation on operands that lie so, if it can be done as they lie."""
     if eqn.outs[0].type.dtype not in NAMES or 0 in (*a.shape, *b.shape):
         return None
-    if eqn.op.name == "linear":
+    if eqn.op is LINEAR:
         b = b.swapaxes(-1, -2)
         if a.ndim < 1 or b.ndim != 2:
             return None
-    elif eqn.op.name != "matmul" or a.ndim < 2 or b.ndim < 2:
+    elif eqn.op is not MATMUL or a.ndim < 2 or b.ndim < 2:
         return None
     if b.ndim == 2 and a.ndim != 2:
         flat = _flattened(a)
@@ -121,7 +123,7 @@ def foreseen(graph: Graph) -> Iterator[Kernel]:
     known = set()
     for eqn in graph.equations:
         found = eqn.outs[0].type.dtype
-        if eqn.op.name not in ("matmul", "linear") or found in known:
+        if eqn.op not in (MATMUL, LINEAR) or found in known:
             continue
         product = product_of(eqn, *(arg.layout for arg in eqn.args))
         if product is None or not is_ours(product, found):
@@ -142,12 +144,12 @@ def add_product(
     if kernel is None and not is_ours(product, found):
         kernel = small_of(product, found, leading) or blas_kernel(product, found, leading)
     if kernel is not None:
-        lowering.native(label, kernel, factors, [out], work)
+        lowering.add_kernel(label, kernel, factors, [out], work)
         return
     tile = tile_for(vector_for(found))
     cut = cut_of(product, tile, leading, may_prepare=True)
     given = _lay_out(lowering, label, product, tile, cut, factors)
-    lowering.native(label, own_kernel(product, tile, cut), given, [out], work)
+    lowering.add_kernel(label, own_kernel(product, tile, cut), given, [out], work)
 
 
 def _lay_out(
@@ -160,7 +162,7 @@ def _lay_out(
         place = lowering.scratch(cut.laid_out(side) * tile.vector.size, f"factor of {label}")
         kernel = prepare_kernel(product, tile, cut, side)
         size = factors[number].type.numel
-        lowering.native(f"lay out for {label}", kernel, [factors[number]], [place], size)
+        lowering.add_kernel(f"lay out for {label}", kernel, [factors[number]], [place], size)
         given[number] = place
     return given
 
@@ -168,9 +170,9 @@ def _lay_out(
 def _only_reader(lowering: Lowering, var: Var) -> Group | None:
     """The group that reads a value, if nothing else does and it may lie anywhere."""
     values = lowering.values
-    if var in lowering.homes or values.escapes(var):
+    if var in lowering.buffer_views or values.escapes(var):
         return None
-    readers = {id(unit): unit for unit in (lowering.unit_of[id(e)] for e in values.users(var))}
+    readers = {id(unit): unit for unit in (lowering.node_of[id(e)] for e in values.users(var))}
     found = next(iter(readers.values())) if len(readers) == 1 else None
     return found if isinstance(found, Group) else None
 
@@ -180,7 +182,7 @@ def _await_reader(lowering: Lowering, label: str, product: Product, eqn: Equatio
     product would not stay in cache until then."""
     out = eqn.outs[0]
     group = _only_reader(lowering, out)
-    if group is None or id(group) in lowering.awaited or product.items > 1:
+    if group is None or id(group) in lowering.pending_products or product.items > 1:
         return False
     if out.type.nbytes < _WORTH_WAITING or not is_ours(product, out.type.dtype):
         return False
@@ -189,14 +191,14 @@ def _await_reader(lowering: Lowering, label: str, product: Product, eqn: Equatio
     if cut is None:
         return False
     given = _lay_out(lowering, label, product, tile, cut, list(eqn.args))
-    lowering.native(label, own_kernel(product, tile, cut), given, [out], product.work // 8)
+    lowering.add_kernel(label, own_kernel(product, tile, cut), given, [out], product.work // 8)
     alone = lowering.instructions.pop()
     behind = lowering.instructions[-1] if lowering.instructions else None
-    lowering.awaited[id(group)] = Awaited(eqn, alone, cut, behind)
+    lowering.pending_products[id(group)] = Awaited(eqn, alone, cut, behind)
     return True
 
 
-@lowers("matmul", "linear")
+@lowers(MATMUL, LINEAR)
 def lower_product(lowering: Lowering, eqn: Equation) -> bool:
     a, b = eqn.args
     out = eqn.outs[0]
@@ -206,7 +208,7 @@ def lower_product(lowering: Lowering, eqn: Equation) -> bool:
     label = f"{eqn.op.name} {product.m}x{product.n}x{product.k}"
     if _await_reader(lowering, label, product, eqn):
         return True
-    place = lowering.home(out)
+    place = lowering.buffer_view(out)
     leading = place.strides[-2] // place.dtype.itemsize if len(place.shape) > 1 else product.n
     add_product(lowering, label, product, [a, b], out, max(leading, product.n))
     return True

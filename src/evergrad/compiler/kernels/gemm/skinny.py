@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import Text, Vector, numbered
+from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, with_numbers
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.microkernel import tile_for, transposing, use
 from evergrad.compiler.kernels.gemm.problem import Product
 from evergrad.compiler.kernels.gemm.tiling import NEAR_ROWS
-from evergrad.compiler.schedule.instructions import Kernel
 
 # With more rows than this packing Y is worth it; and it need not be packed if its rows are near.
 _FEW = 16
@@ -60,7 +60,7 @@ def few_kernel(product: Product, vector: Vector, leading: int) -> Kernel | None:
     if b[1] == 1 and n > 1 and m <= (_FEW_NEAR if b[0] <= NEAR_ROWS else _FEW):
         few = _Few(m, n, k, *a, b[0], leading, 1, _added_columns(n, vector))
         scratch = m * few.per_chunk * vector.size
-        return numbered(_sums_text(vector), few, (), few.chunks, scratch)
+        return with_numbers(_sums_text(vector), few, (), few.chunks, scratch)
     if m <= _FEW and b[0] == 1:
         few = _Few(m, n, k, *a, b[1], leading, 1, _dot_columns(m, n, k, vector))
         return _dots_kernel(vector, few, flipped=False)
@@ -88,7 +88,7 @@ def _dot_columns(m: int, n: int, k: int, vector: Vector) -> int:
 class _Some(NamedTuple):
     """Loads and stores a register, of which only what the mask says may be there."""
 
-    text: Text
+    text: KernelBuilder
     mask: str
 
     def load(self, address: str) -> str:
@@ -103,15 +103,15 @@ class _Some(NamedTuple):
             self.text.store_masked(value, address, self.mask)
 
 
-def _whole_and_rest(text: Text, extent: str) -> list[tuple[str, str, _Some]]:
+def _whole_and_rest(text: KernelBuilder, extent: str) -> list[tuple[str, str, _Some]]:
     """From where to where an extent has whole registers, and the rest of it, which needs a mask:
     masks take turns of the units that multiply."""
     whole = text.op(f"and i64 {extent}, {-text.vector.lanes}")
-    mask = text.between(text.places("0"), "0", text.sub(extent, whole))
+    mask = text.range_mask(text.lane_indices("0"), "0", text.sub(extent, whole))
     return [("0", whole, _Some(text, "")), (whole, extent, _Some(text, mask))]
 
 
-def _registers(text: Text, width: str) -> Iterator[tuple[str, _Some]]:
+def _registers(text: KernelBuilder, width: str) -> Iterator[tuple[str, _Some]]:
     """Lets lines be written for each register of a row."""
     for first, last, some in _whole_and_rest(text, width):
         with text.loop(last, text.vector.lanes, first) as column:
@@ -125,7 +125,7 @@ def _registers(text: Text, width: str) -> Iterator[tuple[str, _Some]]:
 def _sums_text(vector: Vector) -> Kernel:
     """A chunk is some columns of C. They are added up in scratch memory: rows of C often fall on
     the same places of a cache."""
-    text = Text(vector, ("x", "y", "c"), _Few._fields)
+    text = KernelBuilder(vector, ("x", "y", "c"), _Few._fields)
     left, right = text.items("%chunk", text["per_chunk"], text["n"])
     y, c, width = text.at(text["y"], left), text.at(text["c"], left), text.sub(right, left)
     with text.loop(text.mul(text["m"], text["per_chunk"]), vector.lanes) as place:
@@ -145,7 +145,9 @@ def _sums_text(vector: Vector) -> Kernel:
     return text.kernel("gemm_sums")
 
 
-def _add_rows(text: Text, y: str, step: str, count: int, row: str, rows: int, width: str) -> None:
+def _add_rows(
+    text: KernelBuilder, y: str, step: str, count: int, row: str, rows: int, width: str
+) -> None:
     """Add some rows of Y to some rows of sums. Behind the last row of sums, it is the last again,
     which is written twice."""
     places = [text.least(text.add(row, r), text.sub(text["m"], 1)) for r in range(rows)]
@@ -169,7 +171,7 @@ def _add_rows(text: Text, y: str, step: str, count: int, row: str, rows: int, wi
             text.store_vector(total, text.at(target, column))
 
 
-def _element_of_x(text: Text, row: str, step: str) -> str:
+def _element_of_x(text: KernelBuilder, row: str, step: str) -> str:
     return text.at(text["x"], text.mul(row, text["x_row"]), text.mul(step, text["x_column"]))
 
 
@@ -179,14 +181,14 @@ def _element_of_x(text: Text, row: str, step: str) -> str:
 def _dots_kernel(vector: Vector, few: _Few, flipped: bool) -> Kernel:
     is_copied = few.x_column != 1
     scratch = few.m * few.k * vector.size if is_copied else 0
-    return numbered(_dots_text(vector, flipped), few, (), few.chunks, scratch)
+    return with_numbers(_dots_text(vector, flipped), few, (), few.chunks, scratch)
 
 
 @cache
 def _dots_text(vector: Vector, flipped: bool) -> Kernel:
     """A chunk is some columns of C. There are as many dot products at once as a register has lanes:
     of one row of X, or of several if there are."""
-    text = Text(vector, ("y", "x", "c") if flipped else ("x", "y", "c"), _Few._fields)
+    text = KernelBuilder(vector, ("y", "x", "c") if flipped else ("x", "y", "c"), _Few._fields)
     x, x_row = _rows_of_x(text)
     first, last = text.items("%chunk", text["per_chunk"], text["n"])
     is_one = text.op(f"icmp eq i64 {text['m']}, 1")
@@ -202,7 +204,7 @@ def _dots_text(vector: Vector, flipped: bool) -> Kernel:
     return text.kernel("gemm_dots")
 
 
-def _rows_of_x(text: Text) -> tuple[str, str]:
+def _rows_of_x(text: KernelBuilder) -> tuple[str, str]:
     """Where X has rows in order, and the step between them: its columns may lie in order, then it
     is copied."""
     is_copied = text.op(f"icmp ne i64 {text['x_column']}, 1")
@@ -216,7 +218,9 @@ def _rows_of_x(text: Text) -> tuple[str, str]:
     return x, text.op(f"select i1 {is_copied}, i64 {text['k']}, i64 {text['x_row']}")
 
 
-def _dots(text: Text, x: str, x_row: str, row: str, rows: int, column: str, last: str) -> None:
+def _dots(
+    text: KernelBuilder, x: str, x_row: str, row: str, rows: int, column: str, last: str
+) -> None:
     """The dot products of some rows of X and of Y; behind the last rows, of the last again."""
     lanes = text.vector.lanes
     columns = lanes // rows
@@ -230,8 +234,8 @@ def _dots(text: Text, x: str, x_row: str, row: str, rows: int, column: str, last
     ]
     sums = ["zeroinitializer"] * lanes
     for first, end, some in _whole_and_rest(text, text["k"]):
-        pairs = [(text.vector.text, total) for total in sums]
-        with text.carrying(end, pairs, lanes, first) as (step, carried):
+        pairs = [(text.vector.type, total) for total in sums]
+        with text.carrying_loop(end, pairs, lanes, first) as (step, carried):
             xs = [some.load(text.at(start, step)) for start in x_starts]
             ys = [some.load(text.at(start, step)) for start in y_starts]
             carried.after = [
@@ -242,15 +246,17 @@ def _dots(text: Text, x: str, x_row: str, row: str, rows: int, column: str, last
     _store_dots(text, _lane_sums(text, sums), row, rows, column, last)
 
 
-def _lane_sums(text: Text, sums: list[str]) -> str:
+def _lane_sums(text: KernelBuilder, sums: list[str]) -> str:
     """The sum of each register's lanes, for as many registers as there are lanes."""
     while len(sums) > 1:
         pairs = zip(sums[::2], sums[1::2], strict=True)
-        sums = [text.plus(*text.parted(a, b)) for a, b in pairs]
+        sums = [text.plus(*text.deinterleaved(a, b)) for a, b in pairs]
     return sums[0]
 
 
-def _store_dots(text: Text, sums: str, row: str, rows: int, column: str, last: str) -> None:
+def _store_dots(
+    text: KernelBuilder, sums: str, row: str, rows: int, column: str, last: str
+) -> None:
     """Write a register of sums, row by row, to where they belong in C."""
     vector = text.vector
     many, columns = vector.of("i32"), vector.lanes // rows
@@ -261,12 +267,12 @@ def _store_dots(text: Text, sums: str, row: str, rows: int, column: str, last: s
     ):
         places[name] = f"<{', '.join(f'i32 {n}' for n in numbers)}>"
     masks = [
-        text.between(places["row"], "0", text.sub(text["m"], row)),
-        text.between(places["column"], "0", text.sub(last, column)),
+        text.range_mask(places["row"], "0", text.sub(text["m"], row)),
+        text.range_mask(places["column"], "0", text.sub(last, column)),
     ]
     mask = text.op(f"and {vector.of('i1')} {masks[0]}, {masks[1]}")
     offsets = [
-        text.op(f"mul {many} {places[name]}, {text.narrow(text[f'c_{name}'])}")
+        text.op(f"mul {many} {places[name]}, {text.splat_index(text[f'c_{name}'])}")
         for name in ("row", "column")
     ]
     offset = text.op(f"add {many} {offsets[0]}, {offsets[1]}")

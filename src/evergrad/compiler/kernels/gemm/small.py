@@ -11,11 +11,16 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import Text, Vector, items_per_chunk, numbered
+from evergrad.compiler.codegen.ir_builder import (
+    KernelBuilder,
+    Vector,
+    items_per_chunk,
+    with_numbers,
+)
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.blocked import operands, ordered
 from evergrad.compiler.kernels.gemm.microkernel import tile_for, transposing, use
 from evergrad.compiler.kernels.gemm.problem import Batch, Product
-from evergrad.compiler.schedule.instructions import Kernel
 
 # Of how many rows of C how many registers are summed up at once, from the first row on and in what
 # is left of the rows.
@@ -76,13 +81,13 @@ def small_kernel(product: Product, vector: Vector, leading: int) -> Kernel | Non
         return None
     numbers = (*found, *product.batch_numbers(vector.size))
     chunks = -(-found.items // found.per_chunk)
-    return numbered(_text(vector, product.items > 1), numbers, (), chunks, scratch)
+    return with_numbers(_text(vector, product.items > 1), numbers, (), chunks, scratch)
 
 
 @cache
 def _text(vector: Vector, batched: bool) -> Kernel:
     """A chunk is some products of a batch, or the only one."""
-    text = Text(vector, ("a", "b", "c"), _NUMBERS)
+    text = KernelBuilder(vector, ("a", "b", "c"), _NUMBERS)
     if not batched:
         _multiply(text, *ordered(text, text["a"], text["b"]), text["c"])
         return text.kernel("gemm_small")
@@ -92,7 +97,7 @@ def _text(vector: Vector, batched: bool) -> Kernel:
     return text.kernel("gemm_small_batch")
 
 
-def _multiply(text: Text, x: str, y: str, c: str) -> None:
+def _multiply(text: KernelBuilder, x: str, y: str, c: str) -> None:
     _copy(text, y)
     done = "0"
     for rows, registers in _BLOCKS:
@@ -106,13 +111,13 @@ def _multiply(text: Text, x: str, y: str, c: str) -> None:
         done = end
 
 
-def _rows(text: Text, matrix: str, first: str, step: str, count: int) -> list[str]:
+def _rows(text: KernelBuilder, matrix: str, first: str, step: str, count: int) -> list[str]:
     """Where some rows of a matrix begin."""
     start = text.at(matrix, text.mul(first, step))
     return [text.at(start, text.mul(step, r)) for r in range(count)]
 
 
-def _parts(text: Text, registers: int) -> list[tuple[int, str, str]]:
+def _parts(text: KernelBuilder, registers: int) -> list[tuple[int, str, str]]:
     """From where to where so many registers fit into a row, and single ones."""
     if registers == 1:
         return [(1, "0", text["width"])]
@@ -120,7 +125,7 @@ def _parts(text: Text, registers: int) -> list[tuple[int, str, str]]:
     return [(registers, "0", whole), (1, whole, text["width"])]
 
 
-def _copy(text: Text, y: str) -> None:
+def _copy(text: KernelBuilder, y: str) -> None:
     """Copy Y to scratch memory, row by row."""
     in_order, turned = _by_order(text, text["y_column"])
     with text.when(in_order), text.loop(text["width"], text.vector.lanes) as column:
@@ -137,26 +142,26 @@ def _copy(text: Text, y: str) -> None:
         )  # fmt: skip
 
 
-def _copied(text: Text, row: str, column: str) -> str:
+def _copied(text: KernelBuilder, row: str, column: str) -> str:
     return text.at(text.scratch, text.mul(row, text["width"]), column)
 
 
-def _inside(text: Text, column: str) -> str:
+def _inside(text: KernelBuilder, column: str) -> str:
     """Which lanes of the register at a column are in the matrix."""
-    return text.between(text.places("0"), "0", text.sub(text["n"], column))
+    return text.range_mask(text.lane_indices("0"), "0", text.sub(text["n"], column))
 
 
-def _by_order(text: Text, step: str) -> tuple[str, str]:
+def _by_order(text: KernelBuilder, step: str) -> tuple[str, str]:
     """Whether elements lie in order, or not."""
     in_order = text.op(f"icmp eq i64 {step}, 1")
     return in_order, text.op(f"xor i1 {in_order}, true")
 
 
-def _sums(text: Text, rows: list[str], column: str, registers: int) -> list[list[str]]:
+def _sums(text: KernelBuilder, rows: list[str], column: str, registers: int) -> list[list[str]]:
     """Some registers of each row of C."""
-    many = text.vector.text
+    many = text.vector.type
     start = [(many, "zeroinitializer")] * (len(rows) * registers)
-    with text.carrying(text["k"], start) as (step, carried):
+    with text.carrying_loop(text["k"], start) as (step, carried):
         place = _copied(text, step, column)
         values = [text.load_vector(text.at(place, r * text.vector.lanes)) for r in range(registers)]
         along = text.mul(step, text["x_column"])
@@ -170,7 +175,7 @@ def _sums(text: Text, rows: list[str], column: str, registers: int) -> list[list
     return [sums[r : r + registers] for r in range(0, len(sums), registers)]
 
 
-def _store(text: Text, sums: list[list[str]], rows: list[str], column: str) -> None:
+def _store(text: KernelBuilder, sums: list[list[str]], rows: list[str], column: str) -> None:
     in_order, apart = _by_order(text, text["c_column"])
     for so, is_in_order in ((in_order, True), (apart, False)):
         with text.when(so):
@@ -182,5 +187,5 @@ def _store(text: Text, sums: list[list[str]], rows: list[str], column: str) -> N
                     if is_in_order:
                         text.store_masked(totals[number], target, mask)
                     else:
-                        steps = text.places("0", text["c_column"])
+                        steps = text.lane_indices("0", text["c_column"])
                         text.scatter(totals[number], target, steps, mask)

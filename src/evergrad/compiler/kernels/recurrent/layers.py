@@ -10,10 +10,10 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import Text
+from evergrad.compiler.codegen.ir_builder import KernelBuilder
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.microkernel import Tile, copying, strip, transposing, use
 from evergrad.compiler.kernels.recurrent.cells import arrays_of, row_function
-from evergrad.compiler.schedule.instructions import Kernel
 
 # The bytes of a line of the cache.
 _LINE = 64
@@ -75,7 +75,7 @@ def layer_kernel(op: str, tile: Tile) -> Kernel:
     return _LayerText(LAYERS[op], tile).write()
 
 
-class _LayerText(Text):
+class _LayerText(KernelBuilder):
     def __init__(self, layer: Layer, tile: Tile) -> None:
         read, written = layer.pointers
         super().__init__(tile.vector, [*read, *written], NUMBERS)
@@ -189,7 +189,7 @@ class _LayerText(Text):
 def weight_kernel(tile: Tile, turned: bool) -> Kernel:
     """Lays a weight out in panels, one for each chunk: of its columns, or if ``turned`` of its
     rows."""
-    text = Text(tile.vector, ("weight", "panels"), ("rows", "columns"))
+    text = KernelBuilder(tile.vector, ("weight", "panels"), ("rows", "columns"))
     rows, columns = text["rows"], text["columns"]
     first = text.mul("%chunk", tile.panel)
     depth, extent = (columns, rows) if turned else (rows, columns)

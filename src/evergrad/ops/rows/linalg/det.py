@@ -15,6 +15,7 @@ import numpy as np
 from evergrad import return_types
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import opaque
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import zeros_like
@@ -22,7 +23,7 @@ from evergrad.ops.rows.elementwise.basic import log, where
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.linalg import kernels
 from evergrad.ops.rows.linalg import spectral_kernels as spectral
-from evergrad.ops.rows.linalg.base import LINALG, adjoint, check_square
+from evergrad.ops.rows.linalg.base import BY_LAPACK, LINALG, adjoint, check_square
 from evergrad.ops.rows.linalg.solve import INV, batch_stack
 from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.complex_parts import imag, real
@@ -48,6 +49,7 @@ def _det_jvp(tangents: Any, y: Tensor, a: Tensor) -> Tensor:
 
 
 DET = opaque("det", kernels.det, _scalar_type, _det_vjp, jvp=_det_jvp, batch=batch_stack,
+             emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
              doc="The determinant of each matrix.")  # fmt: skip
 
 
@@ -90,7 +92,9 @@ COFACTOR = opaque(
     "cofactor", _cofactor_eval, lambda a: a,
     lambda g, c, a: conj(_cofactor_linear(conj(g), c, a)),
     jvp=lambda tangents, c, a: _cofactor_linear(tangents[0], c, a),
-    batch=batch_stack, doc="The slope of the determinant by each element.",
+    batch=batch_stack,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+    doc="The slope of the determinant by each element.",
 )  # fmt: skip
 
 
@@ -123,6 +127,7 @@ def _slogdet_jvp(tangents: Any, out: Sequence[Tensor], a: Tensor) -> Any:
 
 SLOGDET = opaque("slogdet", kernels.slogdet, _slogdet_type, _slogdet_vjp, jvp=_slogdet_jvp,
                  batch=batch_stack, outputs=2,
+                 emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
                  doc="Sign and logarithm of the size of each determinant.")  # fmt: skip
 
 
