@@ -21,7 +21,7 @@ import numpy as np
 import evergrad
 from evergrad.compiler.cache.process_bindings import ProcessBindings
 from evergrad.compiler.frontend.capture import Captured
-from evergrad.compiler.native import jit
+from evergrad.compiler.native import jit, target
 from evergrad.compiler.passes.random_rows import source_of
 from evergrad.compiler.schedule.instructions import address_of, strides_of
 from evergrad.core import dtypes
@@ -69,7 +69,8 @@ def _versions() -> tuple[Any, ...]:
                     place = os.path.relpath(folder, package)
                     sources.append((place, name, found.st_size, found.st_mtime_ns))
     sources.sort()
-    return evergrad.__version__, np.__version__, sys.version, jit.target_name(), tuple(sources)
+    machine = jit.target_name(), *target.machine()
+    return evergrad.__version__, np.__version__, sys.version, *machine, tuple(sources)
 
 
 class _Form:

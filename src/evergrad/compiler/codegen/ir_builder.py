@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from evergrad.compiler.codegen.elementwise import Code
 from evergrad.compiler.native.jit import name_of, vector_bits
+from evergrad.compiler.native.target import machine, vector_registers
 from evergrad.compiler.schedule.instructions import Kernel
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
@@ -19,11 +20,7 @@ from evergrad.core.dtypes import dtype
 # A chunk has no less than the first and no more than the second number of operations, if it can.
 _CRUMB = 1 << 16
 PIECE = 1 << 21
-_LINE = 64
-# The bytes of the registers of which there are 32.
-_WIDE = 64
-# Cycles until the result of a product can be added to.
-LATENCY = 4.0
+_LINE = machine().line_bytes
 # Chunks that are enough for any team.
 ENOUGH_CHUNKS = 16
 
@@ -45,9 +42,9 @@ class Vector(NamedTuple):
         return f"v{self.lanes}{letter}"
 
     @property
-    def has_many(self) -> bool:
+    def has_32_registers(self) -> bool:
         """Whether there are 32 registers of this width rather than 16."""
-        return self.lanes * self.size == _WIDE
+        return vector_registers(8 * self.lanes * self.size) == 32
 
     def of(self, element: str) -> str:
         """As many elements of another type."""

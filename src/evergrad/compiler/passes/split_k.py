@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.compiler.kernels.gemm.tiling import NEAR_COLUMNS, NEAR_ROWS
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
@@ -23,7 +24,7 @@ _STEP = 32
 # Fewer columns are multiplied by skinny kernels.
 _FEW = 16
 # Larger operands do not stay in the cache of the core that computed them.
-_STAYING = 1 << 21
+_STAYING = 2 * machine().l2_bytes
 
 
 def split_k(graph: Graph) -> Graph:

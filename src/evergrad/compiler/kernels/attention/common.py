@@ -18,7 +18,7 @@ from typing import NamedTuple
 from evergrad.compiler.codegen.rng import counted_bits
 from evergrad.compiler.kernels.attention import primitives as parts
 from evergrad.compiler.kernels.attention import tiles
-from evergrad.compiler.kernels.attention.primitives import QUERIES, ROW, Writer, lanes
+from evergrad.compiler.kernels.attention.primitives import LINE, QUERIES, ROW, Writer, lanes
 from evergrad.compiler.native.jit import name_of
 from evergrad.compiler.passes.random_rows import ROWS_OF_A_WORD
 
@@ -151,7 +151,7 @@ class KernelWriter(Writer):
 
     def align_scratch(self) -> None:
         raw = self.op("ptrtoint ptr %scratch to i64")
-        self.base = self.at("%scratch", self.op(f"and i64 {self.sub(0, raw)}, 63"))
+        self.base = self.at("%scratch", self.op(f"and i64 {self.sub(0, raw)}, {LINE - 1}"))
 
     def scratch(self, name: str) -> str:
         return self.at(self.base, f"%{name}")

@@ -21,7 +21,7 @@ from evergrad.compiler.kernels.attention.common import (
 )
 from evergrad.compiler.kernels.attention.forward import PLACES as FORWARD_PLACES
 from evergrad.compiler.kernels.attention.forward import forward
-from evergrad.compiler.kernels.attention.primitives import EIGHT, QUERIES, ROW, lanes, up
+from evergrad.compiler.kernels.attention.primitives import EIGHT, LINE, QUERIES, ROW, lanes, up
 from evergrad.compiler.kernels.attention.rows import (
     BATCH_DIMS,
     MASKS,
@@ -172,8 +172,8 @@ class _Call:
         offset = 0
         for name, size in zip((*names, "at_bits"), (*sizes, BITS_BYTES), strict=True):
             self.numbers[name] = offset
-            offset += up(size, 64)
-        return offset + 64
+            offset += up(size, LINE)
+        return offset + LINE
 
     def kernel(self, text: Text, chunks: int, scratch: int) -> Kernel:
         code = Code()

@@ -15,12 +15,14 @@ from math import log
 
 from evergrad.compiler.codegen.vecmath import EXP_LEAST, LOG_2_E, MAGIC
 from evergrad.compiler.native.jit import vector_bits
+from evergrad.compiler.native.target import machine
 from evergrad.ops.rows.special.tables import EXP_SINGLE
 
 LOG_2 = log(2.0)
 # Queries of a block: they lie side by side in the lanes of vectors.
 QUERIES = 64
 ROW = QUERIES * 4
+LINE = machine().line_bytes
 # Rows of scratch matrices are counted in eights, the most rows of a tile.
 EIGHT = 8
 

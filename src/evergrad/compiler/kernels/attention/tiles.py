@@ -11,11 +11,17 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.kernels.attention.primitives import EIGHT, ROW, Helper, Writer, helper, lanes
+from evergrad.compiler.kernels.attention.primitives import (
+    EIGHT,
+    LINE,
+    ROW,
+    Helper,
+    Writer,
+    helper,
+    lanes,
+)
 from evergrad.compiler.native.jit import vector_bits
-
-# Bytes that come from memory together.
-_LINE = 64
+from evergrad.compiler.native.target import vector_registers
 
 
 class Lying(NamedTuple):
@@ -33,8 +39,8 @@ TURNED_SCORES = Lying("turned_scores", 4, ROW)
 
 
 def _has_few_registers() -> bool:
-    """Sixteen, and not thirty-two."""
-    return vector_bits() == 256
+    """Whether there are 16 vector registers and not 32."""
+    return vector_registers(vector_bits()) == 16
 
 
 def _most_vectors() -> int:
@@ -65,7 +71,7 @@ def strip(lying: Lying, vectors: int) -> Helper:
     w = Writer()
     rows = _tile_rows(vectors)
     with w.loop(0, "%rows", rows) as row:
-        with w.loop(0, "%fetched", _LINE) as line:
+        with w.loop(0, "%fetched", LINE) as line:
             for name in ("%soon", "%later"):
                 start = w.at(name, w.mul(row, f"{name}_row"), line)
                 for place in w.spaced(start, f"{name}_row", rows):

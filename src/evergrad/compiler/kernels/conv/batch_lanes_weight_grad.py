@@ -11,13 +11,14 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import LATENCY, Text, Vector, numbered
+from evergrad.compiler.codegen.ir_builder import Text, Vector, numbered
 from evergrad.compiler.kernels.conv.batch_lanes import image_of, outputs_of
 from evergrad.compiler.kernels.conv.padded_planes import Axis, Correlation, Steps
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.schedule.instructions import Kernel
 
 # The turned samples of a block, x and y, stay in a cache of so many bytes.
-_NEAR = 1 << 20
+_NEAR = machine().l2_bytes
 _MOST_VECTORS = 4
 # Convolutions whose cut is remembered.
 _KNOWN = 256
@@ -47,7 +48,7 @@ class GradientCut(NamedTuple):
     @lru_cache(_KNOWN)
     def choose(cls, vector: Vector, given: Correlation) -> GradientCut:
         """The cheapest cut of those for which the samples stay in cache."""
-        shapes = _TILES_32 if vector.has_many else _TILES_16
+        shapes = _TILES_32 if vector.has_32_registers else _TILES_16
         tile = SampleTile(*min(shapes, key=lambda tile: _step(given, tile)))
         more = [n for n in range(2, _MOST_VECTORS + 1) if _is_near(vector, given, n)]
         cuts = [cls(tile, n) for n in (1, *more)]
@@ -71,7 +72,7 @@ def _step(given: Correlation, tile: tuple[int, int]) -> float:
     """The cycles in which all tiles go one vector further."""
     high, wide = tile
     count = -(-given.outputs // high) * -(-given.channels // wide)
-    return count * max(high * wide / 2, (high + wide) / 2, LATENCY)
+    return count * machine().cycles(high * wide, high + wide)
 
 
 def _is_near(vector: Vector, given: Correlation, vectors: int) -> bool:

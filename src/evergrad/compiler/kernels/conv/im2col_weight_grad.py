@@ -16,14 +16,15 @@ from evergrad.compiler.codegen.ir_builder import ENOUGH_CHUNKS, PIECE, Text, Vec
 from evergrad.compiler.kernels.conv.microkernel import Tile, best_tile, call_tile, tile_cycles
 from evergrad.compiler.kernels.conv.pack_nhwc import lay_out_x, lay_out_y
 from evergrad.compiler.kernels.conv.padded_planes import Steps
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.schedule.instructions import Kernel
 
 # The rows of a chunk stay in a cache of this many bytes; a tile goes through so many pixels.
-_CACHE = 384 << 10
+_CACHE = 3 * machine().l2_bytes // 8
 _DEPTH = 192
 # All chunks together may leave sums of this many bytes; those of one chunk should stay in cache.
-_SUMS = 16 << 20
-_BAND = 512 << 10
+_SUMS = min(16 << 20, machine().l3_bytes // 2)
+_BAND = machine().l2_bytes // 2
 # There are at least so many chunks, if there is work; more of them have at least so many pixels.
 _FEW_CHUNKS = 4
 _LONG_PART = 512

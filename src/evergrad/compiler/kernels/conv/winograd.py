@@ -27,6 +27,7 @@ from evergrad.compiler.kernels.conv.winograd_transforms import (
     panel_of,
 )
 from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
 from evergrad.compiler.schedule.instructions import Kernel
 
@@ -40,8 +41,8 @@ _MOST_SQUARES = 1024
 # Convolutions whose cut is remembered.
 _KNOWN = 256
 # Transformed elements of x that stay in cache, in bytes, and sums of some outputs that should.
-_NEAR = 512 << 10
-_SUMS = 224 << 10
+_NEAR = machine().l2_bytes // 2
+_SUMS = 7 * machine().l2_bytes // 32
 # Bytes in a cycle that come from the cache nearby, and from further away.
 _FROM_NEAR = 32
 _FROM_FAR = 8

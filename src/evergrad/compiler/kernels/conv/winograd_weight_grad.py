@@ -25,16 +25,17 @@ from evergrad.compiler.kernels.conv.winograd_transforms import (
     panel_of,
 )
 from evergrad.compiler.kernels.gemm.microkernel import tile_for, transposed
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.schedule.instructions import Kernel
 
 _TAPS = 3
 # Fewer channels or outputs are not worth transforming.
 _FEW = 32
 # What is transformed at a time stays in a cache of this many bytes, if there are so many squares.
-_CACHE = 832 << 10
+_CACHE = 13 * machine().l2_bytes // 16
 _ENOUGH = 48
 # All chunks together may leave sums of this many bytes.
-_SUMS = 16 << 20
+_SUMS = min(16 << 20, machine().l3_bytes // 2)
 # There are at least so many chunks; more of them have at least so many squares. Bands have at least
 # so many outputs, if there are more.
 _FEW_CHUNKS = 4

@@ -16,6 +16,7 @@ from evergrad.compiler.codegen.elementwise import Code
 from evergrad.compiler.kernels.gemm.bias import bias_of, biased
 from evergrad.compiler.kernels.gemm.tiling import Cut
 from evergrad.compiler.native.jit import name_of
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.schedule.instructions import Instruction, Kernel, Place
 from evergrad.compiler.schedule.memory_plan import Buffer
 from evergrad.compiler.schedule.nodes import Group
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from evergrad.compiler.schedule.lower import Lowering
 
 _WORD = 8
-_LINE = 64
+_LINE = machine().line_bytes
 # A product that waited longer would keep its factors in memory for too long.
 _MOST_BETWEEN = 4
 

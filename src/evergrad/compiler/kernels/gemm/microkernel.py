@@ -60,7 +60,7 @@ class Tile(NamedTuple):
 def tile_for(vector: Vector) -> Tile:
     """Sums, one row of B and a broadcast element fit into the registers: there are 16 of 256 bits
     and 32 of others, a few of which stay free."""
-    return Tile(vector, 4 if vector.lanes * vector.size == 32 else 8, 3)
+    return Tile(vector, 8 if vector.has_32_registers else 4, 3)
 
 
 class Inner(Text):

@@ -23,6 +23,7 @@ from evergrad.compiler.kernels.gemm.skinny import few_kernel
 from evergrad.compiler.kernels.gemm.small import small_kernel
 from evergrad.compiler.kernels.gemm.tiling import Cut, cut_of, row_cut_of
 from evergrad.compiler.native.jit import has_fma
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.schedule.instructions import Kernel
 from evergrad.compiler.schedule.lower import Lowering, lowers
 from evergrad.compiler.schedule.nodes import Group
@@ -38,7 +39,7 @@ _NARROW = 8
 _SLIM = 16
 _SMALL = 1 << 20
 # Products of so many bytes are taken over row by row by the loop that reads them.
-_WORTH_WAITING = 1 << 18
+_WORTH_WAITING = machine().l2_bytes // 4
 
 
 def product_of(eqn: Equation, a: Any, b: Any) -> Product | None:

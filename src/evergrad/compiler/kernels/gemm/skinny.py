@@ -16,6 +16,7 @@ from evergrad.compiler.codegen.ir_builder import Text, Vector, numbered
 from evergrad.compiler.kernels.gemm.microkernel import tile_for, transposing, use
 from evergrad.compiler.kernels.gemm.problem import Product
 from evergrad.compiler.kernels.gemm.tiling import NEAR_ROWS
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.schedule.instructions import Kernel
 
 # With more rows than this packing Y is worth it; and it need not be packed if its rows are near.
@@ -25,7 +26,7 @@ _FEW_NEAR = 4
 _TO_ONE = (16, 1)
 _TO_SEVERAL = (8, 2)
 # The columns of C in a chunk that adds rows: of a few rows they stay in the first cache.
-_COLUMNS = 512
+_COLUMNS = machine().l1_bytes // (4 * _FEW)
 # The multiplications of a chunk of dot products; the most chunks of those, and the fewest.
 _PIECE = 1 << 18
 _MOST, _FEWEST = 16, 2

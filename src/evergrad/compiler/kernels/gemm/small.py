@@ -15,6 +15,7 @@ from evergrad.compiler.codegen.ir_builder import Text, Vector, items_per_chunk, 
 from evergrad.compiler.kernels.gemm.blocked import operands, ordered
 from evergrad.compiler.kernels.gemm.microkernel import tile_for, transposing, use
 from evergrad.compiler.kernels.gemm.problem import Batch, Product
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.schedule.instructions import Kernel
 
 # Of how many rows of C how many registers are summed up at once, from the first row on and in what
@@ -25,7 +26,7 @@ _BLOCKS = ((8, 1), (4, 2), (1, 4))
 _COPY, _TURN = 0.5, 1.0
 _STORE, _SCATTER = 0.25, 4.0
 # So many bytes of Y stay in the first cache.
-_NEAR = 1 << 15
+_NEAR = machine().l1_bytes
 
 
 class _Small(NamedTuple):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from evergrad.compiler.kernels.gemm.microkernel import Tile
 from evergrad.compiler.kernels.gemm.problem import Product
+from evergrad.compiler.native.target import machine
 
 # How operands are taken: as they lie, copied in rows, transposed, dealt out to tiles, or laid out
 # by a kernel of its own before the product.
@@ -34,8 +35,6 @@ NEAR_ROWS = 256
 _NEAR_DEALT = 384
 # With so few rows, packing B would take longer than multiplying.
 _FEW = 16
-# Rows so many bytes apart, or a multiple of it, fall on the same places of a cache.
-_PAGE = 1 << 12
 # Rows of A further apart than this fall on the same places of a cache.
 _FAR = 2048
 # C is computed transposed only if it, or its transpose, has no more rows than this.
@@ -51,11 +50,11 @@ _MULTIPLY, _COPY, _TRANSPOSE, _DEAL, _STORE, _FETCH = 0.24, 0.12, 0.17, 0.25, 0.
 _TAKE, _TAKE_FAR, _STREAM, _AGAIN, _SUM, _SUM_FAR = 0.05, 0.32, 0.15, 0.05, 0.14, 0.27
 _SCATTERED, _MANY_ROWS, _SHALLOW, _UNASKED = 0.4, 32, 64, 0.1
 _CLAIM = 500.0
-_SECOND_CACHE = 1 << 20
+_SECOND_CACHE = machine().l2_bytes
 # As much of B, multiplied as it lies, comes in time since tiles ask for it.
-_STILL_NEAR = 1 << 21
+_STILL_NEAR = 2 * machine().l2_bytes
 # As much of A as stays there beside panels of B and C; of a deep block more, as it has fewer rows.
-_HELD, _HELD_DEEP = 3 << 17, 1 << 19
+_HELD, _HELD_DEEP = 3 * machine().l2_bytes // 8, machine().l2_bytes // 2
 # How often the time of a team of so many threads counts.
 _TEAMS = {1: 3, 2: 3, 8: 1}
 # Into how many parts rows and panels are cut, and rows alone.
@@ -66,7 +65,7 @@ _PIECE = 1 << 21
 _ENOUGH_PIECES = 8
 # Rows of so many bytes stay in cache while a loop goes over them and over what else it needs, and
 # to spare the memory they would take is worth a product that takes so many times as long.
-_HOT = 1 << 19
+_HOT = machine().l2_bytes // 2
 _AS_GOOD = 1.1
 
 
@@ -304,7 +303,7 @@ def _next_lines(sides: _Sides, way: int) -> tuple[int, int]:
     tile = sides.tile
     if way == PREPARED:
         return tile.lanes, 1
-    is_asked = sides.b_column == 1 and sides.b_row * tile.vector.size % _PAGE
+    is_asked = sides.b_column == 1 and sides.b_row * tile.vector.size % machine().critical_stride
     return (sides.b_row, tile.vectors) if is_asked else (0, 1)
 
 
@@ -382,7 +381,9 @@ class _Clock:
         """The time in which four bytes of C are written."""
         cut = self.cut
         time = _SUM_FAR if self.is_far(cut.m, cut.n) else _SUM
-        is_apart = cut.n * self.tile.vector.size >= _PAGE and self.is_far(cut.m, cut.n, _HELD)
+        is_apart = cut.n * self.tile.vector.size >= machine().page_bytes and self.is_far(
+            cut.m, cut.n, _HELD
+        )
         waits = self.rows > _MANY_ROWS and cut.depth <= _SHALLOW
         return time + _SCATTERED if is_apart and waits else time
 

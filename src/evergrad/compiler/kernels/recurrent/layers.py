@@ -13,10 +13,10 @@ from typing import NamedTuple
 from evergrad.compiler.codegen.ir_builder import Text
 from evergrad.compiler.kernels.gemm.microkernel import Tile, copying, strip, transposing, use
 from evergrad.compiler.kernels.recurrent.cells import arrays_of, row_function
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.schedule.instructions import Kernel
 
-# The bytes of a line of the cache.
-_LINE = 64
+_LINE = machine().line_bytes
 NUMBERS = ("batch", "per_chunk", "steps", "width")
 
 

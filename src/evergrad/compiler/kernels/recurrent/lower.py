@@ -15,6 +15,7 @@ from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
 from evergrad.compiler.kernels.gemm.select import Product, add_product
 from evergrad.compiler.kernels.recurrent.layers import LAYERS, layer_kernel, weight_kernel
 from evergrad.compiler.native.jit import has_fma
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.schedule.instructions import whole
 from evergrad.compiler.schedule.lower import Lowering, lowers
 from evergrad.core.shapes import Shape, tensor_type
@@ -44,7 +45,7 @@ _NAMES = {
 
 
 # A weight of more bytes does not stay in the second cache beside everything else.
-_NEAR = 1 << 19
+_NEAR = machine().l2_bytes // 2
 
 
 def _least_rows(weight: Var, tile: Tile) -> int:
