@@ -115,10 +115,10 @@ def row_sum_kernel(eqn: Equation) -> Kernel:
     columns = prod(source.type.shape[len(places.type.shape) :])
     code = Code()
     code.helpers["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
-    text = _TEXT.replace("TYPE", _TYPES[source.type.dtype])
-    text = text.replace("ATTRIBUTES", f'"prefer-vector-width"="{vector_bits()}"')
-    name = name_of(text, "row_sums")
-    kernel = Kernel(code, name, text.replace("@SELF", f"@{name}"))
+    ir = _TEXT.replace("TYPE", _TYPES[source.type.dtype])
+    ir = ir.replace("ATTRIBUTES", f'"prefer-vector-width"="{vector_bits()}"')
+    name = name_of(ir, "row_sums")
+    kernel = Kernel(code, name, ir.replace("@SELF", f"@{name}"))
     kernel.numbers = [rows, columns, eqn.attrs["extents"][0]]
     kernel.chunks = -(-columns // _COLUMNS)
     return kernel

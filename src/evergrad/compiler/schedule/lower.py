@@ -399,7 +399,7 @@ class Lowering:
         give_places(self, writer)
         kernel = writer.write()
         awaited = self.awaited.pop(id(group), None)
-        meets = awaited is not None and awaited.meets(self, kernel)
+        meets = awaited is not None and awaited.fuses(self, kernel)
         instruction = Instruction("+".join(e.op.name for e in group.members[:6]))
         instruction.kernel = kernel
         instruction.work = prod(group.shape) * len(group.members)
@@ -415,7 +415,7 @@ class Lowering:
             instruction.pointers.append(place)
             (instruction.reads if kind == "read" else instruction.writes).append(place.buffer)
         if meets:
-            instruction = awaited.then(self, group, instruction)
+            instruction = awaited.fused(self, group, instruction)
         self.instructions.append(instruction)
         for var, name, length in kernel.partials:
             self.combine(var, name, length, kernel, parts[var])

@@ -99,7 +99,7 @@ class Row(Text):
     def slope_of_sigmoid(self, y: str) -> str:
         return self.times(y, self.minus(self.one, y))
 
-    # -- text -----------------------------------------------------------------------------------
+    # -- ir -----------------------------------------------------------------------------------
 
     def function(self, name: str, body: Callable[[Row], None]) -> Function:
         with self.loop("%width") as index:
@@ -108,11 +108,11 @@ class Row(Text):
         given = [f"ptr noalias %{n}{p}" for n, parts in self.arrays.items() for p in range(parts)]
         lines = "\n".join(self.lines)
         name = f"{name}_{self.vector.mangled}"
-        text = (
+        ir = (
             f"define internal void @{name}({', '.join(given)}, i64 %width) noinline nounwind "
             f'"prefer-vector-width"="{vector_bits()}" {{\nentry:\n{lines}\n  ret void\n}}\n'
         )
-        return Function(name, text, self.helpers)
+        return Function(name, ir, self.helpers)
 
 
 def _new_state(row: Row, h: str) -> None:

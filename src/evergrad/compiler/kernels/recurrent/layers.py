@@ -11,7 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 from evergrad.compiler.codegen.ir_builder import Text
-from evergrad.compiler.kernels.gemm.microkernel import Tile, copying, strip, transposing, use
+from evergrad.compiler.kernels.gemm.microkernel import Tile, copy_rows, microkernel, transpose, use
 from evergrad.compiler.kernels.recurrent.cells import arrays_of, row_function
 from evergrad.compiler.native.target import machine
 from evergrad.compiler.schedule.instructions import Kernel
@@ -174,7 +174,8 @@ class _LayerText(Text):
             for count in range(1, tile.vectors + 1):
                 with self.when(self.op(f"icmp eq i64 {registers}, {count}")):
                     use(
-                        self, strip(tile, count, True, padded=True), f"ptr {a}", f"i64 {depth}",
+                        self, microkernel(tile, count, True, padded=True), f"ptr {a}",
+                        f"i64 {depth}",
                         f"i64 {depth}", f"ptr {panel}", f"i64 {tile.panel}",
                         f"ptr {self.at(c, column)}", f"i64 {columns}", f"i64 {depth}",
                         f"i64 {rows}", f"i64 {width}", f"i1 {more}", f"ptr {self.at(c, column)}",
@@ -189,21 +190,21 @@ class _LayerText(Text):
 def weight_kernel(tile: Tile, turned: bool) -> Kernel:
     """Lays a weight out in panels, one for each chunk: of its columns, or if ``turned`` of its
     rows."""
-    text = Text(tile.vector, ("weight", "panels"), ("rows", "columns"))
-    rows, columns = text["rows"], text["columns"]
-    first = text.mul("%chunk", tile.panel)
+    ir = Text(tile.vector, ("weight", "panels"), ("rows", "columns"))
+    rows, columns = ir["rows"], ir["columns"]
+    first = ir.mul("%chunk", tile.panel)
     depth, extent = (columns, rows) if turned else (rows, columns)
-    width = text.least(str(tile.panel), text.sub(extent, first))
-    target = text.at(text["panels"], text.mul(first, depth))
-    start = text.mul(first, columns) if turned else first
-    source = text.at(text["weight"], start)
+    width = ir.least(str(tile.panel), ir.sub(extent, first))
+    target = ir.at(ir["panels"], ir.mul(first, depth))
+    start = ir.mul(first, columns) if turned else first
+    source = ir.at(ir["weight"], start)
     function, extents = (
-        (transposing(tile), (width, columns, tile.panel))
+        (transpose(tile), (width, columns, tile.panel))
         if turned
-        else (copying(tile), (rows, width))
+        else (copy_rows(tile), (rows, width))
     )
     use(
-        text, function, f"ptr {source}", f"i64 {columns}", f"ptr {target}", f"i64 {tile.panel}",
+        ir, function, f"ptr {source}", f"i64 {columns}", f"ptr {target}", f"i64 {tile.panel}",
         *(f"i64 {extent}" for extent in extents),
     )  # fmt: skip
-    return text.kernel("recurrent_weight")
+    return ir.kernel("recurrent_weight")
