@@ -331,7 +331,7 @@ def test_tiles_hold_their_sums_in_registers(found: Any) -> None:
 @pytest.mark.parametrize("packing", [copy_rows, pack_tiles, transpose])
 def test_packing_asks_for_the_places_it_writes_to(packing: Any) -> None:
     """For each store of a turn: the line may be in the cache of another core."""
-    text = packing(TILE).text
+    text = packing(TILE).ir
     stores = len(re.findall(r"^ *store |call void @llvm\.masked\.store", text, re.MULTILINE))
     assert len(re.findall(r"@llvm\.prefetch\.p0\(ptr [^,]+, i32 1,", text)) == stores > 0
 

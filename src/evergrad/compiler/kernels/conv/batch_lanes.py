@@ -25,6 +25,7 @@ _SUMS = machine().l2_bytes // 4
 # What a tile reads of a few channels stays in the first cache.
 _NEAREST = machine().l1_bytes
 # Cycles to take up a vector of sums and put it down again.
+# Fitted by tools/fit_kernel_costs.py.
 _KEEPING = 2.0
 # Convolutions whose cut is remembered.
 _KNOWN = 256

@@ -23,6 +23,7 @@ _MOST_VECTORS = 4
 # Convolutions whose cut is remembered.
 _KNOWN = 256
 # Cycles to take up a vector of sums and put it down again, and to add up lanes.
+# Fitted by tools/fit_kernel_costs.py.
 _KEEPING = 1.0
 _ADDING = 8.0
 # Outputs times channels of a tile, for machines with 32 and with 16 registers.

@@ -30,6 +30,7 @@ _DEPTH = 256
 _WORTH_CUTTING = 512
 _FEW_CHUNKS = 4
 # Cycles to copy a vector of a row.
+# Fitted by tools/fit_kernel_costs.py.
 _COPYING = 4.0
 
 

@@ -36,6 +36,7 @@ _SUMS = min(16 << 20, machine().l3_bytes // 2)
 _TILES_32 = ((4, 6), (6, 4), (5, 5), (3, 8), (2, 9), (2, 6), (1, 12), (1, 9), (1, 5), (1, 3))
 _TILES_16 = ((3, 3), (4, 2), (2, 4), (1, 6), (1, 3))
 # Cycles to take up a vector of sums and put it down again.
+# Fitted by tools/fit_kernel_costs.py.
 _KEEPING = 3.0
 
 

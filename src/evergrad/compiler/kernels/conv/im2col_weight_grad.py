@@ -33,6 +33,7 @@ _WORTH_LAYING = 128
 # Pixels of so many channels lie apart, and each column of the kernel is a run.
 _MANY_CHANNELS = 128
 # Cycles to lay an element out.
+# Fitted by tools/fit_kernel_costs.py.
 _LAYING = 0.4
 
 

@@ -35,8 +35,10 @@ _WORTH_CUTTING = 1 << 20
 _ENOUGH_PIXELS = 96
 _MOST_PIXELS = 1024
 # Cycles to copy or to turn a vector.
+# Fitted by tools/fit_kernel_costs.py.
 _COPYING = 4.0
 # How much longer a tile takes than its products: pixels are read one by one.
+# Fitted by tools/fit_kernel_costs.py.
 _SLOWER = 1.2
 # Shapes of tiles, for machines with 32 and with 16 registers: addresses of pixels take others.
 _TILES_32 = ((6, 4), (8, 3), (8, 2), (8, 1), (4, 4), (4, 1))

@@ -19,6 +19,7 @@ from evergrad.compiler.schedule.instructions import Kernel
 _COST = 1 << 10
 # Cycles to turn a vector: as many lines as there are samples side by side are under way at once,
 # which takes longer if they share places in caches, or do not stay there.
+# Fitted by tools/fit_kernel_costs.py.
 _TURNING = 5.0
 _TURNING_SHARED = 14.0
 _TURNING_FAR = 30.0

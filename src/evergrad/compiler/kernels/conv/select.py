@@ -67,7 +67,7 @@ from evergrad.ops.rows.pool.geometry import Windows
 _LONGEST_ROW = 128
 # A weight of more bytes comes from far away each time, so many bytes in a cycle.
 _NEAR_BYTES = 3 * machine().l2_bytes // 4
-_BYTES_A_CYCLE = 8
+_BYTES_A_CYCLE = 8  # fitted by tools/fit_kernel_costs.py
 
 
 def _with_row(steps: tuple[int, ...]) -> tuple[int, ...]:

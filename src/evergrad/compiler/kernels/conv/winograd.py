@@ -44,14 +44,17 @@ _KNOWN = 256
 _NEAR = machine().l2_bytes // 2
 _SUMS = 7 * machine().l2_bytes // 32
 # Bytes in a cycle that come from the cache nearby, and from further away.
+# Fitted by tools/fit_kernel_costs.py.
 _FROM_NEAR = 32
 _FROM_FAR = 8
 # Cycles to transform a register of each of the 16 elements: of x with laying it out, of sums and of
 # the weight.
+# Fitted by tools/fit_kernel_costs.py.
 _TRANSFORMING = 60.0
 _WRITING = 40.0
 _WEIGHING = 400.0
 # How much longer products take than their number says.
+# Fitted by tools/fit_kernel_costs.py.
 _SLOWER = 1.1
 
 

@@ -42,8 +42,10 @@ _FEW_CHUNKS = 4
 _LONG_PART = 256
 _BAND = 64
 # Cycles to lay a register of a square out and to transform it, of x and of y.
+# Fitted by tools/fit_kernel_costs.py.
 _TRANSFORMING = 80.0
 # How much longer products take than their number says, and bytes of sums that are read in a cycle.
+# Fitted by tools/fit_kernel_costs.py.
 _SLOWER = 1.15
 _BYTES_A_CYCLE = 24
 # Convolutions whose cut is remembered.

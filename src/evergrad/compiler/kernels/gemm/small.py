@@ -45,6 +45,10 @@ class _Small(NamedTuple):
     items: int
     per_chunk: int
 
+    def scratch(self, vector: Vector) -> int:
+        """The bytes of Y in scratch memory."""
+        return self.k * self.width * vector.size
+
     def cost(self, lanes: int) -> float:
         """The estimated cost of the product, in iterations of blocks."""
         registers, left, steps = self.width // lanes, self.m, 0
@@ -61,22 +65,28 @@ _NUMBERS = (*_Small._fields, *Batch._fields)
 
 def small_kernel(product: Product, vector: Vector, leading: int) -> Kernel | None:
     """The kernel of a product; ``None`` if it is not small. The pointers are A, B and C."""
+    found = min(candidates(product, vector, leading), key=lambda small: small.cost(vector.lanes))
+    return None if found.scratch(vector) > _L1 else kernel_of(found, product, vector)
+
+
+def candidates(product: Product, vector: Vector, leading: int) -> tuple[_Small, _Small]:
+    """The product, and the transposed one."""
     assert product.a is not None and product.b is not None
     a, b = product.a.strides, product.b.strides
     m, n, k = product.m, product.n, product.k
     wide, high = (-(-extent // vector.lanes) * vector.lanes for extent in (n, m))
     shared = product.items, items_per_chunk(product.items, product.work)
-    found = min(
+    return (
         _Small(m, n, k, *a, *b, leading, 1, wide, 0, *shared),
         _Small(n, m, k, *b[::-1], *a[::-1], 1, leading, high, 1, *shared),
-        key=lambda small: small.cost(vector.lanes),
     )
-    scratch = k * found.width * vector.size
-    if scratch > _L1:
-        return None
+
+
+def kernel_of(found: _Small, product: Product, vector: Vector) -> Kernel:
     numbers = (*found, *product.batch_numbers(vector.size))
     chunks = -(-found.items // found.per_chunk)
-    return numbered(_ir(vector, product.items > 1), numbers, (), chunks, scratch)
+    made = _ir(vector, product.items > 1)
+    return numbered(made, numbers, (), chunks, found.scratch(vector))
 
 
 @cache
