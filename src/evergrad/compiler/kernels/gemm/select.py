@@ -27,8 +27,8 @@ from evergrad.core.trace import Equation, Graph, Var
 
 __all__ = ["Product", "add_product", "needs_copy", "product_of"]
 
-# Measured against OpenBLAS (bench/gemm.py). With so few multiplications packing and chunks do not
-# pay, ...
+# Where kernels are faster than OpenBLAS (bench/gemm.py). With so few multiplications packing and
+# chunks do not pay, ...
 _TINY = 1 << 16
 # with so few columns most lanes of a register are idle, ...
 _NARROW = 8

@@ -23,13 +23,13 @@ UNPACKED, PACKED_ROWS, PACKED_TRANSPOSED, PACKED_TILES, PREPACKED = range(5)
 LEFT, RIGHT = range(2)
 
 # The depth of K blocks: if a chunk packs nothing, if it packs, and for unpacked A with contiguous
-# columns. Measured: neighbouring powers of two are slower.
+# columns.
 _UNPACKED_DEPTH = 1024
 _PACKED_DEPTH = 512
 _NEAR_DEPTH = 256
 # Operands up to these strides (in elements) are multiplied unpacked: A with contiguous columns
 # (further apart these often share sets of a cache), B, and B beside A that is packed in tiles once,
-# whose blocks are less deep. Measured: beyond them packing pays.
+# whose blocks are less deep. Beyond them packing pays.
 UNPACKED_A_STRIDE = 128
 UNPACKED_B_STRIDE = 256
 _UNPACKED_B_STRIDE_TILES = 384
