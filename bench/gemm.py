@@ -20,6 +20,7 @@ import numpy as np
 from timing import medians
 
 from evergrad.compiler.codegen.ir_builder import vector_for
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.blocked import blocked_kernel, packing_kernel
 from evergrad.compiler.kernels.gemm.microkernel import tile_for
 from evergrad.compiler.kernels.gemm.openblas import blas_kernel
@@ -28,7 +29,7 @@ from evergrad.compiler.kernels.gemm.skinny import skinny_kernel
 from evergrad.compiler.kernels.gemm.tiling import tiling_of
 from evergrad.compiler.native import jit
 from evergrad.compiler.runtime.thread_pool import Run
-from evergrad.compiler.schedule.instructions import Kernel, address_of
+from evergrad.compiler.schedule.buffers import address_of
 from evergrad.core import dtypes
 
 try:

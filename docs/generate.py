@@ -19,7 +19,7 @@ import evergrad
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
 from evergrad.core.tensor import Tensor
 from evergrad.ops.surface.public import FUNCTIONS
-from evergrad.testing.samples import all_samples
+from evergrad.testing.samples.table import all_samples
 
 HERE = Path(__file__).parent
 
@@ -46,14 +46,14 @@ def _derivative(op: Op) -> str:
 def _lowering(op: Op) -> str:
     """What a compiled program makes of a row."""
     from evergrad.compiler.codegen import elementwise
+    from evergrad.compiler.codegen.reductions import REDUCTIONS
+    from evergrad.compiler.kernels.registry import LOWERINGS
     from evergrad.compiler.passes.simplify import RULES
-    from evergrad.compiler.schedule.fusion import FOLDS, PLACED
-    from evergrad.compiler.schedule.lower import LOWERINGS, enter_lowerings
+    from evergrad.compiler.schedule.fusibility import INDEXED
 
-    enter_lowerings()
     if op.alias:
         return "view"
-    if op.name in elementwise.ELEMENTWISE or op.name in (*FOLDS, *PLACED, "where", "full"):
+    if op.name in elementwise.ELEMENTWISE or op.name in (*REDUCTIONS, *INDEXED, "where", "full"):
         return "loop"
     if op.name in LOWERINGS or op.name == "cat":
         return "kernel"

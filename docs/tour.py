@@ -14,7 +14,7 @@ from evergrad import memory
 from evergrad.autograd import Function, audit, gradcheck
 from evergrad.core.interpret import interpret
 from evergrad.core.op import TABLE
-from evergrad.core.transforms import trace
+from evergrad.core.traced_function import trace
 from evergrad.func import grad, hessian, jvp, vmap
 from evergrad.nn import functional as F
 from evergrad.utils.checkpoint import checkpoint

@@ -40,10 +40,10 @@ def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def verified_passes() -> Iterator[None]:
     """Graphs and memory plans of any size are verified after each compiler pass."""
-    before = config.VERIFY_EQUATIONS
-    config.VERIFY_EQUATIONS = sys.maxsize
+    before = config.VERIFY_EQUATIONS, config.VERIFY_EACH_PASS
+    config.VERIFY_EQUATIONS, config.VERIFY_EACH_PASS = sys.maxsize, True
     yield
-    config.VERIFY_EQUATIONS = before
+    config.VERIFY_EQUATIONS, config.VERIFY_EACH_PASS = before
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import evergrad
-from evergrad.core.transforms import trace
+from evergrad.core.traced_function import trace
 from evergrad.errors import SavedValueError, TraceError
 from oracle import Call, assert_same
 

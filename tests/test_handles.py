@@ -13,7 +13,7 @@ import pytest
 
 import evergrad
 from evergrad.core.interpret import interpret
-from evergrad.core.transforms import trace
+from evergrad.core.traced_function import trace
 from evergrad.errors import SavedValueError, TraceError
 from evergrad.func import jvp
 from oracle import assert_same

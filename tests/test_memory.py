@@ -20,7 +20,7 @@ from evergrad.core import vjp_program
 from evergrad.core.storage import Storage
 from evergrad.memory import pool
 from evergrad.memory.ledger import CATEGORIES, GRADIENT, LEDGER, OPTIMIZER, PARAMETER
-from evergrad.testing.samples import all_samples
+from evergrad.testing.samples.table import all_samples
 from evergrad.testing.subject import Subject, as_tensors, random_like
 
 pytestmark = pytest.mark.usefixtures("collector_off")
@@ -478,7 +478,7 @@ def test_an_impossible_result_is_a_memory_error_that_helps() -> None:
     with pytest.raises(MemoryError) as raised:
         a[:, None] * a[None, :]
     text = str(raised.value)
-    assert text.startswith(f"mul could not get {(1 << 52) * 4:,} bytes")
+    assert text.startswith(f"mul could not allocate {(1 << 52) * 4:,} bytes")
     assert re.search(r"\nlive \S+ [MG]iB in \d+ buffers", text)
     assert re.search(r"\nalive now\n\s+256.00 MiB  other +float32\[67108864\]", text)
     assert live() == before
@@ -510,7 +510,7 @@ def test_memory_that_runs_out_in_backward(monkeypatch: pytest.MonkeyPatch) -> No
         patch.setattr(pool, "_map", refuse)
         loss.backward()
     text = str(raised.value)
-    assert text.startswith("TanhBackward0 could not get memory: no 360,448 bytes\nlive ")
+    assert text.startswith("TanhBackward0 could not allocate memory: no 360,448 bytes\nlive ")
     assert "2 x float32[300,300]" in text
     del raised  # its traceback holds the cotangent that backward began with
     assert live() == before and w.grad is None and w._version == version
@@ -524,7 +524,8 @@ def test_limit() -> None:
     before, peak = live(), LEDGER.peak
     with memory.limit(LEDGER.live + 5000):
         b = a + 1
-        with pytest.raises(MemoryError, match=r"mul could not get 4,000 bytes .* memory\.limit"):
+        refused = r"mul could not allocate 4,000 bytes .* memory\.limit"
+        with pytest.raises(MemoryError, match=refused):
             b * 2
         del b
         b = a * 2

@@ -260,7 +260,7 @@ def test_steady_names_what_stayed() -> None:
             steady.step()
     text = str(raised.value)
     assert "step 4" in text and "+96 bytes" in text
-    assert "stayed: 96 bytes in 1 x float32[4,6], made by mul" in text
+    assert "stayed: 96 bytes in 1 x float32[4,6], allocated by mul" in text
     assert "kept.append(x * 2)  # the leak" in text
     assert len(text.splitlines()) == 3
     assert LEDGER.observer is None
@@ -270,7 +270,7 @@ def test_steady_names_what_stayed() -> None:
 def test_steady_names_a_loss_that_is_kept_for_its_number() -> None:
     w, x = leaf(6, 5), eg.randn(4, 6)
     losses = []
-    with pytest.raises(SteadyStateError, match=r"made by sum .*loss = \(x @ w\)") as raised:
+    with pytest.raises(SteadyStateError, match=r"allocated by sum .*loss = \(x @ w\)") as raised:
         for _ in memory.steady(range(4)):
             losses.append(training_step(w, x))
     assert "loss.item()" in str(raised.value)

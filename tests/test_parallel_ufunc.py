@@ -1,4 +1,4 @@
-"""Large NumPy calls that threads share: the same bits, whoever computed what."""
+"""Large NumPy calls in parallel: the same bits for any number of threads."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from evergrad.core.eager import parallel_ufunc
 
 
 @pytest.fixture(autouse=True)
-def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     threads = eg.get_num_threads()
-    monkeypatch.setattr(parallel_ufunc, "_PIECE", 64)
+    monkeypatch.setattr(parallel_ufunc, "_CHUNK", 64)
     monkeypatch.setattr(parallel_ufunc, "PARALLEL_MIN_ELEMENTS", 256)
     yield
     eg.set_num_threads(threads)
@@ -42,7 +42,7 @@ def test_every_element_is_computed_once(threads: int, size: int, kind: str) -> N
 
 
 @pytest.mark.parametrize("shape", [(32, 40), (5, 16, 16)])
-def test_numbers_and_arrays_that_lie_otherwise(shape: tuple[int, ...]) -> None:
+def test_numbers_and_arrays_of_other_strides(shape: tuple[int, ...]) -> None:
     eg.set_num_threads(2)
     a = _numbers(int(np.prod(shape))).reshape(shape)
     multiply = parallel_ufunc.parallel_ufunc(np.multiply)
@@ -59,30 +59,30 @@ def test_numbers_and_arrays_that_lie_otherwise(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(multiply(a, a, out=strided), a * a)
 
 
-def test_helpers_do_not_warn_of_infinities() -> None:
+def test_workers_do_not_warn_of_infinities() -> None:
     eg.set_num_threads(2)
     x = eg.zeros(1 << 20)
     for _ in range(3):
         assert bool(((1 / x) == float("inf")).all())
 
 
-def test_a_failure_of_a_helper_is_the_callers() -> None:
+def test_a_failure_of_a_worker_is_the_callers() -> None:
     def fails(*arrays: Any, out: Any) -> None:
         raise FloatingPointError("no")
 
     job = parallel_ufunc._Job(fails, iter([(np.ones(2), np.ones(2))]), 1)
-    job.help()
+    job.run_in_worker()
     with pytest.raises(FloatingPointError):
         job.finish(1)
 
 
-def test_helpers_that_come_too_late_find_nothing_to_do() -> None:
+def test_workers_that_come_too_late_find_nothing_to_do() -> None:
     array = _numbers(4)
     alive = weakref.ref(array)
     job = parallel_ufunc._Job(np.negative, iter([(array, array)]), 2)
     job.work()
     job.finish(2)
-    job.help()
+    job.run_in_worker()
     del array
     assert alive() is None
 
@@ -104,7 +104,7 @@ def test_gradients_are_the_same_for_any_number_of_threads() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_a_forked_child_has_helpers_of_its_own() -> None:
+def test_a_forked_child_has_workers_of_its_own() -> None:
     eg.set_num_threads(2)
     a = _numbers(1000)
     add = parallel_ufunc.parallel_ufunc(np.add)
@@ -114,7 +114,7 @@ def test_a_forked_child_has_helpers_of_its_own() -> None:
         right = False
         try:
             equal = bool((add(a, a, out=np.empty_like(a)) == a + a).all())
-            right = equal and parallel_ufunc._helpers == 1
+            right = equal and parallel_ufunc._workers == 1
         finally:
             os._exit(not right)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

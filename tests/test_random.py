@@ -14,7 +14,7 @@ import pytest
 
 import evergrad
 from evergrad.core.interpret import interpret
-from evergrad.core.transforms import trace
+from evergrad.core.traced_function import trace
 from oracle import Call, assert_same
 
 CALLS: list[Call] = [

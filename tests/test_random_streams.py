@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from evergrad.core.rng.bit_generators import MersenneTwister, philox4x32
-from evergrad.core.rng.generator import DEFAULT_SEED, Generator
+from evergrad.core.rng.generator import Generator
+from evergrad.core.rng.seeded_stream import DEFAULT_SEED
 
 F64, F32 = np.dtype(np.float64), np.dtype(np.float32)
 F16, BF16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)

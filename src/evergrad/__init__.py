@@ -22,6 +22,7 @@ from evergrad.autograd.modes import (
     set_grad_enabled,
 )
 from evergrad.core import dtypes as _dtypes
+from evergrad.core.device import Device as device  # noqa: N813 - PyTorch's spelling
 from evergrad.core.dtypes import can_cast, dtype, finfo, get_default_dtype, iinfo, promote_types
 from evergrad.core.memory_format import (
     channels_last,
@@ -62,9 +63,8 @@ from evergrad.core.settings import (
     use_deterministic_algorithms,
 )
 from evergrad.core.shapes import Size
-from evergrad.core.tensor import Device as device  # noqa: N813 - PyTorch's spelling
 from evergrad.core.tensor import Tensor
-from evergrad.core.transforms import vmap
+from evergrad.core.vmap import vmap
 from evergrad.extension import provided_by as _provided_by
 from evergrad.lazy import lazy_names as _lazy_names
 from evergrad.ops.surface.handles import TypedStorage, UntypedStorage

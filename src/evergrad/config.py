@@ -1,7 +1,6 @@
 """Process-wide settings, and the only place that reads the environment.
 
-Everything a thread may set for itself (grad mode, trace, generator) lives in
-:mod:`evergrad.core.state` instead.
+What a thread sets for itself (grad mode, trace, generator) is in :mod:`evergrad.core.state`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def _bytes_from_environment(name: str, default: int) -> int:
 # Released large buffers kept for reuse, at most this many bytes in all.
 POOL_CAP_BYTES = _bytes_from_environment("EVERGRAD_POOL_BYTES", 1 << 30)
 
-# Buffers below this are left to NumPy's allocator, which already recycles them.
+# Smaller buffers are allocated by NumPy, which recycles them.
 POOL_MIN_BYTES = 128 * 1024
 
 # Fill released buffers with 0xA5, so that a read of released memory shows.
@@ -45,21 +44,24 @@ KERNEL_CACHE = os.environ.get("EVERGRAD_KERNEL_CACHE") or os.path.join(
     os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "evergrad", "kernels"
 )
 
-# Kernels are compiled in processes of their own, which end soon after: LLVM takes much memory.
-# EVERGRAD_COMPILE_IN_PROCESS=1 keeps it in this one. See docs/design/running.md.
+# Kernels are compiled in worker processes, which end soon after: LLVM takes much memory.
+# EVERGRAD_COMPILE_IN_PROCESS=1 compiles in this process. See docs/design/running.md.
 COMPILE_IN_PROCESS = os.environ.get("EVERGRAD_COMPILE_IN_PROCESS", "") not in ("", "0")
 
-# Heavy functions (norms, attention, losses, ...) on large tensors run generated kernels in eager
-# mode; EVERGRAD_EAGER_KERNELS=0 turns that off. See docs/design/eager-kernels.md.
+# Eager composites (norms, attention, losses, ...) of large tensors run generated kernels;
+# EVERGRAD_EAGER_KERNELS=0 turns that off. See docs/design/eager-kernels.md.
 EAGER_KERNELS = os.environ.get("EVERGRAD_EAGER_KERNELS", "1") != "0"
 
-# From how many elements on; None where each function gains. For tests.
+# The threshold in elements; None for that of each function. For tests.
 EAGER_KERNEL_ELEMENTS: int | None = None
 
 
-# After each compiler pass, graphs of at most so many equations are verified, and memory plans of at
-# most so many instructions; 0 verifies none. See docs/design/compiler.md.
+# The compiler verifies graphs of at most so many equations, and memory plans of at most so many
+# instructions; 0 verifies none. See docs/design/compiler.md.
 VERIFY_EQUATIONS = _count_from_environment("EVERGRAD_VERIFY_EQUATIONS", 64)
+
+# Whether graphs are verified after each pass, not only after the last one; tests turn it on.
+VERIFY_EACH_PASS = False
 
 # EVERGRAD_SHOW_PASSES=1 prints the graph after each compiler pass to stderr; programs are then not
 # read from the disk.
@@ -67,5 +69,5 @@ SHOW_PASSES = os.environ.get("EVERGRAD_SHOW_PASSES", "") not in ("", "0")
 
 
 def launcher_variable(name: str) -> str | None:
-    """What a launcher of several processes says in the environment: RANK, WORLD_SIZE and so on."""
+    """An environment variable of a launcher of several processes: RANK, WORLD_SIZE and so on."""
     return os.environ.get(name)

@@ -10,23 +10,23 @@ import pickle
 
 
 class ShapeError(RuntimeError):
-    """Shapes that do not fit an op."""
+    """Shapes that an op does not accept."""
 
 
 class DTypeError(RuntimeError):
-    """An element type that an op does not take, or that cannot hold its result."""
+    """An element type that an op does not accept, or that cannot represent its result."""
 
 
 class GradientError(RuntimeError):
-    """A gradient that was asked for cannot be given rightly, so none is given."""
+    """A gradient that cannot be computed correctly: none is returned."""
 
 
 class SavedValueError(GradientError):
-    """A value that backward needs was overwritten or released after it was saved."""
+    """A residual that was overwritten or released after it was saved for backward."""
 
 
 class TraceError(RuntimeError):
-    """Python asked for the number inside a value that exists only symbolically."""
+    """Python code read the value of a tensor that is symbolic while tracing."""
 
 
 class IndexOutOfRangeError(IndexError, RuntimeError):
@@ -35,11 +35,11 @@ class IndexOutOfRangeError(IndexError, RuntimeError):
 
 
 class NonFiniteError(RuntimeError, FloatingPointError):
-    """A checked computation gave an infinity or a NaN."""
+    """An infinity or a NaN in a checked computation."""
 
 
 class MemoryLimitError(RuntimeError):
-    """A program that cannot be planned within the memory it was given."""
+    """A program with no memory plan within its limit."""
 
 
 class VerificationError(RuntimeError):
@@ -47,11 +47,11 @@ class VerificationError(RuntimeError):
 
 
 class SteadyStateError(RuntimeError):
-    """A step ended with other live bytes than the step before it."""
+    """A training step after which other bytes are live than after the step before it."""
 
 
 class LinAlgError(RuntimeError):
-    """A matrix that a factorization cannot take: singular, or not positive-definite."""
+    """A matrix without the factorization: singular, or not positive-definite."""
 
 
 class FileFormatError(pickle.UnpicklingError, RuntimeError):
@@ -59,4 +59,4 @@ class FileFormatError(pickle.UnpicklingError, RuntimeError):
 
 
 class UnsafeFileError(FileFormatError):
-    """A file that asks for a class or function nobody has granted it."""
+    """A file that references a class or function that is not allowed."""

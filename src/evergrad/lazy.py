@@ -1,13 +1,12 @@
-"""Names that are imported when they are first used, so that ``import evergrad`` stays quick.
+"""Lazy imports: names that are imported at their first use, so that ``import evergrad`` is fast.
 
-Another thread may be in the midst of it when a process is forked. The child would wait forever for
-a module that nobody goes on with, so a fork waits for imports of this package to end.
+A fork waits for imports of this package in other threads (:mod:`evergrad.core.fork` calls what is
+here): the child would deadlock on the lock of a half-imported module.
 """
 
 from __future__ import annotations
 
 import _imp
-import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +15,7 @@ from typing import Any
 
 
 def lazy_names(package: str, homes: dict[str, tuple[str, ...]]) -> Callable[[str], Any]:
-    """A module's ``__getattr__`` that finds each name in the submodule it is listed under."""
+    """A module's ``__getattr__`` that imports each name from the submodule it is listed under."""
     home = {name: module for module, names in homes.items() for name in names}
 
     def find(name: str) -> Any:
@@ -28,7 +27,7 @@ def lazy_names(package: str, homes: dict[str, tuple[str, ...]]) -> Callable[[str
 
 
 def lazy_modules(package: str, *names: str) -> Callable[[str], Any]:
-    """A package's ``__getattr__`` that imports these submodules when they are first asked for."""
+    """A package's ``__getattr__`` that imports these submodules at their first use."""
 
     def find(name: str) -> Any:
         if name in names:
@@ -38,15 +37,15 @@ def lazy_modules(package: str, *names: str) -> Callable[[str], Any]:
     return find
 
 
-# The locks of modules that are being imported now, by weak references. Python does not promise that
-# it has them; without them a fork does not wait.
+# The locks of modules that are being imported, by weak references. A private name of CPython;
+# without it a fork does not wait.
 _locks: dict[str, Any] = getattr(_bootstrap, "_module_locks", {})
-# Imports of two threads may wait for each other, and Python lets one go on; no fork waits for that.
+# Bounds the wait: imports of two threads may deadlock, which Python resolves by itself.
 _MOST_WAITS = 1000
 
 
-def _hold_imports() -> None:
-    """Wait for imports of this package in other threads; none begins until the fork is done."""
+def hold_imports() -> None:
+    """Wait for imports of this package in other threads, and block new ones until the fork."""
     for _ in range(_MOST_WAITS):
         _imp.acquire_lock()
         names = [name for name in list(_locks) if _is_awaited(name)]
@@ -54,21 +53,18 @@ def _hold_imports() -> None:
             return
         _imp.release_lock()
         for name in names:
-            with suppress(Exception):  # who imports it is told
+            with suppress(Exception):  # raised in the importing thread
                 import_module(name)
     _imp.acquire_lock()
 
 
 def _is_awaited(name: str) -> bool:
-    """Whether it is ours (others may run for as long as their program does) and not of this
-    thread."""
+    """Whether it is a module of this package (importing others may run a whole program) that
+    another thread is importing."""
     lock = _locks[name]() if name.partition(".")[0] == "evergrad" else None
     return lock is not None and lock.owner not in (None, threading.get_ident())
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_hold_imports,
-        after_in_parent=_imp.release_lock,
-        after_in_child=_imp.release_lock,
-    )
+def release_imports() -> None:
+    """Let imports begin again, in the parent as in the child."""
+    _imp.release_lock()

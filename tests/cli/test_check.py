@@ -14,7 +14,8 @@ import evergrad
 from evergrad.autograd import Function
 from evergrad.errors import SteadyStateError
 from evergrad.testing import training
-from evergrad.testing.samples import Sample, all_samples
+from evergrad.testing.samples import Sample
+from evergrad.testing.samples.table import all_samples
 from evergrad.testing.subject import CheckError
 
 from .conftest import Run

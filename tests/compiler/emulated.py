@@ -25,7 +25,7 @@ from evergrad import nn
 from evergrad.compiler.frontend.capture import read_number
 from evergrad.compiler.kernels.gemm import select
 from evergrad.compiler.native import jit
-from evergrad.compiler.schedule.instructions import Place
+from evergrad.compiler.schedule.buffers import BufferView
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 _RUNNER = r"""
@@ -74,23 +74,23 @@ class Image:
         self.size += -(-(array.nbytes + 64) // 64) * 64
         return start
 
-    def place(self, place: Place | None) -> int:
+    def place(self, place: BufferView | None) -> int:
         return self.status if place is None else self.start(place.buffer) + int(place.offset)
 
     def start(self, buffer: Any) -> int:
-        if buffer.home == "arena":
+        if buffer.kind == "arena":
             return int(buffer.offset)
-        if buffer.home == "number":
+        if buffer.kind == "number":
             return self.numbers + 8 * int(buffer.owner)
-        key = id(buffer.owner) if buffer.home == "outside" else (buffer.home, buffer.number)
+        key = id(buffer.owner) if buffer.kind == "outside" else (buffer.kind, buffer.number)
         if key not in self.starts:
             self.starts[key] = self.add(self.content(buffer))
         return int(self.starts[key])
 
     def content(self, buffer: Any) -> Any:
-        if buffer.home == "input":
+        if buffer.kind == "input":
             return self.given[buffer.owner]
-        return np.zeros(buffer.nbytes, np.uint8) if buffer.home == "output" else buffer.owner.value
+        return np.zeros(buffer.nbytes, np.uint8) if buffer.kind == "output" else buffer.owner.value
 
     def bytes(self) -> bytes:
         whole = np.full(self.size, 0xA5, np.uint8)  # what nobody wrote must not be read
@@ -115,7 +115,7 @@ def run_emulated(compiled: Any, arguments: tuple[Any, ...], folder: Path) -> lis
         places = [image.place(p) for p in instruction.pointers]
         head = (order.index(kernel.name), kernel.chunks, len(places), len(kernel.numbers))
         words += [*head, *places, *kernel.numbers]
-    outputs = [p for p in program.executable.outputs if isinstance(p, Place)]
+    outputs = [p for p in program.executable.outputs if isinstance(p, BufferView)]
     starts = [image.place(p) for p in outputs]
     scratch = 64 + max(-(-i.kernel.scratch // 64) * 64 for i in program.instructions)
     (folder / "kernels.o").write_bytes(_object_code(jit.module_text(kernels.values())))
@@ -144,7 +144,7 @@ def run_emulated(compiled: Any, arguments: tuple[Any, ...], folder: Path) -> lis
     return [_read(memory, start, place) for start, place in zip(starts, outputs, strict=True)]
 
 
-def _read(memory: Any, start: int, place: Place) -> Any:
+def _read(memory: Any, start: int, place: BufferView) -> Any:
     size = prod(place.shape) * place.dtype.itemsize
     return memory[start : start + size].view(place.dtype.np).reshape(place.shape)
 

@@ -9,7 +9,7 @@ from unittest import mock
 
 import numpy as np
 
-from evergrad.compiler.schedule.instructions import Place
+from evergrad.compiler.schedule.buffers import BufferView
 from evergrad.compiler.schedule.memory_plan import ALIGNMENT
 from evergrad.compiler.schedule.verify_plan import verify_plan
 from evergrad.memory import pool
@@ -19,7 +19,7 @@ POISON = 0xA5
 
 def check_plan(program: Any) -> None:
     """Every read meets what was written for it, and nobody disturbs others of its wave."""
-    views = [p for p in program.executable.outputs if isinstance(p, Place)]
+    views = [p for p in program.executable.outputs if isinstance(p, BufferView)]
     views += [p for p, _ in program.executable.copies]
     verify_plan(program.waves, program.plan.peak, [p.buffer for p in views])
     assert program.plan.peak >= program.plan.lower_bound

@@ -155,7 +155,7 @@ def forbid_making() -> None:
 
     lower.Lowering.__init__ = refuse  # type: ignore[method-assign]
     build.build_program = refuse
-    memory_plan._lay_out = refuse
+    memory_plan._assign_offsets = refuse
     jit.module_text = refuse
     jit._compiled = refuse
     jit._request = refuse

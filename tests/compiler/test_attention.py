@@ -14,6 +14,7 @@ import evergrad.nn.functional as F
 from evergrad import nn
 from evergrad.compiler.kernels.attention import backward, forward, rows
 from evergrad.compiler.kernels.attention.common import Step
+from evergrad.compiler.kernels.registry import LOWERINGS
 from evergrad.compiler.passes.pipeline import Target, lift_captures, optimize
 from evergrad.compiler.runtime.program import Program
 from evergrad.compiler.schedule.lower import Lowering
@@ -369,7 +370,7 @@ def run_row(op: Any, arrays: list[Any], attrs: dict[str, Any]) -> list[Any]:
         traced = tracer.finish(list(bind(op, *inputs, **attrs)))
     pure = Graph(traced.inputs, (), traced.equations, traced.outputs)
     graph, constants = lift_captures(optimize(pure, Target.EAGER))
-    program = Program(Lowering(graph, len(arrays), 0, constants, len(graph.outputs), []))
+    program = Program(Lowering(graph, LOWERINGS, len(arrays), 0, constants, len(graph.outputs), []))
     assert all(i.kernel is not None for i in program.instructions)
     return program.run(arrays, [])
 

@@ -13,8 +13,8 @@ import pytest
 import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad import nn
+from evergrad.compiler.kernels import random_rows
 from evergrad.compiler.kernels.attention import rows
-from evergrad.compiler.passes import random_rows
 from evergrad.core.rng.default_generator import using_generator
 
 from .steps import programs_of

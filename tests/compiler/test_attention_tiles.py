@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import evergrad as eg
+from evergrad.compiler.codegen.function_builder import lanes
 from evergrad.compiler.kernels.attention import lower
 from evergrad.compiler.kernels.attention.backward import backward
 from evergrad.compiler.kernels.attention.common import Step
-from evergrad.compiler.kernels.attention.primitives import EIGHT, QUERIES, lanes, up
+from evergrad.compiler.kernels.attention.primitives import EIGHT, QUERIES, up
 from evergrad.compiler.kernels.attention.tiles import GIVEN, SCORES, TURNED_SCORES, Lying, product
 from evergrad.compiler.native import jit
-from evergrad.compiler.schedule.instructions import address_of
+from evergrad.compiler.schedule.buffers import address_of
 
 from .steps import lowered_programs_of, programs_of
 from .test_attention import (

@@ -101,7 +101,7 @@ def test_without_anything_that_may_fail_values_are_computed_in_place() -> None:
     step = eg.compile(lambda x: weight.add_(x))
     step(eg.ones(3, 4, dtype=eg.float64))
     (program,) = lowered_programs_of(step)
-    assert [i.unit is None for i in program.instructions] == [False]
+    assert [i.node is None for i in program.instructions] == [False]
     assert program.plan.peak == 0
 
 
@@ -144,7 +144,7 @@ def test_writes_wait_for_lookups_beside_them() -> None:
     (program,) = programs_of(compiled)
     lookup, write = program.waves
     assert [i.may_fail for i in lookup] == [True]
-    assert [b.home for i in write for b in i.writes] == ["outside"]
+    assert [b.kind for i in write for b in i.writes] == ["outside"]
 
 
 class Classifier:

@@ -29,7 +29,7 @@ from evergrad.nn import functional as F
 from evergrad.ops.composite.norms import _layer_normed
 from evergrad.testing import assert_close
 from evergrad.testing.checks import CHECKS
-from evergrad.testing.samples import all_samples
+from evergrad.testing.samples.table import all_samples
 from evergrad.utils.checkpoint import checkpoint
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -245,11 +245,11 @@ def test_a_trace_has_the_ordinary_ops() -> None:
 
 def test_only_large_calls_get_a_kernel() -> None:
     with eager_kernels():
-        assert not _layer_normed.is_worth((eg.randn(4, 6), None, None))
-        assert _layer_normed.is_worth((eg.randn(100, 64), None, None))
-        assert not _layer_normed.is_worth((eg.randn(100, 64).to(eg.bfloat16), None, None))
+        assert not _layer_normed.is_profitable((eg.randn(4, 6), None, None))
+        assert _layer_normed.is_profitable((eg.randn(100, 64), None, None))
+        assert not _layer_normed.is_profitable((eg.randn(100, 64).to(eg.bfloat16), None, None))
     with eager_kernels(enabled=False):
-        assert not _layer_normed.is_worth((eg.randn(100, 64), None, None))
+        assert not _layer_normed.is_profitable((eg.randn(100, 64), None, None))
 
 
 def test_the_setting_is_put_back() -> None:

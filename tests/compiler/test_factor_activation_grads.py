@@ -71,13 +71,13 @@ def test_gradients_are_right(name: str, used_later: bool) -> None:
 def kept_for_backward(compiled: Any) -> list[tuple[int, ...]]:
     """The shapes of hidden values that live from forward to backward."""
     (program,) = lowered_programs_of(compiled)
-    homes = program.lowering.homes.items()
+    homes = program.lowering.buffer_views.items()
     shapes = {place.buffer: var.type.shape for var, place in homes}
     middle = len(program.waves) // 2
     return [shape for buffer, shape in shapes.items() if buffer.first < middle < buffer.last]
 
 
-def test_the_slope_is_computed_with_the_curve() -> None:
+def test_the_derivative_is_computed_with_the_activation() -> None:
     compiled = eg.compile(gradients_of(F.gelu))
     compiled(*data(rows=512, width=64))
     equations = graph_of(compiled).equations
@@ -87,7 +87,7 @@ def test_the_slope_is_computed_with_the_curve() -> None:
     assert kept_for_backward(compiled).count((512, 64)) == 2
 
 
-def test_large_slopes_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_derivatives_are_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(factor_activation_grads, "_LITTLE", 512 * 64 * 8 - 1)
     compiled = eg.compile(gradients_of(F.gelu))
     compiled(*data(rows=512, width=64))
@@ -95,7 +95,7 @@ def test_large_slopes_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert min(places_of("exp", compiled)) > len(graph_of(compiled).equations) // 2
 
 
-def test_slopes_give_way_to_a_limit() -> None:
+def test_derivatives_are_not_hoisted_under_a_limit() -> None:
     given = data(rows=512, width=64)
     peak = eg.compile(gradients_of(F.gelu)).plan(*given).peak
     for limit, kept in ((peak, 2), (peak - 1, 1)):

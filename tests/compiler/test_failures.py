@@ -152,7 +152,7 @@ def test_a_tensor_that_the_program_reads_is_not_asked() -> None:
         y = x * scale
         return y * scale.item()
 
-    with pytest.raises(eg.errors.TraceError, match="keep today's numbers"):
+    with pytest.raises(eg.errors.TraceError, match="keep the present numbers"):
         eg.compile(function)(randn(3).float())
 
 

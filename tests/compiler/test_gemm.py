@@ -15,6 +15,7 @@ from tests.compiler.steps import programs_of
 import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad.compiler.codegen.ir_builder import Vector, vector_for
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm import select
 from evergrad.compiler.kernels.gemm.blocked import blocked_kernel, packing_kernel
 from evergrad.compiler.kernels.gemm.microkernel import (
@@ -35,7 +36,6 @@ from evergrad.compiler.kernels.gemm.tiling import (
     tiling_of,
 )
 from evergrad.compiler.native import jit
-from evergrad.compiler.schedule.instructions import Kernel
 from evergrad.core import dtypes
 
 Array = np.ndarray[Any, Any]
@@ -306,9 +306,8 @@ def test_one_text_for_all_products() -> None:
     texts = set()
     for m, n, k in EXTENTS:
         product = Product(normal(m, k), normal(k, n), ())
-        texts.add(
-            blocked_kernel(product, TILE, tiling_of(product, TILE, n, may_prepack=False)).text
-        )
+        tiling = tiling_of(product, TILE, n, may_prepack=False)
+        texts.add(blocked_kernel(product, TILE, tiling).ir)
     assert len(texts) == 1
 
 

@@ -11,7 +11,8 @@ from evergrad.testing.compiled import (
     check_compiled_values,
     ensure_same_compiled,
 )
-from evergrad.testing.samples import Sample, all_samples
+from evergrad.testing.samples import Sample
+from evergrad.testing.samples.table import all_samples
 from evergrad.testing.subject import Array, Subject, as_tensors
 
 rows = pytest.mark.parametrize("row", sorted(all_samples()))

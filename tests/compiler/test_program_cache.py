@@ -22,7 +22,7 @@ from evergrad.compiler.build import build_program
 from evergrad.compiler.cache.fingerprint import fingerprint_of
 from evergrad.compiler.cache.process_bindings import ProcessBindings
 from evergrad.compiler.native import disk_cache, jit
-from evergrad.compiler.schedule.instructions import Place
+from evergrad.compiler.schedule.buffers import BufferView
 from evergrad.core.op import TABLE
 from evergrad.core.rng.default_generator import using_generator
 
@@ -243,10 +243,10 @@ def described(program: Any) -> Any:
     def place(p: Any) -> Any:
         b = p.buffer
         owner = b.owner
-        if b.home == "outside":
+        if b.kind == "outside":
             owner = owners.setdefault(id(owner), len(owners))
         layout = p.offset, p.shape, p.strides, p.dtype.name
-        return b.number, b.nbytes, b.home, b.label, owner, b.first, b.last, b.offset, *layout
+        return b.number, b.nbytes, b.kind, b.label, owner, b.first, b.last, b.offset, *layout
 
     def native(kernel: Any) -> Any:
         numbers = [kernel.products.get(at, number) for at, number in enumerate(kernel.numbers)]
@@ -257,7 +257,7 @@ def described(program: Any) -> Any:
         (
             i.label, i.may_fail, i.work, i.kernel and native(i.kernel),
             [None if p is None else place(p) for p in i.pointers],
-            [place(a) if isinstance(a, Place) else repr(a) for a in (*i.args, *i.outs)],
+            [place(a) if isinstance(a, BufferView) else repr(a) for a in (*i.args, *i.outs)],
         )
         for i in program.instructions
     ]  # fmt: skip

@@ -10,7 +10,7 @@ from tests.compiler.convolutions import check, normal
 from tests.compiler.steps import lowered_programs_of
 
 import evergrad as eg
-from evergrad.compiler.schedule.nodes import Group, equations_of
+from evergrad.compiler.schedule.nodes import Group
 
 F = eg.nn.functional
 
@@ -18,15 +18,15 @@ F = eg.nn.functional
 def sums_over(compiled: Any, *shape: int) -> int:
     """How many sums of values of this shape there are."""
     program = lowered_programs_of(compiled)[-1]
-    equations = [e for unit in program.lowering.units for e in equations_of(unit)]
+    equations = [e for node in program.lowering.nodes for e in node.equations]
     sums = [e for e in equations if e.op.name == "sum"]
     return sum(e.args[0].type.shape == shape for e in sums)
 
 
 def loops_over(compiled: Any, *shape: int) -> int:
     program = lowered_programs_of(compiled)[-1]
-    units = program.lowering.units
-    return sum(isinstance(unit, Group) and unit.shape == shape for unit in units)
+    nodes = program.lowering.nodes
+    return sum(isinstance(node, Group) and node.shape == shape for node in nodes)
 
 
 SHAPES = [(4, 12, 40, 40), (3, 6, 4096), (2, 8, 9, 24, 24), (5, 16, 30, 31), (2, 4, 5, 5)]

@@ -101,7 +101,7 @@ def test_the_update_adds_halves_up() -> None:
     for instruction in halved:
         (both,) = instruction.writes
         (update,) = [i for i in instructions if both in i.reads]
-        assert {buffer.home for buffer in update.writes} == {"outside"}
+        assert {buffer.kind for buffer in update.writes} == {"outside"}
 
 
 def test_the_same_bits_for_any_number_of_threads() -> None:

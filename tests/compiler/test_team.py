@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import evergrad as eg
-from evergrad.compiler.cache.executable import task_order
-from evergrad.compiler.codegen.elementwise import Code
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.native import jit
 from evergrad.compiler.runtime.thread_pool import Run, Team, team
-from evergrad.compiler.schedule.instructions import Instruction, Kernel
+from evergrad.compiler.schedule.instructions import Instruction
+from evergrad.compiler.schedule.waves import task_order
 
 # Adds one more than the sum of a row to an element of the next row, and tells of a failure if there
 # is a word for it.
@@ -164,7 +164,7 @@ def wave_of(*sizes: tuple[int, int]) -> list[Instruction]:
     made = []
     for chunks, work in sizes:
         instruction = Instruction("")
-        instruction.kernel = Kernel(Code(), "", "")
+        instruction.kernel = Kernel("", "")
         instruction.kernel.chunks = chunks
         instruction.work = chunks * work
         made.append(instruction)

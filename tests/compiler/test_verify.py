@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import evergrad as eg
 from evergrad import config
-from evergrad.compiler.passes import pipeline
+from evergrad.compiler.passes import pipeline, rematerialize
 from evergrad.compiler.passes.pipeline import Pass, Target, optimize
 from evergrad.compiler.passes.rewriter import rewrite, specialize, with_equations
 from evergrad.core.shapes import tensor_type
@@ -18,6 +19,8 @@ from evergrad.core.trace import Equation, Graph, Var
 from evergrad.core.tracing import tracing
 from evergrad.errors import VerificationError
 from evergrad.nn import functional as F
+
+from .test_plan_bytes import make_step
 
 Broken = Callable[[Graph], Graph]
 
@@ -45,7 +48,9 @@ def graph() -> Graph:
 
 
 def run(graph: Graph, broken: Broken, monkeypatch: pytest.MonkeyPatch) -> Graph:
-    monkeypatch.setattr(pipeline, "PASSES", (Pass("broken_on_purpose", broken),))
+    before, after = (Pass(name, lambda graph: with_equations(graph, graph.equations))
+                     for name in ("before", "after"))  # fmt: skip
+    monkeypatch.setattr(pipeline, "PASSES", (before, Pass("broken_on_purpose", broken), after))
     return optimize(graph, Target.STEP)
 
 
@@ -291,10 +296,12 @@ BROKEN: dict[Broken, str] = {
 }
 
 
+@pytest.mark.parametrize("each", [True, False], ids=["after each pass", "after the last"])
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: str(broken.__name__))
 def test_a_broken_pass_is_caught(
-    broken: Broken, graph: Graph, monkeypatch: pytest.MonkeyPatch
+    broken: Broken, each: bool, graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(config, "VERIFY_EACH_PASS", each)
     run(graph, lambda graph: graph, monkeypatch)
     try:
         with pytest.raises(VerificationError, match=BROKEN[broken]) as caught:
@@ -339,7 +346,8 @@ def test_an_identity_may_drop_a_dependence_if_the_pass_says_so(
 ) -> None:
     graph = traced(lambda x: x * 0.0 + 1.0, (3,))
     ones = traced(lambda x: eg.ones_like(x), (3,))
-    for drops in (True, False):
+    for drops, each in product((True, False), (True, False)):
+        monkeypatch.setattr(config, "VERIFY_EACH_PASS", each)
         made = Pass("identity", lambda graph: ones, drops_dependence=drops)
         monkeypatch.setattr(pipeline, "PASSES", (made,))
         if drops:
@@ -360,7 +368,7 @@ def test_graphs_above_the_bound_are_not_verified(
 
 
 def test_all_tests_verify() -> None:
-    assert config.VERIFY_EQUATIONS > 1 << 40
+    assert config.VERIFY_EQUATIONS > 1 << 40 and config.VERIFY_EACH_PASS
 
 
 def test_a_compiled_step_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,3 +380,19 @@ def test_a_compiled_step_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
         eg.compile(lambda x: x.sin() * 2)(eg.ones(3))
     with pytest.raises(VerificationError, match="outputs became"):
         eg.compile(lambda x: x.sin() * 2)(x)
+
+
+@pytest.mark.usefixtures("made_anew")
+def test_rematerialization_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    recomputed = rematerialize.with_recomputed
+
+    def broken(graph: Graph, *given: Any, **named: Any) -> Any:
+        made, added = recomputed(graph, *given, **named)
+        return drops_an_output(made), added
+
+    free, x, y = make_step(depth=10)
+    limit = free.plan(x, y).peak // 2
+    monkeypatch.setattr(rematerialize, "with_recomputed", broken)
+    step, x, y = make_step(depth=10, memory_limit=limit)
+    with pytest.raises(VerificationError, match="'rematerialize' broke the graph"):
+        step.plan(x, y)

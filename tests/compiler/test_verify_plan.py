@@ -11,8 +11,8 @@ import evergrad as eg
 from evergrad import config
 from evergrad.compiler.cache import executable
 from evergrad.compiler.schedule import memory_plan, verify_plan
-from evergrad.compiler.schedule.instructions import Instruction, Place
-from evergrad.compiler.schedule.memory_plan import Buffer
+from evergrad.compiler.schedule.buffers import Buffer, BufferView
+from evergrad.compiler.schedule.instructions import Instruction
 from evergrad.core import dtypes
 from evergrad.errors import VerificationError
 
@@ -27,16 +27,16 @@ def buffer(label: str, offset: int, nbytes: int = 64, home: str = "arena") -> Bu
     return made
 
 
-def instruction(reads: list[Buffer], writes: list[Buffer], *pointers: Place) -> Instruction:
+def instruction(reads: list[Buffer], writes: list[Buffer], *pointers: BufferView) -> Instruction:
     made = Instruction("add")
     made.reads, made.writes = reads, writes
     made.pointers = list(pointers)
     return made
 
 
-def columns(whole: Buffer, first: int) -> Place:
+def columns(whole: Buffer, first: int) -> BufferView:
     """Every second float of a buffer of 4 by 4."""
-    return Place(whole, first * 4, (4, 2), (16, 8), dtypes.float32)
+    return BufferView(whole, first * 4, (4, 2), (16, 8), dtypes.float32)
 
 
 def test_a_chain_may_reuse_memory() -> None:

@@ -15,7 +15,8 @@ import pytest
 import evergrad
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.testing.checks import CHECKS
-from evergrad.testing.samples import Sample, all_samples
+from evergrad.testing.samples import Sample
+from evergrad.testing.samples.table import all_samples
 from evergrad.testing.subject import SEED, Array, Subject, ensure, random_like
 
 SAMPLES: list[Sample] = [s for row in sorted(all_samples()) for s in all_samples()[row]]

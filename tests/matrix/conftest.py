@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core.op import TABLE
-from evergrad.testing.samples import all_samples
+from evergrad.testing.samples.table import all_samples
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

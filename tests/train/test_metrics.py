@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evergrad.train import events
 from evergrad.train import metrics as module
 from evergrad.train.events import EventLog
 from evergrad.train.metrics import MetricsLog
+from evergrad.utils import tensorboard
 
 
 def lines(path: Path) -> list[int]:
@@ -78,9 +78,19 @@ def test_lines_wait_while_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.M
 # -- events ---------------------------------------------------------------------------------------
 
 
+MISSING = "tensorboardX is not installed: pip install 'evergrad[app]'"
+
+
+def checksum(data: bytes) -> bytes:
+    from tensorboardX.record_writer import masked_crc32c
+
+    return struct.pack("<I", masked_crc32c(data))
+
+
 def test_checksum() -> None:
     """The known value of CRC-32C, after the mask is taken off."""
-    (masked,) = struct.unpack("<I", events._checksum(b"123456789"))
+    pytest.importorskip("tensorboardX", reason=MISSING)
+    (masked,) = struct.unpack("<I", checksum(b"123456789"))
     turned = (masked - 0xA282EAD8) & 0xFFFFFFFF
     assert (turned >> 17 | turned << 15) & 0xFFFFFFFF == 0xE3069283
 
@@ -98,8 +108,7 @@ def test_events_are_read_by_their_own_format(tmp_path: Path) -> None:
 
 
 def read_events(folder: Path) -> list[Any]:
-    reason = "tensorboardX is not installed: pip install 'evergrad[app]'"
-    pytest.importorskip("tensorboardX", reason=reason)
+    pytest.importorskip("tensorboardX", reason=MISSING)
     from tensorboardX.proto import event_pb2
 
     log = EventLog(folder, 7)
@@ -112,8 +121,8 @@ def read_events(folder: Path) -> list[Any]:
     while data:
         (length,) = struct.unpack("<Q", data[:8])
         body = data[12 : 12 + length]
-        assert data[8:12] == events._checksum(data[:8])
-        assert data[12 + length : 16 + length] == events._checksum(body)
+        assert data[8:12] == checksum(data[:8])
+        assert data[12 + length : 16 + length] == checksum(body)
         found.append(event_pb2.Event.FromString(body))
         data = data[16 + length :]
     return found
@@ -122,6 +131,7 @@ def read_events(folder: Path) -> list[Any]:
 def test_failing_disk_ends_the_events_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("tensorboardX", reason=MISSING)
     log = EventLog(tmp_path, 1)
     log.flush()
 
@@ -129,12 +139,38 @@ def test_failing_disk_ends_the_events_alone(
         def write(self, data: bytes) -> None:
             raise OSError(28, "No space left on device")
 
+        def flush(self) -> None:
+            self.write(b"")
+
         def close(self) -> None:
             pass
 
-    log._file.close()
-    log._file = Full()
+    assert log._file is not None
+    records = log._file._writer._py_recordio_writer
+    records.close()
+    records._writer = Full()
     log.scalars(1, {"loss": 1.0})
     assert log.problem is not None
     log.scalars(2, {"loss": 1.0})
     log.close()
+
+
+def test_events_are_left_out_without_their_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(tensorboard, "import_module", absent)
+    log = EventLog(tmp_path, 1)
+    log.scalars(1, {"loss": 1.0})
+    log.close()
+    assert "pip install evergrad[app]" in str(log.problem)
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_logs_of_one_second_have_files_of_their_own(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason=MISSING)
+    for _ in range(2):
+        EventLog(tmp_path, 1).close()
+    assert len(list(tmp_path.iterdir())) == 2

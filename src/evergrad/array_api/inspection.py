@@ -6,8 +6,8 @@ from typing import Any
 
 from evergrad.array_api.data_types import isdtype
 from evergrad.core import dtypes
+from evergrad.core.device import CPU, Device
 from evergrad.core.dtypes import dtype
-from evergrad.core.tensor import CPU, Device
 from evergrad.ops.rows.creation.constants import check_place
 
 # The standard's element types that the engine has: of the unsigned integers only the smallest.

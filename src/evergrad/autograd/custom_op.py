@@ -22,7 +22,7 @@ from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, current_node, detached, fresh
 from evergrad.core.trace import Trace
 from evergrad.core.tracing import in_trace, trace_value
-from evergrad.core.transforms import vmap
+from evergrad.core.vmap import vmap
 from evergrad.extension import provides
 from evergrad.ops.rows.creation.constants import zeros_like
 from evergrad.ops.rows.movement.views import expand, movedim, view_as_is

@@ -9,7 +9,7 @@ from evergrad.core.backward import run_backward
 from evergrad.core.bind import cast
 from evergrad.core.node import GraphNode, Leaf, RemovableHandle
 from evergrad.core.tensor import Tensor, current_node
-from evergrad.core.transforms import vmap
+from evergrad.core.vmap import vmap
 from evergrad.errors import GradientError
 from evergrad.extension import provides
 from evergrad.ops.rows.creation.constants import ones_like, zeros_like

@@ -16,14 +16,16 @@ from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.compound import as_cotangent
 from evergrad.core.inplace import check_writable, record_write
-from evergrad.core.node import GraphNode, Packed, freed_error, next_sequence, save_value, verify
+from evergrad.core.node import GraphNode, next_sequence
 from evergrad.core.recording import pack, unpack
+from evergrad.core.saved_values import Packed, freed_error, save_value, verify
 from evergrad.core.shapes import TensorType, broadcast_shapes
 from evergrad.core.source_location import SourceLocation, user_location
 from evergrad.core.state import STATE, using
-from evergrad.core.tensor import Tensor, View, current_node, detached, fresh, from_array, on_storage
+from evergrad.core.tensor import Tensor, current_node, detached, fresh, from_array, on_storage
 from evergrad.core.trace import Var
 from evergrad.core.tracing import owner_of, trace_value
+from evergrad.core.views import View
 from evergrad.errors import GradientError, ShapeError
 from evergrad.extension import ExtensionPoint
 from evergrad.ops.rows.creation.constants import zeros

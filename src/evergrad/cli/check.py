@@ -19,7 +19,8 @@ import click
 
 from evergrad.testing.checks import CHECKS, has_derivative
 from evergrad.testing.compiled import check_compiled_gradient, check_compiled_values
-from evergrad.testing.samples import Sample, all_samples
+from evergrad.testing.samples import Sample
+from evergrad.testing.samples.table import all_samples
 from evergrad.testing.training import check_compiled_training, check_steady, check_threads
 
 _SHOWN_FAILURES = 20

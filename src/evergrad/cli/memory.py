@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import click
 
+from evergrad import html
 from evergrad.cli.configured import (
     METAVAR,
     PASS_OPTIONS_ON,
@@ -19,7 +19,6 @@ from evergrad.cli.configured import (
     telling_errors,
 )
 from evergrad.cli.timeline import draw_timeline
-from evergrad.memory.html import table
 from evergrad.memory.reports import size as told
 from evergrad.train.config import RunConfig
 
@@ -141,12 +140,9 @@ def as_page(config: RunConfig, plans: Plans) -> str:
     from evergrad.compiler.explain.html import STYLE, drawing, peak_table  # start-up: the compiler
 
     rows = [(nbytes, name, note) for name, nbytes, note in plans.rows]
-    parts = [f"<h1>{escape(_title(config, plans))}</h1>", table(("bytes", "for", ""), rows, 1)]
+    title = html.escape(_title(config, plans))
+    parts = [f"<h1>{title}</h1>", html.table(("bytes", "for", ""), rows, 1)]
     for name, program in plans.programs.items():
-        parts += [f"<h2>Activations in the {_heading(name)}</h2>", drawing(program)]
-        parts += [peak_table(program)]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>evergrad memory</title><style>{STYLE}</style></head><body>"
-        f"{''.join(parts)}</body></html>\n"
-    )
+        held = drawing(program) + peak_table(program)
+        parts.append(html.section(f"Activations in the {_heading(name)}", held))
+    return html.page("evergrad memory", parts, STYLE)

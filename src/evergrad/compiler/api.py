@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import threading
 import warnings
 import weakref
@@ -17,7 +16,7 @@ from evergrad.compiler.frontend.variant import Call, Variant
 from evergrad.compiler.runtime import call_path
 from evergrad.compiler.runtime.call_path import UNSERVED, Serve, plain_call
 from evergrad.compiler.runtime.gc_pause import uncollected
-from evergrad.core import dtypes
+from evergrad.core import dtypes, fork
 from evergrad.core.state import STATE
 from evergrad.core.storage import NO_ARRAY
 from evergrad.core.tensor import Tensor
@@ -235,7 +234,7 @@ def _unlock_steps() -> None:
         step.lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_unlock_steps)
+fork.register("step locks", after_in_child=_unlock_steps)
 
 
 def signature(leaves: list[Any], spec: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from evergrad.compiler.cache.executable import Executable
 from evergrad.compiler.frontend.capture import Captured
 from evergrad.compiler.kernels.gemm.select import precompiled
+from evergrad.compiler.kernels.registry import LOWERINGS
 from evergrad.compiler.native import jit
 from evergrad.compiler.passes.pipeline import Target, lift_captures, optimize
 from evergrad.compiler.passes.rematerialize import fit_memory
@@ -27,8 +28,8 @@ def build_program(
     def build(graph: Graph, recomputed: frozenset[int] = frozenset()) -> Program:
         lifted, constants = lift_captures(graph)
         lowering = Lowering(
-            lifted, captured.arguments, len(captured.numbers), [*captured.outside, *constants],
-            captured.result_count, captured.written, recomputed,
+            lifted, LOWERINGS, captured.arguments, len(captured.numbers),
+            [*captured.outside, *constants], captured.result_count, captured.written, recomputed,
             # Under a limit most of the kernels that are written are not those of the program.
             *([jit.begin] if limit is None else []),
         )  # fmt: skip

@@ -1,9 +1,8 @@
-"""Autocast: what computes in a lower precision and what in float32 while the mode is on.
+"""Autocast: which ops compute in a lower precision and which in float32 while the mode is on.
 
-The mode is a field of :class:`~evergrad.core.state.State`. A few rows are looked at where every op
-passes, in ``bind``, which costs nothing while the mode is off; functions made of several rows are
-wrapped by :func:`under_autocast` when they become public. The lists are those of PyTorch's CPU
-backend.
+The mode is a field of :class:`~evergrad.core.state.State`. The policy of rows is applied in
+``bind``, which costs nothing while the mode is off; functions of several rows are wrapped by
+:func:`under_autocast` when they become public. The lists are those of PyTorch's CPU backend.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ FLOAT32_FUNCTIONS = frozenset({
 
 PROMOTED_FUNCTIONS = frozenset({"index_copy"})
 
-# Products that PyTorch leaves as they are, though they are made of rows that are looked at.
+# Products that PyTorch does not cast, though their rows have a policy.
 PLAIN_FUNCTIONS = frozenset({"addmv", "bilinear", "dot", "mv", "vdot"})
 
 
 class Autocast:
-    """The mode while it is on: the lower precision, and weights that have been cast to it.
+    """The active mode: the lower precision, and a cache of weights cast to it.
 
     The cache lives as long as the outermost block, so that a weight used several times is cast
     once and its gradient comes back through one cast.
@@ -64,7 +63,7 @@ class Autocast:
         self.cache = cache
 
     def convert_arguments(self, row: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of a row as it is to take them; the same tuple if nothing changes."""
+        """The arguments of a row, cast by its policy; the same tuple if nothing changes."""
         if row in LOWER_ROWS:
             convert = self.lowered
         elif row in FLOAT32_ROWS:
@@ -76,7 +75,7 @@ class Autocast:
         return converted if changed else args
 
     def lowered(self, tensor: Tensor) -> Tensor:
-        """The tensor in the lower precision, if it is one that is cast at all."""
+        """The tensor in the lower precision, if it is eligible."""
         if not _is_eligible(tensor) or tensor.dtype is self.dtype:
             return tensor
         if self.cache is None or not _is_weight(tensor):
@@ -94,7 +93,7 @@ def _is_eligible(tensor: Tensor) -> bool:
 
 
 def _is_weight(tensor: Tensor) -> bool:
-    """A leaf whose gradient is wanted; inside a trace values have no identity to remember."""
+    """A leaf that requires grad; values of a trace have no identity to cache by."""
     state = STATE.get()
     return (
         state.grad
@@ -107,7 +106,7 @@ def _is_weight(tensor: Tensor) -> bool:
 
 
 def widened(tensor: Tensor) -> Tensor:
-    """The tensor in float32, if it is one that is cast at all."""
+    """The tensor in float32, if it is eligible."""
     return cast(tensor, dtypes.float32) if _is_eligible(tensor) else tensor
 
 
@@ -118,7 +117,7 @@ def as_lowered(tensor: Tensor) -> Tensor:
 
 
 def addend_for(product: Tensor, addend: Tensor) -> Tensor:
-    """What is added to a product that autocast has lowered, lowered as well."""
+    """The addend of a product, lowered if autocast has lowered the product."""
     autocast = STATE.get().autocast
     if autocast is None or product.dtype is not autocast.dtype:
         return addend
@@ -126,7 +125,7 @@ def addend_for(product: Tensor, addend: Tensor) -> Tensor:
 
 
 def under_autocast(name: str, function: F) -> F:
-    """The function as the mode wants it, if it is on one of the lists; itself if it is on none."""
+    """The function wrapped with its autocast policy; itself if it has none."""
     policy = _POLICIES.get(name)
     if policy is None:
         return function

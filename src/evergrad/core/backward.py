@@ -1,9 +1,9 @@
-"""The walk back over a graph: newest node first, off a heap, without recursion.
+"""The backward pass over an autograd graph: newest node first, off a heap, without recursion.
 
-Two ways to run a node's derivative share the walk: on arrays, which is fast and records nothing,
-and on tensors through ``bind``, which records (``create_graph``) or traces. A kept value is
-released when its node has run, a cotangent when it has been used; what arrives at a leaf is adopted
-or added in place.
+A node's vjp program runs in one of two ways: on arrays, which is fast and records nothing, and on
+tensors through ``bind``, which records (``create_graph``) or traces. Residuals are released when
+their node has run, cotangents when they have been used. :mod:`.accumulate_grad` has what happens at
+leaves, :mod:`.backward_hooks` the hooks.
 """
 
 from __future__ import annotations
@@ -16,38 +16,35 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.core import backward_hooks as hooks
+from evergrad.core.accumulate_grad import (
+    accumulate_array,
+    accumulate_compound,
+    accumulate_tensor,
+    in_place_gradient,
+)
 from evergrad.core.bind import as_operand_tensor, bind
-from evergrad.core.compound import Compound, as_cotangent, dense_array, total
+from evergrad.core.compound import Compound, dense_array, total
 from evergrad.core.eager.parallel_ufunc import add_arrays
 from evergrad.core.errstate import QUIET, numpy_errors
-from evergrad.core.functionalize import note_grad_access
-from evergrad.core.inplace import refuse_overlap, write_result
 from evergrad.core.interpret import interpret
-from evergrad.core.node import (
-    GraphNode,
-    Leaf,
-    Node,
-    Packed,
-    freed_error,
-    next_sequence,
-    verify,
-)
+from evergrad.core.node import GraphNode, Leaf, Node, next_sequence
 from evergrad.core.op import TABLE
 from evergrad.core.reachability import nodes_between
 from evergrad.core.recording import unpack
+from evergrad.core.saved_values import Packed, freed_error, verify
 from evergrad.core.shapes import TensorType
-from evergrad.core.source_location import describe
 from evergrad.core.state import STATE, using
-from evergrad.core.tensor import Tensor, fresh, from_array, on_storage
+from evergrad.core.tensor import fresh, from_array, on_storage
 from evergrad.core.trace import Var
 from evergrad.core.vjp_program import BORROWED, FRESH
-from evergrad.errors import GradientError
 from evergrad.extension import provides
 from evergrad.memory import pool
-from evergrad.memory.ledger import GRADIENT, LEDGER, LEDGER_MIN_BYTES
+from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
-# A node, the cotangents of its results that have arrived, and which may be added to in place.
-Sums = tuple[GraphNode, list[Any], list[bool]]
+# A node with the cotangents of its results so far, and for each whether its memory is owned by the
+# pass, so that it may be added to in place.
+Pending = tuple[GraphNode, list[Any], list[bool]]
 
 
 def run_backward(
@@ -59,11 +56,11 @@ def run_backward(
     target_nodes: Sequence[GraphNode] = (),
     accumulate: bool = True,
 ) -> list[Any]:
-    """Carry cotangents from the roots to the leaves.
+    """Propagate cotangents from the roots to the leaves.
 
     ``roots`` are (node, which result, cotangent tensor). With ``targets`` — (node number, result)
-    to positions — the cotangents arriving there are returned, only nodes on the way to them run,
-    and leaves are left alone unless ``accumulate`` is set.
+    to positions — the cotangents of these are returned, only nodes on a path to them run, and
+    gradients are accumulated at leaves only if ``accumulate`` is set.
     """
     backward_pass = BackwardPass(keep_graph, create_graph, targets, target_nodes, accumulate, roots)
     with using(grad=create_graph, saved_hooks=None, backward_pass=backward_pass, autocast=None):
@@ -77,11 +74,11 @@ def run_backward(
         finally:
             numpy_errors.reset(token)
             LEDGER.hold(-backward_pass.pending_bytes)
-    return backward_pass.found
+    return backward_pass.results
 
 
 class BackwardPass:
-    """One pass over a graph, from its roots back."""
+    """One traversal of a graph, from its roots to the leaves."""
 
     def __init__(
         self,
@@ -97,114 +94,62 @@ class BackwardPass:
         self.on_tensors = create_graph or state.trace is not None
         self.anomaly = state.anomaly
         self.targets = targets
-        self.accumulate = accumulate
-        self.found: list[Any] = []
+        self.accumulates = accumulate or targets is None
+        self.add_to_grad = accumulate_tensor if self.on_tensors else accumulate_array
+        self.results: list[Any] = []
         self.pending_bytes = 0
-        self.waiting: dict[int, Sums] = {}
+        self.pending: dict[int, Pending] = {}
         self.heap: list[int] = []
-        self.useful: set[int] | None = None
-        # The nodes whose cotangents were asked for, by number.
-        self.asked: set[int] = set()
+        # The numbers of the nodes that lead to a target; None if all nodes run.
+        self.needed: set[int] | None = None
+        self.target_numbers: set[int] = set()
         self.number = next_sequence()
         self.roots = [(node, index, None) for node, index, _ in roots]
         if targets is not None:
-            self.found = [None] * sum(len(places) for places in targets.values())
-            self.asked = {seq for seq, _ in targets}
-            self.useful = nodes_between(roots, target_nodes)[1]
+            self.results = [None] * sum(len(positions) for positions in targets.values())
+            self.target_numbers = {seq for seq, _ in targets}
+            self.needed = nodes_between(roots, target_nodes)[1]
         for node, index, cotangent in roots:
             if isinstance(cotangent, Compound) and not self.on_tensors:
-                self.arrive_compound(node, index, cotangent)
+                self.add_compound(node, index, cotangent)
                 continue
             value = cotangent if self.on_tensors else cotangent._value
-            self.arrive(node, index, value, False)
+            self.add_cotangent(node, index, value, False)
 
     def reaches(self, nodes: Sequence[GraphNode]) -> list[bool]:
-        """Which of the nodes this pass comes to, sooner or later."""
+        """Which of the nodes run in this pass."""
         visited, _ = nodes_between(self.roots, nodes)
-        useful = visited if self.useful is None else self.useful
-        return [node.seq in visited and node.seq in useful for node in nodes]
+        needed = visited if self.needed is None else self.needed
+        return [node.seq in visited and node.seq in needed for node in nodes]
 
-    # -- arriving ---------------------------------------------------------------------------
+    # -- accumulating cotangents ------------------------------------------------------------
 
-    def arrive(self, node: GraphNode, index: int, value: Any, owned: bool) -> None:
-        """Add a cotangent to what a node has got so far."""
+    def add_cotangent(self, node: GraphNode, index: int, value: Any, owned: bool) -> None:
+        """Add a cotangent to one result of a node."""
         seq = node.seq
-        if self.useful is not None and seq not in self.useful:
+        if self.needed is not None and seq not in self.needed:
             return
-        if node.__class__ is Leaf and self.deposits_at_once(node):
-            self.deposit(node, value, owned)
+        if node.__class__ is Leaf and self.accumulates_at_once(node):
+            tensor = node.owner()
+            if tensor is not None:
+                self.add_to_grad(tensor, value, owned)
             return
-        sums = self.waiting.get(seq)
-        if sums is not None:
-            self.add(sums, index, value, owned)
+        pending = self.pending.get(seq)
+        if pending is not None:
+            self.add(pending, index, value, owned)
             return
         if node.__class__ is Node and node.vjp_program.single:  # as below, without a call
-            self.waiting[seq] = node, [value], [owned]
+            self.pending[seq] = node, [value], [owned]
         else:
-            self.waiting[seq] = _, values, owners = _nothing_yet(node)
+            self.pending[seq] = _, values, owners = _no_cotangents(node)
             values[index], owners[index] = value, owned
         heappush(self.heap, -seq)
         if owned and (nbytes := value.nbytes) >= LEDGER_MIN_BYTES:
             self.count(nbytes)
 
-    def arrive_compound(self, node: GraphNode, index: int, value: Compound) -> None:
-        """Add a sparse or ragged cotangent to what a node has got so far.
-
-        Leaves and custom functions take it as it is. A row's derivative runs on arrays, so what was
-        computed by one gets it dense.
-        """
-        if self.useful is not None and node.seq not in self.useful:
-            return
-        sums = self.waiting.get(node.seq)
-        held = None if sums is None else sums[1][index]
-        if node.__class__ is Node or not (held is None or isinstance(held, Compound)):
-            self.arrive(node, index, dense_array(value), True)
-            return
-        if sums is None:
-            sums = self.waiting[node.seq] = _nothing_yet(node)
-            heappush(self.heap, -node.seq)
-        sums[1][index] = value if held is None else value + held
-
-    def arrive_part(self, node: Any, part: tuple[Any, TensorType], value: Any) -> None:
-        """Add a cotangent to a part of what the node's argument has got so far."""
-        where, whole = part
-        parent = node.parents[0]
-        index = 0 if node.indices is None else node.indices[0]
-        held = self.held_by(parent, index)
-        if held is not None:
-            held[where] += value
-            return
-        laid = pool.empty(whole.shape, whole.dtype.np)
-        laid.fill(0)
-        laid[where] = value
-        self.arrive(parent, index, laid, True)
-
-    def held_by(self, node: GraphNode, index: int) -> Any:
-        """The sum that has arrived at a node, if it may be added to in place."""
-        if node.__class__ is Leaf and self.deposits_at_once(node):
-            tensor = node.owner()
-            grad = None if tensor is None else tensor._grad
-            if grad is None or grad._view is not None or not isinstance(grad._value, np.ndarray):
-                return None
-            grad._storage.version += 1
-            return grad._value
-        sums = self.waiting.get(node.seq)
-        if sums is None or not sums[2][index]:
-            return None
-        return sums[1][index]
-
-    def deposits_at_once(self, node: Any) -> bool:
-        """Whether a leaf takes each cotangent as it comes, instead of waiting for the sum."""
-        return node.hooks is None and node.accumulated is None and self.targets is None
-
-    def count(self, nbytes: int) -> None:
-        """Enter memory that waits in the ledger (or, negative, take it out)."""
-        if nbytes >= LEDGER_MIN_BYTES or nbytes <= -LEDGER_MIN_BYTES:
-            self.pending_bytes += nbytes
-            LEDGER.hold(nbytes)
-
-    def add(self, sums: Sums, index: int, value: Any, owned: bool) -> None:
-        _, values, owners = sums
+    def add(self, pending: Pending, index: int, value: Any, owned: bool) -> None:
+        """Add to the cotangents of a node that has some already."""
+        _, values, owners = pending
         held = values[index]
         if held is None:
             values[index], owners[index] = value, owned
@@ -223,72 +168,107 @@ class BackwardPass:
             values[index], owners[index] = added, True
             self.count(added.nbytes)
 
-    def deposit(self, leaf: Leaf, value: Any, owned: bool) -> None:
-        """Add to a leaf's gradient."""
-        if self.targets is not None and not self.accumulate:
-            return
-        tensor = leaf.owner()
-        if tensor is None:  # nobody can look at the gradient any more
-            return
-        grad = tensor._grad
-        if self.on_tensors:
-            note_grad_access(tensor)
-            if grad is None:
-                # Kept apart from what others hold, so that later sums cannot reach them.
-                tensor._grad = bind(TABLE["clone"], value)
-                tensor._grad._storage.tag(GRADIENT)
-            elif STATE.get().grad or isinstance(grad, Compound):
-                tensor._grad = total(grad, value)
-            else:
-                write_result("accumulate", grad, grad + value)
-            return
-        if grad is None:
-            tensor._grad = _adopt(value, owned, tensor._type)
-            return
-        if isinstance(grad._storage.value, Var) or not isinstance(grad._value, np.ndarray):
-            if isinstance(grad, Compound):
-                grad.add_into(added := pool.copy(value))
-                tensor._grad = _adopt(added, True, tensor._type)
-                return
-            raise GradientError("the gradient of a leaf is a traced tensor outside its trace")
-        if grad._view is not None:
-            refuse_overlap(grad._value)
-        add_arrays(grad._value, value, out=grad._value)
-        grad._storage.version += 1
+    def add_compound(self, node: GraphNode, index: int, value: Compound) -> None:
+        """Add a sparse or ragged cotangent to one result of a node.
 
-    def deposit_compound(self, leaf: Leaf, value: Compound) -> None:
-        """Add a sparse or ragged cotangent to a leaf's gradient: sparse ones stay so, a dense
-        gradient is added to where it is."""
-        tensor = leaf.owner()
-        if tensor is None or (self.targets is not None and not self.accumulate):
+        Leaves and custom functions take it in its layout. The vjp of a row runs on arrays, so its
+        node gets it dense.
+        """
+        if self.needed is not None and node.seq not in self.needed:
             return
-        grad = tensor._grad
-        if grad is None:
-            grad = bind(TABLE["clone"], value)
-        elif isinstance(grad, Compound):
-            grad = grad + value
+        pending = self.pending.get(node.seq)
+        held = None if pending is None else pending[1][index]
+        if node.__class__ is Node or not (held is None or isinstance(held, Compound)):
+            self.add_cotangent(node, index, dense_array(value), True)
+            return
+        if pending is None:
+            pending = self.pending[node.seq] = _no_cotangents(node)
+            heappush(self.heap, -node.seq)
+        pending[1][index] = value if held is None else value + held
+
+    def add_scattered(self, node: Any, part: tuple[Any, TensorType], value: Any) -> None:
+        """Add the cotangent of a slice to that part of its argument's cotangent."""
+        where, whole = part
+        parent = node.parents[0]
+        index = 0 if node.indices is None else node.indices[0]
+        held = self.in_place_target(parent, index)
+        if held is not None:
+            held[where] += value
+            return
+        padded = pool.empty(whole.shape, whole.dtype.np)
+        padded.fill(0)
+        padded[where] = value
+        self.add_cotangent(parent, index, padded, True)
+
+    def in_place_target(self, node: GraphNode, index: int) -> Any:
+        """The accumulated cotangent of a node, if it may be added to in place."""
+        if node.__class__ is Leaf and self.accumulates_at_once(node):
+            return in_place_gradient(node.owner())
+        pending = self.pending.get(node.seq)
+        if pending is None or not pending[2][index]:
+            return None
+        return pending[1][index]
+
+    def count(self, nbytes: int) -> None:
+        """Enter the memory of a pending cotangent in the ledger (or, negative, remove it)."""
+        if nbytes >= LEDGER_MIN_BYTES or nbytes <= -LEDGER_MIN_BYTES:
+            self.pending_bytes += nbytes
+            LEDGER.hold(nbytes)
+
+    def uncount(self, values: list[Any], owned: list[bool]) -> None:
+        for value, own in zip(values, owned, strict=True):
+            if own:
+                self.count(-value.nbytes)
+
+    # -- leaves -----------------------------------------------------------------------------
+
+    def accumulates_at_once(self, node: Any) -> bool:
+        """Whether each cotangent is added to a leaf's gradient directly, instead of their sum."""
+        return node.hooks is None and node.accumulated is None and self.targets is None
+
+    def accumulate(self, leaf: Leaf, value: Any, owned: bool) -> None:
+        """Add to a leaf's gradient, unless the tensor is gone or the pass only collects."""
+        tensor = leaf.owner()
+        if tensor is None or not self.accumulates:
+            return
+        if isinstance(value, Compound) and not self.on_tensors:
+            accumulate_compound(tensor, value)
         else:
-            value.add_into(grad._value)
-            grad._storage.version += 1
-        if isinstance(grad, Compound):
-            for part in grad.parts():
-                part._storage.tag(GRADIENT)
-        tensor._grad = grad
+            self.add_to_grad(tensor, value, owned)
+
+    def finish_leaf(self, leaf: Leaf, value: Any, owned: bool) -> None:
+        """Accumulate, with the hooks of the leaf's node and of its accumulation."""
+        after = list(leaf.hooks.after.values()) if leaf.hooks is not None else []
+        given = (hooks.hook_argument(value, False, self.on_tensors),) if after else ()
+        self.accumulate(leaf, value, owned)
+        for node_hook in after:
+            node_hook((), given)
+        if leaf.accumulated and self.accumulates:
+            tensor = leaf.owner()
+            for hook in list(leaf.accumulated.values()):
+                hook(tensor)
 
     # -- running ----------------------------------------------------------------------------
 
     def run(self) -> None:
-        heap, waiting, arrive, asked = self.heap, self.waiting, self.arrive, self.asked
+        """Run all nodes. A row without hooks, not among the targets, runs here on arrays."""
+        heap, pending, add_cotangent = self.heap, self.pending, self.add_cotangent
+        target_numbers = self.target_numbers
         plain = not self.on_tensors and not self.anomaly
         while heap:
             seq = -heappop(heap)
-            sums = node, values, owned = waiting.pop(seq)
-            if not plain or node.__class__ is not Node or node.hooks is not None or seq in asked:
-                self.run_with_care(sums)
+            entry_of_node = node, values, owned = pending.pop(seq)
+            if (
+                not plain
+                or node.__class__ is not Node
+                or node.hooks is not None
+                or seq in target_numbers
+            ):
+                self.run_general(entry_of_node)
                 continue
             program = node.vjp_program
             if program.scatter_index is not None:
-                self.arrive_part(node, program.scatter_index, values[0])
+                self.add_scattered(node, program.scatter_index, values[0])
                 if owned[0]:
                     self.count(-values[0].nbytes)
                 continue
@@ -311,57 +291,57 @@ class BackwardPass:
             if not program.single:
                 self.uncount(values[1:], owned[1:])
             if not self.keep_graph and saved:
-                # Also the names used here let go, or the last kept value would outlive its node.
+                # Also the local names, or the last residual would outlive its node.
                 node.saved = saved = entry = storage = None
-            parents: Any = node.parents  # edges lead to those that are there
+            parents: Any = node.parents  # edges lead to those that are not None
             indices = node.indices
-            for i, place, source in program.edges:
+            for i, slot, source in program.edges:
                 own = source == FRESH or (source >= 0 and owned[source])
-                arrive(parents[i], 0 if indices is None else indices[i], arrays[place], own)
+                add_cotangent(parents[i], 0 if indices is None else indices[i], arrays[slot], own)
 
-    def uncount(self, values: list[Any], owned: list[bool]) -> None:
-        for value, own in zip(values, owned, strict=True):
-            if own:
-                self.count(-value.nbytes)
-
-    def run_with_care(self, sums: Sums) -> None:
-        """Run one node with everything that may be attached to it."""
-        node, values, owned = sums
+    def run_general(self, pending: Pending) -> None:
+        """Run one node of any kind, with its hooks, as a target, and with anomaly detection."""
+        node, values, owned = pending
         self.uncount(values, owned)
         if node.hooks is not None:
-            self.call_tensor_hooks(node, values, owned)
+            hooks.call_tensor_hooks(node, values, owned, self.on_tensors)
         if self.targets is not None:
             self.collect(node, values, owned)
         if node.hooks is not None and node.hooks.before:
-            self.call_node_prehooks(node, values, owned)
+            hooks.call_node_prehooks(node, values, owned, self.on_tensors)
         if node.__class__ is Leaf:
             self.finish_leaf(node, values[0], owned[0])
             return
-        if self.useful is not None and not self.parents_useful(node):
+        if self.needed is not None and not self.leads_to_target(node):
             return
-        count = len(node.parents)
-        sources = [BORROWED] * count
+        sources = [BORROWED] * len(node.parents)
         if node.__class__ is Node:
-            grads = self.run_node(node, values, sources)
+            grads = self.apply_vjp(node, values, sources)
         else:
             grads = node.run(values, self.on_tensors, self.keep_graph)  # type: ignore[attr-defined]
         if self.anomaly:
-            self.check_finite(node, grads)
+            hooks.check_finite(node, grads)
         if node.hooks is not None and node.hooks.after:
-            grads = self.call_node_hooks(node, grads, values)
-            sources = [BORROWED] * count
-        indices = node.indices  # type: ignore[attr-defined]
+            grads = hooks.call_node_hooks(node, grads, values, self.on_tensors)
+            sources = [BORROWED] * len(node.parents)
+        self.propagate(node, grads, sources, owned)
+
+    def propagate(
+        self, node: Any, grads: Sequence[Any], sources: list[int], owned: list[bool]
+    ) -> None:
+        """Add the cotangents of a node's arguments to its parents."""
+        indices = node.indices
         for i, (parent, grad) in enumerate(zip(node.parents, grads, strict=True)):
             if parent is not None and grad is not None:
-                at = 0 if indices is None else indices[i]
+                index = 0 if indices is None else indices[i]
                 if isinstance(grad, Compound) and not self.on_tensors:
-                    self.arrive_compound(parent, at, grad)
+                    self.add_compound(parent, index, grad)
                     continue
                 own = sources[i] == FRESH or (sources[i] >= 0 and owned[sources[i]])
-                self.arrive(parent, at, grad, own)
+                self.add_cotangent(parent, index, grad, own)
 
-    def run_node(self, node: Node, values: list[Any], sources: list[int]) -> list[Any]:
-        """The cotangents of an op's arguments; fills in where their memory comes from."""
+    def apply_vjp(self, node: Node, values: list[Any], sources: list[int]) -> list[Any]:
+        """The cotangents of an op's arguments; writes to ``sources`` where their memory is from."""
         program = node.vjp_program
         self.fill_missing(node, values)
         if self.on_tensors:
@@ -371,20 +351,20 @@ class BackwardPass:
             arrays += values
             program.run(arrays)
             grads = [None] * len(node.parents)
-            for i, place, source in program.edges:
-                grads[i] = arrays[place]
+            for i, slot, source in program.edges:
+                grads[i] = arrays[slot]
                 sources[i] = source
         if not self.keep_graph and node.saved:
             node.saved = None
         return grads
 
-    def parents_useful(self, node: GraphNode) -> bool:
-        useful = self.useful
-        assert useful is not None
-        return any(p is not None and p.seq in useful for p in node.parents)
+    def leads_to_target(self, node: GraphNode) -> bool:
+        needed = self.needed
+        assert needed is not None
+        return any(p is not None and p.seq in needed for p in node.parents)
 
     def fill_missing(self, node: Any, values: list[Any]) -> None:
-        """Results that nobody used have a cotangent of zero, if anybody looks at it."""
+        """Give results without a cotangent a zero one, where the vjp reads it."""
         unread = node.vjp_program.unread
         for i, type in enumerate(node.out_types()):
             if values[i] is None and i not in unread:
@@ -395,139 +375,35 @@ class BackwardPass:
             return bind(TABLE["full"], 0.0, size=type.shape, dtype=type.dtype)
         return np.zeros(type.shape, type.dtype.np)
 
-    def finish_leaf(self, leaf: Leaf, value: Any, owned: bool) -> None:
-        after = list(leaf.hooks.after.values()) if leaf.hooks is not None else []
-        given = (self.lent(value, False),) if after else ()
-        if isinstance(value, Compound) and not self.on_tensors:
-            self.deposit_compound(leaf, value)
-        else:
-            self.deposit(leaf, value, owned)
-        for node_hook in after:
-            node_hook((), given)
-        if leaf.accumulated and (self.targets is None or self.accumulate):
-            tensor = leaf.owner()
-            for hook in list(leaf.accumulated.values()):
-                hook(tensor)
+    # -- targets ----------------------------------------------------------------------------
 
     def collect(self, node: GraphNode, values: list[Any], owned: list[bool]) -> None:
-        """Keep what arrived at a target, in memory that nothing else will touch."""
+        """Store the cotangents of a target in memory that is not aliased."""
         assert self.targets is not None
         for index, value in enumerate(values):
-            for place in self.targets.get((node.seq, index), ()):
+            for position in self.targets.get((node.seq, index), ()):
                 if value is None or self.on_tensors or isinstance(value, Compound):
-                    self.found[place] = self.apart_from_others(value)
+                    self.results[position] = self.without_alias(value)
                 else:
-                    self.found[place] = from_array(value if owned[index] else pool.copy(value))
+                    self.results[position] = from_array(value if owned[index] else pool.copy(value))
                     owned[index] = False
 
-    def apart_from_others(self, value: Any) -> Any:
-        """A found cotangent in memory that no other found one looks at."""
+    def without_alias(self, value: Any) -> Any:
+        """A collected cotangent, copied if another one has the same storage."""
         if value is not None and any(
-            other is not None and other._storage is value._storage for other in self.found
+            other is not None and other._storage is value._storage for other in self.results
         ):
             return bind(TABLE["clone"], value)
         return value
 
-    # -- hooks and checks -------------------------------------------------------------------
 
-    def lent(self, value: Any, owned: bool) -> Any:
-        """A cotangent as a tensor in memory of its own, for a hook to keep or to change."""
-        if value is None:
-            return None
-        if self.on_tensors or isinstance(value, Compound):
-            return bind(TABLE["clone"], value)
-        return from_array(value if owned else value.copy())
-
-    def returned(self, tensor: Any) -> Any:
-        """A cotangent as it travels, from a tensor that a hook may still hold."""
-        if tensor is None or self.on_tensors:
-            return tensor
-        return as_cotangent(tensor)
-
-    def call_tensor_hooks(self, node: GraphNode, values: list[Any], owned: list[bool]) -> None:
-        """The hooks on single results; the gradient that is kept is what they leave."""
-        hooks = node.hooks
-        assert hooks is not None
-        for index, on_result in hooks.on_result.items():
-            if values[index] is None or not on_result:
-                continue
-            given = self.lent(values[index], owned[index])
-            for hook in list(on_result.values()):
-                changed = hook(given)
-                if changed is not None:
-                    _check_replacement(node, changed, given)
-                    given = changed
-            values[index], owned[index] = self.returned(given), False
-        for index, owner in hooks.retained.items():
-            tensor = owner()
-            if values[index] is not None and tensor is not None:
-                held = self.lent(values[index], False)
-                tensor._grad = held if tensor._grad is None else tensor._grad + held
-
-    def call_node_prehooks(self, node: GraphNode, values: list[Any], owned: list[bool]) -> None:
-        assert node.hooks is not None
-        given = tuple(self.lent(v, own) for v, own in zip(values, owned, strict=True))
-        for hook in list(node.hooks.before.values()):
-            given = _replaced(node, hook(given), given)
-        values[:] = [self.returned(v) for v in given]
-        owned[:] = [False] * len(owned)
-
-    def call_node_hooks(self, node: GraphNode, grads: Any, values: list[Any]) -> list[Any]:
-        assert node.hooks is not None
-        given = tuple(self.lent(g, False) for g in grads)
-        arrived = tuple(self.lent(v, False) for v in values)
-        for hook in list(node.hooks.after.values()):
-            given = _replaced(node, hook(given, arrived), given)
-        return [self.returned(g) for g in given]
-
-    def check_finite(self, node: Any, grads: Sequence[Any]) -> None:
-        for i, grad in enumerate(grads):
-            array = grad._value if isinstance(grad, Tensor) else grad
-            if not isinstance(array, np.ndarray) or array.dtype.kind not in "fcV":
-                continue
-            if np.isnan(array).any():
-                raise RuntimeError(
-                    f"Function '{node.name()}' returned nan values in its {i}th output.\n"
-                    f"  computed forward by: {describe(node.location)}"
-                )
-
-
-def _check_replacement(node: GraphNode, changed: Any, given: Any) -> None:
-    if not isinstance(changed, Tensor):
-        raise TypeError(
-            f"a hook on a gradient of {node.name()} returned {type(changed).__name__}; it must "
-            "return None or a Tensor"
-        )
-    if given is not None and not changed._type.same(given._type):
-        raise RuntimeError(
-            f"a hook on a gradient of {node.name()} returned a {changed._type}; it must return "
-            f"None or a {given._type}"
-        )
-
-
-def _replaced(node: GraphNode, changed: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a hook on a node made of the gradients it was given."""
-    if changed is None:
-        return given
-    found = changed if isinstance(changed, tuple) else (changed,)
-    if len(found) != len(given):
-        raise RuntimeError(
-            f"a hook on {node.name()} returned {len(found)} gradients; it was given {len(given)}"
-        )
-    for new, old in zip(found, given, strict=True):
-        if new is not None:
-            _check_replacement(node, new, old)
-    return found
-
-
-def _nothing_yet(node: Any) -> Sums:
-    """What has arrived at a node before anything has."""
+def _no_cotangents(node: Any) -> Pending:
     count = 1 if node.__class__ is Leaf else len(node.out_types())
     return node, [None] * count, [False] * count
 
 
 def saved_tensors(node: Node) -> list[Any]:
-    """The values a node kept, as tensors with their history."""
+    """The residuals of a node as tensors with their nodes."""
     if node.saved is None:
         raise freed_error(node)
     specialization = node.vjp_program.specialization
@@ -548,7 +424,7 @@ def saved_tensors(node: Node) -> list[Any]:
                 tensors.append(as_operand_tensor(value, type))
                 continue
             verify(node, entry)
-            # The handle shows the value as it was saved; versions have just been compared.
+            # The value as it was saved; its version has just been compared.
             if isinstance(value, Var):
                 tensor = fresh(value, type)
             else:
@@ -558,19 +434,6 @@ def saved_tensors(node: Node) -> list[Any]:
     return tensors
 
 
-def _adopt(array: np.ndarray[Any, Any], owned: bool, type: TensorType) -> Tensor:
-    """Make an array the gradient of a leaf of some type: as it is if nobody else holds it, else a
-    copy."""
-    base = array.base
-    whole = base is None or getattr(base, "nbytes", 0) <= 1.25 * array.nbytes + 8192
-    if not (owned and whole and array.flags.c_contiguous):
-        array = pool.copy(array)
-    is_alike = array.dtype == type.dtype.np and array.shape == type.shape
-    grad = fresh(array, type) if is_alike else from_array(array)
-    grad._storage.tag(GRADIENT)
-    return grad
-
-
 @provides("frame_namers")
 @functools.cache
 def frame_namers() -> dict[CodeType, tuple[str, Callable[[Any], str]]]:
@@ -578,5 +441,5 @@ def frame_namers() -> dict[CodeType, tuple[str, Callable[[Any], str]]]:
     return {
         bind.__code__: ("op", lambda op: op.name),
         BackwardPass.run.__code__: ("node", lambda node: node.name()),
-        BackwardPass.run_with_care.__code__: ("node", lambda node: node.name()),
+        BackwardPass.run_general.__code__: ("node", lambda node: node.name()),
     }

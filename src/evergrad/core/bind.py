@@ -1,10 +1,11 @@
-"""The one door through which every op goes.
+"""Dispatch: every op is applied by :func:`bind`.
 
-:func:`bind` asks the row for its rule, then either evaluates with NumPy or writes an equation, and
-records a node if a gradient may be asked for. Nothing else in the engine looks at the mode.
+It looks up the row's specialization for the argument types, evaluates it with NumPy or emits an
+equation into a trace, and records a node of the autograd graph if an argument requires grad.
+Nothing else in the engine depends on the mode.
 
-What an op makes lies in order, however its arguments lie: only views have other strides. Eager
-evaluation, of any size, traces and compiled programs therefore agree on what is contiguous.
+A result that is no view is contiguous whatever the strides of the arguments. Eager evaluation,
+traces and compiled programs therefore agree on strides.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, State, using
 from evergrad.core.storage import Storage
-from evergrad.core.tensor import Tensor, ViewOp, _new, fresh, on_storage
+from evergrad.core.tensor import Tensor, _new, fresh, on_storage
 from evergrad.core.trace import Trace
 from evergrad.core.tracing import owner_of, trace_value
-from evergrad.core.views import base_of, view_after, view_ops_from, viewable
+from evergrad.core.views import ViewOp, base_of, view_after, view_ops_from, viewable
 from evergrad.extension import provides
 from evergrad.memory import pool
 
@@ -37,7 +38,11 @@ Scalar: tuple[type, ...] = (bool, int, float, complex)
 
 @provides("bind")
 def bind(op: Op, *args: Any, **attrs: Any) -> Any:
-    """Apply an op to tensors (and Python numbers)."""
+    """Apply an op to tensors (and Python numbers).
+
+    The dispatch of the common case, a specialization that was resolved before and evaluates to one
+    array, is written out here without further calls; :func:`_bind_general` has the others.
+    """
     if len(args) == 2:
         a, b = args
         if isinstance(a, Tensor):
@@ -54,34 +59,10 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
     key = (types, tuple(attrs.items())) if attrs else types
     specialization = op.specializations.get(key)
     if specialization is None:
-        if any(type.__class__ is CompoundType for type in types):
-            return bind_compound(op, args, attrs)
-        if SymbolicNumber in types:
-            return bind(op, *symbolic_operands(op, args), **attrs)
-        plain = tuple([_as_operand(op, a) for a in args])
-        if any(p is not a for p, a in zip(plain, args, strict=True)):
-            return bind(op, *plain, **attrs)
-        converted = _under_autocast(op, args)
-        if converted is not args:
-            return bind(op, *converted, **attrs)
-        specialization = op.resolve(key, types, attrs)
-    if specialization.casts is not None:
-        args = tuple(
-            [
-                a if c is None else cast(a, c)
-                for a, c in zip(args, specialization.casts, strict=True)
-            ]
-        )
-        return bind(op, *args, **attrs)
+        return _bind_unresolved(op, key, types, args, attrs)
     state = STATE.get()
-    if state.intercepted:
-        converted = _under_autocast(op, args)
-        if converted is not args:
-            return bind(op, *converted, **attrs)
-        if state.trace is not None:
-            trace = owner_of(state.trace, op, args)
-            if trace is not None:
-                return _emit(trace, state, specialization, args)
+    if state.intercepted or not specialization.is_direct:
+        return _bind_general(state, specialization, args)
     if op.alias:
         return _evaluate_view(state, specialization, args)
     token = numpy_errors.set(QUIET)
@@ -94,44 +75,87 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
         raise _out_of_memory(specialization) from None
     finally:
         numpy_errors.reset(token)
-    if specialization.single:
-        type = specialization.out_types[0]
-        if not (
-            specialization.always_contiguous or value.flags.c_contiguous
-        ):  # as in_order(), without a call
-            value = pool.copy(value)
-        out = _new(Tensor)
-        out._value = value
-        out._type = type
-        out._storage = Storage(value, type, type.nbytes)
-        out._node = None
-        out._index = 0
-        out._view = None
-        out._leaf = None
-        out._grad = None
-        if state.trace is not None:
-            state.trace.adopt(out._storage)
-        if state.grad and specialization.differentiable:
-            record(state, specialization, args, (out,))
-        return out
-    outs = tuple(
-        [fresh(as_contiguous(v), t) for v, t in zip(value, specialization.out_types, strict=True)]
-    )
+    type = specialization.out_types[0]
+    if not (specialization.always_contiguous or value.flags.c_contiguous):
+        value = pool.copy(value)
+    out = _new(Tensor)  # as fresh(value, type), without a call
+    out._value = value
+    out._type = type
+    out._storage = Storage(value, type, type.nbytes)
+    out._node = None
+    out._index = 0
+    out._view = None
+    out._leaf = None
+    out._grad = None
+    if state.grad and specialization.differentiable:
+        record(state, specialization, args, (out,))
+    return out
+
+
+def _bind_unresolved(
+    op: Op, key: Any, types: tuple[Any, ...], args: tuple[Any, ...], attrs: dict[str, Any]
+) -> Any:
+    """Convert the arguments to what rows take, or resolve the specialization; then bind again."""
+    if any(type.__class__ is CompoundType for type in types):
+        return bind_compound(op, args, attrs)
+    if SymbolicNumber in types:
+        return bind(op, *symbolic_operands(op, args), **attrs)
+    plain = tuple([_as_operand(op, a) for a in args])
+    if any(p is not a for p, a in zip(plain, args, strict=True)):
+        return bind(op, *plain, **attrs)
+    converted = _under_autocast(op, args)
+    if converted is not args:
+        return bind(op, *converted, **attrs)
+    op.resolve(key, types, attrs)
+    return bind(op, *args, **attrs)
+
+
+def _bind_general(state: State, specialization: Specialization, args: tuple[Any, ...]) -> Any:
+    """Every way to apply a specialization: with casts, under autocast, into a trace, as a view, and
+    with several results."""
+    op, attrs = specialization.op, specialization.attrs
+    if specialization.casts is not None:
+        pairs = zip(args, specialization.casts, strict=True)
+        return bind(op, *[a if c is None else cast(a, c) for a, c in pairs], **attrs)
+    if state.intercepted:
+        converted = _under_autocast(op, args)
+        if converted is not args:
+            return bind(op, *converted, **attrs)
+        trace = None if state.trace is None else owner_of(state.trace, op, args)
+        if trace is not None:
+            return _emit(trace, state, specialization, args)
+    if op.alias:
+        return _evaluate_view(state, specialization, args)
+    outs = _evaluate(specialization, args)
     if state.trace is not None:
         for out in outs:
             state.trace.adopt(out._storage)
     if state.grad and specialization.differentiable:
         record(state, specialization, args, outs)
-    return outs
+    return outs[0] if specialization.single else outs
+
+
+def _evaluate(specialization: Specialization, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    """The results on arrays, each in contiguous memory of its own."""
+    token = numpy_errors.set(QUIET)
+    try:
+        found = specialization.run(*[a._value if isinstance(a, Tensor) else a for a in args])
+    except MemoryError:
+        raise _out_of_memory(specialization) from None
+    finally:
+        numpy_errors.reset(token)
+    arrays = (found,) if specialization.single else found
+    types = specialization.out_types
+    return tuple([fresh(as_contiguous(a), t) for a, t in zip(arrays, types, strict=True)])
 
 
 def as_contiguous(array: Array) -> Array:
-    """An array that NumPy gave the order of its arguments, in its own order."""
+    """The array, copied to C order if NumPy gave it the strides of an argument."""
     return array if array.flags.c_contiguous else pool.copy(array)
 
 
 def _as_operand(op: Op, arg: Any) -> Any:
-    """Accept NumPy numbers and subclasses of Python's; refuse anything else by name."""
+    """Convert NumPy scalars and subclasses of Python's numbers; raise for anything else."""
     if isinstance(arg, Tensor) or arg.__class__ in Scalar:
         return arg
     if isinstance(arg, np.generic):
@@ -145,20 +169,20 @@ def _as_operand(op: Op, arg: Any) -> Any:
 
 
 def _under_autocast(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments in the precision that autocast wants for the op, if the mode is on."""
+    """The arguments in the precision of the op's autocast policy, if the mode is on."""
     autocast = STATE.get().autocast
     return args if autocast is None else autocast.convert_arguments(op.name, args)
 
 
 def symbolic_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:
-    """Run-time numbers as 0-d tensors of the element type in which a Python number would meet the
-    other arguments."""
+    """Symbolic numbers as 0-d tensors of the element type to which Python numbers would be
+    promoted."""
     kinds = [float if a.__class__ is SymbolicNumber else a.__class__ for a in args]
     types = tuple(
         [a._type if isinstance(a, Tensor) else k for a, k in zip(args, kinds, strict=True)]
     )
-    met = dtypes.get_default_dtype() if op.promote is None else op.promote(types)
-    common = met if isinstance(met, tuple) else (met,) * len(args)
+    promoted = dtypes.get_default_dtype() if op.promote is None else op.promote(types)
+    common = promoted if isinstance(promoted, tuple) else (promoted,) * len(args)
     return [
         cast(a.tensor, c) if a.__class__ is SymbolicNumber else a
         for a, c in zip(args, common, strict=True)
@@ -166,12 +190,12 @@ def symbolic_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:
 
 
 def cast(tensor: Tensor, dtype: Any) -> Tensor:
-    """The same numbers in another element type."""
+    """The tensor converted to another element type."""
     return tensor if tensor._type.dtype is dtype else bind(TABLE["cast"], tensor, dtype=dtype)
 
 
 def as_operand_tensor(value: Any, type: Any) -> Any:
-    """A Python number as the 0-d tensor that the op takes it for; formulas then keep its type."""
+    """A Python number as the 0-d tensor of its operand type, so that formulas keep that type."""
     if isinstance(value, Tensor) or not isinstance(type, TensorType):
         return value
     return bind(TABLE["full"], value, size=(), dtype=type.dtype)
@@ -182,7 +206,7 @@ def _out_of_memory(specialization: Specialization) -> MemoryError:
 
     size = sum(t.nbytes for t in specialization.out_types)
     return out_of_memory(
-        f"{specialization.op.name} could not get {size:,} bytes for {specialization.out_types}"
+        f"{specialization.op.name} could not allocate {size:,} bytes for {specialization.out_types}"
     )
 
 
@@ -227,7 +251,7 @@ def _evaluate_view(state: State, specialization: Specialization, args: tuple[Any
 
 @provides("refresh")
 def refresh(tensor: Tensor) -> None:
-    """Rebuild the history of a view whose storage was written since it was made."""
+    """Rebuild the node of a view whose storage was written since, by replaying its view ops."""
     view = tensor._view
     assert view is not None
     base = base_of(view)

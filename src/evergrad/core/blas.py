@@ -1,9 +1,8 @@
-"""Matrix products, with as many threads as they are worth.
+"""Matrix products on one BLAS thread or all, by their size.
 
 NumPy's BLAS wakes all its threads for products that take a tenth of a millisecond, and its threads
-wait by spinning: on a machine that is doing something else as well, such a product can take a
-hundred times as long. Small products therefore run on one thread. Where NumPy's BLAS is not
-OpenBLAS there is nothing to set and its own choice stands.
+wait by spinning: on a busy machine such a product can take a hundred times as long. Small products
+therefore run on one thread. Where NumPy's BLAS is not OpenBLAS its own choice stands.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core import settings
+from evergrad.core import fork, settings
 
-# Multiply-adds below which a second thread gains less than it may cost.
-_WORTH_THREADS = 1 << 23
+# Multiply-adds from which on several threads are used.
+PARALLEL_MIN_WORK = 1 << 23
 
 _threads_set = 0
 
-# Held by products on several threads, and while a process is forked: OpenBLAS ends its threads
-# then, and waits forever for one that has just been given work.
-_several_threads = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_several_threads.acquire,
-        after_in_parent=_several_threads.release,
-        after_in_child=_several_threads.release,
-    )
+# Held by products on several threads, and while a process is forked: OpenBLAS joins its threads
+# then, and deadlocks on one that has just been given work.
+several_threads = threading.RLock()
+fork.register(
+    "blas threads",
+    before=several_threads.acquire,
+    after_in_parent=several_threads.release,
+    after_in_child=several_threads.release,
+)
 
 
 def _find_setter() -> Callable[[int], Any] | None:
@@ -40,8 +39,8 @@ def _find_setter() -> Callable[[int], Any] | None:
     for folder in (package + ".libs", package + "/.libs", package + "/.dylibs"):
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
         for name in (n for n in names if "openblas" in n):
-            # Called with the interpreter's lock held, so that no process is forked in the middle:
-            # the child would wait forever for a lock that OpenBLAS holds meanwhile.
+            # Called with the GIL held, so that no process is forked meanwhile: the child would
+            # deadlock on a lock that OpenBLAS holds.
             library = ctypes.PyDLL(os.path.join(folder, name))
             for symbol in ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads"):
                 if hasattr(library, symbol):
@@ -53,17 +52,24 @@ _set_threads = _find_setter()
 
 
 def matmul(a: Any, b: Any, **out: Any) -> Any:
-    """``np.matmul`` on one thread or on all that are allowed, by the size of the product."""
-    # Of a stack each matrix is a product of its own.
+    """``np.matmul`` on one thread or on all allowed ones, by the size of the product."""
+    # Each matrix of a batch is a product of its own.
     work = a.shape[-2] * b.shape[-2] * b.shape[-1] if a.ndim > 1 and b.ndim > 1 else 0
-    wanted = settings.get_num_threads() if work >= _WORTH_THREADS else 1
+    wanted = settings.get_num_threads() if work >= PARALLEL_MIN_WORK else 1
     if wanted > 1:
-        with _several_threads:
+        with several_threads:
             _use_threads(wanted)
             return np.matmul(a, b, **out)
     if _threads_set != 1:
         _use_threads(1)
     return np.matmul(a, b, **out)
+
+
+def small_call(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """A function of ``np.linalg`` on matrices that are not worth a second thread."""
+    if _threads_set != 1:
+        _use_threads(1)
+    return function(*args, **options)
 
 
 def _use_threads(count: int) -> None:

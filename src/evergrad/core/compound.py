@@ -1,9 +1,9 @@
 """Tensors made of several dense ones: sparse tensors, ragged tensors.
 
-A :class:`Compound` has a shape, an element type and a place in the graph like any tensor, but no
-array. Its type is an object of its own that no row has a rule for, so :func:`~evergrad.core.bind`
-finds none and hands the row over to the compound, which applies it to its parts or refuses. Dense
-tensors pay nothing for this.
+A :class:`Compound` has a shape, an element type and a node in the graph like any tensor, but no
+array. Its type is never interned, so :func:`~evergrad.core.bind.bind` finds no specialization and
+dispatches to the compound, which applies the row to its parts or raises. Dense tensors pay nothing
+for this.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class CompoundType(TensorType):
-    """Shape and element type of a compound tensor: never interned, never in a rule's key."""
+    """Shape and element type of a compound tensor: never interned, never in a cache key."""
 
     __slots__ = ()
 
@@ -39,11 +39,11 @@ class Compound(Tensor):
 
     __slots__ = ()
 
-    # What stands in error messages for where it runs, and for the layout.
+    # The names of backend and layout in error messages.
     backend = layout_name = "Compound"
 
     def bind_row(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        """Apply a row one of whose arguments this is."""
+        """Apply a row of which this is an argument."""
         raise no_form(op.name, self)
 
     def parts(self) -> tuple[Tensor, ...]:
@@ -51,11 +51,11 @@ class Compound(Tensor):
         raise NotImplementedError
 
     def filled(self, value: Any, dtype: dtype) -> Tensor:
-        """A tensor of the same shape with one number everywhere."""
+        """A tensor of the same shape filled with one number."""
         raise no_form("full_like", self)
 
     def take_over(self, result: Tensor) -> Tensor:
-        """Become the result of an in-place operation, with its history."""
+        """Become the result of an in-place operation, with its node."""
         if isinstance(self._node, Leaf) and STATE.get().grad:
             raise RuntimeError(
                 "a leaf Variable that requires grad is being used in an in-place operation. "
@@ -95,8 +95,8 @@ class Compound(Tensor):
 
     def layout_array(self) -> NoReturn:
         raise NotImplementedError(
-            f"a {self.layout_name} tensor has no array with strides, which this operation looks "
-            "at.\n  fix: use to_dense() first."
+            f"a {self.layout_name} tensor has no array with strides, which this operation reads.\n"
+            "  fix: use to_dense() first."
         )
 
     def data_ptr(self) -> NoReturn:
@@ -108,24 +108,24 @@ class Compound(Tensor):
     storage = untyped_storage
 
     def detach_(self) -> Tensor:
-        """Cut this tensor off from its history, in place."""
+        """Detach this tensor from its graph, in place."""
         self._node = None
         self._index = 0
         return self
 
     @property
     def data(self) -> Tensor:  # type: ignore[override]
-        """The same elements without a history."""
+        """The same elements, detached from the graph."""
         return self.detach()  # type: ignore[no-any-return]
 
 
 def without_array(cls: type[Compound], type: CompoundType) -> Any:
-    """A new compound of this class whose parts are still to be set."""
+    """A new compound of this class without its parts."""
     return on_storage(NO_ARRAY, type, Storage(NO_ARRAY, type, 0), None, cls)
 
 
 def bind_compound(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """Let the first compound argument apply the row."""
+    """Dispatch a row to its first compound argument."""
     compound = next(arg for arg in args if isinstance(arg, Compound))
     return compound.bind_row(op, args, attrs)
 
@@ -142,7 +142,7 @@ def no_form(name: str, tensor: Compound) -> NotImplementedError:
 
 
 def as_cotangent(tensor: Tensor) -> Any:
-    """How a cotangent travels when gradients are computed on arrays: compounds as they are."""
+    """A cotangent in a backward pass on arrays: the array, or the compound itself."""
     return tensor if isinstance(tensor, Compound) else tensor.array()
 
 

@@ -1,6 +1,6 @@
-"""Element types: their names, their order under promotion, their limits.
+"""Element types: names, promotion, limits.
 
-Owns everything that depends on an element type alone. Knows NumPy's types; knows no tensor.
+Owns everything that depends on an element type alone, and no tensor.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ _default_float = float32
 
 
 def from_numpy_dtype(numpy_type: Any) -> dtype:
-    """The element type of a NumPy array, or ``TypeError`` naming the ones there are."""
+    """The element type of a NumPy array, or a ``TypeError`` that lists the supported ones."""
     found = _BY_NUMPY.get(np.dtype(numpy_type))
     if found is None:
         native = np.dtype(numpy_type).newbyteorder("=")
@@ -118,7 +118,7 @@ def from_numpy_dtype(numpy_type: Any) -> dtype:
 
 
 def as_dtype(value: Any) -> dtype:
-    """What programs pass as ``dtype=``: ours, Python's ``float``, ``int``, ``bool``, or NumPy's."""
+    """The argument ``dtype=``: ours, Python's ``float``, ``int``, ``bool``, or NumPy's."""
     if isinstance(value, dtype):
         return value
     if value is float:
@@ -166,7 +166,7 @@ def of_scalar(value: Any) -> dtype:
 
 
 def scalar_type(kind: type) -> dtype:
-    """The type of a number class, before it meets a tensor."""
+    """The type of a class of Python numbers in promotion."""
     if kind is float:
         return _default_float
     if kind is complex:

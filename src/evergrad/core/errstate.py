@@ -1,8 +1,7 @@
-"""Keeps NumPy from warning about infinities and NaNs, which are values like any other here.
+"""NumPy's error state, set so that infinities and NaNs cause no warnings.
 
-``np.errstate`` costs more than a small op. It is a context variable underneath, so setting that
-variable does the same for a tenth of the price; where a NumPy release moves it, the public way
-serves.
+``np.errstate`` costs more than a small op. It sets a context variable, and setting that variable
+directly costs a tenth; for NumPy releases that do not have it, the public functions are used.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ try:
 except (ImportError, TypeError):  # pragma: no cover - depends on the NumPy release
 
     class _ErrorState:
-        """The two methods of a context variable that are used, on the public functions."""
+        """``set`` and ``reset`` of a context variable, by NumPy's public functions."""
 
         def set(self, quiet: Any) -> Any:
             return np.seterr(all="ignore")

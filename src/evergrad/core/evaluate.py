@@ -1,4 +1,4 @@
-"""How a row's evaluation is made fit for given types: attributes, 16-bit floats, fresh results."""
+"""Evaluators: a row's NumPy function bound to attributes and types, with pooled results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def evaluator(
     operands: tuple[TensorType, ...],
     out_types: tuple[TensorType, ...],
 ) -> Callable[..., Any]:
-    """``op.eval`` made fit for these types: a plain ufunc where nothing needs to be added."""
+    """``op.eval`` for these types: the ufunc itself where nothing needs to be added."""
     run = _plain_evaluator(op, attrs, types, operands, out_types)
     if may_use_kernel(op, operands):
         run = row_evaluator(op, attrs, operands, run)
@@ -122,7 +122,7 @@ def _into_fresh(
 
 
 def _into_pool(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Move results into memory that is poisoned when it is released."""
+    """Copy results to pooled memory, which is poisoned when it is released."""
 
     def moved(array: Array) -> Array:
         return pool.copy(array) if array.flags.c_contiguous else array

@@ -1,8 +1,8 @@
 """Arithmetic on raw arrays with the roundings of PyTorch's compiled kernels.
 
 Those are compiled with fused multiply-add, so that ``r * (b - a) + a`` rounds once, and take
-elementary functions from the C library or from vector code of their own. What is here does not
-depend on the machine's vector unit.
+elementary functions from the C library or from their own vector code. Results here do not depend on
+the machine's vector unit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How rows are written: five families, each deriving what its kind of op implies.
+"""The builders of rows: five families, each deriving what its kind of op implies.
 
 ==============  =====================================================  =============================
 family          the row states                                         derived
@@ -35,8 +35,8 @@ Formula = Callable[..., Any]
 
 
 def result_dtype(types: Sequence[ArgType]) -> dtype:
-    """The element type in which arguments meet: tensors with dimensions decide, then 0-d tensors,
-    then Python numbers; a lower rank counts only if its category is higher."""
+    """Type promotion: tensors with dimensions decide, then 0-d tensors, then Python numbers; a
+    lower rank counts only if its category is higher."""
     ranks: list[dtype | None] = [None, None, None]
     for t in types:
         if isinstance(t, TensorType):
@@ -63,12 +63,12 @@ def _combine(higher: dtype, lower: dtype) -> dtype:
 
 
 def meet(types: Sequence[ArgType]) -> dtype:
-    """Arguments keep their common type."""
+    """Promote arguments to their common type."""
     return result_dtype(types)
 
 
 def meet_as_float(types: Sequence[ArgType]) -> dtype:
-    """Integers become the default float."""
+    """Promote arguments to their common type, integers to the default float."""
     found = result_dtype(types)
     return found if found.category >= dtypes.FLOATING else dtypes.get_default_dtype()
 
@@ -79,7 +79,7 @@ def not_bool(found: dtype) -> bool:
 
 
 def not_complex(found: dtype) -> bool:
-    """For rows that need an order, or are defined on the real line."""
+    """For rows that compare elements, or are defined on the real line."""
     return not found.is_complex
 
 
@@ -104,7 +104,7 @@ def elementwise(
     holomorphic: bool = True,
     doc: str = "",
 ) -> Op:
-    """A row that computes each element by itself, with broadcasting.
+    """An elementwise row, with broadcasting.
 
     ``d`` has one formula per argument (or one, for a single argument). ``takes_out`` says that
     ``function`` is a ufunc or accepts ``out=`` like one. ``holomorphic`` is false where the
@@ -168,7 +168,7 @@ def elementwise(
 
 
 def _nan_safe(grad: Tensor, g: Tensor) -> Tensor:
-    """No gradient where none came in, though the slope may be infinite or undefined there."""
+    """A zero where the cotangent is zero, also where the derivative is infinite or undefined."""
     return ops.where((g == 0) & ops.isnan(grad), 0, grad)  # type: ignore[no-any-return]
 
 
@@ -204,11 +204,11 @@ def linear(
         return transpose(g, *args, **attrs)
 
     def jvp(tangents: Sequence[Tensor | None], out: Any, *args: Any, **attrs: Any) -> Any:
-        places = range(len(args)) if arguments is None else arguments
-        if all(tangents[i] is None for i in places):
+        linear_in = range(len(args)) if arguments is None else arguments
+        if all(tangents[i] is None for i in linear_in):
             return None
         given = list(args)
-        for i in places:
+        for i in linear_in:
             given[i] = _zeros_like(args[i]) if tangents[i] is None else tangents[i]
         return bind(op, *given, **attrs)
 
@@ -267,8 +267,8 @@ def reduction(
     takes_out: bool = False,
     doc: str = "",
 ) -> Op:
-    """A row that folds the dimensions ``dims``: ``d(t, out, x)`` weighs a tangent elementwise, with
-    ``out`` kept broadcastable, and the tangent of the result is the sum of the weighed ones."""
+    """A row that reduces the dimensions ``dims``: ``d(t, out, x, dims)`` weights a tangent
+    elementwise, with ``out`` kept broadcastable, and the tangent of the result is their sum."""
 
     def kept(value: Tensor, x: Tensor, dims: Shape, keepdim: bool) -> Tensor:
         if keepdim:

@@ -1,8 +1,8 @@
-"""Formulas that traces meet again and again: their equations are written without a call of Python.
+"""Formulas cached as graphs, whose equations are copied into a trace without running Python.
 
-An optimizer's update is the same for each of its parameters, and what it writes into a trace
-follows from the types of its arguments. Going through all ops for each parameter took half of the
-time in which a training step is traced.
+An optimizer's update is the same for each of its parameters, and its equations follow from the
+types of its arguments. Binding all ops for each parameter took half of the time to trace a training
+step.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Graph, Trace, Var
 from evergrad.core.tracing import trace_value, tracing
 
-# So many combinations of types are kept for one formula.
+# The most combinations of types cached for one formula.
 _MOST_GRAPHS = 256
 
 
 class Formula:
-    """``function(*tensors, *numbers, **options)``, of which no gradient is asked for."""
+    """``function(*tensors, *numbers, **options)`` without gradients."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         self.function = function
         self.options = options
-        # For types of tensors and kinds of numbers; ``None`` where the function must be called.
+        # By types of tensors and kinds of numbers; ``None`` where the function must be called.
         self._graphs: dict[Any, Graph | None] = {}
 
     def __call__(self, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> tuple[Tensor, ...]:
-        """The results, computed or written into the running trace."""
+        """The results, computed or emitted into the running trace."""
         state, trace = STATE.get(), functionalizing_trace()
         if trace is not None and trace is state.trace and _is_plain(state, numbers):
             graph = self._graph(tensors, numbers)
             if graph is not None:
-                return _written(graph, trace, state.no_grad, tensors, numbers)
+                return _inlined(graph, trace, state.no_grad, tensors, numbers)
         return self._called(*tensors, *numbers)
 
     def _called(self, *args: Any) -> tuple[Tensor, ...]:
@@ -67,21 +67,21 @@ class Formula:
             graph = tracer.finish(self._called(*given))
         touches = graph.captures or graph.writes
         is_computed = all(isinstance(out, Var) for out in graph.outputs)
-        # Views have to know whose memory they look at.
+        # Views need the storage that they alias.
         is_plain = not any(eqn.op.alias or eqn.op.random for eqn in graph.equations)
         return graph if is_computed and is_plain and not touches else None
 
 
 def _is_plain(state: State, numbers: Sequence[Any]) -> bool:
-    """Whether nothing but types decides what a formula writes."""
+    """Whether the equations of a formula depend on types alone."""
     known = (SymbolicNumber, int, float)
     return not state.grad and state.autocast is None and all(n.__class__ in known for n in numbers)
 
 
-def _written(
+def _inlined(
     graph: Graph, trace: Trace, no_grad: bool, tensors: Sequence[Tensor], numbers: Sequence[Any]
 ) -> tuple[Tensor, ...]:
-    """Write a graph's equations into a trace."""
+    """Copy the equations of a graph into a trace."""
     given = [*tensors, *(n.tensor for n in numbers if n.__class__ is SymbolicNumber)]
     values: dict[Any, Any] = {
         var: trace_value(trace, tensor) for var, tensor in zip(graph.inputs, given, strict=True)

@@ -1,9 +1,9 @@
-"""Traces of programs that run again: everything they touch is lifted out of the first run.
+"""Functionalization: traces of programs that run again, with all effects as inputs and outputs.
 
-An ordinary trace lets ops on tensors of the outside happen at once; a :class:`LiftingTrace` takes
+An ordinary trace evaluates ops on outside tensors at once; a :class:`FunctionalizingTrace` emits
 them too, so that parameters, optimizer state and running statistics are read and written each time
-the graph runs. What Python itself decides while tracing (numbers, modes, which gradients exist) is
-noted as a run-time input or as a condition under which the graph holds.
+the graph runs. What Python decides while tracing (numbers, modes, which gradients exist) becomes a
+run-time input or a guard.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _compared: ExtensionPoint[[str, SymbolicNumber, Any], Any] = ExtensionPoint("num
 
 
 class SymbolicNumber:
-    """A Python number that is known only when the traced program runs.
+    """A Python number whose value is known only when the traced program runs.
 
-    It meets tensors as a Python number does (it never widens their element type), and other numbers
-    in float64. Asking for its value while tracing is an error.
+    With tensors it is promoted as a Python number (it never widens their element type), with other
+    numbers it computes in float64. Reading its value while tracing is an error.
     """
 
     __slots__ = ("tensor",)
@@ -45,7 +45,7 @@ class SymbolicNumber:
     def refuse(self, *_: Any) -> Any:
         raise TraceError(
             "the value of a run-time number (a float given to a compiled function, or an option "
-            "of an optimizer) was asked for while tracing; the program is to run with any value."
+            "of an optimizer) was read while tracing; the program is to run with any value."
             f"\n  where: {user_line()}\n  fix: compute with it only (evergrad.where instead of "
             "`if`), or give it as a string or an int, which are constants of the program."
         )
@@ -86,34 +86,34 @@ _attach_arithmetic()
 
 
 class FunctionalizingTrace(Trace):
-    """A trace that takes every op, and notes what its graph depends on besides tensors."""
+    """A trace that emits every op, and notes what its graph depends on besides tensors."""
 
     def __init__(self, parent: Trace | None) -> None:
         super().__init__(parent)
         self.functionalizer = self
-        # Tensors whose .grad was looked at or set, with what it was before.
+        # Tensors whose .grad was read or set, with its value before.
         self.grads: dict[int, tuple[Tensor, Tensor | None]] = {}
-        # Where numbers are read from when the program runs: (container, key, part) to a value.
+        # The run-time numbers by where they are read from: (container, key, part).
         self.numbers: dict[
             tuple[int, Any, int | None], tuple[Any, Any, int | None, SymbolicNumber]
         ] = {}
-        # What each of them was when it was first asked for.
+        # Their values while tracing.
         self.seen: dict[int, float] = {}
-        # What must hold for the graph to be used again: (question, answer, name).
+        # The guards of the graph: (predicate, expected value, name).
         self.guards: list[tuple[Callable[[], Any], Any, str]] = []
-        # Those of them that are asked at every call, and collections that tell by their members
-        # whether the others have to be asked.
+        # Those of them that are checked at every call; the others only if the members of one of
+        # these collections have changed.
         self.per_call_guards: list[tuple[Callable[[], Any], Any, str]] = []
         self.watched_collections: list[Collection[Any]] = []
         self.modules: dict[int, Any] = {}
-        # The options of optimizers that were stepped.
+        # The options of the optimizers that were stepped.
         self.groups: dict[int, dict[str, Any]] = {}
         self.read_storages: dict[int, Storage] = {}
-        # What optimizers kept before they were stepped: (state, its entries, copies of these).
+        # Optimizer states before the step: (state, its entries, copies of these).
         self.states: dict[int, tuple[Any, list[tuple[Any, Any, Any]]]] = {}
-        # What random equations give that are written for the second time.
+        # The results of random equations that are emitted a second time.
         self.replayed_random: list[tuple[Var, ...]] = []
-        # Why the graph holds for this call alone, if it does.
+        # Why the graph is valid for this call alone, if it is.
         self.once: str | None = None
 
     def emit(
@@ -129,8 +129,8 @@ class FunctionalizingTrace(Trace):
         return super().emit(specialization, args, location, layout, no_grad)
 
     def repeat(self, first: Sequence[Equation], act: Callable[[], Any]) -> None:
-        """Do again what has written the ``first`` equations, with the same random numbers. What it
-        computes is there already, so that only what it writes to the outside is new."""
+        """Run the function that emitted the ``first`` equations again, with the same random
+        numbers. Its other equations are reused, so that only its writes to the outside are new."""
         outer = self.replayed_random
         self.replayed_random = [e.outs for e in first if e.op.random]
         try:
@@ -139,13 +139,13 @@ class FunctionalizingTrace(Trace):
             self.replayed_random = outer
 
     def note_state(self, state: Any) -> None:
-        """Remember what an optimizer keeps for its parameters as it was before this trace."""
+        """Note the state of an optimizer before this trace."""
         if id(state) not in self.states:
             entries = [(p, kept, _copy_of(kept)) for p, kept in state.items()]
             self.states[id(state)] = (state, entries)
 
     def restore_states(self) -> None:
-        """Let optimizers keep what they kept before, after a trace that came to nothing."""
+        """Restore the states of optimizers after a trace that failed."""
         for state, entries in self.states.values():
             state.clear()
             for parameter, kept, before in entries:
@@ -155,35 +155,35 @@ class FunctionalizingTrace(Trace):
                 state[parameter] = kept
 
     def note_grad(self, tensor: Tensor) -> None:
-        """Remember a gradient as it was before this trace."""
+        """Note a gradient before this trace."""
         if not isinstance(tensor._storage.value, Var) or id(tensor._storage) in self.written:
             self.grads.setdefault(id(tensor), (tensor, tensor._grad))
 
     def add_guard(
-        self, question: Callable[[], Any], name: str, watched: list[Collection[Any]] | None = None
+        self, predicate: Callable[[], Any], name: str, watched: list[Collection[Any]] | None = None
     ) -> Any:
-        """Note that the graph holds only while the question has its present answer; gives that.
+        """Guard on the present value of a predicate, and return it.
 
         While the members of ``watched`` collections (lists, dictionaries for their values) are the
-        same objects the answer is taken to be the same.
+        same objects the guard is taken to hold.
         """
-        answer = question()
-        condition = (question, answer, name)
-        self.guards.append(condition)
+        value = predicate()
+        entry = (predicate, value, name)
+        self.guards.append(entry)
         if watched is None:
-            self.per_call_guards.append(condition)
+            self.per_call_guards.append(entry)
         else:
             self.watched_collections += watched
-        return answer
+        return value
 
     def guard_version(self, storage: Storage) -> None:
-        """Note that the graph holds only while nobody writes to a storage."""
+        """Guard on the version of a storage."""
         if id(storage) not in self.read_storages:
             self.read_storages[id(storage)] = storage
             self.add_guard(lambda: storage.version, "a tensor of which numbers were read (.item())")
 
     def final_grads(self) -> list[tuple[Tensor, Tensor | None, Tensor | None]]:
-        """The tensors whose gradient was looked at: what it was, and what it is now."""
+        """The tensors whose gradient was read or set, with its value before and now."""
         return [(tensor, before, tensor._grad) for tensor, before in self.grads.values()]
 
     def abandon(self) -> None:
@@ -202,33 +202,33 @@ def _copy_of(kept: Any) -> Any:
 
 
 def functionalizing_trace() -> FunctionalizingTrace | None:
-    """The trace that takes everything, if one is running."""
+    """The functionalizing trace, if one is running."""
     trace = STATE.get().trace
     return None if trace is None else trace.functionalizer
 
 
 def note_grad_access(tensor: Tensor) -> None:
-    """Tell a running lifting trace that a gradient is about to be looked at or set."""
+    """Note in a functionalizing trace that a gradient is about to be read or set."""
     trace = functionalizing_trace()
     if trace is not None:
         trace.note_grad(tensor)
 
 
 def note_module(module: Any) -> None:
-    """Tell a running lifting trace that a module is being called."""
+    """Note in a functionalizing trace that a module is called."""
     trace = functionalizing_trace()
     if trace is not None:
         trace.modules[id(module)] = module
 
 
-def guard(question: Callable[[], bool], name: str) -> bool:
-    """The answer to a question on which the program depends; a condition while one is traced."""
+def guard(predicate: Callable[[], bool], name: str) -> bool:
+    """The value of a predicate; while a program is traced, guarded on."""
     trace = functionalizing_trace()
-    return question() if trace is None else bool(trace.add_guard(question, name))
+    return predicate() if trace is None else bool(trace.add_guard(predicate, name))
 
 
 def concrete_item(tensor: Tensor) -> float:
-    """The number in a tensor of the outside as it is before the program runs, for a question."""
+    """The number in an outside tensor before the program runs, for a guard."""
     value = tensor._value
     if isinstance(value, Var):
         raise TraceError(
@@ -239,29 +239,29 @@ def concrete_item(tensor: Tensor) -> float:
 
 
 def note_state(state: Any) -> None:
-    """Tell a running lifting trace that an optimizer with this state is about to be stepped."""
+    """Note in a functionalizing trace that an optimizer with this state is about to be stepped."""
     trace = functionalizing_trace()
     if trace is not None:
         trace.note_state(state)
 
 
 def note_options(group: dict[str, Any]) -> None:
-    """Tell a running lifting trace that an optimizer reads options of this group: what it does not
-    read at run time must stay as it is."""
+    """Note in a functionalizing trace that an optimizer reads options of this group: those that are
+    not run-time numbers are guarded on."""
     trace = functionalizing_trace()
     if trace is not None:
         trace.groups[id(group)] = group
 
 
 def mark_single_use(reason: str) -> None:
-    """Tell a running lifting trace that its graph holds for this call alone."""
+    """Note in a functionalizing trace that its graph is valid for this call alone."""
     trace = functionalizing_trace()
     if trace is not None:
         trace.once = reason
 
 
 def refuse_while_functionalizing(what: str) -> None:
-    """Raise if a program is being traced that is to run again: Python would do this only now."""
+    """Raise in a functionalizing trace: the effect would happen only while tracing."""
     if functionalizing_trace() is not None:
         raise TraceError(
             f"{what} was called inside a compiled function; it would happen only while tracing.\n"
@@ -270,8 +270,8 @@ def refuse_while_functionalizing(what: str) -> None:
 
 
 def refuse_outside_read(tensor: Tensor) -> None:
-    """Raise if the elements of a tensor that a program reads are asked for while it is traced: it
-    is to run with other elements. Those of another outside tensor become a condition."""
+    """Raise if Python reads elements of a tensor that the traced program reads: it is to run with
+    other elements. Elements of other outside tensors are guarded on by version."""
     trace = functionalizing_trace()
     if trace is None or id(tensor._storage) in trace.local:
         return
@@ -281,7 +281,7 @@ def refuse_outside_read(tensor: Tensor) -> None:
     else:
         raise TraceError(
             "the numbers inside a tensor that the compiled program reads (.item(), .tolist(), "
-            "bool(), ...) were asked for while tracing; the program would keep today's numbers."
+            "bool(), ...) were read while tracing; the program would keep the present numbers."
             f"\n  where: {user_line()}\n  fix: keep the computation in tensors, or take the number "
             "outside of the function."
         )

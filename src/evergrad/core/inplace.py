@@ -1,8 +1,8 @@
-"""Writing: :func:`assign` is the only write there is.
+"""In-place mutation: every write to a tensor is an :func:`assign`.
 
-It counts the storage's version up and lets the history of the target go through what was written.
-In-place forms compute a value and assign it, or let NumPy write at once where nothing can tell the
-difference.
+It increments the version of the storage and makes the written value part of the target's graph.
+In-place forms compute a value and assign it, or write directly with NumPy where nothing is recorded
+or traced.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.compound import Compound, CompoundType
 from evergrad.core.dtypes import can_cast, from_numpy_dtype
 from evergrad.core.errstate import QUIET, numpy_errors
-from evergrad.core.node import GraphNode, Leaf, Node, Packed, next_sequence, save_value
+from evergrad.core.node import GraphNode, Leaf, Node, next_sequence
 from evergrad.core.op import TABLE, Op, Specialization
 from evergrad.core.recording import transfer_retain_grad
+from evergrad.core.saved_values import Packed, save_value
 from evergrad.core.shapes import tensor_type
 from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, State
@@ -29,8 +30,8 @@ from evergrad.core.views import ViewChain, base_of, view_ops_from
 
 
 def assign(target: Tensor, value: Tensor, fresh: bool = False) -> Tensor:
-    """Overwrite the elements that ``target`` looks at. ``value`` has exactly its type; ``fresh``
-    says that it was made for this write alone."""
+    """Overwrite the elements of ``target``. ``value`` has exactly its type; ``fresh`` says that it
+    was computed for this write alone."""
     state = STATE.get()
     storage = target._storage
     check_writable(state, target, value)
@@ -81,7 +82,7 @@ def check_writable(state: State, target: Tensor, value: Tensor | None) -> None:
 
 
 def refuse_overlap(array: Any) -> None:
-    """Raise if one element of memory stands for several of the array (``expand``)."""
+    """Raise if several elements of the array share memory (``expand``)."""
     if (
         array.size
         and 0 in array.strides
@@ -94,10 +95,10 @@ def refuse_overlap(array: Any) -> None:
 
 
 def record_write(state: State, target: Tensor, value: Tensor, fresh: bool) -> None:
-    """Let the history of the target go through the value that was written.
+    """Make the written value part of the graph of the target.
 
-    ``fresh`` says that no other tensor stands at the value's place in the graph, so that the target
-    may take it over.
+    ``fresh`` says that no other tensor is that result of the value's node, so that the target may
+    become it.
     """
     view = target._view
     source = current_node(value)
@@ -118,7 +119,7 @@ def record_write(state: State, target: Tensor, value: Tensor, fresh: bool) -> No
 
 
 def _node_of_write(base: Tensor, target: Tensor, value: Tensor) -> Node:
-    """The base with the target's part replaced; what was overwritten has a gradient of zero."""
+    """The node of ``update``: the base with the target's part replaced."""
     chain = () if base is target else view_ops_from(base, target)
     attrs = {"chain": ViewChain(chain)}
     types = (base._type, value._type)
@@ -164,14 +165,14 @@ def _assign_traced(trace: Trace, target: Tensor, value: Tensor) -> None:
 
 
 def write_in_place(op: Op, target: Tensor, *others: Any, **attrs: Any) -> Tensor:
-    """``target.op_(*others)``: without a temporary where no history needs one."""
+    """``target.op_(*others)``: without a temporary where nothing is recorded or traced."""
     state = STATE.get()
     if state.trace is None and op.takes_out:
         args = (target, *others)
-        wants_history = state.grad and any(
+        is_recorded = state.grad and any(
             isinstance(a, Tensor) and current_node(a) is not None for a in args
         )
-        if not wants_history:
+        if not is_recorded:
             types = tuple([a._type if isinstance(a, Tensor) else a.__class__ for a in args])
             key = (types, tuple(attrs.items())) if attrs else types
             specialization = op.specializations.get(key)
@@ -214,10 +215,10 @@ def _run_into(
 
 
 def write_result(name: str, target: Tensor, result: Tensor, since: int | None = None) -> Tensor:
-    """Write a computed value into a tensor, as in-place forms do.
+    """Write a computed value to a tensor, as in-place forms do.
 
-    What the nodes made ``since`` then saved of the target is about to be overwritten by their own
-    op, so they get copies of it.
+    Residuals of nodes newer than ``since`` that alias the target would be overwritten by their own
+    op, so they are copied.
     """
     if since is not None and result._node is not None:
         copy_saved_values(result._node, target._storage, since)
@@ -241,14 +242,16 @@ def write_result(name: str, target: Tensor, result: Tensor, since: int | None = 
 
 
 def copy_saved_values(node: GraphNode, storage: Storage, since: int) -> None:
-    waiting: list[GraphNode | None] = [node]
+    """Copy the residuals in a storage, of this node and of those it depends on newer than
+    ``since``."""
+    stack: list[GraphNode | None] = [node]
     seen: set[int] = set()
-    while waiting:
-        found = waiting.pop()
+    while stack:
+        found = stack.pop()
         if not isinstance(found, Node) or found.seq < since or found.seq in seen:
             continue
         seen.add(found.seq)
-        waiting += found.parents
+        stack += found.parents
         if found.saved:
             found.saved = type(found.saved)(
                 _in_own_storage(entry, storage) for entry in found.saved
@@ -256,11 +259,11 @@ def copy_saved_values(node: GraphNode, storage: Storage, since: int) -> None:
 
 
 def _in_own_storage(entry: Any, storage: Storage) -> Any:
-    """A kept value in a storage of its own, if it was in the given one."""
+    """A residual, copied to a storage of its own if it aliases the given one."""
     if entry.__class__ is Packed or entry[1] is not storage:
         return entry
     value = entry[0]
-    if isinstance(value, Var):  # a symbolic value cannot be overwritten, only its storage moves on
+    if isinstance(value, Var):  # immutable: only its storage gets another value
         return save_value(value, Storage(value, value.type, 0))
     copy = value.copy()
     type = tensor_type(copy.shape, from_numpy_dtype(copy.dtype))

@@ -1,4 +1,4 @@
-"""Running a graph row by row, with the writes it makes to tensors of the outside."""
+"""The interpreter of graphs: equations through ``bind``, then the writes to outside tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evergrad.core.trace import Graph, Var
 
 @without_autocast
 def interpret(graph: Graph, *args: Any) -> tuple[Any, ...]:
-    """Run a graph row by row through :func:`bind`."""
+    """The outputs of a graph, one equation after the other."""
     since = next_sequence()
     env: dict[Var, Any] = dict(zip(graph.inputs, args, strict=True))
     env.update(graph.captures)
@@ -29,8 +29,8 @@ def interpret(graph: Graph, *args: Any) -> tuple[Any, ...]:
 
 
 def write_back(handle: Tensor, value: Tensor, since: int) -> None:
-    """Give a tensor of the outside the value it has at the end of a graph. What the graph's nodes
-    saved of its memory, they keep as copies."""
+    """Write the final value of a graph to an outside tensor. Residuals of nodes newer than
+    ``since`` that alias it are copied first."""
     if value._node is not None:
         copy_saved_values(value._node, handle._storage, since)
     assign(handle, value)

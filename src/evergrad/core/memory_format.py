@@ -1,14 +1,14 @@
-"""PyTorch's words for how elements lie in memory.
+"""PyTorch's names of layouts and memory formats.
 
-A dense tensor is row-major unless a view permutes it, so memory formats are accepted and compared,
-and change nothing. Layouts other than ``strided`` are those of :mod:`evergrad.sparse` and
+A dense tensor is contiguous in C order unless it is a view, so memory formats are accepted and
+compared, and change nothing. Layouts other than ``strided`` are those of :mod:`evergrad.sparse` and
 :mod:`evergrad.nested`.
 """
 
 from __future__ import annotations
 
 
-class _Word:
+class _Named:
     """A named constant that prints and pickles by its name."""
 
     __slots__ = ("name",)
@@ -23,13 +23,13 @@ class _Word:
         return self.name
 
 
-class layout(_Word):  # noqa: N801 - PyTorch's spelling
+class layout(_Named):  # noqa: N801 - PyTorch's spelling
     """How a tensor is stored: dense (``strided``), sparse or ragged."""
 
     __slots__ = ()
 
 
-class memory_format(_Word):  # noqa: N801 - PyTorch's spelling
+class memory_format(_Named):  # noqa: N801 - PyTorch's spelling
     """The order of the dimensions in memory."""
 
     __slots__ = ()

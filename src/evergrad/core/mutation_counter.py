@@ -1,15 +1,14 @@
-"""Counts changes of what compiled programs depend on besides tensors' elements.
+"""A counter of mutations of what compiled programs depend on besides tensors' elements.
 
-Modules, hooks and handles count up when one that exists is changed. A program that finds the count
-as it was needs not look at any of them again.
+Changes of existing modules, hooks and handles increment it. While the count is unchanged a program
+skips its guards on all of them.
 """
 
 from __future__ import annotations
 
 
 class MutationCounter:
-    """A counter. Whoever counts a change has made it already, so that a look at the count followed
-    by a look at the things themselves misses nothing."""
+    """Incremented after a mutation, so that reading the count before the objects misses none."""
 
     __slots__ = ("count",)
 

@@ -1,8 +1,7 @@
-"""The record of what was computed: nodes, leaves, and the values they keep.
+"""The autograd graph: op nodes, leaves, and the hooks on them.
 
-A :class:`Node` points to the nodes of its arguments and to the arrays its derivative needs, never
-to a tensor, and no array points back to a node: graphs have no cycles and are freed by reference
-count alone.
+A :class:`Node` references the nodes of its arguments (its edges) and its residuals, never a tensor,
+and no array references a node: graphs have no cycles and are freed by reference count alone.
 """
 
 from __future__ import annotations
@@ -12,50 +11,24 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from evergrad.core.mutation_counter import MUTATIONS
+from evergrad.core.saved_values import Packed, freed_error, verify
 from evergrad.core.shapes import TensorType
-from evergrad.core.source_location import SourceLocation, describe, user_location
-from evergrad.core.storage import Storage, checksum
-from evergrad.errors import GradientError, SavedValueError
+from evergrad.core.source_location import SourceLocation, user_location
 from evergrad.extension import ExtensionPoint
 
 if TYPE_CHECKING:
     from evergrad.core.tensor import Tensor
     from evergrad.core.vjp_program import VjpProgram
 
+# Nodes are numbered in the order of their making: a parent has a smaller number than its child.
 next_sequence = itertools.count(1).__next__
-
-# A kept value: (array or symbolic value or number, storage, its version, checksum if shared).
-# Values with no storage are plain numbers. With saved-tensor hooks it is a ``Packed`` instead.
-Saved = tuple[Any, Storage | None, int, int | None]
 
 _unpack: ExtensionPoint[[Packed, Any], Tensor] = ExtensionPoint("unpack")
 
 
-class Packed:
-    """A kept value that went through ``saved_tensors_hooks``.
-
-    Where it came from is remembered weakly: a hook that gives back the same memory, instead of a
-    copy, must not hide that it was overwritten.
-    """
-
-    __slots__ = ("origin", "packed", "saved_checksum", "type", "unpack", "version")
-
-    def __init__(self, packed: Any, unpack: Callable[[Any], Any], tensor: Tensor) -> None:
-        self.packed = packed
-        self.unpack = unpack
-        self.type = tensor._type
-        storage = tensor._storage
-        storage.watch()
-        self.origin = weakref.ref(storage)
-        self.version = storage.version
-        self.saved_checksum = checksum(tensor._value) if storage.shared else None
-
-
 class Hooks:
-    """The hooks of one node: on the cotangents of its results, before it runs, after it ran."""
+    """The hooks of one node: on the cotangents of its results, before its vjp and after it."""
 
     __slots__ = ("after", "before", "on_result", "retained")
 
@@ -63,13 +36,13 @@ class Hooks:
         self.on_result: dict[int, dict[int, Callable[..., Any]]] = {}
         self.before: dict[int, Callable[..., Any]] = {}
         self.after: dict[int, Callable[..., Any]] = {}
-        # The tensors whose gradient is wanted though they are not leaves. Weak: a gradient with a
-        # history leads back here, and a cycle would never be freed.
+        # The tensors of retain_grad(), by result. Weak: a gradient that has a graph references this
+        # node, which would close a cycle.
         self.retained: dict[int, weakref.ref[Tensor]] = {}
 
 
 class RemovableHandle:
-    """Takes a hook away again, by :meth:`remove` or at the end of a ``with`` block."""
+    """Removes a hook, by :meth:`remove` or at the end of a ``with`` block."""
 
     __slots__ = ("_hooks", "id")
 
@@ -95,7 +68,7 @@ class RemovableHandle:
 
 
 class GraphNode:
-    """What op nodes, custom functions and leaves have in common."""
+    """The base class of op nodes, custom functions and leaves."""
 
     __slots__ = ("__weakref__", "hooks", "seq")
 
@@ -109,11 +82,11 @@ class GraphNode:
         return self.hooks
 
     def register_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call ``hook(grad_inputs, grad_outputs)`` after this node ran backward."""
+        """Call ``hook(grad_inputs, grad_outputs)`` after the vjp of this node."""
         return RemovableHandle(self.ensure_hooks().after, hook)
 
     def register_prehook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call ``hook(grad_outputs)`` before this node runs backward."""
+        """Call ``hook(grad_outputs)`` before the vjp of this node."""
         return RemovableHandle(self.ensure_hooks().before, hook)
 
     def name(self) -> str:
@@ -128,10 +101,10 @@ class GraphNode:
 
 
 class Leaf(GraphNode):
-    """The end of a graph at a tensor that asked for its gradient.
+    """The node of a leaf tensor that requires grad, at which its gradient is accumulated.
 
-    The tensor holds the gradient and the leaf knows the tensor only weakly, so that a gradient with
-    a history (``create_graph``) closes no cycle.
+    The tensor owns the gradient and the node references the tensor weakly, so that a gradient which
+    has a graph itself (``create_graph``) closes no cycle.
     """
 
     __slots__ = ("accumulated", "owner")
@@ -152,7 +125,7 @@ class Leaf(GraphNode):
 
 
 class Node(GraphNode):
-    """One op that took part in a computation whose gradient may be asked for."""
+    """One op of the graph: its vjp program, its edges and its residuals."""
 
     __slots__ = ("indices", "location", "parents", "saved", "vjp_program")
 
@@ -167,9 +140,9 @@ class Node(GraphNode):
         self.hooks = None
         self.vjp_program = vjp_program
         self.parents = parents
-        # Which result of each parent was used; None where it is the only one everywhere.
+        # For each edge which result of the parent it comes from; None if all are the first.
         self.indices = indices
-        # A tuple of Saved; a list if some went through hooks; None once released.
+        # The residuals: a tuple of Saved, a list if some are Packed, None once released.
         self.saved: Any = saved
         self.location: SourceLocation | None = user_location(1)
 
@@ -186,12 +159,12 @@ class Node(GraphNode):
         return self.vjp_program.specialization.out_types
 
     def release(self) -> None:
-        """Let go of the kept values; a second backward is then an error."""
+        """Release the residuals; a second backward is then an error."""
         if self.saved:
             self.saved = None
 
     def saved_arrays(self) -> list[Any]:
-        """The kept values as arrays and numbers, after checking that they still hold."""
+        """The residuals as arrays and numbers, verified."""
         if self.saved is None:
             raise freed_error(self)
         values = []
@@ -204,59 +177,3 @@ class Node(GraphNode):
                 verify(self, entry)
             values.append(value)
         return values
-
-
-def save_value(value: Any, storage: Storage) -> Saved:
-    """Keep a value for backward, by reference."""
-    if not storage.saved:
-        storage.mark_saved()
-    saved_checksum = None
-    if storage.shared and isinstance(value, np.ndarray):
-        saved_checksum = checksum(value)
-    return value, storage, storage.version, saved_checksum
-
-
-def verify(node: Any, entry: Saved) -> None:
-    """Raise if a kept value is no longer what it was."""
-    value, storage, version, saved_checksum = entry
-    assert storage is not None
-    if storage.version != version:
-        raise overwritten_error(node, storage, version)
-    if storage.shared and isinstance(value, np.ndarray):
-        before, now = (
-            (storage.saved_checksum, storage.checksum())
-            if saved_checksum is None
-            else (saved_checksum, checksum(value))
-        )
-        if before is not None and before != now:
-            raise SavedValueError(
-                f"one of the values needed for gradient computation was changed from outside: the "
-                f"memory of a {storage.type} that {node.name()} saved is shared with a NumPy array "
-                "(or another DLPack user), and was written through it after it was saved.\n"
-                f"  saved by:  {describe(node.location)}\n"
-                "  fix: write before the forward pass, or write to a copy "
-                "(`tensor.detach().clone().numpy()`, `from_numpy(array.copy())`)."
-            )
-
-
-def overwritten_error(node: Any, storage: Storage, version: int) -> SavedValueError:
-    writer = getattr(storage, "writer", None)
-    return SavedValueError(
-        "one of the variables needed for gradient computation has been modified by an inplace "
-        f"operation: a {storage.type} that {node.name()} saved is at version {storage.version}; "
-        f"expected version {version} instead.\n"
-        f"  saved by:       {describe(node.location)}\n"
-        f"  overwritten by: {describe(writer)}\n"
-        "  fix: use the out-of-place form there (`x = x + y` instead of `x += y`), or overwrite a "
-        "copy (`x.clone()`)."
-    )
-
-
-def freed_error(node: Any) -> GradientError:
-    return GradientError(
-        "Trying to backward through the graph a second time (or directly access saved tensors "
-        f"after they have already been freed): the values kept by {node.name()} are released when "
-        "backward has used them.\n"
-        f"  saved by: {describe(node.location)}\n"
-        "  fix: specify retain_graph=True in the first backward() or grad() call."
-    )

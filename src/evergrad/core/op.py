@@ -1,10 +1,10 @@
-"""What an op is: one row of the table, and what follows from it for given types.
+"""Ops and their specializations.
 
-:class:`Op` is the row. :class:`Rule` is its answer for one combination of input types and
-attributes (result types, casts, how to evaluate), worked out once and cached in the row.
-The reverse derivative of a rule is a :class:`evergrad.core.vjp_program.Plan`.
+:class:`Op` is one row of the op table. :class:`Specialization` is a row resolved for one
+combination of input types and attributes (result types, casts, evaluator); it is cached in the row.
+The reverse derivative of a specialization is a :class:`evergrad.core.vjp_program.VjpProgram`.
 
-How rows are written is the business of :mod:`evergrad.core.families`.
+:mod:`evergrad.core.families` has the functions that build rows.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ Attrs = dict[str, Any]
 
 TABLE: dict[str, Op] = {}
 
-# Rules kept over all ops. Shapes that never repeat would otherwise fill memory; when the limit is
-# reached all are forgotten and those in use come back.
+# Specializations cached over all ops. Shapes that never repeat would otherwise fill memory; at the
+# limit all are cleared, and those in use are resolved again.
 _SPECIALIZATION_LIMIT = 1 << 14
 _specializations_kept = 0
 
-# Said of a row whose derivative is zero or meaningless wherever it exists.
+# The vjp of a row whose derivative is zero or undefined everywhere.
 NONDIFFERENTIABLE: Final = "NONDIFFERENTIABLE"
 
 
 class Op:
     """One row of the op table.
 
-    ``type(*types, **attrs)`` gives the result type(s) or raises in the user's words;
+    ``type(*types, **attrs)`` gives the result type(s) or raises in the user's terms;
     ``eval(*arrays, **attrs)`` computes with NumPy; ``vjp(g, out, *args, **attrs)`` gives one
     cotangent per argument, written in ops; ``jvp(tangents, out, *args, **attrs)`` the tangent of
-    the result; ``batch`` the rule for :func:`~evergrad.func.vmap`. ``promote`` names the element
-    type in which tensors of different types meet, one for all or one for each argument (``None``:
-    the row takes them as they are).
+    the result; ``batch`` is the batching rule of :func:`~evergrad.func.vmap`. ``promote`` gives the
+    element type to which arguments are promoted, one for all or one for each (``None``: the row
+    takes them as they are).
     """
 
     __slots__ = (
@@ -101,19 +101,20 @@ class Op:
         self.batch = batch
         self.promote = promote
         self.outputs = outputs
-        # "view": the result shares memory with the first argument; "reshape": where its strides
-        # allow; "expand": so that one element of memory may stand for several of the result.
+        # "view": the result aliases the first argument; "reshape": where its strides allow;
+        # "expand": with strides of zero.
         self.alias = alias
         self.random = random
         self.takes_out = takes_out
         # Whether 16-bit floats are evaluated in float32 (rows that only move data need not be).
         self.upcast = upcast
         self.doc = doc
-        # For a row that lays its argument into zeros: where, as a NumPy index, from the attributes.
+        # For a row that scatters its argument into zeros (the transpose of a slice): the NumPy
+        # index of the part, from the attributes.
         self.scatter_index: Callable[..., Any] | None = None
-        # For a row that leaves elements of its arguments out: what was computed only for those has
-        # a gradient of zero, even where its slope is infinite or undefined. Rows whose slope may be
-        # so have a vjp in which such a zero stays zero.
+        # For a row that selects among the elements of its arguments (where, indexing): values that
+        # were computed only for elements not selected have a gradient of zero, even where a
+        # derivative is infinite or undefined. In nan_safe_vjp a zero cotangent gives a zero.
         self.selects = False
         self.nan_safe_vjp: Callable[..., Any] | None = None
         self.specializations: dict[Any, Specialization] = {}
@@ -127,11 +128,11 @@ class Op:
         return self.vjp is not NONDIFFERENTIABLE
 
     def apply(self, *args: Any, **attrs: Any) -> Any:
-        """Apply the op, as an equation that stands in a graph."""
+        """Apply the op: what an equation of a graph runs."""
         return _bind(self, *args, **attrs)
 
     def resolve(self, key: Any, types: tuple[ArgType, ...], attrs: Attrs) -> Specialization:
-        """The rule for these types and attributes; errors about them are raised here."""
+        """Resolve and cache the specialization; type and attribute errors are raised here."""
         global _specializations_kept
         specialization = self._specialize(types, attrs)
         _specializations_kept += 1
@@ -168,9 +169,9 @@ class Op:
 
 @provides("clear_specializations")
 def clear_specializations() -> None:
-    """Empty the caches of all ops; what is still in use is worked out again.
+    """Clear the caches of all ops; specializations in use are resolved again.
 
-    A rule and its plans know each other: they are taken apart, so that no cycle is left.
+    A specialization and its vjp programs reference each other: the cycle is broken here.
     """
     global _specializations_kept
     _specializations_kept = 0
@@ -183,13 +184,14 @@ def clear_specializations() -> None:
 
 
 class Specialization:
-    """An op on given types: what comes out, and how to get there."""
+    """An op resolved for argument types and attributes: result types, casts and evaluator."""
 
     __slots__ = (
         "always_contiguous",
         "attrs",
         "casts",
         "differentiable",
+        "is_direct",
         "op",
         "operands",
         "out_types",
@@ -216,26 +218,27 @@ class Specialization:
         self.out_types = out_types
         self.casts = casts
         self.single = op.outputs == 1
+        # Whether it takes its arguments as they are and has one result.
+        self.is_direct = self.single and casts is None
         self.selects = op.selects
         self.differentiable = op.differentiable and any(
             t.dtype.category >= dtypes.FLOATING for t in out_types
         )
-        # Whether the result lies in order however the arguments lie: what a ufunc makes has but one
-        # way to lie if it has less than two dimensions.
+        # Whether the result is contiguous whatever the strides of the arguments: a ufunc allocates
+        # results of less than two dimensions so.
         self.always_contiguous = isinstance(op.eval, np.ufunc) and len(out_types[0].shape) < 2
         self.vjp_programs: dict[int, VjpProgram] = {}
         self.run = evaluator(op, attrs, types, operands, out_types)
 
     def vjp_program(self, needs: int) -> VjpProgram:
-        """The reverse derivative with respect to the arguments in the bit set ``needs``."""
+        """The vjp with respect to the arguments in the bit set ``needs``."""
         program = self.vjp_programs.get(needs)
         if program is None:
             program = self.vjp_programs[needs] = VjpProgram(self, needs)
         return program
 
     def nan_safe_program(self, program: VjpProgram) -> VjpProgram:
-        """The same derivative for a value that may not have been chosen: cotangents of zero stay
-        zero."""
+        """The same vjp for a node behind a selection: zero cotangents give zeros."""
         found = self.vjp_programs.get(~program.needs)
         if found is None:
             if self.op.nan_safe_vjp is None or not program.saves:

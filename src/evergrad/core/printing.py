@@ -1,7 +1,7 @@
-"""How a tensor reads on the screen: the text of `repr`, and the options that shape it.
+"""Formatting of tensors: the text of `repr`, and the print options.
 
-This module owns the print options and the layout of numbers. It works on a NumPy array and a few
-words about the tensor it came from; it knows nothing of tensors, devices or graphs.
+This module owns the print options and the formatting of numbers. It works on a NumPy array and a
+few strings about the tensor; it depends on no tensors, devices or graphs.
 
 The text is PyTorch's, with `evergrad.` in place of `torch.` in front of a dtype. Lines break where
 PyTorch's do, as if the longer name were not there: the two texts can be compared line by line.
@@ -103,9 +103,9 @@ def format_tensor(
 ) -> str:
     """The `repr` of a tensor holding `array`.
 
-    The dtype is shown unless reading the numbers tells it: the default float dtype, the complex
-    dtype of that precision, int64 and bool. `grad_fn` is the name of the node that made the tensor;
-    a leaf that requires grad says so instead.
+    The dtype is shown unless the numbers imply it: the default float dtype, the complex dtype of
+    that precision, int64 and bool. `grad_fn` is the name of the tensor's node; a leaf shows
+    requires_grad instead.
     """
     suffixes: list[str] = []
     if array.size == 0:
@@ -188,7 +188,7 @@ class _Column:
 
 
 def _column_of(shown: Array) -> _Column:
-    """Notation and width from the numbers that will be seen."""
+    """Notation and width for the numbers that are shown."""
     if shown.dtype.kind not in "fV":
         width = max((len(str(value)) for value in shown.ravel().tolist()), default=1)
         return _Column(str, max(1, width))
@@ -212,7 +212,7 @@ def _write_scientific(value: float) -> str:
 
 
 def _write_whole(value: float) -> str:
-    """Integers in a float tensor: a bare point tells the kind."""
+    """Integers of a float tensor: a bare decimal point marks them."""
     return f"{value:.0f}." if math.isfinite(value) else f"{value:.0f}"
 
 

@@ -1,14 +1,15 @@
-"""Recording: which node made a tensor, and what that node keeps for backward.
+"""Recording: new nodes of the autograd graph, with their edges and residuals.
 
-A node keeps what its plan asks for, by reference or through the saved-tensor hooks.
+A node saves what its vjp program reads, by reference or through the saved-tensor hooks.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.node import GraphNode, Node, Packed, next_sequence, save_value, verify
+from evergrad.core.node import GraphNode, Node, next_sequence
 from evergrad.core.op import Specialization
+from evergrad.core.saved_values import Packed, save_value, verify
 from evergrad.core.source_location import describe, user_location
 from evergrad.core.state import State, using
 from evergrad.core.tensor import Tensor, current_node, detached
@@ -24,7 +25,7 @@ def record(
     outs: tuple[Tensor, ...],
     traced: tuple[Any, ...] | None = None,
 ) -> Node | None:
-    """Give the results a node, if any argument asks for a gradient.
+    """Give the results a node, if any argument requires grad.
 
     ``traced`` are the arguments as values of the running trace, where there is one.
     """
@@ -77,13 +78,14 @@ def record(
 
 
 def _make_nan_safe_behind(node: Node) -> None:
-    """Tell what was computed elementwise before a choice that some of it may not have been chosen.
+    """Switch the nodes that a selection reads from to NaN-safe vjps: elements that are not selected
+    have zero cotangents.
 
-    Goes back through elementwise rows, reductions and rows that only move elements.
+    Goes back through elementwise and linear rows and reductions.
     """
-    waiting = list(node.parents)
-    while waiting:
-        found = waiting.pop()
+    stack = list(node.parents)
+    while stack:
+        found = stack.pop()
         if found.__class__ is not Node:
             continue
         program = found.vjp_program
@@ -91,7 +93,7 @@ def _make_nan_safe_behind(node: Node) -> None:
         if program.is_nan_safe or specialization.op.family in ("bilinear", "opaque"):
             continue
         found.vjp_program = specialization.nan_safe_program(program)
-        waiting += found.parents
+        stack += found.parents
 
 
 def _save_all(
@@ -100,7 +102,7 @@ def _save_all(
     outs: tuple[Tensor, ...],
     traced: tuple[Any, ...] | None,
 ) -> tuple[Any, ...]:
-    """The values a plan asks for, by reference."""
+    """The residuals of a vjp program, by reference."""
     kept: list[Any] = []
     count = len(args)
     for i in saves:
@@ -120,7 +122,7 @@ def _save_all(
 def _pack_all(
     state: State, saves: tuple[int, ...], args: tuple[Any, ...], outs: tuple[Tensor, ...]
 ) -> list[Any]:
-    """The values a plan asks for, through the hooks; a list, to be told from plain ones."""
+    """The residuals through the hooks; a list, to distinguish them from a plain tuple."""
     count = len(args)
     sources = [args[i] if i < count else outs[i - count] for i in saves]
     return [
@@ -130,7 +132,7 @@ def _pack_all(
 
 
 def pack(state: State, tensor: Tensor, is_result: bool) -> Packed:
-    """Hand a value to the pack hook; a result is detached, so that it does not hold its node."""
+    """Call the pack hook; a result is detached, so that it does not reference its node."""
     assert state.saved_hooks is not None
     pack, unpack = state.saved_hooks
     version = tensor._storage.version
@@ -146,6 +148,7 @@ def pack(state: State, tensor: Tensor, is_result: bool) -> Packed:
 
 @provides("unpack")
 def unpack(entry: Packed, node: Any) -> Tensor:
+    """The tensor that the unpack hook returns for a residual, checked."""
     tensor = entry.unpack(entry.packed)
     if not isinstance(tensor, Tensor):
         raise TypeError(
@@ -154,8 +157,8 @@ def unpack(entry: Packed, node: Any) -> Tensor:
         )
     if not tensor._type.same(entry.type):
         raise RuntimeError(
-            f"the unpack hook of saved_tensors_hooks gave a {tensor._type} where a {entry.type} "
-            f"was saved by {describe(node.location)}"
+            f"the unpack hook of saved_tensors_hooks returned a {tensor._type} where a "
+            f"{entry.type} was saved by {describe(node.location)}"
         )
     storage = tensor._storage
     if storage is entry.origin():
@@ -164,7 +167,7 @@ def unpack(entry: Packed, node: Any) -> Tensor:
 
 
 def transfer_retain_grad(tensor: Tensor, node: GraphNode, index: int) -> None:
-    """A gradient that was to be kept is from now on that of the value at the given place."""
+    """Move ``retain_grad()`` of a tensor to another result of the graph, which it now is."""
     before = tensor._node
     if before is None or before.hooks is None or not tensor.retains_grad:
         return

@@ -1,7 +1,6 @@
-"""Process-wide switches that PyTorch's programs set, and what they mean here.
+"""Process-wide settings of PyTorch's API, and what they mean here.
 
-Results do not depend on any of them: evaluation is deterministic and in full precision whatever is
-asked for, so asking is always granted.
+Results do not depend on any of them: evaluation is always deterministic and in full precision.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from evergrad.core.tensor import CPU, Device
+from evergrad.core.device import CPU, Device
 
 
 def processors() -> int:
@@ -37,12 +36,12 @@ def set_num_threads(int: int) -> None:
 
 
 def get_num_interop_threads() -> int:
-    """How many programs run beside each other: one, as often as it is not set."""
+    """The number set by ``set_num_interop_threads``; 1 by default."""
     return _interop_threads
 
 
 def set_num_interop_threads(int: int) -> None:
-    """Accepted and remembered; programs run one after the other."""
+    """Stored without effect: ops run one after the other."""
     global _interop_threads
     _interop_threads = _positive("set_num_interop_threads", int)
 
@@ -54,23 +53,23 @@ def _positive(name: str, count: int) -> int:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Accepted and remembered: all algorithms here are deterministic."""
+    """Stored without effect: all algorithms here are deterministic."""
     global _deterministic
     _deterministic = bool(mode)
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """Whether deterministic algorithms were asked for."""
+    """Whether ``use_deterministic_algorithms`` was switched on."""
     return _deterministic
 
 
 def get_float32_matmul_precision() -> str:
-    """The precision that was asked for; products are computed in full float32."""
+    """The precision that was set; products are computed in full float32."""
     return _matmul_precision
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Accepted and remembered: products are computed in full float32."""
+    """Stored without effect: products are computed in full float32."""
     global _matmul_precision
     if precision not in ("highest", "high", "medium"):
         raise RuntimeError(f"{precision} is not one of 'highest', 'high', or 'medium'")
@@ -78,16 +77,16 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def set_flush_denormal(mode: bool) -> bool:
-    """Whether tiny numbers could be set to flush to zero: they cannot, and keep their value."""
+    """Returns False: denormal numbers cannot be flushed to zero here."""
     return False
 
 
 def get_default_device() -> Device:
-    """Where new tensors are made: on the CPU."""
+    """The device of new tensors: the CPU."""
     return CPU
 
 
 def set_default_device(device: Any) -> None:
-    """Accept the CPU, refuse other devices by name."""
+    """Accept the CPU, raise for other devices."""
     if device is not None:
         Device(device)

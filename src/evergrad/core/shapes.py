@@ -1,7 +1,7 @@
-"""Shapes, and what can be said of a value before it exists.
+"""Shapes and tensor types.
 
-Owns :class:`Size`, :class:`TensorType` and the arithmetic of dimensions. Error messages here are
-the ones users read, so each says what was wrong with what.
+Owns :class:`Size`, :class:`TensorType` and the arithmetic of dimensions. Users read the error
+messages raised here, so each names the shapes and what is wrong with them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 class Size(tuple[int, ...]):
-    """A shape, as users see it."""
+    """The shape of a tensor as the public API returns it."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ _INTERN_LIMIT = 1 << 16
 def tensor_type(shape: Shape, dtype: dtype) -> TensorType:
     """The one :class:`TensorType` for this shape and element type.
 
-    The table is emptied when it is full; two objects for one type then cost a cache miss, nothing
+    The table is cleared when it is full; two objects for one type then cost a cache miss, nothing
     else, which is why types are compared with :meth:`TensorType.same`.
     """
     key = (shape, dtype)
@@ -106,7 +106,7 @@ def normalize_dim(dim: int, rank: int) -> int:
 
 
 def _as_dim(dim: Any) -> int:
-    """An integer of another type; a truth value here is ``keepdim`` given in the wrong place."""
+    """An integer of another type; a bool here is ``keepdim`` at the wrong position."""
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise TypeError(f"argument 'dim' must be int, not {type(dim).__name__}")
     return operator.index(dim)

@@ -1,7 +1,7 @@
-"""Where in the user's program something happened.
+"""Source locations in the user's program, for error messages and reports.
 
-A site is a code object and an instruction offset, which cost next to nothing to take; the file and
-line are worked out only when a message needs them.
+A location is a code object and an instruction offset, which are cheap to take; file and line are
+computed only when a message needs them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from evergrad.extension import provides
 
 SourceLocation = tuple[CodeType, int]
 
-# Parts of this package that are programs themselves: what they do is told with their own lines.
+# Parts of this package that are programs themselves: their lines are reported as the user's.
 _PROGRAMS = ("evergrad.models.", "evergrad.train.")
-# The modules met so far that belong to the engine, and those that do not.
+# The modules seen so far that belong to the engine, and those that do not.
 _inside: set[str] = set()
 _outside: set[str] = set()
 
@@ -36,14 +36,14 @@ def user_location(depth: int = 1) -> SourceLocation | None:
 
 
 def _is_engine(name: str) -> bool:
-    """Whether a module belongs to the engine; from then on the answer is known."""
+    """Whether a module belongs to the engine; cached."""
     inside = f"{name}.".startswith("evergrad.") and not f"{name}.".startswith(_PROGRAMS)
     (_inside if inside else _outside).add(name)
     return inside
 
 
 def user_line() -> str:
-    """The user's line that is being run, for a message."""
+    """The user's line that is running, for a message."""
     return describe(user_location(1))
 
 
@@ -59,7 +59,7 @@ def line_of(location: SourceLocation) -> int:
 def describe(location: SourceLocation | None) -> str:
     """``file.py:12, in f: y = x.exp()``"""
     if location is None:
-        return "an unknown place"
+        return "an unknown location"
     code, line = location[0], line_of(location)
     text = linecache.getline(code.co_filename, line).strip()
     where = f"{code.co_filename}:{line}, in {code.co_name}"

@@ -1,7 +1,7 @@
-"""What holds for the code that is running now: grad mode, trace, saved-value hooks.
+"""The modes of the running code: grad mode, trace, autocast, saved-tensor hooks.
 
-Owns one context variable. A thread starts with the defaults (gradients on, no trace), as does a
-new asyncio task's context copy of its parent; nothing set here is seen by another thread.
+Owns one context variable. A thread starts with the defaults (gradients on, no trace), an asyncio
+task with a copy of its parent's; nothing set here is visible to another thread.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Hooks = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 class State:
     """One immutable setting of the modes; changing a mode makes a new one.
 
-    ``grad`` says whether nodes are made; ``no_grad`` that the user wants none (``no_grad``), also
-    when what is traced now runs later. ``walk`` is the backward pass that is running.
-    ``intercepted`` says that ops are not simply evaluated: a trace or autocast looks at them first.
+    ``grad`` says whether nodes are recorded; ``no_grad`` that the user switched that off, also for
+    the later runs of what is traced now. ``backward_pass`` is the running one. ``intercepted`` says
+    that a trace or autocast is active, so that ops are not simply evaluated.
     """
 
     __slots__ = (
@@ -71,7 +71,7 @@ STATE: ContextVar[State] = ContextVar("evergrad_state", default=State())  # noqa
 
 
 class using:  # noqa: N801 - used like a function
-    """``with using(grad=False): ...``: the given modes inside, the former ones after."""
+    """``with using(grad=False): ...``: sets modes inside, restores the former ones after."""
 
     __slots__ = ("changes", "token")
 
@@ -91,7 +91,7 @@ def set_mode(**changes: Any) -> None:
 
 
 def without_autocast(function: F) -> F:
-    """Let a function that runs a finished program take its ops as they stand in it."""
+    """Run a function without autocast: the casts are equations of its graph already."""
 
     @functools.wraps(function)
     def within(*args: Any, **kwargs: Any) -> Any:

@@ -1,8 +1,8 @@
-"""The bytes behind tensors, and the only thing in the engine that changes.
+"""Storages: the buffers behind tensors, and the only mutable values of the engine.
 
-A :class:`Storage` owns one buffer, counts every write in ``version``, and is entered in the ledger
-for as long as it lives. Tensors are views on it. While a trace is running a storage may hold a
-symbolic value instead of an array; it then weighs nothing.
+A :class:`Storage` owns one buffer, counts every write in its version counter, and is entered in the
+ledger while it lives. Tensors alias it. While a trace is running a storage may hold a symbolic
+value instead of an array; it then has no bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 
 class NoArray:
-    """Stands where the array of a tensor made of parts would be, and refuses every use."""
+    """The value of a tensor made of parts, which has no array: every use raises."""
 
     __slots__ = ()
 
@@ -43,10 +43,10 @@ NO_ARRAY: Any = NoArray()
 
 
 class Storage:
-    """One buffer. ``value`` is its canonical array; every tensor on it is a view of that.
+    """One buffer. ``value`` is its whole array; every tensor on it aliases that.
 
-    ``saved`` tells that a graph has kept it for backward at some time, ``shared`` that code
-    outside can write to it unseen; a storage that is both is guarded by a checksum.
+    ``saved`` says that a graph has saved it as a residual at some time, ``shared`` that code
+    outside can write to it without a new version; a storage that is both has a checksum.
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ class Storage:
             LEDGER.by_category[category] += self.nbytes
 
     def mark_saved(self) -> None:
-        """Note that a graph keeps it: as watch() and tag(), in one call for every kept result."""
+        """Note that it is a residual: as watch() and tag(), in one call for every saved result."""
         if not self.saved:
             self.saved = True
             self.saved_checksum = None
@@ -102,13 +102,13 @@ class Storage:
             LEDGER.by_category[SAVED] += self.nbytes
 
     def watch(self) -> None:
-        """Be ready to notice writes from outside."""
+        """Note that later writes from outside have to be detected."""
         if not self.saved:
             self.saved = True
             self.saved_checksum = None
 
     def mark_shared(self) -> None:
-        """Note that code outside may now write to the buffer."""
+        """Note that code outside may write to the buffer from now on."""
         if not self.shared:
             self.shared = True
             if self.saved:
@@ -118,7 +118,7 @@ class Storage:
         return checksum(self.value)
 
     def resize(self, nbytes: int) -> None:
-        """Enter another size in the ledger, after ``value`` has been exchanged."""
+        """Enter another size in the ledger, after ``value`` was replaced."""
         category, observer = self.category, LEDGER.observer
         self.tag(0)
         if observer is not None:
@@ -140,7 +140,7 @@ def storage_class() -> type[Storage]:
 
 
 def checksum(array: Any) -> int:
-    """A fingerprint of the elements, whatever the strides."""
+    """CRC-32 of the elements in C order, whatever the strides."""
     if array.size == 0:
         return 0
     return zlib.crc32(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)

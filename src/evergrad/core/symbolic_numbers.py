@@ -1,4 +1,4 @@
-"""Numbers of a traced program that are read when it runs, and arithmetic with them."""
+"""Symbolic numbers: run-time inputs of a traced program, and arithmetic with them."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ def combined(op: str, number: SymbolicNumber, other: Any, swapped: bool) -> Any:
 
 @provides("number_comparison")
 def compared(op: str, number: SymbolicNumber, other: Any) -> Any:
-    """With tensors only: the outcome of others is asked for at once."""
+    """With tensors only: the outcome of other comparisons is needed while tracing."""
     return bind(TABLE[op], number, other) if isinstance(other, Tensor) else number.refuse()
 
 
 def number_at(
     trace: FunctionalizingTrace, container: Any, key: Any, part: int | None = None
 ) -> SymbolicNumber:
-    """The number at ``container[key]`` (or its part), read each time the traced program runs."""
-    place = (id(container), key, part)
-    if place not in trace.numbers:
+    """The run-time number at ``container[key]`` (or its part)."""
+    source = (id(container), key, part)
+    if source not in trace.numbers:
         type = tensor_type((), dtypes.float64)
         number = SymbolicNumber(fresh(trace.add_input(type), type))
-        trace.numbers[place] = (container, key, part, number)
+        trace.numbers[source] = (container, key, part, number)
         value = container[key] if part is None else container[key][part]
         trace.seen[id(number)] = float(value)
-    return trace.numbers[place][3]
+    return trace.numbers[source][3]
 
 
 def symbolic_item(tensor: Tensor) -> Any:
-    """The number in a tensor; while a program is traced, one that is known at run time."""
+    """The number in a tensor; while a program is traced, a symbolic one."""
     if functionalizing_trace() is None:
         return tensor.item()
     return SymbolicNumber(cast(tensor, dtypes.float64))
 
 
 def at_least(number: Any, bound: Any) -> Any:
-    """The larger of two numbers, also of such that are known at run time."""
+    """The larger of two numbers, symbolic ones included."""
     return _one_of(max, "maximum", number, bound)
 
 
 def at_most(number: Any, bound: Any) -> Any:
-    """The smaller of two numbers, also of such that are known at run time."""
+    """The smaller of two numbers, symbolic ones included."""
     return _one_of(min, "minimum", number, bound)
 
 
@@ -73,8 +73,8 @@ def _one_of(choose: Callable[[Any, Any], Any], op: str, a: Any, b: Any) -> Any:
 
 
 def option(group: dict[str, Any], name: str) -> Any:
-    """An option of an optimizer's group: the number itself, or one read at run time while a program
-    is being traced (the parts of a pair each by itself). Whether it is zero stays a condition."""
+    """An option of an optimizer's group: its value, or while a program is traced a run-time number
+    (the parts of a pair each by itself). Whether it is zero stays a guard."""
     value = group[name]
     trace = functionalizing_trace()
     if trace is None:

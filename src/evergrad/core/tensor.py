@@ -1,7 +1,7 @@
-"""The tensor: a handle on a storage, with its place in the graph.
+"""The tensor: a handle on a storage, with its node in the autograd graph.
 
-Owns the handle's own facts (type, value, view, leaf) and nothing that computes: operators and
-methods are attached by the op modules, from the same table that makes the functions.
+Owns the handle's fields (type, value, view, leaf) and nothing that computes: operators and methods
+are attached by the op modules, from the same table that makes the functions.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.device import CPU, Device
 from evergrad.core.dtypes import dtype
 from evergrad.core.functionalize import note_grad_access, refuse_outside_read
 from evergrad.core.mutation_counter import MUTATIONS
@@ -25,76 +26,11 @@ from evergrad.errors import TraceError
 from evergrad.extension import ExtensionPoint
 
 if TYPE_CHECKING:
-    from evergrad.core.op import Op
+    from evergrad.core.views import View
 
 _refresh: ExtensionPoint[[Tensor], None] = ExtensionPoint("refresh")
 
 Array = np.ndarray[Any, Any]
-ViewOp = tuple["Op", dict[str, Any]]
-
-
-class View:
-    """How a tensor looks at its storage: the ops that lead there from the canonical array.
-
-    ``base`` is the tensor whose graph history this one follows (``None`` for a detached view);
-    ``seen`` is the storage version for which the tensor's own node holds, ``traced`` the one for
-    which its symbolic value does. ``from_no_grad`` is the base of a view made without gradients,
-    which must not be written with gradients on.
-    """
-
-    __slots__ = ("base", "chain", "from_no_grad", "seen", "traced")
-
-    def __init__(
-        self,
-        base: Tensor | None,
-        chain: tuple[ViewOp, ...],
-        seen: int,
-        from_no_grad: Tensor | None = None,
-    ) -> None:
-        self.base = base
-        self.chain = chain
-        self.seen = seen
-        self.traced = seen
-        self.from_no_grad = from_no_grad
-
-    def detached(self) -> View:
-        """The same look without a history to follow."""
-        made = View(None, self.chain, self.seen)
-        made.traced = self.traced
-        return made
-
-
-class Device:
-    """Where a tensor lives. There is one place: the CPU."""
-
-    __slots__ = ("index", "type")
-
-    def __init__(self, type: Any = "cpu", index: int | None = None) -> None:
-        name, _, number = str(type).partition(":")
-        if name not in ("cpu", "meta"):
-            raise RuntimeError(
-                f"evergrad computes on the CPU; there is no device {str(type)!r}. "
-                "Use device='cpu', or leave it out."
-            )
-        self.type = name
-        self.index = int(number) if number else index
-
-    def __repr__(self) -> str:
-        return f"device(type='{self.type}')"
-
-    def __str__(self) -> str:
-        return self.type
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, str):
-            return other.partition(":")[0] == self.type
-        return isinstance(other, Device) and other.type == self.type
-
-    def __hash__(self) -> int:
-        return hash(self.type)
-
-
-CPU = Device()
 
 
 class Tensor:
@@ -106,13 +42,13 @@ class Tensor:
     )  # fmt: skip
 
     _type: TensorType
-    # An array that looks at the storage, or the symbolic value while tracing.
+    # An array that aliases the storage, or the symbolic value while tracing.
     _value: Any
     _storage: Storage
     _node: GraphNode | None
     _index: int
     _view: View | None
-    # Made when the gradient was first asked for; kept when it no longer is.
+    # Made by the first requires_grad_(); kept when it is switched off.
     _leaf: Leaf | None
     _grad: Tensor | None
 
@@ -149,7 +85,7 @@ class Tensor:
 
         data: Tensor
 
-    # -- what it is -------------------------------------------------------------------------
+    # -- type -------------------------------------------------------------------------------
 
     @property
     def shape(self) -> Size:
@@ -213,12 +149,12 @@ class Tensor:
     # -- memory -----------------------------------------------------------------------------
 
     def layout_array(self) -> Array:
-        """An array with this tensor's strides; symbolic tensors give one without memory."""
+        """An array with this tensor's strides; of a symbolic tensor one without memory."""
         value = self._value
         return value.layout if isinstance(value, Var) else value
 
     def stride(self, dim: int | None = None) -> Any:
-        """The step in elements from one index to the next, for each dimension or for one."""
+        """The strides in elements, of each dimension or of one."""
         array = self.layout_array()
         strides = tuple(s // array.itemsize for s in array.strides)
         if array.size <= 1 or 0 in array.shape:
@@ -226,7 +162,7 @@ class Tensor:
         return strides if dim is None else strides[dim]
 
     def storage_offset(self) -> int:
-        """Where in its storage the first element stands, counted in elements."""
+        """The offset of the first element in its storage, in elements."""
         whole = self._storage.value
         whole = whole.layout if isinstance(whole, Var) else whole
         start = self.layout_array().__array_interface__["data"][0]
@@ -247,10 +183,10 @@ class Tensor:
             if STATE.get().trace is None:
                 raise leaked()
             raise TraceError(
-                "the number inside a traced tensor was asked for (.item(), bool(), float(), "
-                ".numpy(), .tolist() or an index that depends on data), but while tracing there "
-                f"is none yet.\n  where: {user_line()}\n  fix: keep the computation in tensors "
-                "(`evergrad.where` instead of `if`), or take the number outside the traced "
+                "the value of a traced tensor was read (.item(), bool(), float(), .numpy(), "
+                ".tolist() or an index that depends on data), but while tracing it has none."
+                f"\n  where: {user_line()}\n  fix: keep the computation in tensors "
+                "(`evergrad.where` instead of `if`), or read the value outside of the traced "
                 "function."
             )
         refuse_outside_read(self)
@@ -267,7 +203,7 @@ class Tensor:
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Ask (or stop asking) for the gradient of this leaf."""
+        """Set whether backward accumulates the gradient of this leaf."""
         node = current_node(self)
         if bool(requires_grad) == (node is not None):
             return self
@@ -289,7 +225,7 @@ class Tensor:
             self._leaf = Leaf(self)
         self._node = self._leaf
         self._index = 0
-        if self._view is not None:  # a leaf follows no other tensor's history
+        if self._view is not None:  # a leaf follows no base
             self._view = self._view.detached()
         return self
 
@@ -352,7 +288,7 @@ class Tensor:
         return held is not None and held() is self
 
     def retain_grad(self) -> None:
-        """Have ``backward`` keep the gradient of this tensor though it is not a leaf."""
+        """Store the gradient of this tensor in ``backward`` though it is not a leaf."""
         node = current_node(self)
         if node is None:
             raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
@@ -379,7 +315,7 @@ _new = Tensor.__new__
 
 
 def fresh(value: Any, type: TensorType) -> Tensor:
-    """A tensor that owns a value nobody else holds."""
+    """A tensor with a new storage of its own for a value that nothing else references."""
     tensor = _new(Tensor)
     tensor._value = value
     tensor._type = type
@@ -393,14 +329,14 @@ def fresh(value: Any, type: TensorType) -> Tensor:
 
 
 def from_array(array: Array) -> Tensor:
-    """A tensor that owns an array nobody else holds, of the array's own type."""
+    """A tensor with a new storage for an array that nothing else references."""
     return fresh(array, tensor_type(array.shape, dtypes.from_numpy_dtype(array.dtype)))
 
 
 def on_storage(
     value: Any, type: TensorType, storage: Storage, view: View | None, cls: type[Tensor] = Tensor
 ) -> Tensor:
-    """Another handle on a storage."""
+    """A new handle on an existing storage."""
     tensor = _new(cls)
     tensor._value = value
     tensor._type = type
@@ -414,7 +350,7 @@ def on_storage(
 
 
 def detached(tensor: Tensor) -> Tensor:
-    """The same elements without a history."""
+    """The same elements, detached from the graph."""
     if tensor._value is NO_ARRAY:
         return tensor.detach()  # type: ignore[no-any-return]
     view = None if tensor._view is None else tensor._view.detached()
@@ -422,7 +358,7 @@ def detached(tensor: Tensor) -> Tensor:
 
 
 def current_node(tensor: Tensor) -> GraphNode | None:
-    """The node of a tensor, brought up to date if its storage was written through another view."""
+    """The node of a tensor, rebuilt if its storage was written through an alias."""
     view = tensor._view
     if view is None or view.base is None or view.seen == tensor._storage.version:
         return tensor._node

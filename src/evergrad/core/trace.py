@@ -1,7 +1,7 @@
-"""Programs as data: a flat, typed list of equations, and the trace that writes it.
+"""The graph IR: a flat, typed list of equations in SSA form, and the trace that builds it.
 
-Owns :class:`Var`, :class:`Equation`, :class:`Graph` and :class:`Trace`. A trace is fed by
-:func:`evergrad.core.bind.bind`; it never evaluates anything.
+Owns :class:`Var`, :class:`Equation`, :class:`Graph` and :class:`Trace`. Equations are emitted by
+:func:`evergrad.core.bind.bind`; a trace never evaluates anything.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class _Layout:
 class Var:
     """One symbolic value. Immutable: a write to a tensor makes a new ``Var``.
 
-    ``layout`` is an array that has the strides the value would have in memory but no memory of its
-    own: views are computed on it exactly as on a real array, and it is never read. ``silent`` says
-    that it depends on nothing that may ask for a gradient when the graph runs.
+    ``layout`` is an array with the strides of the value but no memory of its own: view ops are
+    computed on it as on a real array, and it is never read. ``inactive`` says that the value
+    depends on nothing that may require grad when the graph runs.
     """
 
     __slots__ = ("_layout", "inactive", "trace", "type")
@@ -73,7 +73,7 @@ class Var:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise leaked()  # an op takes it for an array, so no trace has taken care of it
+        raise leaked()  # used as an array, so by an op outside of its trace
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         raise leaked()
@@ -83,7 +83,7 @@ class Var:
 
 
 def leaked() -> TraceError:
-    """Said of a symbolic value that is met where its trace is not running."""
+    """The error for a symbolic value that is used where its trace is not running."""
     return TraceError(
         "a traced tensor was used after its trace had ended. It was kept (in a list, an attribute "
         "or a .grad) beyond the function given to the transform.\n"
@@ -94,7 +94,7 @@ def leaked() -> TraceError:
 class Equation:
     """``outs = op(args, attrs)``. An argument is a ``Var`` or a Python number.
 
-    ``no_grad`` tells that it stood under ``no_grad()``: it is not recorded when it runs.
+    ``no_grad`` says that it was traced under ``no_grad()``: it is not recorded when it runs.
     """
 
     __slots__ = ("args", "attrs", "location", "no_grad", "op", "outs", "specialization")
@@ -126,9 +126,9 @@ class Equation:
 class Graph:
     """A traced program.
 
-    ``inputs`` are the arguments, ``captures`` the tensors of the outside it reads, ``writes`` the
-    tensors of the outside it overwrites with the value they end at, ``outputs`` its results (a
-    ``Var``, or a constant that did not depend on anything).
+    ``inputs`` are the arguments, ``captures`` the outside tensors it reads, ``writes`` its effects:
+    the outside tensors it overwrites with their final values. ``outputs`` are its results (a
+    ``Var``, or a constant).
     """
 
     __slots__ = ("captures", "equations", "inputs", "outputs", "writes")
@@ -148,7 +148,7 @@ class Graph:
         self.writes = tuple(writes)
 
     def check(self) -> None:
-        """Raise unless every value is defined before it is used, once, with its op's type."""
+        """Raise unless every value is defined once, before its uses, with its op's type."""
         defined = set(self.inputs) | {var for var, _ in self.captures}
         for eqn in self.equations:
             for arg in eqn.args:
@@ -158,14 +158,14 @@ class Graph:
                 if out in defined:
                     raise AssertionError(f"{eqn.op.name} defines {out} a second time")
                 if not out.type.same(type):
-                    raise AssertionError(f"{eqn.op.name} gives {type}, its value says {out.type}")
+                    raise AssertionError(f"{eqn.op.name} gives {type}, its value has {out.type}")
                 defined.add(out)
         for out in (*self.outputs, *(var for _, var in self.writes)):
             if isinstance(out, Var) and out not in defined:
                 raise AssertionError(f"the result {out} is undefined")
 
     def without_dead_code(self) -> Graph:
-        """The same results without the equations that do not lead to any of them."""
+        """The graph without equations that no output and no write depends on."""
         needed = {out for out in self.outputs if isinstance(out, Var)}
         needed |= {var for _, var in self.writes}
         kept = []
@@ -201,10 +201,10 @@ class Graph:
 
 
 class Write:
-    """A storage of the outside that a trace writes to: what it held, and whose history it enters.
+    """The writes of a trace to one outside storage: its former value, and the recorded bases.
 
-    The final value is written through the one tensor whose history the writes entered, if there is
-    one, or else through a handle that has none.
+    The final value is written through the one base whose node the writes replaced, if there is one,
+    or else through a detached handle.
     """
 
     __slots__ = ("bases", "handle", "storage", "value")
@@ -223,9 +223,9 @@ class Write:
         return self.bases[0][0] if len(self.bases) == 1 else self.handle
 
     def undo(self) -> None:
-        """Give the storage its value and the tensors their history back."""
+        """Restore the value of the storage and the nodes of the bases."""
         self.storage.value = self.value
-        self.storage.version += 1  # views look for their history again
+        self.storage.version += 1  # views rebuild their nodes
         for base, node, index in self.bases:
             base._node, base._index = node, index
 
@@ -233,15 +233,15 @@ class Write:
 class Trace:
     """Collects the equations of one function while it runs on symbolic values.
 
-    ``depth`` orders nested traces: a value of the inner one is unknown to the outer one, while
-    values of the outer one (and arrays) are captured by the inner one. A storage of the outside
-    that is written becomes symbolic until :meth:`finish` gives it its own value back.
+    ``depth`` orders nested traces: the inner one captures values of the outer one (and arrays),
+    never the other way round. An outside storage that is written holds a symbolic value until
+    :meth:`finish` restores its own.
     """
 
     def __init__(self, parent: Trace | None) -> None:
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
-        # The trace, this or one around it, that also takes what is done to outside tensors alone.
+        # The trace, this or an enclosing one, that also emits ops on outside tensors alone.
         self.functionalizer: FunctionalizingTrace | None = (
             None if parent is None else parent.functionalizer
         )
@@ -252,12 +252,12 @@ class Trace:
         self.local: dict[int, Storage] = {}
         self._captured: dict[tuple[int, int], Var] = {}
         self._read: dict[int, Storage] = {}
-        # Where a value that may have a history was overwritten under no_grad().
+        # Where a value that may have a node was overwritten under no_grad().
         self.no_grad_write: SourceLocation | None = None
         self._known: dict[tuple[Any, ...], tuple[Var, ...]] = {}
 
     def encloses(self, other: Trace | None) -> bool:
-        """Whether this is the other trace or one around it."""
+        """Whether this is the other trace or encloses it."""
         while other is not None:
             if other is self:
                 return True
@@ -270,7 +270,7 @@ class Trace:
         return var
 
     def capture(self, tensor: Tensor) -> Var:
-        """A tensor of the outside as a value of this trace; read once per tensor and version."""
+        """An outside tensor as a value of this trace: one capture per tensor and version."""
         key = (id(tensor), tensor._storage.version)
         var = self._captured.get(key)
         if var is None:
@@ -285,8 +285,8 @@ class Trace:
         return var
 
     def reader(self, storage: Storage) -> Trace | None:
-        """The innermost trace, this or one around it, that has captured a storage: a write to it
-        must wait until what was captured has been read."""
+        """The innermost trace, this or an enclosing one, that captured a storage: a write to it
+        becomes an effect of that trace."""
         trace: Trace | None = self
         while trace is not None and id(storage) not in trace._read:
             trace = trace.parent
@@ -300,7 +300,7 @@ class Trace:
         layout: Array | None = None,
         no_grad: bool = False,
     ) -> tuple[Var, ...]:
-        """Write an equation, or find the equal one that stands already."""
+        """Append an equation, or reuse an equal one (common subexpressions)."""
         pure = not specialization.op.random
         key: tuple[Any, ...] = ()
         if pure:
@@ -317,8 +317,8 @@ class Trace:
         return outs
 
     def note_write(self, storage: Storage, handle: Tensor, base: Tensor | None) -> None:
-        """Remember what an outside storage held before this trace first writes to it, and the
-        tensor ``base`` whose history the write enters."""
+        """Note the value of an outside storage before this trace first writes to it, and the tensor
+        ``base`` whose node the write replaces."""
         write = self.written.get(id(storage))
         if write is None:
             write = self.written[id(storage)] = Write(storage, handle)
@@ -326,8 +326,7 @@ class Trace:
             write.enter(base)
 
     def adopt(self, storage: Storage) -> None:
-        """Note a storage that was made while this trace ran: what it ends at is nobody's business
-        outside, though its first value was known at once."""
+        """Note a storage allocated while this trace runs: writes to it are no effects outside."""
         trace: Trace | None = self
         while trace is not None:
             trace.local[id(storage)] = storage
@@ -344,9 +343,9 @@ class Trace:
         return graph
 
     def abandon(self) -> None:
-        """Give every written storage of the outside its own value back, and let go of the rest.
+        """Restore the value of every written outside storage and clear the trace.
 
-        Values know their trace; a trace that still knew them would close a cycle.
+        Values reference their trace; a trace that referenced them would close a cycle.
         """
         for write in self.written.values():
             write.undo()

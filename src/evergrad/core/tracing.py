@@ -1,6 +1,6 @@
-"""Tensors as values of a running trace, and the block in which ops write equations.
+"""Tensors as values of a running trace, and the context manager that traces.
 
-:mod:`evergrad.core.trace` owns the equations; here is what handles have to do with them.
+:mod:`evergrad.core.trace` owns the equations; this module maps tensor handles to their values.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def owner_of(innermost: Trace, op: Op | None, args: tuple[Any, ...]) -> Trace | None:
-    """The innermost trace that knows one of the arguments; if all are arrays the one that takes
-    these too, or ``None``."""
+    """The trace that an op on these arguments is emitted into: the innermost one with a value among
+    them; if all are arrays the functionalizing one, or ``None``."""
     found: Trace | None = None
     tensors = False
     for arg in args:
@@ -31,20 +31,20 @@ def owner_of(innermost: Trace, op: Op | None, args: tuple[Any, ...]) -> Trace | 
             if isinstance(held, Var) and (found is None or held.trace.depth > found.depth):
                 found = held.trace
     if op is not None and (op.random or not tensors):
-        return innermost  # what is made inside a trace belongs to it
+        return innermost  # creation and random ops belong to the running trace
     if found is not None and not found.encloses(innermost):
         raise leaked()
     return innermost.functionalizer if found is None else found
 
 
 def trace_value(trace: Trace, tensor: Tensor) -> Var:
-    """A tensor as a value of this trace: its own, replayed if written since, or captured."""
+    """A tensor as a value of this trace: its own, its view ops replayed if written, or captured."""
     storage = tensor._storage
     held = storage.value
     view, value = tensor._view, tensor._value
     if not (isinstance(held, Var) and held.trace is trace):
         if view is not None and isinstance(value, Var) and value.trace is trace:
-            return value  # a view, taken inside, of a tensor of the outside
+            return value  # a view, made inside, of an outside tensor
         return trace.capture(tensor)
     if view is None:
         return held
@@ -57,15 +57,15 @@ def trace_value(trace: Trace, tensor: Tensor) -> Var:
         (held,) = trace.emit(
             specialization, (held,), user_location(3), op.eval(held.layout, **attrs)
         )
-    if isinstance(value, Var):  # a tensor of the outside keeps its array
+    if isinstance(value, Var):  # an outside tensor keeps its array
         tensor._value = held
         view.traced = storage.version
     return held
 
 
 def in_trace(tensor: Tensor) -> Tensor:
-    """A tensor of the outside as one of the running trace, so that what is done to the handle (such
-    as asking for its gradient) stays inside; itself where there is no trace."""
+    """An outside tensor captured as a new handle of the running trace, so that changes of the
+    handle (``requires_grad_()``) stay inside; itself where there is no trace."""
     trace = STATE.get().trace
     if trace is None or isinstance(tensor._storage.value, Var):
         return tensor
@@ -73,7 +73,7 @@ def in_trace(tensor: Tensor) -> Tensor:
 
 
 class Tracer:
-    """The hands of :func:`tracing`: makes the inputs, and the graph at the end."""
+    """What :func:`tracing` gives: makes the inputs, and the graph at the end."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -88,7 +88,7 @@ class Tracer:
 
 @contextmanager
 def tracing(grad: bool = False) -> Iterator[Tracer]:
-    """Inside, ops on the tracer's inputs write equations."""
+    """Inside, ops on the tracer's inputs emit equations."""
     trace = Trace(STATE.get().trace)
     with using(trace=trace, grad=grad, no_grad=False, saved_hooks=None):
         try:

@@ -1,4 +1,4 @@
-"""Nested containers of values: take the leaves out, put others in.
+"""Pytrees: nested containers flattened to leaves, and rebuilt from leaves.
 
 The functions PyTorch programs import from ``torch.utils._pytree``. Dicts, lists, tuples, named
 tuples and ``OrderedDict`` are containers; anything else is a leaf.
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class TreeSpec:
-    """The containers of a tree, with the places of its leaves."""
+    """The structure of a tree: its containers without the leaves."""
 
     __slots__ = ("children", "context", "kind", "num_leaves")
 
@@ -60,7 +60,7 @@ def _children(tree: Any) -> tuple[Any, list[Any]] | None:
 
 
 def tree_flatten(tree: Any) -> tuple[list[Any], TreeSpec]:
-    """The leaves from left to right, and what is needed to rebuild the tree."""
+    """The leaves from left to right, and the structure."""
     found = _children(tree)
     if found is None:
         return [tree], LEAF
@@ -75,7 +75,7 @@ def tree_flatten(tree: Any) -> tuple[list[Any], TreeSpec]:
 
 
 def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> Any:
-    """Rebuild a tree with other leaves."""
+    """A tree of this structure from leaves."""
     leaves = list(leaves)
     if len(leaves) != treespec.num_leaves:
         raise ValueError(
@@ -103,7 +103,7 @@ def tree_leaves(tree: Any) -> list[Any]:
 
 
 def tree_map(func: Callable[..., Any], tree: Any, *rests: Any) -> Any:
-    """Apply ``func`` to each leaf (and to the leaves of trees of the same form beside it)."""
+    """Apply ``func`` to each leaf (and to the leaves of further trees of the same structure)."""
     leaves, spec = tree_flatten(tree)
     columns = [leaves] + [tree_flatten(rest)[0] for rest in rests]
     return tree_unflatten([func(*row) for row in zip(*columns, strict=True)], spec)

@@ -1,20 +1,54 @@
-"""How a view was made: the steps that lead from the base to it. Computes nothing."""
+"""Views: the chain of view ops from a storage's whole array to a tensor that aliases it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from evergrad.core.op import TABLE, Specialization
+from evergrad.core.op import TABLE, Op, Specialization
 from evergrad.core.state import State
-from evergrad.core.tensor import Tensor, View, ViewOp
+from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
 
-# A view that took more steps than this is described by one as_strided step instead.
+# A longer chain is replaced by one as_strided op.
 _MAX_CHAIN = 6
 
 
+ViewOp = tuple[Op, dict[str, Any]]
+
+
+class View:
+    """How a tensor aliases its storage: the chain of view ops that gives it from the whole array.
+
+    ``base`` is the tensor whose node this one follows (``None`` for a detached view); ``seen`` is
+    the storage version for which the tensor's own node is valid, ``traced`` the one for which its
+    symbolic value is. ``from_no_grad`` is the base of a view made without recording, which must not
+    be written while recording.
+    """
+
+    __slots__ = ("base", "chain", "from_no_grad", "seen", "traced")
+
+    def __init__(
+        self,
+        base: Tensor | None,
+        chain: tuple[ViewOp, ...],
+        seen: int,
+        from_no_grad: Tensor | None = None,
+    ) -> None:
+        self.base = base
+        self.chain = chain
+        self.seen = seen
+        self.traced = seen
+        self.from_no_grad = from_no_grad
+
+    def detached(self) -> View:
+        """The same alias without a base to follow."""
+        made = View(None, self.chain, self.seen)
+        made.traced = self.traced
+        return made
+
+
 def viewable(array: Any, shape: tuple[int, ...]) -> bool:
-    """Whether a reshape of this array needs no copy."""
+    """Whether a reshape of this array can be a view."""
     if array.flags.c_contiguous:
         return True
     try:
@@ -25,7 +59,7 @@ def viewable(array: Any, shape: tuple[int, ...]) -> bool:
 
 
 class ViewChain:
-    """View steps as an attribute: compared by content."""
+    """View ops as an attribute of a row: compared by content."""
 
     __slots__ = ("_key", "ops")
 
@@ -44,13 +78,14 @@ class ViewChain:
 
 
 def view_after(state: State, source: Tensor, specialization: Specialization, layout: Any) -> View:
+    """The view that a view op on a tensor gives."""
     view = source._view
     chain = () if view is None else view.chain
     base = source if view is None or view.base is None else view.base
     hidden = not state.grad
     if specialization.op.name == "as_strided" or len(chain) > _MAX_CHAIN:
         chain = (_as_strided_op(source, layout),)
-        # The step starts at the storage; from a leaf that is itself a view it cannot be retraced.
+        # The op starts at the storage: it cannot be replayed on a leaf that is a view itself.
         hidden = hidden or base._view is not None
     else:
         chain = (*chain, (specialization.op, specialization.attrs))
@@ -74,10 +109,10 @@ def _as_strided_op(source: Tensor, layout: Any) -> ViewOp:
 
 
 def base_of(view: View) -> Tensor | None:
-    """The tensor whose history a view follows.
+    """The tensor whose node a view follows.
 
-    A base that has become a view itself (``squeeze_()``, ``transpose_()``) passes that on to what
-    it was before.
+    A base that has become a view itself (``squeeze_()``, ``transpose_()``) is replaced by its own
+    base.
     """
     base = view.base
     while base is not None and base._view is not None and base._view.base is not None:
@@ -86,6 +121,7 @@ def base_of(view: View) -> Tensor | None:
 
 
 def view_ops_from(base: Tensor, tensor: Tensor) -> tuple[ViewOp, ...]:
+    """The view ops that lead from the base to the tensor."""
     assert tensor._view is not None
     chain = tensor._view.chain
     before = () if base._view is None else base._view.chain

@@ -1,7 +1,7 @@
-"""The reverse derivative of a rule, ready to run.
+"""The vjp of a specialization as a program on arrays.
 
-The row's formula is traced on types once; both the values worth saving and the program that
-backward runs are read off that graph.
+The row's formula is traced on types once; the residuals to save and the calls of the backward pass
+are both read off that graph.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.eager.kernels import FusedDerivative, is_fusable
+from evergrad.core.eager.kernels import FusedVjp, is_fusable
 from evergrad.core.eager.parallel_ufunc import PARALLEL_MIN_ELEMENTS, parallel_ufunc
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import using
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
     from evergrad.core.op import Specialization
     from evergrad.core.tensor import Tensor
 
-# Where the memory of a plan's result comes from.
+# Where the memory of a cotangent comes from: allocated by the program, or aliasing another value.
 FRESH, BORROWED = -1, -2
 
 
 class VjpProgram:
-    """The reverse derivative of a rule for some of its arguments.
+    """The vjp of a specialization with respect to some of its arguments.
 
-    ``saves`` lists which values the formula uses: ``i`` for argument ``i``, ``n + j`` for result
-    ``j`` of an op with ``n`` arguments. ``graph`` takes those values and then the cotangents.
-    ``edges`` lists for each argument with a cotangent: its number, where :meth:`run` leaves the
-    cotangent, and whether its memory is fresh, borrowed, or that of incoming cotangent ``k``, whose
-    owner it then inherits. ``lays`` is set where the only cotangent is the incoming one laid into
-    zeros: the walk then adds it to that part of what has arrived, without making the zeros.
-    ``unread`` are the cotangents that may be missing, since the formula does not look at them.
+    ``saves`` lists the residuals: ``i`` for argument ``i``, ``n + j`` for result ``j`` of an op
+    with ``n`` arguments. ``graph`` takes the residuals and then the cotangents. ``edges`` lists for
+    each argument with a cotangent: its number, the slot of the cotangent after :meth:`run`, and the
+    source of its memory: fresh, borrowed, or incoming cotangent ``k``, whose ownership it inherits.
+    ``scatter_index`` is set where the only cotangent is the incoming one scattered into zeros: the
+    backward pass then adds it to that part, without allocating the zeros. ``unread`` are the
+    incoming cotangents that the formula does not read.
     """
 
     __slots__ = (
+        "_calls",
         "_constants",
         "_fused",
-        "_program",
         "edges",
         "graph",
         "is_nan_safe",
@@ -75,53 +75,53 @@ class VjpProgram:
             [*(values[i] for i in self.saves), *cotangents], (), graph.equations, graph.outputs
         )
         self.scatter_index = _scatter_part(self.graph)
-        places = self._build_program()
+        slots = self._build_calls()
         self.edges = tuple(
-            (i, place, source)
-            for i, (place, source) in enumerate(zip(places, self._sources(cotangents), strict=True))
-            if place is not None
+            (i, slot, source)
+            for i, (slot, source) in enumerate(zip(slots, self._sources(cotangents), strict=True))
+            if slot is not None
         )
-        self._fused = self._as_one_kernel(places)
+        self._fused = self._fuse(slots)
         read = self._fused is not None  # a kernel is given everything
         self.unread = frozenset(k for k, var in enumerate(cotangents) if not (read or var in used))
 
-    def _as_one_kernel(self, places: list[int | None]) -> FusedDerivative | None:
-        """The program of several loops as one kernel, if all its results are new memory."""
+    def _fuse(self, slots: list[int | None]) -> FusedVjp | None:
+        """The calls as one fused kernel, if all results are fresh memory."""
         if not is_fusable(self.graph) or any(source != FRESH for _, _, source in self.edges):
             return None
         calls = sum(len(eqn.outs) for eqn in self.graph.equations)
         top = len(self.graph.inputs) + len(self._constants) + calls
-        return FusedDerivative(self.graph, places, top)
+        return FusedVjp(self.graph, slots, top)
 
-    def _build_program(self) -> list[int | None]:
-        """Number the values (inputs, numbers, results), so that a call names list positions; gives
-        the position of each argument's cotangent."""
-        place: dict[Any, int] = {var: i for i, var in enumerate(self.graph.inputs)}
+    def _build_calls(self) -> list[int | None]:
+        """Assign slots to the values (inputs, constants, results) and list the calls; gives the
+        slot of each argument's cotangent."""
+        slot: dict[Any, int] = {var: i for i, var in enumerate(self.graph.inputs)}
         numbers = [a for eqn in self.graph.equations for a in eqn.args if not isinstance(a, Var)]
-        next_number = len(place)
+        next_number = len(slot)
         top = next_number + len(numbers)
-        program: list[tuple[Callable[..., Any], Any, int]] = []
+        calls: list[tuple[Callable[..., Any], Any, int]] = []
         scratch = 0
-        spent = _spent_after(self.graph)
+        dying = _last_uses(self.graph)
         for number, eqn in enumerate(self.graph.equations):
             args = []
             for arg in eqn.args:
                 if isinstance(arg, Var):
-                    args.append(place[arg])
+                    args.append(slot[arg])
                 else:
                     args.append(next_number)
                     next_number += 1
             for out in eqn.outs:
-                place[out] = top
+                slot[out] = top
                 top += 1
-            into = _overwritten(eqn, spent[number])
+            into = _reusable_argument(eqn, dying[number])
             if into is None and not eqn.op.alias:
                 scratch += sum(out.type.nbytes for out in eqn.outs)
-            program.append(_call(eqn.specialization, args, into))
-        self._program = program
+            calls.append(_call(eqn.specialization, args, into))
+        self._calls = calls
         self._constants = numbers
         self.scratch = scratch
-        return [None if r is None else place[r] for r in self.graph.outputs]
+        return [None if r is None else slot[r] for r in self.graph.outputs]
 
     def _sources(self, cotangents: tuple[Var, ...]) -> list[int]:
         root: dict[Any, Any] = {}
@@ -131,26 +131,26 @@ class VjpProgram:
             elif eqn.op.alias:
                 root[eqn.outs[0]] = None
         roots = [root.get(out, out) for out in self.graph.outputs]
-        place = {var: k for k, var in enumerate(cotangents)}
+        position = {var: k for k, var in enumerate(cotangents)}
         inputs = set(self.graph.inputs)
         sources = []
         for origin in roots:
             if origin is None or roots.count(origin) > 1:
                 sources.append(BORROWED)
-            elif origin in place:
-                sources.append(place[origin])
+            elif origin in position:
+                sources.append(position[origin])
             else:
                 sources.append(BORROWED if origin in inputs else FRESH)
         return sources
 
     def run(self, values: list[Any]) -> None:
-        """Run on arrays: saved values, then cotangents; results are appended, see ``edges``."""
-        if self._fused is not None and self._fused.is_worth():
+        """Run on arrays: residuals, then cotangents; results are appended, see ``edges``."""
+        if self._fused is not None and self._fused.is_profitable():
             self._fused.run(values)
             return
         values += self._constants
         append = values.append
-        for call, a, b in self._program:
+        for call, a, b in self._calls:
             if b >= 0:
                 append(call(values[a], values[b]))
             elif b == -1:
@@ -164,8 +164,7 @@ class VjpProgram:
 
 
 def _scatter_part(graph: Graph) -> tuple[Any, TensorType] | None:
-    """Where a graph lays its one argument into zeros, and the type of the whole, if that is all it
-    does."""
+    """The index and the whole type, if the graph only scatters its one argument into zeros."""
     if len(graph.equations) != 1 or len(graph.inputs) != 1:
         return None
     (eqn,) = graph.equations
@@ -177,8 +176,8 @@ def _scatter_part(graph: Graph) -> tuple[Any, TensorType] | None:
 def _call(
     specialization: Specialization, args: list[int], into: int | None
 ) -> tuple[Callable[..., Any], Any, int]:
-    """A call as (function, first position(s), second position or how to read the first)."""
-    run = specialization.run if into is None else _over_argument(specialization, into, len(args))
+    """A call as (function, first slot or slots, second slot or how to read the first)."""
+    run = specialization.run if into is None else _into_argument(specialization, into, len(args))
     if not specialization.single:
         return run, args, -3
     if len(args) == 1:
@@ -188,38 +187,38 @@ def _call(
     return run, args, -2
 
 
-def _spent_after(graph: Graph) -> list[set[Var]]:
-    """For each equation, the results of others that nothing looks at any more once it has run."""
+def _last_uses(graph: Graph) -> list[set[Var]]:
+    """Liveness: for each equation the results of others whose last use it is."""
     last: dict[Any, int] = {}
-    still_seen: set[Any] = {out for out in graph.outputs if isinstance(out, Var)}
+    escaping: set[Any] = {out for out in graph.outputs if isinstance(out, Var)}
     made: set[Var] = set()
     for number, eqn in enumerate(graph.equations):
         for arg in eqn.args:
             if isinstance(arg, Var):
                 last[arg] = number
         if eqn.op.alias:
-            still_seen.update((*eqn.args, *eqn.outs))
+            escaping.update((*eqn.args, *eqn.outs))
         made.update(eqn.outs)
-    spent: list[set[Var]] = [set() for _ in graph.equations]
+    dying: list[set[Var]] = [set() for _ in graph.equations]
     for var, number in last.items():
-        if var in made and var not in still_seen:
-            spent[number].add(var)
-    return spent
+        if var in made and var not in escaping:
+            dying[number].add(var)
+    return dying
 
 
-def _overwritten(eqn: Equation, spent: set[Var]) -> int | None:
-    """Which argument's memory the result can take over. Only ufuncs say that they allow it."""
+def _reusable_argument(eqn: Equation, dying: set[Var]) -> int | None:
+    """Which dying argument a ufunc may write its result to; ``None`` if there is none."""
     out = eqn.outs[0].type
     plain = isinstance(eqn.op.eval, np.ufunc) and len(eqn.args) <= 2 and not eqn.attrs
     exact = out.dtype.compute is out.dtype.np and out.dtype.category >= dtypes.FLOATING
     if plain and exact and out.nbytes >= LEDGER_MIN_BYTES:
         for i, arg in enumerate(eqn.args):
-            if isinstance(arg, Var) and arg in spent and arg.type.same(out):
+            if isinstance(arg, Var) and arg in dying and arg.type.same(out):
                 return i
     return None
 
 
-def _over_argument(specialization: Specialization, into: int, count: int) -> Callable[..., Any]:
+def _into_argument(specialization: Specialization, into: int, count: int) -> Callable[..., Any]:
     ufunc = specialization.op.eval
     if specialization.out_types[0].numel >= PARALLEL_MIN_ELEMENTS:
         ufunc = parallel_ufunc(ufunc)
@@ -229,10 +228,10 @@ def _over_argument(specialization: Specialization, into: int, count: int) -> Cal
 
 
 def _trace_vjp(specialization: Specialization, needs: int, vjp: Any) -> tuple[Graph, list[Var]]:
-    """Trace the derivative formula; gives the graph and the variables of arguments and results."""
+    """Trace the vjp formula; gives the graph and the values of arguments and results."""
     op = specialization.op
     assert callable(vjp)
-    with using(autocast=None, trace=None), tracing() as trace:  # it is kept: nothing around it
+    with using(autocast=None, trace=None), tracing() as trace:  # cached: independent of modes
         args = [trace.input(t) for t in specialization.operands]
         outs = [trace.input(t) for t in specialization.out_types]
         cotangents = [trace.input(t) for t in specialization.out_types]
@@ -249,8 +248,8 @@ def _trace_vjp(specialization: Specialization, needs: int, vjp: Any) -> tuple[Gr
             wanted.append(grad if needs >> i & 1 else None)
             if grad is None and needs >> i & 1:
                 raise GradientError(
-                    f"the derivative of {op.name} by argument {i} is not known; detach() that "
-                    "argument if it is to count as constant"
+                    f"{op.name} has no derivative with respect to argument {i}.\n"
+                    "  fix: detach() that argument, so that it is a constant."
                 )
             if wanted[-1] is not None and not wanted[-1]._type.same(type):
                 raise AssertionError(

@@ -4,7 +4,7 @@ Each takes a function and gives a function; they nest in any order with each oth
 ``backward``, hooks, custom functions and ``checkpoint``.
 """
 
-from evergrad.core.transforms import vmap
+from evergrad.core.vmap import vmap
 from evergrad.func.derivatives import (
     grad,
     grad_and_value,

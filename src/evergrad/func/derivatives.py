@@ -14,12 +14,14 @@ from evergrad.autograd.engine import grad as graph_grad
 from evergrad.core import dtypes
 from evergrad.core.inplace import assign
 from evergrad.core.interpret import interpret
+from evergrad.core.jvp import jvp_graph
 from evergrad.core.node import GraphNode, Leaf
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, current_node, detached
+from evergrad.core.traced_function import Output, trace
 from evergrad.core.tracing import in_trace, tracing
-from evergrad.core.transforms import _Output, jvp_graph, trace, vmap
 from evergrad.core.tree import tree_flatten, tree_map, tree_unflatten
+from evergrad.core.vmap import vmap
 from evergrad.extension import provides
 from evergrad.ops.rows.creation.constants import eye, ones_like, zeros_like
 from evergrad.ops.rows.movement.slices import slice_dim
@@ -224,7 +226,7 @@ def jvp(
         raise RuntimeError("jvp: an output does not depend on the inputs (strict=True)")
     result = traced.rebuild(outs)
     direction = tree_unflatten(
-        [filled[leaf.place] if isinstance(leaf, _Output) else None for leaf in traced.leaves],
+        [filled[leaf.position] if isinstance(leaf, Output) else None for leaf in traced.leaves],
         traced.spec,
     )
     if has_aux:

@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import evergrad.nn.functional
+from evergrad.core.device import Device
 from evergrad.core.shapes import Size
-from evergrad.core.tensor import Device, Tensor
+from evergrad.core.tensor import Tensor
 from evergrad.io import objects
 from evergrad.io.objects import SparseMaker
 from evergrad.io.storages import ELEMENT_TYPES, KIND_OF, UNTYPED

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core.tensor import Array, Device
+from evergrad.core.device import Device
+from evergrad.core.tensor import Array
 from evergrad.errors import FileFormatError, UnsafeFileError
 from evergrad.io import objects
 from evergrad.io.allowed_names import HARMLESS, WEIGHTS, Named, full_path, granted, own, trusted

@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evergrad.core.device import Device
 from evergrad.core.dtypes import dtype
 from evergrad.core.memory_format import layout
 from evergrad.core.shapes import Shape, Size, contiguous_strides
 from evergrad.core.storage import Storage
-from evergrad.core.tensor import Array, Device, Tensor, detached
+from evergrad.core.tensor import Array, Tensor, detached
 from evergrad.io import objects
 from evergrad.io.allowed_names import TORCH_NAMES
 from evergrad.io.archive import is_path

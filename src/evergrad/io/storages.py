@@ -16,11 +16,13 @@ import ml_dtypes
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.device import CPU, Device
 from evergrad.core.dtypes import dtype
 from evergrad.core.op import TABLE
 from evergrad.core.shapes import Shape, contiguous_strides, tensor_type
 from evergrad.core.storage import Storage
-from evergrad.core.tensor import CPU, Array, Device, Tensor, View, on_storage
+from evergrad.core.tensor import Array, Tensor, on_storage
+from evergrad.core.views import View
 from evergrad.errors import FileFormatError
 from evergrad.io.archive import Source
 from evergrad.ops.surface.handles import TypedStorage, UntypedStorage

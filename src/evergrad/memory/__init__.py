@@ -1,13 +1,13 @@
-"""Accounted memory: how many bytes live, who made them, and proof that they stay the same.
+"""Memory accounting: live bytes, the ops that allocated them, and a check that they stay flat.
 
 =====================  =========================================================================
 ``stats()``            live, peak and pooled bytes, buffers, live bytes by category
 ``reset_peak()``       count the peak from now on
 ``track()``            record every allocation and release: peak, timeline, by op, by line
-``report()``           the findings as text, JSON or a page
-``steady()``           raise if a step leaves memory behind, naming what stayed
-``limit()``            let allocations beyond a number of bytes fail
-``trim()``             give pooled buffers back to the system
+``report()``           the report as text, JSON or HTML
+``steady()``           raise if a training step leaks, with what stayed
+``limit()``            fail allocations beyond a number of live bytes
+``trim()``             return pooled buffers to the system
 ``poison()``           fill released memory with a pattern
 =====================  =========================================================================
 """

@@ -1,16 +1,16 @@
-"""A memory report as one page: no script, nothing loaded from elsewhere.
+"""The memory report as one HTML page without scripts or external resources.
 
-The timeline is an inline drawing of live bytes by category; its hover text is that of the SVG
-standard, a ``<title>`` for each stretch of time.
+The timeline is an inline SVG of live bytes by category; its tooltips are ``<title>`` elements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from evergrad import html
 from evergrad.extension import provides
+from evergrad.html import Drawing
 from evergrad.memory.reports import Entry, grouped, live_buffers, size, stats
 from evergrad.memory.tracking import Event, Tracker, Usage
 
@@ -29,62 +29,47 @@ _MEANING = {
     "backward": "cotangents and scratch in backward",
     "saved": "saved for backward",
 }
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 1000, 320, 86, 24
+_HEIGHT = 320
 _COLUMNS = 460
 _ROWS = 40
 
 _STYLE = """
-:root { color-scheme: light dark; font: 14px/1.45 system-ui, sans-serif; }
-body { max-width: 1100px; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.05rem; margin-top: 2rem; }
-table { border-collapse: collapse; width: 100%; }
-td, th { padding: .2rem .6rem; text-align: left; border-bottom: 1px solid #8884; }
-th { font-weight: 600; } .n { text-align: right; font-variant-numeric: tabular-nums; }
-td code { font-size: 12px; overflow-wrap: anywhere; }
 .key { display: inline-block; width: .8em; height: .8em; margin: 0 .4em 0 1em; }
-svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: currentColor; }
-.grid { stroke: currentColor; stroke-opacity: .15; } .hover { fill: transparent; }
-.hover:hover { fill: currentColor; fill-opacity: .12; }
+.hover { fill: transparent; } .hover:hover { fill: currentColor; fill-opacity: .12; }
 """
 
 
 @provides("memory_page")
 def page(tracker: Tracker | None) -> str:
-    """The whole report; without a tracker, of what is alive now."""
+    """The whole report; without a tracker, of the live buffers."""
     if tracker is None:
-        parts = ["<h2>Alive now</h2>", _entries(live_buffers())]
+        parts = [html.section("Alive now", _entries(live_buffers()))]
     else:
+        title = f"Live bytes over time (peak {size(tracker.peak)})"
         parts = [
-            f"<h2>Live bytes over time (peak {size(tracker.peak)})</h2>",
-            _timeline(tracker),
-            "<h2>Alive at the peak</h2>",
-            _entries(grouped(tracker.alive_at_peak())),
-            "<h2>By op</h2>",
-            _usage(tracker.by_op(), "op"),
-            "<h2>By line</h2>",
-            _usage(tracker.by_site(), "line"),
+            html.section(title, _timeline(tracker)),
+            html.section("Alive at the peak", _entries(grouped(tracker.alive_at_peak()))),
+            html.section("By op", _usage(tracker.by_op(), "op")),
+            html.section("By line", _usage(tracker.by_site(), "line")),
         ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>evergrad memory</title><style>{_STYLE}</style></head><body>"
-        f"<h1>Memory</h1>{_figures()}{''.join(parts)}</body></html>\n"
-    )
+    return html.page("evergrad memory", ["<h1>Memory</h1>", _figures(), *parts], _STYLE)
 
 
 def _figures() -> str:
     now = stats()
     shares = ", ".join(f"{name} {size(n)}" for name, n in now["by_category"].items() if n)
-    return (
-        f"<p>live {size(now['live'])} in {now['count']:,} buffers, peak {size(now['peak'])}, "
-        f"pooled {size(now['pooled'])}</p><p>{escape(shares)}</p>"
+    figures = (
+        f"live {size(now['live'])} in {now['count']:,} buffers, peak {size(now['peak'])}, "
+        f"pooled {size(now['pooled'])}"
     )
+    return html.paragraph(figures) + html.paragraph(shares)
 
 
 # -- the drawing --------------------------------------------------------------------------------
 
 
 class _Sample(NamedTuple):
-    """The highest moment of a stretch of time, with its bytes by category."""
+    """The moment with most live bytes in an interval, with its bytes by category."""
 
     seconds: float
     live: int
@@ -127,63 +112,42 @@ def _timeline(tracker: Tracker) -> str:
     start = samples[0].seconds
     span = samples[-1].seconds - start or 1.0
     top = max(sample.live for sample in samples) or 1
-    xs = [_LEFT + (s.seconds - start) / span * (_WIDTH - _LEFT) for s in samples]
-    scale = (_HEIGHT - _BOTTOM) / (top * 1.05)
-    drawing = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="live bytes">']
-    drawing += _grid(top, scale, span)
-    drawing += _areas(samples, xs, scale)
-    drawing += _hover(samples, xs)
-    return "".join([*drawing, "</svg>", _legend(samples)])
-
-
-def _grid(top: int, scale: float, span: float) -> list[str]:
-    lines = []
-    for quarter in range(5):
-        y = _HEIGHT - _BOTTOM - top * quarter / 4 * scale
-        lines.append(
-            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">'
-            f"{size(top * quarter // 4)}</text>"
-        )
-    return [
-        *lines,
-        f'<text x="{_LEFT}" y="{_HEIGHT - 6}">0 s</text>',
-        f'<text x="{_WIDTH}" y="{_HEIGHT - 6}" text-anchor="end">{span:.3g} s</text>',
+    frame = Drawing.up_to(top * 1.05, _HEIGHT)
+    xs = [frame.x((s.seconds - start) / span) for s in samples]
+    ends = [*xs[1:], float(frame.width)]
+    drawn = [
+        *frame.grid(top, size, ("0 s", f"{span:.3g} s")),
+        *_areas(samples, xs, ends, frame),
+        *_hover(samples, xs, ends, frame),
     ]
+    return frame.svg("live bytes", drawn) + _legend(samples)
 
 
-def _areas(samples: Sequence[_Sample], xs: Sequence[float], scale: float) -> list[str]:
-    """One area for each category, standing on the one below it."""
+def _areas(
+    samples: Sequence[_Sample], xs: Sequence[float], ends: Sequence[float], frame: Drawing
+) -> Iterator[str]:
+    """One stacked area for each category."""
+
+    def outline(heights: Sequence[int]) -> list[tuple[float, float]]:
+        """Values that each hold until the next."""
+        sides = zip(xs, ends, heights, strict=True)
+        return [(x, frame.y(height)) for left, right, height in sides for x in (left, right)]
+
     base = [0] * len(samples)
-    areas = []
     for name, colour in _COLOURS.items():
         if not any(sample.shares[name] for sample in samples):
             continue
         upper = [b + max(s.shares[name], 0) for b, s in zip(base, samples, strict=True)]
-        outline = [*_steps(xs, upper, scale), *reversed(_steps(xs, base, scale))]
-        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in outline)
-        areas.append(f'<polygon points="{points}" fill="{colour}" fill-opacity=".85"/>')
+        yield html.polygon([*outline(upper), *reversed(outline(base))], colour)
         base = upper
-    return areas
 
 
-def _steps(xs: Sequence[float], heights: Sequence[int], scale: float) -> list[tuple[float, float]]:
-    """The outline of values that each hold until the next."""
-    ends = [*xs[1:], float(_WIDTH)]
-    points = []
-    for x, end, height in zip(xs, ends, heights, strict=True):
-        y = _HEIGHT - _BOTTOM - height * scale
-        points += [(x, y), (end, y)]
-    return points
-
-
-def _hover(samples: Sequence[_Sample], xs: Sequence[float]) -> list[str]:
-    ends = [*xs[1:], float(_WIDTH)]
-    return [
-        f'<rect class="hover" x="{x:.1f}" y="0" width="{max(end - x, 0.5):.1f}" '
-        f'height="{_HEIGHT - _BOTTOM}"><title>{escape(_words(sample))}</title></rect>'
-        for x, end, sample in zip(xs, ends, samples, strict=True)
-    ]
+def _hover(
+    samples: Sequence[_Sample], xs: Sequence[float], ends: Sequence[float], frame: Drawing
+) -> Iterator[str]:
+    for sample, x, end in zip(samples, xs, ends, strict=True):
+        width = max(end - x, 0.5)
+        yield html.rectangle("hover", x, 0, width, frame.height - frame.bottom, _words(sample))
 
 
 def _words(sample: _Sample) -> str:
@@ -210,7 +174,7 @@ def _entries(entries: Sequence[Entry]) -> str:
         for e in entries[:_ROWS]
     ]
     head = ("bytes", "buffers", "category", "type", "op", "line")
-    return table(head, rows, 2) + _rest(len(entries))
+    return html.table(head, rows, 2) + _rest(len(entries))
 
 
 def _usage(usage: dict[str, Usage], name: str) -> str:
@@ -218,22 +182,8 @@ def _usage(usage: dict[str, Usage], name: str) -> str:
         (size(u.at_peak), size(u.allocated), f"{u.buffers:,}", text)
         for text, u in list(usage.items())[:_ROWS]
     ]
-    return table(("at the peak", "allocated", "buffers", name), rows, 3) + _rest(len(usage))
+    return html.table(("at the peak", "allocated", "buffers", name), rows, 3) + _rest(len(usage))
 
 
 def _rest(count: int) -> str:
     return f"<p>and {count - _ROWS:,} more</p>" if count > _ROWS else ""
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int) -> str:
-    """A table of which the first ``numbers`` columns hold numbers."""
-
-    def row(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(
-            f'<{tag} class="n">{escape(text)}</{tag}>'
-            if i < numbers
-            else f"<{tag}><code>{escape(text)}</code></{tag}>"
-            for i, text in enumerate(cells)
-        ) + "</tr>"  # fmt: skip
-
-    return f"<table>{row(head, 'th')}{''.join(row(cells, 'td') for cells in rows)}</table>"

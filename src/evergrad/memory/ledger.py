@@ -1,9 +1,9 @@
-"""Who holds how many bytes: the counters behind :mod:`evergrad.memory`.
+"""The ledger: counters of live bytes behind :mod:`evergrad.memory`.
 
-Owns plain integers. Every storage enters its bytes when it is made and takes them out when it is
-freed; nothing here knows what a tensor is. An update is a single augmented assignment without a
-call in it, which the interpreter (with its global lock) never interrupts, so no lock is needed and
-the counts are exact under threads.
+Owns plain integers. Every storage adds its bytes when it is allocated and subtracts them when it is
+freed; nothing here depends on tensors. An update is a single augmented assignment without a call in
+it, which the interpreter (with the GIL) never interrupts, so no lock is needed and the counts are
+exact under threads.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any, Protocol
 OTHER, PARAMETER, GRADIENT, SAVED, OPTIMIZER, DATA = range(6)
 CATEGORIES = ("other", "parameter", "gradient", "saved", "optimizer", "data")
 
-# Memory that lives only during one backward is counted from this size on.
+# Memory that is live only during one backward pass is counted from this size on.
 LEDGER_MIN_BYTES = 4096
 
 
 class Observer(Protocol):
-    """Is told of every change, after the counters have changed and before the peak has.
+    """Callbacks for every change, after the counters were updated and before the peak is.
 
-    It may refuse an increase by raising, after taking it back.
+    It may reject an increase by undoing it and raising.
     """
 
     def allocated(self, storage: Any) -> None: ...
     def freed(self, storage: Any) -> None: ...
     def held(self, nbytes: int) -> None:
-        """More (or fewer) bytes wait in backward, in no storage."""
+        """More (or fewer) bytes of pending cotangents, which have no storage."""
 
     def used(self, nbytes: int) -> None:
-        """A call had scratch memory of this size, on top of what is live."""
+        """A call used scratch memory of this size, on top of the live bytes."""
 
 
 class Ledger:
@@ -42,12 +42,12 @@ class Ledger:
         self.peak = 0
         self.pooled = 0
         self.count = 0
-        # OTHER is what the named categories leave over, so that the common case costs nothing.
+        # OTHER is the remainder of the named categories, so that the common case costs nothing.
         self.by_category = [0] * len(CATEGORIES)
         self.observer: Observer | None = None
 
     def hold(self, nbytes: int) -> None:
-        """Enter memory that stands in no storage, or take it out (negative)."""
+        """Add memory without a storage, or subtract it (negative)."""
         self.live += nbytes
         if self.observer is not None:
             self.observer.held(nbytes)
@@ -62,7 +62,7 @@ class Ledger:
             self.peak = self.live + nbytes
 
     def categories(self) -> dict[str, int]:
-        """Live bytes by category, which add up to all live bytes."""
+        """Live bytes by category; the sum is all live bytes."""
         named = dict(zip(CATEGORIES[1:], self.by_category[1:], strict=True))
         return {**named, "other": self.live - sum(named.values())}
 

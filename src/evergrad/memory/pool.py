@@ -1,11 +1,11 @@
-"""Recycles large buffers, so that a step does not pay for fresh pages again and again.
+"""The pool: recycles large buffers, so that a training step does not fault in new pages.
 
-An array from :func:`empty` stands on a :class:`Block`. Every view of the array, also one handed to
-NumPy code outside, keeps the block alive; when the last one is gone the block gives its memory
-back. The pool therefore never hands out memory that anything can still reach.
+The base of an array from :func:`empty` is a :class:`Block`. Every view of the array, also one in
+NumPy code outside, references the block; the destructor of the block returns its memory. The pool
+therefore never reuses reachable memory.
 
-Memory is mapped from the system directly, not taken from the C heap: giving it back is then exact.
-No lock is needed: taking from and putting into a list are atomic.
+Memory is mapped from the system directly, not allocated on the C heap, so that all of it can be
+returned. No lock is needed: append and pop of a list are atomic.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ Memory = mmap.mmap | bytearray
 
 _PAGE_BITS = mmap.PAGESIZE.bit_length() - 1
 _SMALL_BITS = 6
-# Where one fault can bring a whole huge page, the system is asked for it.
+# From this size on huge pages are requested: one page fault for a whole huge page.
 _HUGE_PAGE = 1 << 21
 
 _BYTE = np.dtype(np.uint8)
 
-# Released memory by size. A list stays where it is once made, so that it can be held elsewhere.
+# The free lists by size. A list is never replaced, so that allocators can reference it.
 _free: dict[int, list[Memory]] = {}
 
 
 class Block(np.ndarray[Any, Any]):
-    """Owns one piece of memory for as long as an array stands on it."""
+    """Owns one buffer while an array references it as its base."""
 
     __slots__ = ()
 
     def __del__(self) -> None:
         memory: Any = self.base
         if memory.__class__ is not mmap.mmap and memory.__class__ is not bytearray:
-            return  # not a block itself but an array that NumPy derived from one
+            return  # an array that NumPy derived from a block
         if config.POISON:
             self.fill(0xA5)
         size = self.size
-        # Nothing between the question and the answer lets another thread run.
+        # No other thread runs between the check and the update.
         if LEDGER.pooled + size <= config.POOL_CAP_BYTES:
             LEDGER.pooled += size
             _free[size].append(memory)
@@ -73,7 +73,7 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
 
 
 def allocator(shape: Sequence[int], dtype: np.dtype[Any]) -> Callable[[], Array]:
-    """A function that gives what :func:`empty` would, with all questions answered beforehand."""
+    """A function equal to :func:`empty` of this shape, with the size class computed beforehand."""
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes < config.POOL_MIN_BYTES and not (config.POISON and nbytes):
         return functools.partial(np.empty, shape, dtype)
@@ -100,22 +100,22 @@ def copy(array: Array) -> Array:
 
 
 def _size_class(nbytes: int) -> int:
-    """Round up to an eighth of the power of two below: at most 12.5 % is lost, and sizes repeat."""
+    """Round up to an eighth of the power of two below: at most 12.5 % waste, and sizes repeat."""
     least = _PAGE_BITS if nbytes >= config.POOL_MIN_BYTES else _SMALL_BITS
     bits = max(nbytes.bit_length() - 4, least)
     return -(-nbytes >> bits) << bits
 
 
 def _obtain(size: int, nbytes: int) -> Memory:
-    """New memory from the system, for which idle buffers of other sizes make room; ``nbytes`` of it
-    will be used."""
+    """New memory from the system, after evicting idle buffers of other sizes at the cap; ``nbytes``
+    of it will be used."""
     _free.setdefault(size, [])
     while LEDGER.pooled + size > config.POOL_CAP_BYTES and _drop_idle():
         pass
     try:
         return _map(size, nbytes)
     except MemoryError:
-        trim()  # what the pool keeps may be just what is missing
+        trim()  # pooled memory may be enough
         return _map(size, nbytes)
 
 
@@ -127,18 +127,18 @@ def _map(size: int, nbytes: int) -> Memory:
             return mmap.mmap(-1, size)
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         if size < _HUGE_PAGE:
-            # A result is written whole, so one call may as well bring all its pages.
+            # A result is written as a whole, so all its pages are faulted in by one call.
             return mmap.mmap(-1, size, flags=flags | mmap.MAP_POPULATE)
         memory = mmap.mmap(-1, size, flags=flags)
-        # Not for what the size was rounded up by: a huge page would be there as a whole.
+        # Not for the rounding of the size class, which would become resident.
         memory.madvise(mmap.MADV_HUGEPAGE, 0, nbytes)
         return memory
     except OSError as error:
-        raise MemoryError(f"the system has no {size:,} bytes to give: {error}") from None
+        raise MemoryError(f"the system could not map {size:,} bytes: {error}") from None
 
 
 def _drop_idle() -> bool:
-    """Give back one buffer of the size that has most bytes idle; false if none is idle."""
+    """Return one buffer of the size with most idle bytes; false if none is idle."""
     sizes = list(_free.items())
     idle, size = max(((len(memories) * size, size) for size, memories in sizes), default=(0, 0))
     if idle:
@@ -147,7 +147,7 @@ def _drop_idle() -> bool:
 
 
 def _drop(size: int) -> int:
-    """Give back one buffer of this size, unless another thread was faster."""
+    """Return one buffer of this size to the system, if one is left."""
     try:
         _free[size].pop()
     except IndexError:
@@ -157,7 +157,7 @@ def _drop(size: int) -> int:
 
 
 def trim() -> int:
-    """Give all pooled buffers back to the system; returns how many bytes that were."""
+    """Return all pooled buffers to the system; gives their number of bytes."""
     released = 0
     for size, memories in list(_free.items()):
         while memories:
@@ -167,7 +167,7 @@ def trim() -> int:
 
 
 def _return_free_heap() -> None:
-    """Small arrays come from the C heap, which keeps pages too."""
+    """Return free pages of the C heap, where small arrays are allocated."""
     if sys.platform == "linux":
         trim_heap = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim_heap is not None:

@@ -1,4 +1,4 @@
-"""What the ledger and a tracker know, in words: for people, for programs, for error messages."""
+"""Reports of the ledger and of a tracker: text, JSON, and out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def stats() -> dict[str, Any]:
 
 
 def reset_peak() -> None:
-    """Let the peak be counted from now on."""
+    """Restart the peak from the present live bytes."""
     LEDGER.peak = LEDGER.live
 
 
 class Entry(NamedTuple):
-    """Equal buffers that were alive together."""
+    """Buffers of one type, category and allocation site, live at the same time."""
 
     nbytes: int
     buffers: int
@@ -46,7 +46,7 @@ class Entry(NamedTuple):
 
 
 def grouped(allocations: Iterable[Allocation]) -> list[Entry]:
-    """Allocations of one kind from one place, taken together; most bytes first."""
+    """Allocations grouped by category, type, op and allocation site; most bytes first."""
     sums: dict[tuple[str, ...], list[int]] = {}
     for a in allocations:
         total = sums.setdefault((a.category, a.type, a.op, a.site), [0, 0])
@@ -57,13 +57,13 @@ def grouped(allocations: Iterable[Allocation]) -> list[Entry]:
 
 
 def live_buffers() -> list[Entry]:
-    """All live buffers by type and category, found by walking over all objects."""
+    """All live buffers by type and category, found among all objects of the collector."""
     storage_class = _storage_class()
     sums: dict[tuple[str, str], list[int]] = {}
     thing: Any
     for thing in gc.get_objects():
-        # type(), because asking a foreign object for its __class__ may run code of its own. A
-        # storage that another thread is just making has no size yet.
+        # type(), because the __class__ of a foreign object may be a property. A storage that
+        # another thread is constructing has no size yet.
         if type(thing) is storage_class and hasattr(thing, "nbytes") and thing.nbytes:
             total = sums.setdefault((CATEGORIES[thing.category], str(thing.type)), [0, 0])
             total[0] += thing.nbytes
@@ -77,10 +77,10 @@ def live_buffers() -> list[Entry]:
 
 @provides("memory_report")
 def report(format: str = "text", *, tracker: Tracker | None = None) -> str:
-    """What memory is used for: ``"text"``, ``"json"`` or a self-contained ``"html"`` page.
+    """Live memory by category: ``"text"``, ``"json"`` or a self-contained ``"html"`` page.
 
-    With a tracker (the one that is running, if none is given) also its peak, its timeline, and who
-    allocated; without one, what is alive now.
+    With a tracker (by default the running one) also its peak, its timeline, and the allocations by
+    op and line; without one, the live buffers.
     """
     tracker = active_tracker() if tracker is None else tracker
     if format == "text":
@@ -174,11 +174,11 @@ def size(nbytes: int) -> str:
 
 
 class OutOfMemoryError(MemoryError):
-    """A memory error that says what holds the memory."""
+    """A memory error with a report of the live memory."""
 
 
 def out_of_memory(message: str) -> MemoryError:
-    """An error that says what could not be had, and what holds the memory instead."""
+    """A memory error with the failed allocation and a report of the live memory."""
     tracker = active_tracker()
     lines = [message, *_figures()]
     try:
@@ -188,14 +188,14 @@ def out_of_memory(message: str) -> MemoryError:
             entries = grouped(list(tracker.alive.values()))
             lines += ["alive, allocated while tracking", *_entry_lines(entries, 5)]
     except MemoryError:
-        lines.append("there is not even room to list what is alive")
+        lines.append("there is not enough memory left to list the live buffers")
     return OutOfMemoryError("\n".join(lines))
 
 
 def described(error: MemoryError) -> MemoryError:
-    """The same, if it says what holds the memory; else one that does, with the op that failed."""
+    """The error with a report of the live memory and the op that failed."""
     if isinstance(error, OutOfMemoryError):
         return error
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_ours(frame)]
     op = origin(frames[-1] if frames else None).op
-    return out_of_memory(f"{op} could not get memory: {error}")
+    return out_of_memory(f"{op} could not allocate memory: {error}")

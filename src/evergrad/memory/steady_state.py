@@ -1,4 +1,4 @@
-"""Proof that memory is flat: every step must end with the bytes the step before it ended with."""
+"""Leak detection: every training step must end with the live bytes of the step before it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from evergrad.errors import SteadyStateError
 from evergrad.memory.ledger import LEDGER
 from evergrad.memory.tracking import Census, Origin, attach, detach
 
-# How many bytes and buffers, by where they came from and their type.
+# Live (bytes, buffers) by allocation site and type.
 Holdings = dict[tuple[Origin, str], tuple[int, int]]
 
 
 class Steady:
-    """Compares live bytes from step to step; see :func:`steady`."""
+    """Compares live bytes between steps; see :func:`steady`."""
 
     def __init__(self, items: Iterable[Any] | None = None, *, warmup: int = 1) -> None:
         if warmup < 1:
@@ -43,7 +43,7 @@ class Steady:
                 self.step()
 
     def step(self) -> None:
-        """End a step: raise if it left other bytes alive than the one before."""
+        """End a step: raise if other bytes are live than after the one before."""
         live = (LEDGER.live, LEDGER.count)
         holdings = _holdings(self._census)
         self._steps += 1
@@ -63,13 +63,13 @@ class Steady:
                 if count * sign > 0 or (count == 0 and nbytes * sign > 0):
                     lines.append(
                         f"  {verb}: {abs(nbytes):,} bytes in {abs(count)} x {type}, "
-                        f"made by {origin.op} at {origin.place}"
+                        f"allocated by {origin.op} at {origin.place}"
                     )
         if len(lines) == 1:
-            lines.append("  what went was made before the steps were watched.")
+            lines.append("  what went was allocated before steady() was entered.")
         lines.append(
-            "  fix: let go of what a step makes (a loss kept for logging holds its whole graph: "
-            "keep `loss.item()`), or raise `warmup` if these are made once."
+            "  fix: drop references to results of a step (a loss kept for logging keeps its whole "
+            "graph alive: keep `loss.item()`), or raise `warmup` if these are allocated once."
         )
         return SteadyStateError("\n".join(lines))
 
@@ -97,8 +97,8 @@ def steady(items: Iterable[Any] | None = None, *, warmup: int = 1) -> Steady:
     """Raise :class:`~evergrad.errors.SteadyStateError` when a step leaves memory behind.
 
     ``with memory.steady() as steady:`` and ``steady.step()`` at the end of each step, or ``for
-    batch in memory.steady(batches):``. The first ``warmup`` steps (in which gradients and optimizer
-    state are made) may leave what they want; from then on each step must end with exactly the live
-    bytes of the one before. The error names what stayed: how many bytes, made by which op, where.
+    batch in memory.steady(batches):``. The first ``warmup`` steps (which allocate gradients and
+    optimizer state) are not compared; from then on each step must end with exactly the live bytes
+    of the one before. The error lists what stayed: bytes, op and allocation site.
     """
     return Steady(items, warmup=warmup)

@@ -1,6 +1,6 @@
-"""Settings for tests and for tracking down faults: a limit on live bytes, and poisoned memory.
+"""Debugging switches: a limit on live bytes, and poisoning of released memory.
 
-Each holds from the call on; used in a ``with`` statement, until its end.
+Each is active from the call on; in a ``with`` statement, until its end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _clear_specializations: ExtensionPoint[[], None] = ExtensionPoint("clear_special
 
 
 class _Limit:
-    """Refuses what would make more bytes live than allowed, as if the system had no more."""
+    """Fails allocations beyond a number of live bytes, as if the system had no more."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -27,7 +27,7 @@ class _Limit:
         if LEDGER.live > self.nbytes:
             wanted = storage.nbytes
             LEDGER.live -= wanted
-            storage.nbytes = 0  # it counts for nothing until it is gone
+            storage.nbytes = 0  # its destructor subtracts nothing
             raise self._error(wanted, str(storage.type))
 
     def freed(self, storage: Any) -> None:
@@ -44,7 +44,7 @@ class _Limit:
     def _error(self, wanted: int, what: str) -> MemoryError:
         op = origin(sys._getframe(1)).op
         return out_of_memory(
-            f"{op} could not get {wanted:,} bytes for {what}: with them, more than the "
+            f"{op} could not allocate {wanted:,} bytes for {what}: more than the "
             f"{self.nbytes:,} bytes of memory.limit() would be live"
         )
 
@@ -62,9 +62,9 @@ def _set_limit(limit: _Limit | None) -> None:
 
 
 class limit:  # noqa: N801 - used like a function
-    """Let no more than ``nbytes`` be live: an allocation beyond raises ``MemoryError``.
+    """Limit the live bytes to ``nbytes``: an allocation beyond raises ``MemoryError``.
 
-    ``limit(None)`` lifts it. What a single NumPy call needs inside is not counted.
+    ``limit(None)`` removes the limit. Memory inside a single NumPy call is not counted.
     """
 
     def __init__(self, nbytes: int | None) -> None:
@@ -81,7 +81,7 @@ class limit:  # noqa: N801 - used like a function
 
 
 class poison:  # noqa: N801 - used like a function
-    """Fill memory with 0xA5 when it is released, so that a read of released memory shows.
+    """Fill memory with 0xA5 when it is released, so that a use after free is detected.
 
     Results of ops then all come from the pool, small ones too. Slow, and meant for tests; the
     environment variable ``EVERGRAD_POISON=1`` does it from the start.
@@ -100,4 +100,4 @@ class poison:  # noqa: N801 - used like a function
     def _set(self, mode: bool) -> None:
         if mode != config.POISON:
             config.POISON = mode
-            _clear_specializations()  # they have decided where results come from
+            _clear_specializations()  # their evaluators depend on it

@@ -1,9 +1,9 @@
-"""Watching memory: who allocated what, where, when, and who was alive at the peak.
+"""Memory tracking: every allocation with its op and allocation site, and what is live at the peak.
 
-A watcher hangs on the ledger and costs nothing while there is none. Which op made a storage is
-read off the calling frames, so the engine itself keeps no note of it. Watchers are called from all
-threads, and from destructors at any moment, so what they do is one append or one change of a
-dictionary, both atomic; everything else is worked out when it is asked for.
+Trackers are observers of the ledger and cost nothing while there is none. The op that allocates is
+read off the calling frames, so the engine does not store it. Observers are called from all threads,
+and from destructors at any moment, so a callback is one append or one change of a dictionary, both
+atomic; everything else is computed by the reports.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _frame_namers: ExtensionPoint[[], dict[CodeType, tuple[str, Callable[[Any], str]
     ExtensionPoint("frame_namers")
 )
 
-# -- hanging on the ledger ----------------------------------------------------------------------
+# -- observers of the ledger --------------------------------------------------------------------
 
 _observers: list[Observer] = []
 _changing = threading.Lock()
 
 
-class _Several:
-    """Tells several observers, in order."""
+class _ObserverList:
+    """Calls several observers, in order."""
 
     def __init__(self, observers: list[Observer]) -> None:
         self._observers = tuple(observers)
@@ -60,14 +60,14 @@ class _Several:
 
 
 def attach(observer: Observer, *, first: bool = False) -> None:
-    """Have an observer told of every change. One that refuses must come ``first``."""
+    """Attach an observer. One that may reject an allocation must come ``first``."""
     with _changing:
         _observers.insert(0 if first else len(_observers), observer)
         _install()
 
 
 def detach(observer: Observer) -> None:
-    """Take an observer away again; nothing happens if it is not attached."""
+    """Detach an observer, if it is attached."""
     with _changing:
         if observer in _observers:
             _observers.remove(observer)
@@ -78,7 +78,7 @@ def _install() -> None:
     if not _observers:
         LEDGER.observer = None
     else:
-        LEDGER.observer = _observers[0] if len(_observers) == 1 else _Several(_observers)
+        LEDGER.observer = _observers[0] if len(_observers) == 1 else _ObserverList(_observers)
 
 
 def active_tracker() -> Tracker | None:
@@ -86,18 +86,18 @@ def active_tracker() -> Tracker | None:
     return next((o for o in reversed(_observers) if isinstance(o, Tracker)), None)
 
 
-# -- where an allocation came from --------------------------------------------------------------
+# -- allocation sites ---------------------------------------------------------------------------
 
 
 class Origin(NamedTuple):
-    """The op that allocated, and the line of the user's program that called it."""
+    """The allocation site: the op, and the source location in the user's program."""
 
     op: str
     site: SourceLocation | None
 
     @property
     def place(self) -> str:
-        """``file.py:12, in f: y = x.exp()``; the op, where there is no such line."""
+        """``file.py:12, in f: y = x.exp()``; the op, where there is no location."""
         return self.op if self.site is None else _describe(self.site)
 
 
@@ -107,7 +107,7 @@ def is_ours(frame: FrameType) -> bool:
 
 
 def origin(frame: FrameType | None) -> Origin:
-    """Look up the stack: what the engine was doing, for which line outside of it."""
+    """Walk up the stack: the ops of the engine, and the first frame outside of it."""
     words: list[str] = []
     function = "?"
     namers = _frame_namers()
@@ -118,7 +118,7 @@ def origin(frame: FrameType | None) -> Origin:
         namer = namers.get(code)
         if namer is not None:
             name = namer[1](_local(frame, namer[0]))
-            if name not in words:  # an op that casts its arguments calls itself
+            if name not in words:  # an op that casts its arguments is bound twice
                 words.append(name)
         function = code.co_name
         frame = frame.f_back
@@ -128,16 +128,16 @@ def origin(frame: FrameType | None) -> Origin:
 def _local(frame: FrameType, name: str) -> Any:
     variables = frame.f_locals
     value = variables[name]
-    if isinstance(variables, dict):  # a copy that the frame keeps, with all it refers to
+    if isinstance(variables, dict):  # a copy that the frame caches, with references to all locals
         variables.clear()
     return value
 
 
-# -- who is alive -------------------------------------------------------------------------------
+# -- live buffers -------------------------------------------------------------------------------
 
 
 class Allocation:
-    """One buffer: its size and type, who made it, and how long it lived (in seconds)."""
+    """One buffer: its size and type, its allocation site, and its lifetime (in seconds)."""
 
     __slots__ = ("_category", "_storage", "born", "died", "nbytes", "origin", "type")
 
@@ -150,7 +150,7 @@ class Allocation:
         self.born = born
         self.died: float | None = None
         self._category = OTHER
-        # Its category may still change while it lives.
+        # Its category may change while it is live.
         self._storage = None if storage is None else weakref.ref(storage)
 
     @property
@@ -159,7 +159,7 @@ class Allocation:
 
     @property
     def site(self) -> str:
-        """The line that asked for it, or nothing where none is known."""
+        """The source location of the allocation, or an empty string."""
         return "" if self.origin.site is None else self.origin.place
 
     @property
@@ -176,14 +176,14 @@ class Allocation:
 
 
 class Census:
-    """Knows what was allocated since it was attached and is still alive."""
+    """The live allocations since it was attached."""
 
     def __init__(self) -> None:
         self.alive: dict[int, Allocation] = {}
         self._start = time.perf_counter()
 
     def seconds(self) -> float:
-        """Since the watching began."""
+        """Since the start."""
         return time.perf_counter() - self._start
 
     def allocated(self, storage: Any) -> None:
@@ -193,7 +193,7 @@ class Census:
         self._leave(storage)
 
     def held(self, nbytes: int) -> None:
-        """Memory that waits in backward is gone when a step ends."""
+        """Pending cotangents are released before a step ends."""
 
     def used(self, nbytes: int) -> None:
         """So is scratch memory."""
@@ -210,13 +210,13 @@ class Census:
         return gone
 
 
-# -- the whole story ----------------------------------------------------------------------------
+# -- the timeline -------------------------------------------------------------------------------
 
 
 class Event(NamedTuple):
-    """One change. ``kind`` is ``alloc`` or ``free`` (a storage), ``hold`` (memory that waits in
-    backward, more or less of it) or ``scratch`` (memory that an op of backward had while it ran,
-    gone again already). ``live`` includes that scratch."""
+    """One change. ``kind`` is ``alloc`` or ``free`` (a storage), ``hold`` (more or less memory of
+    pending cotangents) or ``scratch`` (memory that a vjp used while it ran, released already).
+    ``live`` includes that scratch."""
 
     seconds: float
     kind: str
@@ -227,7 +227,7 @@ class Event(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What one op or one line did: bytes alive at the peak, bytes and buffers made in all."""
+    """The memory of one op or line: bytes live at the peak, bytes and buffers allocated in all."""
 
     at_peak: int
     allocated: int
@@ -235,7 +235,7 @@ class Usage(NamedTuple):
 
 
 class Tracker(Census):
-    """Records every allocation and every release, of all threads, while its block runs."""
+    """Records every allocation and release of all threads inside its ``with`` block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -285,13 +285,13 @@ class Tracker(Census):
     def alive_at_peak(self) -> list[Allocation]:
         """All that was live at the peak, largest first; the sizes add up to :attr:`peak`.
 
-        What no storage of this tracker explains stands in entries of its own: memory from before,
-        and what waits or serves as scratch in backward.
+        Memory without a storage of this tracker has entries of its own: memory allocated before,
+        pending cotangents and scratch of backward.
         """
         events = list(self.timeline)
         top = max(range(len(events)), key=lambda i: events[i].live, default=None)
         alive: dict[Allocation, None] = {}
-        before, waiting, scratch = self.live_at_start, 0, Allocation(0, _BEFORE)
+        before, pending, scratch = self.live_at_start, 0, Allocation(0, _BEFORE)
         for event in [] if top is None else events[: top + 1]:
             if event.kind == "alloc" and event.allocation is not None:
                 alive[event.allocation] = None
@@ -300,23 +300,23 @@ class Tracker(Census):
             elif event.kind == "free" and event.allocation is not None:
                 alive.pop(event.allocation, None)
             elif event.kind == "hold":
-                waiting += event.nbytes
+                pending += event.nbytes
         if top is not None and events[top].kind == "scratch":
             scratch = Allocation(events[top].nbytes, events[top].origin, "scratch")
-        others = [Allocation(before, _BEFORE), Allocation(waiting, _WAITING), scratch]
+        others = [Allocation(before, _BEFORE), Allocation(pending, _PENDING), scratch]
         found = [*alive, *(entry for entry in others if entry.nbytes)]
         return sorted(found, key=lambda entry: -entry.nbytes)
 
     def top(self, n: int = 10) -> list[Allocation]:
-        """The ``n`` largest of what was alive at the peak."""
+        """The ``n`` largest allocations that were live at the peak."""
         return self.alive_at_peak()[:n]
 
     def by_op(self) -> dict[str, Usage]:
-        """What each op allocated, most at the peak first."""
+        """The memory of each op, most at the peak first."""
         return self._usage(lambda source: source.op)
 
     def by_site(self) -> dict[str, Usage]:
-        """What each line of the program allocated, most at the peak first."""
+        """The memory of each line of the program, most at the peak first."""
         return self._usage(lambda source: source.place)
 
     def _usage(self, key: Callable[[Origin], str]) -> dict[str, Usage]:
@@ -334,12 +334,12 @@ class Tracker(Census):
         return dict(sorted(usage.items(), key=lambda item: item[1], reverse=True))
 
     def report(self, format: str = "text") -> str:
-        """The findings as ``"text"``, ``"json"`` or a self-contained ``"html"`` page."""
+        """The report as ``"text"``, ``"json"`` or a self-contained ``"html"`` page."""
         return _report(format, tracker=self)
 
 
 _BEFORE = Origin("alive before tracking", None)
-_WAITING = Origin("cotangents waiting in backward", None)
+_PENDING = Origin("pending cotangents in backward", None)
 
 
 def _bytes_by(key: Callable[[Origin], str], entries: Iterable[Allocation]) -> dict[str, int]:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from evergrad.core import dtypes
+from evergrad.core.device import Device
 from evergrad.core.dtypes import dtype
 from evergrad.core.functionalize import note_grad_access, note_module
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.state import using
-from evergrad.core.tensor import Device, Tensor
+from evergrad.core.tensor import Tensor
 from evergrad.nn.hooks import HookTables, ModuleHooks
 from evergrad.nn.parameter import Buffer, Parameter, is_lazy
 from evergrad.nn.state import ModuleState

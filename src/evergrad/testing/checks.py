@@ -20,7 +20,8 @@ from evergrad.core.rng.default_generator import manual_seed
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.core.trace import Graph
-from evergrad.core.transforms import trace, vmap
+from evergrad.core.traced_function import trace
+from evergrad.core.vmap import vmap
 from evergrad.testing.derivatives import (
     check_gradient,
     check_mixed_orders,
@@ -29,7 +30,8 @@ from evergrad.testing.derivatives import (
     first_gradient,
 )
 from evergrad.testing.memory import check_leaks, check_purity, check_strides
-from evergrad.testing.samples import Sample, all_samples
+from evergrad.testing.samples import Sample
+from evergrad.testing.samples.table import all_samples
 from evergrad.testing.subject import (
     SEED,
     Array,

@@ -12,7 +12,7 @@ import evergrad
 from evergrad.core.state import using
 from evergrad.core.storage import checksum
 from evergrad.core.tensor import Tensor, from_array
-from evergrad.core.transforms import trace
+from evergrad.core.traced_function import trace
 from evergrad.func import vjp
 from evergrad.memory.ledger import LEDGER
 from evergrad.ops.rows.movement.slices import slice_dim

@@ -115,7 +115,7 @@ def _arena(step: TrainingStep) -> tuple[int | None, int]:
             return None, given
         made = program.compiled_for(arguments, {})[0].program
         arena += made.plan.peak
-        results = sum(b.nbytes for b in made.plan.outside if b.home == "output")
+        results = sum(b.nbytes for b in made.plan.outside if b.kind == "output")
         streams = _bytes(generator.get_state() for generator in made.set_aside())
         transient = max(transient, given + results + streams)
     return arena, transient

@@ -6,13 +6,11 @@ after it was killed, and on another machine.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
-from evergrad.memory.html import table
+from evergrad import html
 from evergrad.memory.reports import size
 from evergrad.train.environment import environment
 from evergrad.train.plots import draw_plots, sample_picture, spread
@@ -29,16 +27,13 @@ _TITLES = {
 }
 
 _STYLE = """
-:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
-body { max-width: 1000px; margin: 2rem auto; padding: 0 1rem; }
+:root { font: 15px/1.5 system-ui, sans-serif; }
+body { max-width: 1000px; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2.2rem; }
-table { border-collapse: collapse; }
-td, th { padding: .2rem .8rem .2rem 0; text-align: left; border-bottom: 1px solid #8884; }
-th { font-weight: 600; } .n { text-align: right; font-variant-numeric: tabular-nums; }
+table { width: auto; } td, th { padding: .2rem .8rem .2rem 0; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(420px, 1fr)); gap: 1rem; }
 figure { margin: 0; } figcaption { font-weight: 600; } figure img { width: 100%; background: #fff; }
-pre { font-size: 12px; overflow-x: auto; white-space: pre-wrap; border-left: 3px solid #8886;
-  padding-left: .8rem; }
+pre { white-space: pre-wrap; border-left: 3px solid #8886; padding-left: .8rem; }
 .problem { border-left: 3px solid #e45756; padding-left: .8rem; }
 .sample { image-rendering: pixelated; min-width: 256px; max-width: 100%; }
 """
@@ -60,21 +55,13 @@ def page(run: Run, plots: dict[str, bytes]) -> str:
     """The report as one page: no script, nothing loaded from elsewhere."""
     title = f"evergrad: {run.name}"
     parts = [
-        f"<h1>{escape(title)}</h1>", _summary(run), _problems(run), _curves(plots),
+        f"<h1>{html.escape(title)}</h1>", _summary(run), _problems(run), _curves(plots),
         _evaluations(run), _samples(run), _memory(run),
         _configuration(run),
-        _section("Where this report was written", table(("", ""), environment().items(), 0)),
+        html.section("Where this report was written",
+                     html.table(("", ""), environment().items(), 0)),
     ]  # fmt: skip
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>"
-        f"{''.join(parts)}</body></html>\n"
-    )
-
-
-def _section(title: str, content: str) -> str:
-    """A part of the page; nothing at all if there is nothing in it."""
-    return f"<h2>{escape(title)}</h2>{content}" if content else ""
+    return html.page(title, parts, _STYLE)
 
 
 # -- the parts ----------------------------------------------------------------------------------
@@ -91,7 +78,7 @@ def _summary(run: Run) -> str:
     if run.best is not None:
         least = run.best["evaluation"]["loss"]
         facts.append(f"best held-out loss {least:.4f} after step {run.best['step']:,}")
-    return f"<p>{escape('; '.join(facts))}.</p>"
+    return html.paragraph("; ".join(facts) + ".")
 
 
 def _known(line: Line, key: str, tell: Any) -> list[str]:
@@ -105,21 +92,16 @@ def _duration(seconds: float) -> str:
 
 
 def _problems(run: Run) -> str:
-    return "".join(f'<p class="problem">{escape(problem)}</p>' for problem in run.problems)
+    return "".join(html.paragraph(problem, "problem") for problem in run.problems)
 
 
 def _curves(plots: dict[str, bytes]) -> str:
     shown = [
-        f"<figure><figcaption>{_TITLES[name]}</figcaption>{_image(picture, _TITLES[name])}</figure>"
-        for name, picture in plots.items()
-        if name in _TITLES
+        f"<figure><figcaption>{title}</figcaption>{html.image(plots[name], title)}</figure>"
+        for name, title in _TITLES.items()
+        if name in plots
     ]
-    return _section("Curves", f'<div class="plots">{"".join(shown)}</div>' if shown else "")
-
-
-def _image(png: bytes, title: str, attributes: str = "") -> str:
-    data = base64.b64encode(png).decode()
-    return f'<img {attributes}alt="{escape(title)}" src="data:image/png;base64,{data}">'
+    return html.section("Curves", f'<div class="plots">{"".join(shown)}</div>' if shown else "")
 
 
 def _evaluations(run: Run) -> str:
@@ -130,7 +112,7 @@ def _evaluations(run: Run) -> str:
         for line in run.evaluations
     ]  # fmt: skip
     head = ("step", *names, "")
-    return _section("Held-out data", table(head, rows, 1 + len(names)) if rows else "")
+    return html.section("Held-out data", html.table(head, rows, 1 + len(names)) if rows else "")
 
 
 def _number(value: Any) -> str:
@@ -139,18 +121,18 @@ def _number(value: Any) -> str:
 
 def _samples(run: Run) -> str:
     shown = reversed(spread(run.samples, _SHOWN_SAMPLES))
-    return _section("Samples, the latest first", "".join(_sample(run, line) for line in shown))
+    return html.section("Samples, the latest first", "".join(_sample(run, line) for line in shown))
 
 
 def _sample(run: Run, line: Line) -> str:
     sample, title = line["sample"], f"step {line['step']:,}"
     picture = sample_picture(run.path, sample)
     if picture is not None:
-        content = _image(picture, title, 'class="sample" ')
+        content = html.image(picture, title, "sample")
     elif "image" in sample:
-        content = f'<p class="problem">{escape(str(sample["image"]))} is missing</p>'
+        content = html.paragraph(f"{sample['image']} is missing", "problem")
     else:
-        content = f"<pre>{escape(str(sample.get('text', '')))}</pre>"
+        content = html.preformatted(str(sample.get("text", "")))
     return f"<h3>{title}</h3>{content}"
 
 
@@ -160,12 +142,12 @@ def _memory(run: Run) -> str:
         for name, found in run.memory.items()
     ]
     head = ("planned", "measured", "")
-    return _section("Memory, planned and measured", table(head, rows, 2) if rows else "")
+    return html.section("Memory, planned and measured", html.table(head, rows, 2) if rows else "")
 
 
 def _configuration(run: Run) -> str:
     text = run.config_text
-    return _section("Configuration", f"<pre>{escape(text)}</pre>" if text else "")
+    return html.section("Configuration", html.preformatted(text) if text else "")
 
 
 def _bytes(value: int | None) -> str:

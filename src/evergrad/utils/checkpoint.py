@@ -15,8 +15,8 @@ import numpy as np
 
 from evergrad.autograd.graph import saved_tensors_hooks
 from evergrad.core.functionalize import FunctionalizingTrace
-from evergrad.core.node import save_value, verify
 from evergrad.core.rng.default_generator import default_generator
+from evergrad.core.saved_values import save_value, verify
 from evergrad.core.source_location import describe, user_location
 from evergrad.core.state import STATE, Hooks, using
 from evergrad.core.tensor import Tensor, current_node, detached

@@ -1,17 +1,25 @@
-"""Logs that TensorBoard shows, written by the package tensorboardX."""
+"""Logs that TensorBoard shows, written by the package tensorboardX: the one place that uses it.
+
+:class:`SummaryWriter` has PyTorch's interface and writes from a thread of its own.
+:class:`EventFile` writes where it is called, so that a failing disk raises there.
+"""
 
 from __future__ import annotations
 
+import os
+import time
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 from evergrad.core.tensor import Tensor
 from evergrad.core.tree import tree_map_only
 
 
-def _package() -> Any:
+def _package(module: str = "") -> Any:
+    """The package, or a module of it."""
     try:
-        return import_module("tensorboardX")
+        return import_module("tensorboardX" + module)
     except ImportError:
         raise ImportError(
             "evergrad.utils.tensorboard writes with the package tensorboardX, which is not "
@@ -143,4 +151,41 @@ class SummaryWriter:
         self.close()
 
 
-__all__ = ["SummaryWriter"]
+class EventFile:
+    """Events of one start of a program; ``OSError`` where they cannot be written."""
+
+    def __init__(self, folder: Path, first_step: int) -> None:
+        """Events of former starts from ``first_step`` on are void; a session event says so."""
+        suffix = f".{time.time_ns()}.{os.getpid()}"
+        writer = _package(".event_file_writer").EventsWriter
+        self._summary = _package(".summary")
+        self._proto = _package(".proto.event_pb2")
+        self._writer = writer(str(folder / "events"), suffix)
+        started = self._proto.SessionLog(status=self._proto.SessionLog.START)
+        self._write(first_step, session_log=started)
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        """A number of a curve."""
+        self._write(step, summary=self._summary.scalar(tag, value))
+
+    def add_text(self, tag: str, text: str, step: int) -> None:
+        """A text, in Markdown."""
+        self._write(step, summary=self._summary.text(tag, text))
+
+    def add_image(self, tag: str, image: Any, step: int) -> None:
+        """An image, (height, width, 3) of uint8."""
+        self._write(step, summary=self._summary.image(tag, image, dataformats="HWC"))
+
+    def flush(self) -> None:
+        """Have everything so far on disk."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """End the event file."""
+        self._writer.close()
+
+    def _write(self, step: int, **content: Any) -> None:
+        self._writer.write_event(self._proto.Event(wall_time=time.time(), step=step, **content))
+
+
+__all__ = ["EventFile", "SummaryWriter"]

@@ -21,9 +21,9 @@ import numpy as np
 import evergrad
 from evergrad.compiler.cache.process_bindings import ProcessBindings
 from evergrad.compiler.frontend.capture import Captured
+from evergrad.compiler.kernels.random_rows import source_of
 from evergrad.compiler.native import jit, target
-from evergrad.compiler.passes.random_rows import source_of
-from evergrad.compiler.schedule.instructions import address_of, strides_of
+from evergrad.compiler.schedule.buffers import address_of, strides_of
 from evergrad.core import dtypes
 from evergrad.core.op import Specialization
 from evergrad.core.rng.generator import Generator
@@ -44,7 +44,11 @@ class UnhashableError(Exception):
 
 
 def fingerprint_of(captured: Captured, bindings: ProcessBindings, limit: int | None) -> str | None:
-    """The fingerprint of a captured step; ``None`` if it holds a value that has no form."""
+    """The fingerprint of a captured step; ``None`` if it holds a value that has no form, or if the
+    version of the compiler is unknown."""
+    versions = _versions()
+    if versions is None:
+        return None
     try:
         form = _Form(captured, bindings)
     except UnhashableError:
@@ -52,25 +56,45 @@ def fingerprint_of(captured: Captured, bindings: ProcessBindings, limit: int | N
     state = STATE.get()
     lower = None if state.autocast is None else state.autocast.dtype.name
     modes = (state.grad, lower, dtypes.get_default_dtype().name, limit)
-    data = marshal.dumps((_versions(), modes, form.parts), _MARSHAL)
+    data = marshal.dumps((versions, modes, form.parts), _MARSHAL)
     return hashlib.sha256(data).hexdigest()
 
 
 @cache
-def _versions() -> tuple[Any, ...]:
-    """Versions of the package, its sources, NumPy and Python, and the machine."""
+def _versions() -> tuple[Any, ...] | None:
+    """Versions of the package, its sources, NumPy and Python, and the machine; ``None`` if the
+    sources of this package cannot be distinguished from those of another version."""
+    sources = _sources()
+    if not sources:
+        return None
+    machine = jit.target_name(), *target.machine()
+    return evergrad.__version__, np.__version__, sys.version, *machine, sources
+
+
+def _sources() -> tuple[Any, ...]:
+    """Size and time of the files that the compiler is in: its sources, the archive it was imported
+    from, or the executable of a frozen application. Empty if there are none of these."""
+    archive = getattr(evergrad.__loader__, "archive", None)
+    if getattr(sys, "frozen", False):
+        archive = sys.executable
+    if archive is not None:
+        return ((archive, *_stamp(archive)),) if os.path.exists(archive) else ()
     package = Path(evergrad.__file__).parent
     sources = []
     for source in _SOURCES:
         for folder, _, names in os.walk(package / source):
-            for name in names:
-                if name.endswith(".py"):
-                    found = os.stat(os.path.join(folder, name))
-                    place = os.path.relpath(folder, package)
-                    sources.append((place, name, found.st_size, found.st_mtime_ns))
-    sources.sort()
-    machine = jit.target_name(), *target.machine()
-    return evergrad.__version__, np.__version__, sys.version, *machine, tuple(sources)
+            place = os.path.relpath(folder, package)
+            sources += [
+                (place, name, *_stamp(os.path.join(folder, name)))
+                for name in names
+                if name.endswith(".py")
+            ]
+    return tuple(sorted(sources))
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
 
 
 class _Form:

@@ -15,11 +15,11 @@ import numpy as np
 
 from evergrad.compiler.cache.executable import Executable
 from evergrad.compiler.cache.process_bindings import ProcessBindings
-from evergrad.compiler.codegen.elementwise import Code
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm import openblas
 from evergrad.compiler.native import jit
-from evergrad.compiler.schedule.instructions import Instruction, Kernel, Place
-from evergrad.compiler.schedule.memory_plan import Buffer
+from evergrad.compiler.schedule.buffers import Buffer, BufferView
+from evergrad.compiler.schedule.instructions import Instruction
 from evergrad.core import dtypes
 from evergrad.core.shapes import tensor_type
 from evergrad.core.storage import Storage
@@ -45,7 +45,7 @@ class _Serializer:
         self.bindings = bindings
         self.buffers = list(executable.buffers)
         self.buffer_numbers = {id(b): n for n, b in enumerate(self.buffers)}
-        self.places: list[Place] = []
+        self.places: list[BufferView] = []
         self.place_numbers: dict[int, int] = {}
         # The outside storages, then those of folded constants.
         self.storages: list[Storage] = list(bindings.storages)
@@ -56,7 +56,7 @@ class _Serializer:
     def data(self) -> bytes | None:
         executable, generators = self.executable, self.bindings.generators
         waves = [[self.instruction(i) for i in wave] for wave in executable.waves]
-        outputs = [self.place(o) if isinstance(o, Place) else None for o in executable.outputs]
+        outputs = [self.place(o) if isinstance(o, BufferView) else None for o in executable.outputs]
         copies = [(self.place(p), self.storage(s)) for p, s in executable.copies]
         places = [
             (self.buffer(p.buffer), int(p.offset), _ints(p.shape), _ints(p.strides), p.dtype.name)
@@ -81,10 +81,10 @@ class _Serializer:
         ))  # fmt: skip
 
     def form(self, b: Buffer) -> tuple[Any, ...]:
-        owner = self.storage(b.owner) if b.home == "outside" else b.owner
+        owner = self.storage(b.owner) if b.kind == "outside" else b.owner
         location = self.location_numbers.get(id(b.location))
         return (
-            b.number, int(b.nbytes), b.home, b.label, owner, location, b.first, b.last,
+            b.number, int(b.nbytes), b.kind, b.label, owner, location, b.first, b.last,
             int(b.offset),
         )  # fmt: skip
 
@@ -92,7 +92,7 @@ class _Serializer:
         """The number of a buffer; those that alias another one's memory are added when met."""
         return _number_of(buffer, self.buffers, self.buffer_numbers)
 
-    def place(self, place: Place) -> int:
+    def place(self, place: BufferView) -> int:
         return _number_of(place, self.places, self.place_numbers)
 
     def storage(self, storage: Storage) -> int:
@@ -144,7 +144,7 @@ def deserialize(data: bytes, bindings: ProcessBindings) -> Executable | None:
     storages = [*bindings.storages, *(_constant(*constant) for constant in constants)]
     buffers = [_buffer(form, storages, bindings) for form in buffer_forms]
     places = [
-        Place(buffers[number], offset, shape, strides, dtypes.BY_NAME[name])
+        BufferView(buffers[number], offset, shape, strides, dtypes.BY_NAME[name])
         for number, offset, shape, strides, name in place_forms
     ]
     return Executable(
@@ -175,7 +175,9 @@ def _buffer(form: tuple[Any, ...], storages: list[Storage], bindings: ProcessBin
     return made
 
 
-def _instruction(form: tuple[Any, ...], buffers: list[Buffer], places: list[Place]) -> Instruction:
+def _instruction(
+    form: tuple[Any, ...], buffers: list[Buffer], places: list[BufferView]
+) -> Instruction:
     label, work, may_fail, pointers, reads, writes, kernel = form
     made = Instruction(label)
     made.kernel = _kernel(*kernel)
@@ -191,8 +193,8 @@ def _kernel(
     scratch: int,
 ) -> Kernel:  # fmt: skip
     """A kernel that has an address, without its IR."""
-    made = Kernel(Code(), name, "")
-    made.calls = {place: Kernel(Code(), called, "") for place, called in calls.items()}
+    made = Kernel(name, "")
+    made.calls = {place: Kernel(called, "") for place, called in calls.items()}
     made.numbers, made.products = numbers, products
     made.chunks, made.scratch = chunks, scratch
     for place, element in products.items():

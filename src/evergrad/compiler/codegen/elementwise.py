@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.codegen import vecmath
-from evergrad.compiler.codegen.rng import counted_element
-from evergrad.compiler.passes.random_rows import limit_of
+from evergrad.compiler.codegen.rng import counted_element, threshold_of
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 
@@ -83,7 +82,7 @@ class Code:
             self.helpers[mangled] = f"declare {type} @{mangled}({given})"
         else:
             mangled = f"{function}_{_mangled(type)}"
-            self.helpers.update(vecmath.text(function, _mangled(type)))
+            self.helpers.update(vecmath.definitions(function, _mangled(type)))
         words = ", ".join(f"{type} {a}" for a in args)
         return self.op(f"call contract {type} @{mangled}({words})" if type in FLOATS
                        else f"call {type} @{mangled}({words})")  # fmt: skip
@@ -412,7 +411,7 @@ def _bitwise_not(e: Element, a: str) -> str:
 
 @writes("counted_chance")
 def _counted_chance(e: Element, seed: str, offset: str, number: str) -> str:
-    kept = counted_element(e.op, seed, offset, number, str(limit_of(e.attrs["keep"])))
+    kept = counted_element(e.op, seed, offset, number, str(threshold_of(e.attrs["keep"])))
     return convert(e.code, kept, dtypes.bool_, e.out)
 
 

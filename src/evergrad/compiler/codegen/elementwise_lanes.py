@@ -10,7 +10,7 @@ from typing import Any
 
 from evergrad.compiler.codegen import activations, vecmath  # noqa: F401 - enters its ops
 from evergrad.compiler.codegen.elementwise import Element, constant
-from evergrad.compiler.codegen.ir_builder import Text
+from evergrad.compiler.codegen.ir_builder import KernelBuilder
 from evergrad.core import dtypes
 
 # Ops whose writers say nothing but operations that go lane by lane, and those that call functions
@@ -27,14 +27,14 @@ class Lanes(Element):
 
     __slots__ = ("text",)
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: KernelBuilder) -> None:
         found = dtypes.float32 if text.vector.element == "float" else dtypes.float64
         super().__init__(text, found, found, {})
         self.text = text
 
     @property
     def type(self) -> str:
-        return self.text.vector.text
+        return self.text.vector.type
 
     def number(self, value: Any) -> str:
         vector = self.text.vector
@@ -49,7 +49,7 @@ class Lanes(Element):
             types = ", ".join([many] * len(args))
             self.text.helpers[name] = f"declare {many} @{name}({types})"
         else:
-            self.text.helpers.update(vecmath.wide_text(function, self.text.vector.lanes))
+            self.text.helpers.update(vecmath.vector_definitions(function, self.text.vector.lanes))
         return self.op(f"call {many} @{name}({given})")
 
     def choose(self, condition: str, a: str, b: str) -> str:

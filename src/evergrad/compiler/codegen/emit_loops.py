@@ -1,12 +1,7 @@
-"""A group of equations as one loop nest, written as LLVM IR.
+"""LLVM IR of a fusion group: one loop nest.
 
-The nest goes over rows; each row is passed over once for every fold along it that something later
-waits for. What a later pass needs again is computed again, or, if that is expensive, kept in a
-scratch row that stays in cache. Folds over rows leave one partial result per chunk of rows, and
-:func:`~.codegen.reductions.combination` adds these up in a fixed order, so that results do not
-depend on who ran what.
-
-Extents and strides are arguments of the kernel: its text tells the structure alone.
+Each outer iteration runs the passes over the inner loops. A value that a later pass needs is
+recomputed there, or, if that is expensive, kept in scratch memory that stays in cache.
 """
 
 from __future__ import annotations
@@ -15,150 +10,77 @@ from collections.abc import Callable
 from typing import Any
 
 from evergrad.compiler.codegen import elementwise
-from evergrad.compiler.codegen.elementwise import KINDS
-from evergrad.compiler.codegen.loop_elements import Point, element
-from evergrad.compiler.codegen.loop_kernels import shared
-from evergrad.compiler.codegen.loop_nest import NOWHERE, STATUS, Access, LoopSpace
-from evergrad.compiler.codegen.reductions import (
-    fold,
-    from_order,
-    is_ordered,
-    memory_type,
-    ordered_start,
-    ordered_type,
-    start_of,
-    take_in_order,
-)
+from evergrad.compiler.codegen.elementwise import Code
+from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.loop_accesses import NO_SLOT, STATUS, Access
+from evergrad.compiler.codegen.loop_entry import EntryBlock
+from evergrad.compiler.codegen.loop_kernel_cache import cached_kernel
+from evergrad.compiler.codegen.loop_nest import LoopNest
+from evergrad.compiler.codegen.loop_point import IterationPoint, emit_element
+from evergrad.compiler.codegen.loop_reductions import ReductionEmitter
+from evergrad.compiler.codegen.reductions import REDUCTIONS
 from evergrad.compiler.native.jit import name_of, vector_bits
-from evergrad.compiler.schedule.index_maps import FOLDS
-from evergrad.compiler.schedule.instructions import Kernel
 from evergrad.core.trace import Equation, Var
 
-# A chunk is worth claiming if it has about this many elements.
-_CHUNK = 8192
-_MOST_CHUNKS = 64
-_MOST_PARTIALS = 16
 
+class LoopEmitter(LoopNest):
+    """Emits the kernel of one group."""
 
-class LoopWriter(LoopSpace):
-    """Writes the kernel of one group."""
+    def kernel(self) -> Kernel:
+        """The kernel of the group; its IR may be that of a group of the same structure."""
+        return cached_kernel(self)
 
-    # -- writing --------------------------------------------------------------------------------
-
-    def write(self) -> Kernel:
-        """The kernel of the group, as it was written for another of the same structure if any."""
-        return shared(self)
-
-    def written(self) -> Kernel:
-        code = self.code
-        self.entry: list[str] = []
+    def emit(self) -> Kernel:
+        self.code = Code()
+        self.entry = EntryBlock(self.code, self)
+        self.reductions = ReductionEmitter(self)
         self.loop_count = 0
         self.metadata: list[str] = []
-        self.late_sums: list[tuple[Equation, str]] = []
-        self.number_args()
+        # Of the outer iteration: the address of each access, and the outer values known so far.
+        self.bases: dict[int, str] = {}
+        self.outer_values: dict[Var, str] = {}
+        # Of the pass: loads that are hoisted out of the inner loops.
+        self.invariant: dict[int, str] = {}
         self.chunk_bounds()
-        self.start_late()
+        self.reductions.start_partials()
         if self.flat:
             self.bases = {id(a): self.pointer(a) for a in self.accesses}
-            self.row_values: dict[Var, str] = {}
-            self.passes_over_row()
+            self.inner_passes()
         else:
-            self.loop("%row_lo", "%row_hi", self.one_row, vector=False)
-        self.finish_late()
-        code.do("ret void")
+            self.loop("%row_lo", "%row_hi", self.outer_iteration, vectorize=False)
+        self.reductions.finish_partials()
+        self.code.do("ret void")
         return self.finished()
 
-    def number_args(self) -> None:
-        """The numbers that follow the pointers in the arguments."""
-        self.numbers: list[int] = []
-        self.places: dict[Any, int] = {}
-        per_chunk, chunks = self.partition()
-        self.chunks = chunks * self.group.blocks
-        total = self.row_length if self.flat else self.rows
-        for key, value in (("total", total // self.group.blocks), ("per_chunk", per_chunk)):
-            self.number(key, value)
-        if self.group.blocks > 1:
-            self.number("chunks", chunks)
-        for d, extent in enumerate(self.row_extents):
-            self.number(("row", d), extent)
-        for d, extent in enumerate(self.inner_extents):
-            self.number(("inner", d), extent)
-        for access in self.accesses:
-            for d, stride in enumerate(access.rows):
-                self.number(("rows of", id(access), d), stride)
-            for d, stride in enumerate(access.inner):
-                self.number(("inner of", id(access), d), stride)
-            if access.lookup is not None:
-                self.number(("table", id(access)), access.lookup[1])
-                self.number(("height", id(access)), access.lookup[2])
-
-    def number(self, key: Any, value: int) -> None:
-        self.places[key] = len(self.slots) + len(self.late_slots()) + len(self.numbers)
-        self.numbers.append(value)
-
-    def late_slots(self) -> list[Equation]:
-        return [e for e in self.group.members if e.outs[0] in self.group.late]
-
-    def partition(self) -> tuple[int, int]:
-        """How many rows (or elements) a chunk has, and how many chunks a block has: by shape."""
-        units, weight = (self.row_length, 1) if self.flat else (self.rows, self.row_length)
-        blocks = self.group.blocks
-        most = _MOST_PARTIALS if self.group.late else _MOST_CHUNKS
-        wanted = max(1, min(most, units, units * weight * self.passes // _CHUNK))
-        units //= blocks
-        per_chunk = -(-units // max(1, wanted // blocks))
-        if self.flat:
-            per_chunk = -(-per_chunk // 64) * 64
-        return per_chunk, -(-units // per_chunk)
-
-    def get(self, key: Any) -> str:
-        """A number of the arguments, loaded at the start."""
-        name = f"%n{self.places[key]}"
-        line = f"  {name} = load i64, ptr {name}p, align 8"
-        if line not in self.entry:
-            self.entry.append(f"  {name}p = getelementptr i64, ptr %args, i64 {self.places[key]}")
-            self.entry.append(line)
-        return name
-
-    def pointer_at(self, slot: int) -> str:
-        name = f"%p{slot}"
-        line = f"  {name} = load ptr, ptr {name}p, align 8"
-        if line not in self.entry:
-            self.entry.append(f"  {name}p = getelementptr i64, ptr %args, i64 {slot}")
-            self.entry.append(line)
-        return name
-
     def pointer(self, access: Access) -> str:
-        return "null" if access.slot == NOWHERE else self.pointer_at(access.slot)
+        return "null" if access.slot == NO_SLOT else self.entry.pointer(access.slot)
 
     def read(self, access: Access, address: str, tag: str = "") -> str:
-        """The element at an address, or its number."""
-        if access.slot == NOWHERE:
+        """The element at an address, or its index."""
+        if access.slot == NO_SLOT:
             return self.code.op(f"ptrtoint ptr {address} to i64")
         return elementwise.load(self.code, access.dtype, address, tag)
 
-    def variable(self, type: str) -> str:
-        name = f"%{self.code.fresh('m')}"
-        self.entry.append(f"  {name} = alloca {type}")
-        return name
+    # -- loops ----------------------------------------------------------------------------------
 
     def chunk_bounds(self) -> None:
-        code = self.code
+        code, number = self.code, self.entry.number
         part, start = "%chunk", "0"
         if self.group.blocks > 1:
-            block = code.op(f"udiv i64 %chunk, {self.get('chunks')}")
-            part = code.op(f"urem i64 %chunk, {self.get('chunks')}")
-            start = code.op(f"mul i64 {block}, {self.get('total')}")
-        low = code.op(f"mul i64 {part}, {self.get('per_chunk')}")
-        high = code.op(f"add i64 {low}, {self.get('per_chunk')}")
-        short = code.op(f"icmp slt i64 {high}, {self.get('total')}")
-        high = code.op(f"select i1 {short}, i64 {high}, i64 {self.get('total')}")
+            block = code.op(f"udiv i64 %chunk, {number('chunks')}")
+            part = code.op(f"urem i64 %chunk, {number('chunks')}")
+            start = code.op(f"mul i64 {block}, {number('total')}")
+        low = code.op(f"mul i64 {part}, {number('per_chunk')}")
+        high = code.op(f"add i64 {low}, {number('per_chunk')}")
+        short = code.op(f"icmp slt i64 {high}, {number('total')}")
+        high = code.op(f"select i1 {short}, i64 {high}, i64 {number('total')}")
         code.do(f"%row_lo = add i64 {low}, {start}")
         code.do(f"%row_hi = add i64 {high}, {start}")
 
-    def loop(self, low: str, high: str, body: Callable[[str], None], vector: bool) -> None:
+    def loop(self, low: str, high: str, body: Callable[[str], None], vectorize: bool) -> None:
+        """A loop; ``vectorize`` asserts that its iterations are independent."""
         code = self.code
-        counter = self.variable("i64")
+        counter = self.entry.variable("i64")
         head, inside, end = (code.fresh(word) for word in ("head", "body", "end"))
         code.do(f"store i64 {low}, ptr {counter}")
         code.do(f"br label %{head}")
@@ -169,7 +91,7 @@ class LoopWriter(LoopSpace):
         body(index)
         code.do(f"store i64 {code.op(f'add nsw i64 {index}, 1')}, ptr {counter}")
         tag = ""
-        if vector:
+        if vectorize:
             self.loop_count += 2
             n = self.loop_count
             self.metadata += [
@@ -180,49 +102,68 @@ class LoopWriter(LoopSpace):
         code.do(f"br label %{head}{tag}")
         code.label(end)
 
-    # -- one row --------------------------------------------------------------------------------
+    def inner_loops(self, body: Callable[[list[str]], None], indices: list[str]) -> None:
+        """The loops over the inner dimensions, from the one after ``indices`` on."""
+        depth = len(indices)
+        is_last = depth == len(self.inner_extents) - 1
+        low, high = "%row_lo", "%row_hi"
+        if not self.flat:
+            low, high = "0", self.entry.number(("inner", depth))
 
-    def one_row(self, row: str) -> None:
+        def iteration(index: str) -> None:
+            if is_last:
+                body([*indices, index])
+            else:
+                self.inner_loops(body, [*indices, index])
+
+        self.loop(low, high, iteration, vectorize=is_last)
+
+    # -- one outer iteration --------------------------------------------------------------------
+
+    def outer_iteration(self, outer_index: str) -> None:
         code = self.code
         indices: list[str] = []
-        rest = row
-        for d in reversed(range(1, len(self.row_extents))):
-            extent = self.get(("row", d))
+        rest = outer_index
+        for d in reversed(range(1, len(self.outer_extents))):
+            extent = self.entry.number(("outer", d))
             indices.insert(0, code.op(f"urem i64 {rest}, {extent}"))
             rest = code.op(f"udiv i64 {rest}, {extent}")
-        if self.row_extents:
+        if self.outer_extents:
             indices.insert(0, rest)
         self.bases = {}
         for access in self.accesses:
             if access.lookup is None:
-                self.bases[id(access)] = self.moved(access, indices)
-        self.row_values = {}
+                self.bases[id(access)] = self.base_address(access, indices)
+        self.outer_values = {}
         for access in self.accesses:
             if access.lookup is not None:
-                self.bases[id(access)] = self.looked_up(access)
-        self.row_stage(-1)
-        self.passes_over_row()
+                self.bases[id(access)] = self.lookup_address(access)
+        self.outer_stage(-1)
+        self.inner_passes()
 
-    def moved(self, access: Access, indices: list[str]) -> str:
+    def base_address(self, access: Access, indices: list[str]) -> str:
         code = self.code
         address = self.pointer(access)
         for d, index in enumerate(indices):
-            if access.rows[d]:
-                step = code.op(f"mul i64 {index}, {self.get(('rows of', id(access), d))}")
-                address = code.op(f"getelementptr i8, ptr {address}, i64 {step}")
+            if access.outer[d]:
+                stride = self.entry.number(("outer stride", id(access), d))
+                offset = code.op(f"mul i64 {index}, {stride}")
+                address = code.op(f"getelementptr i8, ptr {address}, i64 {offset}")
         return address
 
-    def looked_up(self, access: Access) -> str:
+    def lookup_address(self, access: Access) -> str:
+        """The address of the slice of a table that is looked up."""
         assert access.lookup is not None
-        places, _, _, wraps = access.lookup
-        code = self.code
-        index = elementwise.load(code, places.dtype, self.bases[id(places)])
-        index = self.within(index, self.get(("height", id(access))), wraps)
-        step = code.op(f"mul i64 {index}, {self.get(('table', id(access)))}")
-        return code.op(f"getelementptr i8, ptr {self.pointer(access)}, i64 {step}")
+        indices, code = access.lookup.indices, self.code
+        index = elementwise.load(code, indices.dtype, self.bases[id(indices)])
+        extent = self.entry.number(("table extent", id(access)))
+        index = self.checked_index(index, extent, access.lookup.wraps)
+        stride = self.entry.number(("table stride", id(access)))
+        offset = code.op(f"mul i64 {index}, {stride}")
+        return code.op(f"getelementptr i8, ptr {self.pointer(access)}, i64 {offset}")
 
-    def within(self, index: str, extent: str, wraps: bool) -> str:
-        """An index that is sure to lie inside; one that did not is told of."""
+    def checked_index(self, index: str, extent: str, wraps: bool) -> str:
+        """An index in range: one that is not sets the status word and becomes 0."""
         code = self.code
         if wraps:
             raised = code.op(f"add i64 {index}, {extent}")
@@ -232,70 +173,57 @@ class LoopWriter(LoopSpace):
         bad, good = code.fresh("bad"), code.fresh("good")
         code.do(f"br i1 {inside}, label %{good}, label %{bad}")
         code.label(bad)
-        code.do(f"store i64 1, ptr {self.pointer_at(self.slot(STATUS, None))}, align 8")
+        code.do(f"store i64 1, ptr {self.entry.pointer(self.slot(STATUS, None))}, align 8")
         code.do(f"br label %{good}")
         code.label(good)
         return code.op(f"select i1 {inside}, i64 {index}, i64 0")
 
-    def passes_over_row(self) -> None:
+    def inner_passes(self) -> None:
         for number in range(self.passes):
-            self.one_pass(number)
+            self.inner_pass(number)
             if not self.flat:
-                self.row_stage(number)
+                self.outer_stage(number)
 
-    def one_pass(self, number: int) -> None:
-        """Go through a row once: stores, folds and scratch rows that are due."""
-        folds = [e for e in self.group.members if e.op.name in FOLDS
-                 and self.stage[e.outs[0]] == number and self.folds_full(e)]  # fmt: skip
-        stores = [v for v in self.outlets if self.stage[v] == number and not self.is_row(v)]
+    def inner_pass(self, number: int) -> None:
+        """One traversal of the inner loops: stores, reductions and scratch values of a stage."""
+        reductions = [e for e in self.group.members if e.op.name in REDUCTIONS
+                      and self.stage[e.outs[0]] == number and self.reduces_full(e)]  # fmt: skip
+        stores = [v for v in self.stores if self.stage[v] == number and not self.is_outer(v)]
         kept = [v for v in self.scratch if self.stage[v] == number]
-        if not (folds or stores or kept):
+        if not (reductions or stores or kept):
             return
-        sums = {}
-        for eqn in folds:
-            if eqn.outs[0] not in self.group.late:
-                sums[id(eqn)] = self.row_accumulator(eqn)
-        self.invariant: dict[int, str] = {}
+        accumulators = {
+            id(eqn): self.reductions.accumulator(eqn)
+            for eqn in reductions
+            if eqn.outs[0] not in self.group.outer_reductions
+        }
 
-        def innermost(indices: list[str]) -> None:
-            context = Point(self, number, indices)
-            # What is written may lie over what is read.
+        def body(indices: list[str]) -> None:
+            point = IterationPoint(self, number, indices)
+            # All values before the first store, which may overwrite what is read.
             for var in (*kept, *stores):
-                context.value(var)
-            for eqn in folds:
-                context.source(self.uses[id(eqn), 0])
+                point.value(var)
+            for eqn in reductions:
+                point.operand(self.uses[id(eqn), 0])
             for var in kept:
-                context.put_scratch(var, context.value(var))
+                point.store_scratch(var, point.value(var))
             for var in stores:
-                context.put(self.outlets[var], context.value(var))
-            for eqn in folds:
-                self.take_in(eqn, context, sums.get(id(eqn)))
+                point.store(self.stores[var], point.value(var))
+            for eqn in reductions:
+                self.reductions.accumulate(eqn, point, accumulators.get(id(eqn)))
 
-        self.hoist()
-        self.nest(innermost, [])
-        for eqn in folds:
-            if id(eqn) in sums:
-                total = self.folded_row(eqn, sums[id(eqn)])
-                self.row_values[eqn.outs[0]] = elementwise.rounded(
-                    self.code, eqn.outs[0].type.dtype, total
+        self.hoist_invariant_loads()
+        self.inner_loops(body, [])
+        for eqn in reductions:
+            if id(eqn) in accumulators:
+                result = self.reductions.result(eqn, accumulators[id(eqn)])
+                self.outer_values[eqn.outs[0]] = elementwise.rounded(
+                    self.code, eqn.outs[0].type.dtype, result
                 )
 
-    def nest(self, innermost: Callable[[list[str]], None], indices: list[str]) -> None:
-        """Loops over the inner dimensions, from the one after ``indices`` on."""
-        depth = len(indices)
-        last = depth == len(self.inner_extents) - 1
-        low, high = ("%row_lo", "%row_hi") if self.flat else ("0", self.get(("inner", depth)))
-
-        def step(i: str) -> None:
-            if last:
-                innermost([*indices, i])
-            else:
-                self.nest(innermost, [*indices, i])
-
-        self.loop(low, high, step, vector=last)
-
-    def hoist(self) -> None:
-        """Load what does not vary along a row before the loop over it."""
+    def hoist_invariant_loads(self) -> None:
+        """Load what does not vary along the inner dimensions before the inner loops."""
+        self.invariant = {}
         for access in self.accesses:
             if not any(access.inner) and self.is_input(access):
                 self.invariant[id(access)] = elementwise.load(
@@ -303,164 +231,73 @@ class LoopWriter(LoopSpace):
                 )
 
     def is_input(self, access: Access) -> bool:
-        return access.slot != NOWHERE and self.slots[access.slot][0] == "read"
+        return access.slot != NO_SLOT and self.slots[access.slot][0] == "read"
 
-    def folds_full(self, eqn: Equation) -> bool:
-        source = self.uses[id(eqn), 0]
-        return not isinstance(source, Var) or not self.is_row(source)
+    # -- outer values ---------------------------------------------------------------------------
 
-    def row_stage(self, number: int) -> None:
-        """What is one number per row and known after this pass."""
+    def outer_stage(self, number: int) -> None:
+        """The outer values that are known after a pass."""
         for eqn in self.group.members:
             out = eqn.outs[0]
             if self.stage[out] != number:
                 continue
-            if eqn.op.name in FOLDS:
-                if out in self.group.late and not self.folds_full(eqn):
-                    self.add_late(eqn, self.row_value(self.uses[id(eqn), 0]))
+            if eqn.op.name in REDUCTIONS:
+                if out in self.group.outer_reductions and not self.reduces_full(eqn):
+                    value = self.outer_operand(self.uses[id(eqn), 0])
+                    self.reductions.add_to_partial(eqn, value)
                     continue
-            elif self.is_row(out) and eqn.op.name != "index":
-                self.row_values[out] = self.row_element(eqn)
+            elif self.is_outer(out) and eqn.op.name != "index":
+                self.outer_values[out] = self.outer_element(eqn)
             else:
                 continue
-            if out in self.outlets and out in self.row_values:
-                elementwise.store(
-                    self.code, out.type.dtype, self.row_values[out],
-                    self.bases[id(self.outlets[out])],
-                )  # fmt: skip
+            if out in self.stores and out in self.outer_values:
+                address = self.bases[id(self.stores[out])]
+                elementwise.store(self.code, out.type.dtype, self.outer_values[out], address)
 
-    def row_element(self, eqn: Equation) -> str:
+    def outer_element(self, eqn: Equation) -> str:
         if eqn.op.name == "gather":
-            index = self.row_value(self.uses[id(eqn), 1])
-            index = self.within(index, self.get(("inner", 0)), False)
-            context = Point(self, self.stage[eqn.outs[0]] + 1, [index], alone=True)
-            return context.source(self.uses[id(eqn), 0])
-        args = [self.row_value(source) for source in self.sources(eqn)]
-        return element(self.code, eqn, args)
+            index = self.outer_operand(self.uses[id(eqn), 1])
+            index = self.checked_index(index, self.entry.number(("inner", 0)), False)
+            point = IterationPoint(self, self.stage[eqn.outs[0]] + 1, [index], is_isolated=True)
+            return point.operand(self.uses[id(eqn), 0])
+        args = [self.outer_operand(operand) for operand in self.operands(eqn)]
+        return emit_element(self.code, eqn, args)
 
-    def row_value(self, source: Any) -> str:
-        if isinstance(source, str):
-            return source
-        if isinstance(source, Access):
-            return self.read(source, self.bases[id(source)])
-        return self.row_values[source]
+    def outer_operand(self, operand: Any) -> str:
+        if isinstance(operand, str):
+            return operand
+        if isinstance(operand, Access):
+            return self.read(operand, self.bases[id(operand)])
+        return self.outer_values[operand]
 
-    # -- folds ----------------------------------------------------------------------------------
-
-    def accumulator(self, eqn: Equation) -> str:
-        type = KINDS[eqn.specialization.operands[0].dtype].compute
-        name = self.variable(type)
-        self.code.do(f"store {type} {start_of(eqn)}, ptr {name}")
-        return name
-
-    def row_accumulator(self, eqn: Equation) -> str:
-        if not is_ordered(eqn):
-            return self.accumulator(eqn)
-        name = self.variable(ordered_type(eqn))
-        self.code.do(f"store {ordered_type(eqn)} {ordered_start(eqn)}, ptr {name}")
-        return name
-
-    def folded_row(self, eqn: Equation, sum: str) -> str:
-        if is_ordered(eqn):
-            held = self.code.op(f"load {ordered_type(eqn)}, ptr {sum}")
-            return from_order(self.code, eqn, held)
-        type = KINDS[eqn.specialization.operands[0].dtype].compute
-        return self.code.op(f"load {type}, ptr {sum}")
-
-    def take_in(self, eqn: Equation, context: Point, sum: str | None) -> None:
-        value = context.source(self.uses[id(eqn), 0])
-        type = KINDS[eqn.specialization.operands[0].dtype].compute
-        if sum is not None and is_ordered(eqn):
-            integer = ordered_type(eqn)
-            held = self.code.op(f"load {integer}, ptr {sum}")
-            greater = take_in_order(self.code, eqn, held, value)
-            self.code.do(f"store {integer} {greater}, ptr {sum}")
-            return
-        if sum is not None:
-            held = self.code.op(f"load {type}, ptr {sum}")
-            self.code.do(f"store {type} {fold(self.code, eqn, held, value)}, ptr {sum}")
-            return
-        if self.is_column(eqn):
-            partial = self.late_pointer(eqn)
-            address = self.code.op(f"getelementptr {type}, ptr {partial}, i64 {context.linear()}")
-            tag = ", !llvm.access.group !M0"
-            held = self.code.op(f"load {type}, ptr {address}{tag}")
-            result = fold(self.code, eqn, held, value)
-            self.code.do(f"store {type} {result}, ptr {address}{tag}")
-            return
-        self.add_late(eqn, value)
-
-    def is_column(self, eqn: Equation) -> bool:
-        """Whether a late fold leaves one number per place in a row, rather than one in all."""
-        return self.folds_full(eqn) and eqn.outs[0].type.numel > 1
-
-    def late_length(self, eqn: Equation) -> int:
-        """The numbers that one chunk leaves."""
-        return self.row_length if self.is_column(eqn) else 1
-
-    def late_pointer(self, eqn: Equation) -> str:
-        return self.late_pointers[id(eqn)]
-
-    def start_late(self) -> None:
-        """Partial results of this chunk: columns in memory, single numbers in a variable."""
-        code = self.code
-        self.late_pointers: dict[int, str] = {}
-        self.late_variables: dict[int, str] = {}
-        for number, eqn in enumerate(self.late_slots()):
-            type = KINDS[eqn.specialization.operands[0].dtype].compute
-            whole = self.pointer_at(len(self.slots) + number)
-            if not self.is_column(eqn):
-                self.late_variables[id(eqn)] = self.accumulator(eqn)
-                self.late_pointers[id(eqn)] = code.op(
-                    f"getelementptr {memory_type(type)}, ptr {whole}, i64 %chunk"
-                )
-                continue
-            # The columns of a partial lie in the order of a row.
-            count = self.get(("inner", 0))
-            for d in range(1, len(self.inner_extents)):
-                count = code.op(f"mul i64 {count}, {self.get(('inner', d))}")
-            begin = code.op(f"mul i64 %chunk, {count}")
-            start = code.op(f"getelementptr {type}, ptr {whole}, i64 {begin}")
-            self.late_pointers[id(eqn)] = start
-
-            def clear(index: str, start: str = start, type: str = type, eqn: Any = eqn) -> None:
-                place = code.op(f"getelementptr {type}, ptr {start}, i64 {index}")
-                code.do(f"store {type} {start_of(eqn)}, ptr {place}, !llvm.access.group !M0")
-
-            self.loop("0", count, clear, vector=True)
-
-    def add_late(self, eqn: Equation, value: str) -> None:
-        type = KINDS[eqn.specialization.operands[0].dtype].compute
-        held = self.code.op(f"load {type}, ptr {self.late_variables[id(eqn)]}")
-        result = fold(self.code, eqn, held, value)
-        self.code.do(f"store {type} {result}, ptr {self.late_variables[id(eqn)]}")
-
-    def finish_late(self) -> None:
-        for eqn in self.late_slots():
-            if id(eqn) in self.late_variables:
-                type = KINDS[eqn.specialization.operands[0].dtype].compute
-                held = self.code.op(f"load {type}, ptr {self.late_variables[id(eqn)]}")
-                if type == "i1":
-                    held = self.code.op(f"zext i1 {held} to i8")
-                self.code.do(f"store {memory_type(type)} {held}, ptr {self.late_pointers[id(eqn)]}")
+    # -- the kernel -----------------------------------------------------------------------------
 
     def finished(self) -> Kernel:
-        lines = "\n".join(["entry:", *self.entry, "  br label %start", "start:", *self.code.lines])
+        lines = "\n".join(
+            ["entry:", *self.entry.lines, "  br label %start", "start:", *self.code.lines]
+        )
         attributes = f'nounwind "prefer-vector-width"="{vector_bits()}"'
-        body = (
+        ir = (
             f"define void @SELF(ptr %args, i64 %chunk, ptr %scratch) {attributes} {{\n{lines}\n}}\n"
             + "\n".join(["!M0 = distinct !{}", *self.metadata])
         )
-        name = name_of(body, "loops")
-        kernel = Kernel(self.code, name, body.replace("@SELF", f"@{name}"))
-        kernel.slots = [*self.slots, *(("partial", e.outs[0]) for e in self.late_slots())]
-        kernel.numbers = self.numbers
-        kernel.chunks = self.chunks
+        name = name_of(ir, "loops")
+        kernel = Kernel(name, ir.replace("@SELF", f"@{name}"), self.code.helpers)
+        kernel.slots = self.kernel_slots()
+        kernel.partials = self.kernel_partials()
+        kernel.numbers = self.entry.numbers
+        kernel.chunks = self.entry.chunks
         kernel.passes = self.passes
-        kernel.scratch = len(self.scratch) * self.scratch_row()
-        kernel.partials = [(e.outs[0], e.op.name, self.late_length(e)) for e in self.late_slots()]
-        kernel.walk = self.walk(self.places["per_chunk"] - len(kernel.slots))
+        kernel.scratch = len(self.scratch) * self.scratch_stride()
+        kernel.chunking = self.chunking(self.entry.index["per_chunk"] - len(kernel.slots))
         return kernel
 
-    def scratch_row(self) -> int:
-        return -(-self.row_length * 8 // 64) * 64
+    def kernel_slots(self) -> list[tuple[str, Any]]:
+        return [*self.slots, *(("partial", e.outs[0]) for e in self.outer_reductions())]
+
+    def kernel_partials(self) -> list[tuple[Var, str, int]]:
+        return [(e.outs[0], e.op.name, self.partial_length(e)) for e in self.outer_reductions()]
+
+    def scratch_stride(self) -> int:
+        """The bytes of the scratch memory of one value."""
+        return -(-self.inner_size * 8 // 64) * 64

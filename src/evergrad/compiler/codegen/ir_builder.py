@@ -1,7 +1,7 @@
-"""Kernels as text: loops, named arguments and vectors.
+"""IR builder of explicitly vectorized kernels: named arguments, loops, vectors.
 
-What the kernels of products, convolution and pooling are written with. A :class:`Text` is a
-function under way; :class:`Vector` says how many elements of a type go into one register.
+For the kernels of matrix products, convolution and pooling. :class:`KernelBuilder` is the kernel
+under construction; :class:`Vector` the vector type of one register.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from evergrad.compiler.codegen.elementwise import Code
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.native.jit import name_of, vector_bits
 from evergrad.compiler.native.target import machine, vector_registers
-from evergrad.compiler.schedule.instructions import Kernel
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 
-# A chunk has no less than the first and no more than the second number of operations, if it can.
-_CRUMB = 1 << 16
-PIECE = 1 << 21
-_LINE = machine().line_bytes
-# Chunks that are enough for any team.
+# The least and the most operations of a chunk, where the number of items allows it.
+_MIN_CHUNK_WORK = 1 << 16
+MAX_CHUNK_WORK = 1 << 21
+_CACHE_LINE = machine().line_bytes
+# Chunks that are enough for any number of threads.
 ENOUGH_CHUNKS = 16
 
 
 class Vector(NamedTuple):
-    """A register full of elements."""
+    """The vector type of one register."""
 
     element: str
     lanes: int
     size: int
 
     @property
-    def text(self) -> str:
+    def type(self) -> str:
         return f"<{self.lanes} x {self.element}>"
 
     @property
@@ -47,48 +47,48 @@ class Vector(NamedTuple):
         return vector_registers(8 * self.lanes * self.size) == 32
 
     def of(self, element: str) -> str:
-        """As many elements of another type."""
+        """The vector type of as many elements of another type."""
         return f"<{self.lanes} x {element}>"
 
 
 def vector_for(found: dtype) -> Vector:
-    """The widest vectors of this machine for a type of elements."""
+    """The widest vector type of the target for an element type."""
     element = "float" if found is dtypes.float32 else "double"
     return Vector(element, vector_bits() // 8 // found.itemsize, found.itemsize)
 
 
 def is_native(found: dtype) -> bool:
-    """Whether kernels of this kind exist for a type of elements."""
+    """Whether there are kernels for an element type."""
     return found is dtypes.float32 or found is dtypes.float64
 
 
 class Carried:
-    """The values that go from one turn of a loop to the next; set ``after`` inside of it."""
+    """Loop-carried values: ``values`` in the body, which sets ``after`` for the next iteration."""
 
     def __init__(self, values: list[str]) -> None:
         self.values = values
         self.after = values
 
 
-class Text(Code):
-    """The text of a kernel that takes ``pointers``, then ``numbers``, by name; more numbers that
-    follow them are tables, found at :meth:`table`."""
+class KernelBuilder(Code):
+    """IR of a kernel with named ``pointers``, then ``numbers``; further numbers are tables, whose
+    address is :meth:`table`."""
 
     def __init__(self, vector: Vector, pointers: Sequence[str], numbers: Sequence[str]) -> None:
         super().__init__()
         self.vector = vector
         self.count = len(pointers) + len(numbers)
         self.named: dict[str, str] = {}
-        for place, name in enumerate((*pointers, *numbers)):
-            address = self.op(f"getelementptr i64, ptr %args, i64 {place}")
-            type = "ptr" if place < len(pointers) else "i64"
+        for index, name in enumerate((*pointers, *numbers)):
+            address = self.op(f"getelementptr i64, ptr %args, i64 {index}")
+            type = "ptr" if index < len(pointers) else "i64"
             self.named[name] = self.op(f"load {type}, ptr {address}")
         self.scratch = self._aligned("%scratch")
 
     def __getitem__(self, name: str) -> str:
         return self.named[name]
 
-    # -- whole numbers --------------------------------------------------------------------------
+    # -- integers -------------------------------------------------------------------------------
 
     def add(self, *values: str | int) -> str:
         total, *rest = values
@@ -109,23 +109,23 @@ class Text(Code):
         return self.call("llvm.smin", "i64", a, b)
 
     def split(self, value: str, extent: str) -> tuple[str, str]:
-        """A place in two dimensions, the inner of which has ``extent`` places."""
+        """An index in two dimensions, the inner of this extent: quotient and remainder."""
         return self.op(f"udiv i64 {value}, {extent}"), self.op(f"urem i64 {value}, {extent}")
 
     # -- memory ---------------------------------------------------------------------------------
 
     def at(self, pointer: str, *offsets: str | int) -> str:
-        """The address so many elements behind another."""
+        """The address at an offset in elements."""
         return self.op(
             f"getelementptr {self.vector.element}, ptr {pointer}, i64 {self.add(*offsets)}"
         )
 
     def table(self, start: str | int = 0) -> str:
-        """The address of a number behind the named ones."""
+        """The address of a number after the named ones."""
         return self.op(f"getelementptr i64, ptr %args, i64 {self.add(start, self.count)}")
 
-    def number(self, table: str, place: str | int) -> str:
-        address = self.op(f"getelementptr i64, ptr {table}, i64 {place}")
+    def number(self, table: str, index: str | int) -> str:
+        address = self.op(f"getelementptr i64, ptr {table}, i64 {index}")
         return self.op(f"load i64, ptr {address}")
 
     def load(self, address: str) -> str:
@@ -135,9 +135,9 @@ class Text(Code):
         self.do(f"store {self.vector.element} {value}, ptr {address}")
 
     def _aligned(self, pointer: str) -> str:
-        """The next address that is a multiple of a cache line."""
+        """An address rounded up to a cache line."""
         address = self.op(f"ptrtoint ptr {pointer} to i64")
-        left = self.op(f"and i64 {self.sub(0, address)}, {_LINE - 1}")
+        left = self.op(f"and i64 {self.sub(0, address)}, {_CACHE_LINE - 1}")
         return self.op(f"getelementptr i8, ptr {pointer}, i64 {left}")
 
     # -- vectors --------------------------------------------------------------------------------
@@ -149,35 +149,35 @@ class Text(Code):
             f"shufflevector {many} {one}, {many} poison, {self.vector.of('i32')} zeroinitializer"
         )
 
-    def places(self, start: str, step: str | int = 1) -> str:
-        """For each lane the place it is at, ``step`` apart; places are 32 bits wide."""
+    def lane_indices(self, start: str, stride: str | int = 1) -> str:
+        """For each lane its index, ``stride`` apart; 32 bits wide."""
         many = self.vector.of("i32")
         counted = "<" + ", ".join(f"i32 {n}" for n in range(self.vector.lanes)) + ">"
-        if step != 1:
-            counted = self.op(f"mul {many} {self.narrow(str(step))}, {counted}")
-        return self.op(f"add {many} {self.narrow(start)}, {counted}")
+        if stride != 1:
+            counted = self.op(f"mul {many} {self.splat_index(str(stride))}, {counted}")
+        return self.op(f"add {many} {self.splat_index(start)}, {counted}")
 
-    def narrow(self, value: str) -> str:
-        """A number in every lane."""
+    def splat_index(self, value: str) -> str:
+        """A number in every lane, 32 bits wide."""
         return self.splat(self.op(f"trunc i64 {value} to i32"), "i32")
 
-    def between(self, places: str, low: str, high: str) -> str:
-        """A mask of the places from ``low`` up to but without ``high``."""
+    def range_mask(self, indices: str, low: str, high: str) -> str:
+        """A mask of the indices from ``low`` up to but without ``high``."""
         many = self.vector.of("i32")
-        above = self.op(f"icmp sge {many} {places}, {self.narrow(low)}")
-        below = self.op(f"icmp slt {many} {places}, {self.narrow(high)}")
+        above = self.op(f"icmp sge {many} {indices}, {self.splat_index(low)}")
+        below = self.op(f"icmp slt {many} {indices}, {self.splat_index(high)}")
         return self.op(f"and {self.vector.of('i1')} {above}, {below}")
 
     def load_vector(self, address: str) -> str:
         vector = self.vector
-        return self.op(f"load {vector.text}, ptr {address}, align {vector.size}")
+        return self.op(f"load {vector.type}, ptr {address}, align {vector.size}")
 
     def store_vector(self, value: str, address: str) -> None:
         vector = self.vector
-        self.do(f"store {vector.text} {value}, ptr {address}, align {vector.size}")
+        self.do(f"store {vector.type} {value}, ptr {address}, align {vector.size}")
 
     def load_masked(self, address: str, mask: str, otherwise: str) -> str:
-        many, masks = self.vector.text, self.vector.of("i1")
+        many, masks = self.vector.type, self.vector.of("i1")
         name = f"llvm.masked.load.{self.vector.mangled}.p0"
         self.helpers[name] = f"declare {many} @{name}(ptr, i32, {masks}, {many})"
         return self.op(
@@ -189,108 +189,108 @@ class Text(Code):
         self, value: str, address: str, mask: str, vector: Vector | None = None
     ) -> None:
         vector = vector or self.vector
-        many, masks = vector.text, vector.of("i1")
+        many, masks = vector.type, vector.of("i1")
         name = f"llvm.masked.store.{vector.mangled}.p0"
         self.helpers[name] = f"declare void @{name}({many}, ptr, i32, {masks})"
         self.do(
             f"call void @{name}({many} {value}, ptr {address}, i32 {vector.size}, {masks} {mask})"
         )
 
-    def load_apart(
-        self, kind: int, address: str, start: str, step: str, low: str, high: str, otherwise: str
+    def load_strided(
+        self, kind: int, address: str, start: str, stride: str, low: str, high: str, otherwise: str
     ) -> str:
-        """The elements at places that are ``step`` apart from ``start`` on; places that are not
-        between two others are not read. For ``kind`` see :meth:`by_step`."""
+        """The elements at indices from ``start`` on, ``stride`` apart; masked to the range from
+        ``low`` to ``high``. For ``kind`` see :meth:`by_stride`."""
         if kind == 2:
             halves = [
-                self.load_apart(1, address, begin, "1", low, high, otherwise)
+                self.load_strided(1, address, begin, "1", low, high, otherwise)
                 for begin in (start, self.add(start, self.vector.lanes))
             ]
             return self._shuffled(halves, [2 * n for n in range(self.vector.lanes)])
-        places = self.places(start, 1 if kind == 1 else step)
-        mask = self.between(places, low, high)
+        indices = self.lane_indices(start, 1 if kind == 1 else stride)
+        mask = self.range_mask(indices, low, high)
         if kind == 1:
             return self.load_masked(self.at(address, start), mask, otherwise)
-        return self.gather(address, places, mask, otherwise)
+        return self.gather(address, indices, mask, otherwise)
 
-    def store_apart(self, kind: int, value: str, address: str, step: str, count: str) -> None:
-        """Write the first ``count`` lanes to places that are ``step`` apart."""
+    def store_strided(self, kind: int, value: str, address: str, stride: str, count: str) -> None:
+        """Store the first ``count`` lanes at indices ``stride`` apart."""
         lanes = self.vector.lanes
         if kind == 2:
             for half in range(2):
                 order = [half * lanes // 2 + n // 2 for n in range(lanes)]
                 spread = self._shuffled([value, value], order)
                 left = self.sub(self.mul(count, 2), half * lanes)
-                inside = self.between(self.places("0"), "0", left)
+                inside = self.range_mask(self.lane_indices("0"), "0", left)
                 even = ", ".join("i1 false" if n % 2 else "i1 true" for n in range(lanes))
                 mask = self.op(f"and {self.vector.of('i1')} {inside}, <{even}>")
                 self.store_masked(spread, self.at(address, half * lanes), mask)
             return
-        mask = self.between(self.places("0"), "0", count)
+        mask = self.range_mask(self.lane_indices("0"), "0", count)
         if kind == 1:
             self.store_masked(value, address, mask)
         else:
-            self.scatter(value, address, self.places("0", step), mask)
+            self.scatter(value, address, self.lane_indices("0", stride), mask)
 
     def _shuffled(self, pair: list[str], order: list[int]) -> str:
-        """Lanes of two vectors, counted through both."""
-        many = self.vector.text
+        """A shuffle of two vectors, with lanes counted through both."""
+        many = self.vector.type
         picked = ", ".join(f"i32 {n}" for n in order)
         return self.op(
             f"shufflevector {many} {pair[0]}, {many} {pair[1]}, {self.vector.of('i32')} <{picked}>"
         )
 
-    def gather(self, pointer: str, places: str, mask: str, otherwise: str) -> str:
-        """The elements at places behind an address; only what the mask says is read."""
+    def gather(self, pointer: str, indices: str, mask: str, otherwise: str) -> str:
+        """The elements at indices from an address, masked."""
         many, masks, pointers = (self.vector.of(t) for t in (self.vector.element, "i1", "ptr"))
         name = f"llvm.masked.gather.{self.vector.mangled}.v{self.vector.lanes}p0"
         self.helpers[name] = f"declare {many} @{name}({pointers}, i32, {masks}, {many})"
         return self.op(
-            f"call {many} @{name}({pointers} {self._spread(pointer, places)}, "
+            f"call {many} @{name}({pointers} {self._addresses(pointer, indices)}, "
             f"i32 {self.vector.size}, {masks} {mask}, {many} {otherwise})"
         )
 
-    def scatter(self, value: str, pointer: str, places: str, mask: str) -> None:
+    def scatter(self, value: str, pointer: str, indices: str, mask: str) -> None:
         many, masks, pointers = (self.vector.of(t) for t in (self.vector.element, "i1", "ptr"))
         name = f"llvm.masked.scatter.{self.vector.mangled}.v{self.vector.lanes}p0"
         self.helpers[name] = f"declare void @{name}({many}, {pointers}, i32, {masks})"
         self.do(
-            f"call void @{name}({many} {value}, {pointers} {self._spread(pointer, places)}, "
+            f"call void @{name}({many} {value}, {pointers} {self._addresses(pointer, indices)}, "
             f"i32 {self.vector.size}, {masks} {mask})"
         )
 
-    def _spread(self, pointer: str, places: str) -> str:
+    def _addresses(self, pointer: str, indices: str) -> str:
         return self.op(
-            f"getelementptr {self.vector.element}, ptr {pointer}, {self.vector.of('i32')} {places}"
+            f"getelementptr {self.vector.element}, ptr {pointer}, {self.vector.of('i32')} {indices}"
         )
 
     def multiply_add(self, a: str, b: str, c: str) -> str:
-        many, name = self.vector.text, f"llvm.fma.{self.vector.mangled}"
+        many, name = self.vector.type, f"llvm.fma.{self.vector.mangled}"
         self.helpers[name] = f"declare {many} @{name}({many}, {many}, {many})"
         return self.op(f"call {many} @{name}({many} {a}, {many} {b}, {many} {c})")
 
     def plus(self, a: str, b: str) -> str:
-        return self.op(f"fadd {self.vector.text} {a}, {b}")
+        return self.op(f"fadd {self.vector.type} {a}, {b}")
 
     def minus(self, a: str, b: str) -> str:
-        return self.op(f"fsub {self.vector.text} {a}, {b}")
+        return self.op(f"fsub {self.vector.type} {a}, {b}")
 
     def half(self, value: str) -> str:
-        return self.op(f"fmul {self.vector.text} {value}, {self.splat('0.5', self.vector.element)}")
+        return self.op(f"fmul {self.vector.type} {value}, {self.splat('0.5', self.vector.element)}")
 
     def interleaved(self, a: str, b: str) -> list[str]:
-        """The lanes of two vectors in turns, as two vectors."""
+        """The lanes of two vectors interleaved, as two vectors."""
         lanes = self.vector.lanes
         order = [n // 2 + lanes * (n % 2) for n in range(2 * lanes)]
         return [self._shuffled([a, b], part) for part in (order[:lanes], order[lanes:])]
 
-    def parted(self, a: str, b: str) -> list[str]:
+    def deinterleaved(self, a: str, b: str) -> list[str]:
         """The even and the odd lanes of two vectors, counted through both."""
         lanes = self.vector.lanes
         return [self._shuffled([a, b], [2 * n + odd for n in range(lanes)]) for odd in range(2)]
 
     def sum_of_lanes(self, value: str) -> str:
-        element, many = self.vector.element, self.vector.text
+        element, many = self.vector.element, self.vector.type
         name = f"llvm.vector.reduce.fadd.{self.vector.mangled}"
         self.helpers[name] = f"declare {element} @{name}({element}, {many})"
         return self.op(f"call reassoc {element} @{name}({element} 0.0, {many} {value})")
@@ -299,16 +299,16 @@ class Text(Code):
 
     @contextmanager
     def loop(self, last: str | int, step: str | int = 1, first: str | int = 0) -> Iterator[str]:
-        """The lines inside run for each number from ``first`` up to but without ``last``."""
-        with self.carrying(last, [], step, first) as (index, _):
+        """A loop over the numbers from ``first`` up to but without ``last``."""
+        with self.carrying_loop(last, [], step, first) as (index, _):
             yield index
 
     @contextmanager
-    def carrying(
+    def carrying_loop(
         self, last: str | int, start: Sequence[tuple[str, str]], step: str | int = 1,
         first: str | int = 0,
     ) -> Iterator[tuple[str, Carried]]:  # fmt: skip
-        """A loop with values (type, first value) that change; afterwards they have the last."""
+        """A loop with loop-carried values, (type, initial value); ``after`` it, the final ones."""
         word = self.fresh("loop")
         index = f"%{word}.i"
         carried = Carried([f"%{word}.v{n}" for n in range(len(start))])
@@ -335,7 +335,7 @@ class Text(Code):
 
     @contextmanager
     def when(self, condition: str) -> Iterator[None]:
-        """The lines inside run if a condition holds."""
+        """A branch that is taken if a condition holds."""
         word = self.fresh("when")
         self.do(f"br i1 {condition}, label %{word}.so, label %{word}.end")
         self.label(f"{word}.so")
@@ -343,10 +343,10 @@ class Text(Code):
         self.do(f"br label %{word}.end")
         self.label(f"{word}.end")
 
-    def by_step(self, step: str) -> Iterator[int]:
-        """Lets lines be written for a step of 1, of 2 and of any other number (0) known only when
-        the kernel runs; one of the three runs."""
-        is_one, is_two = (self.op(f"icmp eq i64 {step}, {n}") for n in (1, 2))
+    def by_stride(self, stride: str) -> Iterator[int]:
+        """Versions of the IR for a stride of 1, of 2 and of any other number (0), selected when the
+        kernel runs."""
+        is_one, is_two = (self.op(f"icmp eq i64 {stride}, {n}") for n in (1, 2))
         either = self.op(f"or i1 {is_one}, {is_two}")
         neither = self.op(f"xor i1 {either}, true")
         for kind, condition in ((1, is_one), (2, is_two), (0, neither)):
@@ -354,36 +354,34 @@ class Text(Code):
                 yield kind
 
     def items(self, chunk: str, per_chunk: str, items: str) -> tuple[str, str]:
-        """The first item of a chunk, and where it ends."""
+        """The first item of a chunk, and its end."""
         first = self.mul(chunk, per_chunk)
         return first, self.least(self.add(first, per_chunk), items)
 
     def kernel(self, kind: str) -> Kernel:
         """The finished kernel, without numbers."""
         body = "\n".join(self.lines)
-        text = (
+        ir = (
             "define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind {\nentry:\n"
             f"{body}\n  ret void\n}}\n"
         )
-        name = name_of(text + "".join(self.helpers.values()), kind)
-        return Kernel(self, name, text.replace("@SELF", f"@{name}"))
+        name = name_of(ir + "".join(self.helpers.values()), kind)
+        return Kernel(name, ir.replace("@SELF", f"@{name}"), self.helpers)
 
 
-def numbered(
+def with_numbers(
     made: Kernel, numbers: Sequence[int], tables: Sequence[int], chunks: int, scratch: int = 0
 ) -> Kernel:
-    """A kernel of the same text with numbers of its own."""
-    code = Code()
-    code.helpers = made.helpers
-    kernel = Kernel(code, made.name, made.text)
+    """A kernel of the same IR with numbers of its own."""
+    kernel = Kernel(made.name, made.ir, made.helpers)
     kernel.numbers = [*numbers, *tables]
     kernel.chunks = chunks
-    kernel.scratch = scratch + _LINE if scratch else 0
+    kernel.scratch = scratch + _CACHE_LINE if scratch else 0
     return kernel
 
 
 def items_per_chunk(items: int, work: int) -> int:
-    """How many items, each of so much work, make a chunk."""
+    """The items of a chunk, given the work of one."""
     work = max(work, 1)
-    wanted = max(-(-items // ENOUGH_CHUNKS), _CRUMB // work)
-    return max(1, min(wanted, PIECE // work, items))
+    wanted = max(-(-items // ENOUGH_CHUNKS), _MIN_CHUNK_WORK // work)
+    return max(1, min(wanted, MAX_CHUNK_WORK // work, items))

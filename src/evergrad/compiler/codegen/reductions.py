@@ -1,4 +1,4 @@
-"""Sums and extremes: how two parts meet, and the kernel that folds partial results."""
+"""Reductions: identities, the reduction of two elements, and the kernel that combines partials."""
 
 from __future__ import annotations
 
@@ -7,35 +7,46 @@ from typing import Any
 
 from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.codegen.elementwise import KINDS, Code
-from evergrad.compiler.codegen.ir_builder import Text, Vector, is_native, numbered, vector_for
+from evergrad.compiler.codegen.ir_builder import (
+    KernelBuilder,
+    Vector,
+    is_native,
+    vector_for,
+    with_numbers,
+)
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.native.jit import name_of
-from evergrad.compiler.schedule.instructions import Kernel
 from evergrad.core.dtypes import dtype
 from evergrad.core.trace import Equation
 
+# The ops that reduce, with their identity elements.
+_IDENTITIES: dict[str, Any] = {
+    "sum": 0, "amax": float("-inf"), "amin": float("inf"), "any": False, "all": True,
+}  # fmt: skip
+REDUCTIONS = tuple(_IDENTITIES)
+
 
 def memory_type(compute: str) -> str:
+    """The type of a partial result in memory."""
     return "i8" if compute == "i1" else compute
 
 
-def start_of(eqn: Equation) -> str:
-    """What a fold starts from."""
-    found = eqn.specialization.operands[0].dtype
-    return elementwise.constant(_STARTS[eqn.op.name], found)
+def compute_type(eqn: Equation) -> str:
+    """The IR type in which a reduction is computed."""
+    return KINDS[eqn.specialization.operands[0].dtype].compute
 
 
-_STARTS: dict[str, Any] = {
-    "sum": 0, "amax": float("-inf"), "amin": float("inf"), "any": False, "all": True,
-}  # fmt: skip
+def identity_of(eqn: Equation) -> str:
+    """The identity element of a reduction."""
+    return elementwise.constant(_IDENTITIES[eqn.op.name], eqn.specialization.operands[0].dtype)
 
 
-def fold(code: Code, eqn: Equation, held: str, value: str) -> str:
-    return fold_two(
-        code, eqn.op.name, KINDS[eqn.specialization.operands[0].dtype].compute, held, value
-    )
+def reduce_element(code: Code, eqn: Equation, held: str, value: str) -> str:
+    """An accumulator after one more element."""
+    return _reduce_two(code, eqn.op.name, compute_type(eqn), held, value)
 
 
-def fold_two(code: Code, name: str, type: str, a: str, b: str) -> str:
+def _reduce_two(code: Code, name: str, type: str, a: str, b: str) -> str:
     if name == "sum":
         word = f"fadd {elementwise.ANY_ORDER}" if type in elementwise.FLOATS else "add"
         return code.op(f"{word} {type} {a}, {b}")
@@ -44,15 +55,15 @@ def fold_two(code: Code, name: str, type: str, a: str, b: str) -> str:
     return code.call("llvm.maximum" if name == "amax" else "llvm.minimum", type, a, b)
 
 
-def combination(name: str, found: dtype, chunks: int, length: int) -> Kernel:
-    """A kernel that folds partial results, so many of one block of rows, one after the other. A
-    chunk is a block."""
+def combine_partials(name: str, found: dtype, chunks: int, length: int) -> Kernel:
+    """A kernel that combines the partial results of ``chunks`` chunks, of ``length`` elements each,
+    in their order. A chunk of this kernel is a block of an outer reduction."""
     if name == "sum" and is_native(found):
-        return numbered(_sums(vector_for(found)), (chunks, length), (), 1)
+        return with_numbers(_sums(vector_for(found)), (chunks, length), (), 1)
     code = Code()
     type = KINDS[found].compute
     memory = memory_type(type)
-    start = elementwise.constant(_STARTS[name], found)
+    start = elementwise.constant(_IDENTITIES[name], found)
     if memory != type:
         start = "1" if start == "true" else "0"
     code.lines += [
@@ -72,7 +83,7 @@ def combination(name: str, found: dtype, chunks: int, length: int) -> Kernel:
         f"  %p = getelementptr {memory}, ptr %parts, i64 %at",
         f"  %part = load {memory}, ptr %p",
     ]  # fmt: skip
-    result = fold_two(code, name, memory, "%held", "%part")
+    result = _reduce_two(code, name, memory, "%held", "%part")
     code.lines += [
         f"  %sum = {_renamed(code, result)}",
         "  %c1 = add i64 %c, 1", "  %more = icmp ult i64 %c1, %count",
@@ -93,80 +104,77 @@ def combination(name: str, found: dtype, chunks: int, length: int) -> Kernel:
         "\n".join(code.lines) + "\n}\n"
     )
     made = name_of(body, "combine")
-    kernel = Kernel(code, made, body.replace("@SELF", f"@{made}"))
+    kernel = Kernel(made, body.replace("@SELF", f"@{made}"), code.helpers)
     kernel.numbers = [chunks, length]
     return kernel
 
 
 @cache
 def _sums(vector: Vector) -> Kernel:
-    """Sums of floats, a register of neighbouring ones at a time."""
-    text = Text(vector, ("parts", "sums"), ("count", "length"))
-    first = text.mul("%chunk", text["length"])
-    parts = text.at(text["parts"], text.mul(first, text["count"]))
-    sums = text.at(text["sums"], first)
-    with text.loop(text["length"], vector.lanes) as place:
-        mask = text.between(text.places("0"), "0", text.sub(text["length"], place))
-        start = [(vector.text, "zeroinitializer")]
-        with text.carrying(text["count"], start) as (number, held):
-            at = text.at(parts, text.mul(number, text["length"]), place)
-            part = text.load_masked(at, mask, "zeroinitializer")
-            held.after = [text.plus(held.values[0], part)]
-        text.store_masked(held.after[0], text.at(sums, place), mask)
-    return text.kernel("combine")
+    """Sums of floats, vectorized over neighbouring elements."""
+    b = KernelBuilder(vector, ("parts", "sums"), ("count", "length"))
+    first = b.mul("%chunk", b["length"])
+    parts = b.at(b["parts"], b.mul(first, b["count"]))
+    sums = b.at(b["sums"], first)
+    with b.loop(b["length"], vector.lanes) as start:
+        mask = b.range_mask(b.lane_indices("0"), "0", b.sub(b["length"], start))
+        zero = [(vector.type, "zeroinitializer")]
+        with b.carrying_loop(b["count"], zero) as (number, held):
+            address = b.at(parts, b.mul(number, b["length"]), start)
+            part = b.load_masked(address, mask, "zeroinitializer")
+            held.after = [b.plus(held.values[0], part)]
+        b.store_masked(held.after[0], b.at(sums, start), mask)
+    return b.kernel("combine")
 
 
 def _renamed(code: Code, result: str) -> str:
-    """The text of the last instruction, which defined ``result``, to be given another name."""
+    """The last instruction, which defined ``result``, to be given another name."""
     line = code.lines.pop()
     return line.split(" = ", 1)[1]
 
 
-# -- extremes along a row -------------------------------------------------------------------------
-# Floats are compared as whole numbers of the same order, with every NaN above infinity: the loop
-# is then vectorised whatever the values come from. The smallest is the greatest with signs changed.
+# -- inner amax and amin ------------------------------------------------------------------------
+# Floats are compared as integers of the same order, with every NaN above infinity: LLVM vectorizes
+# that loop whatever the operands are. The minimum is the maximum with signs flipped.
 
 
 def is_ordered(eqn: Equation) -> bool:
-    """Whether a fold along a row goes over whole numbers in place of floats."""
-    return (
-        eqn.op.name in ("amax", "amin")
-        and KINDS[eqn.specialization.operands[0].dtype].compute in _INTEGERS
-    )
+    """Whether an inner reduction is over ordered integers in place of floats."""
+    return eqn.op.name in ("amax", "amin") and compute_type(eqn) in _INTEGERS
 
 
 _INTEGERS = {"float": ("i32", 31, 0x7FC00000), "double": ("i64", 63, 0x7FF8000000000000)}
 
 
 def ordered_type(eqn: Equation) -> str:
-    return _INTEGERS[KINDS[eqn.specialization.operands[0].dtype].compute][0]
+    return _INTEGERS[compute_type(eqn)][0]
 
 
-def ordered_start(eqn: Equation) -> str:
-    """What minus infinity is among the whole numbers."""
-    _, bits, _ = _INTEGERS[KINDS[eqn.specialization.operands[0].dtype].compute]
+def ordered_identity(eqn: Equation) -> str:
+    """Minus infinity as an ordered integer."""
+    _, bits, _ = _INTEGERS[compute_type(eqn)]
     infinity = 0x7F800000 if bits == 31 else 0x7FF0000000000000
     return str(-infinity - 1)
 
 
-def take_in_order(code: Code, eqn: Equation, held: str, value: str) -> str:
-    """The greater of what is held and a float."""
-    type = KINDS[eqn.specialization.operands[0].dtype].compute
+def max_ordered(code: Code, eqn: Equation, held: str, value: str) -> str:
+    """The maximum of an ordered integer and a float."""
+    type = compute_type(eqn)
     integer, bits, nan = _INTEGERS[type]
     if eqn.op.name == "amin":
         value = code.op(f"fneg {type} {value}")
     raw = code.op(f"bitcast {type} {value} to {integer}")
     sign = code.op(f"ashr {integer} {raw}, {bits}")
     flipped = code.op(f"and {integer} {sign}, {(1 << bits) - 1}")
-    placed = code.op(f"xor {integer} {raw}, {flipped}")
+    ordered = code.op(f"xor {integer} {raw}, {flipped}")
     unordered = code.op(f"fcmp uno {type} {value}, {value}")
-    placed = code.op(f"select i1 {unordered}, {integer} {nan}, {integer} {placed}")
-    return code.call("llvm.smax", integer, held, placed)
+    ordered = code.op(f"select i1 {unordered}, {integer} {nan}, {integer} {ordered}")
+    return code.call("llvm.smax", integer, held, ordered)
 
 
-def from_order(code: Code, eqn: Equation, held: str) -> str:
-    """The float that a whole number stands for."""
-    type = KINDS[eqn.specialization.operands[0].dtype].compute
+def from_ordered(code: Code, eqn: Equation, held: str) -> str:
+    """The float of an ordered integer."""
+    type = compute_type(eqn)
     integer, bits, _ = _INTEGERS[type]
     sign = code.op(f"ashr {integer} {held}, {bits}")
     flipped = code.op(f"and {integer} {sign}, {(1 << bits) - 1}")

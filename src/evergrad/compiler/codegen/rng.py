@@ -1,127 +1,143 @@
-"""Random words in LLVM IR: the Mersenne twister as it is drawn from in order, and Philox, which
-counts and can begin anywhere.
+"""Random number generators in LLVM IR: the Mersenne twister, which is sequential, and Philox, which
+is counter-based and can start anywhere.
 
-The twister's state is 624 words and, after them, how many of these have been handed out. Vectors of
-it may be read a little beyond its end, where its memory goes on.
+The twister's state is 624 words and the number of those that are consumed. Vector loads of it may
+reach a little beyond its end, where its buffer goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from math import ceil
 from typing import NamedTuple
 
-from evergrad.compiler.kernels.attention.primitives import Helper, Writer, helper, lanes, splat_text
+from evergrad.compiler.codegen.function_builder import (
+    FunctionBuilder,
+    Helper,
+    helper,
+    lanes,
+    splat_constant,
+)
 from evergrad.compiler.native.jit import name_of
 
-# Elements that are drawn at once: their words are fewer than the twister makes at once.
+# Elements that are sampled at once: of fewer words than the twister generates at once.
 PIECE = 256
-# The memory of their words, with what a vector may write beyond them.
+# The scratch memory of their words, with what a vector store may write beyond them.
 PIECE_BYTES = PIECE * 8 + 64
 STATE_WORDS = 624
 STATE_BYTES = STATE_WORDS * 4
+# The buffer of a generator's state: the twister's words, its position, and slack for vector loads.
+STATE_BUFFER_BYTES = STATE_BYTES + 128
 _MIDDLE = 397
 
 
-class DrawText(NamedTuple):
-    """A kernel that draws, and the functions it calls."""
+class KernelIR(NamedTuple):
+    """IR of a kernel, and the functions it calls."""
 
     name: str
-    text: str
+    ir: str
     helpers: dict[str, str]
 
 
-def _finished(w: Writer, kind: str) -> DrawText:
+def threshold_of(keep: float) -> int:
+    """The bound below which a random 53-bit number means one below ``keep``."""
+    return ceil(keep * 2.0**53)
+
+
+def _finished(w: FunctionBuilder, kind: str) -> KernelIR:
     head = (
         "define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind "
         f'"prefer-vector-width"="{lanes() * 32}"'
     )
-    text = w.function(head)
-    name = name_of(text, kind)
-    return DrawText(name, text.replace("@SELF", f"@{name}"), w.helpers)
+    ir = w.function(head)
+    name = name_of(ir, kind)
+    return KernelIR(name, ir.replace("@SELF", f"@{name}"), w.helpers)
 
 
-def _load_arguments(w: Writer, pointers: tuple[str, ...], numbers: tuple[str, ...]) -> None:
-    for place, name in enumerate((*pointers, *numbers)):
-        kind = "ptr" if place < len(pointers) else "i64"
-        address = w.op(f"getelementptr i64, ptr %args, i64 {place}")
+def _load_arguments(
+    w: FunctionBuilder, pointers: tuple[str, ...], numbers: tuple[str, ...]
+) -> None:
+    for index, name in enumerate((*pointers, *numbers)):
+        kind = "ptr" if index < len(pointers) else "i64"
+        address = w.op(f"getelementptr i64, ptr %args, i64 {index}")
         w.do(f"%{name} = load {kind}, ptr {address}")
 
 
-# -- the twister --------------------------------------------------------------------------------
+# -- the Mersenne twister -----------------------------------------------------------------------
 
 
-class _WholeWriter(Writer):
-    """Writes with vectors of 32-bit words."""
+class _IntegerBuilder(FunctionBuilder):
+    """A builder with vectors of 32-bit integers."""
 
-    def whole_splat(self, number: int) -> str:
-        return splat_text(str(number), "i32")
+    def int_splat(self, number: int) -> str:
+        return splat_constant(str(number), "i32")
 
-    def whole_op(self, word: str, a: str, b: str | int) -> str:
+    def int_op(self, word: str, a: str, b: str | int) -> str:
         return self.op(
-            f"{word} {self.whole} {a}, {b if isinstance(b, str) else self.whole_splat(b)}"
+            f"{word} {self.int_vector} {a}, {b if isinstance(b, str) else self.int_splat(b)}"
         )
 
-    def whole_load(self, address: str) -> str:
-        return self.load(address, self.whole)
+    def int_load(self, address: str) -> str:
+        return self.load(address, self.int_vector)
 
-    def whole_store(self, value: str, address: str) -> None:
-        self.do(f"store {self.whole} {value}, ptr {address}, align 4")
+    def int_store(self, value: str, address: str) -> None:
+        self.do(f"store {self.int_vector} {value}, ptr {address}, align 4")
 
-    def whole_masked_store(self, value: str, address: str, mask: str) -> None:
-        self.masked_store(self.op(f"bitcast {self.whole} {value} to {self.vector}"), address, mask)
+    def int_masked_store(self, value: str, address: str, mask: str) -> None:
+        self.masked_store(
+            self.op(f"bitcast {self.int_vector} {value} to {self.vector}"), address, mask
+        )
 
     def twisted(self, here: str, after: str, far: str) -> str:
-        """New words of the state from three old ones each."""
-        joined = self.whole_op(
-            "or", self.whole_op("and", here, -0x80000000), self.whole_op("and", after, 0x7FFFFFFF)
+        """New state words, each from three old ones."""
+        joined = self.int_op(
+            "or", self.int_op("and", here, -0x80000000), self.int_op("and", after, 0x7FFFFFFF)
         )
-        odd = self.whole_op("icmp ne", self.whole_op("and", after, 1), "zeroinitializer")
+        odd = self.int_op("icmp ne", self.int_op("and", after, 1), "zeroinitializer")
         factor = self.op(
-            f"select {self.bits} {odd}, {self.whole} {self.whole_splat(-0x66F74F21)}, "
-            f"{self.whole} zeroinitializer"
+            f"select {self.bits} {odd}, {self.int_vector} {self.int_splat(-0x66F74F21)}, "
+            f"{self.int_vector} zeroinitializer"
         )
-        return self.whole_op(
-            "xor", self.whole_op("xor", far, self.whole_op("lshr", joined, 1)), factor
-        )
+        return self.int_op("xor", self.int_op("xor", far, self.int_op("lshr", joined, 1)), factor)
 
     def tempered(self, word: str) -> str:
-        word = self.whole_op("xor", word, self.whole_op("lshr", word, 11))
+        word = self.int_op("xor", word, self.int_op("lshr", word, 11))
         for shift, mask in ((7, -0x62D3A980), (15, -0x103A0000)):
-            moved = self.whole_op("and", self.whole_op("shl", word, shift), mask)
-            word = self.whole_op("xor", word, moved)
-        return self.whole_op("xor", word, self.whole_op("lshr", word, 18))
+            moved = self.int_op("and", self.int_op("shl", word, shift), mask)
+            word = self.int_op("xor", word, moved)
+        return self.int_op("xor", word, self.int_op("lshr", word, 18))
 
 
 @cache
 def _twist() -> Helper:
-    """All words of the state anew, from the first to the last."""
-    w = _WholeWriter()
+    """Generate all words of the state, from the first to the last."""
+    w = _IntegerBuilder()
     first = STATE_WORDS - _MIDDLE
     for start, end, far in ((0, first, _MIDDLE), (first, STATE_WORDS - 1, -first)):
         with w.loop(start, end, lanes()) as i:
             here = w.at("%state", w.mul(i, 4))
             made = w.twisted(
-                w.whole_load(here), w.whole_load(w.at(here, 4)), w.whole_load(w.at(here, far * 4))
+                w.int_load(here), w.int_load(w.at(here, 4)), w.int_load(w.at(here, far * 4))
             )
-            w.whole_masked_store(made, here, w.first_lanes(w.sub(end, i)))
+            w.int_masked_store(made, here, w.first_lanes(w.sub(end, i)))
     last = w.at("%state", (STATE_WORDS - 1) * 4)
     far_word = w.at("%state", (_MIDDLE - 1) * 4)
-    made = w.twisted(w.whole_load(last), w.whole_load("%state"), w.whole_load(far_word))
-    w.whole_masked_store(made, last, w.first_lanes("1"))
+    made = w.twisted(w.int_load(last), w.int_load("%state"), w.int_load(far_word))
+    w.int_masked_store(made, last, w.first_lanes("1"))
     return helper(w, "twist", "ptr %state")
 
 
 @cache
 def _words() -> Helper:
-    """The next words, at most as many as the twister makes at once."""
-    w = _WholeWriter()
+    """The next words, at most as many as the twister generates at once."""
+    w = _IntegerBuilder()
     held = w.at("%state", STATE_BYTES)
-    place = w.op(f"load i64, ptr {held}")
-    ready = w.least(w.sub(STATE_WORDS, place), "%count")
+    position = w.op(f"load i64, ptr {held}")
+    ready = w.least(w.sub(STATE_WORDS, position), "%count")
     rest = w.sub("%count", ready)
-    _temper(w, w.at("%state", w.mul(place, 4)), ready, "%to")
-    w.do(f"store i64 {w.add(place, ready)}, ptr {held}")
+    _temper(w, w.at("%state", w.mul(position, 4)), ready, "%to")
+    w.do(f"store i64 {w.add(position, ready)}, ptr {held}")
     with w.when(w.op(f"icmp sgt i64 {rest}, 0")):
         w.call(_twist(), "ptr %state")
         _temper(w, "%state", rest, w.at("%to", w.mul(ready, 4)))
@@ -129,14 +145,14 @@ def _words() -> Helper:
     return helper(w, "words", "ptr %state, i64 %count, ptr %to")
 
 
-def _temper(w: _WholeWriter, start: str, count: str, to: str) -> None:
+def _temper(w: _IntegerBuilder, start: str, count: str, to: str) -> None:
     with w.loop(0, count, lanes()) as i:
         shift = w.mul(i, 4)
-        w.whole_store(w.tempered(w.whole_load(w.at(start, shift))), w.at(to, shift))
+        w.int_store(w.tempered(w.int_load(w.at(start, shift))), w.at(to, shift))
 
 
-class _ChanceWriter(_WholeWriter):
-    """What the kernels that draw from the twister share."""
+class _BernoulliBuilder(_IntegerBuilder):
+    """What the kernels that sample masks from the twister share."""
 
     def __init__(self, numbers: tuple[str, ...]) -> None:
         super().__init__()
@@ -144,63 +160,65 @@ class _ChanceWriter(_WholeWriter):
         halves = (self.op("lshr i64 %limit, 32"), "%limit")
         self.limit = [self.splat(self.op(f"trunc i64 {half} to i32"), "i32") for half in halves]
 
-    def draw(self, count: str) -> None:
-        """The words of so many elements, at most a piece, into scratch memory."""
+    def generate(self, count: str) -> None:
+        """Generate the words of ``count`` elements, at most a piece, in scratch memory."""
         self.call(_words(), "ptr %state", f"i64 {self.mul(count, 2)}", "ptr %scratch")
 
     def is_kept(self, i: str) -> str:
-        """Which of a vector of elements are kept: 53 bits of two words, the first one the high."""
+        """A mask of the elements that are kept: 53 bits of two words, the high one first."""
         start = self.at("%scratch", self.mul(i, 8))
-        both = [self.whole_load(self.at(start, n * lanes() * 4)) for n in (0, 1)]
+        both = [self.int_load(self.at(start, n * lanes() * 4)) for n in (0, 1)]
         high, low = (
             self.op(
-                f"shufflevector {self.whole} {both[0]}, {self.whole} {both[1]}, <{lanes()} x i32> "
+                f"shufflevector {self.int_vector} {both[0]}, {self.int_vector} {both[1]}, "
+                f"<{lanes()} x i32> "
                 f"<{', '.join(f'i32 {2 * n + half}' for n in range(lanes()))}>"
             )
             for half in (0, 1)
         )
-        high = self.whole_op("and", high, (1 << 21) - 1)
-        less = self.whole_op("icmp ult", high, self.limit[0])
-        same = self.whole_op("icmp eq", high, self.limit[0])
-        below = self.whole_op("icmp ult", low, self.limit[1])
+        high = self.int_op("and", high, (1 << 21) - 1)
+        less = self.int_op("icmp ult", high, self.limit[0])
+        same = self.int_op("icmp eq", high, self.limit[0])
+        below = self.int_op("icmp ult", low, self.limit[1])
         return self.op(f"or {self.bits} {less}, {self.op(f'and {self.bits} {same}, {below}')}")
 
 
 @cache
-def chance_bits() -> DrawText:
-    """A batch of matrices, row by row; a column of 32 elements is a word."""
-    w = _ChanceWriter(("matrices", "rows", "columns", "blocks", "limit"))
+def chance_bits() -> KernelIR:
+    """Masks of a batch of matrices, in row-major order; 32 elements of a column form a word."""
+    w = _BernoulliBuilder(("matrices", "rows", "columns", "blocks", "limit"))
     with w.loop(0, "%matrices") as m, w.loop(0, "%rows") as r:
         block = w.add(w.mul(m, "%blocks"), w.op(f"lshr i64 {r}, 5"))
         row = w.at("%out", w.mul(w.mul(block, "%columns"), 4))
-        place = w.op(f"trunc i64 {w.op(f'and i64 {r}, 31')} to i32")
-        bit = w.splat(w.op(f"shl i32 1, {place}"), "i32")
-        begun = w.splat(w.op(f"icmp ne i32 {place}, 0"), "i1")
+        position = w.op(f"trunc i64 {w.op(f'and i64 {r}, 31')} to i32")
+        bit = w.splat(w.op(f"shl i32 1, {position}"), "i32")
+        begun = w.splat(w.op(f"icmp ne i32 {position}, 0"), "i1")
         with w.loop(0, "%columns", PIECE) as first:
             count = w.least(w.sub("%columns", first), PIECE)
-            w.draw(count)
+            w.generate(count)
             with w.loop(0, count, lanes()) as i:
                 valid = w.first_lanes(w.sub(count, i))
                 target = w.at(row, w.mul(w.add(first, i), 4))
                 mask = w.op(f"and {w.bits} {valid}, {begun}")
                 found = w.masked_load(target, mask, "i32")
                 new = w.op(
-                    f"select {w.bits} {w.is_kept(i)}, {w.whole} {bit}, {w.whole} zeroinitializer"
+                    f"select {w.bits} {w.is_kept(i)}, {w.int_vector} {bit}, "
+                    f"{w.int_vector} zeroinitializer"
                 )
-                w.whole_masked_store(w.whole_op("or", found, new), target, valid)
+                w.int_masked_store(w.int_op("or", found, new), target, valid)
     return _finished(w, "chance_bits")
 
 
 @cache
-def chance_bytes() -> DrawText:
-    """Elements in their order, a byte for each."""
-    w = _ChanceWriter(("total", "limit"))
+def chance_bytes() -> KernelIR:
+    """A contiguous mask of bytes."""
+    w = _BernoulliBuilder(("total", "limit"))
     bytes_ = f"<{lanes()} x i8>"
     store = f"llvm.masked.store.v{lanes()}i8.p0"
     w.helpers[store] = f"declare void @{store}({bytes_}, ptr, i32, {w.bits})"
     with w.loop(0, "%total", PIECE) as first:
         count = w.least(w.sub("%total", first), PIECE)
-        w.draw(count)
+        w.generate(count)
         with w.loop(0, count, lanes()) as i:
             valid = w.first_lanes(w.sub(count, i))
             value = w.op(f"zext {w.bits} {w.is_kept(i)} to {bytes_}")
@@ -209,7 +227,7 @@ def chance_bytes() -> DrawText:
     return _finished(w, "chance")
 
 
-# -- philox -------------------------------------------------------------------------------------
+# -- Philox -------------------------------------------------------------------------------------
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -217,8 +235,8 @@ _LOW = 0xFFFFFFFF
 
 
 class _Rounds:
-    """Philox on one number or a vector of them: 32-bit words in 64-bit places, whose high halves
-    hold anything."""
+    """The rounds of Philox, scalar or vectorized: 32-bit words in 64-bit lanes, whose high halves
+    are undefined."""
 
     def __init__(self, op: Callable[[str], str], width: int) -> None:
         self.emit = op
@@ -235,7 +253,7 @@ class _Rounds:
         return self.emit(f"{word} {self.type} {a}, {other}")
 
     def blocks(self, counter: str, seed: str) -> list[str]:
-        """The four words of the block with a counter."""
+        """The four words of the block of a counter."""
         c0, c1, c2, c3 = counter, self.op("lshr", counter, 32), self.number(0), self.number(0)
         k0, k1 = seed, self.op("lshr", seed, 32)
         for _ in range(10):
@@ -248,16 +266,16 @@ class _Rounds:
         return [c0, c1, c2, c3]
 
     def is_below(self, high: str, low: str, limit: str) -> str:
-        """Whether the 53 bits of two words are below a limit."""
+        """Whether the 53 bits of two words are below a threshold."""
         top = self.op("shl", self.op("and", high, (1 << 21) - 1), 32)
-        whole = self.op("or", top, self.op("and", low, _LOW))
-        return self.op("icmp ult", whole, limit)
+        bits = self.op("or", top, self.op("and", low, _LOW))
+        return self.op("icmp ult", bits, limit)
 
 
 def counted_element(
     op: Callable[[str], str], seed: str, offset: str, index: str, limit: str
 ) -> str:
-    """Whether one element of a draw is kept: two elements take the words of one block."""
+    """Whether one element of a mask is kept: two elements share the words of one block."""
     rounds = _Rounds(op, 1)
     words = rounds.blocks(rounds.op("add", offset, rounds.op("lshr", index, 1)), seed)
     odd = op(f"trunc i64 {index} to i1")
@@ -269,9 +287,9 @@ def counted_element(
 
 @cache
 def counted_bits() -> Helper:
-    """For a vector of rows, whether their elements in a few columns are kept: one word for each
-    column, in which the vector's bits begin at ``lane``."""
-    w = Writer()
+    """Masks of a vector of matrix rows in a range of columns: one word for each column, in which
+    the vector's bits start at ``lane``."""
+    w = FunctionBuilder()
     rounds = _Rounds(w.op, lanes())
 
     def spread(value: str) -> str:
@@ -323,9 +341,9 @@ def counted_bits() -> Helper:
 
 
 @cache
-def position() -> DrawText:
-    """Where a stream is, and the stream moved on."""
-    w = Writer()
+def position() -> KernelIR:
+    """The seed and the offset of a generator, which is advanced."""
+    w = FunctionBuilder()
     _load_arguments(w, ("state", "seed", "offset"), ("blocks",))
     w.do(f"store i64 {w.op('load i64, ptr %state')}, ptr %seed")
     held = w.at("%state", 8)

@@ -1,8 +1,8 @@
-"""Elementary functions as IR that LLVM vectorises: no branches, no calls.
+"""Elementary functions as IR that LLVM vectorizes: no branches, no calls.
 
-:func:`text` gives the definitions that a function needs. float32 is computed with polynomials
-(error bounds are stated at each and held by a test); float64 goes to the C library. What counts is
-the number of instructions, but a division is as good as free: it goes on beside twenty of them.
+:func:`definitions` gives the IR of a function. float32 is computed with polynomials (error bounds
+are stated at each and held by a test); float64 calls the C library. The cost is the number of
+instructions, but for divisions, whose latency twenty of them hide.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _LIBRARY = {
 
 
 @cache
-def text(function: str, type: str) -> dict[str, str]:
-    """The definitions of a function for ``f32`` or ``f64``, by name, with those it calls."""
+def definitions(function: str, type: str) -> dict[str, str]:
+    """IR of a function for ``f32`` or ``f64`` and of those it calls, by name."""
     name = f"{function}_{type}"
     if name == "vm_ndtr_f64":
         return {
@@ -54,18 +54,18 @@ def text(function: str, type: str) -> dict[str, str]:
 
 
 @cache
-def wide_text(function: str, lanes: int) -> dict[str, str]:
-    """The definitions of a function for registers of so many float32: those of one, with types and
-    constants for each lane."""
+def vector_definitions(function: str, lanes: int) -> dict[str, str]:
+    """IR of a function for vectors of float32: that of the scalar one, with types and constants
+    for each lane."""
     return {
-        name.replace("_f32", f".v{lanes}f32").replace(".f32", f".v{lanes}f32"): _widened(
+        name.replace("_f32", f".v{lanes}f32").replace(".f32", f".v{lanes}f32"): _vectorized(
             body, lanes
         )
-        for name, body in text(function, "f32").items()
+        for name, body in definitions(function, "f32").items()
     }
 
 
-def _widened(body: str, lanes: int) -> str:
+def _vectorized(body: str, lanes: int) -> str:
     def each(found: re.Match[str]) -> str:
         type = "float" if found[0].startswith("0x") else "i32"
         return f"<{', '.join([f'{type} {found[0]}'] * lanes)}>"
@@ -92,14 +92,14 @@ def _hex(value: float) -> str:
 
 
 class _Body:
-    """The text of one float function of ``%x``."""
+    """IR of one float32 function of ``%x``."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def op(self, text: str) -> str:
+    def op(self, instruction: str) -> str:
         name = f"%v{len(self.lines)}"
-        self.lines.append(f"  {name} = {text}")
+        self.lines.append(f"  {name} = {instruction}")
         return name
 
     def fma(self, a: str, b: str, c: str) -> str:
@@ -151,7 +151,7 @@ class _Body:
 
 
 LOG_2_E = 1.4426950408889634
-# Added to a number, it leaves the nearest whole number in the low bits.
+# Added to a float, it leaves the nearest integer in the low bits.
 MAGIC = 12582912.0
 LOG_2_HIGH = 0.693145751953125
 LOG_2_LOW = 1.428606765330187e-06
@@ -161,7 +161,7 @@ _EXP_MOST = 88.72283172607422
 
 
 class _Reduced:
-    """``x = n log(2) + r`` with a whole ``n`` and a small ``r``, for ``x`` of at most 2**20."""
+    """Range reduction: ``x = n log(2) + r`` with an integer ``n``, for ``x`` of at most 2**20."""
 
     def __init__(self, b: _Body, x: str) -> None:
         self.b = b
@@ -169,28 +169,28 @@ class _Reduced:
         n = b.sub(moved, _hex(MAGIC))
         r = b.fma(n, _hex(-LOG_2_HIGH), x)
         self.r = b.fma(n, _hex(-LOG_2_LOW), r)
-        # n where a float has its exponent: the bits of the magic number are shifted out.
+        # n in the exponent bits of a float: the bits of the magic number are shifted out.
         self.exponent = b.op(f"shl i32 {b.bits(moved)}, 23")
-        self.slope = b.polynomial(self.r, *reversed(EXP_SINGLE), 1.0)  # (exp(r) - 1) / r
+        self.quotient = b.polynomial(self.r, *reversed(EXP_SINGLE), 1.0)  # (exp(r) - 1) / r
 
     def exp(self) -> str:
-        """exp(x), where that is a normal number; nonsense elsewhere, and for NaN."""
+        """exp(x), where that is a normal number; undefined elsewhere, and for NaN."""
         b = self.b
-        near = b.fma(self.slope, self.r, _hex(1.0))
+        near = b.fma(self.quotient, self.r, _hex(1.0))
         return b.number(b.op(f"add i32 {b.bits(near)}, {self.exponent}"))
 
     def one_plus_exp(self) -> str:
         """1 + exp(x), where 2**n is a normal number."""
         b = self.b
-        near = b.fma(self.slope, self.r, _hex(1.0))
+        near = b.fma(self.quotient, self.r, _hex(1.0))
         return b.fma(near, self._power(0), _hex(1.0))
 
     def half_expm1(self) -> str:
         """(exp(x) - 1) / 2, exact near zero, where 2**n is a normal number."""
         b = self.b
-        # 2**(n - 1): twice as much might be infinite where the result is not.
+        # 2**(n - 1): 2**n may overflow where the result does not.
         half = self._power(-1)
-        below = b.mul(self.slope, self.r)
+        below = b.mul(self.quotient, self.r)
         return b.fma(half, below, b.sub(half, _hex(0.5)))
 
     def _power(self, more: int) -> str:
@@ -199,19 +199,19 @@ class _Reduced:
 
 
 def _exp_or_zero(b: _Body, x: str) -> str:
-    """exp(x) for ``x`` up to 88; 0 where the result would be denormal: denormal products cost a
-    hundred times as much, and masked scores are full of them."""
+    """exp(x) for ``x`` up to 88; 0 where the result would be denormal: denormal operands cost a
+    hundred times as much, and masked scores yield many."""
     return b.choose(b.less(x, _hex(EXP_LEAST)), _hex(0.0), _Reduced(b, x).exp())
 
 
 def _infinite_above(b: _Body, value: str) -> str:
-    """Infinity where ``exp`` of the argument is too large, NaN if it is none."""
+    """Infinity where ``exp`` of the argument overflows, NaN for NaN."""
     beyond = b.op(f"fcmp ugt float %x, {_hex(_EXP_MOST)}")
     return b.choose(beyond, b.add("%x", _hex(float("inf"))), value)
 
 
 def _least(b: _Body, x: str, limit: float) -> str:
-    """The smaller of a number and a limit; NaN stays."""
+    """The minimum of a number and a limit; propagates NaN."""
     return b.choose(b.op(f"fcmp ogt float {x}, {_hex(limit)}"), _hex(limit), x)
 
 
@@ -255,19 +255,19 @@ def _log() -> dict[str, str]:
     b = _Body()
     tiny = b.less("%x", _hex(1.17549435e-38))
     x = b.choose(tiny, b.mul("%x", _hex(8388608.0)), "%x")
-    # The exponent of x / sqrt(1/2), so that the mantissa lies in [sqrt(1/2), sqrt(2)).
+    # The exponent of x / sqrt(1/2), so that the mantissa is in [sqrt(1/2), sqrt(2)).
     e = b.op(f"ashr i32 {b.op(f'sub i32 {b.bits(x)}, 1060439283')}, 23")
     mantissa = b.op(f"sub i32 {b.bits(x)}, {b.op(f'shl i32 {e}, 23')}")
     f = b.sub(b.number(mantissa), _hex(1.0))
     power = b.op(f"sitofp i32 {e} to float")
     power = b.choose(tiny, b.sub(power, _hex(23.0)), power)
-    # f - f**2 / 2 + f**3 p(f), with the parts of the power added where they are small enough.
+    # f - f**2 / 2 + f**3 p(f), the terms of the exponent added to the smallest first.
     square = b.mul(f, f)
     rest = b.mul(b.mul(f, square), b.polynomial(f, *reversed(LOG_SINGLE)))
     rest = b.fma(power, _hex(LOG_2_LOW), rest)
     rest = b.fma(square, _hex(-0.5), rest)
     value = b.fma(power, _hex(LOG_2_HIGH), b.add(f, rest))
-    # What is 0, infinite or no number stays itself but for zeros; below there is no logarithm.
+    # Infinity and NaN are their own result; zeros give -inf, negative numbers NaN.
     usual = b.op(f"fcmp olt float {b.fabs('%x')}, {_hex(float('inf'))}")
     value = b.choose(usual, value, "%x")
     value = b.choose(b.op(f"fcmp oeq float %x, {_hex(0.0)}"), _hex(float("-inf")), value)
@@ -276,7 +276,7 @@ def _log() -> dict[str, str]:
 
 
 def _log1p() -> dict[str, str]:
-    """At most 3 ulp: the rounding of ``1 + x`` is undone by a quotient."""
+    """At most 3 ulp: a quotient corrects the rounding of ``1 + x``."""
     b = _Body()
     u = b.add("%x", _hex(1.0))
     d = b.sub(u, _hex(1.0))
@@ -300,14 +300,14 @@ def _erf() -> dict[str, str]:
     near = b.fma(b.polynomial(z, *reversed(ERF_NEAR_SINGLE)), "%x", "%x")
     log = b.polynomial(_least(b, a, 4.0), *reversed(LOG_ERFC_SINGLE))
     far = b.copysign(b.sub(_hex(1.0), _Reduced(b, log).exp()), "%x")
-    # Not-a-numbers take the near way.
+    # NaN takes the near branch.
     value = b.choose(b.op(f"fcmp oge float {a}, {_hex(1.0)}"), far, near)
     return _declare("fma", "fabs", "copysign") | {"vm_erf_f32": b.end("vm_erf_f32", value)}
 
 
 def _ndtr() -> dict[str, str]:
-    """At most 24 ulp from -8 on: the tail is ``exp(-x**2 / 2)`` times a polynomial, and rounding
-    the square shows in it. The density has the same power in it: where both are wanted it is
+    """At most 24 ulp from -8 on: the tail is ``exp(-x**2 / 2)`` times a polynomial, which amplifies
+    the rounding of the square. The density shares the exponential: where both are needed it is
     computed once."""
     b = _Body()
     t = b.div(_hex(1.0), b.add(b.fabs("%x"), _hex(4.0)))

@@ -1,8 +1,8 @@
-"""Heavy functions of eager mode as kernels: one node for a call, one program for each direction.
+"""Eager composites as kernels: one node for a call, one program for each direction.
 
-A call of given types and attributes has a :class:`HeavyRule`, which does for it what the rule of a
-row does for an op: it evaluates (with a program made of the traced function), and gives the reverse
-derivative as a :class:`HeavyPlan`. Nodes, saved values, hooks and the walk back are those of rows.
+A call of given types and attributes has a :class:`CompositeSpecialization`: it evaluates with a
+program compiled from the traced function, and its vjp is a :class:`CompositeVjpProgram`. Nodes,
+residuals, hooks and the backward pass are those of rows.
 
 The derivative computes what it needs of the forward pass again, from the arguments: these kernels
 wait for memory, not for arithmetic, and a node keeps nothing but arguments. Where that does not
@@ -41,11 +41,11 @@ def call(
     function: EagerComposite, state: State, args: tuple[Any, ...], types: tuple[Any, ...],
     attrs: dict[str, Any],
 ) -> Any:  # fmt: skip
-    """Call a heavy function on arrays of these types, as one node."""
+    """Call a composite on arrays of these types, as one node."""
     key = (types, tuple(attrs.items())) if attrs else types
     specialization = function.specializations.get(key)
     if specialization is None:
-        if function.meets_too_many():
+        if function.rarely_repeats():
             return function.function(*args, **attrs)
         specialization = _new_specialization(
             function, key, Structure(function.function, types, attrs)
@@ -72,7 +72,7 @@ def _new_specialization(
 
 
 class _CompositeOp:
-    """What nodes, messages and the walk back ask of an op."""
+    """The part of an op that nodes, messages and the backward pass use."""
 
     family = "reduction"  # elements may be left out behind it: see evergrad.core.recording
     alias = ""
@@ -86,7 +86,7 @@ class _CompositeOp:
 
 
 class CompositeSpecialization(Specialization):
-    """A heavy function on given types.
+    """A composite resolved for given types.
 
     ``is_native`` says whether kernels can do all of it. The first ``visible`` results are the
     function's, others are kept for the derivative.
@@ -135,7 +135,7 @@ class CompositeSpecialization(Specialization):
 
 
 class CompositeVjpProgram(VjpProgram):
-    """The reverse derivative of a heavy function: ``run`` is a program, ``graph`` its ops."""
+    """The vjp of a composite: ``run`` is a native program, ``graph`` its ops."""
 
     __slots__ = ("native",)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.eager.program import EagerProgram
+from evergrad.compiler.kernels.registry import LOWERINGS
 from evergrad.compiler.native import jit
 from evergrad.compiler.passes.pipeline import Target, lift_captures, optimize
 from evergrad.compiler.schedule.lower import Lowering
@@ -42,7 +43,7 @@ class NativeGraph:
     __slots__ = ("graph", "idle")
 
     def __init__(self, graph: Graph) -> None:
-        assert not graph.captures, f"a heavy function reads tensors of the outside: {graph}"
+        assert not graph.captures, f"an eager composite reads outside tensors: {graph}"
         self.graph = graph
         # Programs that nobody runs now, by how their arguments lie; None where these are copied.
         self.idle: dict[tuple[Layout, ...], list[EagerProgram] | None] = {}
@@ -96,7 +97,7 @@ class NativeGraph:
 def _program(graph: Graph) -> EagerProgram:
     optimized, constants = lift_captures(optimize(graph, Target.EAGER))
     return EagerProgram(
-        Lowering(optimized, len(graph.inputs), 0, constants, len(graph.outputs), ())
+        Lowering(optimized, LOWERINGS, len(graph.inputs), 0, constants, len(graph.outputs), ())
     )
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from evergrad.compiler.runtime.program import Program
-from evergrad.compiler.schedule.instructions import Instruction, address_of
+from evergrad.compiler.schedule.buffers import address_of
+from evergrad.compiler.schedule.instructions import Instruction
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
@@ -32,7 +33,7 @@ class EagerProgram(Program):
     def argument_block(self, instruction: Instruction) -> Any:
         block = super().argument_block(instruction)
         for slot, place in enumerate(instruction.pointers):
-            if place is not None and place.buffer.home == "arena":
+            if place is not None and place.buffer.kind == "arena":
                 offset = place.buffer.offset + place.offset
                 self.arena_slots.append((block.data, slot, offset))
         return block

@@ -1,4 +1,4 @@
-"""A heavy function and its derivative as two programs, the first of which keeps values.
+"""A composite and its derivative as two programs, the first of which keeps values.
 
 Function and derivative are traced together, simplified (what is recognised in them depends on
 both), and cut in two. What the second half reads of the first becomes a result of the first.

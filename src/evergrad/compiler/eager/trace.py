@@ -1,4 +1,4 @@
-"""Heavy functions as graphs: their values, and their derivatives."""
+"""Eager composites as graphs: their values, and their derivatives."""
 
 from __future__ import annotations
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from evergrad.compiler.eager.program import EagerProgram
+from evergrad.compiler.kernels.registry import LOWERINGS
 from evergrad.compiler.native import jit
 from evergrad.compiler.passes.pipeline import Target, lift_captures, optimize
-from evergrad.compiler.schedule.instructions import Place
+from evergrad.compiler.schedule.buffers import BufferView
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.core.trace import Graph
 from evergrad.extension import provides
@@ -25,7 +26,7 @@ def native_update(graph: Graph, tensors: int) -> Update | None:
         return None
     optimized, constants = lift_captures(optimize(graph, Target.EAGER))
     numbers = len(graph.inputs) - tensors
-    lowering = Lowering(optimized, tensors, numbers, constants, len(graph.outputs), ())
+    lowering = Lowering(optimized, LOWERINGS, tensors, numbers, constants, len(graph.outputs), ())
     if not _reads_before_writing(lowering):
         return None
     idle = [_InPlace(lowering)]
@@ -52,17 +53,18 @@ def _reads_before_writing(lowering: Lowering) -> bool:
     for instruction in lowering.instructions:
         if instruction.kernel is None:
             return False
-        if any(b.home == "input" and b.owner in written for b in instruction.reads):
+        if any(b.kind == "input" and b.owner in written for b in instruction.reads):
             return False
-        written |= {int(b.owner) for b in instruction.writes if b.home == "output"}
+        written |= {int(b.owner) for b in instruction.writes if b.kind == "output"}
     return written == set(range(len(lowering.graph.outputs)))
 
 
 def _again(lowering: Lowering) -> Lowering:
     """The same instructions for another program: two threads update different tensors at once."""
     return Lowering(
-        lowering.graph, lowering.arguments, lowering.numbers, lowering.outside, lowering.results, ()
-    )
+        lowering.graph, LOWERINGS, lowering.arguments, lowering.numbers, lowering.outside,
+        lowering.results, (),
+    )  # fmt: skip
 
 
 class _InPlace(EagerProgram):
@@ -70,5 +72,5 @@ class _InPlace(EagerProgram):
 
     targets: Sequence[Any] = ()
 
-    def memory_for(self, number: int, place: Place) -> Any:
+    def memory_for(self, number: int, place: BufferView) -> Any:
         return self.targets[number]

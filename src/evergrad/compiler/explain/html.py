@@ -1,14 +1,14 @@
-"""An explanation as one page: no script, nothing loaded from elsewhere.
+"""An explanation as one page.
 
 The arena is drawn as it is over time: a rectangle for each buffer, from the wave that makes it to
-the last that reads it and from its first byte to its last. Its hover text is an SVG ``<title>``.
+the last that reads it and from its first byte to its last.
 """
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
+from evergrad import html
 from evergrad.compiler.explain.text import (
     conditions,
     counts,
@@ -20,24 +20,14 @@ from evergrad.compiler.explain.text import (
     summary,
     where,
 )
-from evergrad.memory.html import table
+from evergrad.html import Drawing
 from evergrad.memory.reports import size
 
 _COLOURS = ("#4c78a8", "#72b7b2", "#b279a2", "#f2a93b", "#54a24b", "#d67195", "#9aa5b1", "#e45756")
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 1000, 360, 86, 24
+_HEIGHT = 360
 
 STYLE = """
-:root { color-scheme: light dark; font: 14px/1.45 system-ui, sans-serif; }
-body { max-width: 1100px; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.05rem; margin-top: 2rem; }
-table { border-collapse: collapse; width: 100%; }
-td, th { padding: .2rem .6rem; text-align: left; border-bottom: 1px solid #8884; }
-th { font-weight: 600; } .n { text-align: right; font-variant-numeric: tabular-nums; }
-td code { font-size: 12px; overflow-wrap: anywhere; }
-pre { font-size: 12px; overflow-x: auto; } summary { cursor: pointer; }
-svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: currentColor; }
-.grid { stroke: currentColor; stroke-opacity: .15; } .buffer { fill-opacity: .8; }
-.buffer:hover { fill-opacity: 1; stroke: currentColor; }
+.buffer { fill-opacity: .8; } .buffer:hover { fill-opacity: 1; stroke: currentColor; }
 """
 
 Data = dict[str, Any]
@@ -47,25 +37,22 @@ def page(data: Data, code: dict[str, dict[str, str]]) -> str:
     """The whole explanation."""
     memory = data["memory"]
     title = f"evergrad: {data['function']}"
+    peak, bound = size(memory["peak"]), size(memory["lower_bound"])
+    graphs = _graph("As captured", data["captured"]) + _graph(
+        "After the passes", data["simplified"]
+    )
     parts = [
-        f"<h1>{escape(title)}</h1><p>{escape(summary(data))}</p>",
-        "<h2>Time by unit, on one thread</h2>", _times(data),
-        f"<h2>Memory: {size(memory['peak'])}, of which {size(memory['lower_bound'])} are alive "
-        "at once</h2>",
-        drawing(memory), peak_table(memory),
-        "<h2>NumPy calls</h2>", _calls(data),
-        "<h2>Conditions</h2>", _folded("What must stay as it is", "\n".join(conditions(data))),
-        "<h2>Graphs</h2>",
-        _graph("As captured", data["captured"]), _graph("After the passes", data["simplified"]),
-        *map(_pass, data["passes"]),
+        f"<h1>{html.escape(title)}</h1>", html.paragraph(summary(data)),
+        html.section("Time by unit, on one thread", _times(data)),
+        html.section(f"Memory: {peak}, of which {bound} are alive at once",
+                     drawing(memory) + peak_table(memory)),
+        html.section("NumPy calls", _calls(data)),
+        html.section("Conditions", _folded("What must stay as it is", "\n".join(conditions(data)))),
+        html.section("Graphs", graphs), *map(_pass, data["passes"]),
         "<h2>Units in their order</h2>", *map(_unit, data["units"]),
         "<h2>Kernels</h2>", *(_code(name, held) for name, held in code.items()),
     ]  # fmt: skip
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
-        f"{''.join(parts)}</body></html>\n"
-    )
+    return html.page(title, parts, STYLE)
 
 
 # -- the drawing --------------------------------------------------------------------------------
@@ -75,47 +62,24 @@ def drawing(memory: Data) -> str:
     """The arena over time."""
     if not memory["buffers"]:
         return "<p>Nothing is kept between kernels.</p>"
-    across = (_WIDTH - _LEFT) / max(memory["waves"], 1)
-    scale = (_HEIGHT - _BOTTOM) / max(memory["peak"], 1)
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="the arena">']
-    parts += _grid(memory, scale)
-    parts += [
-        _rectangle(b, _COLOURS[n % len(_COLOURS)], across, scale)
-        for n, b in enumerate(memory["buffers"])
-    ]
-    return "".join([*parts, "</svg>"])
+    frame = Drawing.up_to(max(memory["peak"], 1), _HEIGHT)
+    across = (frame.width - frame.left) / max(memory["waves"], 1)
+    drawn = frame.grid(memory["peak"], size, ("wave 0", str(memory["waves"] - 1)))
+    for n, buffer in enumerate(memory["buffers"]):
+        drawn.append(_rectangle(buffer, _COLOURS[n % len(_COLOURS)], across, frame))
+    return frame.svg("the arena", drawn)
 
 
-def _grid(memory: Data, scale: float) -> list[str]:
-    lines = []
-    for quarter in range(5):
-        nbytes = memory["peak"] * quarter // 4
-        y = _HEIGHT - _BOTTOM - nbytes * scale
-        lines.append(
-            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            f'<text x="{_LEFT - 8}" y="{max(y + 4, 12):.1f}" text-anchor="end">'
-            f"{size(nbytes)}</text>"
-        )
-    return [
-        *lines,
-        f'<text x="{_LEFT}" y="{_HEIGHT - 6}">wave 0</text>',
-        f'<text x="{_WIDTH}" y="{_HEIGHT - 6}" text-anchor="end">{memory["waves"] - 1}</text>',
-    ]
-
-
-def _rectangle(buffer: Data, colour: str, across: float, scale: float) -> str:
-    x = _LEFT + buffer["first_wave"] * across
+def _rectangle(buffer: Data, colour: str, across: float, frame: Drawing) -> str:
+    x = frame.left + buffer["first_wave"] * across
     width = (buffer["last_wave"] - buffer["first_wave"] + 1) * across
-    height = max(buffer["bytes"] * scale, 0.5)
-    y = _HEIGHT - _BOTTOM - buffer["offset"] * scale - height
+    height = max(buffer["bytes"] * frame.scale, 0.5)
     words = (
         f"{buffer['label']}: {size(buffer['bytes'])} at {buffer['offset']:,}, waves "
         f"{buffer['first_wave']} to {buffer['last_wave']}\n{buffer['location']}"
     )
-    return (
-        f'<rect class="buffer" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
-        f'fill="{colour}"><title>{escape(words)}</title></rect>'
-    )
+    top = frame.y(buffer["offset"]) - height
+    return html.rectangle("buffer", x, top, width, height, words, colour)
 
 
 # -- the tables ---------------------------------------------------------------------------------
@@ -126,14 +90,14 @@ def _times(data: Data) -> str:
         (duration(u["seconds"]), share(u, data), rate(u), u["kind"], u["label"], where(u))
         for u in slowest_first(data["units"])
     ]
-    return table(("time", "share", "rate", "kind", "unit", "line"), rows, 3)
+    return html.table(("time", "share", "rate", "kind", "unit", "line"), rows, 3)
 
 
 def peak_table(memory: Data) -> str:
     """Who is alive when most bytes are."""
     living = [memory["buffers"][n] for n in memory["at_peak"]]
     rows = [(size(b["bytes"]), b["label"], b["location"]) for b in living]
-    return table(("bytes", "alive at the peak", "line"), rows, 1)
+    return html.table(("bytes", "alive at the peak", "line"), rows, 1)
 
 
 def _calls(data: Data) -> str:
@@ -143,7 +107,7 @@ def _calls(data: Data) -> str:
     ]
     if not rows:
         return "<p>None: everything is native.</p>"
-    return table(("time", "op", "result", "line"), rows, 1)
+    return html.table(("time", "op", "result", "line"), rows, 1)
 
 
 def _graph(title: str, graph: Data) -> str:
@@ -163,10 +127,10 @@ def _unit(unit: Data) -> str:
         for p in unit["instructions"]
         if p["kernel"] is not None
     ]
-    tables = table(("op", "result", "line"), rows, 0)
+    tables = html.table(("op", "result", "line"), rows, 0)
     if parts:
-        tables += table(("wave", "chunks", "passes", "scratch", "kernel"), parts, 4)
-    return f"<details><summary>{escape(heading(unit))}</summary>{tables}</details>"
+        tables += html.table(("wave", "chunks", "passes", "scratch", "kernel"), parts, 4)
+    return html.details(heading(unit), tables)
 
 
 def _code(name: str, held: dict[str, str]) -> str:
@@ -174,4 +138,4 @@ def _code(name: str, held: dict[str, str]) -> str:
 
 
 def _folded(head: str, text: str) -> str:
-    return f"<details><summary>{escape(head)}</summary><pre>{escape(text)}</pre></details>"
+    return html.details(head, html.preformatted(text))

@@ -13,15 +13,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.explain.html import page
 from evergrad.compiler.explain.text import text
 from evergrad.compiler.explain.timing import bytes_of, flops_of, seconds_of
 from evergrad.compiler.native import jit
 from evergrad.compiler.passes.dump import dump
 from evergrad.compiler.passes.pipeline import Target, optimize
-from evergrad.compiler.schedule.instructions import Instruction, Kernel
-from evergrad.compiler.schedule.memory_plan import Buffer, Plan
-from evergrad.compiler.schedule.nodes import Group, Single
+from evergrad.compiler.schedule.buffers import Buffer
+from evergrad.compiler.schedule.instructions import Instruction
+from evergrad.compiler.schedule.memory_plan import Plan
+from evergrad.compiler.schedule.nodes import Group, SingleNode
 from evergrad.core.source_location import SourceLocation, describe, line_of
 from evergrad.core.trace import Equation, Graph
 
@@ -149,14 +151,14 @@ def _units(
     wave_of = {id(i): n for n, wave in enumerate(waves) for i in wave}
     parts: dict[int, list[tuple[Instruction, float]]] = {}
     for instruction, taken in zip(instructions, seconds, strict=True):
-        key = id(instruction if instruction.unit is None else instruction.unit)
+        key = id(instruction if instruction.node is None else instruction.node)
         parts.setdefault(key, []).append((instruction, taken))
     return [_unit(found, wave_of) for found in parts.values()]
 
 
 def _unit(parts: Sequence[tuple[Instruction, float]], wave_of: dict[int, int]) -> Data:
     first = parts[0][0]
-    equations = _equations(first.unit)
+    equations = _equations(first.node)
     taken = sum(seconds for _, seconds in parts)
     flops = sum(map(flops_of, equations))
     moved = sum(bytes_of(instruction, equations) for instruction, _ in parts)
@@ -164,7 +166,7 @@ def _unit(parts: Sequence[tuple[Instruction, float]], wave_of: dict[int, int]) -
         "label": first.label,
         "kind": _kind(first),
         "equations": [_equation(eqn) for eqn in equations],
-        "space": list(first.unit.shape) if isinstance(first.unit, Group) else None,
+        "space": list(first.node.shape) if isinstance(first.node, Group) else None,
         "instructions": [
             {"wave": wave_of[id(i)], "seconds": s, **_kernel(i)} for i, s in parts
         ],
@@ -180,16 +182,16 @@ def _unit(parts: Sequence[tuple[Instruction, float]], wave_of: dict[int, int]) -
 def _kind(instruction: Instruction) -> str:
     if instruction.kernel is None:
         return "call"
-    if instruction.unit is None:
+    if instruction.node is None:
         return "copy"
-    is_loop = isinstance(instruction.unit, Group) and instruction.unit.product is None
+    is_loop = isinstance(instruction.node, Group) and instruction.node.product is None
     return "loop" if is_loop else "native"
 
 
 def _equations(unit: Any) -> list[Equation]:
     if isinstance(unit, Group):
         return unit.members if unit.product is None else [unit.product, *unit.members]
-    return [unit.eqn] if isinstance(unit, Single) else []
+    return [unit.eqn] if isinstance(unit, SingleNode) else []
 
 
 def _equation(eqn: Equation) -> Data:

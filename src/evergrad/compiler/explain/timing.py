@@ -14,7 +14,8 @@ from typing import Any
 from evergrad.compiler.frontend.diagnose import Snapshot
 from evergrad.compiler.runtime.program import Program
 from evergrad.compiler.runtime.thread_pool import Run
-from evergrad.compiler.schedule.instructions import Instruction, Place, address_of
+from evergrad.compiler.schedule.buffers import BufferView, address_of
+from evergrad.compiler.schedule.instructions import Instruction
 from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.trace import Equation, Var
 
@@ -128,7 +129,7 @@ def bytes_of(instruction: Instruction, equations: list[Equation]) -> int:
     that are taken."""
     if instruction.kernel is None:
         places = [*instruction.args, *instruction.outs]
-        return sum(_size(p) for p in places if isinstance(p, Place))
+        return sum(_size(p) for p in places if isinstance(p, BufferView))
     lookups = [e for e in equations if e.op.name in ("index", "gather")]
     taken = {e.args[0]: e.outs[0].type.nbytes for e in lookups}
     total = 0
@@ -140,7 +141,7 @@ def bytes_of(instruction: Instruction, equations: list[Equation]) -> int:
     return total
 
 
-def _size(place: Place) -> int:
+def _size(place: BufferView) -> int:
     """The bytes of a place; repeated elements are counted once."""
     pairs = zip(place.shape, place.strides, strict=True)
     distinct = prod(n for n, step in pairs if step or n == 0)

@@ -11,10 +11,10 @@ from evergrad.core.bind import bind
 from evergrad.core.functionalize import FunctionalizingTrace, SymbolicNumber
 from evergrad.core.op import Op
 from evergrad.core.storage import Storage
-from evergrad.core.tensor import Tensor, ViewOp, detached, on_storage
+from evergrad.core.tensor import Tensor, detached, on_storage
 from evergrad.core.trace import Var
 from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
-from evergrad.core.views import viewable
+from evergrad.core.views import ViewOp, viewable
 from evergrad.ops.rows.movement.views import permute, put_back
 from evergrad.ops.rows.random.draws import memory_order
 

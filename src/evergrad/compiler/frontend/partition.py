@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from evergrad.autograd.function import Function
+from evergrad.compiler.kernels.random_rows import COUNTED_CHANCE, MASK_OF_BITS
 from evergrad.compiler.passes.pipeline import Target, optimize
-from evergrad.compiler.passes.random_rows import COUNTED_CHANCE, MASK_OF_BITS
 from evergrad.core.interpret import interpret
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor

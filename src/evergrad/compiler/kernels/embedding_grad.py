@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from math import prod
 
-from evergrad.compiler.codegen.elementwise import Code
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.native.jit import name_of, vector_bits
-from evergrad.compiler.schedule.instructions import Kernel
-from evergrad.compiler.schedule.lower import Lowering, lowers
+from evergrad.compiler.schedule.lower import Lowering
+from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core import dtypes
 from evergrad.core.trace import Equation
 
@@ -113,12 +113,11 @@ def row_sum_kernel(eqn: Equation) -> Kernel:
     source, places = eqn.args
     rows = places.type.numel
     columns = prod(source.type.shape[len(places.type.shape) :])
-    code = Code()
-    code.helpers["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
+    helpers = {"llvm.smin.i64": "declare i64 @llvm.smin.i64(i64, i64)"}
     ir = _TEXT.replace("TYPE", _TYPES[source.type.dtype])
     ir = ir.replace("ATTRIBUTES", f'"prefer-vector-width"="{vector_bits()}"')
     name = name_of(ir, "row_sums")
-    kernel = Kernel(code, name, ir.replace("@SELF", f"@{name}"))
+    kernel = Kernel(name, ir.replace("@SELF", f"@{name}"), helpers)
     kernel.numbers = [rows, columns, eqn.attrs["extents"][0]]
     kernel.chunks = -(-columns // _COLUMNS)
     return kernel
@@ -129,5 +128,5 @@ def lower_row_sum(lowering: Lowering, eqn: Equation) -> bool:
     if not row_sum_fits(eqn):
         return False
     kernel = row_sum_kernel(eqn)
-    lowering.native("index_sum", kernel, eqn.args, [eqn.outs[0], None], eqn.args[0].type.numel)
+    lowering.add_kernel("index_sum", kernel, eqn.args, [eqn.outs[0], None], eqn.args[0].type.numel)
     return True

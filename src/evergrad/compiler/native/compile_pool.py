@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import heapq
-import os
 import select
 import sys
 import threading
@@ -25,26 +24,31 @@ from subprocess import DEVNULL, PIPE, Popen
 from typing import NamedTuple
 
 from evergrad.compiler.native import compile_worker
+from evergrad.core import fork
 from evergrad.core.settings import processors
 
 # With as many the longest text takes longer than its share of all. Each has tens of megabytes.
 MOST = 4
 # Workers that had nothing to do for so many seconds end.
 IDLE = 5.0
+# The program of a worker. Its folder may be inside a zip file, from which no script can start.
+_START = "import sys; sys.path += sys.argv[1:]; import compile_worker; compile_worker.main()"
 # A text takes seconds at most; a worker that takes longer than this is not waited for.
 PATIENCE = 120.0
 
 
 @cache
 def command() -> list[str] | None:
-    """What starts a worker; ``None`` where Python does not know how it was started itself."""
+    """What starts a worker; ``None`` where Python does not know how it was started itself, and in a
+    frozen application, whose executable is not Python."""
     found = find_spec("llvmlite")
     is_python = Path(sys.executable or "").name.startswith("python")
+    is_python = is_python and not getattr(sys, "frozen", False)
     if not is_python or found is None or found.origin is None:
         return None
     folders = [str(Path(found.origin).parents[1]), str(Path(compile_worker.__file__).parent)]
     keep_nothing = ["-B"] if sys.dont_write_bytecode else []
-    return [sys.executable, "-I", "-S", *keep_nothing, compile_worker.__file__, *folders]
+    return [sys.executable, "-I", "-S", *keep_nothing, "-c", _START, *folders]
 
 
 class _Job(NamedTuple):
@@ -214,7 +218,8 @@ def _receive(process: Popen[bytes], length: int, deadline: float) -> bytes:
 WORKERS = Workers()
 atexit.register(WORKERS.close)
 # Nobody forks while a worker is being started: the child would keep its pipes.
-os.register_at_fork(
+fork.register(
+    "compile workers",
     before=lambda: WORKERS.changed.acquire(),
     after_in_parent=lambda: WORKERS.changed.release(),
     after_in_child=WORKERS.forget,

@@ -1,8 +1,9 @@
 """The program of a process that compiles for another one: texts come in, object code goes out.
 
-``python -I -S worker.py FOLDER ...`` where the folders hold llvmlite and ``emission``: nothing else
-of this package is imported, nor anything of the user's. A request is the length of a text and the
-text; a reply is one (or zero, if LLVM refused), a length and the object code (or nothing).
+Started by :mod:`.native.compile_pool`, with the folders of llvmlite and of this module on the path:
+nothing else of this package is imported, nor anything of the user's. A request is the length of a
+text and the text; a reply is one (or zero, if LLVM refused), a length and the object code (or
+nothing).
 """
 
 from __future__ import annotations
@@ -39,11 +40,6 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
 
 
 def main() -> None:
-    sys.path += sys.argv[1:]
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print does not belong to replies
     serve(sys.stdin.buffer, replies)
-
-
-if __name__ == "__main__":
-    main()

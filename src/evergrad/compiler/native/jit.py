@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +22,7 @@ from evergrad import config
 from evergrad.compiler.native import disk_cache, loader
 from evergrad.compiler.native.elf import UnknownCodeError
 from evergrad.compiler.native.target import has_fma, llvm, target_name, vector_bits
+from evergrad.core import fork
 
 if TYPE_CHECKING:  # only those who compile need it
     from concurrent.futures import Future
@@ -144,8 +144,8 @@ def module_text(kernels: Iterable[Any]) -> str:
     first = 0
     for kernel in kernels:
         helpers.update(kernel.helpers)
-        texts.append(_renumbered(kernel.text, first))
-        first += 1 + max((int(n) for n in _METADATA.findall(kernel.text)), default=-1)
+        texts.append(_renumbered(kernel.ir, first))
+        first += 1 + max((int(n) for n in _METADATA.findall(kernel.ir)), default=-1)
     return "\n".join([*helpers.values(), *texts])
 
 
@@ -231,4 +231,4 @@ def _forget_begun() -> None:
     _coming.clear()
 
 
-os.register_at_fork(after_in_child=_forget_begun)
+fork.register("compiled objects", after_in_child=_forget_begun)

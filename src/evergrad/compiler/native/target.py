@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,7 +103,10 @@ def _llvm_version() -> str:
     found = find_spec("llvmlite")
     if found is None or found.origin is None:
         return "none"
-    return (Path(found.origin).parent / "_version.py").read_text(encoding="utf-8")
+    path = Path(found.origin).parent / "_version.py"
+    if path.exists():
+        return path.read_text(encoding="utf-8")
+    return str(import_module("llvmlite").__version__)  # frozen: there are no sources on disk
 
 
 def _has(feature: str) -> bool:

@@ -14,9 +14,9 @@ import numpy as np
 
 from evergrad.compiler.codegen.elementwise import ELEMENTWISE
 from evergrad.compiler.codegen.elementwise_lanes import CURVES, PLAIN, Lanes
-from evergrad.compiler.codegen.ir_builder import Text, is_native
+from evergrad.compiler.codegen.ir_builder import KernelBuilder, is_native
 from evergrad.compiler.passes.rewriter import specialize, with_equations
-from evergrad.compiler.schedule.nodes import Values
+from evergrad.compiler.schedule.def_use import DefUse
 from evergrad.core import dtypes
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
 from evergrad.core.shapes import TensorType
@@ -91,7 +91,7 @@ def fits(eqn: Equation) -> bool:
 
 def fuse_conv_epilogues(graph: Graph) -> Graph:
     """The graph with convolutions that apply what follows them."""
-    values = Values(graph)
+    values = DefUse(graph)
     joined: dict[int, Equation] = {}
     gone: set[int] = set()
     for eqn in graph.equations:
@@ -107,7 +107,7 @@ def fuse_conv_epilogues(graph: Graph) -> Graph:
     return with_equations(graph, [joined.get(id(e), e) for e in kept])
 
 
-def _followers(values: Values, out: Var) -> list[Equation]:
+def _followers(values: DefUse, out: Var) -> list[Equation]:
     """The elementwise users of a result that a kernel can apply, up to the last one before which no
     intermediate has another user."""
     inside = {out}
@@ -129,7 +129,7 @@ def _followers(values: Values, out: Var) -> list[Equation]:
     return steps[:best]
 
 
-def _is_closed(values: Values, made: Sequence[Var], steps: Sequence[Equation]) -> bool:
+def _is_closed(values: DefUse, made: Sequence[Var], steps: Sequence[Equation]) -> bool:
     """Whether no result but the last has a user outside of the epilogue."""
     known = {id(step) for step in steps}
     return not any(
@@ -188,7 +188,7 @@ def pointers(epilogue: Epilogue) -> tuple[str, ...]:
     return ("x", "weight", *others, "y")
 
 
-def emit_epilogue(text: Text, epilogue: Epilogue, value: str, output: str) -> str:
+def emit_epilogue(text: KernelBuilder, epilogue: Epilogue, value: str, output: str) -> str:
     """Elements of an output channel, counted over all groups, after the epilogue."""
     lanes = Lanes(text)
     results = [value]

@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.passes.rewriter import Environment, rewrite, with_equations
-from evergrad.compiler.schedule.fusion import FAR, is_elementwise
-from evergrad.compiler.schedule.nodes import Values
+from evergrad.compiler.schedule.def_use import DefUse
+from evergrad.compiler.schedule.fusibility import MAX_FUSION_DISTANCE, is_elementwise
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
 
 # All hoisted derivatives together, in bytes.
 _LITTLE = 1 << 22
-# Values of so many times fewer bytes do not count.
+# DefUse of so many times fewer bytes do not count.
 _SMALL = 16
 
 
@@ -39,7 +39,7 @@ _Factor = Var | float | _Sum
 
 def factor_activation_grads(graph: Graph) -> Graph:
     """The graph with sums of products that share a factor of backward factored."""
-    known = Values(graph)
+    known = DefUse(graph)
     found = _Factored(known, _ready(known)).products
     if not found:
         return graph
@@ -58,7 +58,7 @@ def factor_activation_grads(graph: Graph) -> Graph:
 
 def hoist_activation_grads(graph: Graph) -> Graph:
     """The graph with activation derivatives computed in the forward pass, if they are small."""
-    known = Values(graph)
+    known = DefUse(graph)
     moved = _Early(known, _ready(known)).moved()
     if not moved:
         return graph
@@ -81,7 +81,7 @@ def _values(eqn: Equation) -> Iterator[Var]:
     return (arg for arg in eqn.args if isinstance(arg, Var))
 
 
-def _ready(known: Values) -> dict[Var, int]:
+def _ready(known: DefUse) -> dict[Var, int]:
     """For each value the earliest equation after which it could be computed, if elementwise ones
     were scheduled as early as possible."""
     ready: dict[Var, int] = {}
@@ -96,7 +96,7 @@ def _ready(known: Values) -> dict[Var, int]:
 class _Factored:
     """The equations that are products of a factor of backward and a derivative with a sum in it."""
 
-    def __init__(self, known: Values, ready: dict[Var, int]) -> None:
+    def __init__(self, known: DefUse, ready: dict[Var, int]) -> None:
         self.known = known
         self.ready = ready
         self.factors: dict[Var, tuple[Var, tuple[_Factor, ...]]] = {}
@@ -132,7 +132,9 @@ class _Factored:
 
     def _is_early(self, value: object, number: int) -> bool:
         """Whether a value is available long before an equation."""
-        return not isinstance(value, Var) or number - self.ready.get(value, -1) > FAR
+        return (
+            not isinstance(value, Var) or number - self.ready.get(value, -1) > MAX_FUSION_DISTANCE
+        )
 
 
 def _tensor(var: Var) -> Tensor:
@@ -155,12 +157,12 @@ def _made(factor: _Factor, env: Environment) -> Tensor | float:
 class _Early:
     """Equations of backward with operands that are available early, and derivatives among them."""
 
-    def __init__(self, known: Values, ready: dict[Var, int]) -> None:
+    def __init__(self, known: DefUse, ready: dict[Var, int]) -> None:
         self.known = known
         self.equations = {
             id(eqn): eqn
             for number, eqn in enumerate(known.graph.equations)
-            if is_elementwise(known, eqn) and number - ready[eqn.outs[0]] > FAR
+            if is_elementwise(known, eqn) and number - ready[eqn.outs[0]] > MAX_FUSION_DISTANCE
         }
 
     def moved(self) -> set[int]:
@@ -192,12 +194,12 @@ class _Early:
                 continue
             chain.add(id(eqn))
             for arg in _values(eqn):
-                maker = self.known.maker.get(arg)
+                maker = self.known.producer.get(arg)
                 if maker is not None and id(maker) in self.equations:
                     pending.append(maker)
                 elif arg.type.nbytes * _SMALL > end.outs[0].type.nbytes:
                     sources.add(arg)
-        makers = [self.known.maker.get(source) for source in sources]
+        makers = [self.known.producer.get(source) for source in sources]
         names = {self.equations[one].op.name for one in chain}
         names |= {maker.op.name for maker in makers if maker is not None}
         is_worth = None not in makers and not names.isdisjoint(elementwise.EXPENSIVE)
@@ -205,8 +207,8 @@ class _Early:
 
     def _ends(self, source: Var, chain: set[int]) -> bool:
         """Whether a value has no other late user."""
-        made = self.known.position[id(self.known.maker[source])]
+        made = self.known.position[id(self.known.producer[source])]
         return not self.known.escapes(source) and all(
-            id(user) in chain or self.known.position[id(user)] - made <= FAR
+            id(user) in chain or self.known.position[id(user)] - made <= MAX_FUSION_DISTANCE
             for user in self.known.users(source)
         )

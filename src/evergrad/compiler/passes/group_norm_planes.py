@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evergrad.compiler.codegen.reductions import REDUCTIONS
 from evergrad.compiler.passes.rewriter import rewrite, specialize
-from evergrad.compiler.schedule.fusion import is_elementwise
-from evergrad.compiler.schedule.index_maps import FOLDS
-from evergrad.compiler.schedule.nodes import Values
+from evergrad.compiler.schedule.def_use import DefUse
+from evergrad.compiler.schedule.fusibility import is_elementwise
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
@@ -98,13 +98,13 @@ def _splits(graph: Graph) -> dict[Shape, _Split]:
 class _Planes:
     def __init__(self, graph: Graph, splits: dict[Shape, _Split]) -> None:
         self.splits = splits
-        self.values = Values(graph)
-        # Values computed in fine shape, by their view in the original shape.
+        self.values = DefUse(graph)
+        # DefUse computed in fine shape, by their view in the original shape.
         self.fine: dict[Var, Tensor] = {}
 
     def replace(self, trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
         name = eqn.op.name
-        is_reduction = name in FOLDS
+        is_reduction = name in REDUCTIONS
         shaped = eqn.args[0] if is_reduction else eqn.outs[0]
         split = self.splits.get(shaped.type.shape) if isinstance(shaped, Var) else None
         if split is None or not self.can_be_fine(eqn):
@@ -167,7 +167,7 @@ class _Planes:
     def squares(self, eqn: Equation, split: _Split, env: Any) -> Tensor | None:
         """Sums over planes that add up to a group's sum of squared deviations: deviations from the
         plane's mean, and of the planes' means from the group's."""
-        maker = self.values.maker
+        maker = self.values.producer
         squared = maker.get(eqn.args[0])
         if squared is None or squared.op.name != "mul" or squared.args[0] is not squared.args[1]:
             return None
@@ -189,10 +189,10 @@ class _Planes:
 
     def is_mean(self, average: Any, x: Var, dims: tuple[int, ...]) -> bool:
         """Whether a value is the mean over these dimensions."""
-        divided = self.values.maker.get(average) if isinstance(average, Var) else None
+        divided = self.values.producer.get(average) if isinstance(average, Var) else None
         if divided is None or divided.op.name != "div":
             return False
-        total = self.values.maker.get(divided.args[0])
+        total = self.values.producer.get(divided.args[0])
         count = prod(x.type.shape[d] for d in dims)
         return (
             total is not None

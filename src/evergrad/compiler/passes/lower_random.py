@@ -6,11 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from evergrad.compiler.passes.random_rows import (
-    COUNTED_CHANCE,
-    STREAM_POSITION,
-    is_counted,
-)
+from evergrad.compiler.kernels.random_rows import COUNTED_CHANCE, STREAM_POSITION, is_counted
 from evergrad.compiler.passes.rewriter import rewrite, specialize
 from evergrad.core import dtypes
 from evergrad.core.trace import Equation, Graph, Trace, Var

@@ -7,7 +7,7 @@ itself. To add a pass, add one line to :data:`PASSES`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Flag, auto
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from evergrad.compiler.passes.split_k import split_k
 from evergrad.compiler.passes.verify import Verifier
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph
+from evergrad.errors import VerificationError
 
 
 class Target(Flag):
@@ -83,22 +84,43 @@ Observer = Callable[[str, Graph], None]
 
 
 def optimize(graph: Graph, target: Target, observe: Observer | None = None) -> Graph:
-    """Run the passes of a target. Small graphs are verified after each of them."""
-    verifier = Verifier(graph) if len(graph.equations) <= config.VERIFY_EQUATIONS else None
-    observers = [observe] if observe is not None else []
+    """Run the passes of a target, and verify small graphs: with ``config.VERIFY_EACH_PASS`` after
+    each pass, otherwise after the last one; if that fails, passes run again to find the broken one.
+    """
+    observers = [] if observe is None else [observe]
     if config.SHOW_PASSES:
         observers.append(_show)
+    is_verified = len(graph.equations) <= config.VERIFY_EQUATIONS
+    if is_verified and config.VERIFY_EACH_PASS:
+        return _run(graph, target, observers, Verifier(graph))[0]
+    optimized, drops_dependence = _run(graph, target, observers)
+    if is_verified and optimized is not graph:
+        try:
+            Verifier(graph).check("pipeline", optimized, drops_dependence)
+        except VerificationError:
+            _run(graph, target, [], Verifier(graph))
+            raise
+    return optimized
+
+
+def _run(
+    graph: Graph, target: Target, observers: Sequence[Observer], verifier: Verifier | None = None
+) -> tuple[Graph, bool]:
+    """The graph after the passes of a target, and whether one of them may drop a dependence."""
+    drops_dependence = False
     for watch in observers:
         watch("traced", graph)
     for step in PASSES:
         if not step.targets & target:
             continue
         before, graph = graph, step.run(graph)
-        if verifier is not None and graph is not before:
-            verifier.check(step.name, graph, step.drops_dependence)
+        if graph is not before:
+            drops_dependence |= step.drops_dependence
+            if verifier is not None:
+                verifier.check(step.name, graph, step.drops_dependence)
         for watch in observers:
             watch(step.name, graph)
-    return graph
+    return graph, drops_dependence
 
 
 def lift_captures(graph: Graph) -> tuple[Graph, list[Tensor]]:

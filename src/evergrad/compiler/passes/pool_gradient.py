@@ -15,7 +15,7 @@ import numpy as np
 
 from evergrad.compiler.kernels.pooling.reduce import fits
 from evergrad.compiler.passes.rewriter import rewrite, specialize, with_equations
-from evergrad.compiler.schedule.nodes import Values
+from evergrad.compiler.schedule.def_use import DefUse
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
 from evergrad.core.shapes import TensorType
 from evergrad.core.tensor import fresh
@@ -58,7 +58,7 @@ def fuse_pool_gradients(graph: Graph) -> Graph:
 
 class _Finder:
     def __init__(self, graph: Graph) -> None:
-        self.values = Values(graph)
+        self.values = DefUse(graph)
 
     def found(self, eqn: Equation) -> list[tuple[Equation, Equation]]:
         """If an equation scatters gradients to argmax positions: the equation that returns them in
@@ -66,7 +66,7 @@ class _Finder:
         if eqn.op.name != "scatter_sum":
             return []
         g, index = eqn.args
-        places = self.values.maker.get(self.values.root(index))
+        places = self.values.producer.get(self.values.root(index))
         if places is None or places.op.name != "max_pool_places" or not fits(places):
             return []
         x, windows = places.args[0], places.attrs["windows"]
@@ -90,7 +90,7 @@ class _Finder:
         """Whether an equation is ``where(x <= 0, 0, gradient)``."""
         if eqn.op.name != "where" or eqn.args[1] != 0 or eqn.args[2] is not gradient:
             return False
-        condition = self.values.maker.get(eqn.args[0])
+        condition = self.values.producer.get(eqn.args[0])
         return (
             condition is not None
             and condition.op.name == "le"
@@ -117,7 +117,7 @@ def sum_pool_gradients(graph: Graph) -> Graph:
     windows instead."""
     if not any(eqn.op.name == MAX_POOL_INPUT.name for eqn in graph.equations):
         return graph
-    values = Values(graph)
+    values = DefUse(graph)
     largest = {
         (eqn.args[0], eqn.attrs["windows"]): eqn.outs[0]
         for eqn in graph.equations if eqn.op.name == "max_pool"
@@ -140,11 +140,11 @@ def sum_pool_gradients(graph: Graph) -> Graph:
     return rewrite(graph, replace)
 
 
-def _summed(values: Values, eqn: Equation) -> Equation | None:
+def _summed(values: DefUse, eqn: Equation) -> Equation | None:
     """The gradient of ``max_pool`` that an equation reduces over whole images."""
     if eqn.op.name != "sum":
         return None
-    found = values.maker.get(eqn.args[0])
+    found = values.producer.get(eqn.args[0])
     if found is None or found.op.name != "max_pool_input":
         return None
     rank = len(eqn.args[0].type.shape)

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.passes.recompute_values import Dropped, with_recomputed
-from evergrad.compiler.schedule.fusion import FAR, is_elementwise
-from evergrad.compiler.schedule.nodes import Values
+from evergrad.compiler.schedule.def_use import DefUse
+from evergrad.compiler.schedule.fusibility import MAX_FUSION_DISTANCE, is_elementwise
 from evergrad.core.trace import Equation, Graph, Var
 
 # Smaller values are not worth another operation.
 _LEAST_BYTES = 1 << 16
 _LONGEST_CHAIN = 10
 _MOST_EXPENSIVE = 1
-# Values of so many times fewer bytes (statistics of a norm) may be kept live for it.
+# DefUse of so many times fewer bytes (statistics of a norm) may be kept live for it.
 _SMALL = 16
 # A value used so many equations before is still live.
 _NEAR = 8
@@ -26,17 +26,17 @@ _NEAR = 8
 
 def recompute_cheap(graph: Graph) -> Graph:
     """The graph with cheap values recomputed before late uses instead of kept live."""
-    dropped = _Choice(Values(graph)).dropped
-    return with_recomputed(graph, dropped, near=FAR)[0] if dropped else graph
+    dropped = _Choice(DefUse(graph)).dropped
+    return with_recomputed(graph, dropped, near=MAX_FUSION_DISTANCE)[0] if dropped else graph
 
 
 class _Choice:
     """The values to recompute, chosen in program order: the operands of one may be the operands of
     a later one."""
 
-    def __init__(self, known: Values) -> None:
+    def __init__(self, known: DefUse) -> None:
         self.known = known
-        self.last = {out: self._last_use(out) for out in known.maker}
+        self.last = {out: self._last_use(out) for out in known.producer}
         self.recomputed: set[Var] = set()
         self.dropped: list[Dropped] = []
         for eqn in known.graph.equations:
@@ -65,7 +65,7 @@ class _Choice:
     def _late_users(self, eqn: Equation) -> list[Equation]:
         made = self._position(eqn)
         users = list(self.known.users(eqn.outs[0]))
-        return [user for user in users if self._position(user) - made > FAR]
+        return [user for user in users if self._position(user) - made > MAX_FUSION_DISTANCE]
 
     def _chain(self, var: Var, position: int) -> list[Equation] | None:
         """The equations that recompute a value from what is live at a position."""
@@ -74,7 +74,7 @@ class _Choice:
         expensive = 0
         pending = [var]
         while pending:
-            eqn = known.maker[pending.pop()]
+            eqn = known.producer[pending.pop()]
             if id(eqn) in chain:
                 continue
             chain[id(eqn)] = eqn
@@ -93,7 +93,7 @@ class _Choice:
     def _is_kept(self, arg: Var, var: Var, position: int) -> bool:
         """Whether an argument is live at a position anyway, or is small."""
         known = self.known
-        if arg not in known.maker or arg in known.literal:
+        if arg not in known.producer or arg in known.literal:
             return True
         if known.view_of(arg) is not None:
             return False  # the view is recomputed

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from evergrad import config
 from evergrad.compiler.passes.recompute_values import Dropped, with_recomputed
+from evergrad.compiler.passes.verify import Verifier
 from evergrad.compiler.runtime.program import Program
-from evergrad.compiler.schedule.fusion import FAR
-from evergrad.compiler.schedule.memory_plan import Buffer
-from evergrad.compiler.schedule.nodes import Values
+from evergrad.compiler.schedule.buffers import Buffer
+from evergrad.compiler.schedule.def_use import DefUse
+from evergrad.compiler.schedule.fusibility import MAX_FUSION_DISTANCE
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.errors import MemoryLimitError
 
@@ -28,8 +30,9 @@ def fit_memory(limit: int, graph: Graph, build: Build) -> Program:
     makes one; ``recomputed`` are the ids of equations that recompute a value."""
     program = build(graph, frozenset())
     smallest = program.plan.peak
+    verifier = Verifier(graph) if len(graph.equations) <= config.VERIFY_EQUATIONS else None
     for eagerness in (1, 2, 4):
-        fitted = _fitted(limit, graph, build, program, eagerness)
+        fitted = _fitted(limit, graph, build, program, eagerness, verifier)
         if fitted.plan.peak <= limit:
             return fitted
         smallest = min(smallest, fitted.plan.peak)
@@ -40,7 +43,10 @@ def fit_memory(limit: int, graph: Graph, build: Build) -> Program:
     )
 
 
-def _fitted(limit: int, graph: Graph, build: Build, program: Program, eagerness: int) -> Program:
+def _fitted(
+    limit: int, graph: Graph, build: Build, program: Program, eagerness: int,
+    verifier: Verifier | None,
+) -> Program:  # fmt: skip
     """The smallest program found by dropping ``eagerness`` times the missing bytes at a time."""
     best = program
     recomputed: frozenset[int] = frozenset()
@@ -50,6 +56,8 @@ def _fitted(limit: int, graph: Graph, build: Build, program: Program, eagerness:
         if found is None:
             break
         graph, recomputed = found
+        if verifier is not None:
+            verifier.check("rematerialize", graph)
         program = build(graph, recomputed)
         if program.plan.peak < best.plan.peak:
             best, idle = program, 0
@@ -94,26 +102,26 @@ def _drop(
             chosen += candidate.dropped
             taken |= candidate.users
             missing -= candidate.nbytes
-    return with_recomputed(graph, chosen, recomputed, near=FAR) if chosen else None
+    return with_recomputed(graph, chosen, recomputed, near=MAX_FUSION_DISTANCE) if chosen else None
 
 
 class _Idle:
     """The values that are live but idle at the peak."""
 
     def __init__(self, program: Program, graph: Graph) -> None:
-        self.known = Values(graph)
+        self.known = DefUse(graph)
         self.lowering, self.plan = program.lowering, program.plan
         alive = self.plan.timeline()
         self.peak = alive.index(max(alive))
         node_waves = {
-            id(instruction.unit): wave
+            id(instruction.node): wave
             for wave, instructions in enumerate(program.waves)
             for instruction in instructions
         }
         # The lowering has its own copies of the equations, in the same order.
         pairs = zip(graph.equations, self.lowering.graph.equations, strict=True)
         self.wave_of = {
-            id(eqn): node_waves.get(id(self.lowering.unit_of.get(id(own))), -1)
+            id(eqn): node_waves.get(id(self.lowering.node_of.get(id(own))), -1)
             for eqn, own in pairs
         }
 
@@ -131,8 +139,8 @@ class _Idle:
         """The value in each buffer at the peak: of those that reuse it in place, the last one
         computed by then."""
         found: dict[int, Var] = {}
-        for var, place in self.lowering.homes.items():
-            maker = self.known.maker.get(var)
+        for var, place in self.lowering.buffer_views.items():
+            maker = self.known.producer.get(var)
             if maker is None or self.wave_of[id(maker)] <= self.peak:
                 found[place.buffer.number] = var
         return found
@@ -147,7 +155,7 @@ class _Idle:
                 return None
             if not late:
                 continue
-            if self.known.maker[value].op.random or self.known.escapes(value):
+            if self.known.producer[value].op.random or self.known.escapes(value):
                 return None
             chain = self.chain(value, min(self.wave_of[id(e)] for e in late))
             if chain is None:
@@ -158,12 +166,12 @@ class _Idle:
     def carried(self, var: Var) -> list[Var]:
         """The values that one in memory serves: itself, and those that kernels compute from it on
         the fly (a product plus its bias)."""
-        found = [var] if var in self.known.maker else []
+        found = [var] if var in self.known.producer else []
         for value in found:
             for eqn in self.known.users(value):
                 out = eqn.outs[0]
                 early = self.wave_of[id(eqn)] <= self.peak
-                if early and out not in self.lowering.homes and out not in found:
+                if early and out not in self.lowering.buffer_views and out not in found:
                     found.append(out)
         return found
 
@@ -173,7 +181,7 @@ class _Idle:
         chain: dict[int, Equation] = {}
         pending = [var]
         while pending:
-            eqn = known.maker[pending.pop()]
+            eqn = known.producer[pending.pop()]
             if id(eqn) in chain:
                 continue
             if eqn.op.random or len(chain) >= _LONGEST_CHAIN:
@@ -186,17 +194,17 @@ class _Idle:
 
     def is_live(self, var: Var, wave: int) -> bool:
         """Whether a value is in memory when a wave runs."""
-        if var not in self.known.maker or var in self.known.literal:
+        if var not in self.known.producer or var in self.known.literal:
             return True
         if self.known.view_of(var) is not None:
             return False  # the view is recomputed
-        place = self.lowering.homes.get(var)
+        place = self.lowering.buffer_views.get(var)
         if place is None:
             return False
         buffer: Buffer = place.buffer
-        if buffer.home == "arena":
+        if buffer.kind == "arena":
             return buffer.last >= wave and not self.is_dead(var, wave)
-        return buffer.home == "outside"
+        return buffer.kind == "outside"
 
     def is_dead(self, var: Var, wave: int) -> bool:
         """Whether a value is dead when a wave runs: its buffer may have been reused."""

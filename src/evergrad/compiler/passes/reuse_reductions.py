@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from evergrad.compiler.passes.rewriter import rewrite
-from evergrad.compiler.schedule.nodes import Values
+from evergrad.compiler.schedule.def_use import DefUse
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
@@ -45,10 +45,10 @@ def _is_worth(eqn: Equation) -> bool:
 
 
 class _Sums:
-    """Values are those of the graph before the pass; sums are tensors of the graph after it."""
+    """DefUse are those of the graph before the pass; sums are tensors of the graph after it."""
 
     def __init__(self, graph: Graph, sums: list[Equation]) -> None:
-        self.maker = Values(graph).maker
+        self.maker = DefUse(graph).producer
         self.worth = {id(eqn) for eqn in sums}
         self.known: dict[tuple[frozenset[Var], Dims], Tensor] = {}
         wanted = [(self.core(e.args[0], e.attrs["dims"])[0], e.attrs["dims"]) for e in sums]

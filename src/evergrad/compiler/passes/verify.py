@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evergrad.compiler.kernels.random_rows import CHANCE_BITS, STREAM_POSITION
 from evergrad.compiler.passes.dump import dump
-from evergrad.compiler.passes.random_rows import CHANCE_BITS, STREAM_POSITION
 from evergrad.core.op import Specialization
 from evergrad.core.shapes import TensorType, broadcast_shapes
 from evergrad.core.source_location import describe
@@ -47,7 +47,7 @@ class Verifier:
 
     def __init__(self, graph: Graph) -> None:
         self.name = "tracing"
-        self._rules: dict[int, Specialization] = {}
+        self._specializations: dict[int, Specialization] = {}
         self._bits: dict[Any, int] = {}
         self._facts = self._verified(graph)
 
@@ -130,11 +130,11 @@ class Verifier:
         for out, type in zip(eqn.outs, rule.out_types, strict=True):
             if not out.type.same(type):
                 raise self.fail(f"a result is {out.type}, its specialization says {type}", eqn)
-        if id(rule) not in self._rules:
-            self._check_rule(rule, eqn)
-            self._rules[id(rule)] = rule
+        if id(rule) not in self._specializations:
+            self._check_specialization(rule, eqn)
+            self._specializations[id(rule)] = rule
 
-    def _check_rule(self, rule: Specialization, eqn: Equation) -> None:
+    def _check_specialization(self, rule: Specialization, eqn: Equation) -> None:
         """The row's type rule, applied again."""
         found = rule.op.type(*rule.operands, **rule.attrs)
         types = found if isinstance(found, tuple) else (found,)

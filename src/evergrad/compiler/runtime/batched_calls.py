@@ -24,13 +24,13 @@ from evergrad.compiler.runtime.call_path import is_plain
 from evergrad.compiler.runtime.program import Program
 from evergrad.compiler.runtime.thread_pool import Run
 from evergrad.compiler.runtime.thread_pool_code import BRIEF, LONG, SHORT, native
-from evergrad.compiler.schedule.instructions import address_of
+from evergrad.compiler.schedule.buffers import address_of
 from evergrad.core.shapes import tensor_type
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.tree import tree_flatten, tree_unflatten
 from evergrad.memory import pool
-from evergrad.memory.lines import copied_apart
+from evergrad.memory.cache_lines import isolated_copy
 from evergrad.ops.rows.movement.joining import stack
 
 # So long, in seconds, the loop goes on without Python; and so many rows of programs of each length
@@ -299,7 +299,7 @@ def _is_copied_whole(program: Program) -> bool:
 
 def _table(rows: Sequence[Any]) -> np.ndarray[Any, Any]:
     """Numbers and addresses for native code to read, row by row."""
-    return copied_apart(rows, np.int64).reshape(-1)
+    return isolated_copy(rows, np.int64).reshape(-1)
 
 
 def _with_rows_in_order(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evergrad.compiler.cache.executable import Executable, executable_of, task_order
+from evergrad.compiler.cache.executable import Executable, executable_of
+from evergrad.compiler.codegen.rng import STATE_BUFFER_BYTES
 from evergrad.compiler.native import jit
-from evergrad.compiler.runtime.rng_state import STREAM_BYTES, Streams
+from evergrad.compiler.runtime.rng_state import Streams
 from evergrad.compiler.runtime.thread_pool import Run, length_of
-from evergrad.compiler.schedule.instructions import Instruction, Place, address_of
-from evergrad.compiler.schedule.memory_plan import Buffer
+from evergrad.compiler.schedule.buffers import Buffer, BufferView, address_of
+from evergrad.compiler.schedule.instructions import Instruction
+from evergrad.compiler.schedule.waves import task_order
 from evergrad.core import dtypes
 from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.rng.default_generator import default_generator
@@ -27,7 +29,7 @@ from evergrad.core.source_location import describe
 from evergrad.core.tensor import fresh, from_array
 from evergrad.core.trace import Equation, Graph
 from evergrad.memory import pool
-from evergrad.memory.lines import apart
+from evergrad.memory.cache_lines import isolated_zeros
 
 if TYPE_CHECKING:
     from evergrad.compiler.schedule.lower import Lowering
@@ -54,7 +56,7 @@ class Program:
         self.waves = self.executable.waves
         self.plan = self.executable.plan
         self.has_calls = any(i.kernel is None for i in self.instructions)
-        self.status = apart((8,), np.int64)
+        self.status = isolated_zeros((8,), np.int64)
         self.status_word = self.status.data[:1]
         self.bound = False
         self.forget_arguments()
@@ -78,7 +80,7 @@ class Program:
     def bind(self) -> None:
         """Take memory and compile; the program can run afterwards."""
         self.hold_arena(self.plan.peak)
-        self.number_values = apart((max(self.executable.numbers, 1),), np.float64)
+        self.number_values = isolated_zeros((max(self.executable.numbers, 1),), np.float64)
         self.number_words: Any = self.number_values.data
         self.streams = Streams(self.executable.streams)
         self.prepare_results()
@@ -146,25 +148,25 @@ class Program:
         they lie."""
         executable = self.executable
         written = range(executable.results, executable.results + len(executable.written))
-        self.constants = [None if isinstance(o, Place) else o for o in executable.outputs]
-        self.given = [(b.number, b.owner) for b in self.buffers if b.home == "input"]
-        self.computed: list[tuple[int, Place]] = []
-        self.copied: list[tuple[int, Place]] = []
+        self.constants = [None if isinstance(o, BufferView) else o for o in executable.outputs]
+        self.given = [(b.number, b.owner) for b in self.buffers if b.kind == "input"]
+        self.computed: list[tuple[int, BufferView]] = []
+        self.copied: list[tuple[int, BufferView]] = []
         # Memory of the program for small results, by their buffers; what is copied out of it, and
         # out of the arena, when a run has ended.
         self.boxes: dict[int, Any] = {}
         self.boxed: list[tuple[int, Any]] = []
         for number, place in enumerate(executable.outputs):
-            if not isinstance(place, Place) or number in written:
+            if not isinstance(place, BufferView) or number in written:
                 continue
             buffer = place.buffer
-            own = buffer.home == "output" and buffer.owner == number
+            own = buffer.kind == "output" and buffer.owner == number
             if own and buffer.nbytes <= self.small:
-                self.boxes[buffer.number] = apart(place.shape, place.dtype.np)
+                self.boxes[buffer.number] = isolated_zeros(place.shape, place.dtype.np)
                 self.boxed.append((number, self.boxes[buffer.number]))
             elif own:
                 self.computed.append((number, place))
-            elif place.nbytes <= self.small and buffer.home not in ("input", "output"):
+            elif place.nbytes <= self.small and buffer.kind not in ("input", "output"):
                 self.boxed.append((number, self.array(place)))
             else:
                 self.copied.append((number, place))
@@ -174,19 +176,19 @@ class Program:
     def copies_arguments(self) -> bool:
         """Whether arguments, or results of this run, are copied when it has ended."""
         places = [p for _, p in self.copied] + [p for p, _ in self.executable.copies]
-        return any(p.buffer.home in ("input", "output") for p in places)
+        return any(p.buffer.kind in ("input", "output") for p in places)
 
     def argument_block(self, instruction: Instruction) -> Any:
         kernel = instruction.kernel
         assert kernel is not None
-        block = apart((len(instruction.pointers) + len(kernel.numbers),), np.int64)
+        block = isolated_zeros((len(instruction.pointers) + len(kernel.numbers),), np.int64)
         self.keep.append(block)
         for slot, place in enumerate(instruction.pointers):
             if place is None:
                 block[slot] = address_of(self.status)
                 continue
             buffer = place.buffer
-            if buffer.home in ("input", "output") and buffer.number not in self.boxes:
+            if buffer.kind in ("input", "output") and buffer.number not in self.boxes:
                 words = block.data
                 self.patches.setdefault(buffer.number, []).append((words, slot, place.offset))
             else:
@@ -197,13 +199,13 @@ class Program:
         return block
 
     def fixed_address(self, buffer: Buffer) -> int:
-        if buffer.home == "arena":
+        if buffer.kind == "arena":
             return self.arena_address + buffer.offset
-        if buffer.home == "number":
+        if buffer.kind == "number":
             return address_of(self.number_values) + 8 * int(buffer.owner)
-        if buffer.home == "stream":
-            return address_of(self.streams.memory) + STREAM_BYTES * int(buffer.owner)
-        if buffer.home == "output":
+        if buffer.kind == "rng_state":
+            return address_of(self.streams.memory) + STATE_BUFFER_BYTES * int(buffer.owner)
+        if buffer.kind == "output":
             return address_of(self.boxes[buffer.number])
         return address_of(buffer.owner.value)
 
@@ -326,7 +328,7 @@ class Program:
         if self.is_looked_at:
             self.current = {}
 
-    def memory_for(self, number: int, place: Place) -> Any:
+    def memory_for(self, number: int, place: BufferView) -> Any:
         """An array for a result of this run."""
         return pool.empty(place.shape, place.dtype.np)
 
@@ -368,16 +370,16 @@ class Program:
             storage.version += 1
         return self.results
 
-    def array(self, place: Place) -> Any:
+    def array(self, place: BufferView) -> Any:
         """A place as an array."""
         buffer = place.buffer
-        if buffer.home == "arena":
+        if buffer.kind == "arena":
             base, start = self.arena_bytes, self.arena_address + buffer.offset
-        elif buffer.home == "number":
+        elif buffer.kind == "number":
             base = self.number_values
             start = address_of(base) + 8 * int(buffer.owner)
         else:
-            inside = buffer.home in ("input", "output")
+            inside = buffer.kind in ("input", "output")
             base = self.current[buffer.number] if inside else buffer.owner.value
             start = address_of(base)
         return np.asarray(_Window(base, start + place.offset, place)).view(place.dtype.np)
@@ -393,7 +395,7 @@ class Program:
             raise
 
     def evaluate(self, eqn: Equation, instruction: Instruction) -> None:
-        given = [self.array(a) if isinstance(a, Place) else a for a in instruction.args]
+        given = [self.array(a) if isinstance(a, BufferView) else a for a in instruction.args]
         if eqn.op.random:
             self.streams.give_back()
         if hasattr(eqn.specialization, "run"):
@@ -423,7 +425,7 @@ def _start_of(array: Any) -> int:
 class _Window:
     """Memory of an array, seen with another shape."""
 
-    def __init__(self, base: Any, start: int, place: Place) -> None:
+    def __init__(self, base: Any, start: int, place: BufferView) -> None:
         self.base = base
         self.__array_interface__ = {
             "shape": place.shape, "strides": place.strides, "data": (start, False), "version": 3,

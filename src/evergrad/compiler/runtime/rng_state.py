@@ -12,13 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.compiler.codegen.rng import STATE_BYTES, STATE_WORDS
-from evergrad.compiler.passes.random_rows import as_signed, source_of
+from evergrad.compiler.codegen.rng import STATE_BUFFER_BYTES, STATE_BYTES, STATE_WORDS
+from evergrad.compiler.kernels.random_rows import as_signed, source_of
 from evergrad.core.rng.bit_generators import MersenneTwister, Philox
-from evergrad.memory.lines import apart
-
-# Room for a twister's state, its place, and what a vector may read beyond.
-STREAM_BYTES = STATE_BYTES + 128
+from evergrad.memory.cache_lines import isolated_zeros
 
 
 class Streams:
@@ -26,7 +23,7 @@ class Streams:
 
     def __init__(self, generators: Sequence[Any]) -> None:
         self.generators = list(generators)
-        self.memory = apart((len(self.generators), STREAM_BYTES), np.uint8)
+        self.memory = isolated_zeros((len(self.generators), STATE_BUFFER_BYTES), np.uint8)
 
     def take(self) -> None:
         """Copy the states in."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -25,8 +24,9 @@ import numpy as np
 
 from evergrad.compiler.native import jit
 from evergrad.compiler.runtime.thread_pool_code import BRIEF, FUTEX, LONG, SHORT, native
+from evergrad.core import fork
 from evergrad.core.settings import get_num_threads
-from evergrad.memory.lines import apart, copied_apart
+from evergrad.memory.cache_lines import isolated_copy, isolated_zeros
 
 _CAN_SLEEP = sys.platform == "linux" and FUTEX is not None
 # With less work than this (elements and products) a run is brief, and with less than that short.
@@ -43,7 +43,7 @@ class Team:
         self.lock = threading.Lock()
         # How many runs are still to be done by their callers alone.
         self.apart = 0
-        self.words = apart((32,), np.int64)
+        self.words = isolated_zeros((32,), np.int64)
         self.address = self.words.ctypes.data
         addresses = native()
         help = jit.function_of(addresses["team_help"], ctypes.c_void_p, ctypes.c_int64)
@@ -93,7 +93,7 @@ def _forget_others() -> None:
         jit.function_of(native()["team_forget"])()
 
 
-os.register_at_fork(after_in_child=_forget_others)
+fork.register("thread pool", after_in_child=_forget_others)
 
 
 def _alone(run: int) -> Callable[[], int]:
@@ -125,15 +125,15 @@ class Run:
         self, tasks: Sequence[tuple[int, int, int]], ends: list[int], scratch: int,
         status: np.ndarray, length: int = LONG,
     ) -> None:  # fmt: skip
-        self.tasks = copied_apart(tasks, np.int64)
-        self.ends = copied_apart(ends, np.int64)
-        self.counters = apart((8 * len(ends),), np.int64)
+        self.tasks = isolated_copy(tasks, np.int64)
+        self.ends = isolated_copy(ends, np.int64)
+        self.counters = isolated_zeros((8 * len(ends),), np.int64)
         self.first_counter = self.counters.data[:1]
         self.scratch_bytes = -(-max(scratch, 64) // 64) * 64
         self.status = status
         self.status_word = status.data[:1]
         self.length = length
-        self.words = copied_apart([
+        self.words = isolated_copy([
             self.tasks.ctypes.data, self.ends.ctypes.data, len(ends), self.counters.ctypes.data, 0,
             self.scratch_bytes, status.ctypes.data, length,
         ], np.int64)  # fmt: skip
@@ -174,6 +174,6 @@ class Run:
     def make_room(self, threads: int) -> None:
         """Have scratch memory for so many threads."""
         if threads > self.threads:
-            self.scratch = apart((threads * self.scratch_bytes,), np.uint8)
+            self.scratch = isolated_zeros((threads * self.scratch_bytes,), np.uint8)
             self.words[4] = self.scratch.ctypes.data
             self.threads = threads

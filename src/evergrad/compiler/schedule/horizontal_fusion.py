@@ -1,8 +1,8 @@
-"""Making one group of two that go over the same value.
+"""Horizontal fusion: two groups that read the same value become one.
 
-When an equation joins a group it is not known yet what else will read the same value: the gradient
-of a norm's bias stands before that of its scale, which belongs to the norm computed again. Both
-groups would pass over it, and the product that makes it could not hand its rows over.
+When an equation joins a group, later readers of the same value are not known yet: the gradient of a
+norm's bias precedes that of its scale, which is part of the recomputed norm. Unmerged, both groups
+would traverse the value, and the product that computes it could have no epilogue.
 """
 
 from __future__ import annotations
@@ -10,55 +10,60 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from evergrad.compiler.schedule.nodes import FAR, Group, Unit
+from evergrad.compiler.schedule.fusibility import MAX_FUSION_DISTANCE
+from evergrad.compiler.schedule.nodes import Group, ScheduleNode
 from evergrad.core.trace import Var
 
-# What has so many times fewer elements is there soon.
+# A group of this many times fewer elements is no reason to run later.
 _SMALL = 16
 
 
-def unite(
-    units: Sequence[Unit],
-    unit_of: dict[Var, Unit],
+def fuse_horizontally(
+    nodes: Sequence[ScheduleNode],
+    node_of: dict[Var, ScheduleNode],
     readers: Mapping[Var, Sequence[Group]],
-    again: frozenset[int],
+    recomputed: frozenset[int],
 ) -> None:
-    """Let groups that read a value element by element take over all that others compute that do,
-    and that wait for the same units. Equations in ``again`` (by ``id``) stay where they are."""
+    """Merge groups over the domain of a value that both read, if they have the same large
+    dependencies. Equations in ``recomputed`` (by ``id``) are not moved."""
     for root, groups in readers.items():
         over_it = [g for g in groups if prod(g.shape) == root.type.numel > 1]
         for number, group in enumerate(over_it):
             for other in over_it[number + 1 :]:
                 pair = (*group.members, *other.members)
-                may_move = not any(id(eqn) in again for eqn in pair)
-                if may_move and _may_unite(group, other, units):
-                    _unite(group, other, units, unit_of)
+                may_move = not any(id(eqn) in recomputed for eqn in pair)
+                if may_move and _may_merge(group, other, nodes):
+                    _merge(group, other, nodes, node_of)
 
 
-def _may_unite(group: Group, other: Group, units: Sequence[Unit]) -> bool:
-    """Whether two groups go through one space, and neither keeps the other waiting."""
-    if not (group.members and other.members) or abs(group.order - other.order) > FAR:
+def _may_merge(group: Group, other: Group, nodes: Sequence[ScheduleNode]) -> bool:
+    """Whether two groups have one iteration domain, and neither delays the other."""
+    if not (group.members and other.members):
+        return False
+    if abs(group.position - other.position) > MAX_FUSION_DISTANCE:
         return False
     if (group.shape, group.inner, group.blocks) != (other.shape, other.inner, other.blocks):
         return False
-    if (group.needs | other.needs) & (group.bit | other.bit):
+    if (group.dependencies | other.dependencies) & (group.bit | other.bit):
         return False
-    differ = [unit for unit in units if unit.bit & (group.needs ^ other.needs)]
+    differ = [node for node in nodes if node.bit & (group.dependencies ^ other.dependencies)]
     most = prod(group.shape) // _SMALL
-    return all(isinstance(unit, Group) and prod(unit.shape) <= most for unit in differ)
+    return all(isinstance(node, Group) and prod(node.shape) <= most for node in differ)
 
 
-def _unite(group: Group, other: Group, units: Sequence[Unit], unit_of: dict[Var, Unit]) -> None:
+def _merge(
+    group: Group, other: Group, nodes: Sequence[ScheduleNode], node_of: dict[Var, ScheduleNode]
+) -> None:
     group.members += other.members
     group.axes |= other.axes
     group.maps |= other.maps
-    group.late |= other.late
+    group.outer_reductions |= other.outer_reductions
     group.reads |= other.reads
-    group.order = max(group.order, other.order)
-    group.needs |= other.needs
+    group.position = max(group.position, other.position)
+    group.dependencies |= other.dependencies
     for eqn in other.members:
-        unit_of[eqn.outs[0]] = group
-    for unit in units:
-        if unit.needs & (group.bit | other.bit):
-            unit.needs |= group.bit | group.needs
+        node_of[eqn.outs[0]] = group
+    for node in nodes:
+        if node.dependencies & (group.bit | other.bit):
+            node.dependencies |= group.bit | group.dependencies
     other.members = []

@@ -1,7 +1,7 @@
-"""Where an equation stands in the space of a group: along which of its dimensions it runs.
+"""Index maps: along which dimensions of a group's iteration domain the dimensions of a value run.
 
-:func:`fit` enters an equation into a group if it runs over the same space; who joins whom is
-decided in :mod:`.schedule.fusion`.
+:func:`add_index_map` enters that of an equation into a group if it fits the domain; which group an
+equation joins is decided in :mod:`.schedule.fusion`.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from evergrad.compiler.codegen.reductions import REDUCTIONS
 from evergrad.compiler.schedule.nodes import Group
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Var
 
-FOLDS = ("sum", "amax", "amin", "any", "all")
-# Blocks of fewer rows than this, or of shorter rows, are not folded block by block.
+# Blocks of fewer outer iterations, or of fewer inner ones, are not reduced block by block.
 _WIDE = 16
 
 
-def through_view(eqn: Equation, axes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The axes of a view that only adds, drops or repeats unit dimensions."""
+def index_map_through_view(eqn: Equation, axes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The index map of a view that only adds, drops or repeats unit dimensions."""
     source, target = eqn.args[0].type.shape, eqn.outs[0].type.shape
     if eqn.op.name == "expand":
         return (-1,) * (len(target) - len(source)) + axes
@@ -31,21 +31,22 @@ def through_view(eqn: Equation, axes: tuple[int, ...]) -> tuple[int, ...] | None
     return None
 
 
-def space_of(eqn: Equation) -> Shape:
-    """The space of indices an equation runs over by itself."""
-    source: Var = eqn.args[0] if eqn.op.name in (*FOLDS, "gather") else eqn.outs[0]
+def domain_of(eqn: Equation) -> Shape:
+    """The iteration domain of an equation by itself."""
+    source: Var = eqn.args[0] if eqn.op.name in (*REDUCTIONS, "gather") else eqn.outs[0]
     return source.type.shape
 
 
-def fit(group: Group, eqn: Equation, inside: list[tuple[int, ...] | None]) -> bool:
-    """Enter an equation's axes into a group, if it runs over the same space."""
-    if eqn.op.name in FOLDS:
-        return _fit_fold(group, eqn, inside[0])
+def add_index_map(group: Group, eqn: Equation, inside: list[tuple[int, ...] | None]) -> bool:
+    """Enter the index map of an equation into a group, if there is one. ``inside`` are the maps of
+    the arguments that the group computes."""
+    if eqn.op.name in REDUCTIONS:
+        return _map_reduction(group, eqn, inside[0])
     if eqn.op.name == "gather":
-        return _fit_pick(group, eqn, inside)
+        return _map_element_lookup(group, eqn, inside)
     shape = eqn.outs[0].type.shape
     if eqn.op.name == "index":
-        return _fit_lookup(group, eqn, inside)
+        return _map_slice_lookup(group, eqn, inside)
     axes = _aligned(group, shape, inside)
     if axes is None:
         return False
@@ -56,13 +57,13 @@ def fit(group: Group, eqn: Equation, inside: list[tuple[int, ...] | None]) -> bo
         if group.inner not in (None, last):
             return False
         group.inner = last
-    if not _is_full_or_row(group, axes):
+    if not _is_full_or_outer(group, axes):
         return False
     group.axes[eqn.outs[0]] = group.maps[id(eqn)] = axes
     return True
 
 
-def _is_full_or_row(group: Group, axes: tuple[int, ...]) -> bool:
+def _is_full_or_outer(group: Group, axes: tuple[int, ...]) -> bool:
     varying = group.varying(axes)
     return varying == group.dims or (
         group.inner is not None and varying == group.dims - group.inner
@@ -72,18 +73,19 @@ def _is_full_or_row(group: Group, axes: tuple[int, ...]) -> bool:
 def _aligned(
     group: Group, shape: Shape, inside: Sequence[tuple[int, ...] | None]
 ) -> tuple[int, ...] | None:
-    """The dimensions of the space along which a result of this shape runs."""
+    """The index map of a value of this shape that agrees with those of its operands; ``None`` if
+    there is none, or dimensions would be permuted."""
     rank = len(shape)
     axes: list[int | None] = [None] * rank
     for given in inside:
         if given is None:
             continue
-        for place, axis in enumerate(given, rank - len(given)):
+        for dim, axis in enumerate(given, rank - len(given)):
             if axis < 0:
                 continue
-            if axes[place] not in (None, axis):
+            if axes[dim] not in (None, axis):
                 return None
-            axes[place] = axis
+            axes[dim] = axis
     taken = {a for a in axes if a is not None}
     limit = len(group.shape)
     found: list[int] = []  # from the last dimension on
@@ -101,13 +103,13 @@ def _aligned(
     return tuple(reversed(found)) if running == sorted(set(running)) else None
 
 
-def _fit_fold(group: Group, eqn: Equation, inside: tuple[int, ...] | None) -> bool:
+def _map_reduction(group: Group, eqn: Equation, inside: tuple[int, ...] | None) -> bool:
     shape = eqn.args[0].type.shape
     axes = inside if inside is not None else _aligned(group, shape, ())
-    if axes is None or _repeats(axes, shape):
+    if axes is None or _is_broadcast(axes, shape):
         return False
     varying = group.varying(axes)
-    folded = group.varying([axes[d] for d in eqn.attrs["dims"]])
+    reduced = group.varying([axes[d] for d in eqn.attrs["dims"]])
     kept = tuple(
         -1 if d in eqn.attrs["dims"] else a
         for d, a in enumerate(axes)
@@ -117,25 +119,25 @@ def _fit_fold(group: Group, eqn: Equation, inside: tuple[int, ...] | None) -> bo
     full = varying == group.dims
     if not full and (group.inner is None or varying != group.dims - group.inner):
         return False
-    if not folded and group.dims:
-        return False  # nothing is added up: the dimensions are of extent 1
-    if full and folded != group.dims:
+    if not reduced and group.dims:
+        return False  # nothing is reduced: the dimensions are of extent 1
+    if full and reduced != group.dims:
         if group.inner is None:
-            group.inner = _row_for(group, folded)
-        if folded == group.inner:
-            pass  # a row value
-        elif _leaves_columns(group, folded):
-            group.late.add(out)
-            group.blocks = max(group.blocks, _extent(group, group.dims - group.inner - folded))
+            group.inner = _inner_dims(group, reduced)
+        if reduced == group.inner:
+            pass  # complete after the inner loops
+        elif _is_outer_reduction(group, reduced):
+            group.outer_reductions.add(out)
+            group.blocks = max(group.blocks, _extent(group, group.dims - group.inner - reduced))
         else:
             return False
     elif full:
         if group.inner is not None and group.inner == group.dims:
-            pass  # the only row
+            pass  # there is one outer iteration
         else:
-            group.late.add(out)
-    elif folded == varying:
-        group.late.add(out)
+            group.outer_reductions.add(out)
+    elif reduced == varying:
+        group.outer_reductions.add(out)
     else:
         return False
     group.maps[id(eqn)] = axes
@@ -143,43 +145,43 @@ def _fit_fold(group: Group, eqn: Equation, inside: tuple[int, ...] | None) -> bo
     return True
 
 
-def _repeats(axes: Sequence[int], shape: Shape) -> bool:
-    """Whether elements stand more than once in a value: they count as often in a sum, and each
-    time is a result of its own."""
+def _is_broadcast(axes: Sequence[int], shape: Shape) -> bool:
+    """Whether a value repeats elements along a dimension: each counts as often in a reduction, and
+    has a result of its own each time."""
     return any(axis < 0 and extent != 1 for axis, extent in zip(axes, shape, strict=True))
 
 
-def _row_for(group: Group, folded: frozenset[int]) -> frozenset[int]:
-    """The dimensions of a row, for a group that begins with a fold: those behind the folded ones,
-    which then add up column by column, if there are any; otherwise the folded ones themselves."""
-    behind = frozenset(d for d in group.dims - folded if d > max(folded))
-    before = group.dims - folded - behind
-    if not behind or any(d > min(folded) for d in before):
-        return folded
-    if before and not (_extent(group, behind) >= _WIDE <= _extent(group, folded)):
-        return folded
+def _inner_dims(group: Group, reduced: frozenset[int]) -> frozenset[int]:
+    """The inner dimensions of a group that begins with a reduction: those behind the reduced ones,
+    if there are any, along which outer reductions are then contiguous; otherwise the reduced."""
+    behind = frozenset(d for d in group.dims - reduced if d > max(reduced))
+    before = group.dims - reduced - behind
+    if not behind or any(d > min(reduced) for d in before):
+        return reduced
+    if before and not (_extent(group, behind) >= _WIDE <= _extent(group, reduced)):
+        return reduced
     return behind
 
 
-def _leaves_columns(group: Group, folded: frozenset[int]) -> bool:
-    """Whether a fold goes over rows alone, over all of them or over each block of them."""
+def _is_outer_reduction(group: Group, reduced: frozenset[int]) -> bool:
+    """Whether a reduction is over outer dimensions alone, over all or over blocks of them."""
     assert group.inner is not None
-    if folded & group.inner:
+    if reduced & group.inner:
         return False
-    before = group.dims - group.inner - folded
+    before = group.dims - group.inner - reduced
     if not before:
         return True
-    return max(before) < min(folded | group.inner) and _extent(group, folded) >= _WIDE
+    return max(before) < min(reduced | group.inner) and _extent(group, reduced) >= _WIDE
 
 
 def _extent(group: Group, dims: frozenset[int]) -> int:
     return prod(group.shape[d] for d in dims)
 
 
-def _fit_pick(group: Group, eqn: Equation, inside: list[tuple[int, ...] | None]) -> bool:
+def _map_element_lookup(group: Group, eqn: Equation, inside: list[tuple[int, ...] | None]) -> bool:
     source, index = eqn.args[0].type.shape, inside[1]
     axes = inside[0] if inside[0] is not None else _aligned(group, source, ())
-    if axes is None or _repeats(axes, source) or group.varying(axes) != group.dims:
+    if axes is None or _is_broadcast(axes, source) or group.varying(axes) != group.dims:
         return False
     last = frozenset((axes[-1],)) & group.dims
     if not last or group.inner not in (None, last):
@@ -192,9 +194,9 @@ def _fit_pick(group: Group, eqn: Equation, inside: list[tuple[int, ...] | None])
     return True
 
 
-def _fit_lookup(group: Group, eqn: Equation, inside: list[tuple[int, ...] | None]) -> bool:
+def _map_slice_lookup(group: Group, eqn: Equation, inside: list[tuple[int, ...] | None]) -> bool:
     if inside[0] is not None or inside[1] is not None:
-        return False  # the table and the places come from memory
+        return False  # the table and the indices are read from memory
     shape = eqn.outs[0].type.shape
     rank = len(eqn.args[1].type.shape)
     axes = _aligned(group, shape, ())

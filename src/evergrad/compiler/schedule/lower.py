@@ -1,8 +1,8 @@
-"""A graph as instructions over buffers.
+"""Lowering: the nodes of a schedule to instructions over buffers.
 
-:class:`Lowering` gives every value a place and every unit its instructions. How an equation that is
-no loop becomes native code is said by the functions entered with :func:`lowers`: the one place
-where an implementation is chosen. What nobody takes runs its NumPy evaluation.
+A fusion group becomes a loop kernel. Any other equation is lowered by the function that its op has
+in the registry (:mod:`.schedule.lowering_registry`), the one place where an implementation is
+chosen; without one, or if that declines, its NumPy evaluation is called.
 """
 
 from __future__ import annotations
@@ -11,78 +11,53 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
-from evergrad.compiler.codegen.elementwise import KINDS
-from evergrad.compiler.codegen.emit_loops import LoopWriter
-from evergrad.compiler.codegen.reductions import combination
-from evergrad.compiler.runtime.rng_state import STREAM_BYTES
-from evergrad.compiler.schedule.fusion import fuse
-from evergrad.compiler.schedule.inplace_reuse import give_places
-from evergrad.compiler.schedule.instructions import (
-    Instruction,
-    Kernel,
-    Place,
+from evergrad.compiler.codegen.emit_loops import LoopEmitter
+from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.reductions import combine_partials
+from evergrad.compiler.codegen.rng import STATE_BUFFER_BYTES
+from evergrad.compiler.schedule.buffers import (
+    Buffer,
+    BufferView,
     address_of,
+    full_view,
     strides_of,
-    whole,
 )
-from evergrad.compiler.schedule.memory_plan import Buffer
-from evergrad.compiler.schedule.nodes import Group, Single, Unit, Values, equations_of
+from evergrad.compiler.schedule.commit import commit_after_failures, save_overwritten
+from evergrad.compiler.schedule.concatenation import assign_parts, is_concatenation, lower_parts
+from evergrad.compiler.schedule.def_use import DefUse
+from evergrad.compiler.schedule.fusion import fuse
+from evergrad.compiler.schedule.inplace_reuse import reuse_buffers
+from evergrad.compiler.schedule.instructions import Instruction
+from evergrad.compiler.schedule.lowering_registry import Lowerings
+from evergrad.compiler.schedule.nodes import Group, ScheduleNode, SingleNode
+from evergrad.compiler.schedule.output_buffers import assign_outputs
 from evergrad.core import dtypes
 from evergrad.core.op import TABLE
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Equation, Graph, Var
 
-# For an op, the functions that may lower an equation of it; the first that says yes does.
-LOWERINGS: dict[str, list[Callable[[Lowering, Equation], bool]]] = {}
-
-_PRODUCTS = ("matmul", "linear")
-# Ops whose results may lie anyhow, as long as each row lies in one piece.
-_BY_ROWS = ("attention_backward",)
-
-
-def lowers(*names: str) -> Callable[[Any], Any]:
-    """Enter a function that lowers equations of these ops, or says ``False``."""
-
-    def enter(function: Any) -> Any:
-        for name in names:
-            LOWERINGS.setdefault(name, []).append(function)
-        return function
-
-    return enter
-
-
-def enter_lowerings() -> None:
-    """Import the modules that register lowerings; they import this module."""
-    from evergrad.compiler.kernels import embedding_grad, random_masks  # noqa: F401
-    from evergrad.compiler.kernels.attention import lower as attention  # noqa: F401
-    from evergrad.compiler.kernels.conv import select as conv  # noqa: F401
-    from evergrad.compiler.kernels.gemm import select as gemm  # noqa: F401
-    from evergrad.compiler.kernels.pooling import max_pool_grad, reduce, transposes  # noqa: F401
-    from evergrad.compiler.kernels.recurrent import lower as recurrent  # noqa: F401
-
 
 class Lowering:
-    """The instructions of a graph.
+    """The instructions of a graph, and the buffer view of every value.
 
     The graph (a simplified one) has as inputs ``arguments`` tensors, ``numbers`` numbers and the
-    ``outside`` tensors; as outputs ``results`` results, then what each of the ``written`` storages
-    ends at, then more results. ``again`` are equations that compute a value for the second time.
-    ``when_written`` is told of each kernel as soon as its text is known.
+    ``outside`` tensors; as outputs ``results`` results, then the final value of each of the
+    ``written`` storages, then more results. ``recomputed`` are equations that compute a value for
+    the second time. ``on_kernel`` is called with each kernel once its IR is emitted.
     """
 
     def __init__(
-        self, graph: Graph, arguments: int, numbers: int, outside: Sequence[Tensor],
-        results: int, written: Sequence[Storage], again: frozenset[int] = frozenset(),
-        when_written: Callable[[Kernel], None] = lambda kernel: None,
+        self, graph: Graph, lowerings: Lowerings, arguments: int, numbers: int,
+        outside: Sequence[Tensor], results: int, written: Sequence[Storage],
+        recomputed: frozenset[int] = frozenset(),
+        on_kernel: Callable[[Kernel], None] = lambda kernel: None,
     ) -> None:  # fmt: skip
-        enter_lowerings()
-        self.graph = _own_equations(graph)
-        again = frozenset(
+        self.lowerings = lowerings
+        self.graph = _with_own_equations(graph)
+        recomputed = frozenset(
             id(own) for own, eqn in zip(self.graph.equations, graph.equations, strict=True)
-            if id(eqn) in again
+            if id(eqn) in recomputed
         )  # fmt: skip
         self.arguments = arguments
         self.numbers = numbers
@@ -93,402 +68,241 @@ class Lowering:
             dict.fromkeys(e.attrs.get("generator") for e in graph.equations if e.op.random)
         )
         self.buffers: list[Buffer] = []
-        self.homes: dict[Var, Place] = {}
+        self.buffer_views: dict[Var, BufferView] = {}
         self.storages: dict[int, Buffer] = {}
-        self.streams: list[Any] = []  # generators that kernels draw from
+        self.native_generators: list[Any] = []  # whose states kernels advance
         self.instructions: list[Instruction] = []
-        # Products that wait for the group (by ``id``) that reads them.
-        self.awaited: dict[int, Any] = {}
-        self.lowered: set[int] = set()  # units (by ``id``) whose instructions are there, or awaited
-        self.units, self.values = fuse(self.graph, again, self.overwrites())
-        self.unit_of = {id(eqn): unit for unit in self.units for eqn in equations_of(unit)}
-        self.place_inputs()
-        self.choose_targets()
-        for unit in self.units:
-            if is_join(unit):
-                self.join_in_place(unit.eqn)  # type: ignore[attr-defined]
-        for unit in self.units:
-            first = len(self.instructions)
-            self.lower(unit)
-            self.lowered.add(id(unit))
-            for instruction in self.instructions[first:]:
-                instruction.unit = unit
-                if instruction.kernel is not None:
-                    when_written(instruction.kernel)
-        self.lay_aside()
-        self.write_after_failures()
+        # Matrix products whose epilogue a group (by ``id``) may become.
+        self.pending_products: dict[int, Any] = {}
+        self.lowered: set[int] = set()  # nodes (by ``id``) that are lowered, or pending
+        self.nodes, self.values = fuse(self.graph, recomputed, self.overwritten_inputs())
+        self.node_of = {id(eqn): node for node in self.nodes for eqn in node.equations}
+        self.assign_inputs()
+        # Final values that are copied to their storages at the end, and those that are computed
+        # right in outside memory.
+        self.copies: list[tuple[Var, Any]] = []
+        self.in_place: list[tuple[Var, Buffer]] = []
+        assign_outputs(self)
+        for node in self.nodes:
+            if is_concatenation(node):
+                assign_parts(self, node.equations[0])
+        for node in self.nodes:
+            self.lower(node, on_kernel)
+        save_overwritten(self)
+        commit_after_failures(self)
 
-    def overwrites(self) -> list[tuple[Var, list[Var]]]:
-        """Outputs that end in outside memory, with the inputs that lie there."""
+    def overwritten_inputs(self) -> list[tuple[Var, list[Var]]]:
+        """The outputs that are final values of storages, with the inputs in these storages."""
         inputs = self.graph.inputs[self.arguments + self.numbers :]
-        lying: dict[int, list[Var]] = {}
+        stored: dict[int, list[Var]] = {}
         for var, tensor in zip(inputs, self.outside, strict=True):
-            lying.setdefault(id(tensor._storage), []).append(var)
+            stored.setdefault(id(tensor._storage), []).append(var)
         outputs = self.graph.outputs[self.results :]
         pairs = zip(outputs, self.written, strict=False)
-        return [(out, lying.get(id(s), [])) for out, s in pairs if isinstance(out, Var)]
+        return [(out, stored.get(id(s), [])) for out, s in pairs if isinstance(out, Var)]
 
-    # -- places ---------------------------------------------------------------------------------
+    # -- buffers --------------------------------------------------------------------------------
 
-    def buffer(self, nbytes: int, home: str, label: str, owner: Any = None) -> Buffer:
-        made = Buffer(len(self.buffers), nbytes, home, label, owner)
+    def new_buffer(self, nbytes: int, kind: str, label: str, owner: Any = None) -> Buffer:
+        made = Buffer(len(self.buffers), nbytes, kind, label, owner)
         self.buffers.append(made)
         return made
 
-    def place_inputs(self) -> None:
+    def assign_inputs(self) -> None:
         for number, var in enumerate(self.graph.inputs):
             if number < self.arguments:
-                buffer = self.buffer(var.type.nbytes, "input", "argument", number)
-                self.homes[var] = whole(buffer, var)
+                buffer = self.new_buffer(var.type.nbytes, "input", "argument", number)
+                self.buffer_views[var] = full_view(buffer, var)
             elif number < self.arguments + self.numbers:
-                buffer = self.buffer(8, "number", "number", number - self.arguments)
-                self.homes[var] = whole(buffer, var)
+                buffer = self.new_buffer(8, "number", "number", number - self.arguments)
+                self.buffer_views[var] = full_view(buffer, var)
             else:
-                self.homes[var] = self.place_outside(
-                    self.outside[number - self.arguments - self.numbers], var
-                )
+                tensor = self.outside[number - self.arguments - self.numbers]
+                self.buffer_views[var] = self.outside_view(tensor, var)
 
-    def place_outside(self, tensor: Tensor, var: Var) -> Place:
+    def outside_view(self, tensor: Tensor, var: Var) -> BufferView:
         storage = tensor._storage
         buffer = self.storages.get(id(storage))
         if buffer is None:
-            buffer = self.buffer(storage.nbytes, "outside", "outside tensor", storage)
+            buffer = self.new_buffer(storage.nbytes, "outside", "outside tensor", storage)
             self.storages[id(storage)] = buffer
         value = tensor._value
         offset = address_of(value) - address_of(storage.value)
-        return Place(buffer, offset, var.type.shape, value.strides, var.type.dtype)
+        return BufferView(buffer, offset, var.type.shape, value.strides, var.type.dtype)
 
-    def choose_targets(self) -> None:
-        """Values that are results or end in outside memory are computed right there if nothing
-        else needs what is overwritten."""
-        order = {id(unit): number for number, unit in enumerate(self.units)}
-        maker = {out: unit for unit in self.units for eqn in equations_of(unit) for out in eqn.outs}
-        self.copies: list[tuple[Var, Any]] = []  # what is copied to its place at the end
-        self.in_place: list[tuple[Var, Buffer]] = []  # what is computed right in outside memory
-        taken: set[Var] = set()
-        sources: dict[int, list[Var]] = {}
-        for source, place in self.homes.items():
-            sources.setdefault(place.buffer.number, []).append(source)
-        outputs = self.graph.outputs
-        for number, var in enumerate(outputs):
-            at = number - self.results
-            is_write = 0 <= at < len(self.written)
-            if not isinstance(var, Var):
-                continue
-            root = self.values.root(var)
-            free = root is var and var in maker and var not in taken
-            if is_write:
-                storage = self.written[at]
-                if free and self.may_overwrite(maker[var], var, storage, sources, order):
-                    self.homes[var] = whole(self.overwriting(storage), var)
-                    self.in_place.append((var, self.homes[var].buffer))
-                    taken.add(var)
-                else:
-                    self.copies.append((var, storage))
-            elif free:
-                self.homes[var] = whole(
-                    self.buffer(var.type.nbytes, "output", "result", number), var
-                )
-                taken.add(var)
-
-    def may_overwrite(
-        self, unit: Unit, var: Var, storage: Storage, sources: dict[int, list[Var]],
-        order: dict[int, int],
-    ) -> bool:  # fmt: skip
-        """Whether a unit may compute a value right in outside memory; ``sources`` are the values
-        that lie in each buffer before, ``order`` is that of the units."""
-        buffer = self.storages.get(id(storage))
-        array = storage.value
-        if buffer is None or not isinstance(unit, Group) or not array.flags.c_contiguous:
-            return False
-        if array.shape != var.type.shape or var in unit.late:
-            return False
-        mine = order[id(unit)]
-        for source in sources.get(buffer.number, ()):
-            for eqn in self.values.users(source):
-                reader = self.unit_of[id(eqn)]
-                if reader is unit:
-                    if not same_element(unit, eqn, var, source, self.values):
-                        return False
-                elif order[id(reader)] > mine:
-                    return False
-            if self.values.escapes(source):
-                return False
-        return True
-
-    def overwriting(self, storage: Storage) -> Buffer:
-        """A storage as the home of what it ends at: the memory, and so the number, of what it
-        held, but another buffer that may still be moved."""
-        held = self.storages[id(storage)]
-        return Buffer(held.number, held.nbytes, "outside", held.label, storage)
-
-    def home(self, var: Var) -> Place:
-        """Where a value lies; a value that has no place yet gets one in the arena."""
-        found = self.homes.get(var)
+    def buffer_view(self, var: Var) -> BufferView:
+        """The buffer view of a value; a value without one is given a buffer of the arena."""
+        found = self.buffer_views.get(var)
         if found is not None:
             return found
         root = self.values.root(var)
         if root is not var:
-            base = self.home(root)
-            offset = address_of(var.layout) - address_of(root.layout)
-            return Place(
-                base.buffer,
-                base.offset + offset,
-                var.type.shape,
-                var.layout.strides,
-                var.type.dtype,
-            )
-        eqn = self.values.maker[root]
-        buffer = self.buffer(root.type.nbytes, "arena", f"{eqn.op.name} {root.type}")
+            base = self.buffer_view(root)
+            offset = base.offset + address_of(var.layout) - address_of(root.layout)
+            strides = var.layout.strides
+            return BufferView(base.buffer, offset, var.type.shape, strides, var.type.dtype)
+        eqn = self.values.producer[root]
+        buffer = self.new_buffer(root.type.nbytes, "arena", f"{eqn.op.name} {root.type}")
         buffer.location = eqn.location
-        self.homes[root] = whole(buffer, root)
-        return self.homes[root]
+        self.buffer_views[root] = full_view(buffer, root)
+        return self.buffer_views[root]
 
-    def steps(self, var: Var) -> tuple[int, ...]:
-        """The strides of a value that has a place, or will have one by itself."""
-        found = self.homes.get(var)
+    def strides(self, var: Var) -> tuple[int, ...]:
+        """The strides of a value that has a buffer view, or will have a buffer of its own."""
+        found = self.buffer_views.get(var)
         return strides_of(var) if found is None else found.strides
+
+    def scratch(self, nbytes: int, label: str) -> BufferView:
+        """Memory for one instruction or between a few of them."""
+        return BufferView(self.new_buffer(nbytes, "arena", label), 0, (nbytes,), (1,), dtypes.uint8)
+
+    def rng_state(self, generator: Any) -> BufferView:
+        """The state of a generator, which kernels that draw from it advance."""
+        for buffer in self.buffers:
+            if buffer.kind == "rng_state" and self.native_generators[buffer.owner] is generator:
+                return BufferView(buffer, 0, (), (), dtypes.uint8)
+        self.native_generators.append(generator)
+        owner = len(self.native_generators) - 1
+        made = self.new_buffer(STATE_BUFFER_BYTES, "rng_state", "state of a generator", owner)
+        return BufferView(made, 0, (), (), dtypes.uint8)
 
     # -- instructions ---------------------------------------------------------------------------
 
-    def lower(self, unit: Unit) -> None:
+    def lower(self, node: ScheduleNode, on_kernel: Callable[[Kernel], None]) -> None:
         first = len(self.instructions)
-        self.lower_unit(unit)
-        risky = may_fail(unit, self.values)
+        self.lower_node(node)
+        self.lowered.add(id(node))
+        is_checked = may_fail(node, self.values)
         for instruction in self.instructions[first:]:
-            instruction.unit = unit
-            native = instruction.kernel is not None
-            instruction.may_fail = risky and None in instruction.pointers if native else True
+            instruction.node = node
+            if instruction.kernel is None:
+                instruction.may_fail = True
+            else:
+                instruction.may_fail = is_checked and None in instruction.pointers
+                on_kernel(instruction.kernel)
 
-    def lay_aside(self) -> None:
-        """What an outside tensor held before is laid aside if another one is to hold it at the end
-        and the former is written as well: two tensors may change places."""
-        written = {id(storage) for storage in self.written}
-        held = set(self.graph.inputs)
-        for number, (var, storage) in enumerate(self.copies):
-            source = self.home(var).buffer
-            is_held = self.values.root(var) in held and source.owner is not storage
-            if is_held and id(source.owner) in written and var.type.numel:
-                aside = self.buffer(var.type.nbytes, "arena", f"laid aside {var.type}")
-                self.copies[number] = self.copy(var, whole(aside, var)), storage
-
-    def write_after_failures(self) -> None:
-        """Nothing outside is written before the last instruction that may fail: a step that fails
-        leaves everything as it was. What would be written earlier waits in the arena."""
-        last = max((n for n, i in enumerate(self.instructions) if i.may_fail), default=0)
-        early = {id(b) for i in self.instructions[:last] for b in i.writes}
-        for var, buffer in self.in_place:
-            if id(buffer) in early:
-                storage = buffer.owner
-                buffer.home, buffer.number, buffer.owner = "arena", len(self.buffers), None
-                buffer.label = f"{self.values.maker[var].op.name} {var.type}"
-                buffer.location = self.values.maker[var].location
-                self.buffers.append(buffer)
-                self.copy(var, whole(self.storages[id(storage)], var))
-
-    def lower_unit(self, unit: Unit) -> None:
-        if isinstance(unit, Group):
-            self.lower_group(unit)
+    def lower_node(self, node: ScheduleNode) -> None:
+        if isinstance(node, Group):
+            self.lower_group(node)
             return
-        assert isinstance(unit, Single)
-        if is_join(unit):
-            self.lower_join(unit.eqn)
-        elif not any(lower(self, unit.eqn) for lower in LOWERINGS.get(unit.eqn.op.name, ())):
-            self.lower_call(unit.eqn)
+        assert isinstance(node, SingleNode)
+        if is_concatenation(node):
+            lower_parts(self, node.eqn)
+            return
+        lower = self.lowerings.get(node.eqn.op.name)
+        if lower is None or not lower(self, node.eqn):
+            self.add_call(node.eqn)
 
-    def native(
+    def add_kernel(
         self, label: str, kernel: Kernel, reads: Sequence[Any], writes: Sequence[Any], work: int = 0
     ) -> None:
-        """Add a kernel that takes pointers to what it reads, then to what it writes (values or
-        places; ``None`` for the word that tells of failures)."""
+        """Add a launch of a kernel that takes pointers to its inputs, then to its outputs (values
+        or buffer views; ``None`` for the status word)."""
         instruction = Instruction(label)
         instruction.kernel = kernel
         instruction.work = work
         for given, used in ((reads, instruction.reads), (writes, instruction.writes)):
             for value in given:
-                place = self.home(value) if isinstance(value, Var) else value
-                instruction.pointers.append(place)
-                if place is not None:
-                    used.append(place.buffer)
+                view = self.buffer_view(value) if isinstance(value, Var) else value
+                instruction.pointers.append(view)
+                if view is not None:
+                    used.append(view.buffer)
         self.instructions.append(instruction)
 
-    def scratch(self, nbytes: int, label: str) -> Place:
-        """Memory for one instruction or between a few of them."""
-        return Place(self.buffer(nbytes, "arena", label), 0, (nbytes,), (1,), dtypes.uint8)
+    def add_call(self, eqn: Equation) -> None:
+        """Add a call of the NumPy evaluation of an equation."""
+        instruction = Instruction(f"call {eqn.op.name}")
+        instruction.eqn = eqn
+        instruction.args = [self.buffer_view(a) if isinstance(a, Var) else a for a in eqn.args]
+        instruction.outs = [self.buffer_view(out) for out in eqn.outs]
+        instruction.reads = [a.buffer for a in instruction.args if isinstance(a, BufferView)]
+        instruction.writes = [view.buffer for view in instruction.outs]
+        self.instructions.append(instruction)
 
-    def stream(self, generator: Any) -> Place:
-        """The state of a generator, which kernels that draw from it move on."""
-        for buffer in self.buffers:
-            if buffer.home == "stream" and self.streams[buffer.owner] is generator:
-                return Place(buffer, 0, (), (), dtypes.uint8)
-        self.streams.append(generator)
-        made = self.buffer(STREAM_BYTES, "stream", "state of a generator", len(self.streams) - 1)
-        return Place(made, 0, (), (), dtypes.uint8)
-
-    def lower_join(self, eqn: Equation) -> None:
-        """Copy the parts that were not computed in their place."""
-        for var, place in self.parts_of_join(eqn):
-            root = self.values.root(var)
-            if root not in self.homes or self.homes[root].buffer is not place.buffer:
-                self.copy(var, place)
-
-    def parts_of_join(self, eqn: Equation) -> list[tuple[Var, Place]]:
-        """The arguments of a ``cat``, each with its part of the result."""
-        whole = self.home(eqn.outs[0])
-        dim = eqn.attrs["dim"] % len(whole.shape)
-        parts = []
-        offset = whole.offset
-        for var in eqn.args:
-            place = Place(whole.buffer, offset, var.type.shape, whole.strides, var.type.dtype)
-            if var.type.numel:
-                parts.append((var, place))
-                offset += var.type.shape[dim] * whole.strides[dim]
-        return parts
-
-    def join_in_place(self, eqn: Equation) -> None:
-        """Let the parts of a ``cat`` be computed right in their place, if they are for it alone."""
-        for var, place in self.parts_of_join(eqn):
-            root = self.values.root(var)
-            if root in self.homes or self.values.escapes(root) or not self.is_reshaped(var):
-                continue
-            made_by = self.values.maker.get(root)
-            if made_by is None or len(list(self.values.users(root))) != 1:
-                continue
-            unit = self.unit_of[id(made_by)]
-            if isinstance(unit, Single) and made_by.op.name not in (*_PRODUCTS, *_BY_ROWS):
-                continue
-            if isinstance(unit, Group) and root in unit.late:
-                continue
-            laid = np.lib.stride_tricks.as_strided(
-                np.empty(1, place.dtype.np), place.shape, place.strides
-            )
-            try:
-                shaped = laid.reshape(root.type.shape, copy=False)
-            except ValueError:
-                continue  # it does not lie there as one piece
-            if isinstance(unit, Single) and shaped.strides[-1] != shaped.itemsize:
-                continue
-            if made_by.op.name in _PRODUCTS and len(root.type.shape) != 2:
-                continue
-            self.homes[root] = Place(
-                place.buffer, place.offset, root.type.shape, shaped.strides, place.dtype
-            )
-
-    def is_reshaped(self, var: Var) -> bool:
-        """Whether a value is all of its root, in its order, in another shape."""
-        root = self.values.root(var)
-        laid = (var.layout, root.layout)
-        return var.type.numel == root.type.numel and all(x.flags.c_contiguous for x in laid)
-
-    def copy(self, var: Var, place: Place) -> Var:
-        """Write a value to another place; gives it as a value that lies there."""
+    def copy(self, var: Var, view: BufferView) -> Var:
+        """Copy a value; returns the copy as a value with that buffer view."""
         specialization = TABLE["clone"].resolve((var.type,), (var.type,), {})
         out = Var(var.type, var.trace)
         eqn = Equation(specialization, (var,), (out,), None)
         group = Group(0, var.type.shape)
         group.members.append(eqn)
         group.axes[out] = group.maps[id(eqn)] = tuple(range(len(var.type.shape)))
-        self.homes[out] = place
+        self.buffer_views[out] = view
         self.lower_group(group)
         return out
 
+    # -- fusion groups --------------------------------------------------------------------------
+
     def lower_group(self, group: Group) -> None:
-        made = {e.outs[0] for e in group.members}
-        stored = {v for v in made if self.needed_outside(v, group)}
-        writer = LoopWriter(group, self.values, lambda v: v.layout, self.steps, stored)
-        give_places(self, writer)
-        kernel = writer.write()
-        awaited = self.awaited.pop(id(group), None)
-        meets = awaited is not None and awaited.fuses(self, kernel)
+        produced = {e.outs[0] for e in group.members}
+        stored = {v for v in produced if self.is_stored(v, group)}
+        loops = LoopEmitter(group, self.values, lambda v: v.layout, self.strides, stored)
+        reuse_buffers(self, loops)
+        kernel = loops.kernel()
+        product = self.pending_products.pop(id(group), None)
+        is_epilogue = product is not None and product.fuses(self, kernel)
         instruction = Instruction("+".join(e.op.name for e in group.members[:6]))
         instruction.kernel = kernel
         instruction.work = prod(group.shape) * len(group.members)
-        parts: dict[Var, Place] = {}
+        partials: dict[Var, BufferView] = {}
         for kind, value in kernel.slots:
             if kind == "status":
                 instruction.pointers.append(None)
                 continue
             if kind == "partial":
-                place = self.partial(value, kernel, parts)
+                view = partials[value] = self.partial_results(value, kernel)
             else:
-                place = self.home(value)
-            instruction.pointers.append(place)
-            (instruction.reads if kind == "read" else instruction.writes).append(place.buffer)
-        if meets:
-            instruction = awaited.fused(self, group, instruction)
+                view = self.buffer_view(value)
+            instruction.pointers.append(view)
+            (instruction.reads if kind == "read" else instruction.writes).append(view.buffer)
+        if is_epilogue:
+            instruction = product.fused(self, group, instruction)
         self.instructions.append(instruction)
         for var, name, length in kernel.partials:
-            self.combine(var, name, length, kernel, parts[var])
+            self.combine(var, name, length, kernel, partials[var])
 
-    def needed_outside(self, var: Var, group: Group) -> bool:
-        if var in self.homes or self.values.escapes(var) or var in group.late:
+    def is_stored(self, var: Var, group: Group) -> bool:
+        """Whether a value of a group is used outside of its kernel."""
+        if var in self.buffer_views or self.values.escapes(var) or var in group.outer_reductions:
             return True
-        return any(self.unit_of[id(e)] is not group for e in self.values.users(var))
+        return any(self.node_of[id(e)] is not group for e in self.values.users(var))
 
-    def partial(self, var: Var, kernel: Kernel, parts: dict[Var, Place]) -> Place:
+    def partial_results(self, var: Var, kernel: Kernel) -> BufferView:
+        """Memory for the partial results of an outer reduction, one for each chunk."""
         length = next(n for v, _, n in kernel.partials if v is var)
         size = 8 if var.type.dtype is dtypes.float64 or var.type.dtype is dtypes.int64 else 4
-        buffer = self.buffer(size * length * kernel.chunks, "arena", f"partial sums {var.type}")
-        parts[var] = Place(buffer, 0, (), (), var.type.dtype)
-        return parts[var]
+        nbytes = size * length * kernel.chunks
+        buffer = self.new_buffer(nbytes, "arena", f"partial sums {var.type}")
+        return BufferView(buffer, 0, (), (), var.type.dtype)
 
-    def combine(self, var: Var, name: str, length: int, kernel: Kernel, parts: Place) -> None:
+    def combine(
+        self, var: Var, name: str, length: int, kernel: Kernel, partials: BufferView
+    ) -> None:
+        """Add the kernel that combines the partial results of an outer reduction."""
         blocks = var.type.numel // length
-        combined = combination(name, var.type.dtype, kernel.chunks // blocks, length)
+        combined = combine_partials(name, var.type.dtype, kernel.chunks // blocks, length)
         combined.chunks = blocks
-        self.native(f"combine {name}", combined, [parts], [var])
-
-    def lower_call(self, eqn: Equation) -> None:
-        instruction = Instruction(f"call {eqn.op.name}")
-        instruction.eqn = eqn
-        instruction.args = [self.home(a) if isinstance(a, Var) else a for a in eqn.args]
-        instruction.outs = [self.home(out) for out in eqn.outs]
-        instruction.reads = [a.buffer for a in instruction.args if isinstance(a, Place)]
-        instruction.writes = [p.buffer for p in instruction.outs]
-        self.instructions.append(instruction)
+        self.add_kernel(f"combine {name}", combined, [partials], [var])
 
 
-def _own_equations(graph: Graph) -> Graph:
-    """The graph with equations that may be changed: values are computed again in other units."""
+def _with_own_equations(graph: Graph) -> Graph:
+    """The graph with copies of its equations, whose arguments fusion may replace."""
     equations = [
         Equation(e.specialization, e.args, e.outs, e.location, e.no_grad) for e in graph.equations
     ]
     return Graph(graph.inputs, (), equations, graph.outputs)
 
 
-def is_join(unit: Unit) -> bool:
-    """Whether a unit only puts parts together that kernels can write."""
-    if not isinstance(unit, Single) or unit.eqn.op.name != "cat":
-        return False
-    return unit.eqn.outs[0].type.dtype in KINDS and unit.eqn.outs[0].type.numel > 0
-
-
-def may_fail(unit: Unit, values: Values) -> bool:
-    """Whether a unit's lookups may meet an index out of range. The gradient of a lookup takes the
-    indices that the lookup has seen."""
-    if not isinstance(unit, Single) or unit.eqn.op.name != "index_sum":
+def may_fail(node: ScheduleNode, values: DefUse) -> bool:
+    """Whether the index checks of a node may fail. The gradient of a lookup has the indices that
+    the lookup has checked."""
+    if not isinstance(node, SingleNode) or node.eqn.op.name != "index_sum":
         return True
-    _, *indices = unit.eqn.args
+    _, *indices = node.eqn.args
     return not any(
         e.op.name == "index"
         and list(e.args[1:]) == indices
-        and e.attrs["start"] == unit.eqn.attrs["start"] == 0
-        and e.args[0].type.shape[: len(indices)] == unit.eqn.attrs["extents"][: len(indices)]
+        and e.attrs["start"] == node.eqn.attrs["start"] == 0
+        and e.args[0].type.shape[: len(indices)] == node.eqn.attrs["extents"][: len(indices)]
         for e in values.uses.get(indices[0], ())
     )
-
-
-def same_element(group: Group, eqn: Equation, var: Var, source: Var, values: Values) -> bool:
-    """Whether a kernel that overwrites ``source`` by ``var`` reads each element of it only to
-    compute the one that takes its place."""
-    if group.inner is not None or eqn.op.name in ("index", "gather"):
-        return False
-    if group.varying(group.axes[var]) != group.dims:
-        return False
-    for arg in eqn.args:
-        if isinstance(arg, Var) and values.root(arg) is source:
-            if arg.type.shape != var.type.shape or arg.layout.strides != strides_of(var):
-                return False
-            if group.maps[id(eqn)] != group.axes[var]:
-                return False
-    return True

@@ -17,8 +17,8 @@ from evergrad.core.source_location import describe
 from evergrad.errors import VerificationError
 
 if TYPE_CHECKING:
-    from evergrad.compiler.schedule.instructions import Instruction, Place
-    from evergrad.compiler.schedule.memory_plan import Buffer
+    from evergrad.compiler.schedule.buffers import Buffer, BufferView
+    from evergrad.compiler.schedule.instructions import Instruction
 
 CACHE_LINE = 64
 # Effort for the exact test whether two strided ranges share bytes; beyond it they count as shared.
@@ -92,7 +92,7 @@ def _accesses(waves: Sequence[Sequence[Instruction]]) -> Iterator[tuple[int, Buf
 
 
 def _in_arena(buffer: Buffer) -> bool:
-    return bool(buffer.home == "arena" and buffer.nbytes)
+    return bool(buffer.kind == "arena" and buffer.nbytes)
 
 
 def _overlap(one: Buffer, other: Buffer) -> bool:
@@ -125,7 +125,7 @@ class _Bytes:
     """The byte addresses of a buffer view, as if the buffer began at a page of its own. A view
     without a shape is only a start address: all bytes."""
 
-    def __init__(self, view: Place, nbytes: int) -> None:
+    def __init__(self, view: BufferView, nbytes: int) -> None:
         item = (int(view.dtype.itemsize),) if view.shape else ()
         start = int(view.offset) if view.shape else 0
         self.__array_interface__ = {

@@ -1,1 +1,1 @@
-"""Eager evaluation of large arrays: kernels, parallel ufuncs, fused updates."""
+"""Eager evaluation of large arrays: fusion, kernels, parallel ufuncs, fused updates."""

@@ -1,11 +1,11 @@
-"""Functions of several ops whose large calls run as one native kernel.
+"""Eager fusion: functions of several ops whose large eager calls run as one native kernel.
 
-A :class:`Heavy` function is written in ops like any other. Called eagerly on tensors that are large
-enough it is handed to :mod:`evergrad.compiler.eager.composites`, which makes one node of it. While
-tracing, under autocast, for small tensors and for element types without kernels it is simply
-called, so that transforms and the compiler of whole steps see its ops.
+An :class:`EagerComposite` is written in ops like any other function. Called eagerly on tensors that
+are large enough it is dispatched to :mod:`evergrad.compiler.eager.composites`, which records one
+node for it. While tracing, under autocast, for small tensors and for element types without kernels
+its ops are bound one by one, so that transforms and the compiler see them.
 
-Owns the decision. The compiler is not imported before the first call that is worth it.
+Owns the decision. The compiler is not imported before the first call that is large enough.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _call_native: ExtensionPoint[..., Any] = ExtensionPoint("native_composite")
 
 Size = Callable[..., int]
 
-# A function that has met so many structures, each of them in so few calls, gets no more kernels:
-# shapes that never repeat would be planned again and again.
-_MANY_STRUCTURES = 64
+# A function with so many specializations, each of so few calls, gets no more kernels: shapes that
+# never repeat would be compiled over and over.
+_MANY_SPECIALIZATIONS = 64
 _FEW_CALLS = 3
-# For how many different types a function remembers whether they are worth a kernel.
-_MOST_ANSWERS = 1 << 12
+# For how many combinations of types a function caches whether they use a kernel.
+_MOST_DECISIONS = 1 << 12
 
 
 class EagerComposite:
     """A function of tensors (or ``None``) and attributes that may run as one kernel.
 
-    The attributes are structure, as those of a row: they are part of a key. A call is worth a
-    kernel if ``size(*tensors)`` (by default the elements of the first) is at least ``least``.
-    If ``keeps`` is set the kernels leave a few values for the derivative by so many first
-    arguments, which otherwise computes everything again from the arguments.
+    The attributes are structure, as those of a row: they are part of the cache key. A call uses a
+    kernel if ``size(*tensors)`` (by default the elements of the first) is at least ``least``. If
+    ``keeps`` is set the forward kernel saves residuals for the vjp by so many first arguments,
+    which otherwise recomputes everything from the arguments.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class EagerComposite:
         self.size = size
         self.keeps = keeps
         self.name = function.__name__.strip("_")
-        # What is known about calls of given types and attributes; owned by the compiler.
+        # By types and attributes; owned by the compiler.
         self.specializations: dict[Any, Any] = {}
         self.calls = 0
-        # Whether calls of given types are worth a kernel.
-        self.worth: dict[Any, bool] = {}
+        # Whether calls of given types use a kernel.
+        self.profitable: dict[Any, bool] = {}
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, **attrs: Any) -> Any:
@@ -65,32 +65,32 @@ class EagerComposite:
             return self.function(*args, **attrs)
         types = tuple([None if a is None else a._type for a in args])
         key = types, config.EAGER_KERNEL_ELEMENTS
-        worth = self.worth.get(key)
-        if worth is None:
-            if len(self.worth) >= _MOST_ANSWERS:
-                self.worth.clear()
-            worth = self.worth[key] = self.is_worth(args)
-        if not worth:
+        profitable = self.profitable.get(key)
+        if profitable is None:
+            if len(self.profitable) >= _MOST_DECISIONS:
+                self.profitable.clear()
+            profitable = self.profitable[key] = self.is_profitable(args)
+        if not profitable:
             return self.function(*args, **attrs)
         return _call_native(self, state, args, types, attrs)
 
-    def is_worth(self, args: tuple[Any, ...]) -> bool:
-        """Whether a kernel gains anything for arguments of these types, and can take them."""
+    def is_profitable(self, args: tuple[Any, ...]) -> bool:
+        """Whether arguments of these types are large enough for a kernel, and supported by it."""
         size = args[0]._type.numel if self.size is None else self.size(*args)
         if not config.EAGER_KERNELS or not is_large(size, self.least):
             return False
         return all(a is None or a._type.dtype in _KERNEL_TYPES for a in args)
 
-    def meets_too_many(self) -> bool:
-        """Whether the structures of its calls hardly ever repeat."""
+    def rarely_repeats(self) -> bool:
+        """Whether the types and attributes of its calls hardly ever repeat."""
         return (
-            len(self.specializations) >= _MANY_STRUCTURES
+            len(self.specializations) >= _MANY_SPECIALIZATIONS
             and self.calls < len(self.specializations) * _FEW_CALLS
         )
 
 
 def is_large(size: int, least: int) -> bool:
-    """Whether a call of this size is worth a kernel, where that is from ``least`` on."""
+    """Whether a size reaches the threshold ``least``, or the one that tests set."""
     forced = config.EAGER_KERNEL_ELEMENTS
     return size >= (least if forced is None else max(forced, 1))
 
@@ -103,7 +103,7 @@ _COMPOSITES: list[EagerComposite] = []
 def eager_composite(
     least: int, size: Size | None = None, keeps: int = 0
 ) -> Callable[[Callable[..., Any]], EagerComposite]:
-    """Declare a function heavy from a size on: see :class:`Heavy`."""
+    """Declare a function an :class:`EagerComposite` from a size on."""
 
     def declare(function: Callable[..., Any]) -> EagerComposite:
         _COMPOSITES.append(EagerComposite(function, least, size, keeps))
@@ -113,22 +113,22 @@ def eager_composite(
 
 
 def specializations_kept() -> int:
-    """How many structures all heavy functions know together."""
+    """The number of specializations over all composites."""
     return sum(len(function.specializations) for function in _COMPOSITES)
 
 
 def clear_composite_kernels() -> None:
-    """Let go of the kernels of all heavy functions; those in use are made again."""
+    """Clear the kernels of all composites; those in use are made again."""
     for function in _COMPOSITES:
         forgotten, function.specializations, function.calls = function.specializations, {}, 0
         for specialization in forgotten.values():
-            specialization.vjp_programs = {}  # a rule and its plans know each other
+            specialization.vjp_programs = {}  # breaks the reference cycle
 
 
 @contextmanager
 def eager_kernels(enabled: bool = True, least: int | None = None) -> Iterator[None]:
-    """Inside, eager calls use kernels or do not, for all threads; with ``least``, from so many
-    elements on instead of where each function gains."""
+    """Switch the kernels of eager calls on or off inside, for all threads; ``least`` replaces the
+    thresholds of all functions."""
     before = config.EAGER_KERNELS, config.EAGER_KERNEL_ELEMENTS
     config.EAGER_KERNELS, config.EAGER_KERNEL_ELEMENTS = enabled, least
     try:

@@ -1,8 +1,8 @@
-"""Rows whose evaluation or derivative on large arrays is a native kernel.
+"""Native kernels for the evaluation or the vjp of single rows on large arrays.
 
-A row stays what it is, in a graph, in a trace and for its derivative; only how numbers come about
-changes. Whether a kernel is used depends on the types alone, so that the same op on the same
-numbers gives the same bits, however often it was called before.
+Graphs, traces and derivatives of a row are unchanged; only its evaluation is replaced. Whether a
+kernel is used depends on the types alone, so that the same op on the same numbers gives the same
+bits, however often it was called before.
 """
 
 from __future__ import annotations
@@ -68,15 +68,15 @@ _ROWS: dict[str, tuple[int, Callable[..., int]]] = {
 
 
 def may_use_kernel(op: Op, operands: Sequence[Any]) -> bool:
-    """Whether a row on these types may get a kernel."""
+    """Whether a row on these types may have a kernel."""
     numbers = (*_FLOATS, dtypes.int64) if op.name == "index_sum" else _FLOATS
     return op.name in _ROWS and all(
         isinstance(t, TensorType) and t.dtype in numbers and t.numel for t in operands
     )
 
 
-# The kernels of rows; None where there is none for these types. They are not held by what they
-# evaluate: a kernel knows its equation, and so its rule.
+# The kernels of rows; None where there is none for these types. Not stored in specializations: a
+# kernel references its equation, and so its specialization.
 _kernels: dict[Any, Callable[..., Any] | None] = {}
 _KERNEL_LIMIT = 256
 
@@ -84,7 +84,7 @@ _KERNEL_LIMIT = 256
 def row_evaluator(
     op: Op, attrs: Attrs, operands: tuple[TensorType, ...], plain: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """Evaluates by a kernel if that is worth it, else as given."""
+    """An evaluator that uses a kernel from the row's threshold on, else the plain one."""
     least, measure = _ROWS[op.name]
     size = measure(*operands)
     key = op.name, tuple(attrs.items()), operands
@@ -114,35 +114,35 @@ def _new_kernel(key: Any, op: Op, attrs: Attrs) -> Callable[..., Any] | None:
 
 
 def clear_row_kernels() -> None:
-    """Let go of the kernels of rows; those in use are made again."""
+    """Clear the kernels of rows; those in use are made again."""
     _kernels.clear()
 
 
-# From how many elements on one kernel for the derivative of a row is faster than its calls. NumPy
-# takes long to choose between elements, and to find where the largest are.
+# Elements from which on one kernel for the vjp of a row is faster than its NumPy calls, which are
+# slow for selections and for the positions of maxima.
 _LEAST_DERIVATIVE = 1 << 15
 _LEAST_WITH = {"where": 1 << 12, "max_pool_places": 1 << 9}
-# Of what such a derivative may consist: families, and rows of other families.
+# The rows of a fusable vjp: families, and rows of other families.
 _FUSABLE = ("elementwise", "reduction", "max_pool_places", "scatter_sum", "sum", "where")
 
 
-class FusedDerivative:
-    """The derivative of a row as one program, where that is worth it."""
+class FusedVjp:
+    """The vjp of a row as one native program, from a size on."""
 
-    __slots__ = ("graph", "least", "native", "nbytes", "places", "size", "top")
+    __slots__ = ("graph", "least", "native", "nbytes", "size", "slots", "top")
 
-    def __init__(self, graph: Graph, places: Sequence[int | None], top: int) -> None:
+    def __init__(self, graph: Graph, slots: Sequence[int | None], top: int) -> None:
         self.graph = graph
-        self.places = [place for place in places if place is not None]
+        self.slots = [slot for slot in slots if slot is not None]
         self.top = top
         self.size = max(var.type.numel for var in graph.inputs)
         names = {eqn.op.name for eqn in graph.equations}
         self.least = min(_LEAST_WITH.get(name, _LEAST_DERIVATIVE) for name in names)
         self.nbytes = sum(out.type.nbytes for out in graph.outputs if out is not None)
-        # Made when it is first worth it; false where kernels cannot do all of it.
+        # Compiled by the first large call; false where kernels do not support all of it.
         self.native: Any = None
 
-    def is_worth(self) -> bool:
+    def is_profitable(self) -> bool:
         if not config.EAGER_KERNELS or not is_large(self.size, self.least):
             return False
         if self.native is None:
@@ -155,17 +155,17 @@ class FusedDerivative:
         return native.is_native() and native
 
     def run(self, values: list[Any]) -> None:
-        """Put the results where the calls of the plan would leave them."""
+        """Run, with the results in the slots of the vjp program."""
         found = self.native.run(values)
         if self.nbytes >= LEDGER_MIN_BYTES:
             LEDGER.transient(self.nbytes)
         values += [None] * (self.top - len(values))
-        for place, result in zip(self.places, found, strict=True):
-            values[place] = result
+        for slot, result in zip(self.slots, found, strict=True):
+            values[slot] = result
 
 
 def is_fusable(graph: Graph) -> bool:
-    """Whether a derivative consists of several loops over floats that one kernel can do."""
+    """Whether a vjp consists of several loops over floats that one kernel can fuse."""
     rows = [eqn.op for eqn in graph.equations if not eqn.op.alias]
     return (
         len(rows) > 1

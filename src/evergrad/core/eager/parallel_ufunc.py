@@ -1,14 +1,13 @@
-"""Large elementwise NumPy calls, shared among threads.
+"""Large ufunc calls in parallel, by chunks.
 
-NumPy lets go of the interpreter's lock while it computes. A call is cut into pieces of fixed size,
-and whoever is free, the caller or a helper, takes the next one; each element is computed as before,
-so results do not depend on who computed what. A helper that has not woken up yet, because another
-process has its processor, keeps nobody waiting: the caller does its pieces, too.
+NumPy releases the GIL while it computes. A call is split into chunks of fixed size, which the
+calling thread and the workers take from one queue; each element is computed as before, so results
+do not depend on the number of threads. A worker that is not scheduled in time delays nothing: the
+calling thread computes the remaining chunks itself.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
@@ -16,29 +15,29 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.core import settings
+from evergrad.core import fork, settings
 from evergrad.core.errstate import QUIET, numpy_errors
 
 Array = np.ndarray[Any, Any]
-Piece = tuple[Any, ...]
+Chunk = tuple[Any, ...]
 
-# Elements of a piece, and from how many on a call gains by being shared.
-_PIECE = 1 << 17
+# Elements of a chunk, and of the smallest call that runs in parallel.
+_CHUNK = 1 << 17
 PARALLEL_MIN_ELEMENTS = 1 << 20
 
 
 class _Job:
-    """The pieces of one call. A helper needs a ticket to take part; the caller takes back those
-    that are left when no piece is, and waits for helpers that have one."""
+    """The chunks of one call. A worker needs a ticket to take part; when no chunk is left the
+    caller withdraws the remaining tickets, and joins the workers that have one."""
 
-    def __init__(self, ufunc: Callable[..., Any], pieces: Iterator[Piece], helpers: int) -> None:
+    def __init__(self, ufunc: Callable[..., Any], chunks: Iterator[Chunk], workers: int) -> None:
         self.ufunc = ufunc
-        self.pieces = pieces
-        self.tickets = [None] * helpers
-        self.left: SimpleQueue[BaseException | None] = SimpleQueue()
+        self.chunks = chunks
+        self.tickets = [None] * workers
+        self.finished: SimpleQueue[BaseException | None] = SimpleQueue()
 
-    def help(self) -> None:
-        """Take part, unless it is too late."""
+    def run_in_worker(self) -> None:
+        """Take part in a worker thread, if a ticket is left."""
         try:
             self.tickets.pop()
         except IndexError:
@@ -48,97 +47,97 @@ class _Job:
             self.work()
         except BaseException as error:
             failure = error
-        self.left.put(failure)
+        self.finished.put(failure)
 
     def work(self) -> None:
-        for *given, out in self.pieces:
+        for *given, out in self.chunks:
             self.ufunc(*given, out=out)
 
-    def finish(self, helpers: int) -> None:
-        """Wait until nobody works any more, and let go of the arrays."""
+    def finish(self, workers: int) -> None:
+        """Join the workers that took part and release the arrays."""
         while True:
             try:
                 self.tickets.pop()
             except IndexError:
                 break
-            helpers -= 1
-        failures = [self.left.get() for _ in range(helpers)]
-        self.pieces = iter(())
+            workers -= 1
+        failures = [self.finished.get() for _ in range(workers)]
+        self.chunks = iter(())
         for failure in filter(None, failures):
             raise failure
 
 
-# Where helpers wait for jobs, and how many there are.
+# The queue of the workers, and their number.
 _jobs: SimpleQueue[_Job] = SimpleQueue()
-_helpers = 0
-_hiring = threading.Lock()
+_workers = 0
+_starting = threading.Lock()
 
 
-def _forget_helpers() -> None:
-    """In a forked child there are none."""
-    global _jobs, _helpers, _hiring
-    _jobs, _helpers, _hiring = SimpleQueue(), 0, threading.Lock()
+def _forget_workers() -> None:
+    """A forked child has no workers."""
+    global _jobs, _workers, _starting
+    _jobs, _workers, _starting = SimpleQueue(), 0, threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget_helpers)
+fork.register("parallel ufunc", after_in_child=_forget_workers)
 
 
 def _serve(jobs: SimpleQueue[_Job]) -> None:
     numpy_errors.set(QUIET)
     while True:
-        jobs.get().help()
+        jobs.get().run_in_worker()
 
 
-def _hire(count: int) -> None:
-    """See to it that there are so many helpers."""
-    global _helpers
-    with _hiring:
-        while _helpers < count:
-            _helpers += 1
+def _start_workers(count: int) -> None:
+    """Start workers up to this number."""
+    global _workers
+    with _starting:
+        while _workers < count:
+            _workers += 1
             threading.Thread(
-                target=_serve, args=(_jobs,), daemon=True, name=f"evergrad-ufunc-{_helpers}"
+                target=_serve, args=(_jobs,), daemon=True, name=f"evergrad-ufunc-{_workers}"
             ).start()
 
 
 def parallel_ufunc(ufunc: Callable[..., Any]) -> Callable[..., Array]:
-    """A ufunc that several threads compute together where that gains."""
+    """A ufunc that runs large calls in parallel."""
 
     def run(*operands: Any, out: Array) -> Array:
-        helpers = settings.get_num_threads() - 1
-        if helpers < 1 or not _are_alike(operands, out):
+        workers = settings.get_num_threads() - 1
+        if workers < 1 or not _is_parallel(operands, out):
             ufunc(*operands, out=out)
         else:
-            _share(ufunc, (*operands, out), helpers)
+            _run_parallel(ufunc, (*operands, out), workers)
         return out
 
     return run
 
 
-_add_shared = parallel_ufunc(np.add)
+_parallel_add = parallel_ufunc(np.add)
 
 
 def add_arrays(a: Array, b: Array, out: Array) -> None:
-    """``np.add``, by several threads where that gains."""
+    """``np.add``, in parallel if it is large."""
     if out.size < PARALLEL_MIN_ELEMENTS:
         np.add(a, b, out=out)
     else:
-        _add_shared(a, b, out=out)
+        _parallel_add(a, b, out=out)
 
 
-def _share(ufunc: Callable[..., Any], arrays: Sequence[Any], helpers: int) -> None:
-    if _helpers < helpers:
-        _hire(helpers)
-    job = _Job(ufunc, _pieces(arrays), helpers)
-    for _ in range(helpers):
+def _run_parallel(ufunc: Callable[..., Any], arrays: Sequence[Any], workers: int) -> None:
+    if _workers < workers:
+        _start_workers(workers)
+    job = _Job(ufunc, _chunks(arrays), workers)
+    for _ in range(workers):
         _jobs.put(job)
     try:
         job.work()
     finally:
-        job.finish(helpers)
+        job.finish(workers)
 
 
-def _are_alike(operands: Sequence[Any], out: Array) -> bool:
-    """Whether all arrays lie in order and have the result's shape; numbers may be among them."""
+def _is_parallel(operands: Sequence[Any], out: Array) -> bool:
+    """Whether all arrays are contiguous and have the result's shape; scalars may be among them."""
     return (
         out.size >= PARALLEL_MIN_ELEMENTS
         and out.flags.c_contiguous
@@ -148,11 +147,11 @@ def _are_alike(operands: Sequence[Any], out: Array) -> bool:
     )
 
 
-def _pieces(values: Sequence[Any]) -> Iterator[Piece]:
-    """The same pieces of all arrays, the last of which is the result's; threads may share it."""
+def _chunks(values: Sequence[Any]) -> Iterator[Chunk]:
+    """The chunks of all arrays, the result last; the iterator is shared by threads."""
     flat = [v.reshape(-1) if _is_array(v) else v for v in values]
-    pieces = [slice(start, start + _PIECE) for start in range(0, flat[-1].size, _PIECE)]
-    return iter([tuple([v[p] if _is_array(v) else v for v in flat]) for p in pieces])
+    chunks = [slice(start, start + _CHUNK) for start in range(0, flat[-1].size, _CHUNK)]
+    return iter([tuple([v[p] if _is_array(v) else v for v in flat]) for p in chunks])
 
 
 def _is_array(value: Any) -> bool:

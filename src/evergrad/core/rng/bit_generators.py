@@ -1,7 +1,7 @@
-"""Sources of random words: the Mersenne twister and the counter-based Philox, in one interface.
+"""Bit generators: the Mersenne Twister and the counter-based Philox, with one interface.
 
-A source gives words of 32 and 64 bits, and what each algorithm makes of them in a way of its own:
-normals, permutations, and numbers one at a time for methods that reject.
+A bit generator gives words of 32 and 64 bits, and what each algorithm computes from them in its own
+way: normals, permutations, and numbers one at a time for rejection sampling.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def unit(words: Array, dtype: np.dtype[Any]) -> Array:
 
 
 class Scalars(Protocol):
-    """Uniforms and normals one at a time, for methods that reject."""
+    """Uniforms and normals one at a time, for rejection sampling."""
 
     def uniform(self) -> float: ...
 
@@ -48,7 +48,7 @@ class Scalars(Protocol):
 
 
 class MersenneTwister:
-    """mt19937 seeded from one word, and the sine PyTorch keeps for the next lone normal."""
+    """mt19937 seeded from one word, and the sine PyTorch caches for the next single normal."""
 
     name = "mt19937"
     code = 0
@@ -60,8 +60,8 @@ class MersenneTwister:
 
     @cached_property
     def memory(self) -> Array:
-        """The 624 words of the state and the place among them, as they lie in NumPy's memory. To
-        copy them there and back is faster by far than ``get_state`` and ``set_state``."""
+        """The 624 words of the state and the position, as an alias of NumPy's memory. Copying them
+        is much faster than ``get_state`` and ``set_state``."""
         address = self.state._bit_generator.ctypes.state_address
         return np.ctypeslib.as_array((ctypes.c_uint32 * 625).from_address(address))
 
@@ -73,32 +73,32 @@ class MersenneTwister:
         return self.state.randint(0, 1 << 64, size=n, dtype=np.uint64)
 
     def double_normals(self, n: int) -> Array:
-        """Normals drawn one by one in float64, the spare sine first."""
+        """Normals sampled one by one in float64, the spare sine first."""
         fresh = n if self.spare is None else n - 1
         pairs = (fresh + 1) // 2
         uniforms = unit64(self.words64(2 * pairs)).reshape(pairs, 2)
         length = np.sqrt(-2.0 * libm(math.log1p, -uniforms[:, 1]))
         theta = 2.0 * math.pi * uniforms[:, 0]
-        drawn = np.empty(2 * pairs + 1)
-        drawn[1::2] = length * libm(math.cos, theta)
-        drawn[2::2] = length * libm(math.sin, theta)
+        samples = np.empty(2 * pairs + 1)
+        samples[1::2] = length * libm(math.cos, theta)
+        samples[2::2] = length * libm(math.sin, theta)
         if self.spare is None:
-            drawn = drawn[1:]
+            samples = samples[1:]
         else:
-            drawn[0] = self.spare
-        self.spare = float(drawn[n]) if len(drawn) > n else None
-        return drawn[:n]
+            samples[0] = self.spare
+        self.spare = float(samples[n]) if len(samples) > n else None
+        return samples[:n]
 
     def normals(self, n: int, dtype: np.dtype[Any], singly: bool = False) -> Array:
         """Standard normals; float32 for every dtype but float64, and float64 for few of any.
 
-        ``singly`` draws them as few are, also where they are many.
+        ``singly`` samples any number of them as fewer than 16 are.
         """
         if n < 16 or singly:
             return self.double_normals(n)
         tail = 0 if n % 16 == 0 else 16
         whole = n - n % 16
-        if dtype.itemsize == 2:  # 16-bit numbers are drawn block by block
+        if dtype.itemsize == 2:  # 16-bit numbers are sampled block by block
             uniforms = unit(self.words32(whole + tail), dtype)
         else:
             count = n + tail
@@ -107,14 +107,14 @@ class MersenneTwister:
         blocks = np.concatenate([uniforms[:whole], uniforms[len(uniforms) - tail :]])
         blocks = blocks.reshape(-1, 2, 8)
         cos, sin = box_muller(blocks[:, 0], blocks[:, 1])
-        drawn = np.stack([cos, sin], axis=1).reshape(-1)
+        samples = np.stack([cos, sin], axis=1).reshape(-1)
         if tail == 0:
-            return drawn
+            return samples
         # The last 16 numbers come from fresh uniforms and overwrite part of the block before.
-        return np.concatenate([drawn[: n - 16], drawn[-16:]])
+        return np.concatenate([samples[: n - 16], samples[-16:]])
 
     def permutation(self, n: int) -> list[int] | Array:
-        """Forward Fisher-Yates: element i changes places with i + word % (n - i)."""
+        """Forward Fisher-Yates: element i is swapped with i + word % (n - i)."""
         if n < 2:
             return list(range(n))
         words = self.words32(n - 1) if n < 0xFFFFFFFF // 20 else self.words64(n - 1)
@@ -127,9 +127,9 @@ class MersenneTwister:
 
     def sample(self, n: int, one: Callable[[int, Scalars], float]) -> list[float]:
         scalars = _MersenneTwisterScalars(self)
-        drawn = [one(i, scalars) for i in range(n)]
+        samples = [one(i, scalars) for i in range(n)]
         scalars.close()
-        return drawn
+        return samples
 
     def pack(self) -> bytes:
         _, key, position, _, _ = self.state.get_state(legacy=True)
@@ -145,7 +145,7 @@ class MersenneTwister:
 
 
 class _MersenneTwisterScalars:
-    """Float64 uniforms of a twister one by one, read ahead in bulk and given back on `close`."""
+    """Float64 uniforms of a twister one by one, read ahead in bulk; `close` rewinds the rest."""
 
     def __init__(self, twister: MersenneTwister) -> None:
         self.twister = twister
@@ -199,7 +199,7 @@ def philox4x32(low: Array, high: int, key: int) -> Array:
 
 
 class Philox:
-    """Philox4x32-10: the seed is the key, the offset counts the blocks handed out."""
+    """Philox4x32-10: the seed is the key, the offset counts the blocks consumed."""
 
     name = "philox"
     code = 1
@@ -234,22 +234,22 @@ class Philox:
         even = n + n % 2
         words = self.words64(even) if dtype == np.float64 else self.words32(even)
         uniforms = unit(words, dtype)
-        drawn = np.stack(box_muller(uniforms[0::2], uniforms[1::2]), axis=1)
-        return drawn.reshape(-1)[:n]
+        samples = np.stack(box_muller(uniforms[0::2], uniforms[1::2]), axis=1)
+        return samples.reshape(-1)[:n]
 
     def permutation(self, n: int) -> list[int] | Array:
         return np.argsort(self.words64(n), kind="stable")
 
     def sample(self, n: int, one: Callable[[int, Scalars], float]) -> list[float]:
-        drawn: list[float] = []
+        samples: list[float] = []
         for first in range(0, n, CHUNK):
             start = (self.offset + first) % (1 << 64)
             scalars = _PhiloxScalars(self, start, min(CHUNK, n - first))
             for i in range(first, first + scalars.count):
                 scalars.move_to(i - first)
-                drawn.append(one(i, scalars))
+                samples.append(one(i, scalars))
         self.offset = (self.offset + n) % (1 << 64)
-        return drawn
+        return samples
 
     def pack(self) -> bytes:
         return struct.pack("<Q", self.offset)
@@ -271,14 +271,14 @@ class _PhiloxScalars:
         self.used = 0
 
     def uniform(self) -> float:
-        turn, which = divmod(self.used, 2)
-        if turn == len(self.rounds):
-            # The high half starts at 1: round 0 belongs to the draws that do not reject.
-            words = self.philox.blocks(self.count, high=turn + 1, start=self.start)
+        attempt, which = divmod(self.used, 2)
+        if attempt == len(self.rounds):
+            # The high half starts at 1: round 0 is for distributions without rejection.
+            words = self.philox.blocks(self.count, high=attempt + 1, start=self.start)
             wide = words.reshape(-1).astype(np.uint64)
             self.rounds.append(unit64(wide[0::2] << _HALF | wide[1::2]).tolist())
         self.used += 1
-        return self.rounds[turn][2 * self.element + which]
+        return self.rounds[attempt][2 * self.element + which]
 
     def normal(self) -> float:
         theta = 2.0 * math.pi * self.uniform()

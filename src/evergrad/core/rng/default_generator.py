@@ -1,9 +1,9 @@
-"""The generator that draws when none is given: one for each thread, all from one seed.
+"""The default generator: one for each thread, all from one seed.
 
 A context (a thread, or an asyncio task together with the one that started it) gets its default
-generator when it first asks for it, so threads draw without a lock and without disturbing each
-other's streams. ``manual_seed`` starts the stream of the calling thread again and sets the seed
-from which threads begin that have not drawn yet. Unseeded, a process begins somewhere new.
+generator at its first use, so threads sample without a lock and with independent streams.
+``manual_seed`` restarts the stream of the calling thread and sets the seed of threads that have not
+sampled yet. The seed of a process that sets none is from the operating system.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.core.device import CPU
 from evergrad.core.functionalize import refuse_while_functionalizing
 from evergrad.core.rng import generator as base
-from evergrad.core.tensor import CPU, Tensor, from_array
+from evergrad.core.tensor import Tensor, from_array
 
 
 class Generator(base.Generator):
-    """A stream of random numbers whose state travels as a uint8 tensor."""
+    """A stream of random numbers whose state is a uint8 tensor."""
 
     def __init__(self, device: object = "cpu", *, algorithm: str = "mt19937") -> None:
         super().__init__(device, algorithm=algorithm)
         self.device = CPU  # type: ignore[assignment]
 
     def get_state(self) -> Tensor:  # type: ignore[override]
-        """The whole state as bytes, in a layout that ``set_state`` understands."""
+        """The whole state as bytes, in a format that ``set_state`` reads."""
         return from_array(super().get_state())
 
     def set_state(self, state: Any) -> Generator:
-        """Continue from what ``get_state`` gave; the algorithm has to be the same."""
+        """Continue from a state of ``get_state``; the algorithm has to be the same."""
         if not isinstance(state, Tensor | np.ndarray):
             raise TypeError(f"expected a torch.ByteTensor, but got {type(state).__name__}")
         super().set_state(state.array() if isinstance(state, Tensor) else state)
@@ -51,11 +52,11 @@ def _rebuild(algorithm: str, state: Any) -> Generator:
     return Generator(algorithm=algorithm).set_state(state)
 
 
-def _unpredictable() -> int:
+def _system_seed() -> int:
     return int.from_bytes(os.urandom(8))
 
 
-_first_seed = _unpredictable()
+_first_seed = _system_seed()
 _current: ContextVar[Generator | None] = ContextVar("evergrad_generator", default=None)
 
 
@@ -70,7 +71,7 @@ def default_generator() -> Generator:
 
 
 def manual_seed(seed: int) -> Generator:
-    """Begin the stream of ``seed`` here, and in every thread that has not drawn yet."""
+    """Restart the stream of ``seed`` here, and in every thread that has not sampled yet."""
     global _first_seed
     refuse_while_functionalizing("manual_seed()")
     generator = default_generator()
@@ -80,8 +81,8 @@ def manual_seed(seed: int) -> Generator:
 
 
 def seed() -> int:
-    """Begin somewhere unpredictable; returns the seed."""
-    return manual_seed(_unpredictable()).initial_seed()
+    """Seed from the operating system; returns the seed."""
+    return manual_seed(_system_seed()).initial_seed()
 
 
 def initial_seed() -> int:
@@ -101,7 +102,7 @@ def set_rng_state(new_state: Tensor) -> None:
 
 @contextmanager
 def using_generator(generator: Generator) -> Iterator[Generator]:
-    """Let this generator be the calling thread's default inside."""
+    """Use this generator as the calling thread's default inside."""
     token = _current.set(generator)
     try:
         yield generator
@@ -111,7 +112,7 @@ def using_generator(generator: Generator) -> Iterator[Generator]:
 
 @contextmanager
 def fork_rng(devices: Any = None, enabled: bool = True, **named: Any) -> Iterator[None]:
-    """Draw freely inside; afterwards the calling thread's stream goes on as if nothing had been."""
+    """Restore the state of the calling thread's generator afterwards."""
     before = get_rng_state() if enabled else None
     try:
         yield

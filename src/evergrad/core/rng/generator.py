@@ -1,27 +1,27 @@
-"""Random streams on raw NumPy arrays: the `Generator` and the distributions it can draw.
+"""Random sampling on NumPy arrays: the `Generator` and its distributions.
 
-This module owns the state of a generator and the map from its random words to numbers. It knows
-nothing of tensors, tracing or the default generator: every draw returns a fresh NumPy array.
+This module owns the map from the random words of a bit generator to numbers. It depends on no
+tensors, traces or default generators: every sample is a new NumPy array.
 
 Two algorithms share one interface.
 
 `mt19937` (the default) gives the numbers PyTorch gives on CPU for the same seed and the same
 sequence of calls, bit for bit. That fixes choices which would otherwise look arbitrary: how many
-words a draw consumes, which word is the high one, where a product and a sum are fused. Known
-differences, none of which moves the stream (but for a rejection decided by a last bit):
+words a sample consumes, which word is the high one, where a product and a sum are fused. Known
+differences, none of which shifts the stream (but for a rejection decided by a last bit):
 - `standard_gamma` of float32 is computed in float64 and agrees to about 5e-6;
 - `multinomial` without replacement breaks ties by index, PyTorch in no promised order (they occur
   with float16 and bfloat16, or with fewer positive weights than samples);
 - PyTorch's own last bits depend on the processor; matched are its kernels for x86 with AVX2;
-- 1 in about 2^29 exponential, cauchy or log_normal float32 draws may differ in the last bit.
+- 1 in about 2^29 exponential, cauchy or log_normal float32 samples may differ in the last bit.
 
-`philox` (Philox4x32-10) is counter based. A call that draws `n` numbers owns the counters
-`offset ... offset + blocks - 1`, where `offset` is the state at the call, and moves the offset past
-them. Word `k` of the call is word `k % 4` of the block with counter `offset + k // 4`, so the value
-at element `i` depends on (seed, offset, i) alone. Setting `Generator.offset` goes back to a call,
-or into the middle of it, to compute a mask or a part of it again:
+`philox` (Philox4x32-10) is counter based. A call that samples `n` numbers uses the counters
+`offset ... offset + blocks - 1`, where `offset` is the state at the call, and advances the offset
+past them. Word `k` of the call is word `k % 4` of the block with counter `offset + k // 4`, so the
+value at element `i` depends on (seed, offset, i) alone. Setting `Generator.offset` goes back to a
+call, or into the middle of it, to recompute a mask or a part of it:
 
-| draw                                            | words of element i              |
+| distribution                                    | words of element i              |
 |-------------------------------------------------|---------------------------------|
 | uniform in float32, float16, bfloat16           | word i                          |
 | uniform in float64, exponential, cauchy,        | words 2i (high) and 2i + 1      |
@@ -38,9 +38,6 @@ For the last row the attempts of the rejection method are numbered in the upper 
 from __future__ import annotations
 
 import math
-import operator
-import os
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,130 +45,40 @@ import numpy as np
 import numpy.typing as npt
 
 from evergrad.core.exact import SIGNIFICAND_BITS, Array, c_exp, c_log, converted, fma32, fma64, libm
-from evergrad.core.rng.bit_generators import MersenneTwister, Philox, unit, unit64
-from evergrad.core.rng.rejection import draw_binomial, draw_poisson, draw_standard_gamma
+from evergrad.core.rng.bit_generators import unit, unit64
+from evergrad.core.rng.rejection import sample_binomial, sample_poisson, sample_standard_gamma
+from evergrad.core.rng.seeded_stream import SeededStream
 
 Shape = int | Sequence[int]
 
-DEFAULT_SEED = 67280421310721
-"""The seed of a generator nobody has seeded; PyTorch's."""
-
 _WIDE_RANGE = 1 << 28  # from this range on, PyTorch takes 64 random bits per integer
-
-_HEADER = struct.Struct("<8sBQ")
-_MAGIC = b"evergrad"
-
-
-def _check_seed(seed: int) -> int:
-    try:
-        value = operator.index(seed)
-    except TypeError:
-        raise TypeError(f"manual_seed expects an int, but got {type(seed).__name__}") from None
-    if not -(1 << 63) <= value < 1 << 64:
-        raise ValueError(f"manual_seed expects a seed in [-2**63, 2**64), but got {value}")
-    return value % (1 << 64)
 
 
 def _shape(shape: Shape) -> tuple[int, ...]:
     return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
-class Generator:
-    """A stream of random numbers with PyTorch's methods, and draws that return NumPy arrays.
+class Generator(SeededStream):
+    """A stream of random numbers with PyTorch's methods; samples are NumPy arrays.
 
     >>> Generator().manual_seed(0).uniform((2,), np.dtype(np.float32))
     array([0.4962566, 0.7682218], dtype=float32)
 
-    A generator belongs to its user: draws from several threads at once are not synchronised.
+    A generator is not synchronised: it must not be used by several threads at once.
     """
-
-    def __init__(self, device: object = "cpu", *, algorithm: str = "mt19937") -> None:
-        if str(device) != "cpu":
-            raise RuntimeError(f"Generator only exists for device 'cpu', but got {device!s}")
-        if algorithm not in ("mt19937", "philox"):
-            raise ValueError(f"algorithm must be 'mt19937' or 'philox', but got {algorithm!r}")
-        self.device = "cpu"
-        self._algorithm: type[MersenneTwister] | type[Philox]
-        self._algorithm = MersenneTwister if algorithm == "mt19937" else Philox
-        self.manual_seed(DEFAULT_SEED)
 
     def __repr__(self) -> str:
         return f"<evergrad.Generator device={self.device} algorithm={self.algorithm}>"
 
-    # Seed and state
-
-    @property
-    def algorithm(self) -> str:
-        return self._algorithm.name
-
-    def manual_seed(self, seed: int) -> Generator:
-        """Start the stream of `seed` again. Negative seeds count back from 2**64."""
-        self._seed = _check_seed(seed)
-        self._source: MersenneTwister | Philox = self._algorithm(self._seed)
-        return self
-
-    def seed(self) -> int:
-        """Take a fresh seed from the operating system and return it."""
-        self.manual_seed(int.from_bytes(os.urandom(8)))
-        return self._seed
-
-    def initial_seed(self) -> int:
-        return self._seed
-
-    def get_state(self) -> npt.NDArray[np.uint8]:
-        """The whole state as bytes, in a private layout that `set_state` understands."""
-        packed = _HEADER.pack(_MAGIC, self._algorithm.code, self._seed) + self._source.pack()
-        return np.frombuffer(packed, dtype=np.uint8).copy()
-
-    def set_state(self, state: npt.ArrayLike) -> Generator:
-        """Continue from what `get_state` gave; the algorithm has to be the same."""
-        array = np.asarray(state)
-        if array.dtype != np.uint8:
-            raise TypeError(f"expected the generator state as uint8, but got {array.dtype}")
-        packed = array.tobytes()
-        expected = len(self.get_state())
-        if len(packed) != expected or not packed.startswith(_MAGIC):
-            raise RuntimeError(
-                f"Expected a {self.algorithm} generator state of size {expected} "
-                f"but found the input RNG state size to be {len(packed)}"
-            )
-        _, _, seed = _HEADER.unpack_from(packed)
-        self.manual_seed(seed)
-        self._source.unpack(packed[_HEADER.size :])
-        return self
-
-    def clone_state(self) -> Generator:
-        """A new generator at the same point of the same stream."""
-        return Generator(self.device, algorithm=self.algorithm).set_state(self.get_state())
-
-    def __copy__(self) -> Generator:
-        return self.clone_state()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Generator:
-        return self.clone_state()
-
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.device, self.algorithm, self.get_state())
-
-    @property
-    def offset(self) -> int:
-        """Blocks of counter space handed out so far (philox)."""
-        if not isinstance(self._source, Philox):
-            raise RuntimeError("only a philox generator has an offset")
-        return self._source.offset
-
-    @offset.setter
-    def offset(self, value: int) -> None:
-        if not isinstance(self._source, Philox):
-            raise RuntimeError("only a philox generator has an offset")
-        self._source.offset = operator.index(value) % (1 << 64)
 
     # Continuous distributions
 
     def uniform(
         self, shape: Shape, dtype: np.dtype[Any], low: float = 0.0, high: float = 1.0
     ) -> Array:
-        """Uniform in [low, high). What rounds up to `high` becomes `low`."""
+        """Uniform in [low, high). A number that rounds up to `high` becomes `low`."""
         shape = _shape(shape)
         dtype = np.dtype(dtype)
         if low > high:
@@ -182,18 +89,18 @@ class Generator:
             real = np.dtype(f"f{dtype.itemsize // 2}")
             return self.uniform((*shape, 2), real, low, high).view(dtype).reshape(shape)
         n = math.prod(shape)
-        drawn = self._unit_uniforms(n, dtype)
+        samples = self._unit_uniforms(n, dtype)
         if (low, high) != (0.0, 1.0):
             if dtype == np.float64:
-                drawn = fma64(drawn, high - low, low)
+                samples = fma64(samples, high - low, low)
             else:
                 narrow_low, narrow_high = np.float32(low), np.float32(high)
-                drawn = fma32(drawn, narrow_high - narrow_low, narrow_low)
-        drawn = converted(drawn, dtype)
+                samples = fma32(samples, narrow_high - narrow_low, narrow_low)
+        samples = converted(samples, dtype)
         if dtype.itemsize == 2 or (low, high) != (0.0, 1.0):
             bounds = converted(np.array([low, high]), dtype)
-            drawn[drawn == bounds[1]] = bounds[0]
-        return drawn.reshape(shape)
+            samples[samples == bounds[1]] = bounds[0]
+        return samples.reshape(shape)
 
     def normal(
         self, shape: Shape, dtype: np.dtype[Any], mean: float = 0.0, std: float = 1.0,
@@ -201,7 +108,7 @@ class Generator:
     ) -> Array:  # fmt: skip
         """Normal; of a complex dtype, each part with the variance `std**2 / 2`.
 
-        PyTorch draws blocks where elements lie side by side, and `singly` where they do not.
+        PyTorch samples contiguous tensors in blocks, and others one by one (`singly`).
         """
         shape = _shape(shape)
         dtype = np.dtype(dtype)
@@ -212,23 +119,23 @@ class Generator:
             parts = self.normal((*shape, 2), real, 0.0, std / math.sqrt(2.0), singly)
             centred: Array = parts.view(dtype).reshape(shape)
             return centred if mean == 0.0 else centred + dtype.type(mean)
-        drawn = self._source.normals(math.prod(shape), dtype, singly)
-        if drawn.dtype == np.float64:
-            drawn = fma64(drawn, std, mean)
+        samples = self._source.normals(math.prod(shape), dtype, singly)
+        if samples.dtype == np.float64:
+            samples = fma64(samples, std, mean)
         elif (mean, std) != (0.0, 1.0):
-            drawn = fma32(drawn, np.float32(std), np.float32(mean))
-        return converted(drawn, dtype).reshape(shape)
+            samples = fma32(samples, np.float32(std), np.float32(mean))
+        return converted(samples, dtype).reshape(shape)
 
     def log_normal(
         self, shape: Shape, dtype: np.dtype[Any], mean: float = 1.0, std: float = 2.0
     ) -> Array:
-        """The exponential of a normal drawn in float64."""
+        """The exponential of a normal sampled in float64."""
         shape = _shape(shape)
         if not std > 0.0:
             raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std:g}")
-        drawn = fma64(self._source.double_normals(math.prod(shape)), std, mean)
+        samples = fma64(self._source.double_normals(math.prod(shape)), std, mean)
         with np.errstate(over="ignore"):
-            powers = libm(c_exp, drawn) if dtype == np.float64 else np.exp(drawn)
+            powers = libm(c_exp, samples) if dtype == np.float64 else np.exp(samples)
         return converted(powers, np.dtype(dtype)).reshape(shape)
 
     def exponential(self, shape: Shape, dtype: np.dtype[Any], lambd: float = 1.0) -> Array:
@@ -278,7 +185,7 @@ class Generator:
         return converted(signed, dtype).reshape(shape)
 
     def random_full(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
-        """What `random_()` draws: every integer from 0 the dtype holds without a gap."""
+        """Integers of `random_()`: all from 0 up that the dtype represents without a gap."""
         shape = _shape(shape)
         dtype = np.dtype(dtype)
         n = math.prod(shape)
@@ -304,7 +211,7 @@ class Generator:
         """1 with probability `p`, else 0. An array `p` has the shape already.
 
         The uniform compared with a scalar `p` has 53 bits; with an array it has as many as the
-        array's dtype asks for, so the dtype of `p` is part of the stream.
+        array's dtype has, so the dtype of `p` decides how many words are consumed.
         """
         shape = _shape(shape)
         n = math.prod(shape)
@@ -326,10 +233,10 @@ class Generator:
         return converted(np.ceil(logs / math.log1p(-p)), np.dtype(dtype)).reshape(shape)
 
     def multinomial(self, probs: Array, num_samples: int, replacement: bool = False) -> Array:
-        """`num_samples` categories for each row of weights: (rows, k) to (rows, num_samples).
+        """`num_samples` categories for each row of a weight matrix: (n, k) to (n, num_samples).
 
         One sample, or samples without replacement, are the largest of weight / exponential;
-        samples with replacement are looked up in the row's cumulative sum.
+        samples with replacement are found in the cumulative sum by binary search.
         """
         categories = probs.shape[1]
         if num_samples <= 0:
@@ -353,32 +260,34 @@ class Generator:
         return order[:, :num_samples].astype(np.int64)
 
     def poisson(self, rates: Array) -> Array:
-        """Counts with the given rates, in the rates' dtype. One Python step per element."""
+        """Counts with the given rates, in the rates' dtype. One Python call per element."""
         if not np.all(rates >= 0):
             raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
         values = rates.astype(np.float64).ravel().tolist()
-        drawn = self._source.sample(len(values), lambda i, random: draw_poisson(values[i], random))
-        return converted(np.array(drawn).reshape(rates.shape), rates.dtype)
+        samples = self._source.sample(
+            len(values), lambda i, random: sample_poisson(values[i], random)
+        )
+        return converted(np.array(samples).reshape(rates.shape), rates.dtype)
 
     def binomial(self, count: Array, prob: Array) -> Array:
-        """Successes in `count` trials, in the dtype of `count`. One Python step per element."""
+        """Successes in `count` trials, in the dtype of `count`. One Python call per element."""
         counts = count.astype(np.float64).ravel().tolist()
         probs = prob.astype(np.float64).ravel().tolist()
-        drawn = self._source.sample(
-            len(counts), lambda i, random: draw_binomial(counts[i], probs[i], random)
+        samples = self._source.sample(
+            len(counts), lambda i, random: sample_binomial(counts[i], probs[i], random)
         )
-        return converted(np.array(drawn).reshape(count.shape), count.dtype)
+        return converted(np.array(samples).reshape(count.shape), count.dtype)
 
     def standard_gamma(self, alpha: Array) -> Array:
-        """Gamma of scale 1 with the given shapes, in their dtype. One Python step per element."""
+        """Gamma of scale 1 with the given shapes, in their dtype. One Python call per element."""
         shapes = alpha.astype(np.float64).ravel().tolist()
-        drawn = self._source.sample(
-            len(shapes), lambda i, random: draw_standard_gamma(shapes[i], random)
+        samples = self._source.sample(
+            len(shapes), lambda i, random: sample_standard_gamma(shapes[i], random)
         )
         smallest = _smallest_normal(alpha.dtype)
-        return converted(np.maximum(np.array(drawn), smallest).reshape(alpha.shape), alpha.dtype)
+        return converted(np.maximum(np.array(samples), smallest).reshape(alpha.shape), alpha.dtype)
 
-    # Shared pieces
+    # Shared helpers
 
     def _unit_uniforms(self, n: int, dtype: np.dtype[Any]) -> Array:
         if dtype == np.float64:
@@ -386,7 +295,7 @@ class Generator:
         return unit(self._source.words32(n), dtype)
 
     def _exponential_like(self, rows: Array) -> Array:
-        """Drawn in the order in which the elements of a matrix lie in memory."""
+        """Exponentials for a matrix, sampled in its memory order."""
         if 0 < rows.strides[0] < rows.strides[1]:
             return self.exponential(rows.T.shape, rows.dtype).T
         return self.exponential(rows.shape, rows.dtype)
@@ -397,10 +306,10 @@ class Generator:
         cumulative /= cumulative[:, -1:].copy()
         cumulative[:, -1] = 1
         uniforms = unit64(self._source.words64(len(probs) * num_samples))
-        drawn = np.empty((len(probs), num_samples), np.int64)
-        for row, targets in enumerate(uniforms.reshape(drawn.shape)):
-            drawn[row] = np.searchsorted(cumulative[row].astype(np.float64), targets, side="left")
-        return drawn
+        samples = np.empty((len(probs), num_samples), np.int64)
+        for row, targets in enumerate(uniforms.reshape(samples.shape)):
+            samples[row] = np.searchsorted(cumulative[row].astype(np.float64), targets, side="left")
+        return samples
 
 
 def _rebuild(device: str, algorithm: str, state: npt.NDArray[np.uint8]) -> Generator:
@@ -425,7 +334,7 @@ def _representable_range(low: int, high: int, dtype: np.dtype[Any]) -> tuple[int
 
 
 def _smallest_normal(dtype: np.dtype[Any]) -> float:
-    """Draws that underflow stop here, so that their logarithm is finite."""
+    """The least sample: what underflows is raised to it, so that its logarithm is finite."""
     if dtype.name == "bfloat16":
         return float(np.finfo(np.float32).smallest_normal)
     return float(np.finfo(dtype).smallest_normal)

@@ -1,4 +1,4 @@
-"""Counts and gammas by methods that reject, one number at a time."""
+"""Rejection sampling: Poisson, binomial and gamma, one number at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evergrad.core.exact import c_log
 from evergrad.core.rng.bit_generators import Scalars
 
 
-def draw_poisson(rate: float, random: Scalars) -> float:
+def sample_poisson(rate: float, random: Scalars) -> float:
     """Products of uniforms below 10, Hörmann's transformed rejection PTRS from there on."""
     if rate == 0.0:
         return 0.0
@@ -62,14 +62,14 @@ def _stirling_tail(k: float) -> float:
     return (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / (k + 1.0)
 
 
-def draw_binomial(count: float, prob: float, random: Scalars) -> float:
+def sample_binomial(count: float, prob: float, random: Scalars) -> float:
     """Geometric gaps for a small mean, Hörmann's transformed rejection BTRS for a large one."""
     if count <= 0.0 or prob <= 0.0:
         return 0.0
     if prob >= 1.0:
         return count
     if prob > 0.5:
-        return count - draw_binomial(count, 1.0 - prob, random)
+        return count - sample_binomial(count, 1.0 - prob, random)
     if math.isnan(count) or math.isnan(prob):
         return math.nan
     if count * prob >= 10.0:
@@ -116,7 +116,7 @@ def _binomial_btrs(count: float, prob: float, random: Scalars) -> float:
             return float(k)
 
 
-def draw_standard_gamma(alpha: float, random: Scalars) -> float:
+def sample_standard_gamma(alpha: float, random: Scalars) -> float:
     """Marsaglia and Tsang's method; shapes below 1 are boosted from alpha + 1."""
     scale = 1.0
     if alpha < 1.0:

@@ -12,7 +12,7 @@ from typing import Any
 
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor
-from evergrad.core.transforms import vmap
+from evergrad.core.vmap import vmap
 from evergrad.errors import ShapeError
 from evergrad.nn.attention.mods import MaskMod, indices_of, noop_mask
 from evergrad.ops.composite.padding import pad

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor
-from evergrad.core.transforms import vmap
+from evergrad.core.vmap import vmap
 from evergrad.errors import DTypeError
 from evergrad.nn.attention.block_mask import BlockMask, create_block_mask, create_mask
 from evergrad.nn.attention.mods import MaskMod, and_masks, indices_of, noop_mask, or_masks

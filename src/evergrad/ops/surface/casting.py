@@ -13,10 +13,11 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
+from evergrad.core.device import Device
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import result_dtype
 from evergrad.core.op import TABLE, clear_specializations
-from evergrad.core.tensor import Device, Tensor
+from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import check_place
 from evergrad.ops.surface.public import NUMBERS, expose
 

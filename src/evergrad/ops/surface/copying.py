@@ -18,7 +18,8 @@ from evergrad.core.op import TABLE
 from evergrad.core.shapes import Shape, tensor_type
 from evergrad.core.state import STATE, using
 from evergrad.core.storage import Storage
-from evergrad.core.tensor import Array, Tensor, View, on_storage
+from evergrad.core.tensor import Array, Tensor, on_storage
+from evergrad.core.views import View
 from evergrad.ops.rows.creation.constants import constant
 from evergrad.ops.surface.public import expose
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.device import Device
 from evergrad.core.printing import format_tensor
-from evergrad.core.tensor import Array, Device, Tensor, current_node
+from evergrad.core.tensor import Array, Tensor, current_node
 from evergrad.core.trace import Var
 from evergrad.extension import ExtensionPoint
 from evergrad.interop.dlpack import CPU_DEVICE, export_array

@@ -20,8 +20,9 @@ from evergrad.core.node import Leaf
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.state import STATE, using
 from evergrad.core.storage import Storage
-from evergrad.core.tensor import Array, Tensor, View, current_node, detached, on_storage
+from evergrad.core.tensor import Array, Tensor, current_node, detached, on_storage
 from evergrad.core.trace import Var
+from evergrad.core.views import View
 from evergrad.errors import TraceError
 from evergrad.memory.pool import Block
 from evergrad.ops.surface.public import expose

@@ -22,8 +22,8 @@ from evergrad.core.node import Leaf
 from evergrad.core.op import Op
 from evergrad.core.shapes import as_shape, contiguous_strides, normalize_dim
 from evergrad.core.state import STATE
-from evergrad.core.tensor import Tensor, View, current_node, on_storage
-from evergrad.core.views import ViewChain
+from evergrad.core.tensor import Tensor, current_node, on_storage
+from evergrad.core.views import View, ViewChain
 from evergrad.errors import ShapeError
 from evergrad.ops.rows.creation.constants import arange, zeros_like
 from evergrad.ops.rows.indexing.functions import index_copy

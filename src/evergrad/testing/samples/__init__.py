@@ -3,13 +3,11 @@
 A row without samples fails the build. A sample says how to call the op, in words that hold for
 evergrad and PyTorch alike, and on what; every check (value, derivatives of first and second order,
 forward against reverse, vmap against a loop, traced against eager, element types, strides) is
-generated from it.
+generated from it. :mod:`.samples.table` lists the modules that enter samples.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -64,13 +62,6 @@ def sample(
     listed.append(
         Sample(row, call, inputs, reference, torch, smooth, dtypes, tolerance, label, any_layout)
     )
-
-
-def all_samples() -> dict[str, list[Sample]]:
-    """The samples of every row, from all modules of this package."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
-    return SAMPLES
 
 
 # -- arrays to sample at ------------------------------------------------------------------------

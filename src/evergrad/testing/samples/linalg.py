@@ -92,8 +92,10 @@ _enter("solve_triangular", lambda ns, a, b: ns.linalg.solve_triangular(a, b, upp
        label="singular")  # fmt: skip
 _enter("solve_triangular", lambda ns, a, b: ns.cholesky_solve(b, ns.tril(a)), regular(3, 3),
        normal(3, 2), label="cholesky_solve")  # fmt: skip
-_enter("solve_triangular", lambda ns, a: ns.cholesky_inverse(ns.triu(a), upper=True),
-       regular(2, 2), label="cholesky_inverse")  # fmt: skip
+_enter("cholesky_inverse", lambda ns, a: ns.cholesky_inverse(ns.triu(a), upper=True),
+       regular(2, 2), label="upper")  # fmt: skip
+_enter("cholesky_inverse", lambda ns, a: ns.cholesky_inverse(ns.cholesky(_positive(ns, a))),
+       complex_regular(2, 3, 3), label="complex")  # fmt: skip
 _enter("inv", lambda ns, a: a.inverse(), normal(0, 3, 3), label="empty")
 _enter("inv", lambda ns, a: ns.linalg.tensorinv(a, ind=1), regular(4, 4).reshape(4, 2, 2),
        label="tensorinv")  # fmt: skip
@@ -101,14 +103,21 @@ _enter("inv", lambda ns, a: ns.matrix_power(a, -2), regular(2, 2), label="power"
 _enter("inv", lambda ns, a: ns.linalg.cond(a, 1), regular(3, 3), label="cond", torch=False)
 _enter("det", lambda ns, a: a.det(), normal(1, 1), label="single")
 _enter("det", lambda ns, a: ns.det(a), normal(0, 0), label="empty")
-_enter("factor_info", lambda ns, a: ns.linalg.inv_ex(a), np.stack([regular(2, 2), np.eye(2)]),
+_enter("inv", lambda ns, a: ns.linalg.inv_ex(a), np.stack([regular(2, 2), np.eye(2)]),
        label="inv_ex")  # fmt: skip
-_enter("factor_info", lambda ns, a: ns.linalg.inv_ex(a).info, np.ones((2, 2)), label="singular")
-_enter("factor_info", lambda ns, a, b: ns.linalg.solve_ex(a, b), regular(2, 2), normal(2, 1),
-       label="solve_ex")  # fmt: skip
-_enter("factor_info", lambda ns, a: ns.linalg.cholesky_ex(_positive(ns, a)), normal(2, 2),
+_enter("inv", lambda ns, a: ns.linalg.inv_ex(a.detach()).info, np.ones((2, 2)), label="singular")
+_enter("factor_system", lambda ns, a, b: ns.linalg.solve_ex(a.detach(), b).info, np.ones((2, 2)),
+       normal(2, 1), label="singular")  # fmt: skip
+for matrices, vectors, kind in _KINDS:
+    _enter("solve_factored", lambda ns, a, b: ns.linalg.solve_ex(a, b), matrices(3, 3),
+           vectors(3, 2), label=kind)  # fmt: skip
+    _enter("solve_factored", lambda ns, a, b: ns.linalg.solve_ex(a, b, left=False).result,
+           matrices(2, 1, 2, 2), vectors(3, 1, 2), label=f"{kind} right")  # fmt: skip
+_enter("solve_factored", lambda ns, a, b: ns.linalg.solve(a, b), regular(33, 33), normal(33),
+       label="vector")  # fmt: skip
+_enter("cholesky", lambda ns, a: ns.linalg.cholesky_ex(_positive(ns, a)), normal(2, 2),
        label="cholesky_ex")  # fmt: skip
-_enter("factor_info", lambda ns, a: ns.linalg.cholesky_ex(a, upper=True).info,
+_enter("cholesky", lambda ns, a: ns.linalg.cholesky_ex(a.detach(), upper=True).info,
        np.diag([1.0, -1.0, 1.0]), label="not positive-definite")  # fmt: skip
 
 # -- factorizations -----------------------------------------------------------------------------
@@ -127,6 +136,17 @@ for matrices, vectors, kind in _KINDS:
     _enter("lu_factor", lambda ns, a, b: ns.linalg.lu_solve(
                *ns.linalg.lu_factor(a), b, left=False, adjoint=True),
            matrices(2, 2), vectors(3, 2), label=f"{kind} lu_solve right")  # fmt: skip
+    factored = matrices(2, 3, 3)
+    _enter("permute_rows", lambda ns, b, a=factored: ns.linalg.lu_solve(
+               *ns.linalg.lu_factor(ns.tensor(a, dtype=b.dtype)), b, adjoint=True),
+           vectors(3, 2), label=kind)  # fmt: skip
+    _enter("householder_product", lambda ns, a, t: ns.linalg.householder_product(a, t),
+           vectors(2, 4, 3), vectors(2, 2), label=kind)  # fmt: skip
+    for left in (False, True):
+        for transpose in (False, True):
+            _enter("ormqr", lambda ns, a, t, c, o=(left, transpose): ns.ormqr(a, t, c, *o),
+                   vectors(3, 2), vectors(2), vectors(3, 3),
+                   label=f"{kind} {left} {transpose}")  # fmt: skip
     _enter("geqrf", lambda ns, a: ns.geqrf(a.detach()), matrices(2, 3, 2), label=kind)
 
 _enter("cholesky", lambda ns, a: ns.linalg.cholesky(a), normal(0, 2, 2), label="empty")
@@ -178,7 +198,7 @@ for matrices, _, kind in _KINDS:
     _enter("eigvalsh", lambda ns, a: ns.linalg.eigvalsh(_hermitian(a)), matrices(2, 3, 3),
            label=kind)  # fmt: skip
     _enter("eig", _of_eig, matrices(3, 3), label=kind)
-    _enter("eig", lambda ns, a: ns.linalg.eigvals(a), matrices(2, 2, 2), label=f"{kind} values")
+    _enter("eigvals", lambda ns, a: ns.linalg.eigvals(a), matrices(2, 2, 2), label=kind)
     for shape in ((3, 3), (2, 3, 2), (2, 4)):
         _enter("svd", _of_svd, matrices(*shape), label=f"{kind} {shape}")
         _enter("svdvals", lambda ns, a: ns.linalg.svdvals(a), matrices(*shape),
@@ -192,8 +212,9 @@ for matrices, _, kind in _KINDS:
            label=f"{kind} hermitian")  # fmt: skip
     _enter("pinv", lambda ns, a, b: ns.linalg.pinv(a @ b, rtol=1e-3), matrices(3, 2),
            matrices(2, 3, seed=1), label=f"{kind} of lower rank")  # fmt: skip
-    _enter("pinv", lambda ns, a, b: ns.linalg.lstsq(a, b).solution, matrices(4, 2),
-           matrices(4, 2, seed=1), label=f"{kind} lstsq")  # fmt: skip
+    for driver in ("gels", "gelsy"):
+        _enter("lstsq", lambda ns, a, b, d=driver: ns.linalg.lstsq(a, b, driver=d).solution,
+               matrices(4, 2), matrices(4, 2, seed=1), label=f"{kind} {driver}")  # fmt: skip
     _enter("matrix_exp", lambda ns, a: ns.linalg.matrix_exp(a), matrices(2, 3, 3), label=kind)
 
 _enter("eigh", _of_eigh, normal(0, 2, 2), label="empty")
@@ -222,8 +243,6 @@ _enter("matrix_exp", lambda ns, a: ns.matrix_exp(a * 4), regular(2, 2), label="s
 _enter("matmul", lambda ns, a: ns.linalg.matrix_power(a, 5), regular(2, 2, 2), label="power")
 _enter("matmul", lambda ns, a, b, c: ns.linalg.multi_dot([a, b, c]), normal(3), normal(3, 4),
        normal(4, 2), label="multi_dot", reference=lambda a, b, c: a @ b @ c)  # fmt: skip
-_enter("matmul", lambda ns, a, tau: ns.linalg.householder_product(a, tau), normal(2, 3, 2),
-       normal(2, 2), label="householder_product")  # fmt: skip
 sample("amax", lambda ns, a: ns.linalg.matrix_norm(a, 1), normal(2, 3, 2), label="column sums")
 sample("amin", lambda ns, a: ns.linalg.matrix_norm(a, -float("inf"), (0, 2), True),
        normal(2, 3, 2), label="row sums")  # fmt: skip

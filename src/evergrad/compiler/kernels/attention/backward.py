@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from evergrad.compiler.codegen.function_builder import lanes
 from evergrad.compiler.kernels.attention import primitives as parts
 from evergrad.compiler.kernels.attention import tiles
 from evergrad.compiler.kernels.attention.common import (
@@ -26,7 +27,7 @@ from evergrad.compiler.kernels.attention.common import (
     diagonal_keys,
     steps_of,
 )
-from evergrad.compiler.kernels.attention.primitives import QUERIES, ROW, lanes
+from evergrad.compiler.kernels.attention.primitives import QUERIES, ROW
 
 PLACES = (
     "at_k", "at_v", "at_turned_q", "at_rows_q", "at_turned_g", "at_rows_g", "at_powers",

@@ -15,12 +15,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from evergrad.compiler.codegen.function_builder import (
+    FunctionBuilder,
+    Helper,
+    lanes,
+    splat_constant,
+)
 from evergrad.compiler.codegen.rng import counted_bits
 from evergrad.compiler.kernels.attention import primitives as parts
 from evergrad.compiler.kernels.attention import tiles
-from evergrad.compiler.kernels.attention.primitives import LINE, QUERIES, ROW, Writer, lanes
+from evergrad.compiler.kernels.attention.primitives import LINE, QUERIES, ROW
+from evergrad.compiler.kernels.random_rows import ROWS_OF_A_WORD
 from evergrad.compiler.native.jit import name_of
-from evergrad.compiler.passes.random_rows import ROWS_OF_A_WORD
 
 
 class Step(NamedTuple):
@@ -110,7 +116,7 @@ def diagonal_keys() -> int:
     return max(lanes(), parts.EIGHT)
 
 
-class KernelWriter(Writer):
+class KernelWriter(FunctionBuilder):
     """What both kernels share: arguments, the place in the batch, the steps of a score, and
     dropout."""
 
@@ -212,7 +218,7 @@ class KernelWriter(Writer):
                 # Lane x holds query `query + lane + x`: it sees the key if x >= key - query - lane.
                 ahead = self.sub(self.sub(key, query), lane)
                 unseen = self.first_lanes(ahead)
-                bits = self.op(f"xor {self.bits} {unseen}, {parts.splat_text('true', 'i1')}")
+                bits = self.op(f"xor {self.bits} {unseen}, {splat_constant('true', 'i1')}")
             else:
                 bits = self.mask(n, key, lane, valid)
             if step.kind == "add":
@@ -359,7 +365,7 @@ class KernelWriter(Writer):
         return self.least(self.add(self.op(f"and i64 {lane}, -{step}"), step), count)
 
     def move(
-        self, helper: parts.Helper, start: str, start_row: str | int, rows: str, columns: str,
+        self, helper: Helper, start: str, start_row: str | int, rows: str, columns: str,
         to: str, to_row: str | int,
     ) -> None:  # fmt: skip
         self.call(

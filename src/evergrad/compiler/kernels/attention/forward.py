@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from evergrad.compiler.codegen.function_builder import lanes
 from evergrad.compiler.kernels.attention import primitives as parts
 from evergrad.compiler.kernels.attention import tiles
 from evergrad.compiler.kernels.attention.common import (
@@ -20,7 +21,7 @@ from evergrad.compiler.kernels.attention.common import (
     diagonal_keys,
     steps_of,
 )
-from evergrad.compiler.kernels.attention.primitives import QUERIES, ROW, lanes
+from evergrad.compiler.kernels.attention.primitives import QUERIES, ROW
 
 PLACES = (
     "at_k", "at_v", "at_turned", "at_scores", "at_sums", "at_tops", "at_totals", "at_factors",

@@ -6,8 +6,10 @@ import struct
 from collections.abc import Sequence
 from math import inf, prod
 
-from evergrad.compiler.codegen.elementwise import Code
-from evergrad.compiler.codegen.reductions import combination
+from evergrad.compiler.codegen.function_builder import lanes
+from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.codegen.reductions import combine_partials
+from evergrad.compiler.codegen.rng import threshold_of
 from evergrad.compiler.kernels.attention.backward import PLACES as BACKWARD_PLACES
 from evergrad.compiler.kernels.attention.backward import backward
 from evergrad.compiler.kernels.attention.common import (
@@ -21,7 +23,7 @@ from evergrad.compiler.kernels.attention.common import (
 )
 from evergrad.compiler.kernels.attention.forward import PLACES as FORWARD_PLACES
 from evergrad.compiler.kernels.attention.forward import forward
-from evergrad.compiler.kernels.attention.primitives import EIGHT, LINE, QUERIES, ROW, lanes, up
+from evergrad.compiler.kernels.attention.primitives import EIGHT, LINE, QUERIES, ROW, up
 from evergrad.compiler.kernels.attention.rows import (
     BATCH_DIMS,
     MASKS,
@@ -31,9 +33,9 @@ from evergrad.compiler.kernels.attention.rows import (
     laid_out,
     way_back,
 )
-from evergrad.compiler.passes.random_rows import limit_of
-from evergrad.compiler.schedule.instructions import Kernel, Place, strides_of, whole
-from evergrad.compiler.schedule.lower import Lowering, lowers
+from evergrad.compiler.schedule.buffers import BufferView, full_view, strides_of
+from evergrad.compiler.schedule.lower import Lowering
+from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core import dtypes
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Var
@@ -77,7 +79,7 @@ class _Call:
             "row_bytes": 4 * min(self.width, self.value_width),
         }  # fmt: skip
         self.places = [self.given(name, var) for name, var in zip("qkv", (q, k, v), strict=True)]
-        self.masks: list[Place] = []
+        self.masks: list[BufferView] = []
         self.steps = self.note_steps(eqn, first_mask)
         self.drawn: list[Var] = []
         self.dropout = self.note_dropout(eqn, eqn.attrs["dropout"])
@@ -88,12 +90,12 @@ class _Call:
         for d, step in enumerate([0] * (BATCH_DIMS - len(own)) + own):
             self.numbers[f"{name}_{d}"] = step
 
-    def given(self, name: str, var: Var) -> Place:
+    def given(self, name: str, var: Var) -> BufferView:
         """What is read row by row: each must lie in one piece."""
-        place = self.lowering.home(var)
+        place = self.lowering.buffer_view(var)
         if place.strides[-1] != 4 and place.shape[-1] > 1:
-            buffer = self.lowering.buffer(var.type.nbytes, "arena", f"rows of {var.type}")
-            place = whole(buffer, var)
+            buffer = self.lowering.new_buffer(var.type.nbytes, "arena", f"rows of {var.type}")
+            place = full_view(buffer, var)
             self.lowering.copy(var, place)
         self.rows(name, place.shape, place.strides)
         return place
@@ -104,8 +106,8 @@ class _Call:
         self.numbers[f"{name}_row"] = strides[-2]
         self.numbers[f"{name}_g"] = strides[-2] * self.length
 
-    def result(self, name: str, var: Var, order: Order) -> Place:
-        place = self.lowering.home(var)
+    def result(self, name: str, var: Var, order: Order) -> BufferView:
+        place = self.lowering.buffer_view(var)
         back = way_back(order)
         self.rows(name, laid_out(place.shape, back), [place.strides[d] for d in back])
         return place
@@ -130,12 +132,12 @@ class _Call:
             return KEPT
         self.drawn = list(eqn.args[-dropout.drawn :])
         self.numbers["drop"] = bits_of(dropout.scale)
-        self.numbers["limit"] = limit_of(dropout.keep)
+        self.numbers["limit"] = threshold_of(dropout.keep)
         return COUNTED if dropout.counted else BITS
 
     def mask(self, name: str, var: Var) -> bool:
         """Enter a mask; gives whether it varies along queries."""
-        place = self.lowering.home(var)
+        place = self.lowering.buffer_view(var)
         self.masks.append(place)
         rank = len(self.batch) + 2
         shape = (1,) * (rank - len(place.shape)) + place.shape
@@ -176,9 +178,7 @@ class _Call:
         return offset + LINE
 
     def kernel(self, text: Text, chunks: int, scratch: int) -> Kernel:
-        code = Code()
-        code.helpers.update(text.helpers)
-        kernel = Kernel(code, text.name, text.text)
+        kernel = Kernel(text.name, text.text, text.helpers)
         kernel.numbers = [self.numbers[name] for name in text.numbers]
         kernel.chunks = chunks
         kernel.scratch = scratch
@@ -219,7 +219,7 @@ def lower_attention(lowering: Lowering, eqn: Equation) -> bool:
     scratch = call.scratch(FORWARD_PLACES, sizes)
     kernel = call.kernel(text, -(-heads // run) * parts, scratch)
     reads = [*call.places, *call.masks, *call.drawn]
-    lowering.native("attention", kernel, reads, eqn.outs, call.work(2))
+    lowering.add_kernel("attention", kernel, reads, eqn.outs, call.work(2))
     return True
 
 
@@ -253,10 +253,10 @@ def lower_attention_backward(lowering: Lowering, eqn: Equation) -> bool:
     scratch = call.scratch(BACKWARD_PLACES, sizes)
     kernel = call.kernel(backward(call.steps, call.dropout), -(-call.items // run) * spans, scratch)
     if spans == 1:
-        lowering.native("attention_backward", kernel, reads, [dq, dk, dv], call.work(5))
+        lowering.add_kernel("attention_backward", kernel, reads, [dq, dk, dv], call.work(5))
         return True
     parts = lowering.scratch(spans * dq.type.nbytes, f"parts of the gradient of {dq.type}")
-    lowering.native("attention_backward", kernel, reads, [parts, dk, dv], call.work(5))
-    total = combination("sum", dtypes.float32, spans, dq.type.numel)
-    lowering.native("combine sum", total, [parts], [dq])
+    lowering.add_kernel("attention_backward", kernel, reads, [parts, dk, dv], call.work(5))
+    total = combine_partials("sum", dtypes.float32, spans, dq.type.numel)
+    lowering.add_kernel("combine sum", total, [parts], [dq])
     return True

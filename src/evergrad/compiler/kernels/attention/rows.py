@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evergrad.compiler.passes.random_rows import counted_mask, unpack
+from evergrad.compiler.kernels.random_rows import counted_mask, unpack
 from evergrad.core import dtypes
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.shapes import Shape, TensorType, tensor_type

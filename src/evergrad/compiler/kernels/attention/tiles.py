@@ -11,15 +11,8 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.kernels.attention.primitives import (
-    EIGHT,
-    LINE,
-    ROW,
-    Helper,
-    Writer,
-    helper,
-    lanes,
-)
+from evergrad.compiler.codegen.function_builder import FunctionBuilder, Helper, helper, lanes
+from evergrad.compiler.kernels.attention.primitives import EIGHT, LINE, ROW
 from evergrad.compiler.native.jit import vector_bits
 from evergrad.compiler.native.target import vector_registers
 
@@ -68,7 +61,7 @@ def strip(lying: Lying, vectors: int) -> Helper:
     turned scores up to the last row's. Before a tile is computed, as many rows of two matrices that
     will be wanted soon are fetched from memory, so many bytes of each.
     """
-    w = Writer()
+    w = FunctionBuilder()
     rows = _tile_rows(vectors)
     with w.loop(0, "%rows", rows) as row:
         with w.loop(0, "%fetched", LINE) as line:
@@ -89,7 +82,7 @@ def strip(lying: Lying, vectors: int) -> Helper:
     )  # fmt: skip
 
 
-def _tile(w: Writer, lying: Lying, vectors: int, row: str, start: str, end: str) -> None:
+def _tile(w: FunctionBuilder, lying: Lying, vectors: int, row: str, start: str, end: str) -> None:
     """The sums of a few rows, from some column of A up to another."""
     rows, width = range(_tile_rows(vectors)), lanes() * 4
     places = [(r, v) for r in rows for v in range(vectors)]
@@ -125,7 +118,7 @@ def _tile(w: Writer, lying: Lying, vectors: int, row: str, start: str, end: str)
 @cache
 def product(lying: Lying) -> Helper:
     """``to = A B (+ before)``; all but A have rows of whole vectors."""
-    w = Writer()
+    w = FunctionBuilder()
     most = _most_vectors()
     strips = w.op(f"udiv i64 {w.add('%vectors', most - 1)}, {most}")
     with w.loop(0, strips) as number:

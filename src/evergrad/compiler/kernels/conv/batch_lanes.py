@@ -10,14 +10,19 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import ENOUGH_CHUNKS, Text, Vector, numbered
+from evergrad.compiler.codegen.ir_builder import (
+    ENOUGH_CHUNKS,
+    KernelBuilder,
+    Vector,
+    with_numbers,
+)
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.microkernel import Tile
 from evergrad.compiler.kernels.conv.pack_batch_lanes import Image
 from evergrad.compiler.kernels.conv.padded_planes import Axis, Correlation, Steps
 from evergrad.compiler.kernels.gemm.microkernel import transposed
 from evergrad.compiler.native.target import machine
 from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
-from evergrad.compiler.schedule.instructions import Kernel
 
 # A block of turned samples and the sums of a chunk stay in caches of so many bytes.
 _NEAR = machine().l2_bytes
@@ -169,7 +174,7 @@ def sample_kernel(
         _between(columns) * together, y.sample, y.channel,
     )  # fmt: skip
     pixels = -(-cut.block * columns.extent // vector.lanes) * vector.lanes
-    return numbered(
+    return with_numbers(
         _text(vector, tile, steps), numbers,
         [*_table(rows, row_step), *_table(columns, together)],
         image.blocks(vector, tile.vectors) * given.groups * row_blocks,
@@ -182,7 +187,7 @@ def sample_kernel(
 
 @cache
 def _text(vector: Vector, tile: Tile, steps: Epilogue) -> Kernel:
-    text = Text(vector, pointers(steps), _Numbers._fields)
+    text = KernelBuilder(vector, pointers(steps), _Numbers._fields)
     together = tile.vectors * vector.lanes
     place, part = text.split("%chunk", text["row_blocks"])
     block, group = text.split(place, text["groups"])
@@ -207,7 +212,7 @@ def _text(vector: Vector, tile: Tile, steps: Epilogue) -> Kernel:
 
 
 def _multiply(
-    text: Text, tile: Tile, x: str, group: str, row: str, rows: str, leading: str
+    text: KernelBuilder, tile: Tile, x: str, group: str, row: str, rows: str, leading: str
 ) -> None:
     """All tiles of these rows, some channels after the other."""
     depth = text.mul(text["channels"], text["taps"], tile.rows)
@@ -240,31 +245,37 @@ def _multiply(
             _tile(text, tile, a, b, _addresses(text, tile, c, leading), (count, high, wide), more)
 
 
-def _addresses(text: Text, tile: Tile, c: str, leading: str) -> list[str]:
+def _addresses(text: KernelBuilder, tile: Tile, c: str, leading: str) -> list[str]:
     """Where the sums of a tile lie."""
     rows = [text.at(c, text.mul(leading, r)) for r in range(tile.rows)]
     return [text.at(row, v * text.vector.lanes) for row in rows for v in range(tile.vectors)]
 
 
 def _tile(
-    text: Text, tile: Tile, a: str, b: str, sums: list[str], counts: tuple[str, str, str], more: str
+    text: KernelBuilder,
+    tile: Tile,
+    a: str,
+    b: str,
+    sums: list[str],
+    counts: tuple[str, str, str],
+    more: str,
 ) -> None:
     """Add the products of so many channels, rows and columns of the kernel to sums, which start
     from what they were if there were channels before."""
 
     def typed(values: list[str]) -> list[tuple[str, str]]:
-        return [(text.vector.text, value) for value in values]
+        return [(text.vector.type, value) for value in values]
 
     masks = text.splat(more, "i1")
     start = [text.load_masked(at, masks, "zeroinitializer") for at in sums]
     channels, rows, columns = counts
-    with text.carrying(channels, typed(start)) as (channel, outer):
+    with text.carrying_loop(channels, typed(start)) as (channel, outer):
         a = text.at(a, text.mul(channel, text["taps"], tile.rows))
         b = text.at(b, text.mul(channel, text["x_channel"]))
-        with text.carrying(rows, typed(outer.values)) as (row, middle):
+        with text.carrying_loop(rows, typed(outer.values)) as (row, middle):
             a = text.at(a, text.mul(row, text["tap_columns"], tile.rows))
             b = text.at(b, text.mul(row, text["x_row"]))
-            with text.carrying(columns, typed(middle.values)) as (column, inner):
+            with text.carrying_loop(columns, typed(middle.values)) as (column, inner):
                 factors = text.at(a, text.mul(column, tile.rows))
                 values = text.at(b, text.mul(column, text["x_column"]))
                 inner.after = _products(text, tile, factors, values, inner.values)
@@ -274,7 +285,7 @@ def _tile(
         text.store_vector(value, address)
 
 
-def _products(text: Text, tile: Tile, a: str, b: str, sums: list[str]) -> list[str]:
+def _products(text: KernelBuilder, tile: Tile, a: str, b: str, sums: list[str]) -> list[str]:
     """The sums with one more product each."""
     values = [text.load_vector(text.at(b, v * text.vector.lanes)) for v in range(tile.vectors)]
     after = []
@@ -286,7 +297,7 @@ def _products(text: Text, tile: Tile, a: str, b: str, sums: list[str]) -> list[s
 
 
 def _write(
-    text: Text,
+    text: KernelBuilder,
     steps: Epilogue,
     together: int,
     y: str,
@@ -307,7 +318,7 @@ def _write(
         with text.loop(text["outputs"]) as o, text.loop(pixels, lanes) as pixel:
             corner = text.at(text.scratch, some, text.mul(o, leading), text.mul(pixel, together))
             block = [text.load_vector(text.at(corner, n * together)) for n in range(lanes)]
-            mask = text.between(text.places("0"), "0", text.sub(pixels, pixel))
+            mask = text.range_mask(text.lane_indices("0"), "0", text.sub(pixels, pixel))
             to = text.add(text.mul(o, text["y_channel"]), pixel)
             turned = zip(starts, transposed(text, block), strict=True)
             for start, values in reversed(list(turned)):

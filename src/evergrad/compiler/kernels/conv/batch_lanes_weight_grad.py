@@ -11,11 +11,11 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import Text, Vector, numbered
+from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, with_numbers
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.batch_lanes import image_of, outputs_of
 from evergrad.compiler.kernels.conv.padded_planes import Axis, Correlation, Steps
 from evergrad.compiler.native.target import machine
-from evergrad.compiler.schedule.instructions import Kernel
 
 # The turned samples of a block, x and y, stay in a cache of so many bytes.
 _NEAR = machine().l2_bytes
@@ -124,7 +124,7 @@ def sample_gradient_kernel(vector: Vector, given: Correlation) -> Kernel:
     )  # fmt: skip
     channels = -(-given.channels // tile.channels) * tile.channels
     sums = len(columns.taps) * channels * tile.outputs * vector.lanes
-    return numbered(
+    return with_numbers(
         _text(vector, tile, cut.vectors), numbers,
         [*_table(rows, x.columns * together), *_table(columns, together)],
         given.groups * panels * len(rows.taps), sums * vector.size,
@@ -146,7 +146,7 @@ def _table(axis: Axis, step: int) -> list[int]:
 
 @cache
 def _text(vector: Vector, tile: SampleTile, vectors: int) -> Kernel:
-    text = Text(vector, ("y", "x", "out"), _Numbers._fields)
+    text = KernelBuilder(vector, ("y", "x", "out"), _Numbers._fields)
     place, tap = text.split("%chunk", text["tap_rows"])
     group, panel = text.split(place, text["panels"])
     output = text.mul(panel, tile.outputs)
@@ -174,19 +174,19 @@ def _text(vector: Vector, tile: SampleTile, vectors: int) -> Kernel:
     return text.kernel("conv_sample_gradient")
 
 
-def _clear(text: Text, tile: SampleTile) -> None:
+def _clear(text: KernelBuilder, tile: SampleTile) -> None:
     count = text.mul(_tiles(text, tile), text["tap_columns"], tile.outputs * tile.channels)
     with text.loop(count) as n:
         text.store_vector("zeroinitializer", text.at(text.scratch, text.mul(n, text.vector.lanes)))
 
 
-def _tiles(text: Text, tile: SampleTile) -> str:
+def _tiles(text: KernelBuilder, tile: SampleTile) -> str:
     """How many tiles all channels are."""
     channels = text.add(text["channels"], tile.channels - 1)
     return text.op(f"udiv i64 {channels}, {tile.channels}")
 
 
-def _add_row(text: Text, tile: SampleTile, vectors: int, ys: list[str], x: str) -> None:
+def _add_row(text: KernelBuilder, tile: SampleTile, vectors: int, ys: list[str], x: str) -> None:
     """Add the products of a row of outputs to the sums: [tiles, columns of the kernel, tile]."""
     lanes, together = text.vector.lanes, vectors * text.vector.lanes
     table = text.table(text.mul(text["tap_rows"], 3))
@@ -204,8 +204,8 @@ def _add_row(text: Text, tile: SampleTile, vectors: int, ys: list[str], x: str) 
         ]  # fmt: skip
         at = text.mul(text.add(text.mul(number, text["tap_columns"]), tap), size)
         sums = [text.at(text.scratch, at, n * lanes) for n in range(tile.outputs * tile.channels)]
-        start = [(text.vector.text, text.load_vector(address)) for address in sums]
-        with text.carrying(text.sub(last, first), start) as (column, held):
+        start = [(text.vector.type, text.load_vector(address)) for address in sums]
+        with text.carrying_loop(text.sub(last, first), start) as (column, held):
             y_at = text.mul(text.add(first, column), together)
             x_at = text.mul(column, text["x_step"])
             held.after = held.values
@@ -220,7 +220,7 @@ def _add_row(text: Text, tile: SampleTile, vectors: int, ys: list[str], x: str) 
             text.store_vector(value, address)
 
 
-def _products(text: Text, ys: list[str], xs: list[str], sums: list[str]) -> list[str]:
+def _products(text: KernelBuilder, ys: list[str], xs: list[str], sums: list[str]) -> list[str]:
     """The sums with one more product each."""
     factors = [text.load_vector(address) for address in xs]
     after = []
@@ -231,7 +231,7 @@ def _products(text: Text, ys: list[str], xs: list[str], sums: list[str]) -> list
     return after
 
 
-def _write(text: Text, tile: SampleTile, group: str, output: str, tap: str) -> None:
+def _write(text: KernelBuilder, tile: SampleTile, group: str, output: str, tap: str) -> None:
     """Add lanes up and write this row of the kernel."""
     lanes, columns = text.vector.lanes, text["tap_columns"]
     outputs = text.least(str(tile.outputs), text.sub(text["outputs"], output))

@@ -10,7 +10,13 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import Text, Vector, items_per_chunk, numbered
+from evergrad.compiler.codegen.ir_builder import (
+    KernelBuilder,
+    Vector,
+    items_per_chunk,
+    with_numbers,
+)
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.microkernel import Tile, best_tile, call_tile, tile_cycles
 from evergrad.compiler.kernels.conv.padded_planes import (
     Correlation,
@@ -20,7 +26,6 @@ from evergrad.compiler.kernels.conv.padded_planes import (
 )
 from evergrad.compiler.native.target import machine
 from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
-from evergrad.compiler.schedule.instructions import Kernel
 
 # Rows and sums of a chunk stay in a cache of this many bytes.
 _CACHE = machine().l2_bytes // 2
@@ -125,7 +130,7 @@ def correlation_kernel(
         planes.size(wide), rows.start * y.row + columns.start * y.column, y.sample, y.channel,
         y.row * rows.step, y.column * columns.step,
     )  # fmt: skip
-    return numbered(
+    return with_numbers(
         _text(vector, tile, steps), [*numbers, *planes], [*planes.tables(given, x), *places],
         -(-items // per_chunk), (planes.size(wide) + blocks * tile.rows * leading) * vector.size,
     )  # fmt: skip
@@ -136,7 +141,7 @@ def correlation_kernel(
 
 @cache
 def _text(vector: Vector, tile: Tile, steps: Epilogue) -> Kernel:
-    text = Text(vector, pointers(steps), (*_Numbers._fields, *Planes._fields))
+    text = KernelBuilder(vector, pointers(steps), (*_Numbers._fields, *Planes._fields))
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     with text.loop(last, first=first) as item:
         place, block = text.split(item, text["row_blocks"])
@@ -161,7 +166,7 @@ def _text(vector: Vector, tile: Tile, steps: Epilogue) -> Kernel:
     return text.kernel("conv")
 
 
-def _multiply(text: Text, tile: Tile, group: str, rows: str) -> None:
+def _multiply(text: KernelBuilder, tile: Tile, group: str, rows: str) -> None:
     """All tiles of the outputs that begin in these rows."""
     whole = text.mul(text.sub(rows, 1), text["width"])
     pixels = text.add(whole, text["count_columns"])
@@ -187,10 +192,10 @@ def _multiply(text: Text, tile: Tile, group: str, rows: str) -> None:
             )  # fmt: skip
 
 
-def _write_rows(text: Text, steps: Epilogue, y: str, group: str, rows: str) -> None:
+def _write_rows(text: KernelBuilder, steps: Epilogue, y: str, group: str, rows: str) -> None:
     """Take the outputs out of the sums."""
     sums, step = text.at(text.scratch, text["sums_at"]), text["y_step"]
-    for kind in text.by_step(step):
+    for kind in text.by_stride(step):
         with text.loop(text["outputs"]) as channel, text.loop(rows) as row:
             source = text.at(sums, text.mul(channel, text["leading"]), text.mul(row, text["width"]))
             target = text.at(y, text.mul(channel, text["y_channel"]), text.mul(row, text["y_row"]))
@@ -198,4 +203,4 @@ def _write_rows(text: Text, steps: Epilogue, y: str, group: str, rows: str) -> N
             with text.loop(text["count_columns"], text.vector.lanes) as j:
                 value = emit_epilogue(text, steps, text.load_vector(text.at(source, j)), output)
                 left = text.sub(text["count_columns"], j)
-                text.store_apart(kind, value, text.at(target, text.mul(j, step)), step, left)
+                text.store_strided(kind, value, text.at(target, text.mul(j, step)), step, left)

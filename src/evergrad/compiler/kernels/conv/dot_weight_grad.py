@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 from evergrad.compiler.codegen.ir_builder import (
     ENOUGH_CHUNKS,
-    PIECE,
-    Text,
+    MAX_CHUNK_WORK,
+    KernelBuilder,
     Vector,
-    numbered,
+    with_numbers,
 )
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.padded_planes import (
     Correlation,
     Planes,
@@ -26,7 +27,6 @@ from evergrad.compiler.kernels.conv.padded_planes import (
     lay_out_planes,
 )
 from evergrad.compiler.native.target import machine
-from evergrad.compiler.schedule.instructions import Kernel
 
 # Planes and rows of y stay in a cache of this many bytes.
 _CACHE = 3 * machine().l2_bytes // 8
@@ -74,7 +74,7 @@ class Cut(NamedTuple):
         items = given.samples * -(-given.rows.extent // block)
         sums = outputs * places * vector.lanes * vector.size * given.groups
         work = outputs * places * block * given.width * items
-        most = min(items, ENOUGH_CHUNKS, max(2, _SUMS // sums), max(1, work // PIECE))
+        most = min(items, ENOUGH_CHUNKS, max(2, _SUMS // sums), max(1, work // MAX_CHUNK_WORK))
         parts = -(-items // -(-items // most))
         return cls(tile, outputs, places, block, items, parts)
 
@@ -129,7 +129,7 @@ def dot_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps) -> Kernel
         planes.size(vector.lanes), leading, *y,
     )  # fmt: skip
     scratch = (planes.size(vector.lanes) + cut.outputs * leading) * vector.size
-    return numbered(
+    return with_numbers(
         _text(vector, cut.tile), [*numbers, *planes],
         [*planes.tables(given, x), *_all_places(planes, given, cut.places)],
         cut.parts * given.groups, scratch,
@@ -145,7 +145,7 @@ def _all_places(planes: Planes, given: Correlation, count: int) -> list[int]:
 
 @cache
 def _text(vector: Vector, tile: DotTile) -> Kernel:
-    text = Text(vector, ("y", "x", "sums"), (*_Numbers._fields, *Planes._fields))
+    text = KernelBuilder(vector, ("y", "x", "sums"), (*_Numbers._fields, *Planes._fields))
     part, group = text.split("%chunk", text["groups"])
     first, last = text.items(part, text["per_part"], text["items"])
     size = text.mul(text["outputs_padded"], text["places"], vector.lanes)
@@ -165,12 +165,12 @@ def _text(vector: Vector, tile: DotTile) -> Kernel:
     return text.kernel("conv_dots")
 
 
-def _lay_out_y(text: Text, y: str, rows: str) -> None:
+def _lay_out_y(text: KernelBuilder, y: str, rows: str) -> None:
     """Write rows of y with zeros between and behind them; outputs that fill tiles repeat the last
     one."""
     final = text.sub(text["outputs"], 1)
     step = text["y_column"]
-    for kind in text.by_step(step):
+    for kind in text.by_stride(step):
         with text.loop(text["outputs_padded"]) as output:
             source = text.at(y, text.mul(text.least(output, final), text["y_channel"]))
             target = text.at(text.scratch, text["y_at"], text.mul(output, text["y_leading"]))
@@ -182,7 +182,7 @@ def _lay_out_y(text: Text, y: str, rows: str) -> None:
             text.store_vector("zeroinitializer", end)
 
 
-def _multiply(text: Text, tile: DotTile, sums: str, pixels: str, is_later: str) -> None:
+def _multiply(text: KernelBuilder, tile: DotTile, sums: str, pixels: str, is_later: str) -> None:
     """Add the products of these rows to all sums."""
     lanes = text.vector.lanes
     table = text.table(text.mul(text["planes"], 4))
@@ -207,13 +207,18 @@ def _multiply(text: Text, tile: DotTile, sums: str, pixels: str, is_later: str) 
 
 
 def _dot(
-    text: Text, planes: list[str], rows: list[str], sums: list[str], pixels: str, is_later: str
+    text: KernelBuilder,
+    planes: list[str],
+    rows: list[str],
+    sums: list[str],
+    pixels: str,
+    is_later: str,
 ) -> None:
     """Go along some rows and planes with a sum for each pair of them."""
-    many = text.vector.text
+    many = text.vector.type
     masks = text.splat(is_later, "i1")
     start = [(many, text.load_masked(at, masks, "zeroinitializer")) for at in sums]
-    with text.carrying(pixels, start, text.vector.lanes) as (pixel, held):
+    with text.carrying_loop(pixels, start, text.vector.lanes) as (pixel, held):
         factors = [text.load_vector(text.at(row, pixel)) for row in rows]
         after: list[str] = [""] * len(sums)
         for p, plane in enumerate(planes):
@@ -250,12 +255,12 @@ def dot_sum_kernel(vector: Vector, given: Correlation) -> Kernel:
         items, per_chunk, cut.parts, size * given.groups, given.outputs, size, cut.places,
         given.channels * len(given.taps),
     )  # fmt: skip
-    return numbered(_sum_text(vector), numbers, [], -(-items // per_chunk))
+    return with_numbers(_sum_text(vector), numbers, [], -(-items // per_chunk))
 
 
 @cache
 def _sum_text(vector: Vector) -> Kernel:
-    text = Text(vector, ("sums", "out"), _SumNumbers._fields)
+    text = KernelBuilder(vector, ("sums", "out"), _SumNumbers._fields)
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     with text.loop(last, first=first) as item, text.loop(text["total"]) as place:
         group, output = text.split(item, text["outputs"])
@@ -263,10 +268,10 @@ def _sum_text(vector: Vector) -> Kernel:
         at = text.at(
             text["sums"], text.mul(group, text["group_size"]), text.mul(number, vector.lanes)
         )
-        start = [(vector.text, text.load_vector(at))]
-        with text.carrying(text["parts"], start, first=1) as (part, held):
+        start = [(vector.type, text.load_vector(at))]
+        with text.carrying_loop(text["parts"], start, first=1) as (part, held):
             other = text.load_vector(text.at(at, text.mul(part, text["part_size"])))
-            held.after = [text.op(f"fadd {vector.text} {held.values[0]}, {other}")]
+            held.after = [text.op(f"fadd {vector.type} {held.values[0]}, {other}")]
         total = text.sum_of_lanes(held.values[0])
         text.store(total, text.at(text["out"], text.mul(item, text["total"]), place))
     return text.kernel("conv_dot_sum")

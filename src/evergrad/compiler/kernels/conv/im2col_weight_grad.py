@@ -12,12 +12,18 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import ENOUGH_CHUNKS, PIECE, Text, Vector, numbered
+from evergrad.compiler.codegen.ir_builder import (
+    ENOUGH_CHUNKS,
+    MAX_CHUNK_WORK,
+    KernelBuilder,
+    Vector,
+    with_numbers,
+)
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.microkernel import Tile, best_tile, call_tile, tile_cycles
 from evergrad.compiler.kernels.conv.pack_nhwc import lay_out_x, lay_out_y
 from evergrad.compiler.kernels.conv.padded_planes import Steps
 from evergrad.compiler.native.target import machine
-from evergrad.compiler.schedule.instructions import Kernel
 
 # The rows of a chunk stay in a cache of this many bytes; a tile goes through so many pixels.
 _CACHE = 3 * machine().l2_bytes // 8
@@ -123,7 +129,7 @@ class Cut(NamedTuple):
         few, many = -(-_FEW_CHUNKS // chunks), -(-ENOUGH_CHUNKS // chunks)
         fitting = _SUMS // (sums * vector.size * given.groups)
         many = min(many, max(few, min(pixels // _LONG_PART, fitting)))
-        parts = max(1, min(items, many, sums * pixels // PIECE))
+        parts = max(1, min(items, many, sums * pixels // MAX_CHUNK_WORK))
         parts = -(-items // -(-items // parts))
         return cls(tile, blocks, padded_run, leading, is_whole, together, block, items, parts, band)
 
@@ -260,7 +266,7 @@ def run_kernel(vector: Vector, given: WeightGradient, x: Steps, y: Steps) -> Ker
     ]
     y_size = cut.together * cut.block * columns.extent * cut.band * tile.rows
     behind = vector.lanes * (max(pixel, tile.rows) + 2)  # what is written too much
-    return numbered(
+    return with_numbers(
         _text(vector, tile), numbers, [*pixels, *runs], cut.parts * given.groups * cut.bands,
         (y_at + y_size + behind) * vector.size,
     )  # fmt: skip
@@ -268,7 +274,7 @@ def run_kernel(vector: Vector, given: WeightGradient, x: Steps, y: Steps) -> Ker
 
 @cache
 def _text(vector: Vector, tile: Tile) -> Kernel:
-    text = Text(vector, ("y", "x", "sums"), _Numbers._fields)
+    text = KernelBuilder(vector, ("y", "x", "sums"), _Numbers._fields)
     place, band = text.split("%chunk", text["bands"])
     part, group = text.split(place, text["groups"])
     first, last = text.items(part, text["per_part"], text["items"])
@@ -296,7 +302,9 @@ def _text(vector: Vector, tile: Tile) -> Kernel:
     return text.kernel("conv_weight")
 
 
-def _multiply(text: Text, tile: Tile, sums: str, units: str, blocks: str, is_later: str) -> None:
+def _multiply(
+    text: KernelBuilder, tile: Tile, sums: str, units: str, blocks: str, is_later: str
+) -> None:
     """Add the products of these rows or samples to all tiles of the sums."""
     pixels = text.mul(units, text["unit_pixels"])
     table = text.table()
@@ -353,16 +361,16 @@ def run_sum_kernel(vector: Vector, given: WeightGradient) -> Kernel:
         cut.sums, cut.leading, given.channels, given.rows.kernel, given.columns.kernel,
         row_step, column_step,
     )  # fmt: skip
-    return numbered(_sum_text(vector), numbers, [], -(-items // per_chunk))
+    return with_numbers(_sum_text(vector), numbers, [], -(-items // per_chunk))
 
 
 @cache
 def _sum_text(vector: Vector) -> Kernel:
-    text = Text(vector, ("sums", "out"), _SumNumbers._fields)
+    text = KernelBuilder(vector, ("sums", "out"), _SumNumbers._fields)
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     columns = text["kernel_columns"]
     taps = text.mul(text["kernel_rows"], columns)
-    for kind in text.by_step(taps):
+    for kind in text.by_stride(taps):
         with (
             text.loop(last, first=first) as item,
             text.loop(text["kernel_rows"]) as r,
@@ -375,12 +383,12 @@ def _sum_text(vector: Vector) -> Kernel:
                 text.mul(group, text["group_step"]), text.mul(output, text["leading"]),
                 text.mul(r, text["row_step"]), text.mul(c, text["column_step"]),
             )  # fmt: skip
-            start = [(vector.text, text.load_vector(at))]
-            with text.carrying(text["parts"], start, first=1) as (part, held):
+            start = [(vector.type, text.load_vector(at))]
+            with text.carrying_loop(text["parts"], start, first=1) as (part, held):
                 other = text.load_vector(text.at(at, text.mul(part, text["step"])))
-                held.after = [text.op(f"fadd {vector.text} {held.values[0]}, {other}")]
+                held.after = [text.op(f"fadd {vector.type} {held.values[0]}, {other}")]
             element = text.add(text.mul(item, text["channels"]), channel)
             to = text.at(text["out"], text.mul(element, taps), text.mul(r, columns), c)
             left = text.sub(text["channels"], channel)
-            text.store_apart(kind, held.values[0], to, taps, left)
+            text.store_strided(kind, held.values[0], to, taps, left)
     return text.kernel("conv_weight_sum")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import Text, Vector
+from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector
 from evergrad.compiler.native.target import machine
 
 # Shapes of tiles, for machines with 32 and with 16 registers.
@@ -103,7 +103,7 @@ class _TileWriter:
             given = ", ".join(
                 f"[{s if len(s) > 1 else self.sums(s)[place]}, %{label}]" for s, label in sources
             )
-            self.lines.append(f"  {name} = phi {self.vector.text} {given}")
+            self.lines.append(f"  {name} = phi {self.vector.type} {given}")
 
     def planes(self) -> None:
         self.lines += [
@@ -147,12 +147,12 @@ class _TileWriter:
         for v in range(self.tile.vectors):
             self.address(f"%bp{v}", start, v * self.vector.lanes)
             self.lines.append(
-                f"  %bv{v} = load {self.vector.text}, ptr %bp{v}, align {self.vector.size}"
+                f"  %bv{v} = load {self.vector.type}, ptr %bp{v}, align {self.vector.size}"
             )
 
     def multiply_row(self, r: int, address: str) -> None:
         """Add the products of the element at an address and all vectors."""
-        vector, vectors, many = self.vector, self.tile.vectors, self.vector.text
+        vector, vectors, many = self.vector, self.tile.vectors, self.vector.type
         self.lines += [
             f"  %as{r} = load {vector.element}, ptr {address}",
             f"  %ai{r} = insertelement {many} poison, {vector.element} %as{r}, i64 0",
@@ -182,13 +182,13 @@ class _TileWriter:
     def load_sums(self) -> None:
         for name, address in zip(self.sums("h"), self.row_addresses("hc"), strict=True):
             self.lines.append(
-                f"  {name} = load {self.vector.text}, ptr {address}, align {self.vector.size}"
+                f"  {name} = load {self.vector.type}, ptr {address}, align {self.vector.size}"
             )
 
     def store_sums(self) -> None:
         for name, address in zip(self.sums("u"), self.row_addresses("ec"), strict=True):
             self.lines.append(
-                f"  store {self.vector.text} {name}, ptr {address}, align {self.vector.size}"
+                f"  store {self.vector.type} {name}, ptr {address}, align {self.vector.size}"
             )
 
 
@@ -233,11 +233,11 @@ def pixel_function(vector: Vector, tile: Tile) -> tuple[str, str]:
 
 
 def call_tile(
-    text: Text, tile: Tile, a: str, b: str, c: str, leading: str,
+    text: KernelBuilder, tile: Tile, a: str, b: str, c: str, leading: str,
     planes: str, step: str, places: str, table: str, more: str, pixels: str | None = None,
 ) -> None:  # fmt: skip
     """Compute a tile inside of another kernel: one of pixels, if they are given."""
-    many, fma = text.vector.text, f"llvm.fma.{text.vector.mangled}"
+    many, fma = text.vector.type, f"llvm.fma.{text.vector.mangled}"
     text.helpers[fma] = f"declare {many} @{fma}({many}, {many}, {many})"
     name, function = (tile_function if pixels is None else pixel_function)(text.vector, tile)
     text.helpers[name] = function

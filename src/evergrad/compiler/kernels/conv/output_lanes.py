@@ -11,7 +11,8 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import Text, Vector, numbered
+from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, with_numbers
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.microkernel import Tile, call_tile
 from evergrad.compiler.kernels.conv.padded_planes import (
     Correlation,
@@ -22,7 +23,6 @@ from evergrad.compiler.kernels.conv.padded_planes import (
 from evergrad.compiler.kernels.gemm.microkernel import transposed
 from evergrad.compiler.native.target import machine
 from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
-from evergrad.compiler.schedule.instructions import Kernel
 
 # Planes and sums of a chunk stay in a cache of this many bytes.
 _CACHE = 5 * machine().l2_bytes // 8
@@ -157,7 +157,7 @@ def pixel_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, steps: 
     ]
     pixels += pixels[-1:] * (-len(pixels) % tile.rows)
     chunks = -(-given.samples // cut.together) * given.groups * row_blocks * bands
-    return numbered(
+    return with_numbers(
         _text(vector, tile, steps), [*numbers, *planes],
         [*planes.tables(given, x), *places, *pixels], chunks,
         (sums_at + len(pixels) * leading) * vector.size,
@@ -166,7 +166,7 @@ def pixel_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, steps: 
 
 @cache
 def _text(vector: Vector, tile: Tile, steps: Epilogue) -> Kernel:
-    text = Text(vector, pointers(steps), (*_Numbers._fields, *Planes._fields))
+    text = KernelBuilder(vector, pointers(steps), (*_Numbers._fields, *Planes._fields))
     item, band = text.split("%chunk", text["bands"])
     place, block = text.split(item, text["row_blocks"])
     some, group = text.split(place, text["groups"])
@@ -200,7 +200,7 @@ def _text(vector: Vector, tile: Tile, steps: Epilogue) -> Kernel:
     return text.kernel("conv_pixels")
 
 
-def _multiply(text: Text, tile: Tile, panel: str, panels: str, pixels: str) -> None:
+def _multiply(text: KernelBuilder, tile: Tile, panel: str, panels: str, pixels: str) -> None:
     """All tiles of these pixels and panels."""
     wide = tile.vectors * text.vector.lanes
     depth = text.mul(text["channels"], text["places"])
@@ -227,12 +227,12 @@ def _multiply(text: Text, tile: Tile, panel: str, panels: str, pixels: str) -> N
 
 
 def _write(
-    text: Text, steps: Epilogue, y: str, first: str, samples: str, rows: str, outputs: str
+    text: KernelBuilder, steps: Epilogue, y: str, first: str, samples: str, rows: str, outputs: str
 ) -> None:
     """Turn the sums: rows of pixels, for one output after the other, from ``first`` on."""
     lanes, columns = text.vector.lanes, text["count_columns"]
     sums = text.at(text.scratch, text["sums_at"])
-    for kind in text.by_step(text["y_step"]):
+    for kind in text.by_stride(text["y_step"]):
         with (
             text.loop(samples) as sample,
             text.loop(outputs, lanes) as output,
@@ -263,4 +263,4 @@ def _write(
                 to = text.at(target, text.mul(text["y_channel"], n))
                 number = text.add(first, text.least(text.add(output, n), text.sub(outputs, 1)))
                 values = emit_epilogue(text, steps, values, number)
-                text.store_apart(kind, values, to, text["y_step"], count)
+                text.store_strided(kind, values, to, text["y_step"], count)

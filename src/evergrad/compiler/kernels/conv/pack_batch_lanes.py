@@ -9,11 +9,16 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import Text, Vector, items_per_chunk, numbered
+from evergrad.compiler.codegen.ir_builder import (
+    KernelBuilder,
+    Vector,
+    items_per_chunk,
+    with_numbers,
+)
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.padded_planes import Steps
 from evergrad.compiler.kernels.gemm.microkernel import transposed
 from evergrad.compiler.native.target import machine
-from evergrad.compiler.schedule.instructions import Kernel
 
 # What turning a square of registers costs, in operations of other kernels.
 _COST = 1 << 10
@@ -91,18 +96,18 @@ def turn_kernel(vector: Vector, image: Image, x_sample: int, vectors: int) -> Ke
     numbers = _Numbers(
         items, per_chunk, squares, vectors * vector.lanes, image.samples, image.elements, x_sample
     )
-    return numbered(_text(vector), numbers, [], -(-items // per_chunk))
+    return with_numbers(_text(vector), numbers, [], -(-items // per_chunk))
 
 
 @cache
 def _text(vector: Vector) -> Kernel:
-    text = Text(vector, ("x", "turned"), _Numbers._fields)
+    text = KernelBuilder(vector, ("x", "turned"), _Numbers._fields)
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     lanes, final = vector.lanes, text.sub(text["samples"], 1)
     with text.loop(last, first=first) as item, text.loop(text["together"], lanes) as some:
         block, square = text.split(item, text["squares"])
         element = text.mul(square, lanes)
-        inside = text.between(text.places(element), "0", text["elements"])
+        inside = text.range_mask(text.lane_indices(element), "0", text["elements"])
         sample = text.add(text.mul(block, text["together"]), some)
         x = text.at(text["x"], element)
         rows = [
@@ -113,12 +118,12 @@ def _text(vector: Vector) -> Kernel:
             )
             for n in range(lanes)
         ]
-        there = text.between(text.places(sample), "0", text["samples"])
+        there = text.range_mask(text.lane_indices(sample), "0", text["samples"])
         target = text.at(text["turned"], text.mul(item, lanes, text["together"]), some)
         for n, values in enumerate(transposed(text, rows)):
             kept = text.op(
-                f"select {vector.of('i1')} {there}, {vector.text} {values}, "
-                f"{vector.text} zeroinitializer"
+                f"select {vector.of('i1')} {there}, {vector.type} {values}, "
+                f"{vector.type} zeroinitializer"
             )
             text.store_vector(kept, text.at(target, text.mul(text["together"], n)))
     return text.kernel("conv_turn")

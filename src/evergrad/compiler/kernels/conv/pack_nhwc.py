@@ -7,12 +7,12 @@ are written in the order of their pixels, x before y.
 
 from __future__ import annotations
 
-from evergrad.compiler.codegen.ir_builder import Text
+from evergrad.compiler.codegen.ir_builder import KernelBuilder
 from evergrad.compiler.kernels.conv.microkernel import Tile
 from evergrad.compiler.kernels.gemm.microkernel import transposed
 
 
-def lay_out_x(text: Text, x: str, row: str, samples: str, rows: str) -> None:
+def lay_out_x(text: KernelBuilder, x: str, row: str, samples: str, rows: str) -> None:
     """Write padded rows of some samples to scratch memory: [samples, rows, columns, channels]. The
     last channels come first: what they write too much belongs to the first of the next pixel."""
     lanes = text.vector.lanes
@@ -21,7 +21,7 @@ def lay_out_x(text: Text, x: str, row: str, samples: str, rows: str) -> None:
     final = text.sub(text["channels"], 1)
     last_block = text.mul(text.op(f"udiv i64 {final}, {lanes}"), lanes)
     before = text.mul(text["pad_columns"], text["x_column"])
-    for kind in text.by_step(text["x_column"]):
+    for kind in text.by_stride(text["x_column"]):
         with text.loop(text["channels"], lanes) as done:
             channel = text.sub(last_block, done)
             starts = [
@@ -43,7 +43,9 @@ def lay_out_x(text: Text, x: str, row: str, samples: str, rows: str) -> None:
                 _turn_channels(text, kind, [text.at(s, begin) for s in starts], target, upto)
 
 
-def _turn_channels(text: Text, kind: int, sources: list[str], target: str, upto: str) -> None:
+def _turn_channels(
+    text: KernelBuilder, kind: int, sources: list[str], target: str, upto: str
+) -> None:
     """Write some channels of a row's pixels."""
     lanes, step = text.vector.lanes, text["x_column"]
     low = text.mul(text["first_column"], step)
@@ -51,7 +53,7 @@ def _turn_channels(text: Text, kind: int, sources: list[str], target: str, upto:
     with text.loop(text["width"], lanes) as column:
         start = text.mul(column, step)
         block = [
-            text.load_apart(kind, source, start, step, low, high, "zeroinitializer")
+            text.load_strided(kind, source, start, step, low, high, "zeroinitializer")
             for source in sources
         ]
         to = text.at(target, text.mul(column, text["pixel"]))
@@ -60,14 +62,14 @@ def _turn_channels(text: Text, kind: int, sources: list[str], target: str, upto:
 
 
 def lay_out_y(
-    text: Text, tile: Tile, y: str, samples: str, rows: str, first: str, blocks: str
+    text: KernelBuilder, tile: Tile, y: str, samples: str, rows: str, first: str, blocks: str
 ) -> None:
     """Write the pixels of some blocks of outputs to scratch memory, each with ``rows`` of a tile's
     outputs: [blocks, pixels, outputs]. ``first`` is the first block."""
     final = text.sub(text["outputs"], 1)
     columns = text["count_columns"]
     size = text.mul(samples, rows, columns, tile.rows)
-    for kind in text.by_step(text["y_column"]):
+    for kind in text.by_stride(text["y_column"]):
         with text.loop(blocks) as number:
             top = text.mul(text.add(first, number), tile.rows)
             starts = [
@@ -82,7 +84,7 @@ def lay_out_y(
                 _turn_outputs(text, kind, [text.at(s, begin) for s in starts], to)
 
 
-def _turn_outputs(text: Text, kind: int, sources: list[str], target: str) -> None:
+def _turn_outputs(text: KernelBuilder, kind: int, sources: list[str], target: str) -> None:
     """Write a row of pixels with one element of each source."""
     lanes, step, count = text.vector.lanes, text["y_column"], len(sources)
     high = text.add(text.mul(text.sub(text["count_columns"], 1), step), 1)
@@ -91,7 +93,7 @@ def _turn_outputs(text: Text, kind: int, sources: list[str], target: str) -> Non
         blocks = []
         for first in range(0, count, lanes):
             block = [
-                text.load_apart(kind, source, start, step, "0", high, "zeroinitializer")
+                text.load_strided(kind, source, start, step, "0", high, "zeroinitializer")
                 for source in sources[first : first + lanes]
             ]
             block += ["zeroinitializer"] * (lanes - len(block))

@@ -9,10 +9,15 @@ from functools import cache
 from math import prod
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import Text, Vector, items_per_chunk, numbered
+from evergrad.compiler.codegen.ir_builder import (
+    KernelBuilder,
+    Vector,
+    items_per_chunk,
+    with_numbers,
+)
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.padded_planes import Correlation
 from evergrad.compiler.kernels.gemm.microkernel import transposed
-from evergrad.compiler.schedule.instructions import Kernel
 
 
 class WeightSteps(NamedTuple):
@@ -58,7 +63,7 @@ def weight_kernel(vector: Vector, given: Correlation, rows: int, steps: WeightSt
         items, per_chunk, blocks, given.outputs, given.channels, count, steps.group, steps.output,
         steps.channel, runs, run,
     )  # fmt: skip
-    return numbered(_text(vector, rows), numbers, steps.taps, -(-items // per_chunk))
+    return with_numbers(_text(vector, rows), numbers, steps.taps, -(-items // per_chunk))
 
 
 def packed_bytes(vector: Vector, given: Correlation, rows: int) -> int:
@@ -70,7 +75,7 @@ def packed_bytes(vector: Vector, given: Correlation, rows: int) -> int:
 
 @cache
 def _text(vector: Vector, rows: int) -> Kernel:
-    text = Text(vector, ("weight", "packed"), _Numbers._fields)
+    text = KernelBuilder(vector, ("weight", "packed"), _Numbers._fields)
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     final = text.sub(text["outputs"], 1)
     depth = text.mul(text["channels"], text["taps"])
@@ -102,7 +107,7 @@ def _runs_of(channels: int, steps: WeightSteps) -> tuple[int, int]:
 
 
 def turn_runs(
-    text: Text, starts: list[str], target: str, runs: str, length: str, step: int
+    text: KernelBuilder, starts: list[str], target: str, runs: str, length: str, step: int
 ) -> None:
     """Write the elements of some outputs, which lie in runs, side by side."""
     with text.loop(runs) as run:
@@ -111,22 +116,22 @@ def turn_runs(
         _turn(text, sources, text.at(target, text.mul(run, length, step)), length, step)
 
 
-def _turn(text: Text, starts: list[str], target: str, depth: str, step: int) -> None:
+def _turn(text: KernelBuilder, starts: list[str], target: str, depth: str, step: int) -> None:
     """Write the elements of some outputs, which lie in order, side by side."""
     lanes = text.vector.lanes
     with text.loop(depth, lanes) as k:
         left = text.sub(depth, k)
-        mask = text.between(text.places("0"), "0", left)
+        mask = text.range_mask(text.lane_indices("0"), "0", left)
         block = [text.load_masked(text.at(s, k), mask, "zeroinitializer") for s in starts]
         block += ["zeroinitializer"] * (lanes - len(block))
         for n, values in enumerate(transposed(text, block)):
             is_there = text.op(f"icmp sgt i64 {left}, {n}")
             count = text.op(f"select i1 {is_there}, i64 {len(starts)}, i64 0")
             to = text.at(target, text.mul(text.add(k, n), step))
-            text.store_apart(1, values, to, "1", count)
+            text.store_strided(1, values, to, "1", count)
 
 
-def _copy(text: Text, starts: list[str], target: str) -> None:
+def _copy(text: KernelBuilder, starts: list[str], target: str) -> None:
     """Write the elements of all outputs one by one."""
     table, rows = text.table(), len(starts)
     with text.loop(text["channels"]) as channel, text.loop(text["taps"]) as tap:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import Text
+from evergrad.compiler.codegen.ir_builder import KernelBuilder
 
 
 class Steps(NamedTuple):
@@ -160,18 +160,18 @@ class Planes(NamedTuple):
         return table
 
 
-def lay_out_planes(text: Text, wide: int, x: str, row: str, to: str) -> None:
+def lay_out_planes(text: KernelBuilder, wide: int, x: str, row: str, to: str) -> None:
     """Write the padded planes of all channels to scratch memory, and zeros behind them: twice as
     many as are read at once. ``row`` is the first row of outputs."""
-    for kind in text.by_step(text["x_step"]):
+    for kind in text.by_stride(text["x_step"]):
         _lay_out(text, kind, x, row, to)
     end = text.at(to, text.mul(text["channels"], text["channel_size"]))
     with text.loop(2 * wide, text.vector.lanes) as n:
         text.store_vector("zeroinitializer", text.at(end, n))
 
 
-def _lay_out(text: Text, kind: int, x: str, row: str, to: str) -> None:
-    """Write the planes of all channels; for ``kind`` see :meth:`.Text.by_step`."""
+def _lay_out(text: KernelBuilder, kind: int, x: str, row: str, to: str) -> None:
+    """Write the planes of all channels; for ``kind`` see :meth:`.KernelBuilder.by_stride`."""
     size = text.mul(text["plane_rows"], text["width"])
     top = text.mul(row, text["stride_rows"])
     with text.loop(text["channels"]) as channel, text.loop(text["planes"]) as plane:
@@ -189,14 +189,14 @@ def _lay_out(text: Text, kind: int, x: str, row: str, to: str) -> None:
 
 
 def copy_row(
-    text: Text, kind: int, source: str, target: str, low: str, high: str, step: str
+    text: KernelBuilder, kind: int, source: str, target: str, low: str, high: str, step: str
 ) -> None:
     """Write a row of a plane: elements ``step`` apart between two places, zeros elsewhere. Goes on
     behind its end with zeros up to a whole vector: rows are written in their order. For ``kind``
-    see :meth:`.Text.by_step`."""
+    see :meth:`.KernelBuilder.by_stride`."""
     first = text.mul(low, step)
     last = text.add(text.mul(text.sub(high, 1), step), 1)
     with text.loop(text["width"], text.vector.lanes) as j:
         start = text.mul(j, step)
-        value = text.load_apart(kind, source, start, step, first, last, "zeroinitializer")
+        value = text.load_strided(kind, source, start, step, first, last, "zeroinitializer")
         text.store_vector(value, text.at(target, j))

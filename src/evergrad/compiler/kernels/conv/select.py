@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from evergrad.compiler.codegen.ir_builder import Vector, vector_for
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.batch_lanes import (
     SampleCut,
     image_of,
@@ -57,8 +58,9 @@ from evergrad.compiler.kernels.gemm.select import add_product
 from evergrad.compiler.kernels.pooling.reduce import in_order, in_two_dims
 from evergrad.compiler.native.target import machine
 from evergrad.compiler.passes.conv_epilogue import Epilogue, epilogue_of, fits
-from evergrad.compiler.schedule.instructions import Kernel, Place
-from evergrad.compiler.schedule.lower import Lowering, lowers
+from evergrad.compiler.schedule.buffers import BufferView
+from evergrad.compiler.schedule.lower import Lowering
+from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Equation, Var
 from evergrad.ops.rows.pool.geometry import Windows
@@ -80,7 +82,7 @@ def _steps(array: Any) -> Steps:
     return Steps(*_with_row(tuple(s // array.itemsize for s in array.strides)))
 
 
-def _image(lowering: Lowering, var: Var) -> tuple[Var | Place, Steps]:
+def _image(lowering: Lowering, var: Var) -> tuple[Var | BufferView, Steps]:
     """An image with its steps; laid out anew if its columns do not lie one after the other."""
     if var.layout.strides[-1] > 0:
         return var, _steps(var.layout)
@@ -161,7 +163,7 @@ def _lower_correlations(
         way = _cheapest(vector, part, ways)
         nbytes, pack, write = _laid_out(vector, part, steps, way)
         packed = lowering.scratch(nbytes, f"{name} weight")
-        lowering.native(f"{name} pack", pack, [weight], [packed], weight.type.numel)
+        lowering.add_kernel(f"{name} pack", pack, [weight], [packed], weight.type.numel)
         given = source
         if way == "samples":
             beside = SampleCut.choose(vector, part).tile.vectors
@@ -170,16 +172,21 @@ def _lower_correlations(
         pixels = part.rows.extent * part.columns.extent * part.samples * part.groups
         work = pixels * part.outputs * part.channels * len(part.taps) // 8
         label = "+".join([name, *(op.name for op in epilogue)])
-        lowering.native(label, kernel, [given, packed, *others], [out], work)
+        lowering.add_kernel(label, kernel, [given, packed, *others], [out], work)
 
 
 def _turned(
-    lowering: Lowering, vector: Vector, image: Image, source: Var | Place, steps: Steps, beside: int
-) -> Place:
+    lowering: Lowering,
+    vector: Vector,
+    image: Image,
+    source: Var | BufferView,
+    steps: Steps,
+    beside: int,
+) -> BufferView:
     """An image with its samples side by side in so many registers."""
     turned = lowering.scratch(image.turned_bytes(vector, beside), "samples side by side")
     kernel = turn_kernel(vector, image, steps.sample, beside)
-    lowering.native("turn samples", kernel, [source], [turned], image.samples * image.elements)
+    lowering.add_kernel("turn samples", kernel, [source], [turned], image.samples * image.elements)
     return turned
 
 
@@ -292,13 +299,13 @@ def lower_conv_weight(lowering: Lowering, eqn: Equation) -> bool:
             _turned(lowering, vector, outputs_of(dots), y_place, y_steps, beside),
             _turned(lowering, vector, image_of(dots), x_place, x_steps, beside),
         ]
-        lowering.native(eqn.op.name, sample_gradient_kernel(vector, dots), turned, [out], work)
+        lowering.add_kernel(eqn.op.name, sample_gradient_kernel(vector, dots), turned, [out], work)
         return True
     kernel, nbytes, total = _weight_way(vector, dots, runs, x_steps, y_steps, way)
     sums = out if total is None else lowering.scratch(nbytes, f"{eqn.op.name} sums")
-    lowering.native(eqn.op.name, kernel, [y_place, x_place], [sums], work)
+    lowering.add_kernel(eqn.op.name, kernel, [y_place, x_place], [sums], work)
     if total is not None:
-        lowering.native(f"{eqn.op.name} sum", total, [sums], [out])
+        lowering.add_kernel(f"{eqn.op.name} sum", total, [sums], [out])
     return True
 
 

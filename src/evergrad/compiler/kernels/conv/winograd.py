@@ -14,7 +14,8 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import Text, Vector, numbered
+from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, with_numbers
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.padded_planes import Axis, Correlation, Steps
 from evergrad.compiler.kernels.conv.winograd_pack_weight import place_step
 from evergrad.compiler.kernels.conv.winograd_transforms import (
@@ -29,7 +30,6 @@ from evergrad.compiler.kernels.conv.winograd_transforms import (
 from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
 from evergrad.compiler.native.target import machine
 from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
-from evergrad.compiler.schedule.instructions import Kernel
 
 # Fewer channels or outputs are not worth transforming.
 _FEW = 32
@@ -200,12 +200,12 @@ def winograd_kernel(
     )  # fmt: skip
     chunks = -(-given.samples // cut.together) * given.groups * row_blocks * bands
     nbytes = (sums_at + PLACES * sums_step + lanes) * vector.size
-    return numbered(_text(vector, steps), numbers, [], chunks, nbytes)
+    return with_numbers(_text(vector, steps), numbers, [], chunks, nbytes)
 
 
 @cache
 def _text(vector: Vector, steps: Epilogue) -> Kernel:
-    text = Text(vector, pointers(steps), _Numbers._fields)
+    text = KernelBuilder(vector, pointers(steps), _Numbers._fields)
     item, band = text.split("%chunk", text["bands"])
     place, block = text.split(item, text["row_blocks"])
     some, group = text.split(place, text["groups"])
@@ -234,7 +234,7 @@ def _text(vector: Vector, steps: Epilogue) -> Kernel:
     return text.kernel("conv_winograd")
 
 
-def _transform(text: Text, x: str, samples: str, row: str, rows: str) -> None:
+def _transform(text: KernelBuilder, x: str, samples: str, row: str, rows: str) -> None:
     """Write the 16 sums of all squares' elements: [places, channels, squares]. A row's last
     register may go on behind its squares: rows are written in their order."""
     lanes = text.vector.lanes
@@ -265,7 +265,7 @@ def _transform(text: Text, x: str, samples: str, row: str, rows: str) -> None:
                 text.store_vector(value, text.at(to, text.mul(text["inputs_step"], n)))
 
 
-def _part(text: Text, x: str, row: str, rows: str) -> None:
+def _part(text: KernelBuilder, x: str, row: str, rows: str) -> None:
     """Write rows of a channel, with padding, as planes: the even and odd columns of even rows, then
     those of odd rows. A row's last register may go on behind it: rows are written in order, and
     planes lie apart."""
@@ -283,14 +283,16 @@ def _part(text: Text, x: str, row: str, rows: str) -> None:
         with text.loop(text["width"], lanes) as square:
             column = text.add(text["first_column"], text.mul(square, 2))
             halves = [
-                text.load_apart(1, source, start, "1", "0", upto, "zeroinitializer")
+                text.load_strided(1, source, start, "1", "0", upto, "zeroinitializer")
                 for start in (column, text.add(column, lanes))
             ]
-            for phase, part in enumerate(text.parted(*halves)):
+            for phase, part in enumerate(text.deinterleaved(*halves)):
                 text.store_vector(part, text.at(target, text.mul(text["plane"], phase), square))
 
 
-def _multiply(text: Text, tile: Tile, group: str, output: str, outputs: str, rows: str) -> None:
+def _multiply(
+    text: KernelBuilder, tile: Tile, group: str, output: str, outputs: str, rows: str
+) -> None:
     """The products of matrices for some outputs, place by place: [places, outputs, squares]."""
     squares = text.mul(rows, text["square_columns"])
     with text.loop(PLACES) as place:
@@ -310,7 +312,14 @@ def _multiply(text: Text, tile: Tile, group: str, output: str, outputs: str, row
 
 
 def _write(
-    text: Text, steps: Epilogue, y: str, first: str, samples: str, row: str, rows: str, outputs: str
+    text: KernelBuilder,
+    steps: Epilogue,
+    y: str,
+    first: str,
+    samples: str,
+    row: str,
+    rows: str,
+    outputs: str,
 ) -> None:
     """Make outputs, from ``first`` on, of the sums: pairs of rows for one after the other."""
     lanes = text.vector.lanes
@@ -347,10 +356,10 @@ def _write(
             to = text.at(target, text.mul(text["y_row"], n))
             for half, mixed in enumerate(text.interleaved(pairs[2 * n], pairs[2 * n + 1])):
                 there = text.sub(count, half * lanes)
-                text.store_apart(1, mixed, text.at(to, half * lanes), "1", there)
+                text.store_strided(1, mixed, text.at(to, half * lanes), "1", there)
 
 
-def _of_outputs(text: Text, m: list[str]) -> list[str]:
+def _of_outputs(text: KernelBuilder, m: list[str]) -> list[str]:
     return [
         text.plus(m[0], text.plus(m[1], m[2])),
         text.minus(text.minus(m[1], m[2]), m[3]),

@@ -9,12 +9,17 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import Text, Vector, items_per_chunk, numbered
+from evergrad.compiler.codegen.ir_builder import (
+    KernelBuilder,
+    Vector,
+    items_per_chunk,
+    with_numbers,
+)
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.pack_weight import WeightSteps, turn_runs
 from evergrad.compiler.kernels.conv.padded_planes import Correlation
 from evergrad.compiler.kernels.conv.winograd_transforms import PLACES, both_ways
 from evergrad.compiler.kernels.gemm.microkernel import tile_for
-from evergrad.compiler.schedule.instructions import Kernel
 
 _TAPS = 9
 # So many channels are transformed at a time.
@@ -64,7 +69,7 @@ def transform_kernel(vector: Vector, given: Correlation, steps: WeightSteps) -> 
         place_step(vector, given),
         *steps[:3],
     )
-    return numbered(
+    return with_numbers(
         _text(vector._replace(lanes=rows)), numbers, _by_shift(given),
         -(-items // per_chunk), _CHANNELS * _TAPS * rows * vector.size,
     )  # fmt: skip
@@ -79,7 +84,7 @@ def _by_shift(given: Correlation) -> list[int]:
 @cache
 def _text(vector: Vector) -> Kernel:
     """A register has the outputs of a block."""
-    text = Text(vector, ("weight", "sums"), _Numbers._fields)
+    text = KernelBuilder(vector, ("weight", "sums"), _Numbers._fields)
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     size = text.mul(text["channels"], vector.lanes)
     step = text["place_step"]
@@ -105,7 +110,7 @@ def _text(vector: Vector) -> Kernel:
     return text.kernel("conv_winograd_weight")
 
 
-def _transform(text: Text, to: str, count: str) -> None:
+def _transform(text: KernelBuilder, to: str, count: str) -> None:
     """Write the sums of the channels in scratch memory."""
     lanes = text.vector.lanes
     places = [text.number(text.table(), n) for n in range(_TAPS)]
@@ -117,7 +122,7 @@ def _transform(text: Text, to: str, count: str) -> None:
             text.store_vector(value, text.at(target, text.mul(text["place_step"], n)))
 
 
-def _of_three(text: Text, g: list[str]) -> list[str]:
+def _of_three(text: KernelBuilder, g: list[str]) -> list[str]:
     outer = text.half(text.plus(g[0], g[2]))
     middle = text.half(g[1])
     return [g[0], text.plus(outer, middle), text.minus(outer, middle), g[2]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import Text
+from evergrad.compiler.codegen.ir_builder import KernelBuilder
 from evergrad.compiler.kernels.gemm.microkernel import Tile, microkernel, use
 
 # The elements of a square of x, and of one of its sides.
@@ -13,7 +13,7 @@ SIDE = 4
 PLACES = SIDE * SIDE
 
 # What makes as many or more or fewer registers of some along a side of a square.
-Change = Callable[[Text, list[str]], list[str]]
+Change = Callable[[KernelBuilder, list[str]], list[str]]
 
 
 class Matrix(NamedTuple):
@@ -23,7 +23,7 @@ class Matrix(NamedTuple):
     step: str | int
 
 
-def both_ways(text: Text, values: list[str], change: Change) -> list[str]:
+def both_ways(text: KernelBuilder, values: list[str], change: Change) -> list[str]:
     """A square of registers, changed along its columns and then along its rows."""
     side = round(len(values) ** 0.5)
     columns = [change(text, values[n::side]) for n in range(side)]
@@ -31,7 +31,7 @@ def both_ways(text: Text, values: list[str], change: Change) -> list[str]:
     return [value for row in rows for value in change(text, list(row))]
 
 
-def of_inputs(text: Text, d: list[str]) -> list[str]:
+def of_inputs(text: KernelBuilder, d: list[str]) -> list[str]:
     """The sums of a square's elements, along one of its sides."""
     return [
         text.minus(d[0], d[2]),
@@ -42,7 +42,7 @@ def of_inputs(text: Text, d: list[str]) -> list[str]:
 
 
 def multiply(
-    text: Text, tile: Tile, a: Matrix, b: Matrix, c: Matrix,
+    text: KernelBuilder, tile: Tile, a: Matrix, b: Matrix, c: Matrix,
     depth: str, rows: str, columns: str, panel: str, more: str = "false",
 ) -> None:  # fmt: skip
     """``C = [C +] A B`` in panels of columns. Columns of A lie one after the other (``a.step``

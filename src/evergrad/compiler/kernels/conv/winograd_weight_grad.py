@@ -11,7 +11,8 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import ENOUGH_CHUNKS, Text, Vector, numbered
+from evergrad.compiler.codegen.ir_builder import ENOUGH_CHUNKS, KernelBuilder, Vector, with_numbers
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.im2col_weight_grad import WeightGradient
 from evergrad.compiler.kernels.conv.padded_planes import Steps
 from evergrad.compiler.kernels.conv.winograd_transforms import (
@@ -26,7 +27,6 @@ from evergrad.compiler.kernels.conv.winograd_transforms import (
 )
 from evergrad.compiler.kernels.gemm.microkernel import tile_for, transposed
 from evergrad.compiler.native.target import machine
-from evergrad.compiler.schedule.instructions import Kernel
 
 _TAPS = 3
 # Fewer channels or outputs are not worth transforming.
@@ -196,7 +196,7 @@ def winograd_gradient_kernel(vector: Vector, given: WeightGradient, x: Steps, y:
         x_step, y_step, x_place, y_place, x_at, y_at, panel_of(tile_for(vector), given.channels),
         _sums(vector, given), _row(vector, given), *x[:3], *y[:3],
     )  # fmt: skip
-    return numbered(
+    return with_numbers(
         _text(vector), numbers, [], cut.parts * given.groups * bands,
         (y_at + PLACES * y_place) * vector.size,
     )  # fmt: skip
@@ -204,7 +204,7 @@ def winograd_gradient_kernel(vector: Vector, given: WeightGradient, x: Steps, y:
 
 @cache
 def _text(vector: Vector) -> Kernel:
-    text = Text(vector, ("y", "x", "sums"), _Numbers._fields)
+    text = KernelBuilder(vector, ("y", "x", "sums"), _Numbers._fields)
     place, band = text.split("%chunk", text["bands"])
     part, group = text.split(place, text["groups"])
     first, last = text.items(part, text["per_part"], text["items"])
@@ -252,7 +252,7 @@ class _Image(NamedTuple):
     width: str
 
 
-def _transform_x(text: Text, x: str, row: str, rows: str, done: str) -> None:
+def _transform_x(text: KernelBuilder, x: str, row: str, rows: str, done: str) -> None:
     """Write the sums of squares of x behind ``done`` squares: [places, squares, channels]."""
     image = _Image(
         x, text["channels"], text["x_channel"], text["x_row"], text["x_rows"], text["x_columns"],
@@ -263,7 +263,7 @@ def _transform_x(text: Text, x: str, row: str, rows: str, done: str) -> None:
     _transform(text, image, SIDE, of_inputs, to, text["x_step"], text["x_place"])
 
 
-def _transform_y(text: Text, y: str, row: str, rows: str, done: str, outputs: str) -> None:
+def _transform_y(text: KernelBuilder, y: str, row: str, rows: str, done: str, outputs: str) -> None:
     """The same for the gradient of outputs."""
     image = _Image(
         y, outputs, text["y_channel"], text["y_row"], text["y_rows"], text["y_columns"],
@@ -273,14 +273,14 @@ def _transform_y(text: Text, y: str, row: str, rows: str, done: str, outputs: st
     _transform(text, image, 2, _of_gradient, to, text["y_step"], text["y_place"])
 
 
-def _of_gradient(text: Text, y: list[str]) -> list[str]:
+def _of_gradient(text: KernelBuilder, y: list[str]) -> list[str]:
     """What an output and its neighbour add to the gradients of their sums; the last with its sign
     turned."""
     return [y[0], text.plus(y[0], y[1]), text.minus(y[0], y[1]), y[1]]
 
 
 def _transform(
-    text: Text, image: _Image, side: int, change: Change, to: str, step: str, place: str
+    text: KernelBuilder, image: _Image, side: int, change: Change, to: str, step: str, place: str
 ) -> None:
     """Lay some channels out at a time, and write the sums of all squares."""
     lanes = text.vector.lanes
@@ -305,7 +305,7 @@ def _transform(
                 text.store_vector(value, text.at(target, text.mul(place, n)))
 
 
-def _lay_out(text: Text, image: _Image, channel: str) -> None:
+def _lay_out(text: KernelBuilder, image: _Image, channel: str) -> None:
     """Write the pixels of a register of channels at the beginning of scratch memory. A row's last
     pixels may go on behind it: rows are written in order."""
     lanes = text.vector.lanes
@@ -324,14 +324,14 @@ def _lay_out(text: Text, image: _Image, channel: str) -> None:
         with text.loop(image.width, lanes) as column:
             place = text.add(image.first_column, column)
             block = [
-                text.load_apart(1, source, place, "1", "0", upto, "zeroinitializer")
+                text.load_strided(1, source, place, "1", "0", upto, "zeroinitializer")
                 for source in sources
             ]
             for n, pixel in enumerate(transposed(text, block)):
                 text.store_vector(pixel, text.at(target, text.mul(text.add(column, n), lanes)))
 
 
-def _multiply(text: Text, sums: str, squares: str, outputs: str, more: str) -> None:
+def _multiply(text: KernelBuilder, sums: str, squares: str, outputs: str, more: str) -> None:
     """Add the products of these squares to all sums."""
     with text.loop(PLACES) as place:
         a = text.at(text.scratch, text["y_at"], text.mul(place, text["y_place"]))
@@ -369,12 +369,12 @@ def winograd_sum_kernel(vector: Vector, given: WeightGradient) -> Kernel:
         items, per_chunk, parts, given.groups * size, given.outputs, size, given.outputs * row,
         row, given.channels,
     )  # fmt: skip
-    return numbered(_sum_text(vector), numbers, [], -(-items // per_chunk))
+    return with_numbers(_sum_text(vector), numbers, [], -(-items // per_chunk))
 
 
 @cache
 def _sum_text(vector: Vector) -> Kernel:
-    text = Text(vector, ("sums", "out"), _SumNumbers._fields)
+    text = KernelBuilder(vector, ("sums", "out"), _SumNumbers._fields)
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     taps = _TAPS * _TAPS
     with (
@@ -387,8 +387,8 @@ def _sum_text(vector: Vector) -> Kernel:
             text.mul(output, text["row"]),
         )  # fmt: skip
         begins = [text.at(start, text.mul(text["place_step"], n)) for n in range(PLACES)]
-        held = [(vector.text, text.load_vector(begin)) for begin in begins]
-        with text.carrying(text["parts"], held, first=1) as (part, carried):
+        held = [(vector.type, text.load_vector(begin)) for begin in begins]
+        with text.carrying_loop(text["parts"], held, first=1) as (part, carried):
             step = text.mul(part, text["part_step"])
             others = [text.load_vector(text.at(begin, step)) for begin in begins]
             pairs = zip(carried.values, others, strict=True)
@@ -397,11 +397,11 @@ def _sum_text(vector: Vector) -> Kernel:
         to = text.at(text["out"], text.mul(element, taps))
         left = text.sub(text["channels"], channel)
         for n, value in enumerate(both_ways(text, carried.after, _of_weight)):
-            text.store_apart(0, value, text.at(to, n), str(taps), left)
+            text.store_strided(0, value, text.at(to, n), str(taps), left)
     return text.kernel("conv_winograd_sum")
 
 
-def _of_weight(text: Text, u: list[str]) -> list[str]:
+def _of_weight(text: KernelBuilder, u: list[str]) -> list[str]:
     """The gradients of three elements from those of their sums, the last with its sign turned."""
     outer = text.half(text.plus(u[1], u[2]))
     middle = text.half(text.minus(u[1], u[2]))

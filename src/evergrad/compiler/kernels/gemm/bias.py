@@ -9,10 +9,11 @@ from __future__ import annotations
 from functools import cache
 
 from evergrad.compiler.codegen.elementwise import Code
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.blocked import FIRST
 from evergrad.compiler.native.jit import name_of
-from evergrad.compiler.schedule.instructions import Kernel
-from evergrad.compiler.schedule.nodes import Group, Values
+from evergrad.compiler.schedule.def_use import DefUse
+from evergrad.compiler.schedule.nodes import Group
 from evergrad.core.trace import Var
 
 _WORD = 8
@@ -20,7 +21,7 @@ _WORD = 8
 _POINTERS = 3
 
 
-def bias_of(group: Group, product: Var, values: Values) -> Var | None:
+def bias_of(group: Group, product: Var, values: DefUse) -> Var | None:
     """The bias that a group adds to a product, if it does nothing else."""
     eqn, *others = group.members
     if others or eqn.op.name != "add" or eqn.attrs or len(eqn.args) != 2:
@@ -39,9 +40,9 @@ def biased(product: Kernel) -> Kernel:
     """The kernel of a product with a bias; the pointers are A, B, C and the bias."""
     body = _ir(len(product.numbers))
     name = name_of(body, "gemm_bias")
-    code = Code()
-    code.helpers["llvm.memcpy.p0.p0.i64"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
-    made = Kernel(code, name, body.replace("@SELF", f"@{name}"))
+    memcpy = "llvm.memcpy.p0.p0.i64"
+    helpers = {memcpy: f"declare void @{memcpy}(ptr, ptr, i64, i1)"}
+    made = Kernel(name, body.replace("@SELF", f"@{name}"), helpers)
     made.numbers = [*product.numbers, 0]
     made.calls = {len(product.numbers): product}
     made.chunks, made.scratch = product.chunks, product.scratch

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from evergrad.compiler.codegen.ir_builder import Text, numbered
+from evergrad.compiler.codegen.ir_builder import KernelBuilder, with_numbers
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.microkernel import (
     Tile,
     copy_rows,
@@ -30,7 +31,6 @@ from evergrad.compiler.kernels.gemm.tiling import (
     UNPACKED,
     Tiling,
 )
-from evergrad.compiler.schedule.instructions import Kernel
 
 # ``first`` is the address of a row that initializes the rows of C (a bias), or 0.
 _NUMBERS = (*Tiling._fields, *Batch._fields, "first")
@@ -57,7 +57,9 @@ def _with_numbers(
     made: Kernel, product: Product, tile: Tile, tiling: Tiling, chunks: int, scratch: int = 0
 ) -> Kernel:
     size = tile.vector.size
-    return numbered(made, (*tiling, *product.batch_numbers(size), 0), (), chunks, scratch * size)
+    return with_numbers(
+        made, (*tiling, *product.batch_numbers(size), 0), (), chunks, scratch * size
+    )
 
 
 # -- products -----------------------------------------------------------------------------------
@@ -65,7 +67,7 @@ def _with_numbers(
 
 @cache
 def _product_ir(tile: Tile) -> Kernel:
-    ir = Text(tile.vector, ("a", "b", "c"), _NUMBERS)
+    ir = KernelBuilder(tile.vector, ("a", "b", "c"), _NUMBERS)
     parts = ir.mul(ir["row_parts"], ir["panel_parts"])
     group, part = ir.split("%chunk", parts)
     first, last = ir.items(group, ir["per_chunk"], ir["items"])
@@ -74,7 +76,7 @@ def _product_ir(tile: Tile) -> Kernel:
     return ir.kernel("gemm")
 
 
-def operands(ir: Text, item: str) -> tuple[str, str, str]:
+def operands(ir: KernelBuilder, item: str) -> tuple[str, str, str]:
     """The addresses of an item of the batch: the left and the right operand of tiles, and C."""
     rest, i2 = ir.split(item, ir["e2"])
     i0, i1 = ir.split(rest, ir["e1"])
@@ -86,7 +88,7 @@ def operands(ir: Text, item: str) -> tuple[str, str, str]:
     return *ordered(ir, a, b), c
 
 
-def ordered(ir: Text, a: str, b: str) -> tuple[str, str]:
+def ordered(ir: KernelBuilder, a: str, b: str) -> tuple[str, str]:
     """The left and the right operand: A and B, exchanged if C is computed transposed."""
     transposed = ir.op(f"icmp ne i64 {ir['transposed']}, 0")
     left = ir.op(f"select i1 {transposed}, ptr {b}, ptr {a}")
@@ -94,7 +96,7 @@ def ordered(ir: Text, a: str, b: str) -> tuple[str, str]:
     return left, right
 
 
-def _first_column(ir: Text, panel: str) -> str:
+def _first_column(ir: KernelBuilder, panel: str) -> str:
     """The first column of a panel; after the last panel, the number of columns."""
     is_last = ir.op(f"icmp eq i64 {ir.add(panel, 1)}, {ir['panels']}")
     is_end = ir.op(f"icmp eq i64 {panel}, {ir['panels']}")
@@ -114,7 +116,7 @@ def _microkernels(tile: Tile) -> Iterator[tuple[Tile, int, bool]]:
 class _Chunk:
     """The IR that computes a rectangle of C."""
 
-    def __init__(self, ir: Text, tile: Tile, a: str, b: str, c: str, part: str) -> None:
+    def __init__(self, ir: KernelBuilder, tile: Tile, a: str, b: str, c: str, part: str) -> None:
         self.ir = ir
         self.tile = tile
         self.prepared_a = a
@@ -269,13 +271,13 @@ class _Chunk:
 # -- packing ------------------------------------------------------------------------------------
 
 
-def _corner(ir: Text, b: str, row: str, column: str) -> str:
+def _corner(ir: KernelBuilder, b: str, row: str, column: str) -> str:
     """The address of an element of unpacked B."""
     return ir.at(b, ir.mul(row, ir["b_row"]), ir.mul(column, ir["b_column"]))
 
 
 def _pack_panel(
-    ir: Text, tile: Tile, way: int, source: str, target: str, depth: str, width: str
+    ir: KernelBuilder, tile: Tile, way: int, source: str, target: str, depth: str, width: str
 ) -> None:
     """Pack a panel of B in rows of the width of a whole panel."""
     panel = ir["panel"]
@@ -285,7 +287,7 @@ def _pack_panel(
         _copy(ir, tile, source, ir["b_row"], target, panel, depth, width)
 
 
-def _pack_tiles(ir: Text, tile: Tile, a: str, target: str, rows: str, depth: str) -> None:
+def _pack_tiles(ir: KernelBuilder, tile: Tile, a: str, target: str, rows: str, depth: str) -> None:
     """Pack rows of A, whose columns are contiguous, in tiles."""
     step = ir.mul(ir["depth"], tile.rows)
     with ir.loop(rows, tile.packed_rows) as row:
@@ -299,7 +301,7 @@ def _pack_tiles(ir: Text, tile: Tile, a: str, target: str, rows: str, depth: str
 
 
 def _copy(
-    ir: Text, tile: Tile, source: str, source_step: str, target: str, target_step: str,
+    ir: KernelBuilder, tile: Tile, source: str, source_step: str, target: str, target_step: str,
     rows: str, width: str,
 ) -> None:  # fmt: skip
     use(
@@ -309,7 +311,7 @@ def _copy(
 
 
 def _transpose(
-    ir: Text, tile: Tile, source: str, source_step: str, target: str, target_step: str,
+    ir: KernelBuilder, tile: Tile, source: str, source_step: str, target: str, target_step: str,
     rows: str, width: str, room: str,
 ) -> None:  # fmt: skip
     use(
@@ -324,7 +326,7 @@ def _transpose(
 @cache
 def _pack_b_ir(tile: Tile) -> Kernel:
     """A chunk is a panel of B in a K block."""
-    ir = Text(tile.vector, ("b", "prepacked"), _NUMBERS)
+    ir = KernelBuilder(tile.vector, ("b", "prepacked"), _NUMBERS)
     block, panel = ir.split("%chunk", ir["panels"])
     done = ir.mul(block, ir["depth"])
     depth = ir.least(ir["depth"], ir.sub(ir["k"], done))
@@ -343,7 +345,7 @@ def _pack_b_ir(tile: Tile) -> Kernel:
 @cache
 def _pack_a_ir(tile: Tile) -> Kernel:
     """A chunk is some rows of A, whose columns are contiguous, in a K block."""
-    ir = Text(tile.vector, ("a", "prepacked"), _NUMBERS)
+    ir = KernelBuilder(tile.vector, ("a", "prepacked"), _NUMBERS)
     some = _PACKED_PER_CHUNK * tile.packed_rows
     parts = ir.op(f"udiv i64 {ir.add(ir['m'], some - 1)}, {some}")
     block, part = ir.split("%chunk", parts)

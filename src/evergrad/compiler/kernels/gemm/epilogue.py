@@ -12,12 +12,13 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from evergrad.compiler.codegen.elementwise import Code
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.bias import bias_of, biased
 from evergrad.compiler.kernels.gemm.tiling import Tiling
 from evergrad.compiler.native.jit import name_of
 from evergrad.compiler.native.target import machine
-from evergrad.compiler.schedule.instructions import Instruction, Kernel, Place
-from evergrad.compiler.schedule.memory_plan import Buffer
+from evergrad.compiler.schedule.buffers import Buffer, BufferView
+from evergrad.compiler.schedule.instructions import Instruction
 from evergrad.compiler.schedule.nodes import Group
 from evergrad.core.trace import Equation
 
@@ -56,7 +57,9 @@ class DeferredProduct(NamedTuple):
 
     def can_defer(self, lowering: Lowering, loop: Kernel, between: list[Instruction]) -> bool:
         """Whether the loop follows soon, and nothing writes to the factors before it has run."""
-        written = [lowering.home(value).buffer for kind, value in loop.slots if kind == "write"]
+        written = [
+            lowering.buffer_view(value).buffer for kind, value in loop.slots if kind == "write"
+        ]
         written += [buffer for instruction in between for buffer in instruction.writes]
         changed = {buffer.number for buffer in written}
         is_near = len(between) <= _MOST_BETWEEN
@@ -64,15 +67,15 @@ class DeferredProduct(NamedTuple):
 
     def fits(self, lowering: Lowering, loop: Kernel) -> bool:
         """Give a loop the chunks of the product, if it reads nothing but the rows of a chunk."""
-        tiling, walk = self.tiling, loop.walk
+        tiling, walk = self.tiling, loop.chunking
         if walk is None or walk.unit * walk.total != tiling.m * tiling.n:
             return False
         taken = {
             slot for slot, (kind, value) in enumerate(loop.slots)
-            if kind == "read" and lowering.home(value).buffer is self.result
+            if kind == "read" and lowering.buffer_view(value).buffer is self.result
         }  # fmt: skip
         units, rest = divmod(tiling.part_rows * tiling.n, walk.unit)
-        if rest or not walk.in_order.issuperset(taken):
+        if rest or not walk.contiguous_slots.issuperset(taken):
             return False
         loop.numbers[walk.per_chunk] = units
         loop.chunks = tiling.row_parts
@@ -83,7 +86,7 @@ class DeferredProduct(NamedTuple):
         self.join(lowering, group)
         bias = bias_of(group, self.eqn.outs[0], lowering.values)
         if bias is not None and self.writes_rows(loop):
-            return self.from_bias(lowering.home(bias), loop)
+            return self.from_bias(lowering.buffer_view(bias), loop)
         taken = [p is not None and p.buffer is self.result for p in loop.pointers]
         others = [p for p, is_taken in zip(loop.pointers, taken, strict=True) if not is_taken]
         made = Instruction(f"{self.alone.label} then {loop.label}")
@@ -98,11 +101,11 @@ class DeferredProduct(NamedTuple):
         """Whether a loop writes with the layout of the product, and C is not computed
         transposed."""
         kernel = loop.kernel
-        assert kernel is not None and kernel.walk is not None
+        assert kernel is not None and kernel.chunking is not None
         written = {slot for slot, (kind, _) in enumerate(kernel.slots) if kind == "write"}
-        return kernel.walk.in_order.issuperset(written) and not self.tiling.transposed
+        return kernel.chunking.contiguous_slots.issuperset(written) and not self.tiling.transposed
 
-    def from_bias(self, bias: Place, loop: Instruction) -> Instruction:
+    def from_bias(self, bias: BufferView, loop: Instruction) -> Instruction:
         """The product with a bias, in place of a loop that would add it."""
         assert self.alone.kernel is not None and loop.kernel is not None
         slots = zip(loop.kernel.slots, loop.pointers, strict=True)
@@ -117,18 +120,18 @@ class DeferredProduct(NamedTuple):
 
     def join(self, lowering: Lowering, group: Group) -> None:
         """Make the product, with the packing of its factors, part of the loop's group."""
-        unit = lowering.unit_of[id(self.eqn)]
+        unit = lowering.node_of[id(self.eqn)]
         for instruction in lowering.instructions:
-            if instruction.unit is unit:
-                instruction.unit = group
-        lowering.unit_of[id(self.eqn)] = group
+            if instruction.node is unit:
+                instruction.node = group
+        lowering.node_of[id(self.eqn)] = group
         group.product = self.eqn
 
     def kernel_with(self, loop: Instruction, taken: tuple[bool, ...]) -> Kernel:
         first, second = self.alone.kernel, loop.kernel
         assert first is not None and second is not None
         ir = _ir(len(first.numbers), taken, len(second.numbers))
-        kernel = Kernel(ir.code, ir.name, ir.body)
+        kernel = Kernel(ir.name, ir.body, ir.code.helpers)
         aside = -(-max(first.scratch, second.scratch) // _LINE) * _LINE
         rows = self.result.nbytes // self.tiling.m * self.tiling.part_rows
         kernel.numbers = [*first.numbers, *second.numbers, aside, rows, 0, 0]

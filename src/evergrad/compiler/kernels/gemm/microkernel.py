@@ -12,7 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 from evergrad.compiler.codegen.elementwise import Code
-from evergrad.compiler.codegen.ir_builder import Text, Vector
+from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector
 
 # How many rows (or registers of a row) ahead packing prefetches what it reads and what it writes,
 # which may be in the cache of another core.
@@ -62,7 +62,7 @@ def tile_for(vector: Vector) -> Tile:
     return Tile(vector, 8 if vector.has_32_registers else 4, 3)
 
 
-class FunctionBuilder(Text):
+class InnerFunction(KernelBuilder):
     """A builder of a function that kernels call; its parameters have names of their own."""
 
     def __init__(self, tile: Tile) -> None:
@@ -78,14 +78,14 @@ class Function(NamedTuple):
     helpers: dict[str, str]
 
 
-def use(ir: Text, function: Function, *arguments: str) -> None:
+def use(ir: KernelBuilder, function: Function, *arguments: str) -> None:
     """Call a function in a kernel."""
     ir.helpers.update(function.helpers)
     ir.helpers[function.name] = function.ir
     ir.do(f"call void @{function.name}({', '.join(arguments)})")
 
 
-def _finished(ir: Text, name: str, parameters: str) -> Function:
+def _finished(ir: KernelBuilder, name: str, parameters: str) -> Function:
     lines = "\n".join(ir.lines)
     body = (
         f"define internal void @{name}({parameters}) noinline nounwind {{\nentry:\n"
@@ -94,13 +94,13 @@ def _finished(ir: Text, name: str, parameters: str) -> Function:
     return Function(name, body, ir.helpers)
 
 
-def _column_masks(ir: Text, vectors: int, width: str) -> list[str]:
+def _column_masks(ir: KernelBuilder, vectors: int, width: str) -> list[str]:
     """The masks of the registers of a row of so many columns."""
     lanes = ir.vector.lanes
-    return [ir.between(ir.places(str(v * lanes), "1"), "0", width) for v in range(vectors)]
+    return [ir.range_mask(ir.lane_indices(str(v * lanes), "1"), "0", width) for v in range(vectors)]
 
 
-def _prefetch(ir: Text, address: str, to_write: bool, locality: int = _TO_L1) -> None:
+def _prefetch(ir: KernelBuilder, address: str, to_write: bool, locality: int = _TO_L1) -> None:
     ir.helpers["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
     ir.do(f"call void @llvm.prefetch.p0(ptr {address}, i32 {int(to_write)}, i32 {locality}, i32 1)")
 
@@ -120,7 +120,7 @@ def microkernel(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -
     stride ``a_step``; otherwise columns are. If ``more``, sums start from rows at ``first`` with
     the stride ``first_step``: those of C, or one row for all of them.
     """
-    ir = FunctionBuilder(tile)
+    ir = InnerFunction(tile)
     masks = _column_masks(ir, vectors, "%width")
     kept = tile.vector.of("i1")
     held = [
@@ -152,24 +152,24 @@ def microkernel(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -
     return _finished(ir, name, parameters + following)
 
 
-def _rows(ir: Text, tile: Tile, start: str, step: str, left: str) -> list[str]:
+def _rows(ir: KernelBuilder, tile: Tile, start: str, step: str, left: str) -> list[str]:
     """The rows of a tile; after the last of them, the last again."""
     final = ir.sub(left, 1)
     return [ir.at(start, ir.mul(ir.least(str(r), final), step)) for r in range(tile.rows)]
 
 
 def _tile_sums(
-    ir: Text, tile: Tile, a: str, left: str, vectors: int, b_mask: str, by_rows: bool,
+    ir: KernelBuilder, tile: Tile, a: str, left: str, vectors: int, b_mask: str, by_rows: bool,
     sums: list[str], prefetches: _Prefetches,
 ) -> list[str]:  # fmt: skip
     """The sums of products over the depth; a mask selects the lanes of the last register of a row
     of B, if it is not whole."""
     starts = _rows(ir, tile, a, "%a_step", left) if by_rows else [a] * tile.rows
-    types = [tile.vector.text] * (tile.rows * vectors)
+    types = [tile.vector.type] * (tile.rows * vectors)
     whole = ir.op(f"and i64 %depth, {-tile.unrolled}")
     for count, first, last in ((tile.unrolled, "0", whole), (1, whole, "%depth")):
         pairs = list(zip(types, sums, strict=True))
-        with ir.carrying(last, pairs, count, first) as (index, carried):
+        with ir.carrying_loop(last, pairs, count, first) as (index, carried):
             if count > 1:
                 prefetches.emit(ir, ir.op(f"udiv i64 {index}, {count}"))
             sums = carried.values
@@ -183,7 +183,7 @@ def _tile_sums(
     return sums
 
 
-def _row_of_b(ir: Text, tile: Tile, index: str, vectors: int, mask: str) -> list[str]:
+def _row_of_b(ir: KernelBuilder, tile: Tile, index: str, vectors: int, mask: str) -> list[str]:
     start = ir.at("%b", ir.mul(index, "%b_step"))
     *places, end = [ir.at(start, v * tile.lanes) for v in range(vectors)]
     row = [ir.load_vector(place) for place in places]
@@ -201,7 +201,7 @@ class _Prefetches(NamedTuple):
     c: str
     line: str
 
-    def emit(self, ir: Text, turn: str) -> None:
+    def emit(self, ir: KernelBuilder, turn: str) -> None:
         if self.line:
             at = ir.at(self.line, ir.mul(turn, "%next_step"))
             _prefetch(ir, at, to_write=False, locality=_TO_L2)
@@ -212,13 +212,15 @@ class _Prefetches(NamedTuple):
                 _prefetch(ir, ir.at(row, v * self.tile.lanes), to_write=True)
 
 
-def _lines_per_tile(ir: Text, tile: Tile, vectors: int) -> str:
+def _lines_per_tile(ir: KernelBuilder, tile: Tile, vectors: int) -> str:
     """How many lines of the next panel each tile prefetches."""
     tiles = ir.op(f"udiv i64 {ir.add('%rows', tile.rows - 1)}, {tile.rows}")
     return ir.add(ir.op(f"udiv i64 {ir.mul('%depth', vectors)}, {tiles}"), 1)
 
 
-def _prefetches(ir: Text, tile: Tile, vectors: int, c: str, top: str, share: str) -> _Prefetches:
+def _prefetches(
+    ir: KernelBuilder, tile: Tile, vectors: int, c: str, top: str, share: str
+) -> _Prefetches:
     next_c = ir.at(c, ir.mul("%c_step", tile.rows))
     if not share:
         return _Prefetches(tile, vectors, next_c, "")
@@ -228,7 +230,12 @@ def _prefetches(ir: Text, tile: Tile, vectors: int, c: str, top: str, share: str
 
 
 def _outer_product(
-    ir: Text, starts: list[str], column: str, by_rows: bool, row: list[str], sums: list[str]
+    ir: KernelBuilder,
+    starts: list[str],
+    column: str,
+    by_rows: bool,
+    row: list[str],
+    sums: list[str],
 ) -> list[str]:
     after = []
     for r, start in enumerate(starts):
@@ -239,7 +246,9 @@ def _outer_product(
     return after
 
 
-def _store_tile(ir: Text, sums: list[str], rows: list[str], left: str, masks: list[str]) -> None:
+def _store_tile(
+    ir: KernelBuilder, sums: list[str], rows: list[str], left: str, masks: list[str]
+) -> None:
     """Store the rows inside of C."""
     done = ir.fresh("stored")
     for r, row in enumerate(rows):
@@ -252,7 +261,7 @@ def _store_tile(ir: Text, sums: list[str], rows: list[str], left: str, masks: li
     ir.label(done)
 
 
-def _exit_at(ir: Text, count: str, place: int, label: str) -> None:
+def _exit_at(ir: KernelBuilder, count: str, place: int, label: str) -> None:
     """Branch to a label if there are no more than ``place``."""
     following = ir.fresh("on")
     more = ir.op(f"icmp sgt i64 {count}, {place}")
@@ -267,7 +276,7 @@ def _exit_at(ir: Text, count: str, place: int, label: str) -> None:
 def copy_rows(tile: Tile) -> Function:
     """Copy ``rows`` rows of ``width`` elements; the last register of a row is padded with
     zeros."""
-    ir = FunctionBuilder(tile)
+    ir = InnerFunction(tile)
     with ir.loop("%rows") as r, ir.loop("%width", tile.panel) as column:
         source = ir.at("%source", ir.mul(r, "%source_step"), column)
         target = ir.at("%target", ir.mul(r, "%target_step"), column)
@@ -293,7 +302,7 @@ def copy_rows(tile: Tile) -> Function:
 def pack_tiles(tile: Tile) -> Function:
     """Pack ``rows`` rows of up to ``tile.packed_rows`` elements in tiles: as many elements of each
     row as a tile has rows go to one tile, the next to the next, ``tile_step`` further."""
-    ir = FunctionBuilder(tile)
+    ir = InnerFunction(tile)
     masks = _column_masks(ir, tile.packed_rows // tile.lanes, "%width")
     length = min(tile.lanes, tile.rows)
     part = f"<{length} x {tile.vector.element}>"
@@ -318,9 +327,9 @@ def pack_tiles(tile: Tile) -> Function:
     )
 
 
-def _part_of(ir: Text, value: str, first: int, length: int) -> str:
+def _part_of(ir: KernelBuilder, value: str, first: int, length: int) -> str:
     """Neighbouring lanes of a register."""
-    many = ir.vector.text
+    many = ir.vector.type
     chosen = ", ".join(f"i32 {n}" for n in range(first, first + length))
     return ir.op(f"shufflevector {many} {value}, {many} poison, <{length} x i32> <{chosen}>")
 
@@ -329,11 +338,11 @@ def _part_of(ir: Text, value: str, first: int, length: int) -> str:
 def transpose(tile: Tile) -> Function:
     """``target[j, i] = source[i, j]`` for ``rows`` times ``columns`` elements; rows of the target
     are padded with arbitrary elements up to ``room``."""
-    ir = FunctionBuilder(tile)
+    ir = InnerFunction(tile)
     lanes = tile.lanes
     with ir.loop("%rows", lanes) as row, ir.loop("%columns", lanes) as column:
         high, wide = ir.sub("%rows", row), ir.sub("%columns", column)
-        mask = ir.between(ir.places("0", "1"), "0", wide)
+        mask = ir.range_mask(ir.lane_indices("0", "1"), "0", wide)
         final = ir.sub(high, 1)
         corner = ir.at("%source", ir.mul(row, "%source_step"), column)
         block = []
@@ -341,7 +350,7 @@ def transpose(tile: Tile) -> Function:
             at = ir.at(corner, ir.mul(ir.least(str(n), final), "%source_step"))
             _prefetch(ir, ir.at(at, _PREFETCH_DISTANCE * lanes), to_write=False)
             block.append(ir.load_masked(at, mask, "zeroinitializer"))
-        mask = ir.between(ir.places("0", "1"), "0", ir.sub("%room", row))
+        mask = ir.range_mask(ir.lane_indices("0", "1"), "0", ir.sub("%room", row))
         done = ir.fresh("stored")
         target = ir.at("%target", ir.mul(column, "%target_step"), row)
         for n, values in enumerate(transposed(ir, block)):
@@ -360,9 +369,9 @@ def transpose(tile: Tile) -> Function:
     )
 
 
-def transposed(ir: Text, block: list[str]) -> list[str]:
+def transposed(ir: KernelBuilder, block: list[str]) -> list[str]:
     """A square of registers transposed by butterfly shuffles, one for each bit of an index."""
-    many, lanes = ir.vector.text, ir.vector.lanes
+    many, lanes = ir.vector.type, ir.vector.lanes
     bit = 1
     while bit < lanes:
         low = [lanes + (c ^ bit) if c & bit else c for c in range(lanes)]

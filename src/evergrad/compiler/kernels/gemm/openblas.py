@@ -4,41 +4,26 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from importlib.util import find_spec
 from math import ceil
-from pathlib import Path
 from typing import Any
 
-from evergrad.compiler.codegen.elementwise import Code
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.problem import Batch, Product
-from evergrad.compiler.schedule.instructions import Kernel
-from evergrad.core import dtypes
+from evergrad.core import dtypes, openblas
 
 NAMES = {
-    dtypes.float32: ("scipy_cblas_sgemm", "float"),
-    dtypes.float64: ("scipy_cblas_dgemm", "double"),
+    dtypes.float32: ("cblas_sgemm", "float"),
+    dtypes.float64: ("cblas_dgemm", "double"),
 }
 # A chunk is worth claiming if it has about this many multiplications.
 _CHUNK_WORK = 1 << 21
 _MOST_CHUNKS = 16
 
 
-@cache
-def _library() -> Any:
-    """OpenBLAS; importing the package around it takes longer than a small first step."""
-    package = find_spec("scipy_openblas32")
-    if package is None or package.origin is None:
-        raise ImportError("scipy_openblas32 is not installed: pip install scipy-openblas32")
-    found = next(Path(package.origin).parent.glob("lib/libscipy_openblas*"))
-    library = ctypes.CDLL(str(found))
-    library.scipy_openblas_set_num_threads(1)
-    return library
-
-
 def address(found: Any) -> int:
     """The address of the product for an element type."""
     symbol, _ = NAMES[found]
-    return int(ctypes.cast(getattr(_library(), symbol), ctypes.c_void_p).value or 0)
+    return int(ctypes.cast(openblas.function(symbol), ctypes.c_void_p).value or 0)
 
 
 _ARGUMENTS = (
@@ -135,9 +120,8 @@ end:
 def blas_kernel(product: Product, found: Any, leading: int) -> Kernel:
     """The kernel of a product, with its numbers; the pointers are A, B and C."""
     name, ir = _kernel_ir(found)
-    code = Code()
-    code.helpers["llvm.smin.i64"] = "declare i64 @llvm.smin.i64(i64, i64)"
-    kernel = Kernel(code, name, ir)
+    helpers = {"llvm.smin.i64": "declare i64 @llvm.smin.i64(i64, i64)"}
+    kernel = Kernel(name, ir, helpers)
     items = product.items
     parts, part_m, part_n, per_chunk = 1, 0, 0, 1
     if items == 1 or product.work > _CHUNK_WORK * 4:

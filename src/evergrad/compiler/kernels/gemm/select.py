@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.compiler.codegen.ir_builder import is_native, vector_for
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.blocked import blocked_kernel, packing_kernel
 from evergrad.compiler.kernels.gemm.epilogue import DeferredProduct
 from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
@@ -20,8 +21,8 @@ from evergrad.compiler.kernels.gemm.small import small_kernel
 from evergrad.compiler.kernels.gemm.tiling import Tiling, row_tiling_of, tiling_of
 from evergrad.compiler.native.jit import has_fma
 from evergrad.compiler.native.target import machine
-from evergrad.compiler.schedule.instructions import Kernel
-from evergrad.compiler.schedule.lower import Lowering, lowers
+from evergrad.compiler.schedule.lower import Lowering
+from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.compiler.schedule.nodes import Group
 from evergrad.core.trace import Equation, Graph, Var
 
@@ -142,12 +143,12 @@ def add_product(
     if kernel is None and not is_blocked(product, found):
         kernel = small_of(product, found, leading) or blas_kernel(product, found, leading)
     if kernel is not None:
-        lowering.native(label, kernel, factors, [out], work)
+        lowering.add_kernel(label, kernel, factors, [out], work)
         return
     tile = tile_for(vector_for(found))
     tiling = tiling_of(product, tile, leading, may_prepack=True)
     given = _prepack(lowering, label, product, tile, tiling, factors)
-    lowering.native(label, blocked_kernel(product, tile, tiling), given, [out], work)
+    lowering.add_kernel(label, blocked_kernel(product, tile, tiling), given, [out], work)
 
 
 def _prepack(
@@ -162,7 +163,7 @@ def _prepack(
         )
         kernel = packing_kernel(product, tile, tiling, side)
         size = factors[number].type.numel
-        lowering.native(f"pack for {label}", kernel, [factors[number]], [place], size)
+        lowering.add_kernel(f"pack for {label}", kernel, [factors[number]], [place], size)
         given[number] = place
     return given
 
@@ -170,9 +171,9 @@ def _prepack(
 def _only_reader(lowering: Lowering, var: Var) -> Group | None:
     """The group that reads a value, if it is the only reader and the value needs no buffer."""
     values = lowering.values
-    if var in lowering.homes or values.escapes(var):
+    if var in lowering.buffer_views or values.escapes(var):
         return None
-    readers = {id(unit): unit for unit in (lowering.unit_of[id(e)] for e in values.users(var))}
+    readers = {id(unit): unit for unit in (lowering.node_of[id(e)] for e in values.users(var))}
     found = next(iter(readers.values())) if len(readers) == 1 else None
     return found if isinstance(found, Group) else None
 
@@ -182,7 +183,7 @@ def _defer_to_epilogue(lowering: Lowering, label: str, product: Product, eqn: Eq
     stay in cache until then."""
     out = eqn.outs[0]
     group = _only_reader(lowering, out)
-    if group is None or id(group) in lowering.awaited or product.items > 1:
+    if group is None or id(group) in lowering.pending_products or product.items > 1:
         return False
     if out.type.nbytes < _WORTH_FUSING or not is_blocked(product, out.type.dtype):
         return False
@@ -191,10 +192,12 @@ def _defer_to_epilogue(lowering: Lowering, label: str, product: Product, eqn: Eq
     if tiling is None:
         return False
     given = _prepack(lowering, label, product, tile, tiling, list(eqn.args))
-    lowering.native(label, blocked_kernel(product, tile, tiling), given, [out], product.work // 8)
+    lowering.add_kernel(
+        label, blocked_kernel(product, tile, tiling), given, [out], product.work // 8
+    )
     alone = lowering.instructions.pop()
     behind = lowering.instructions[-1] if lowering.instructions else None
-    lowering.awaited[id(group)] = DeferredProduct(eqn, alone, tiling, behind)
+    lowering.pending_products[id(group)] = DeferredProduct(eqn, alone, tiling, behind)
     return True
 
 
@@ -208,7 +211,7 @@ def lower_product(lowering: Lowering, eqn: Equation) -> bool:
     label = f"{eqn.op.name} {product.m}x{product.n}x{product.k}"
     if _defer_to_epilogue(lowering, label, product, eqn):
         return True
-    place = lowering.home(out)
+    place = lowering.buffer_view(out)
     leading = place.strides[-2] // place.dtype.itemsize if len(place.shape) > 1 else product.n
     add_product(lowering, label, product, [a, b], out, max(leading, product.n))
     return True

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import Text, Vector, numbered
+from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, with_numbers
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.microkernel import tile_for, transpose, use
 from evergrad.compiler.kernels.gemm.problem import Product
 from evergrad.compiler.kernels.gemm.tiling import UNPACKED_B_STRIDE
 from evergrad.compiler.native.target import machine
-from evergrad.compiler.schedule.instructions import Kernel
 
 # With more rows than this packing Y pays; with a small stride Y is multiplied unpacked by tiles.
 _MOST_ROWS = 16
@@ -66,7 +66,7 @@ def skinny_kernel(product: Product, vector: Vector, leading: int) -> Kernel | No
     ):
         skinny = _Skinny(m, n, k, *a, b[0], leading, 1, _added_columns(n, vector))
         scratch = m * skinny.per_chunk * vector.size
-        return numbered(_sums_ir(vector), skinny, (), skinny.chunks, scratch)
+        return with_numbers(_sums_ir(vector), skinny, (), skinny.chunks, scratch)
     if m <= _MOST_ROWS and b[0] == 1:
         skinny = _Skinny(m, n, k, *a, b[1], leading, 1, _dot_columns(m, n, k, vector))
         return _dots_kernel(vector, skinny, transposed=False)
@@ -94,7 +94,7 @@ def _dot_columns(m: int, n: int, k: int, vector: Vector) -> int:
 class _Access(NamedTuple):
     """Loads and stores a register, masked if there is a mask."""
 
-    ir: Text
+    ir: KernelBuilder
     mask: str
 
     def load(self, address: str) -> str:
@@ -109,15 +109,15 @@ class _Access(NamedTuple):
             self.ir.store_masked(value, address, self.mask)
 
 
-def _whole_and_rest(ir: Text, extent: str) -> list[tuple[str, str, _Access]]:
+def _whole_and_rest(ir: KernelBuilder, extent: str) -> list[tuple[str, str, _Access]]:
     """The bounds of the whole registers of an extent, and of the rest, which needs a mask: masked
     loads occupy a port of the multipliers."""
     whole = ir.op(f"and i64 {extent}, {-ir.vector.lanes}")
-    mask = ir.between(ir.places("0"), "0", ir.sub(extent, whole))
+    mask = ir.range_mask(ir.lane_indices("0"), "0", ir.sub(extent, whole))
     return [("0", whole, _Access(ir, "")), (whole, extent, _Access(ir, mask))]
 
 
-def _registers(ir: Text, width: str) -> Iterator[tuple[str, _Access]]:
+def _registers(ir: KernelBuilder, width: str) -> Iterator[tuple[str, _Access]]:
     """A loop over the registers of a row."""
     for first, last, some in _whole_and_rest(ir, width):
         with ir.loop(last, ir.vector.lanes, first) as column:
@@ -131,7 +131,7 @@ def _registers(ir: Text, width: str) -> Iterator[tuple[str, _Access]]:
 def _sums_ir(vector: Vector) -> Kernel:
     """A chunk is some columns of C. They are summed in scratch memory: rows of C often share sets
     of a cache."""
-    ir = Text(vector, ("x", "y", "c"), _Skinny._fields)
+    ir = KernelBuilder(vector, ("x", "y", "c"), _Skinny._fields)
     left, right = ir.items("%chunk", ir["per_chunk"], ir["n"])
     y, c, width = ir.at(ir["y"], left), ir.at(ir["c"], left), ir.sub(right, left)
     with ir.loop(ir.mul(ir["m"], ir["per_chunk"]), vector.lanes) as place:
@@ -151,7 +151,9 @@ def _sums_ir(vector: Vector) -> Kernel:
     return ir.kernel("gemm_sums")
 
 
-def _add_rows(ir: Text, y: str, step: str, count: int, row: str, rows: int, width: str) -> None:
+def _add_rows(
+    ir: KernelBuilder, y: str, step: str, count: int, row: str, rows: int, width: str
+) -> None:
     """Add some rows of Y to some rows of sums. After the last row of sums it is the last again,
     which is written twice."""
     places = [ir.least(ir.add(row, r), ir.sub(ir["m"], 1)) for r in range(rows)]
@@ -173,7 +175,7 @@ def _add_rows(ir: Text, y: str, step: str, count: int, row: str, rows: int, widt
             ir.store_vector(total, ir.at(target, column))
 
 
-def _element_of_x(ir: Text, row: str, step: str) -> str:
+def _element_of_x(ir: KernelBuilder, row: str, step: str) -> str:
     return ir.at(ir["x"], ir.mul(row, ir["x_row"]), ir.mul(step, ir["x_column"]))
 
 
@@ -183,14 +185,14 @@ def _element_of_x(ir: Text, row: str, step: str) -> str:
 def _dots_kernel(vector: Vector, skinny: _Skinny, transposed: bool) -> Kernel:
     is_copied = skinny.x_column != 1
     scratch = skinny.m * skinny.k * vector.size if is_copied else 0
-    return numbered(_dots_ir(vector, transposed), skinny, (), skinny.chunks, scratch)
+    return with_numbers(_dots_ir(vector, transposed), skinny, (), skinny.chunks, scratch)
 
 
 @cache
 def _dots_ir(vector: Vector, transposed: bool) -> Kernel:
     """A chunk is some columns of C. As many dot products as a register has lanes are computed at
     once: of one row of X, or of several if there are."""
-    ir = Text(vector, ("y", "x", "c") if transposed else ("x", "y", "c"), _Skinny._fields)
+    ir = KernelBuilder(vector, ("y", "x", "c") if transposed else ("x", "y", "c"), _Skinny._fields)
     x, x_row = _rows_of_x(ir)
     first, last = ir.items("%chunk", ir["per_chunk"], ir["n"])
     is_one = ir.op(f"icmp eq i64 {ir['m']}, 1")
@@ -206,7 +208,7 @@ def _dots_ir(vector: Vector, transposed: bool) -> Kernel:
     return ir.kernel("gemm_dots")
 
 
-def _rows_of_x(ir: Text) -> tuple[str, str]:
+def _rows_of_x(ir: KernelBuilder) -> tuple[str, str]:
     """X with contiguous rows, and their stride; it is copied if its columns are contiguous."""
     is_copied = ir.op(f"icmp ne i64 {ir['x_column']}, 1")
     with ir.when(is_copied):
@@ -219,7 +221,9 @@ def _rows_of_x(ir: Text) -> tuple[str, str]:
     return x, ir.op(f"select i1 {is_copied}, i64 {ir['k']}, i64 {ir['x_row']}")
 
 
-def _dots(ir: Text, x: str, x_row: str, row: str, rows: int, column: str, last: str) -> None:
+def _dots(
+    ir: KernelBuilder, x: str, x_row: str, row: str, rows: int, column: str, last: str
+) -> None:
     """The dot products of some rows of X and of Y; after the last rows, of the last again."""
     lanes = ir.vector.lanes
     columns = lanes // rows
@@ -231,8 +235,8 @@ def _dots(ir: Text, x: str, x_row: str, row: str, rows: int, column: str, last: 
     ]
     sums = ["zeroinitializer"] * lanes
     for first, end, some in _whole_and_rest(ir, ir["k"]):
-        pairs = [(ir.vector.text, total) for total in sums]
-        with ir.carrying(end, pairs, lanes, first) as (step, carried):
+        pairs = [(ir.vector.type, total) for total in sums]
+        with ir.carrying_loop(end, pairs, lanes, first) as (step, carried):
             xs = [some.load(ir.at(start, step)) for start in x_starts]
             ys = [some.load(ir.at(start, step)) for start in y_starts]
             carried.after = [
@@ -243,15 +247,15 @@ def _dots(ir: Text, x: str, x_row: str, row: str, rows: int, column: str, last: 
     _store_dots(ir, _lane_sums(ir, sums), row, rows, column, last)
 
 
-def _lane_sums(ir: Text, sums: list[str]) -> str:
+def _lane_sums(ir: KernelBuilder, sums: list[str]) -> str:
     """The sum of each register's lanes, for as many registers as there are lanes."""
     while len(sums) > 1:
         pairs = zip(sums[::2], sums[1::2], strict=True)
-        sums = [ir.plus(*ir.parted(a, b)) for a, b in pairs]
+        sums = [ir.plus(*ir.deinterleaved(a, b)) for a, b in pairs]
     return sums[0]
 
 
-def _store_dots(ir: Text, sums: str, row: str, rows: int, column: str, last: str) -> None:
+def _store_dots(ir: KernelBuilder, sums: str, row: str, rows: int, column: str, last: str) -> None:
     """Scatter a register of sums to C."""
     vector = ir.vector
     many, columns = vector.of("i32"), vector.lanes // rows
@@ -262,12 +266,12 @@ def _store_dots(ir: Text, sums: str, row: str, rows: int, column: str, last: str
     ):
         places[name] = f"<{', '.join(f'i32 {n}' for n in numbers)}>"
     masks = [
-        ir.between(places["row"], "0", ir.sub(ir["m"], row)),
-        ir.between(places["column"], "0", ir.sub(last, column)),
+        ir.range_mask(places["row"], "0", ir.sub(ir["m"], row)),
+        ir.range_mask(places["column"], "0", ir.sub(last, column)),
     ]
     mask = ir.op(f"and {vector.of('i1')} {masks[0]}, {masks[1]}")
     offsets = [
-        ir.op(f"mul {many} {places[name]}, {ir.narrow(ir[f'c_{name}'])}")
+        ir.op(f"mul {many} {places[name]}, {ir.splat_index(ir[f'c_{name}'])}")
         for name in ("row", "column")
     ]
     offset = ir.op(f"add {many} {offsets[0]}, {offsets[1]}")

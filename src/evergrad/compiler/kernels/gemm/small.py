@@ -11,12 +11,17 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import Text, Vector, items_per_chunk, numbered
+from evergrad.compiler.codegen.ir_builder import (
+    KernelBuilder,
+    Vector,
+    items_per_chunk,
+    with_numbers,
+)
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.blocked import operands, ordered
 from evergrad.compiler.kernels.gemm.microkernel import tile_for, transpose, use
 from evergrad.compiler.kernels.gemm.problem import Batch, Product
 from evergrad.compiler.native.target import machine
-from evergrad.compiler.schedule.instructions import Kernel
 
 # The rows of C and the registers of each that are summed at once, from the first row on and in the
 # remaining rows.
@@ -83,16 +88,17 @@ def candidates(product: Product, vector: Vector, leading: int) -> tuple[_Small, 
 
 
 def kernel_of(found: _Small, product: Product, vector: Vector) -> Kernel:
+    """The kernel of one of the candidates."""
     numbers = (*found, *product.batch_numbers(vector.size))
     chunks = -(-found.items // found.per_chunk)
     made = _ir(vector, product.items > 1)
-    return numbered(made, numbers, (), chunks, found.scratch(vector))
+    return with_numbers(made, numbers, (), chunks, found.scratch(vector))
 
 
 @cache
 def _ir(vector: Vector, batched: bool) -> Kernel:
     """A chunk is some products of a batch, or the only one."""
-    ir = Text(vector, ("a", "b", "c"), _NUMBERS)
+    ir = KernelBuilder(vector, ("a", "b", "c"), _NUMBERS)
     if not batched:
         _multiply(ir, *ordered(ir, ir["a"], ir["b"]), ir["c"])
         return ir.kernel("gemm_small")
@@ -102,7 +108,7 @@ def _ir(vector: Vector, batched: bool) -> Kernel:
     return ir.kernel("gemm_small_batch")
 
 
-def _multiply(ir: Text, x: str, y: str, c: str) -> None:
+def _multiply(ir: KernelBuilder, x: str, y: str, c: str) -> None:
     _copy(ir, y)
     done = "0"
     for rows, registers in _BLOCKS:
@@ -116,13 +122,13 @@ def _multiply(ir: Text, x: str, y: str, c: str) -> None:
         done = end
 
 
-def _rows(ir: Text, matrix: str, first: str, step: str, count: int) -> list[str]:
+def _rows(ir: KernelBuilder, matrix: str, first: str, step: str, count: int) -> list[str]:
     """The addresses of some rows of a matrix."""
     start = ir.at(matrix, ir.mul(first, step))
     return [ir.at(start, ir.mul(step, r)) for r in range(count)]
 
 
-def _parts(ir: Text, registers: int) -> list[tuple[int, str, str]]:
+def _parts(ir: KernelBuilder, registers: int) -> list[tuple[int, str, str]]:
     """The bounds of groups of so many registers in a row, and of single ones."""
     if registers == 1:
         return [(1, "0", ir["width"])]
@@ -130,7 +136,7 @@ def _parts(ir: Text, registers: int) -> list[tuple[int, str, str]]:
     return [(registers, "0", whole), (1, whole, ir["width"])]
 
 
-def _copy(ir: Text, y: str) -> None:
+def _copy(ir: KernelBuilder, y: str) -> None:
     """Pack Y in scratch memory, row by row."""
     contiguous, strided = _by_stride(ir, ir["y_column"])
     with ir.when(contiguous), ir.loop(ir["width"], ir.vector.lanes) as column:
@@ -147,26 +153,26 @@ def _copy(ir: Text, y: str) -> None:
         )  # fmt: skip
 
 
-def _copied(ir: Text, row: str, column: str) -> str:
+def _copied(ir: KernelBuilder, row: str, column: str) -> str:
     return ir.at(ir.scratch, ir.mul(row, ir["width"]), column)
 
 
-def _inside(ir: Text, column: str) -> str:
+def _inside(ir: KernelBuilder, column: str) -> str:
     """The mask of the lanes of the register at a column that are inside of the matrix."""
-    return ir.between(ir.places("0"), "0", ir.sub(ir["n"], column))
+    return ir.range_mask(ir.lane_indices("0"), "0", ir.sub(ir["n"], column))
 
 
-def _by_stride(ir: Text, step: str) -> tuple[str, str]:
+def _by_stride(ir: KernelBuilder, step: str) -> tuple[str, str]:
     """Whether elements are contiguous, or strided."""
     contiguous = ir.op(f"icmp eq i64 {step}, 1")
     return contiguous, ir.op(f"xor i1 {contiguous}, true")
 
 
-def _sums(ir: Text, rows: list[str], column: str, registers: int) -> list[list[str]]:
+def _sums(ir: KernelBuilder, rows: list[str], column: str, registers: int) -> list[list[str]]:
     """Some registers of each row of C."""
-    many = ir.vector.text
+    many = ir.vector.type
     start = [(many, "zeroinitializer")] * (len(rows) * registers)
-    with ir.carrying(ir["k"], start) as (step, carried):
+    with ir.carrying_loop(ir["k"], start) as (step, carried):
         place = _copied(ir, step, column)
         values = [ir.load_vector(ir.at(place, r * ir.vector.lanes)) for r in range(registers)]
         along = ir.mul(step, ir["x_column"])
@@ -179,7 +185,7 @@ def _sums(ir: Text, rows: list[str], column: str, registers: int) -> list[list[s
     return [sums[r : r + registers] for r in range(0, len(sums), registers)]
 
 
-def _store(ir: Text, sums: list[list[str]], rows: list[str], column: str) -> None:
+def _store(ir: KernelBuilder, sums: list[list[str]], rows: list[str], column: str) -> None:
     contiguous, strided = _by_stride(ir, ir["c_column"])
     for so, is_contiguous in ((contiguous, True), (strided, False)):
         with ir.when(so):
@@ -191,5 +197,5 @@ def _store(ir: Text, sums: list[list[str]], rows: list[str], column: str) -> Non
                     if is_contiguous:
                         ir.store_masked(totals[number], target, mask)
                     else:
-                        steps = ir.places("0", ir["c_column"])
+                        steps = ir.lane_indices("0", ir["c_column"])
                         ir.scatter(totals[number], target, steps, mask)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from functools import cache
 from math import prod
 
-from evergrad.compiler.codegen.ir_builder import Text, Vector, numbered, vector_for
+from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, vector_for, with_numbers
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.pooling.reduce import (
     Numbers,
     fits,
@@ -25,8 +26,8 @@ from evergrad.compiler.kernels.pooling.reduce import (
     window_numbers,
 )
 from evergrad.compiler.kernels.pooling.transposes import add_to, clear
-from evergrad.compiler.schedule.instructions import Kernel
-from evergrad.compiler.schedule.lower import Lowering, lowers
+from evergrad.compiler.schedule.lower import Lowering
+from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core.trace import Equation
 from evergrad.ops.rows.pool.geometry import Windows
 
@@ -44,9 +45,9 @@ def lower_max_pool_input(lowering: Lowering, eqn: Equation) -> bool:
     else:
         made = _text(vector, near_step(windows), of_relu)
     scratch = 0 if _are_beside(windows) else vector.lanes * (vector.size + 4)
-    kernel = numbered(made, numbers, [], -(-numbers.items // numbers.per_chunk), scratch)
+    kernel = with_numbers(made, numbers, [], -(-numbers.items // numbers.per_chunk), scratch)
     given = [in_order(lowering, a) for a in (g, x)]
-    lowering.native(eqn.op.name, kernel, given, [out], g.type.numel * prod(windows.kernel))
+    lowering.add_kernel(eqn.op.name, kernel, given, [out], g.type.numel * prod(windows.kernel))
     return True
 
 
@@ -61,12 +62,12 @@ def _are_beside(windows: Windows) -> bool:
     )  # fmt: skip
 
 
-def _kept(text: Text, gradient: str, best: str, of_relu: bool) -> str:
+def _kept(text: KernelBuilder, gradient: str, best: str, of_relu: bool) -> str:
     """The gradients of windows, after relu's: zero where the largest element is not above zero."""
     if not of_relu:
         return gradient
-    below = text.op(f"fcmp ole {text.vector.text} {best}, zeroinitializer")
-    return select(text, below, text.vector.text, "zeroinitializer", gradient)
+    below = text.op(f"fcmp ole {text.vector.type} {best}, zeroinitializer")
+    return select(text, below, text.vector.type, "zeroinitializer", gradient)
 
 
 # -- windows side by side -----------------------------------------------------------------------
@@ -74,12 +75,12 @@ def _kept(text: Text, gradient: str, best: str, of_relu: bool) -> str:
 
 @cache
 def _beside_text(vector: Vector, rows: int, of_relu: bool) -> Kernel:
-    text = Text(vector, ("g", "x", "out"), Numbers._fields)
+    text = KernelBuilder(vector, ("g", "x", "out"), Numbers._fields)
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     first, last = (text.mul(item, text["y_rows"]) for item in (first, last))
     # Rows of windows follow each other, and so do the rows of x that they cover.
     with text.loop(last, first=first) as row, text.loop(text["y_columns"], vector.lanes) as column:
-        mask = text.between(text.places(column), "0", text["y_columns"])
+        mask = text.range_mask(text.lane_indices(column), "0", text["y_columns"])
         left = text.mul(column, 2)
         begins = [
             text.mul(text.add(text.mul(row, rows), r), text["x_columns"]) for r in range(rows)
@@ -97,24 +98,24 @@ def _beside_text(vector: Vector, rows: int, of_relu: bool) -> Kernel:
             pair = text.interleaved(*parts[2 * r : 2 * r + 2])
             for half, part in enumerate(pair):
                 at = text.add(left, half * vector.lanes)
-                inside = text.between(text.places(at), "0", text["x_columns"])
+                inside = text.range_mask(text.lane_indices(at), "0", text["x_columns"])
                 text.store_masked(part, text.at(text["out"], begin, at), inside)
     return text.kernel("max_pool_beside")
 
 
-def _largest(text: Text, values: list[str]) -> tuple[str, str]:
+def _largest(text: KernelBuilder, values: list[str]) -> tuple[str, str]:
     """The largest of some values in each lane, and which it is."""
     best, number = values[0], "zeroinitializer"
     for n, value in enumerate(values[1:], 1):
         larger = is_larger(text, value, best)
-        best = select(text, larger, text.vector.text, value, best)
+        best = select(text, larger, text.vector.type, value, best)
         number = select(text, larger, text.vector.of("i32"), text.splat(str(n), "i32"), number)
     return best, number
 
 
-def _dealt(text: Text, gradient: str, number: str, count: int) -> list[str]:
+def _dealt(text: KernelBuilder, gradient: str, number: str, count: int) -> list[str]:
     """The gradient for each element of the windows: zero for all but one of them."""
-    many, integers = text.vector.text, text.vector.of("i32")
+    many, integers = text.vector.type, text.vector.of("i32")
     found = []
     for n in range(count):
         here = text.op(f"icmp eq {integers} {number}, {text.splat(str(n), 'i32')}")
@@ -127,7 +128,7 @@ def _dealt(text: Text, gradient: str, number: str, count: int) -> list[str]:
 
 @cache
 def _text(vector: Vector, step: int, of_relu: bool) -> Kernel:
-    text = Text(vector, ("g", "x", "out"), Numbers._fields)
+    text = KernelBuilder(vector, ("g", "x", "out"), Numbers._fields)
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     size = text.mul(text["x_rows"], text["x_columns"])
     count = text.mul(text["y_rows"], text["y_columns"])
@@ -141,7 +142,7 @@ def _text(vector: Vector, step: int, of_relu: bool) -> Kernel:
         ):
             best, places = places_of_largest(text, step, x, row, column)
             left = text.sub(text["y_columns"], column)
-            mask = text.between(text.places("0"), "0", left)
+            mask = text.range_mask(text.lane_indices("0"), "0", left)
             source = text.at(g, text.mul(row, text["y_columns"]), column)
             gradient = text.load_masked(source, mask, "zeroinitializer")
             kept = _kept(text, gradient, best, of_relu)
@@ -149,7 +150,7 @@ def _text(vector: Vector, step: int, of_relu: bool) -> Kernel:
     return text.kernel("max_pool_gradient")
 
 
-def _add_each(text: Text, out: str, gradient: str, places: str, count: str) -> None:
+def _add_each(text: KernelBuilder, out: str, gradient: str, places: str, count: str) -> None:
     """Add the first ``count`` lanes at their places, one after the other."""
     lanes = text.vector.lanes
     at = text.at(text.scratch, lanes)

@@ -13,15 +13,17 @@ from typing import NamedTuple
 import numpy as np
 
 from evergrad.compiler.codegen.ir_builder import (
-    Text,
+    KernelBuilder,
     Vector,
     is_native,
     items_per_chunk,
-    numbered,
     vector_for,
+    with_numbers,
 )
-from evergrad.compiler.schedule.instructions import Kernel, Place, strides_of
-from evergrad.compiler.schedule.lower import Lowering, lowers
+from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.schedule.buffers import BufferView, strides_of
+from evergrad.compiler.schedule.lower import Lowering
+from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core.trace import Equation, Var
 from evergrad.ops.rows.pool.geometry import Windows
 
@@ -70,12 +72,12 @@ def fits(eqn: Equation) -> bool:
     )
 
 
-def in_order(lowering: Lowering, var: Var) -> Var | Place:
+def in_order(lowering: Lowering, var: Var) -> Var | BufferView:
     """A value that lies in order: itself, or a copy of it."""
     if var.layout.flags.c_contiguous:
         return var
     place = lowering.scratch(var.type.nbytes, f"copy of {var.type}")
-    copy = Place(place.buffer, 0, var.type.shape, strides_of(var), var.type.dtype)
+    copy = BufferView(place.buffer, 0, var.type.shape, strides_of(var), var.type.dtype)
     lowering.copy(var, copy)
     return copy
 
@@ -100,9 +102,9 @@ def lower_fold(lowering: Lowering, eqn: Equation) -> bool:
     step = near_step(windows)
     kernel_size = windows.kernel if is_plain(windows) else None
     made = _text(vector_for(x.type.dtype), eqn.op.name, step, kernel_size)
-    kernel = numbered(made, numbers, [], -(-numbers.items // numbers.per_chunk))
+    kernel = with_numbers(made, numbers, [], -(-numbers.items // numbers.per_chunk))
     work = out.type.numel * prod(windows.kernel)
-    lowering.native(eqn.op.name, kernel, [in_order(lowering, x)], [out], work)
+    lowering.add_kernel(eqn.op.name, kernel, [in_order(lowering, x)], [out], work)
     return True
 
 
@@ -135,14 +137,14 @@ class _Fold(NamedTuple):
     """What is done with a window: values carried from place to place, how one more place changes
     them, and which of them is the result."""
 
-    start: Callable[[Text, str], list[tuple[str, str]]]
-    step: Callable[[Text, list[str], str, str, str], list[str]]
+    start: Callable[[KernelBuilder, str], list[tuple[str, str]]]
+    step: Callable[[KernelBuilder, list[str], str, str, str], list[str]]
     outside: str  # what elements outside of x count as
     result: int
 
 
-def _largest_start(text: Text, begin: str) -> list[tuple[str, str]]:
-    return [(text.vector.text, _lowest(text.vector))]
+def _largest_start(text: KernelBuilder, begin: str) -> list[tuple[str, str]]:
+    return [(text.vector.type, _lowest(text.vector))]
 
 
 def _lowest(vector: Vector) -> str:
@@ -150,49 +152,49 @@ def _lowest(vector: Vector) -> str:
     return "<" + ", ".join([f"{vector.element} 0x{int(bits):016X}"] * vector.lanes) + ">"
 
 
-def is_larger(text: Text, value: str, best: str) -> str:
+def is_larger(text: KernelBuilder, value: str, best: str) -> str:
     """NaN is larger than anything; of two NaNs the later."""
-    many, masks = text.vector.text, text.vector.of("i1")
+    many, masks = text.vector.type, text.vector.of("i1")
     above = text.op(f"fcmp ogt {many} {value}, {best}")
     unordered = text.op(f"fcmp uno {many} {value}, {value}")
     return text.op(f"or {masks} {above}, {unordered}")
 
 
-def select(text: Text, mask: str, type: str, a: str, b: str) -> str:
+def select(text: KernelBuilder, mask: str, type: str, a: str, b: str) -> str:
     """Lanes of one or the other, as a mask says."""
     return text.op(f"select {text.vector.of('i1')} {mask}, {type} {a}, {type} {b}")
 
 
-def _largest(text: Text, held: list[str], value: str, mask: str, here: str) -> list[str]:
+def _largest(text: KernelBuilder, held: list[str], value: str, mask: str, here: str) -> list[str]:
     larger = is_larger(text, value, held[0])
-    return [select(text, larger, text.vector.text, value, held[0])]
+    return [select(text, larger, text.vector.type, value, held[0])]
 
 
-def _place_start(text: Text, begin: str) -> list[tuple[str, str]]:
+def _place_start(text: KernelBuilder, begin: str) -> list[tuple[str, str]]:
     vector = text.vector
     found = (vector.of("i1"), "zeroinitializer")
-    return [(vector.text, _lowest(vector)), (vector.of("i32"), begin), found]
+    return [(vector.type, _lowest(vector)), (vector.of("i32"), begin), found]
 
 
-def _place(text: Text, held: list[str], value: str, mask: str, here: str) -> list[str]:
+def _place(text: KernelBuilder, held: list[str], value: str, mask: str, here: str) -> list[str]:
     best, place, found = held
     masks = text.vector.of("i1")
     first = text.op(f"xor {masks} {found}, {text.splat('true', 'i1')}")
     wanted = text.op(f"or {masks} {is_larger(text, value, best)}, {first}")
     take = text.op(f"and {masks} {wanted}, {mask}")
     return [
-        select(text, take, text.vector.text, value, best),
+        select(text, take, text.vector.type, value, best),
         select(text, take, text.vector.of("i32"), here, place),
         text.op(f"or {masks} {found}, {mask}"),
     ]
 
 
-def _sum_start(text: Text, begin: str) -> list[tuple[str, str]]:
-    return [(text.vector.text, "zeroinitializer")]
+def _sum_start(text: KernelBuilder, begin: str) -> list[tuple[str, str]]:
+    return [(text.vector.type, "zeroinitializer")]
 
 
-def _sum(text: Text, held: list[str], value: str, mask: str, here: str) -> list[str]:
-    return [text.op(f"fadd {text.vector.text} {held[0]}, {value}")]
+def _sum(text: KernelBuilder, held: list[str], value: str, mask: str, here: str) -> list[str]:
+    return [text.op(f"fadd {text.vector.type} {held[0]}, {value}")]
 
 
 def _fold_named(name: str, vector: Vector) -> _Fold:
@@ -207,7 +209,7 @@ def _fold_named(name: str, vector: Vector) -> _Fold:
 def _text(vector: Vector, name: str, step: int, kernel: tuple[int, ...] | None) -> Kernel:
     """The kernel of a fold; for ``step`` see :func:`near_step`. ``kernel`` says how large windows
     are if they are plain."""
-    text = Text(vector, ("x", "y"), Numbers._fields)
+    text = KernelBuilder(vector, ("x", "y"), Numbers._fields)
     fold = _fold_named(name, vector)
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     size = text.mul(text["x_rows"], text["x_columns"])
@@ -216,7 +218,7 @@ def _text(vector: Vector, name: str, step: int, kernel: tuple[int, ...] | None) 
         x = text.at(text["x"], text.mul(item, size))
         line = text.add(text.mul(item, count), text.mul(row, text["y_columns"]))
         with text.loop(text["y_columns"], vector.lanes) as column:
-            mask = text.between(text.places(column), "0", text["y_columns"])
+            mask = text.range_mask(text.lane_indices(column), "0", text["y_columns"])
             if kernel is None:
                 result = _fold_windows(text, fold, step, x, row, column)[fold.result]
             else:
@@ -226,8 +228,8 @@ def _text(vector: Vector, name: str, step: int, kernel: tuple[int, ...] | None) 
 
 
 def _fold_plain(
-    text: Text, fold: _Fold, step: int, kernel: tuple[int, ...], x: str, row: str, column: str,
-    mask: str,
+    text: KernelBuilder, fold: _Fold, step: int, kernel: tuple[int, ...], x: str, row: str,
+    column: str, mask: str,
 ) -> str:  # fmt: skip
     """A vector of plain windows from (row, column) on, as the mask says, folded."""
     many = text.vector.of("i32")
@@ -236,83 +238,89 @@ def _fold_plain(
         for place, word in ((row, "rows"), (column, "columns"))
     )
     corner = text.add(text.mul(top, text["x_columns"]), left)
-    begin = text.places(corner, text["stride_columns"])
+    begin = text.lane_indices(corner, text["stride_columns"])
     everywhere = f"<{', '.join(['i1 true'] * text.vector.lanes)}>"
     held = [value for _, value in fold.start(text, begin)]
     for r in range(kernel[0]):
         line = text.at(x, text.mul(text.add(top, r), text["x_columns"]))
         for c, value in enumerate(row_of_windows(text, step, kernel[1], line, left, mask)):
             distance = text.add(text.mul(text["x_columns"], r), c)
-            here = text.op(f"add {many} {begin}, {text.narrow(distance)}")
+            here = text.op(f"add {many} {begin}, {text.splat_index(distance)}")
             held = fold.step(text, held, value, everywhere, here)
     return held[fold.result]
 
 
-def row_of_windows(text: Text, step: int, count: int, line: str, left: str, mask: str) -> list[str]:
+def row_of_windows(
+    text: KernelBuilder, step: int, count: int, line: str, left: str, mask: str
+) -> list[str]:
     """The ``count`` elements of each window in a row of x; two neighbours are read together if
     windows are two columns apart."""
     if step == 2:
         found = []
         for c in range(0, count, 2):
             halves = [
-                text.load_apart(
+                text.load_strided(
                     1, line, text.add(left, c + half * text.vector.lanes), "1", "0",
                     text["x_columns"], "zeroinitializer",
                 )
                 for half in range(2)
             ]  # fmt: skip
-            found += text.parted(*halves)
+            found += text.deinterleaved(*halves)
         return found[:count]
     if step == 1:
         return [
             text.load_masked(text.at(line, left, c), mask, "zeroinitializer") for c in range(count)
         ]
-    places = text.places("0", text["stride_columns"])
+    places = text.lane_indices("0", text["stride_columns"])
     return [
         text.gather(text.at(line, left, c), places, mask, "zeroinitializer") for c in range(count)
     ]
 
 
-def _store(text: Text, fold: _Fold, result: str, place: str, mask: str) -> None:
+def _store(text: KernelBuilder, fold: _Fold, result: str, place: str, mask: str) -> None:
     if not fold.result:
         text.store_masked(result, text.at(text["y"], place), mask)
         return
     lanes = text.vector.lanes
     wide = Vector("i64", lanes, 8)
-    widened = text.op(f"sext {wide.of('i32')} {result} to {wide.text}")
+    widened = text.op(f"sext {wide.of('i32')} {result} to {wide.type}")
     address = text.op(f"getelementptr i64, ptr {text['y']}, i64 {place}")
     text.store_masked(widened, address, mask, wide)
 
 
-def places_of_largest(text: Text, step: int, x: str, row: str, column: str) -> tuple[str, str]:
+def places_of_largest(
+    text: KernelBuilder, step: int, x: str, row: str, column: str
+) -> tuple[str, str]:
     """The largest elements of a vector of windows from (row, column) on, and their places."""
     fold = _fold_named("max_pool_places", text.vector)
     best, places, _ = _fold_windows(text, fold, step, x, row, column)
     return best, places
 
 
-def _fold_windows(text: Text, fold: _Fold, step: int, x: str, row: str, column: str) -> list[str]:
+def _fold_windows(
+    text: KernelBuilder, fold: _Fold, step: int, x: str, row: str, column: str
+) -> list[str]:
     """What is held after a vector of windows from (row, column) on was folded."""
     top = text.mul(row, text["stride_rows"])
     left = text.mul(column, text["stride_columns"])
     corner = text.add(text.mul(top, text["x_columns"]), left)
-    start = fold.start(text, text.places(corner, text["stride_columns"]))
+    start = fold.start(text, text.lane_indices(corner, text["stride_columns"]))
     types = [type for type, _ in start]
-    with text.carrying(text["kernel_rows"], start) as (r, outer):
+    with text.carrying_loop(text["kernel_rows"], start) as (r, outer):
         at = text.add(top, text.sub(text.mul(r, text["dilation_rows"]), text["pad_rows"]))
         inside = text.op(f"icmp ult i64 {at}, {text['x_rows']}")
         last = text.op(f"select i1 {inside}, i64 {text['x_columns']}, i64 0")
         begin = text.mul(at, text["x_columns"])
         held = list(zip(types, outer.values, strict=True))
-        with text.carrying(text["kernel_columns"], held) as (c, inner):
+        with text.carrying_loop(text["kernel_columns"], held) as (c, inner):
             shift = text.sub(text.mul(c, text["dilation_columns"]), text["pad_columns"])
             at_column = text.add(left, shift)
-            places = text.places(at_column, step or text["stride_columns"])
-            mask = text.between(places, "0", last)
-            value = text.load_apart(
+            places = text.lane_indices(at_column, step or text["stride_columns"])
+            mask = text.range_mask(places, "0", last)
+            value = text.load_strided(
                 step, text.at(x, begin), at_column, text["stride_columns"], "0", last, fold.outside
             )
-            here = text.op(f"add {text.vector.of('i32')} {places}, {text.narrow(begin)}")
+            here = text.op(f"add {text.vector.of('i32')} {places}, {text.splat_index(begin)}")
             inner.after = fold.step(text, inner.values, value, mask, here)
         outer.after = inner.values
     return outer.values

@@ -11,16 +11,17 @@ from functools import cache
 from typing import NamedTuple
 
 from evergrad.compiler.codegen.ir_builder import (
-    Text,
+    KernelBuilder,
     Vector,
     is_native,
     items_per_chunk,
-    numbered,
     vector_for,
+    with_numbers,
 )
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.pooling.reduce import fits, in_order, in_two_dims, window_numbers
-from evergrad.compiler.schedule.instructions import Kernel
-from evergrad.compiler.schedule.lower import Lowering, lowers
+from evergrad.compiler.schedule.lower import Lowering
+from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core import dtypes
 from evergrad.core.shapes import TensorType
 from evergrad.core.trace import Equation
@@ -41,12 +42,12 @@ def lower_spread(lowering: Lowering, eqn: Equation) -> bool:
     windows = in_two_dims(eqn.attrs["windows"])
     rows, columns = windows.counts
     numbers = window_numbers(windows, y.type.numel // (rows * columns))
-    kernel = numbered(
+    kernel = with_numbers(
         _spread_text(vector_for(y.type.dtype), type(numbers)._fields), numbers,
         _column_table(windows), -(-numbers.items // numbers.per_chunk),
     )  # fmt: skip
     work = y.type.numel * windows.kernel[0] * windows.kernel[1]
-    lowering.native("window_spread", kernel, [in_order(lowering, y)], [out], work)
+    lowering.add_kernel("window_spread", kernel, [in_order(lowering, y)], [out], work)
     return True
 
 
@@ -64,7 +65,7 @@ def _column_table(windows: Windows) -> list[int]:
 
 @cache
 def _spread_text(vector: Vector, names: tuple[str, ...]) -> Kernel:
-    text = Text(vector, ("y", "x"), names)
+    text = KernelBuilder(vector, ("y", "x"), names)
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     size = text.mul(text["x_rows"], text["x_columns"])
     count = text.mul(text["y_rows"], text["y_columns"])
@@ -82,7 +83,7 @@ def _spread_text(vector: Vector, names: tuple[str, ...]) -> Kernel:
     return text.kernel("window_spread")
 
 
-def _spread_row(text: Text, source: str, target: str) -> None:
+def _spread_row(text: KernelBuilder, source: str, target: str) -> None:
     """Add a row to another at all columns of the window."""
     with text.loop(text["kernel_columns"]) as c:
         shift, low, high = (text.number(text.table(text.mul(c, 3)), n) for n in range(3))
@@ -91,13 +92,13 @@ def _spread_row(text: Text, source: str, target: str) -> None:
             add_to(text, text.at(target, place), text.load(text.at(source, column)))
 
 
-def add_to(text: Text, address: str, value: str) -> None:
+def add_to(text: KernelBuilder, address: str, value: str) -> None:
     """Add to an element in memory."""
     total = text.op(f"fadd {text.vector.element} {text.load(address)}, {value}")
     text.store(total, address)
 
 
-def clear(text: Text, start: str, count: str) -> None:
+def clear(text: KernelBuilder, start: str, count: str) -> None:
     """Write zeros."""
     with text.loop(count) as n:
         text.store("0.0", text.at(start, n))
@@ -140,10 +141,10 @@ def _lower_rows(
     if numbers is None:
         return False
     made = text(vector_for(whole.dtype))
-    kernel = numbered(made, numbers, [], -(-numbers.items // numbers.per_chunk))
+    kernel = with_numbers(made, numbers, [], -(-numbers.items // numbers.per_chunk))
     given = [in_order(lowering, a) for a in eqn.args]
     work = numbers.items * numbers.places * _COST
-    lowering.native(eqn.op.name, kernel, given, [eqn.outs[0], None], work)
+    lowering.add_kernel(eqn.op.name, kernel, given, [eqn.outs[0], None], work)
     return True
 
 
@@ -159,7 +160,7 @@ def lower_gather(lowering: Lowering, eqn: Equation) -> bool:
 
 @cache
 def _scatter_text(vector: Vector) -> Kernel:
-    text = Text(vector, ("source", "index", "out", "status"), _RowNumbers._fields)
+    text = KernelBuilder(vector, ("source", "index", "out", "status"), _RowNumbers._fields)
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     with text.loop(last, first=first) as item:
         target = text.at(text["out"], text.mul(item, text["extent"]))
@@ -174,7 +175,7 @@ def _scatter_text(vector: Vector) -> Kernel:
 
 @cache
 def _gather_text(vector: Vector) -> Kernel:
-    text = Text(vector, ("x", "index", "out", "status"), _RowNumbers._fields)
+    text = KernelBuilder(vector, ("x", "index", "out", "status"), _RowNumbers._fields)
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     with text.loop(last, first=first) as item:
         source = text.at(text["x"], text.mul(item, text["extent"]))
@@ -186,7 +187,7 @@ def _gather_text(vector: Vector) -> Kernel:
     return text.kernel("gather")
 
 
-def _place(text: Text, element: str) -> tuple[str, str]:
+def _place(text: KernelBuilder, element: str) -> tuple[str, str]:
     """The place an element of the index names, and whether it exists; tells if not."""
     place = text.number(text["index"], element)
     inside = text.op(f"icmp ult i64 {place}, {text['extent']}")

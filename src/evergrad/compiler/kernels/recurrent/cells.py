@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 
 from evergrad.compiler.codegen.elementwise import Code, constant
-from evergrad.compiler.codegen.ir_builder import Text, Vector
+from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector
 from evergrad.compiler.kernels.gemm.microkernel import Function
 from evergrad.compiler.kernels.recurrent.tanh import tanh
 from evergrad.compiler.native.jit import vector_bits
@@ -21,7 +21,7 @@ from evergrad.core import dtypes
 Arrays = dict[str, int]
 
 
-class Row(Text):
+class Row(KernelBuilder):
     """A function that goes along a row, at number ``index``."""
 
     def __init__(self, vector: Vector, arrays: Arrays) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import Text
+from evergrad.compiler.codegen.ir_builder import KernelBuilder
+from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.microkernel import Tile, copy_rows, microkernel, transpose, use
 from evergrad.compiler.kernels.recurrent.cells import arrays_of, row_function
 from evergrad.compiler.native.target import machine
-from evergrad.compiler.schedule.instructions import Kernel
 
 _LINE = machine().line_bytes
 NUMBERS = ("batch", "per_chunk", "steps", "width")
@@ -75,7 +75,7 @@ def layer_kernel(op: str, tile: Tile) -> Kernel:
     return _LayerText(LAYERS[op], tile).write()
 
 
-class _LayerText(Text):
+class _LayerText(KernelBuilder):
     def __init__(self, layer: Layer, tile: Tile) -> None:
         read, written = layer.pointers
         super().__init__(tile.vector, [*read, *written], NUMBERS)
@@ -190,7 +190,7 @@ class _LayerText(Text):
 def weight_kernel(tile: Tile, turned: bool) -> Kernel:
     """Lays a weight out in panels, one for each chunk: of its columns, or if ``turned`` of its
     rows."""
-    ir = Text(tile.vector, ("weight", "panels"), ("rows", "columns"))
+    ir = KernelBuilder(tile.vector, ("weight", "panels"), ("rows", "columns"))
     rows, columns = ir["rows"], ir["columns"]
     first = ir.mul("%chunk", tile.panel)
     depth, extent = (columns, rows) if turned else (rows, columns)

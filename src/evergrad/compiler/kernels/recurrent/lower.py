@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.compiler.codegen.ir_builder import ENOUGH_CHUNKS, is_native, numbered, vector_for
-from evergrad.compiler.codegen.reductions import combination
+from evergrad.compiler.codegen.ir_builder import ENOUGH_CHUNKS, is_native, vector_for, with_numbers
+from evergrad.compiler.codegen.reductions import combine_partials
 from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
 from evergrad.compiler.kernels.gemm.select import Product, add_product
 from evergrad.compiler.kernels.recurrent.layers import LAYERS, layer_kernel, weight_kernel
 from evergrad.compiler.native.jit import has_fma
 from evergrad.compiler.native.target import machine
-from evergrad.compiler.schedule.instructions import whole
-from evergrad.compiler.schedule.lower import Lowering, lowers
+from evergrad.compiler.schedule.buffers import full_view
+from evergrad.compiler.schedule.lower import Lowering
+from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core.shapes import Shape, tensor_type
 from evergrad.core.trace import Equation, Var
 from evergrad.ops.rows.recurrent.steps import Course
@@ -82,14 +83,14 @@ class _Call:
 
     def copy(self, var: Var) -> Var:
         made = self.value(var.type.shape, f"rows of {var.type}")
-        self.lowering.copy(var, self.lowering.home(made))
+        self.lowering.copy(var, self.lowering.buffer_view(made))
         return made
 
     def value(self, shape: Shape, label: str) -> Var:
         """A value in the arena that no equation makes."""
         made = Var(tensor_type(shape, self.dtype), self.trace)
-        buffer = self.lowering.buffer(made.type.nbytes, "arena", label)
-        self.lowering.homes[made] = whole(buffer, made)
+        buffer = self.lowering.new_buffer(made.type.nbytes, "arena", label)
+        self.lowering.buffer_views[made] = full_view(buffer, made)
         return made
 
     def product(self, a: Any, b: Any, factors: list[Var], out: Var) -> None:
@@ -106,9 +107,9 @@ class _Call:
         chunks = -(-extent // panel)
         nbytes = chunks * panel * depth * self.dtype.itemsize
         self.named["weight"] = self.lowering.scratch(nbytes, f"panels of {weight.type}")
-        kernel = numbered(weight_kernel(self.tile, turned), weight.type.shape, (), chunks)
+        kernel = with_numbers(weight_kernel(self.tile, turned), weight.type.shape, (), chunks)
         label = f"lay out for {self.op}"
-        self.lowering.native(label, kernel, [weight], [self["weight"]], weight.type.numel)
+        self.lowering.add_kernel(label, kernel, [weight], [self["weight"]], weight.type.numel)
 
     def go_through_time(self) -> None:
         self.lay_out_weight()
@@ -117,10 +118,10 @@ class _Call:
         table = [number for place in course.places() for number in place]
         scratch = self.per_chunk * gates * self.dtype.itemsize
         made = layer_kernel(self.op, self.tile)
-        kernel = numbered(made, numbers, table, self.chunks, scratch)
+        kernel = with_numbers(made, numbers, table, self.chunks, scratch)
         work = sum(course.sizes) * gates * self.width // 8
         reads, writes = ([self[name] for name in names] for names in self.layer.pointers)
-        self.lowering.native(self.op, kernel, reads, writes, work)
+        self.lowering.add_kernel(self.op, kernel, reads, writes, work)
 
 
 def _has_kernel(eqn: Equation) -> bool:
@@ -153,8 +154,8 @@ def lower_layer_backward(lowering: Lowering, eqn: Equation) -> bool:
         call.named["g_hidden"] = call.value(gates.type.shape, f"gradients of gates {gates.type}")
     call.named["bias"] = lowering.scratch(call.chunks * bias.type.nbytes, "parts of a bias")
     call.go_through_time()
-    total = combination("sum", call.dtype, call.chunks, bias.type.numel)
-    lowering.native("combine sum", total, [call["bias"]], [bias])
+    total = combine_partials("sum", call.dtype, call.chunks, bias.type.numel)
+    lowering.add_kernel("combine sum", total, [call["bias"]], [bias])
     states, hidden = call["states"], call[call.layer.results[-1]]
     call.product(hidden.layout.swapaxes(0, 1), states.layout, [hidden, states], call["g_w_hh"])
     return True

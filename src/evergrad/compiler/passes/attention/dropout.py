@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evergrad.compiler.kernels.attention.rows import Dropout
+from evergrad.compiler.kernels.random_rows import CHANCE_BITS, COUNTED_CHANCE, MASK_OF_BITS
 from evergrad.compiler.passes.attention.patterns import Facts
-from evergrad.compiler.passes.random_rows import CHANCE_BITS, COUNTED_CHANCE, MASK_OF_BITS
 from evergrad.compiler.passes.rewriter import specialize, with_equations
 from evergrad.core.trace import Equation, Graph, Var
 

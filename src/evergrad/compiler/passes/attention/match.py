@@ -303,8 +303,8 @@ class Attention:
         """The ops on the cotangent of the weights before the derivative of softmax."""
         after_dropout, before_dropout = self.is_cast
         dropped = self.noise is not None
-        asked = {"reshape": self.is_shared, "cast": after_dropout, "mul": dropped}
-        return [name for name, is_there in asked.items() if is_there] + ["cast"] * before_dropout
+        present = {"reshape": self.is_shared, "cast": after_dropout, "mul": dropped}
+        return [name for name, is_there in present.items() if is_there] + ["cast"] * before_dropout
 
     def find_last_products(self, backward: Backward, d: Var) -> bool:
         for eqn in self.facts.users(d, "matmul"):

@@ -16,6 +16,7 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.compound import Compound
+from evergrad.core.device import Device
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.exact import fma64
 from evergrad.core.families import opaque
@@ -23,7 +24,7 @@ from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.shapes import Shape, as_shape, tensor_type
-from evergrad.core.tensor import Array, Device, Tensor
+from evergrad.core.tensor import Array, Tensor
 from evergrad.memory import pool
 from evergrad.ops.rows.movement.strided import as_strided
 from evergrad.ops.rows.movement.views import clone, expand

@@ -12,7 +12,6 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
-from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
 from evergrad.errors import LinAlgError
 from evergrad.ops.rows.elementwise.magnitude import conj
@@ -104,19 +103,6 @@ def not_converged(name: str) -> LinAlgError:
         f"{name}: The algorithm failed to converge because the input matrix contained non-finite "
         "values."
     )
-
-
-def one_by_one(function: Callable[..., Any], shape: Shape, *stacks: Any) -> Array:
-    """A function of matrices on each element of a stack; NaN for the ones it refuses."""
-    out = np.full(shape, np.nan, stacks[0].dtype)
-    batch = shape[:-2]
-    whole = [np.broadcast_to(x, batch + x.shape[-2:]) for x in stacks]
-    for at in np.ndindex(batch):
-        try:
-            out[at] = function(*[x[at] for x in whole])
-        except np.linalg.LinAlgError:
-            continue
-    return out
 
 
 # -- small matrix helpers, in ops ---------------------------------------------------------------

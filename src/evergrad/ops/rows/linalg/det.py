@@ -20,6 +20,8 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import zeros_like
 from evergrad.ops.rows.elementwise.basic import log, where
 from evergrad.ops.rows.elementwise.magnitude import conj
+from evergrad.ops.rows.linalg import kernels
+from evergrad.ops.rows.linalg import spectral_kernels as spectral
 from evergrad.ops.rows.linalg.base import LINALG, adjoint, check_square
 from evergrad.ops.rows.linalg.solve import INV, batch_stack
 from evergrad.ops.rows.matmul import matmul
@@ -27,6 +29,9 @@ from evergrad.ops.rows.movement.complex_parts import imag, real
 from evergrad.ops.rows.movement.views import reshape, transpose
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
+
+# Up to this share of the largest condition number of a precision an inverse is used.
+_FAR_FROM_SINGULAR = 0.01
 
 
 def _scalar_type(a: TensorType) -> TensorType:
@@ -45,7 +50,7 @@ def _det_jvp(tangents: Any, y: Tensor, a: Tensor) -> Tensor:
     return total(cofactor(a) * tangents[0], (-2, -1))
 
 
-DET = opaque("det", np.linalg.det, _scalar_type, _det_vjp, jvp=_det_jvp, batch=batch_stack,
+DET = opaque("det", kernels.det, _scalar_type, _det_vjp, jvp=_det_jvp, batch=batch_stack,
              doc="The determinant of each matrix.")  # fmt: skip
 
 
@@ -58,12 +63,21 @@ def _products_of_others(s: Any) -> Any:
 
 
 def _cofactor_eval(a: Any) -> Any:
+    """By the inverse where no pivot is small, else by singular values."""
     if not np.isfinite(a).all():
         return np.full(a.shape, np.nan, a.dtype)
-    if not a.shape[-1]:
+    if not a.size:
         return np.zeros_like(a)
-    u, s, vh = np.linalg.svd(a)
-    phase = np.linalg.det(u) * np.linalg.det(vh)
+    inverse, det = kernels.inverse_and_det(a)
+    condition = np.abs(a).sum(-2).max(-1) * np.abs(inverse).sum(-2).max(-1)
+    if (condition < _FAR_FROM_SINGULAR / np.finfo(a.dtype).eps).all():
+        return np.swapaxes(inverse, -2, -1) * det[..., None, None]
+    return _cofactor_by_singular_values(a)
+
+
+def _cofactor_by_singular_values(a: Any) -> Any:
+    u, s, vh = spectral.svd(a, full=False)
+    phase = kernels.det(u) * kernels.det(vh)
     weights = _products_of_others(s) * phase[..., None]
     return (np.conj(u) * weights[..., None, :]) @ np.conj(vh)
 
@@ -93,29 +107,24 @@ def _slogdet_type(a: TensorType) -> tuple[TensorType, TensorType]:
     return tensor_type(batch, a.dtype), tensor_type(batch, a.dtype.to_real())
 
 
-def _slogdet_eval(a: Any) -> tuple[Any, Any]:
-    sign, size = np.linalg.slogdet(a)
-    return np.asarray(sign), np.asarray(size)
-
-
 def _slogdet_vjp(g: Sequence[Tensor], out: Sequence[Tensor], a: Tensor) -> Tensor:
     (for_sign, for_size), (sign, _) = g, out
     weight = for_size
     if a.dtype.is_complex:
         turning = imag(conj(for_sign) * sign)
         weight = cast(for_size, a.dtype) - cast(turning, a.dtype) * 1j
-    return _spread_over_matrix(weight) * adjoint(bind(INV, a, check=False))
+    return _spread_over_matrix(weight) * adjoint(bind(INV, a, check=False)[0])
 
 
 def _slogdet_jvp(tangents: Any, out: Sequence[Tensor], a: Tensor) -> Any:
-    inverse_turned = transpose(bind(INV, a, check=False), -2, -1)
+    inverse_turned = transpose(bind(INV, a, check=False)[0], -2, -1)
     change = total(inverse_turned * tangents[0], (-2, -1))
     if not a.dtype.is_complex:
         return zeros_like(out[0]), change
     return out[0] * (cast(imag(change), a.dtype) * 1j), real(change)
 
 
-SLOGDET = opaque("slogdet", _slogdet_eval, _slogdet_type, _slogdet_vjp, jvp=_slogdet_jvp,
+SLOGDET = opaque("slogdet", kernels.slogdet, _slogdet_type, _slogdet_vjp, jvp=_slogdet_jvp,
                  batch=batch_stack, outputs=2,
                  doc="Sign and logarithm of the size of each determinant.")  # fmt: skip
 

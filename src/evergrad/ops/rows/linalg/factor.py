@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from evergrad import return_types
+from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import opaque
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import eye, zeros
+from evergrad.ops.rows.elementwise.magnitude import conj
+from evergrad.ops.rows.linalg import kernels
+from evergrad.ops.rows.linalg import spectral_kernels as spectral
 from evergrad.ops.rows.linalg.base import (
     LINALG,
     adjoint,
@@ -29,12 +31,9 @@ from evergrad.ops.rows.linalg.base import (
     check_square,
     complain,
     diagonal_of,
-    one_by_one,
     split_at,
 )
 from evergrad.ops.rows.linalg.solve import (
-    FACTOR_INFO,
-    INFO_BY_KIND,
     batch_stack,
     substitute,
     substitute_right,
@@ -43,8 +42,9 @@ from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.complex_parts import real
 from evergrad.ops.rows.movement.diagonals import diag_embed, tril, triu
 from evergrad.ops.rows.movement.joining import cat
-from evergrad.ops.rows.movement.slices import narrow, select
-from evergrad.ops.rows.movement.views import expand, unsqueeze
+from evergrad.ops.rows.movement.slices import narrow
+from evergrad.ops.rows.movement.views import sum_to_type, unsqueeze
+from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
 
 
@@ -62,23 +62,18 @@ def _mirrored(x: Tensor) -> Tensor:
 
 
 def _cholesky_eval(a: Any, *, is_upper: bool, check: bool) -> Any:
-    try:
-        factor = np.linalg.cholesky(a, upper=is_upper)
-        if not np.isnan(factor).any():
-            return factor
-    except np.linalg.LinAlgError:
-        pass
-    if check:
-        read = np.conj(np.swapaxes(a, -2, -1)) if is_upper else a
+    factor, info = kernels.cholesky(a, upper=is_upper)
+    if check and info.any():
         text = (
             "The factorization could not be completed because the input is not positive-definite "
             "(the leading minor of order {} is not positive-definite)."
         )
-        raise complain("linalg.cholesky", INFO_BY_KIND["cholesky"](read), text)
-    return one_by_one(lambda m: np.linalg.cholesky(m, upper=is_upper), a.shape, a)
+        raise complain("linalg.cholesky", info, text)
+    return factor, info
 
 
-def _cholesky_vjp(g: Tensor, y: Tensor, a: Tensor, *, is_upper: bool, check: bool) -> Tensor:
+def _cholesky_vjp(g: Any, out: Any, a: Tensor, *, is_upper: bool, check: bool) -> Tensor:
+    g, y = g[0], out[0]
     if is_upper:
         g, y = adjoint(g), adjoint(y)
     middle = _mirrored(matmul(adjoint(y), g)) * 0.5
@@ -86,18 +81,19 @@ def _cholesky_vjp(g: Tensor, y: Tensor, a: Tensor, *, is_upper: bool, check: boo
     return substitute_right(left, y, is_upper=False)
 
 
-def _cholesky_jvp(tangents: Any, y: Tensor, a: Tensor, *, is_upper: bool, check: bool) -> Tensor:
-    factor = adjoint(y) if is_upper else y
+def _cholesky_jvp(tangents: Any, out: Any, a: Tensor, *, is_upper: bool, check: bool) -> Any:
+    factor = adjoint(out[0]) if is_upper else out[0]
     left = substitute(factor, tangents[0], is_upper=False)
     inner = substitute_right(left, adjoint(factor), is_upper=True)
     inner = (inner + adjoint(inner)) * 0.5
     moved = matmul(factor, tril(inner, -1) + _real_diagonal(inner) * 0.5)
-    return adjoint(moved) if is_upper else moved
+    return (adjoint(moved) if is_upper else moved), None
 
 
 CHOLESKY = opaque(
-    "cholesky", _cholesky_eval, lambda a, **attrs: a, _cholesky_vjp, jvp=_cholesky_jvp,
-    batch=batch_stack, doc="The triangular factor L of A = L L^H, or U of A = U^H U.",
+    "cholesky", _cholesky_eval, lambda a, **attrs: (a, tensor_type(a.shape[:-2], dtypes.int32)),
+    _cholesky_vjp, jvp=_cholesky_jvp, batch=batch_stack, outputs=2,
+    doc="The factor L of A = L L^H, or U of A = U^H U, and the first minor not positive (or 0).",
 )  # fmt: skip
 
 
@@ -105,7 +101,7 @@ CHOLESKY = opaque(
 def _linalg_cholesky(input: Tensor, *, upper: bool = False) -> Tensor:
     """The triangular ``L`` with ``L L^H = A``, or with ``upper`` its adjoint."""
     check_square("linalg.cholesky", input)
-    return bind(CHOLESKY, input, is_upper=bool(upper), check=True)  # type: ignore[no-any-return]
+    return bind(CHOLESKY, input, is_upper=bool(upper), check=True)[0]  # type: ignore[no-any-return]
 
 
 @expose()
@@ -118,9 +114,8 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """The factor, or NaN, and the order of the first leading minor that is not positive (or 0)."""
     check_square("linalg.cholesky", input)
-    factor = bind(CHOLESKY, input, is_upper=bool(upper), check=bool(check_errors))
-    read = adjoint(input) if upper else input
-    return return_types.linalg_cholesky_ex(factor, bind(FACTOR_INFO, read, kind="cholesky"))
+    found = bind(CHOLESKY, input, is_upper=bool(upper), check=bool(check_errors))
+    return return_types.linalg_cholesky_ex(*found)
 
 
 @expose()
@@ -143,12 +138,38 @@ def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Tensor
     return substitute(second, substitute(first, input, is_upper=False), is_upper=True)
 
 
+def _inverse_eval(factor: Any) -> Any:
+    found, info = kernels.cholesky_inverse(factor)
+    if info.any():
+        text = (
+            "The diagonal element {} is zero, the inversion could not be completed because the "
+            "input matrix is singular."
+        )
+        raise complain("cholesky_inverse", info, text)
+    return found
+
+
+def _inverse_vjp(g: Tensor, y: Tensor, factor: Tensor) -> Tensor:
+    return -tril(matmul(y, matmul(g + adjoint(g), matmul(y, tril(factor)))))
+
+
+def _inverse_jvp(tangents: Any, y: Tensor, factor: Tensor) -> Tensor:
+    half = matmul(y, matmul(matmul(tril(tangents[0]), adjoint(tril(factor))), y))
+    return -(half + adjoint(half))
+
+
+CHOLESKY_INVERSE = opaque(
+    "cholesky_inverse", _inverse_eval, lambda factor: factor, _inverse_vjp,
+    jvp=_inverse_jvp, batch=batch_stack, doc="The inverse of L L^H, of which L is given.",
+)  # fmt: skip
+
+
 @expose()
 def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     """The inverse of ``A``, given its Cholesky factor."""
     check_square("cholesky_inverse", input)
-    identity = eye(input._type.shape[-1], dtype=input.dtype)
-    return cholesky_solve(identity, input, upper)
+    factor = adjoint(input) if upper else input
+    return bind(CHOLESKY_INVERSE, factor)  # type: ignore[no-any-return]
 
 
 # -- QR -----------------------------------------------------------------------------------------
@@ -161,10 +182,6 @@ def _qr_type(a: TensorType, *, complete: bool) -> tuple[TensorType, TensorType]:
         tensor_type((*batch, rows, inner), a.dtype),
         tensor_type((*batch, inner, columns), a.dtype),
     )
-
-
-def _qr_eval(a: Any, *, complete: bool) -> Any:
-    return np.linalg.qr(a, mode="complete" if complete else "reduced")
 
 
 def pulled_from_complement(g: Tensor, basis: Tensor, complement: Tensor) -> Tensor:
@@ -204,7 +221,7 @@ def _qr_jvp(tangents: Any, out: Any, a: Tensor, *, complete: bool) -> tuple[Tens
     return tq, tr
 
 
-QR = opaque("qr", _qr_eval, _qr_type, _qr_vjp, jvp=_qr_jvp, batch=batch_stack, outputs=2,
+QR = opaque("qr", spectral.qr, _qr_type, _qr_vjp, jvp=_qr_jvp, batch=batch_stack, outputs=2,
             doc="A = Q R for matrices at least as high as wide.")  # fmt: skip
 
 
@@ -244,13 +261,8 @@ def _geqrf_type(a: TensorType) -> tuple[TensorType, TensorType]:
     return a, tensor_type((*a.shape[:-2], min(a.shape[-2:])), a.dtype)
 
 
-def _geqrf_eval(a: Any) -> tuple[Any, Any]:
-    turned, tau = np.linalg.qr(a, mode="raw")
-    return np.swapaxes(turned, -2, -1), tau
-
-
-GEQRF = opaque("geqrf", _geqrf_eval, _geqrf_type, NONDIFFERENTIABLE, batch=batch_stack, outputs=2,
-               doc="R of a QR factorization, and below it the reflections for Q.")  # fmt: skip
+GEQRF = opaque("geqrf", spectral.geqrf, _geqrf_type, NONDIFFERENTIABLE, batch=batch_stack,
+               outputs=2, doc="R of A = Q R, and below it the vectors for Q.")  # fmt: skip
 
 
 @expose()
@@ -258,6 +270,72 @@ def geqrf(input: Tensor) -> Any:
     """QR as LAPACK leaves it: R, below it the reflection vectors, and their factors."""
     check_matrix("geqrf", input)
     return return_types.geqrf(*bind(GEQRF, input))
+
+
+def _reflection_vectors(x: Tensor, count: int) -> Tensor:
+    """The vectors V below the diagonal of a matrix, each with the 1 that is not stored."""
+    first = narrow(x, -1, 0, count)
+    return tril(first, -1) + eye(*first._type.shape[-2:], dtype=x.dtype)
+
+
+def _reflection_cotangents(g: Tensor, x: Tensor, tau: Tensor, c: Tensor, of_adjoint: bool) -> Any:
+    """Those of vectors and factors, from that of ``Q c`` (or ``Q^H c``), by the compact form
+    ``Q = I - V T V^H`` with ``T = (I + D S)^-1 D``, ``D = diag(tau)``, ``S = triu(V^H V, 1)``."""
+    v = _reflection_vectors(x, tau._type.shape[-2])
+    s = triu(matmul(adjoint(v), v), 1)
+    scaled = tau * s
+    t = substitute(scaled, tau * eye(tau._type.shape[-2], dtype=x.dtype), is_upper=True, unit=True)
+    used = adjoint(t) if of_adjoint else t
+    coefficients, along = matmul(adjoint(v), c), matmul(adjoint(v), g)
+    for_used = -matmul(along, adjoint(coefficients))
+    for_t = adjoint(for_used) if of_adjoint else for_used
+    inner = substitute(adjoint(scaled), for_t, is_upper=False, unit=True)
+    for_scaled = -triu(matmul(inner, adjoint(t)), 1)
+    products = conj(tau) * for_scaled
+    for_v = (
+        matmul(v, products + adjoint(products))
+        - matmul(g, adjoint(matmul(used, coefficients)))
+        - matmul(c, adjoint(matmul(adjoint(used), along)))
+    )
+    for_tau = unsqueeze(diagonal_of(inner), -1) + total(for_scaled * conj(s), -1, keepdim=True)
+    return for_v, for_tau
+
+
+def _for_stored(for_v: Tensor, x: Tensor) -> Tensor:
+    """The cotangent of the matrix in which the vectors stand."""
+    missing = x._type.shape[-1] - for_v._type.shape[-1]
+    below = tril(for_v, -1)
+    if missing:
+        below = cat([below, zeros((*below._type.shape[:-1], missing), dtype=x.dtype)], -1)
+    return sum_to_type(below, x._type)
+
+
+def _product_vjp(g: Tensor, q: Tensor, x: Tensor, tau: Tensor) -> Any:
+    identity = eye(*x._type.shape[-2:], dtype=x.dtype)
+    for_v, for_tau = _reflection_cotangents(g, x, tau, identity, of_adjoint=False)
+    return _for_stored(for_v, x), sum_to_type(for_tau, tau._type)
+
+
+HOUSEHOLDER_PRODUCT = opaque(
+    "householder_product", spectral.householder_product,
+    lambda x, tau: tensor_type(
+        broadcast_shapes(x.shape[:-2], tau.shape[:-2]) + x.shape[-2:], x.dtype),
+    _product_vjp, batch=batch_stack, doc="The first columns of a product of reflections.",
+)  # fmt: skip
+
+
+def _ormqr_vjp(g: Tensor, out: Tensor, x: Tensor, tau: Tensor, c: Tensor, *, adjoint: bool) -> Any:
+    for_v, for_tau = _reflection_cotangents(g, x, tau, c, of_adjoint=adjoint)
+    for_c = bind(ORMQR, x, tau, g, adjoint=not adjoint)
+    return _for_stored(for_v, x), sum_to_type(for_tau, tau._type), sum_to_type(for_c, c._type)
+
+
+ORMQR = opaque(
+    "ormqr", spectral.multiply_by_reflections,
+    lambda x, tau, c, *, adjoint: tensor_type(
+        broadcast_shapes(x.shape[:-2], tau.shape[:-2], c.shape[:-2]) + c.shape[-2:], c.dtype),
+    _ormqr_vjp, batch=batch_stack, doc="A product Q of reflections, or Q^H, times a matrix.",
+)  # fmt: skip
 
 
 @expose(method=False, into=LINALG)
@@ -276,14 +354,7 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:
         raise RuntimeError(
             f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1]"
         )
-    vectors = tril(input, -1) + eye(rows, columns, dtype=input.dtype)
-    batch = broadcast_shapes(input._type.shape[:-2], tau._type.shape[:-1])
-    product = expand(eye(rows, columns, dtype=input.dtype), (*batch, rows, columns))
-    for i in reversed(range(count)):
-        vector = unsqueeze(select(vectors, -1, i), -1)
-        factor = unsqueeze(unsqueeze(select(tau, -1, i), -1), -1)
-        product = product - factor * matmul(vector, matmul(adjoint(vector), product))
-    return product
+    return bind(HOUSEHOLDER_PRODUCT, input, unsqueeze(tau, -1))  # type: ignore[no-any-return]
 
 
 @expose()
@@ -297,8 +368,7 @@ def ormqr(
     input: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False
 ) -> Tensor:
     """``input3`` times the whole Q of a QR factorization in the form ``geqrf`` leaves it."""
-    rows, columns = input._type.shape[-2:]
-    filler = zeros((*input._type.shape[:-1], rows - columns), dtype=input.dtype)
-    q = householder_product(cat([input, filler], -1), input2)
-    q = adjoint(q) if transpose else q
-    return matmul(q, input3) if left else matmul(input3, q)
+    tau = unsqueeze(input2, -1)
+    if left:
+        return bind(ORMQR, input, tau, input3, adjoint=bool(transpose))  # type: ignore[no-any-return]
+    return adjoint(bind(ORMQR, input, tau, adjoint(input3), adjoint=not transpose))

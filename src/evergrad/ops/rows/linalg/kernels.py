@@ -1,7 +1,10 @@
-"""The matrix algorithms NumPy lacks, on stacks of matrices: substitution, LU, the exponential.
+"""Factorizations and linear systems on stacks of matrices, by LAPACK.
 
-Plain NumPy on arrays; knows no tensor. The first two divide and conquer, so that most of their
-work is matrix products.
+Plain arrays; knows no tensor. A row-major matrix is LAPACK's transpose of it, which is factored in
+its place wherever the result allows: for inverses, determinants, solutions and Cholesky factors.
+
+Small matrices are left to NumPy, which calls LAPACK without Python in between; what it lacks is
+computed one row or column of all matrices at a time where there are many of them.
 """
 
 from __future__ import annotations
@@ -11,149 +14,407 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.core import blas, openblas
+from evergrad.memory import pool
+from evergrad.ops.rows.linalg import lapack
+from evergrad.ops.rows.linalg.stacks import copied, flat, to_columns, to_rows, triangle
+
 Array = np.ndarray[Any, Any]
 
-# Up to this many rows or columns are handled without dividing further.
-_SMALL_TRIANGLE = 32
-_NARROW_PANEL = 8
+# Up to this order NumPy's own calls of LAPACK, without Python for each matrix, take less time.
+_SMALL = 32
+# Up to this order, and from so many matrices for each row on, a stack is computed together.
+_TOGETHER, _MANY = 16, 4
+# From this order on an LU factorization on several threads gains by being split in two.
+_WORTH_SPLITTING = 256
+
+
+def is_small(*shape: int) -> bool:
+    """Whether NumPy computes such matrices in less time than calls of LAPACK from here."""
+    return min(shape) > 0 and max(shape) <= _SMALL
+
+
+def _are_many_small(count: int, *shape: int) -> bool:
+    """Whether one row or column of all matrices at a time takes less than LAPACK's calls."""
+    return min(shape) > 0 and max(shape) <= _TOGETHER and count >= _MANY * max(shape)
+
+
+def work_of(order: int, other: int, dtype: np.dtype[Any]) -> int:
+    """Multiply-adds of a factorization or system, roughly."""
+    return order * order * other * (4 if dtype.kind == "c" else 1)
+
+
+def fill_failed(found: Array, info: Array) -> None:
+    """NaN in the matrices of a flat stack that a routine refused."""
+    if info.any():
+        found[info != 0] = np.nan
 
 
 # -- triangular systems -------------------------------------------------------------------------
 
 
-def substitute(a: Array, b: Array, *, upper: bool, unit: bool) -> Array:
-    """Solve ``a x = b``, reading only one triangle of ``a`` (without its diagonal if ``unit``)."""
-    n = a.shape[-1]
-    triangle = np.triu(a) if upper else np.tril(a)
-    diagonal = np.arange(n)
-    if unit:
-        triangle[..., diagonal, diagonal] = 1
+def substitute(
+    a: Array, b: Array, *, upper: bool, unit: bool = False, adjoint: bool = False
+) -> Array:
+    """Solve ``a x = b``, or with the ``adjoint`` of ``a``; only one triangle of ``a`` is read."""
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    x = np.broadcast_to(b, batch + b.shape[-2:]).copy()
-    # A zero on the diagonal must divide, not raise: then every block is a single number.
-    regular = bool(np.all(triangle[..., diagonal, diagonal] != 0))
-    _substitute(triangle, x, upper, _SMALL_TRIANGLE if regular else 1)
+    x = pool.empty(batch + b.shape[-2:], b.dtype)
+    x[...] = b
+    if math.prod(a.shape[:-2]) > 1 and a.shape[:-2] != batch:
+        a = np.broadcast_to(a, batch + a.shape[-2:])
+    if x.size:
+        _substitute(a, flat(x), upper, unit, adjoint)
     return x
 
 
-def _substitute(a: Array, x: Array, upper: bool, small: int) -> None:
-    """Turn the right side ``x`` into the solution, where it stands."""
-    n = a.shape[-1]
-    if n == 1:
-        np.divide(x, a, out=x)
+def _substitute(a: Array, x: Array, upper: bool, unit: bool, adjoint: bool) -> None:
+    """Replace the right sides of a flat stack by the solutions."""
+    count, order, width = x.shape
+    if _are_many_small(count, order):
+        _substitute_together(flat(a), x, upper, unit, adjoint)
         return
-    if n <= small:
-        # LU of an upper triangle is that triangle, so this is plain back substitution.
-        turn = slice(None) if upper else slice(None, None, -1)
-        x[..., turn, :] = np.linalg.solve(a[..., turn, turn], x[..., turn, :])
-        return
-    first, second = slice(0, n // 2), slice(n // 2, n)
-    if upper:
-        first, second = second, first
-    _substitute(a[..., first, first], x[..., first, :], upper, small)
-    x[..., second, :] -= a[..., second, first] @ x[..., first, :]
-    _substitute(a[..., second, second], x[..., second, :], upper, small)
+    a, transposed = _in_place(a, may_be_transposed=not adjoint)
+    # Row-major a x = b is column-major x^T a^T = b^T, and a^T is what stands in memory.
+    with openblas.threads_for(work_of(order, width, x.dtype)):
+        lapack.call(
+            "trsm", x.dtype, count, side=b"R", uplo=b"L" if upper != transposed else b"U",
+            trans=b"C" if adjoint else b"T" if transposed else b"N", diag=b"U" if unit else b"N",
+            m=width, n=order, alpha=np.ones(1, x.dtype), a=a, lda=a.strides[1] // a.itemsize,
+            b=x, ldb=width,
+        )  # fmt: skip
+
+
+def _in_place(a: Array, may_be_transposed: bool) -> tuple[Array, bool]:
+    """A flat stack of row-major matrices in the memory of ``a``, and whether they are its
+    transposes; a copy where rows and columns have other strides."""
+    whole = flat(a)
+    for transposed in (False, True)[: 1 + may_be_transposed]:
+        found = np.swapaxes(whole, 1, 2) if transposed else whole
+        _, row, element = found.strides
+        if element == a.itemsize and row % element == 0 and row >= element * found.shape[2]:
+            return found, transposed
+    return np.ascontiguousarray(whole), False
+
+
+def _substitute_together(a: Array, x: Array, upper: bool, unit: bool, adjoint: bool) -> None:
+    """One row of all matrices at a time."""
+    if adjoint:
+        a, upper = np.conj(np.swapaxes(a, 1, 2)), not upper
+    order = x.shape[1]
+    for i in reversed(range(order)) if upper else range(order):
+        known = slice(i + 1, order) if upper else slice(0, i)
+        if known.stop > known.start:
+            x[:, i] -= (a[:, i, known, None] * x[:, known]).sum(1)
+        if not unit:
+            x[:, i] /= a[:, i, i, None]
 
 
 # -- LU -----------------------------------------------------------------------------------------
 
 
-def lu_factor(a: Array) -> tuple[Array, Array]:
-    """Both factors of ``P a = L U`` in one matrix, and which row (from 1) each row changed with."""
-    *batch, rows, columns = a.shape
-    count = min(rows, columns)
-    packed = a.reshape(math.prod(batch), rows, columns).copy()
-    swaps = np.zeros((len(packed), count), np.int32)
-    _factor_columns(packed, swaps, 0, count)
-    if columns > count:
-        packed[:, :, count:] = substitute(
-            packed[:, :, :count], packed[:, :, count:], upper=False, unit=True
-        )
-    return packed.reshape(a.shape), swaps.reshape(*batch, count)
+def lu_factor(a: Array) -> tuple[Array, Array, Array]:
+    """Both factors of ``P a = L U`` in one matrix, the row (from 1) that each row was exchanged
+    with, and the first zero pivot (from 1), or 0."""
+    *batch, rows, width = a.shape
+    if _are_many_small(math.prod(batch), rows, width):
+        packed = copied(a)
+        pivots, info = _factor_together(packed)
+    else:
+        packed = to_columns(a)
+        pivots, info = factor_columns(packed)
+        packed = to_rows(packed, a.shape)
+    count = min(rows, width)
+    return packed.reshape(a.shape), pivots.reshape(*batch, count), info.reshape(batch)
 
 
-def _factor_columns(a: Array, swaps: Array, start: int, stop: int) -> None:
-    """Factor some columns, once those to their left are done; rows change over the full width."""
-    if stop - start <= _NARROW_PANEL:
-        for column in range(start, stop):
-            _eliminate(a, swaps, column, stop)
-        return
-    middle = (start + stop) // 2
-    _factor_columns(a, swaps, start, middle)
-    left, right = slice(start, middle), slice(middle, stop)
-    a[:, left, right] = substitute(a[:, left, left], a[:, left, right], upper=False, unit=True)
-    a[:, middle:, right] -= a[:, middle:, left] @ a[:, left, right]
-    _factor_columns(a, swaps, middle, stop)
+def factor_columns(columns: Array) -> tuple[Array, Array]:
+    """Replace a column-major stack by its LU factors; gives the pivots and the first zeros."""
+    stack, width, height = columns.shape
+    order = min(width, height)
+    if _are_many_small(stack, width, height):
+        return _factor_together(np.swapaxes(columns, 1, 2))
+    pivots = np.empty((stack, order), np.int32)
+    if not columns.size:
+        return pivots, np.zeros(stack, np.int32)
+    with openblas.threads_for(work_of(order, max(width, height), columns.dtype)) as threads:
+        if threads > 1 and order >= _WORTH_SPLITTING:
+            return pivots, _factor_halves(columns, pivots)
+        return pivots, _getrf(columns, pivots)
 
 
-def _eliminate(a: Array, swaps: Array, column: int, stop: int) -> None:
-    """Bring the largest element of a column to the diagonal and clear what is below it."""
-    below = a[:, column:, column]
-    size = np.abs(below.real) + np.abs(below.imag)  # LAPACK's measure of a complex number
-    pivot = column + np.argmax(size, axis=1)
-    swaps[:, column] = pivot + 1
-    each = np.arange(len(a))
-    chosen = a[each, pivot].copy()
-    a[each, pivot] = a[:, column]
-    a[:, column] = chosen
-    divisor = chosen[:, column, None]
-    factors = a[:, column + 1 :, column]
-    np.divide(factors, divisor, out=factors, where=divisor != 0)
-    rest = slice(column + 1, stop)
-    a[:, column + 1 :, rest] -= factors[:, :, None] * a[:, column, None, rest]
+def _getrf(columns: Array, pivots: Array) -> Array:
+    stack, width, height = columns.shape
+    lda = columns.strides[1] // columns.itemsize
+    return lapack.call(
+        "getrf", columns.dtype, stack, m=height, n=width, a=columns, lda=lda, ipiv=pivots
+    )
 
 
-def permutation_of(swaps: Array, rows: int) -> Array:
-    """Which row of the matrix stands where after all swaps."""
-    *batch, count = swaps.shape
-    flat = swaps.reshape(math.prod(batch), count)
-    order = np.broadcast_to(np.arange(rows), (len(flat), rows)).copy()
-    each = np.arange(len(flat))
-    for i in range(count):
-        other = flat[:, i] - 1
-        chosen = order[each, other]
-        order[each, other] = order[:, i]
-        order[:, i] = chosen
+def _factor_halves(columns: Array, pivots: Array) -> Array:
+    """One step of the recursive factorization: most of its work is a product, which several
+    threads share better than they do ``getrf``."""
+    stack, width, height = columns.shape
+    dtype, half = columns.dtype, min(width, height) // 2
+    left, right = columns[:, :half], columns[:, half:]
+    one, lda = np.ones(1, dtype), height
+    info = _getrf(left, pivots[:, :half])
+    lapack.call("laswp", dtype, stack, n=width - half, a=right, lda=lda, k1=1, k2=half,
+                ipiv=pivots, incx=1)  # fmt: skip
+    lapack.call("trsm", dtype, stack, side=b"L", uplo=b"L", trans=b"N", diag=b"U", m=half,
+                n=width - half, alpha=one, a=left, lda=lda, b=right, ldb=lda)  # fmt: skip
+    below = right[:, :, half:]
+    lapack.call("gemm", dtype, stack, transa=b"N", transb=b"N", m=height - half, n=width - half,
+                k=half, alpha=-one, a=left[:, :, half:], lda=lda, b=right, ldb=lda, beta=one,
+                c=below, ldc=lda)  # fmt: skip
+    rest = _getrf(below, pivots[:, half:])
+    later = left[:, :, half:]
+    lapack.call("laswp", dtype, stack, n=half, a=later, lda=lda, k1=1, k2=pivots.shape[1] - half,
+                ipiv=pivots[:, half:], incx=1)  # fmt: skip
+    pivots[:, half:] += half
+    return np.where(info, info, np.where(rest, rest + half, 0)).astype(np.int32)
+
+
+def _factor_together(a: Array) -> tuple[Array, Array]:
+    """Replace a flat stack by its LU factors, one column of all matrices at a time."""
+    stack, rows, columns = a.shape
+    each = np.arange(stack)
+    pivots = np.empty((stack, min(rows, columns)), np.int32)
+    for column in range(pivots.shape[1]):
+        below = a[:, column:, column]
+        size = np.abs(below.real) + np.abs(below.imag)  # LAPACK's measure of a complex number
+        pivot = column + np.argmax(size, axis=1)
+        pivots[:, column] = pivot + 1
+        chosen = a[each, pivot].copy()
+        a[each, pivot] = a[:, column]
+        a[:, column] = chosen
+        divisor = chosen[:, column, None]
+        factors = a[:, column + 1 :, column]
+        np.divide(factors, divisor, out=factors, where=divisor != 0)
+        a[:, column + 1 :, column + 1 :] -= factors[:, :, None] * a[:, column, None, column + 1 :]
+    zero = np.diagonal(a, axis1=1, axis2=2) == 0
+    return pivots, np.where(zero.any(1), zero.argmax(1) + 1, 0).astype(np.int32)
+
+
+def permutation_of(pivots: Array, rows: int) -> Array:
+    """Which row of the matrix stands where after all exchanges."""
+    *batch, count = pivots.shape
+    swaps = pivots.reshape(math.prod(batch), count)
+    order = np.broadcast_to(np.arange(rows), (len(swaps), rows)).copy()
+    if _are_many_small(len(swaps), count):
+        each = np.arange(len(swaps))
+        for i in range(count):
+            other = swaps[:, i] - 1
+            order[each, other], order[:, i] = order[:, i], order[each, other]
+    else:
+        for one, exchanges in enumerate(swaps.tolist()):
+            found = list(range(rows))
+            for i, other in enumerate(exchanges):
+                found[i], found[other - 1] = found[other - 1], found[i]
+            order[one] = found
     return order.reshape(*batch, rows)
 
 
-# -- the exponential ----------------------------------------------------------------------------
-
-# For each precision the coefficients of a Pade approximant and the norm up to which it is exact to
-# rounding (Higham, "The scaling and squaring method for the matrix exponential revisited", 2005).
-_PADE_7 = (17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0)
-_PADE_13 = (
-    64764752532480000.0, 32382376266240000.0, 7771770303897600.0, 1187353796428800.0,
-    129060195264000.0, 10559470521600.0, 670442572800.0, 33522128640.0, 1323241920.0,
-    40840800.0, 960960.0, 16380.0, 182.0, 1.0,
-)  # fmt: skip
-_APPROXIMANTS = {4: (_PADE_7, 3.925724783138660), 8: (_PADE_13, 5.371920351148152)}
-
-
-def matrix_exp(a: Array) -> Array:
-    """The exponential of each matrix, by scaling, a rational approximation, and squaring."""
-    coefficients, reach = _APPROXIMANTS[a.real.dtype.itemsize]
-    norm = np.max(np.sum(np.abs(a), axis=-2), axis=-1, initial=0)
-    finite = np.isfinite(norm)
-    ratio = np.where(finite & (norm > reach), norm / reach, 1)
-    halvings = np.ceil(np.log2(ratio)).astype(np.int64)
-    scale = np.exp2(-halvings).astype(a.real.dtype)[..., None, None]
-    result = _pade(np.where(finite[..., None, None], a, 0) * scale, coefficients)
-    for step in range(int(np.max(halvings, initial=0))):
-        result = np.where((halvings > step)[..., None, None], result @ result, result)
-    return np.where(finite[..., None, None], result, np.nan).astype(a.dtype, copy=False)
+def permute_rows(x: Array, order: Array, *, inverse: bool) -> Array:
+    """``x[order]``, or the array ``y`` with ``y[order] = x``; ``order`` is a column of indices."""
+    batch = np.broadcast_shapes(x.shape[:-2], order.shape[:-2])
+    if inverse:
+        order = np.argsort(order, axis=-2)
+    found = pool.empty(batch + x.shape[-2:], x.dtype)
+    if order.ndim == 2:
+        np.take(x, order[:, 0], axis=-2, out=found, mode="clip")
+    else:
+        x = np.broadcast_to(x, found.shape)
+        order = np.broadcast_to(order, batch + order.shape[-2:])
+        found[...] = np.take_along_axis(x, order, axis=-2)
+    return found
 
 
-def _pade(a: Array, coefficients: tuple[float, ...]) -> Array:
-    """``q(-a)^-1 q(a)`` with the polynomial ``q``, split into its even and odd part."""
-    first = coefficients[0]  # divided by, so that the exponential of 0 is exactly 1
-    identity = np.eye(a.shape[-1], dtype=a.dtype)
-    square = a @ a
-    power = identity
-    even, odd = identity, coefficients[1] / first * identity
-    for lower, higher in zip(coefficients[2::2], coefficients[3::2], strict=True):
-        power = power @ square
-        even = even + lower / first * power
-        odd = odd + higher / first * power
-    odd = a @ odd
-    return np.asarray(np.linalg.solve(even - odd, even + odd))
+# -- systems, inverses, determinants ------------------------------------------------------------
+
+
+def _first_zeros(a: Array, info: Array) -> Array:
+    """Where the factorization of ``a`` meets its first zero pivot, if that of its transpose met
+    one: the two may differ in the place."""
+    if not info.any():
+        return info
+    own = lu_factor(a)[2].reshape(info.shape)
+    return np.where(info, np.where(own, own, a.shape[-1]), 0).astype(np.int32)
+
+
+def factor_system(a: Array) -> tuple[Array, Array, Array]:
+    """``U^T L^T = a[:, order]`` in one matrix, ``order`` as a column, and the first zero pivot
+    (from 1), or 0."""
+    packed = copied(a)
+    pivots, info = factor_columns(packed)  # of the transposes
+    info = _first_zeros(a, info)
+    order = permutation_of(pivots, a.shape[-1])
+    return packed.reshape(a.shape), order.reshape(*a.shape[:-1], 1), info.reshape(a.shape[:-2])
+
+
+def solve(packed: Array, order: Array, b: Array, *, adjoint: bool) -> Array:
+    """``a^-1 b``, or ``a^-H b``, by what :func:`factor_system` made of ``a``; NaN if singular."""
+    if adjoint:
+        y = permute_rows(b, order, inverse=False)
+        y = substitute(packed, y, upper=True, unit=True, adjoint=True)
+        x = substitute(packed, y, upper=False, adjoint=True)
+    else:
+        y = substitute(packed, substitute(packed, b, upper=False), upper=True, unit=True)
+        x = permute_rows(y, order, inverse=True)
+    singular = (np.diagonal(packed, axis1=-2, axis2=-1) == 0).any(-1)
+    if singular.any():
+        x[np.broadcast_to(singular, x.shape[:-2])] = np.nan
+    return x
+
+
+def inverse(a: Array) -> tuple[Array, Array]:
+    """The inverses, NaN of singular matrices, and the first zero pivots (from 1), or 0."""
+    *batch, order = a.shape[:-1]
+    if is_small(order):
+        try:
+            return blas.small_call(np.linalg.inv, a), np.zeros(batch, np.int32)
+        except np.linalg.LinAlgError:
+            pass
+    found = copied(a)
+    pivots, info = factor_columns(found)
+    _invert(found, pivots)
+    fill_failed(found, info)
+    return found.reshape(a.shape), _first_zeros(a, info).reshape(batch)
+
+
+def _invert(packed: Array, pivots: Array) -> None:
+    """Replace LU factors by the inverses."""
+    count, order, _ = packed.shape
+    if packed.size:
+        with openblas.threads_for(work_of(order, order, packed.dtype)):
+            lapack.call("getri", packed.dtype, count, n=order, a=packed, lda=order, ipiv=pivots)
+
+
+def det(a: Array) -> Array:
+    """The determinants."""
+    if is_small(a.shape[-1]):
+        return np.asarray(blas.small_call(np.linalg.det, a))
+    packed = copied(a)
+    pivots, _ = factor_columns(packed)
+    return _product_of_pivots(packed, pivots).reshape(a.shape[:-2])
+
+
+def inverse_and_det(a: Array) -> tuple[Array, Array]:
+    """The inverses, inf or NaN of singular matrices, and the determinants, by the same factors."""
+    found = copied(a)
+    pivots, info = factor_columns(found)
+    product = _product_of_pivots(found, pivots)
+    _invert(found, pivots)
+    fill_failed(found, info)
+    return found.reshape(a.shape), product.reshape(a.shape[:-2])
+
+
+def _product_of_pivots(packed: Array, pivots: Array) -> Array:
+    diagonal = np.diagonal(packed, axis1=1, axis2=2)
+    return np.asarray(diagonal.prod(1) * _sign_of(pivots).astype(packed.dtype))
+
+
+def _sign_of(pivots: Array) -> Array:
+    """The signs of permutations, by the parity of their exchanges."""
+    exchanges = (pivots != np.arange(1, pivots.shape[1] + 1)).sum(1)
+    return np.asarray(1 - 2 * (exchanges % 2))
+
+
+def slogdet(a: Array) -> tuple[Array, Array]:
+    """The signs of the determinants, or complex numbers of size 1, and the logarithms of their
+    sizes."""
+    batch = a.shape[:-2]
+    if is_small(a.shape[-1]):
+        sign, logarithm = blas.small_call(np.linalg.slogdet, a)
+        return np.asarray(sign), np.asarray(logarithm)
+    packed = copied(a)
+    pivots, _ = factor_columns(packed)
+    diagonal = np.diagonal(packed, axis1=1, axis2=2)
+    sign = np.sign(diagonal).prod(1) * _sign_of(pivots).astype(a.dtype)
+    return sign.reshape(batch), np.log(np.abs(diagonal)).sum(1).reshape(batch)
+
+
+# -- Cholesky -----------------------------------------------------------------------------------
+
+
+def cholesky(a: Array, *, upper: bool) -> tuple[Array, Array]:
+    """The factors of one triangle of each matrix, NaN of those that are not positive-definite, and
+    the orders of their first leading minors that are not, or 0."""
+    *batch, order = a.shape[:-1]
+    if is_small(order):
+        try:
+            factor = blas.small_call(np.linalg.cholesky, a, upper=upper)
+            if not np.isnan(factor).any():
+                return factor, np.zeros(batch, np.int32)
+        except np.linalg.LinAlgError:
+            pass
+    rows, _ = _in_place(a, may_be_transposed=False)
+    found = triangle(rows, upper=not upper)
+    info = np.zeros(len(found), np.int32)
+    if found.size:
+        with openblas.threads_for(work_of(order, order, a.dtype)):
+            info = lapack.call("potrf", a.dtype, len(found), uplo=b"L" if upper else b"U",
+                               n=order, a=found, lda=order)  # fmt: skip
+        undefined = np.isnan(np.diagonal(found, axis1=1, axis2=2))
+        if undefined.any():  # OpenBLAS takes a NaN for positive
+            info = np.where(undefined.any(1), undefined.argmax(1) + 1, info).astype(np.int32)
+    fill_failed(found, info)
+    return found.reshape(a.shape), info.reshape(batch)
+
+
+def cholesky_inverse(factor: Array) -> tuple[Array, Array]:
+    """The inverses of ``L L^H``, and the first zeros (from 1) on the diagonals of L, or 0."""
+    *batch, order = factor.shape[:-1]
+    if _are_many_small(math.prod(batch), order):
+        inverted = substitute(factor, np.eye(order, dtype=factor.dtype), upper=False)
+        zero = np.diagonal(factor, axis1=-2, axis2=-1) == 0
+        info = np.where(zero.any(-1), zero.argmax(-1) + 1, 0).astype(np.int32)
+        return blas.matmul(np.conj(np.swapaxes(inverted, -2, -1)), inverted), info
+    rows, _ = _in_place(factor, may_be_transposed=False)
+    found = triangle(rows, upper=True)
+    info = np.zeros(len(found), np.int32)
+    if found.size:
+        with openblas.threads_for(work_of(order, order, factor.dtype)):
+            info = lapack.call("potri", factor.dtype, len(found), uplo=b"U", n=order, a=found,
+                               lda=order)  # fmt: skip
+    mirrored = pool.copy(np.swapaxes(found, 1, 2))
+    if factor.dtype.kind == "c":
+        np.conjugate(mirrored, out=mirrored)
+    at = np.arange(order)
+    mirrored[:, at, at] = 0
+    mirrored += found
+    fill_failed(mirrored, info)
+    return mirrored.reshape(factor.shape), info.reshape(batch)
+
+
+# -- LDL ----------------------------------------------------------------------------------------
+
+
+def _named(name: str, dtype: np.dtype[Any], hermitian: bool) -> str:
+    """The routine for symmetric, or for complex Hermitian matrices."""
+    return name.replace("sy", "he") if hermitian and dtype.kind == "c" else name
+
+
+def ldl_factor(a: Array, *, hermitian: bool) -> tuple[Array, Array, Array]:
+    """L and D of the lower triangles in one, LAPACK's pivots, and the first zeros on D, or 0."""
+    *batch, order = a.shape[:-1]
+    found = triangle(to_columns(a), upper=False)
+    pivots, info = np.zeros((len(found), order), np.int32), np.zeros(len(found), np.int32)
+    if found.size:
+        with openblas.threads_for(work_of(order, order, a.dtype)):
+            info = lapack.call(_named("sytrf", a.dtype, hermitian), a.dtype, len(found), uplo=b"L",
+                               n=order, a=found, lda=order, ipiv=pivots)  # fmt: skip
+    return to_rows(found, a.shape), pivots.reshape(*batch, order), info.reshape(batch)
+
+
+def ldl_solve(factors: Array, pivots: Array, b: Array, *, hermitian: bool) -> Array:
+    """The solution of ``a x = b`` for ``a`` as :func:`ldl_factor` leaves it."""
+    batch = np.broadcast_shapes(factors.shape[:-2], b.shape[:-2])
+    order, width = b.shape[-2:]
+    columns = to_columns(np.broadcast_to(factors, batch + factors.shape[-2:]))
+    x = to_columns(np.broadcast_to(b, batch + b.shape[-2:]))
+    pivots = np.broadcast_to(pivots, (*batch, order)).astype(np.int32).reshape(len(x), order)
+    if x.size:
+        with openblas.threads_for(work_of(order, width, b.dtype)):
+            lapack.call(_named("sytrs", b.dtype, hermitian), b.dtype, len(x), uplo=b"L", n=order,
+                        nrhs=width, a=columns, lda=order, ipiv=pivots, b=x, ldb=order)  # fmt: skip
+    return to_rows(x, batch + b.shape[-2:])

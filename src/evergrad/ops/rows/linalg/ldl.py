@@ -7,10 +7,7 @@ two equal ``-p`` that a block of two begins whose second row was; both count fro
 
 from __future__ import annotations
 
-import math
 from typing import Any
-
-import numpy as np
 
 from evergrad import return_types
 from evergrad.core import dtypes
@@ -19,91 +16,17 @@ from evergrad.core.families import opaque
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise.magnitude import conj
+from evergrad.ops.rows.linalg import kernels
 from evergrad.ops.rows.linalg.base import LINALG, check_square, complain
 from evergrad.ops.rows.linalg.solve import batch_stack
 from evergrad.ops.rows.movement.views import sum_to_type
 from evergrad.ops.surface.public import expose
 
-_GROWTH = (1 + math.sqrt(17)) / 8  # the choice of pivots that bounds how elements grow
-
-
 # -- factoring ----------------------------------------------------------------------------------
 
 
-def _size(x: Any) -> Any:
-    """How large elements are; of complex ones as LAPACK takes it, without a root."""
-    return np.abs(x.real) + np.abs(x.imag) if np.iscomplexobj(x) else np.abs(x)
-
-
-def _choose_pivot(a: Any, k: int) -> tuple[int, int]:
-    """Which row to bring to the front of what is left, and the size of the block."""
-    own = _size(a[k, k])
-    below = _size(a[k + 1 :, k])
-    if not below.size or own >= _GROWTH * below.max():
-        return k, 1
-    largest = k + 1 + int(below.argmax())
-    column = below.max()
-    row = max(_size(a[largest, k:largest]).max(), _size(a[largest + 1 :, largest]).max(initial=0))
-    if own >= _GROWTH * column * (column / row):
-        return k, 1
-    return largest, 1 if _size(a[largest, largest]) >= _GROWTH * row else 2
-
-
-def _exchange(a: Any, first: int, second: int, hermitian: bool) -> None:
-    """Exchange two rows and columns of the lower triangle from ``first`` on."""
-    a[second + 1 :, [first, second]] = a[second + 1 :, [second, first]]
-    between = a[first + 1 : second, first].copy()
-    crossing = a[second, first + 1 : second].copy()
-    if hermitian:
-        between, crossing = between.conj(), crossing.conj()
-        a[second, first] = a[second, first].conj()
-    a[first + 1 : second, first], a[second, first + 1 : second] = crossing, between
-    a[first, first], a[second, second] = a[second, second], a[first, first].copy()
-
-
-def _eliminate(a: Any, k: int, block: int, hermitian: bool) -> None:
-    """Take a block's part out of what is below it, and leave its columns of L."""
-    rest = k + block
-    columns = a[rest:, k:rest].copy()
-    d = a[k:rest, k:rest].copy()
-    if block == 2:
-        d[0, 1] = d[1, 0].conj() if hermitian else d[1, 0]
-    multipliers = np.linalg.solve(d.T, columns.T).T
-    a[rest:, rest:] -= multipliers @ (columns.conj() if hermitian else columns).T
-    a[rest:, k:rest] = multipliers
-    if hermitian:
-        np.fill_diagonal(a, a.diagonal().real)
-
-
-def _factor(a: Any, hermitian: bool) -> tuple[Any, Any, int]:
-    a = np.tril(a)
-    n = len(a)
-    if hermitian:
-        np.fill_diagonal(a, a.diagonal().real)
-    pivots = np.zeros(n, np.int32)
-    info = k = 0
-    while k < n:
-        if not np.abs(a[k:, k]).max() > 0:
-            info, pivots[k], k = info or k + 1, k + 1, k + 1
-            continue
-        chosen, block = _choose_pivot(a, k)
-        front = k + block - 1
-        if chosen != front:
-            if block == 2:
-                a[k + 1, k], a[chosen, k] = a[chosen, k], a[k + 1, k].copy()
-            _exchange(a, front, chosen, hermitian)
-        _eliminate(a, k, block, hermitian)
-        pivots[k : k + block] = chosen + 1 if block == 1 else -(chosen + 1)
-        k += block
-    return np.tril(a), pivots, info
-
-
 def _factor_eval(a: Any, *, hermitian: bool, check: bool) -> tuple[Any, Any, Any]:
-    batch = a.shape[:-2]
-    factors = np.empty_like(a)
-    pivots, info = np.empty(a.shape[:-1], np.int32), np.zeros(batch, np.int32)
-    for at in np.ndindex(batch):
-        factors[at], pivots[at], info[at] = _factor(a[at], hermitian and a.dtype.kind == "c")
+    factors, pivots, info = kernels.ldl_factor(a, hermitian=hermitian)
     if check and info.any():
         raise complain("torch.linalg.ldl_factor", info, "D[{0},{0}] is zero: A is singular.")
     return factors, pivots, info
@@ -129,46 +52,6 @@ LDL_FACTOR = opaque(
 # -- solving ------------------------------------------------------------------------------------
 
 
-def _blocks(pivots: Any) -> list[tuple[int, int, int]]:
-    """Where each block begins, its size, and the row that was brought to its end."""
-    found, k = [], 0
-    while k < len(pivots):
-        block = 1 if pivots[k] > 0 else 2
-        found.append((k, block, abs(int(pivots[k])) - 1))
-        k += block
-    return found
-
-
-def _solve(factors: Any, pivots: Any, b: Any, hermitian: bool) -> Any:
-    b = b.copy()
-    blocks = _blocks(pivots)
-    for k, block, row in blocks:
-        end = k + block
-        b[[end - 1, row]] = b[[row, end - 1]]
-        b[end:] -= factors[end:, k:end] @ b[k:end]
-        d = factors[k:end, k:end].copy()
-        if block == 2:
-            d[0, 1] = d[1, 0].conj() if hermitian else d[1, 0]
-        b[k:end] = np.linalg.solve(d, b[k:end])
-    for k, block, row in reversed(blocks):
-        end = k + block
-        below = factors[end:, k:end]
-        b[k:end] -= (below.conj() if hermitian else below).T @ b[end:]
-        b[[end - 1, row]] = b[[row, end - 1]]
-    return b
-
-
-def _solve_eval(factors: Any, pivots: Any, b: Any, *, hermitian: bool) -> Any:
-    batch = np.broadcast_shapes(factors.shape[:-2], b.shape[:-2])
-    out = np.empty((*batch, *b.shape[-2:]), b.dtype)
-    factors = np.broadcast_to(factors, batch + factors.shape[-2:])
-    pivots = np.broadcast_to(pivots, batch + pivots.shape[-1:])
-    b = np.broadcast_to(b, out.shape)
-    for at in np.ndindex(batch):
-        out[at] = _solve(factors[at], pivots[at], b[at], hermitian and b.dtype.kind == "c")
-    return out
-
-
 def _solve_type(
     factors: TensorType, pivots: TensorType, b: TensorType, *, hermitian: bool
 ) -> TensorType:
@@ -188,7 +71,7 @@ def _solve_vjp(
 
 
 LDL_SOLVE = opaque(
-    "ldl_solve", _solve_eval, _solve_type, _solve_vjp,
+    "ldl_solve", kernels.ldl_solve, _solve_type, _solve_vjp,
     doc="The X with A X = B, for A given by its L and D.",
 )  # fmt: skip
 

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from evergrad import return_types
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
-from evergrad.core.families import opaque
+from evergrad.core.families import linear, opaque
 from evergrad.core.op import NONDIFFERENTIABLE
-from evergrad.core.shapes import TensorType, tensor_type
+from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import arange, eye, zeros
 from evergrad.ops.rows.linalg import kernels
@@ -32,7 +30,7 @@ from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.diagonals import tril, triu
 from evergrad.ops.rows.movement.joining import cat
 from evergrad.ops.rows.movement.slices import narrow
-from evergrad.ops.rows.movement.views import reshape, transpose, unsqueeze
+from evergrad.ops.rows.movement.views import reshape, sum_to_type, unsqueeze
 from evergrad.ops.surface.public import expose
 
 
@@ -43,18 +41,14 @@ def _lu_type(a: TensorType, *, check: bool) -> tuple[TensorType, TensorType, Ten
 
 
 def _lu_eval(a: Any, *, check: bool) -> tuple[Any, Any, Any]:
-    packed, pivots = kernels.lu_factor(a)
-    zero = np.diagonal(packed, axis1=-2, axis2=-1) == 0
-    info = np.zeros(zero.shape[:-1], np.int32)
-    if zero.any():
-        info = np.where(zero.any(-1), zero.argmax(-1) + 1, info).astype(np.int32)
-        if check:
-            text = (
-                "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. "
-                "If you still want to perform the factorization, consider calling "
-                "linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
-            )
-            raise complain("linalg.lu_factor", info, text)
+    packed, pivots, info = kernels.lu_factor(a)
+    if check and info.any():
+        text = (
+            "U[{0},{0}] is zero and using it on lu_solve would result in a division by zero. "
+            "If you still want to perform the factorization, consider calling "
+            "linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
+        )
+        raise complain("linalg.lu_factor", info, text)
     return packed, pivots, info
 
 
@@ -78,7 +72,7 @@ def _lu_vjp(g: Any, out: Any, a: Tensor, *, check: bool) -> Tensor:
     square = substitute_right(inner, adjoint(square_u), is_upper=False)
     top = cat([square, beside], -1)
     ordered = cat([top, below], -2) if rows > columns else top
-    return matmul(_permutation(pivots, rows, a.dtype), ordered)
+    return permuted_rows(ordered, _order(pivots, rows), inverse=True)
 
 
 LU_FACTOR = opaque(
@@ -91,6 +85,27 @@ LU_ORDER = opaque(
     NONDIFFERENTIABLE, batch=batch_stack,
     doc="Which row stands where after the exchanges of an LU factorization.",
 )  # fmt: skip
+
+
+PERMUTE_ROWS = linear(
+    "permute_rows", kernels.permute_rows,
+    lambda x, order, *, inverse: tensor_type(
+        broadcast_shapes(x.shape[:-2], order.shape[:-2]) + x.shape[-2:], x.dtype),
+    lambda g, x, order, *, inverse: (
+        sum_to_type(permuted_rows(g, order, inverse=not inverse), x._type), None),
+    arguments=(0,), batch=batch_stack,
+    doc="The rows of X in an order (a column of indices), or brought back from it.",
+)  # fmt: skip
+
+
+def permuted_rows(x: Tensor, order: Tensor, *, inverse: bool) -> Tensor:
+    """Rows ``x[order]``, or ``y`` with ``y[order] = x``."""
+    return bind(PERMUTE_ROWS, x, order, inverse=inverse)  # type: ignore[no-any-return]
+
+
+def _order(pivots: Tensor, rows: int) -> Tensor:
+    """The order of the rows after the exchanges, as a column."""
+    return unsqueeze(bind(LU_ORDER, pivots, rows=rows), -1)
 
 
 def _unpack_factors(packed: Tensor) -> tuple[Tensor, Tensor]:
@@ -152,14 +167,15 @@ def lu_solve(
 
 
 def _solve_left(packed: Tensor, pivots: Tensor, B: Tensor, of_adjoint: bool) -> Tensor:
-    p = _permutation(pivots, packed._type.shape[-2], packed.dtype)
+    order = _order(pivots, packed._type.shape[-2])
     if not of_adjoint:
-        inner = matmul(transpose(p, -2, -1), B)
+        inner = permuted_rows(B, order, inverse=False)
         inner = substitute(packed, inner, is_upper=False, unit=True)
         return substitute(packed, inner, is_upper=True)
     turned = adjoint(packed)
     inner = substitute(turned, B, is_upper=False)
-    return matmul(p, substitute(turned, inner, is_upper=True, unit=True))
+    inner = substitute(turned, inner, is_upper=True, unit=True)
+    return permuted_rows(inner, order, inverse=True)
 
 
 # -- the older names ----------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from evergrad.ops.rows.creation.constants import eye, ones_like, zeros, zeros_li
 from evergrad.ops.rows.elementwise.basic import reciprocal, where
 from evergrad.ops.rows.elementwise.magnitude import abs as absolute
 from evergrad.ops.rows.elementwise.magnitude import conj
-from evergrad.ops.rows.linalg import kernels, spectra
+from evergrad.ops.rows.linalg import exponential, spectra
 from evergrad.ops.rows.linalg.base import (
     LINALG,
     adjoint,
@@ -34,7 +34,7 @@ from evergrad.ops.rows.linalg.base import (
     check_square_shape,
     diagonal_of,
 )
-from evergrad.ops.rows.linalg.solve import FACTOR_INFO, INV, batch_stack, inv
+from evergrad.ops.rows.linalg.solve import INV, batch_stack, inv
 from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.joining import cat, stack
 from evergrad.ops.rows.movement.slices import narrow
@@ -160,8 +160,8 @@ def cond(input: Tensor, p: Any = None) -> Tensor:
     if p == "nuc":
         s = spectra.svdvals(input)
         return total(s, -1) * total(reciprocal(s), -1)
-    found = matrix_norm(input, p) * matrix_norm(bind(INV, input, check=False), p)
-    return where(bind(FACTOR_INFO, input, kind="lu") > 0, math.inf, found)
+    inverted, info = bind(INV, input, check=False)
+    return where(info > 0, math.inf, matrix_norm(input, p) * matrix_norm(inverted, p))
 
 
 def _cond_by_singular_values(input: Tensor, p: Any) -> Tensor:
@@ -211,7 +211,7 @@ def _exp_change(a: Tensor, change: Tensor) -> Tensor:
 
 
 MATRIX_EXP = opaque(
-    "matrix_exp", kernels.matrix_exp, lambda a: a,
+    "matrix_exp", exponential.matrix_exp, lambda a: a,
     lambda g, y, a: _exp_change(adjoint(a), g),
     jvp=lambda tangents, y, a: _exp_change(a, tangents[0]),
     batch=batch_stack, doc="The exponential of each matrix.",

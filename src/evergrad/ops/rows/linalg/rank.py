@@ -22,14 +22,17 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import zeros
 from evergrad.ops.rows.elementwise.basic import maximum, square, where
 from evergrad.ops.rows.elementwise.magnitude import abs as absolute
+from evergrad.ops.rows.linalg import spectral_kernels as spectral
 from evergrad.ops.rows.linalg.base import (
     LINALG,
     adjoint,
     check_matrix,
     check_same_dtype,
     check_square,
+    complain,
     not_converged,
 )
+from evergrad.ops.rows.linalg.solve import batch_stack
 from evergrad.ops.rows.linalg.spectra import eigvalsh, svdvals
 from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.slices import narrow
@@ -73,10 +76,10 @@ def _pinv_type(a: TensorType, atol: TensorType, rtol: TensorType, *, hermitian: 
 def _pinv_eval(a: Any, atol: Any, rtol: Any, *, hermitian: bool) -> Any:
     try:
         if hermitian:
-            s, u = np.linalg.eigh(a)
+            s, u = spectral.eigh(a, "L")
             vh = np.conj(np.swapaxes(u, -2, -1))
         else:
-            u, s, vh = np.linalg.svd(a, full_matrices=False)
+            u, s, vh = spectral.svd(a, full=False)
     except np.linalg.LinAlgError:
         raise not_converged("linalg.svd") from None
     largest = np.max(np.abs(s), axis=-1, initial=0)
@@ -202,14 +205,66 @@ def matrix_rank(
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
+def _lstsq_eval(a: Any, b: Any, *, rtol: float, driver: str) -> Any:
+    if not np.isfinite(a).all():
+        raise not_converged("linalg.lstsq")
+    *found, info = spectral.lstsq(a, b, rtol, driver)
+    if info.any():
+        text = "The least squares solution could not be computed because the input matrix does not "
+        if driver == "gels":
+            raise complain("torch.linalg.lstsq", info, text + "have full rank (error code: {}).")
+        raise not_converged("linalg.lstsq")
+    return tuple(found)
+
+
+def _lstsq_type(
+    a: TensorType, b: TensorType, *, rtol: float, driver: str
+) -> tuple[TensorType, TensorType, TensorType]:
+    batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    *_, rows, columns = a.shape
+    return (
+        tensor_type((*batch, columns, b.shape[-1]), a.dtype),
+        tensor_type(batch, dtypes.int64),
+        tensor_type((*batch, min(rows, columns)), a.dtype.to_real()),
+    )
+
+
+def _pinv_and_tolerances(a: Tensor, rtol: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    atol, relative = (zeros((), dtype=a.dtype.to_real()) + t for t in (0.0, rtol))
+    return bind(PINV, a, atol, relative, hermitian=False), a, atol, relative
+
+
+def _lstsq_vjp(g: Any, out: Any, a: Tensor, b: Tensor, *, rtol: float, driver: str) -> Any:
+    """That of the pseudo-inverse times ``b``."""
+    p, *known = _pinv_and_tolerances(a, rtol)
+    for_a, _, _ = _pinv_vjp(matmul(g[0], adjoint(b)), p, *known, hermitian=False)
+    return for_a, sum_to_type(matmul(adjoint(p), g[0]), b._type)
+
+
+def _lstsq_jvp(tangents: Any, out: Any, a: Tensor, b: Tensor, *, rtol: float, driver: str) -> Any:
+    ta, tb = tangents
+    p, *known = _pinv_and_tolerances(a, rtol)
+    moved = None if tb is None else matmul(p, tb)
+    if ta is not None:
+        turned = matmul(_pinv_jvp((ta, None, None), p, *known, hermitian=False), b)
+        moved = turned if moved is None else moved + turned
+    return moved, None, None
+
+
+LSTSQ = opaque(
+    "lstsq", _lstsq_eval, _lstsq_type, _lstsq_vjp, jvp=_lstsq_jvp, batch=batch_stack, outputs=3,
+    doc="The shortest X that brings A X closest to B, ranks and singular values of A.",
+)  # fmt: skip
+
+
 @expose(out=False, method=False, into=LINALG)
 def lstsq(
     input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> Any:
     """The shortest X that brings ``input @ X`` closest to ``b``.
 
-    ``driver`` decides which of the other results are filled, as in PyTorch; all of them solve by
-    singular values.
+    ``driver`` is LAPACK's: by QR (``gels``, for matrices of full rank), by QR with pivots
+    (``gelsy``), or by singular values. It decides which of the other results are filled.
     """
     name = "linalg.lstsq"
     check_matrix(name, input, "input")
@@ -225,21 +280,15 @@ def lstsq(
             f"{name}: input.size(-2) should match other.size({-1 if vector else -2})"
         )
     rtol = _default_rtol(input) if rcond is None else rcond
-    x = matmul(pinv(input, rtol=rtol), right)
-    rank, s = _rank_of(input, rtol, driver)
+    x, rank, s = bind(LSTSQ, input, right, rtol=float(rtol), driver=driver)
     residuals = _residuals(input, right, x, rank, driver)
+    nothing = zeros((0,), dtype=input.dtype.to_real())
+    if driver in ("gels", "gelsy"):
+        s = nothing
+    if driver == "gels":
+        rank = zeros((0,), dtype=dtypes.int64)
     solution = reshape(x, x._type.shape[:-1]) if vector else x
     return return_types.linalg_lstsq(solution, residuals, rank, s)
-
-
-def _rank_of(input: Tensor, rtol: float, driver: str) -> tuple[Tensor, Tensor]:
-    """The ranks and singular values that a driver knows; the others have no elements."""
-    nothing = zeros((0,), dtype=input.dtype.to_real())
-    if driver == "gels":
-        return zeros((0,), dtype=dtypes.int64), nothing
-    s = svdvals(input.detach())
-    rank = total(s > unsqueeze(_largest(s) * rtol, -1), -1)
-    return rank, (nothing if driver == "gelsy" else s)
 
 
 def _residuals(A: Tensor, B: Tensor, X: Tensor, rank: Tensor, driver: str) -> Tensor:

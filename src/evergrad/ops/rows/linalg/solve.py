@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from evergrad import return_types
-from evergrad.core import dtypes
+from evergrad.core import blas, dtypes
 from evergrad.core.bind import bind
 from evergrad.core.families import batch_elementwise, opaque
 from evergrad.core.op import NONDIFFERENTIABLE
@@ -27,7 +27,6 @@ from evergrad.ops.rows.linalg.base import (
     check_same_dtype,
     check_square,
     complain,
-    one_by_one,
 )
 from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.diagonals import tril, triu
@@ -38,50 +37,6 @@ from evergrad.ops.surface.public import expose
 batch_stack = batch_elementwise
 
 
-# -- which matrices can be inverted -------------------------------------------------------------
-
-
-def _lu_info(a: Any) -> Any:
-    """For each matrix the first zero pivot (from 1), or 0 if it is invertible."""
-    info = np.zeros(a.shape[:-2], np.int32)
-    try:
-        np.linalg.inv(a)
-    except np.linalg.LinAlgError:
-        refused = np.isnan(one_by_one(lambda m: np.linalg.inv(m) * 0, a.shape, a)).any((-2, -1))
-        pivots = np.diagonal(kernels.lu_factor(a)[0], axis1=-2, axis2=-1)
-        zero = pivots == 0
-        first = np.where(zero.any(-1), zero.argmax(-1), a.shape[-1] - 1) + 1
-        info = np.where(refused, first, 0).astype(np.int32)
-    return info
-
-
-def _cholesky_info(a: Any) -> Any:
-    """For each matrix the order of the first leading minor that is not positive, or 0."""
-    info = np.zeros(a.shape[:-2], np.int32)
-    for at in np.ndindex(info.shape):
-        for order in range(1, a.shape[-1] + 1):
-            if not _is_positive_definite(a[(*at, slice(order), slice(order))]):
-                info[at] = order
-                break
-    return info
-
-
-def _is_positive_definite(matrix: Any) -> bool:
-    try:
-        return not bool(np.isnan(np.linalg.cholesky(matrix)).any())
-    except np.linalg.LinAlgError:
-        return False
-
-
-INFO_BY_KIND = {"lu": _lu_info, "cholesky": _cholesky_info}
-
-FACTOR_INFO = opaque(
-    "factor_info", lambda a, *, kind: INFO_BY_KIND[kind](a),
-    lambda a, *, kind: tensor_type(a.shape[:-2], dtypes.int32), NONDIFFERENTIABLE,
-    batch=batch_stack, doc="Where a factorization of each matrix would fail; 0 where it would not.",
-)  # fmt: skip
-
-
 # -- solve --------------------------------------------------------------------------------------
 
 
@@ -90,15 +45,17 @@ def _solution_type(a: TensorType, b: TensorType, **attrs: Any) -> TensorType:
     return tensor_type((*batch, *b.shape[-2:]), a.dtype)
 
 
+_SINGULAR = "The solver failed because the input matrix is singular."
+
+
 def _solve_eval(a: Any, b: Any, *, check: bool) -> Any:
     try:
-        return np.linalg.solve(a, b)
+        return blas.small_call(np.linalg.solve, a, b)
     except np.linalg.LinAlgError:
-        if check:
-            text = "The solver failed because the input matrix is singular."
-            raise complain("linalg.solve", _lu_info(a), text) from None
-        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        return one_by_one(np.linalg.solve, batch + b.shape[-2:], a, b)
+        packed, order, info = kernels.factor_system(a)
+        if check and info.any():
+            raise complain("linalg.solve", info, _SINGULAR) from None
+        return kernels.solve(packed, order, b, adjoint=False)
 
 
 def _solve_vjp(g: Tensor, x: Tensor, a: Tensor, b: Tensor, *, check: bool) -> Any:
@@ -108,15 +65,78 @@ def _solve_vjp(g: Tensor, x: Tensor, a: Tensor, b: Tensor, *, check: bool) -> An
 
 
 def _solve_jvp(tangents: Any, x: Tensor, a: Tensor, b: Tensor, *, check: bool) -> Any:
-    ta, tb = tangents
-    right = None if ta is None else -matmul(ta, x)
-    if tb is not None:
-        right = tb if right is None else right + tb
+    ta, right = tangents
+    if ta is not None:
+        moved = matmul(ta, x)
+        right = -moved if right is None else right - moved
     return expand(bind(SOLVE, a, right, check=check), x._type.shape)
 
 
 SOLVE = opaque("solve", _solve_eval, _solution_type, _solve_vjp, jvp=_solve_jvp, batch=batch_stack,
-               doc="The solution X of A X = B.")  # fmt: skip
+               doc="The solution X of A X = B for small A.")  # fmt: skip
+
+
+def _factor_eval(a: Any, *, check: bool) -> Any:
+    found = kernels.factor_system(a)
+    if check and found[-1].any():
+        raise complain("linalg.solve", found[-1], _SINGULAR)
+    return found
+
+
+def _factor_type(a: TensorType, *, check: bool) -> tuple[TensorType, TensorType, TensorType]:
+    order = tensor_type((*a.shape[:-1], 1), dtypes.int64)
+    return a, order, tensor_type(a.shape[:-2], dtypes.int32)
+
+
+FACTOR_SYSTEM = opaque(
+    "factor_system", _factor_eval, _factor_type, NONDIFFERENTIABLE, batch=batch_stack, outputs=3,
+    doc="An LU factorization of A for `solve`, the order of its columns, the first zero pivot.",
+)  # fmt: skip
+
+
+def _factored_vjp(
+    g: Tensor, x: Tensor, a: Tensor, packed: Tensor, order: Tensor, b: Tensor, *, of_adjoint: bool
+) -> Any:
+    for_b = bind(SOLVE_FACTORED, a, packed, order, g, of_adjoint=not of_adjoint)
+    left, right = (x, for_b) if of_adjoint else (for_b, x)
+    for_a = -matmul(left, adjoint(right))
+    return sum_to_type(for_a, a._type), None, None, sum_to_type(for_b, b._type)
+
+
+def _factored_jvp(
+    tangents: Any, x: Tensor, a: Tensor, packed: Tensor, order: Tensor, b: Tensor, *,
+    of_adjoint: bool,
+) -> Tensor:  # fmt: skip
+    ta, _, _, right = tangents
+    if ta is not None:
+        moved = matmul(adjoint(ta) if of_adjoint else ta, x)
+        right = -moved if right is None else right - moved
+    return expand(
+        bind(SOLVE_FACTORED, a, packed, order, right, of_adjoint=of_adjoint), x._type.shape
+    )
+
+
+# The factors stand for A in the evaluation only: derivatives of any order are those by A.
+SOLVE_FACTORED = opaque(
+    "solve_factored",
+    lambda a, packed, order, b, *, of_adjoint: kernels.solve(packed, order, b, adjoint=of_adjoint),
+    lambda a, packed, order, b, *, of_adjoint: _solution_type(a, b), _factored_vjp,
+    jvp=_factored_jvp, batch=batch_stack,
+    doc="The solution X of A X = B, or A^H X = B, by the factors of A.",
+)  # fmt: skip
+
+
+def solve_system(A: Tensor, B: Tensor, *, check: bool) -> Tensor:
+    """``A^-1 B`` without checks of the arguments; NaN where A is singular if that is allowed."""
+    if kernels.is_small(A._type.shape[-1]):
+        return bind(SOLVE, A, B, check=check)  # type: ignore[no-any-return]
+    return _solve_and_info(A, B, check)[0]
+
+
+def _solve_and_info(A: Tensor, B: Tensor, check: bool) -> tuple[Tensor, Tensor]:
+    """The solution, and the first zero pivots."""
+    packed, order, info = bind(FACTOR_SYSTEM, A, check=check)
+    return bind(SOLVE_FACTORED, A, packed, order, B, of_adjoint=False), info
 
 
 def _as_columns(name: str, A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, bool]:
@@ -128,29 +148,34 @@ def _as_columns(name: str, A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, bo
     return columns, vector
 
 
-def _solve(name: str, A: Tensor, B: Tensor, left: bool, check: bool) -> Tensor:
+def _system(name: str, A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, Tensor, bool]:
+    """The checked arguments of ``A X = B``, and whether ``B`` held vectors."""
     check_square(name, A)
     check_same_dtype(name, A, B)
     columns, vector = _as_columns(name, A, B, left)
     if left:
-        x = bind(SOLVE, A, columns, check=check)
-    else:
-        turned = bind(SOLVE, transpose(A, -2, -1), transpose(columns, -2, -1), check=check)
-        x = transpose(turned, -2, -1)
-    return reshape(x, x._type.shape[:-1]) if vector else x
+        return A, columns, vector
+    return transpose(A, -2, -1), transpose(columns, -2, -1), vector
+
+
+def _as_given(x: Tensor, left: bool, vector: bool) -> Tensor:
+    found = x if left else transpose(x, -2, -1)
+    return reshape(found, found._type.shape[:-1]) if vector else found
 
 
 @expose(method=False, into=LINALG)
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """The solution of ``A X = B``, or without ``left`` of ``X A = B``; ``B`` may hold vectors."""
-    return _solve("linalg.solve", A, B, left, check=True)
+    a, columns, vector = _system("linalg.solve", A, B, left)
+    return _as_given(solve_system(a, columns, check=True), left, vector)
 
 
 @expose(method=False, into=LINALG)
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     """The solution, and for each matrix the first zero pivot (0 if there is none)."""
-    x = _solve("linalg.solve_ex", A, B, left, check=check_errors)
-    return return_types.linalg_solve_ex(x, bind(FACTOR_INFO, A, kind="lu"))
+    a, columns, vector = _system("linalg.solve_ex", A, B, left)
+    x, info = _solve_and_info(a, columns, bool(check_errors))
+    return return_types.linalg_solve_ex(_as_given(x, left, vector), info)
 
 
 # -- triangular systems -------------------------------------------------------------------------
@@ -231,43 +256,44 @@ def triangular_solve(
 
 
 def _inv_eval(a: Any, *, check: bool) -> Any:
-    try:
-        return np.linalg.inv(a)
-    except np.linalg.LinAlgError:
-        if check:
-            text = (
-                "The diagonal element {} is zero, the inversion could not be completed because "
-                "the input matrix is singular."
-            )
-            raise complain("linalg.inv", _lu_info(a), text) from None
-        return one_by_one(np.linalg.inv, a.shape, a)
+    found, info = kernels.inverse(a)
+    if check and info.any():
+        text = (
+            "The diagonal element {} is zero, the inversion could not be completed because "
+            "the input matrix is singular."
+        )
+        raise complain("linalg.inv", info, text)
+    return found, info
 
 
-def _inv_vjp(g: Tensor, y: Tensor, a: Tensor, *, check: bool) -> Tensor:
-    return -matmul(adjoint(y), matmul(g, adjoint(y)))
+def _inv_vjp(g: Any, out: Any, a: Tensor, *, check: bool) -> Tensor:
+    inverted = adjoint(out[0])
+    return -matmul(inverted, matmul(g[0], inverted))
 
 
-def _inv_jvp(tangents: Any, y: Tensor, a: Tensor, *, check: bool) -> Tensor:
-    return -matmul(y, matmul(tangents[0], y))
+def _inv_jvp(tangents: Any, out: Any, a: Tensor, *, check: bool) -> Any:
+    return -matmul(out[0], matmul(tangents[0], out[0])), None
 
 
-INV = opaque("inv", _inv_eval, lambda a, *, check: a, _inv_vjp, jvp=_inv_jvp, batch=batch_stack,
-             doc="The inverse of each matrix.")  # fmt: skip
+INV = opaque(
+    "inv", _inv_eval, lambda a, *, check: (a, tensor_type(a.shape[:-2], dtypes.int32)), _inv_vjp,
+    jvp=_inv_jvp, batch=batch_stack, outputs=2,
+    doc="The inverse of each matrix, and the first zero pivot (or 0).",
+)  # fmt: skip
 
 
 @expose(method=False, into=LINALG)
 def inv(A: Tensor) -> Tensor:
     """The inverse of each matrix."""
     check_square("linalg.inv", A)
-    return bind(INV, A, check=True)  # type: ignore[no-any-return]
+    return bind(INV, A, check=True)[0]  # type: ignore[no-any-return]
 
 
 @expose(method=False, into=LINALG)
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     """The inverse, and for each matrix the first zero pivot (0 if there is none)."""
     check_square("linalg.inv", A)
-    inverted = bind(INV, A, check=bool(check_errors))
-    return return_types.linalg_inv_ex(inverted, bind(FACTOR_INFO, A, kind="lu"))
+    return return_types.linalg_inv_ex(*bind(INV, A, check=bool(check_errors)))
 
 
 @expose()

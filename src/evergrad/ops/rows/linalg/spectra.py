@@ -18,10 +18,12 @@ from evergrad import return_types
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import opaque
 from evergrad.core.shapes import TensorType, tensor_type
+from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import eye, zeros
 from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.elementwise.magnitude import conj
+from evergrad.ops.rows.linalg import spectral_kernels as kernels
 from evergrad.ops.rows.linalg.base import (
     LINALG,
     adjoint,
@@ -32,7 +34,7 @@ from evergrad.ops.rows.linalg.base import (
     split_at,
 )
 from evergrad.ops.rows.linalg.factor import pulled_from_complement
-from evergrad.ops.rows.linalg.solve import SOLVE, batch_stack
+from evergrad.ops.rows.linalg.solve import batch_stack, solve_system
 from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.complex_parts import real
 from evergrad.ops.rows.movement.diagonals import diag_embed
@@ -73,7 +75,7 @@ def _eigh_type(a: TensorType, *, uplo: str) -> tuple[TensorType, TensorType]:
 
 def _eigh_eval(a: Any, *, uplo: Any) -> Any:
     try:
-        return np.linalg.eigh(a, uplo)
+        return kernels.eigh(a, uplo)
     except np.linalg.LinAlgError:
         raise not_converged("linalg.eigh") from None
 
@@ -100,7 +102,7 @@ EIGH = opaque("eigh", _eigh_eval, _eigh_type, _eigh_vjp, jvp=_eigh_jvp, batch=ba
 
 def _eigvalsh_eval(a: Any, *, uplo: Any) -> Any:
     try:
-        return np.linalg.eigvalsh(a, uplo)
+        return kernels.eigvalsh(a, uplo)
     except np.linalg.LinAlgError:
         raise not_converged("linalg.eigvalsh") from None
 
@@ -149,15 +151,13 @@ def _eig_type(a: TensorType) -> tuple[TensorType, TensorType]:
     return tensor_type(a.shape[:-1], kind), tensor_type(a.shape, kind)
 
 
-def _eig_eval(a: Any) -> tuple[Any, Any]:
+def _eig_eval(a: Any, *, vectors: bool = True) -> tuple[Any, Any]:
     if not np.isfinite(a).all():
         raise RuntimeError("linalg.eig: input tensor should not contain infs or NaNs.")
     try:
-        values, vectors = np.linalg.eig(a)
+        return kernels.eig(a, vectors=vectors)
     except np.linalg.LinAlgError:
         raise not_converged("linalg.eig") from None
-    kind = np.result_type(a.dtype, np.complex64)
-    return values.astype(kind, copy=False), vectors.astype(kind, copy=False)
 
 
 def _eig_vjp(g: Any, out: Any, a: Tensor) -> Tensor:
@@ -167,14 +167,14 @@ def _eig_vjp(g: Any, out: Any, a: Tensor) -> Tensor:
     across = turned - matmul(adjoint(vectors), vectors * lengths)
     turning = _quotient(across, conj(_differences(values)))
     inner = _off_diagonal(turning) + diag_embed(for_values)
-    found = bind(SOLVE, adjoint(vectors), matmul(inner, adjoint(vectors)), check=False)
+    found = solve_system(adjoint(vectors), matmul(inner, adjoint(vectors)), check=False)
     return found if a.dtype.is_complex else real(found)
 
 
 def _eig_jvp(tangents: Any, out: Any, a: Tensor) -> tuple[Tensor, Tensor]:
     values, vectors = out
     moved = matmul(_in_type_of(tangents[0], vectors), vectors)
-    inner = bind(SOLVE, vectors, moved, check=False)
+    inner = solve_system(vectors, moved, check=False)
     turned = matmul(vectors, _off_diagonal(inner / _differences(values)))
     lengths = real(diagonal_of(matmul(adjoint(vectors), turned)))
     unit = turned - vectors * unsqueeze(_in_type_of(lengths, vectors), -2)
@@ -183,6 +183,25 @@ def _eig_jvp(tangents: Any, out: Any, a: Tensor) -> tuple[Tensor, Tensor]:
 
 EIG = opaque("eig", _eig_eval, _eig_type, _eig_vjp, jvp=_eig_jvp, batch=batch_stack, outputs=2,
              doc="Eigenvalues and eigenvectors of square matrices.")  # fmt: skip
+
+
+def _eigvals_vjp(g: Tensor, out: Tensor, a: Tensor) -> Tensor:
+    _, vectors = bind(EIG, a)
+    turned = adjoint(vectors)
+    found = solve_system(turned, unsqueeze(g, -1) * turned, check=False)
+    return found if a.dtype.is_complex else real(found)
+
+
+def _eigvals_jvp(tangents: Any, out: Tensor, a: Tensor) -> Tensor:
+    _, vectors = bind(EIG, a)
+    inner = solve_system(vectors, matmul(_in_type_of(tangents[0], vectors), vectors), check=False)
+    return diagonal_of(inner)
+
+
+EIGVALS = opaque(
+    "eigvals", lambda a: _eig_eval(a, vectors=False)[0], lambda a: _eig_type(a)[0], _eigvals_vjp,
+    jvp=_eigvals_jvp, batch=batch_stack, doc="Eigenvalues of square matrices.",
+)  # fmt: skip
 
 
 @expose(method=False, into=LINALG)
@@ -196,7 +215,9 @@ def eig(input: Tensor) -> Any:
 def eigvals(input: Tensor) -> Tensor:
     """The eigenvalues, in no particular order; always complex."""
     check_square("linalg.eigvals", input)
-    return bind(EIG, input)[0]  # type: ignore[no-any-return]
+    if input.requires_grad and STATE.get().grad:  # the derivative needs the vectors anyway
+        return bind(EIG, input)[0]  # type: ignore[no-any-return]
+    return bind(EIGVALS, input)  # type: ignore[no-any-return]
 
 
 # -- singular values ----------------------------------------------------------------------------
@@ -214,7 +235,7 @@ def _svd_type(a: TensorType, *, full: bool) -> tuple[TensorType, TensorType, Ten
 
 def _svd_eval(a: Any, *, full: bool) -> Any:
     try:
-        return np.linalg.svd(a, full_matrices=full)
+        return kernels.svd(a, full=full)
     except np.linalg.LinAlgError:
         raise not_converged("linalg.svd") from None
 
@@ -299,7 +320,7 @@ SVD = opaque("svd", _svd_eval, _svd_type, _svd_vjp, jvp=_svd_jvp, batch=batch_st
 
 def _svdvals_eval(a: Any) -> Any:
     try:
-        return np.linalg.svd(a, compute_uv=False)
+        return kernels.svdvals(a)
     except np.linalg.LinAlgError:
         raise not_converged("linalg.svd") from None
 

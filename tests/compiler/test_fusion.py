@@ -10,7 +10,7 @@ import pytest
 from tests.compiler.steps import lowered_programs_of, programs_of
 
 import evergrad as eg
-from evergrad.compiler.codegen.loop_kernels import WRITTEN
+from evergrad.compiler.codegen.loop_kernel_cache import EMITTED
 from evergrad.compiler.schedule.nodes import Group
 
 SHAPES = [(4, 20, 30), (3, 17, 2, 33), (2, 3, 18, 40), (4, 300, 64), (2, 20, 21, 22), (4, 5, 6)]
@@ -45,7 +45,7 @@ def test_a_middle_dimension_is_folded_block_by_block() -> None:
     compiled = eg.compile(lambda x: (x * 2).sum(1))
     assert_near(compiled(x), (x * 2).sum(1))
     (program,) = lowered_programs_of(compiled)
-    (group,) = [u for u in program.lowering.units if isinstance(u, Group)]
+    (group,) = [u for u in program.lowering.nodes if isinstance(u, Group)]
     assert (group.blocks, group.inner) == (4, {2})
 
 
@@ -82,7 +82,7 @@ def test_the_update_of_a_parameter_is_one_kernel(name: str) -> None:
     program = lowered_programs_of(step)[-1]
     for layer in layers:
         shape = tuple(layer.weight.shape)
-        groups = [u for u in program.lowering.units if isinstance(u, Group)]
+        groups = [u for u in program.lowering.nodes if isinstance(u, Group)]
         assert len([g for g in groups if g.shape == shape]) == 1
 
 
@@ -96,12 +96,12 @@ def test_what_cannot_fail_writes_right_to_its_place() -> None:
 
     step(normal(30, 40))
     (program,) = lowered_programs_of(step)
-    assert all(instruction.unit is not None for instruction in program.instructions)
+    assert all(instruction.node is not None for instruction in program.instructions)
 
 
 def groups_over(compiled: Any, *extents: int) -> list[Any]:
     (program,) = lowered_programs_of(compiled)
-    units = program.lowering.units
+    units = program.lowering.nodes
     return [u for u in units if isinstance(u, Group) and u.shape == extents]
 
 
@@ -204,7 +204,7 @@ def test_groups_of_equal_structure_share_what_was_written() -> None:
     for function in functions:
         assert_near(eg.compile(function)(x), function(x))
 
-    before = set(WRITTEN)
+    before = set(EMITTED)
     layers, weight = [eg.nn.LayerNorm(50) for _ in range(3)], normal(50, 50)
 
     @eg.compile
@@ -216,7 +216,7 @@ def test_groups_of_equal_structure_share_what_was_written() -> None:
     with eg.no_grad():
         deep(normal(41, 50))
     assert len(groups_over(deep, 41, 50)) == 3
-    assert len([structure for structure in WRITTEN if structure not in before]) == 1
+    assert len([structure for structure in EMITTED if structure not in before]) == 1
 
 
 LOOKUPS: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evergrad.compiler.codegen.reductions import combination
+from evergrad.compiler.codegen.reductions import combine_partials
 from evergrad.compiler.native import jit
 from evergrad.core import dtypes
 
@@ -20,7 +20,7 @@ def folded(name: str, parts: Any) -> Any:
     """What the kernel makes of parts [blocks, count, length]."""
     blocks, count, length = parts.shape
     found = {np.dtype(t.np): t for t in (dtypes.float32, dtypes.float64, dtypes.int64)}[parts.dtype]
-    kernel = combination(name, found, count, length)
+    kernel = combine_partials(name, found, count, length)
     function = jit.function_of(
         jit.addresses([kernel])[kernel.name], ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
     )

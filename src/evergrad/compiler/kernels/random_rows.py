@@ -9,7 +9,7 @@ the recognition of attention emit these rows.
 
 from __future__ import annotations
 
-from math import ceil, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -33,11 +33,6 @@ def source_of(generator: Any) -> Generator:
 
 def is_counted(generator: Any) -> bool:
     return source_of(generator).algorithm == Philox.name
-
-
-def limit_of(keep: float) -> int:
-    """The threshold for 53-bit random numbers: below it is below ``keep`` as a fraction."""
-    return ceil(keep * 2.0**53)
 
 
 def packed_shape(size: Shape) -> Shape:

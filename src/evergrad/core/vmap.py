@@ -1,7 +1,7 @@
-"""Interpreters over traced graphs: forward derivatives and batching.
+"""vmap: a graph of one example, batched equation by equation.
 
-Each walks the equations of a :class:`Graph` and calls ``bind`` again, so the result can be
-recorded, traced, differentiated or batched once more. There are no tracer levels.
+Each value has a batch dimension or is the same for all examples. A row with a batching rule runs
+once; others run one example at a time.
 """
 
 from __future__ import annotations
@@ -10,188 +10,18 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from evergrad.core import dtypes
-from evergrad.core.bind import as_operand_tensor, bind
+from evergrad.core.bind import bind
 from evergrad.core.inplace import assign
 from evergrad.core.interpret import write_back
 from evergrad.core.namespace import ops
 from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
 from evergrad.core.shapes import normalize_dim, tensor_type
-from evergrad.core.source_location import SourceLocation, describe
-from evergrad.core.state import STATE, using, without_autocast
-from evergrad.core.tensor import Tensor, current_node
+from evergrad.core.state import using, without_autocast
+from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Equation, Graph, Var
-from evergrad.core.tracing import tracing
+from evergrad.core.traced_function import Output, trace
 from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
-from evergrad.errors import GradientError
-from evergrad.extension import ExtensionPoint
-
-_grad: ExtensionPoint[..., tuple[Tensor, ...]] = ExtensionPoint("grad")
-
-Tangent = Tensor | None
-
-
-class Traced:
-    """A function as a graph, with the form of its results.
-
-    The last outputs of the graph are what the function wrote into its arguments ``overwritten``.
-    """
-
-    __slots__ = ("graph", "leaves", "no_grad_write", "overwritten", "spec")
-
-    def __init__(
-        self, graph: Graph, leaves: list[Any], spec: TreeSpec, overwritten: list[int],
-        no_grad_write: SourceLocation | None,
-    ) -> None:  # fmt: skip
-        self.graph = graph
-        self.leaves = leaves  # which output of the graph, or a result that is no tensor
-        self.spec = spec
-        self.overwritten = overwritten
-        self.no_grad_write = no_grad_write
-
-    def refuse_lost_history(self, args: Sequence[Any]) -> None:
-        """Raise if a gradient is being recorded around a function that overwrites a value under
-        ``no_grad()``: its history would be that of the value before, which a graph cannot say."""
-        if self.no_grad_write is None or not STATE.get().grad:
-            return
-        tensors = [*args, *(tensor for _, tensor in self.graph.captures)]
-        if any(current_node(t) is not None for t in tensors):
-            raise GradientError(
-                "a value was overwritten in place under no_grad(), inside a function given to vmap "
-                "or jvp, while a gradient is being recorded around it; that gradient would not be "
-                "right.\n"
-                f"  overwritten by: {describe(self.no_grad_write)}\n"
-                "  fix: use the out-of-place form there, or overwrite a clone()."
-            )
-
-    def rebuild(self, results: Sequence[Any]) -> Any:
-        """The function's result from the graph's outputs."""
-        filled = [
-            results[leaf.place] if isinstance(leaf, _Output) else leaf for leaf in self.leaves
-        ]
-        return tree_unflatten(filled, self.spec)
-
-    def writes(self, results: Sequence[Any]) -> list[tuple[int, Any]]:
-        """The arguments the function wrote to, with what they hold afterwards."""
-        count = len(self.overwritten)
-        return list(zip(self.overwritten, results[len(results) - count :], strict=True))
-
-
-class _Output:
-    __slots__ = ("place",)
-
-    def __init__(self, place: int) -> None:
-        self.place = place
-
-
-def trace(function: Callable[..., Any], types: Sequence[Any]) -> Traced:
-    """Run a function of tensors on symbolic values of these types."""
-    with tracing(grad=STATE.get().grad) as tracer:
-        inputs = [tracer.input(t) for t in types]
-        before = [t._storage.value for t in inputs]
-        result = function(*inputs)
-        leaves, spec = tree_flatten(result)
-        tensors: list[Tensor] = []
-        places: list[Any] = []
-        for leaf in leaves:
-            if isinstance(leaf, Tensor):
-                places.append(_Output(len(tensors)))
-                tensors.append(leaf)
-            else:
-                places.append(leaf)
-        overwritten = [
-            i
-            for i, (t, v) in enumerate(zip(inputs, before, strict=True))
-            if t._storage.value is not v
-        ]
-        graph = tracer.finish([*tensors, *(inputs[i] for i in overwritten)])
-    return Traced(graph, places, spec, overwritten, tracer.trace.no_grad_write)
-
-
-# -- forward derivatives ------------------------------------------------------------------------
-
-
-@without_autocast
-def jvp_graph(
-    graph: Graph, primals: Sequence[Tensor], tangents: Sequence[Tangent]
-) -> tuple[list[Any], list[Tangent]]:
-    """Run a graph together with its derivative in the direction of the tangents."""
-    since = next_sequence()
-    env: dict[Var, Any] = dict(zip(graph.inputs, primals, strict=True))
-    env.update(graph.captures)
-    moving: dict[Var, Tensor] = {
-        var: t for var, t in zip(graph.inputs, tangents, strict=True) if t is not None
-    }
-    for eqn in graph.equations:
-        args = [env[a] if isinstance(a, Var) else a for a in eqn.args]
-        out = eqn.apply(*args)
-        single = eqn.op.outputs == 1
-        env.update(zip(eqn.outs, (out,) if single else out, strict=True))
-        directions = [moving.get(a) if isinstance(a, Var) else None for a in eqn.args]
-        if all(t is None for t in directions) or not eqn.op.differentiable:
-            continue
-        typed = [
-            as_operand_tensor(a, t) for a, t in zip(args, eqn.specialization.operands, strict=True)
-        ]
-        with using(grad=False, no_grad=True) if eqn.no_grad else nullcontext():
-            found = op_jvp(eqn.op, directions, out, typed, eqn.attrs)
-        for var, t in zip(eqn.outs, (found,) if single else found, strict=True):
-            if t is not None:
-                moving[var] = t
-    for handle, var in graph.writes:
-        write_back(handle, env[var], since)
-    outs = [env[o] if isinstance(o, Var) else o for o in graph.outputs]
-    return outs, [moving.get(o) if isinstance(o, Var) else None for o in graph.outputs]
-
-
-def op_jvp(
-    op: Op, tangents: Sequence[Tangent], out: Any, args: Sequence[Any], attrs: dict[str, Any]
-) -> Any:
-    """The tangent of one op's result: by its own rule, or as the transpose of its vjp."""
-    if op.jvp is not None:
-        return op.jvp(tangents, out, *args, **attrs)
-    return _transposed_vjp(op, tangents, out, args, attrs)
-
-
-def _transposed_vjp(
-    op: Op, tangents: Sequence[Tangent], out: Any, args: Sequence[Any], attrs: dict[str, Any]
-) -> Any:
-    """The vjp is linear in the cotangent; its own vjp there is the jvp."""
-    assert callable(op.vjp)
-    recording = STATE.get().grad and any(
-        isinstance(t, Tensor) and current_node(t) is not None for t in (*args, *tangents)
-    )
-    outs = (out,) if op.outputs == 1 else out
-    with using(grad=True, saved_hooks=None):
-        probes = [
-            ops.zeros_like(o).requires_grad_()
-            if o.dtype.category >= dtypes.FLOATING
-            else ops.zeros_like(o)
-            for o in outs
-        ]
-        grads = op.vjp(probes[0] if op.outputs == 1 else tuple(probes), out, *args, **attrs)
-        grads = grads if isinstance(grads, tuple) else (grads,)
-        pairs = [
-            (g, t)
-            for g, t in zip(grads, tangents, strict=True)
-            if t is not None and g is not None and g.requires_grad
-        ]
-        wanted = [p for p in probes if p.requires_grad]
-        found: list[Any] = [None] * len(wanted)
-        if pairs and wanted:
-            found = list(
-                _grad(
-                    [g for g, _ in pairs], wanted, [t for _, t in pairs],
-                    create_graph=recording, allow_unused=True,
-                )
-            )  # fmt: skip
-    moved = iter(found)
-    result = tuple(next(moved) if p.requires_grad else None for p in probes)
-    return result[0] if op.outputs == 1 else result
-
-
-# -- batching -----------------------------------------------------------------------------------
 
 Batched = tuple[Any, int | None]
 
@@ -200,7 +30,7 @@ Batched = tuple[Any, int | None]
 def batch_graph(
     graph: Graph, args: Sequence[Tensor], dims: Sequence[int | None], size: int, randomness: str
 ) -> list[Batched]:
-    """Run a graph on many examples at once; gives each result with its batch dimension."""
+    """The outputs of a graph on a batch, each with its batch dimension (``None``: unbatched)."""
     since = next_sequence()
     env: dict[Var, Batched] = {
         var: (arg, dim) for var, arg, dim in zip(graph.inputs, args, dims, strict=True)
@@ -239,8 +69,8 @@ def _batch_equation(
         if not plain:
             raise RuntimeError(
                 "vmap: called a random operation with batched arguments in randomness 'same' mode, "
-                "but one draw cannot serve examples with arguments of their own. Use randomness="
-                "'different', or draw outside of vmap"
+                "but one sample cannot be shared by examples with arguments of their own. Use "
+                "randomness='different', or sample outside of vmap"
             )
     if plain:
         out = op.apply(*args, **attrs)
@@ -258,36 +88,36 @@ def _batch_equation(
 def _batch_by_loop(
     op: Op, args: Sequence[Any], dims: Sequence[int | None], attrs: dict[str, Any], size: int
 ) -> list[Batched]:
-    """Any row can be batched one example at a time."""
-    rounds = []
+    """The row on one example at a time, stacked."""
+    examples = []
     for i in range(size):
         given = [
             a if d is None else ops.clone(ops.select(a, d, i))
             for a, d in zip(args, dims, strict=True)
         ]
         out = bind(op, *given, **attrs)
-        rounds.append((out,) if op.outputs == 1 else out)
-    if not rounds:
-        return [(_no_examples(t), 0) for t in _types_without_examples(op, args, dims, attrs)]
-    return [(ops.stack(column), 0) for column in zip(*rounds, strict=True)]
+        examples.append((out,) if op.outputs == 1 else out)
+    if not examples:
+        return [(_empty_batch(t), 0) for t in _types_of_example(op, args, dims, attrs)]
+    return [(ops.stack(column), 0) for column in zip(*examples, strict=True)]
 
 
-def _types_without_examples(
+def _types_of_example(
     op: Op, args: Sequence[Any], dims: Sequence[int | None], attrs: dict[str, Any]
 ) -> tuple[Any, ...]:
     types = tuple(
-        _without(a._type, d) if isinstance(a, Tensor) else type(a)
+        _without_dim(a._type, d) if isinstance(a, Tensor) else type(a)
         for a, d in zip(args, dims, strict=True)
     )
     key = (types, tuple(attrs.items())) if attrs else types
     return (op.specializations.get(key) or op.resolve(key, types, attrs)).out_types
 
 
-def _no_examples(type: Any) -> Tensor:
+def _empty_batch(type: Any) -> Tensor:
     return ops.zeros((0, *type.shape), dtype=type.dtype)
 
 
-def _without(type: Any, dim: int | None) -> Any:
+def _without_dim(type: Any, dim: int | None) -> Any:
     if dim is None:
         return type
     return tensor_type(type.shape[:dim] + type.shape[dim + 1 :], type.dtype)
@@ -301,10 +131,10 @@ def vmap(
     *,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:
-    """A function of one example as a function of many.
+    """A function of one example as a function of a batch.
 
-    ``in_dims`` says which dimension of each argument runs over the examples (``None``: the argument
-    is the same for all), ``out_dims`` where to put it in the results.
+    ``in_dims`` is the batch dimension of each argument (``None``: the argument is the same for all
+    examples), ``out_dims`` that of the results.
     """
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(
@@ -316,7 +146,7 @@ def vmap(
 
     def batched(*args: Any, **kwargs: Any) -> Any:
         leaves, spec = tree_flatten(args)
-        dims = _spread(in_dims, args, spec)
+        dims = _broadcast_dims(in_dims, args, spec)
         for i, (leaf, dim) in enumerate(zip(leaves, dims, strict=True)):
             dims[i] = _checked_dim(func, leaf, dim)
         sizes = {leaf._type.shape[d] for leaf, d in zip(leaves, dims, strict=True) if d is not None}
@@ -352,13 +182,13 @@ def _vmap_once(
             given[i] = tensor
         return func(*tree_unflatten(given, spec), **kwargs)
 
-    traced = trace(on_tensors, [_without(leaves[i]._type, dims[i]) for i in at])
+    traced = trace(on_tensors, [_without_dim(leaves[i]._type, dims[i]) for i in at])
     traced.refuse_lost_history([leaves[i] for i in at])
     results = batch_graph(
         traced.graph, [leaves[i] for i in at], [dims[i] for i in at], size, randomness
     )
     for leaf in traced.leaves:
-        if not isinstance(leaf, _Output):
+        if not isinstance(leaf, Output):
             raise ValueError(
                 f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type "
                 f"{type(leaf)}. Did you mean to set out_dims= to None for output?"
@@ -367,15 +197,16 @@ def _vmap_once(
         _overwrite_batched(leaves[at[number]], dims[at[number]], written)
     tree = traced.rebuild(list(range(len(results))))
     order, out_spec = tree_flatten(tree)
-    targets = _spread(out_dims, tree, out_spec)
-    placed = [
-        _place(results[i], dim, size, _name(func)) for i, dim in zip(order, targets, strict=True)
+    targets = _broadcast_dims(out_dims, tree, out_spec)
+    moved = [
+        _with_batch_dim(results[i], dim, size, _name(func))
+        for i, dim in zip(order, targets, strict=True)
     ]
-    return tree_unflatten(placed, out_spec)
+    return tree_unflatten(moved, out_spec)
 
 
 def _overwrite_batched(target: Tensor, dim: int | None, written: Batched) -> None:
-    """Write to an argument of a batched function what its examples were given."""
+    """Write the final value of a batched argument back to it."""
     value, at = written
     if dim is None:
         if at is not None:
@@ -397,8 +228,8 @@ def _batched_into_unbatched() -> RuntimeError:
     )
 
 
-def _place(result: Batched, dim: int | None, size: int, name: str) -> Tensor:
-    """Put the batch dimension of a result where ``out_dims`` wants it."""
+def _with_batch_dim(result: Batched, dim: int | None, size: int, name: str) -> Tensor:
+    """A result with its batch dimension moved to ``out_dims``."""
     value, at = result
     if dim is None:
         if at is not None:
@@ -425,7 +256,7 @@ def _vmap_in_chunks(
         ]
         parts.append(_vmap_once(func, given, dims, spec, kwargs, count, out_dims, randomness))
     flat = [tree_flatten(part) for part in parts]
-    targets = _spread(out_dims, parts[0], flat[0][1])
+    targets = _broadcast_dims(out_dims, parts[0], flat[0][1])
     columns = zip(*(leaves for leaves, _ in flat), strict=True)
     joined = [
         column[0] if dim is None else ops.cat(column, dim)
@@ -434,13 +265,13 @@ def _vmap_in_chunks(
     return tree_unflatten(joined, flat[0][1])
 
 
-def _spread(dims: Any, tree: Any, spec: TreeSpec) -> list[Any]:
-    """One dimension per leaf from a number, or from a tree that is a prefix of the arguments'."""
+def _broadcast_dims(dims: Any, tree: Any, spec: TreeSpec) -> list[Any]:
+    """One dimension per leaf, from an int or a tree that is a prefix of the arguments'."""
     if dims is None or isinstance(dims, int):
         return [dims] * spec.num_leaves
     if spec.is_leaf():
         if isinstance(dims, (tuple, list)) and len(dims) == 1:
-            return _spread(dims[0], tree, spec)
+            return _broadcast_dims(dims[0], tree, spec)
         raise ValueError(f"vmap: dims {dims!r} do not fit a single value")
     children = list(tree.values()) if isinstance(tree, dict) else list(tree)
     given = [dims[key] for key in tree] if isinstance(dims, dict) else list(dims)
@@ -451,7 +282,7 @@ def _spread(dims: Any, tree: Any, spec: TreeSpec) -> list[Any]:
         )
     found: list[Any] = []
     for dim, child, child_spec in zip(given, children, spec.children, strict=True):
-        found += _spread(dim, child, child_spec)
+        found += _broadcast_dims(dim, child, child_spec)
     return found
 
 

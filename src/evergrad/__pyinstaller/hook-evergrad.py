@@ -1,0 +1,20 @@
+"""What PyInstaller cannot see in import statements: modules that are imported by name when they
+are first used, PyTorch's other names (``evergrad.cuda`` is ``compat/torch/cuda``), OpenBLAS."""
+
+from PyInstaller.utils.hooks import collect_dynamic_libs, collect_submodules
+
+
+def is_for_applications(name: str) -> bool:
+    """Whether a program may reach a module that it does not import: not the command line."""
+    return not name.startswith(("evergrad.__pyinstaller", "evergrad.cli", "evergrad.testing"))
+
+
+_stand_ins = collect_submodules("evergrad.compat.torch")
+_by_other_names = {name.replace(".compat.torch", "", 1) for name in _stand_ins}
+_modules = collect_submodules("evergrad", filter=is_for_applications)
+hiddenimports = [
+    *(name for name in _modules if name not in _by_other_names),
+    *_stand_ins,
+    "scipy_openblas32",
+]
+binaries = collect_dynamic_libs("scipy_openblas32")

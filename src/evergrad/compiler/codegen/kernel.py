@@ -1,0 +1,45 @@
+"""Kernels: LLVM IR with the arguments it is called with."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from evergrad.core.trace import Var
+
+
+class Chunking(NamedTuple):
+    """How a loop kernel partitions its iteration domain: ``total`` units of ``unit`` elements each
+    (outer iterations, or single elements), of which a chunk takes as many as the number at
+    ``per_chunk``. ``contiguous_slots`` are the pointers to operands that are contiguous in the
+    order of the units."""
+
+    unit: int
+    total: int
+    per_chunk: int
+    contiguous_slots: frozenset[int]
+
+
+class Kernel:
+    """LLVM IR of one function with the functions it calls (``helpers``), and its arguments.
+
+    ``slots`` name its pointer arguments in order: a value that is read or written, the partial
+    results of one, or the status word. ``numbers`` are the integer arguments that follow.
+    """
+
+    def __init__(self, name: str, ir: str, helpers: dict[str, str] | None = None) -> None:
+        self.name = name
+        self.ir = ir
+        self.helpers = {} if helpers is None else helpers
+        self.slots: list[tuple[str, Any]] = []
+        self.numbers: list[int] = []
+        self.chunks = 1
+        self.scratch = 0
+        # Numbers that are addresses in this process, by position: of the matrix product of
+        # OpenBLAS for the element type of this name.
+        self.products: dict[int, str] = {}
+        # Numbers that are addresses of other kernels, which this one calls.
+        self.calls: dict[int, Kernel] = {}
+        self.chunking: Chunking | None = None
+        self.passes = 1  # traversals of its elements
+        # Outer reductions: (value, op, elements of one partial result).
+        self.partials: list[tuple[Var, str, int]] = []

@@ -1,0 +1,194 @@
+"""Memory accesses of a loop nest: the pointers of a kernel, and strides along its domain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from evergrad.compiler.codegen import elementwise
+from evergrad.core import dtypes
+from evergrad.core.dtypes import dtype
+from evergrad.core.shapes import contiguous_strides
+from evergrad.core.trace import Equation, Var
+
+if TYPE_CHECKING:
+    from evergrad.compiler.schedule.def_use import DefUse
+    from evergrad.compiler.schedule.nodes import Group
+
+STATUS = "status"
+# The slot of an access without memory: its address is the index of the element.
+NO_SLOT = -1
+
+
+class Lookup:
+    """A table whose slices are looked up along its first dimension."""
+
+    __slots__ = ("extent", "indices", "stride", "wraps")
+
+    def __init__(self, indices: Access, stride: int, extent: int, wraps: bool) -> None:
+        self.indices = indices
+        self.stride = stride
+        self.extent = extent
+        self.wraps = wraps  # negative indices count from the end
+
+
+class Access:
+    """Memory that a kernel reads or writes: strides in bytes along the dimensions of the domain,
+    and along its collapsed outer and inner loops."""
+
+    __slots__ = ("dtype", "inner", "lookup", "outer", "slot", "strides")
+
+    def __init__(self, slot: int, dtype: dtype, strides: tuple[int, ...]) -> None:
+        self.slot = slot
+        self.dtype = dtype
+        self.strides = strides
+        self.outer: tuple[int, ...] = ()
+        self.inner: tuple[int, ...] = ()
+        self.lookup: Lookup | None = None
+
+
+class LoopAccesses:
+    """The operands of a group's equations, and the memory accesses of its loop nest.
+
+    ``slots`` are the pointer arguments of the kernel; ``stores`` the accesses of the values that it
+    writes (``stored``), but for outer reductions.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        values: DefUse,
+        layout: Callable[[Var], Any],
+        strides: Callable[[Var], tuple[int, ...]],
+        stored: set[Var],
+    ) -> None:
+        self.group = group
+        self.values = values
+        self.layout = layout
+        self.store_strides = strides
+        self.stored = [e.outs[0] for e in group.members if e.outs[0] in stored]
+        self.producer = {e.outs[0]: e for e in group.members}
+        self.slots: list[tuple[str, Any]] = []
+        self.accesses: list[Access] = []
+        self.known_accesses: dict[Any, Access] = {}
+        self.uses: dict[tuple[int, int], Any] = {}
+        self.stores: dict[Var, Access] = {}
+        self.collect()
+
+    def collect(self) -> None:
+        for eqn in self.group.members:
+            axes = self.group.maps[id(eqn)]
+            for number, arg in enumerate(eqn.args):
+                self.uses[id(eqn), number] = self.operand(eqn, number, arg, axes)
+            if eqn.op.name in elementwise.NUMBERED:
+                self.uses[id(eqn), len(eqn.args)] = self.element_index(eqn.outs[0], axes)
+        for var in self.stored:
+            if var not in self.group.outer_reductions:
+                strides = [0] * len(self.group.shape)
+                for axis, stride in zip(self.group.axes[var], self.store_strides(var), strict=True):
+                    if axis >= 0:
+                        strides[axis] = stride
+                self.stores[var] = self.access("write", var, tuple(strides))
+        if any(e.op.name in ("index", "gather") for e in self.group.members):
+            self.slot(STATUS, None)
+
+    def slot(self, kind: str, value: Any) -> int:
+        for number, known in enumerate(self.slots):
+            if known[0] == kind and known[1] is value:
+                return number
+        self.slots.append((kind, value))
+        return len(self.slots) - 1
+
+    def access(self, kind: str, var: Var, strides: tuple[int, ...]) -> Access:
+        key = (kind, var, strides)
+        if key not in self.known_accesses:
+            made = Access(self.slot(kind, var), var.type.dtype, strides)
+            self.known_accesses[key] = made
+            self.accesses.append(made)
+        return self.known_accesses[key]
+
+    def strides_along(self, var: Var, axes: Sequence[int]) -> tuple[int, ...]:
+        """The strides of a value along the dimensions of the domain, given its index map."""
+        strides = [0] * len(self.group.shape)
+        own, shape = self.layout(var).strides, var.type.shape
+        for axis, stride, extent in zip(axes, own, shape, strict=True):
+            if axis >= 0 and extent != 1:
+                strides[axis] = stride
+        return tuple(strides)
+
+    def operand(self, eqn: Equation, number: int, arg: Any, axes: tuple[int, ...]) -> Any:
+        """An argument of an equation: a constant (IR), a value of the group or an access."""
+        name = eqn.op.name
+        if name == "full":
+            return elementwise.constant(arg, eqn.specialization.out_types[0].dtype)
+        found = eqn.specialization.operands[number].dtype
+        if not isinstance(arg, Var):
+            return elementwise.constant(arg, found)
+        root = self.values.root(arg)
+        if root in self.values.literal and root not in self.producer:
+            return elementwise.literal(self.values.literal[root], found)
+        if arg in self.group.axes and root in self.producer:
+            return root
+        if name == "index":
+            return self.lookup_operand(eqn, number, arg, axes)
+        if name in ("gather", "scatter_sum"):
+            return self.access("read", arg, self.strides_along(arg, axes))
+        aligned = axes[len(axes) - len(arg.type.shape) :] if arg.type.shape else ()
+        return self.access("read", arg, self.strides_along(arg, aligned))
+
+    def element_index(self, var: Var, axes: tuple[int, ...]) -> Access:
+        """The linear indices of a value's elements, as an access without memory."""
+        strides = [0] * len(self.group.shape)
+        for axis, stride in zip(axes, contiguous_strides(var.type.shape), strict=True):
+            if axis >= 0:
+                strides[axis] = stride
+        made = Access(NO_SLOT, dtypes.uint8, tuple(strides))
+        self.accesses.append(made)
+        return made
+
+    def lookup_operand(self, eqn: Equation, number: int, arg: Var, axes: tuple[int, ...]) -> Access:
+        """The indices of a lookup, or its table."""
+        rank = len(eqn.args[1].type.shape)
+        if number == 1:
+            return self.access("read", arg, self.strides_along(arg, axes[:rank]))
+        indices = self.access("read", eqn.args[1], self.strides_along(eqn.args[1], axes[:rank]))
+        strides = self.strides_along(arg, (-1, *axes[rank:]))
+        table = Access(self.slot("read", arg), arg.type.dtype, strides)
+        table.lookup = Lookup(
+            indices, self.layout(arg).strides[0], arg.type.shape[0], eqn.attrs["wrap"]
+        )
+        self.accesses.append(table)
+        return table
+
+    def operands(self, eqn: Equation) -> list[Any]:
+        """The operands of an equation, in the order of its arguments."""
+        count = len(eqn.args) + (eqn.op.name in elementwise.NUMBERED)
+        return [self.uses[id(eqn), number] for number in range(count)]
+
+    def structure(self) -> tuple[Any, ...]:
+        """All that the IR and the numbers of the kernel depend on."""
+        group = self.group
+        numbers: dict[Any, int] = {var: n for n, var in enumerate(self.producer)}
+        numbers |= {access: n for n, access in enumerate(self.accesses)}
+
+        def of(eqn: Equation) -> tuple[Any, ...]:
+            out = eqn.outs[0]
+            types = [str(getattr(t, "dtype", t)) for t in (*eqn.specialization.operands, out.type)]
+            given = [s if isinstance(s, str) else (type(s), numbers[s]) for s in self.operands(eqn)]
+            plain = [a for a in eqn.args if not isinstance(a, Var)]
+            op = eqn.op.name, repr(eqn.attrs), repr(plain), *types, *given
+            return *op, group.axes[out], out in group.outer_reductions, out.type.shape
+
+        def of_memory(access: Access) -> tuple[Any, ...]:
+            table = access.lookup
+            lookup = () if table is None else (
+                numbers[table.indices], table.stride, table.extent, table.wraps,
+            )  # fmt: skip
+            return access.slot, access.dtype.name, access.strides, lookup
+
+        return (
+            group.shape, group.inner, group.blocks,
+            tuple(map(of, group.members)), tuple(map(of_memory, self.accesses)),
+            tuple((numbers[var], numbers[access]) for var, access in self.stores.items()),
+            tuple(kind for kind, _ in self.slots),
+        )  # fmt: skip

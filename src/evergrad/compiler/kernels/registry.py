@@ -1,0 +1,13 @@
+"""All lowerings to native kernels: the one list of the modules that register some."""
+
+from __future__ import annotations
+
+from evergrad.compiler.kernels import embedding_grad, random_masks  # noqa: F401
+from evergrad.compiler.kernels.attention import lower as attention  # noqa: F401
+from evergrad.compiler.kernels.conv import select as conv  # noqa: F401
+from evergrad.compiler.kernels.gemm import select as gemm  # noqa: F401
+from evergrad.compiler.kernels.pooling import max_pool_grad, reduce, transposes  # noqa: F401
+from evergrad.compiler.kernels.recurrent import lower as recurrent  # noqa: F401
+from evergrad.compiler.schedule.lowering_registry import registered_lowerings
+
+LOWERINGS = registered_lowerings()

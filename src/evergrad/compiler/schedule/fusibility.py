@@ -1,0 +1,74 @@
+"""Which equations can be part of a fusion group."""
+
+from __future__ import annotations
+
+from evergrad.compiler.codegen import activations, elementwise  # noqa: F401 - registers its ops
+from evergrad.compiler.codegen.reductions import REDUCTIONS
+from evergrad.compiler.schedule.def_use import DefUse
+from evergrad.core.shapes import Shape
+from evergrad.core.trace import Equation
+
+# Ops that read elements at computed indices, and all ops that access such.
+LOOKUPS = ("index", "gather")
+INDEXED = (*LOOKUPS, "scatter_sum")
+# Equations further apart than this are in different parts of a program.
+MAX_FUSION_DISTANCE = 48
+
+
+def is_fusible(values: DefUse, eqn: Equation) -> bool:
+    """Whether an equation can be part of a group."""
+    specialization = eqn.specialization
+    if any(t.numel == 0 for t in specialization.out_types) or eqn.op.outputs != 1:
+        return False
+    operands = specialization.operands
+    if not all(hasattr(t, "dtype") and t.dtype in elementwise.KINDS and t.numel for t in operands):
+        return False
+    if any(t.dtype not in elementwise.KINDS for t in specialization.out_types):
+        return False
+    name = eqn.op.name
+    if name == "where":
+        return True
+    if name in REDUCTIONS:
+        return _is_fusible_reduction(eqn)
+    if name == "index":
+        return _is_slice_lookup(eqn)
+    if name == "gather":
+        return _is_element_lookup(eqn, eqn.args[0].type.shape)
+    if name == "scatter_sum":
+        return _is_element_lookup(eqn, eqn.outs[0].type.shape)
+    return elementwise.supports(name, operands, specialization.out_types)
+
+
+def is_elementwise(values: DefUse, eqn: Equation) -> bool:
+    """Whether an equation can be part of a group, each element of its result from one of each
+    argument."""
+    is_plain = not eqn.op.alias and not eqn.op.random
+    return is_plain and eqn.op.name not in (*REDUCTIONS, *INDEXED) and is_fusible(values, eqn)
+
+
+def _is_fusible_reduction(eqn: Equation) -> bool:
+    found, out = eqn.specialization.operands[0].dtype, eqn.specialization.out_types[0].dtype
+    if found not in elementwise.KINDS or out not in elementwise.KINDS or not eqn.attrs["dims"]:
+        return False
+    if eqn.op.name in ("any", "all"):
+        return out.name == "bool" and found.name == "bool"
+    if eqn.op.name == "sum" and found is not out:
+        return False
+    return eqn.op.name == "sum" or elementwise.KINDS[found].is_float
+
+
+def _is_slice_lookup(eqn: Equation) -> bool:
+    """Slices of a table along its first dimension, by one tensor of integers."""
+    return len(eqn.args) == 2 and eqn.attrs["start"] == 0 and eqn.args[1].type.dtype.name == "int64"
+
+
+def _is_element_lookup(eqn: Equation, shape: Shape) -> bool:
+    """One element along the last dimension."""
+    index = eqn.args[1].type
+    return (
+        eqn.attrs["dim"] == len(shape) - 1
+        and index.dtype.name == "int64"
+        and index.shape == (*shape[:-1], 1)
+        and shape[-1] > 1
+        and elementwise.KINDS[eqn.specialization.operands[0].dtype].is_float
+    )

@@ -1,0 +1,97 @@
+"""List scheduling of nodes: program order, but early where that frees memory."""
+
+from __future__ import annotations
+
+from evergrad.compiler.schedule.def_use import DefUse
+from evergrad.compiler.schedule.nodes import Group, ScheduleNode
+from evergrad.core.trace import Var
+
+
+def order_nodes(
+    nodes: list[ScheduleNode], values: DefUse, node_of: dict[Var, ScheduleNode]
+) -> list[ScheduleNode]:
+    """A topological order of the nodes: program order, but a node that frees more memory than it
+    allocates runs as soon as it is ready (the update of a parameter after its gradient)."""
+    return _ListScheduler(nodes, values, node_of).run()
+
+
+class _ListScheduler:
+    def __init__(
+        self, nodes: list[ScheduleNode], values: DefUse, node_of: dict[Var, ScheduleNode]
+    ) -> None:
+        self.nodes = {node.number: node for node in nodes}
+        self.values = values
+        self.missing: dict[int, int] = {}
+        self.dependents: dict[int, list[int]] = {}
+        for node in nodes:
+            needed = [n for n in self.nodes if n != node.number and node.dependencies >> n & 1]
+            self.missing[node.number] = len(needed)
+            for n in needed:
+                self.dependents.setdefault(n, []).append(node.number)
+        self.deadline = {n: self._deadline(n) for n in self.nodes}
+        # The nodes that have yet to read each value that passes from one node to another.
+        self.readers: dict[Var, set[int]] = {}
+        self.reads: dict[int, list[Var]] = {}
+        for node in nodes:
+            roots: dict[Var, None] = {}
+            for eqn in node.equations:
+                for arg in eqn.args:
+                    root = values.root(arg) if isinstance(arg, Var) else None
+                    if root is not None and root in node_of and node_of[root] is not node:
+                        roots[root] = None
+            self.reads[node.number] = list(roots)
+            for root in roots:
+                self.readers.setdefault(root, set()).add(node.number)
+        self.allocated = {node.number: self._bytes_allocated(node) for node in nodes}
+
+    def _deadline(self, number: int) -> int:
+        """The position of a node, or that of its first dependent. A group of scalars takes no
+        memory, and updates of parameters depend on it: its deadline is the position at which a
+        dependent has everything else."""
+        node, dependents = self.nodes[number], self.dependents.get(number, ())
+        if isinstance(node, Group) and not node.dims and dependents:
+            return min(max(self._positions_needed(n, number), default=0) for n in dependents)
+        return min(self.nodes[n].position for n in (number, *dependents))
+
+    def _positions_needed(self, number: int, but: int) -> list[int]:
+        needed = self.nodes[number].dependencies
+        return [node.position for n, node in self.nodes.items() if n != but and needed >> n & 1]
+
+    def _bytes_allocated(self, node: ScheduleNode) -> int:
+        return sum(
+            out.type.nbytes
+            for eqn in node.equations
+            for out in eqn.outs
+            if out in self.readers and not self.values.escapes(out)
+        )
+
+    def bytes_freed(self, number: int) -> int:
+        """The bytes of the values whose last reader a node is."""
+        return sum(
+            root.type.nbytes
+            for root in self.reads[number]
+            if len(self.readers[root]) == 1 and not self.values.escapes(root)
+        )
+
+    def run(self) -> list[ScheduleNode]:
+        ready = {n for n, count in self.missing.items() if not count}
+        done: list[ScheduleNode] = []
+        while ready:
+            number = self.choose(ready)
+            ready.remove(number)
+            done.append(self.nodes[number])
+            for root in self.reads[number]:
+                self.readers[root].discard(number)
+            for other in self.dependents.get(number, ()):
+                self.missing[other] -= 1
+                if not self.missing[other]:
+                    ready.add(other)
+        assert len(done) == len(self.nodes), "the dependencies of the schedule have a cycle"
+        return done
+
+    def choose(self, ready: set[int]) -> int:
+        first = min(ready, key=lambda n: (self.deadline[n], n))
+        gain, best = max(
+            ((self.bytes_freed(n) - self.allocated[n], -n) for n in ready), default=(0, 0)
+        )
+        return -best if gain > 0 else first

@@ -1,0 +1,101 @@
+"""Residuals: the values that a node of the autograd graph saves for its vjp.
+
+A value is saved by reference, with the version of its storage; :func:`verify` raises if the storage
+was written since. Memory shared with NumPy or DLPack can be written without a new version, so a
+storage that is both shared and saved has a checksum. With saved-tensor hooks a residual is a
+:class:`Packed`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evergrad.core.source_location import describe
+from evergrad.core.storage import Storage, checksum
+from evergrad.errors import GradientError, SavedValueError
+
+if TYPE_CHECKING:
+    from evergrad.core.tensor import Tensor
+
+# (array, symbolic value or number; storage; its version; checksum if shared). A Python number has
+# no storage.
+Saved = tuple[Any, Storage | None, int, int | None]
+
+
+class Packed:
+    """A residual that went through ``saved_tensors_hooks``.
+
+    The storage it came from is referenced weakly: an unpack hook that returns the same memory,
+    instead of a copy, must not hide that it was overwritten.
+    """
+
+    __slots__ = ("origin", "packed", "saved_checksum", "type", "unpack", "version")
+
+    def __init__(self, packed: Any, unpack: Callable[[Any], Any], tensor: Tensor) -> None:
+        self.packed = packed
+        self.unpack = unpack
+        self.type = tensor._type
+        storage = tensor._storage
+        storage.watch()
+        self.origin = weakref.ref(storage)
+        self.version = storage.version
+        self.saved_checksum = checksum(tensor._value) if storage.shared else None
+
+
+def save_value(value: Any, storage: Storage) -> Saved:
+    """A residual, by reference."""
+    if not storage.saved:
+        storage.mark_saved()
+    saved_checksum = None
+    if storage.shared and isinstance(value, np.ndarray):
+        saved_checksum = checksum(value)
+    return value, storage, storage.version, saved_checksum
+
+
+def verify(node: Any, entry: Saved) -> None:
+    """Raise if the memory of a residual was written since it was saved."""
+    value, storage, version, saved_checksum = entry
+    assert storage is not None
+    if storage.version != version:
+        raise overwritten_error(node, storage, version)
+    if storage.shared and isinstance(value, np.ndarray):
+        if saved_checksum is None:
+            before, now = storage.saved_checksum, storage.checksum()
+        else:
+            before, now = saved_checksum, checksum(value)
+        if before is not None and before != now:
+            raise SavedValueError(
+                f"one of the values needed for gradient computation was changed from outside: the "
+                f"memory of a {storage.type} that {node.name()} saved is shared with a NumPy array "
+                "(or another DLPack user), and was written through it after it was saved.\n"
+                f"  saved by:  {describe(node.location)}\n"
+                "  fix: write before the forward pass, or write to a copy "
+                "(`tensor.detach().clone().numpy()`, `from_numpy(array.copy())`)."
+            )
+
+
+def overwritten_error(node: Any, storage: Storage, version: int) -> SavedValueError:
+    writer = getattr(storage, "writer", None)
+    return SavedValueError(
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        f"operation: a {storage.type} that {node.name()} saved is at version {storage.version}; "
+        f"expected version {version} instead.\n"
+        f"  saved by:       {describe(node.location)}\n"
+        f"  overwritten by: {describe(writer)}\n"
+        "  fix: use the out-of-place form there (`x = x + y` instead of `x += y`), or overwrite a "
+        "copy (`x.clone()`)."
+    )
+
+
+def freed_error(node: Any) -> GradientError:
+    return GradientError(
+        "Trying to backward through the graph a second time (or directly access saved tensors "
+        f"after they have already been freed): the values saved by {node.name()} are released when "
+        "backward has used them.\n"
+        f"  saved by: {describe(node.location)}\n"
+        "  fix: specify retain_graph=True in the first backward() or grad() call."
+    )

@@ -1,0 +1,39 @@
+"""The samples of every row: all modules that enter some, by name."""
+
+from __future__ import annotations
+
+from evergrad.testing.samples import (  # noqa: F401 - imported for what they enter
+    SAMPLES,
+    Sample,
+    arithmetic,
+    bessel,
+    contract,
+    conv,
+    counting,
+    creation,
+    curves,
+    elementwise,
+    fft,
+    getitem,
+    indexing,
+    linalg,
+    logic,
+    losses,
+    movement,
+    number_parts,
+    pool,
+    random,
+    random_families,
+    rearrange,
+    recurrent,
+    reduce,
+    scan,
+    softmax,
+    sort,
+    special,
+)
+
+
+def all_samples() -> dict[str, list[Sample]]:
+    """The samples of every row."""
+    return SAMPLES
