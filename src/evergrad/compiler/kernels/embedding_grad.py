@@ -1,7 +1,7 @@
-"""Rows added up by number: the gradient of a lookup table.
+"""Scatter-add of rows by index: the gradient of an embedding table.
 
-Rows that meet are added in their order, by whoever owns the columns, so that the result is always
-the same and needs no atomic additions.
+A chunk owns some columns and adds all rows to them in order, so that the result is deterministic
+and needs no atomic additions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from evergrad.core import dtypes
 from evergrad.core.trace import Equation
 
 _TYPES = {dtypes.float32: "float", dtypes.float64: "double"}
-_COLUMNS = 64
+_COLUMNS = 64  # of a chunk; the IR below has the same number
 
 _TEXT = """define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind ATTRIBUTES {
 entry:
@@ -96,7 +96,7 @@ finish:
 
 
 def row_sum_fits(eqn: Equation) -> bool:
-    """Whether an ``index_sum`` adds whole rows that lie in order, by one index."""
+    """Whether an ``index_sum`` adds whole contiguous rows, by one index."""
     source, *indices = eqn.args
     return (
         len(indices) == 1
