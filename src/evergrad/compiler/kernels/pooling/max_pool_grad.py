@@ -25,6 +25,7 @@ from evergrad.compiler.kernels.pooling.reduce import (
     select,
     window_numbers,
 )
+from evergrad.compiler.kernels.pooling.rows import MAX_POOL_INPUT
 from evergrad.compiler.kernels.pooling.transposes import add_to, clear
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
@@ -32,7 +33,7 @@ from evergrad.core.trace import Equation
 from evergrad.ops.rows.pool.geometry import Windows
 
 
-@lowers("max_pool_input")
+@lowers(MAX_POOL_INPUT)
 def lower_max_pool_input(lowering: Lowering, eqn: Equation) -> bool:
     (g, x), out = eqn.args, eqn.outs[0]
     if not fits(eqn):

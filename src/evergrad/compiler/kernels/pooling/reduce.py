@@ -24,8 +24,10 @@ from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.schedule.buffers import BufferView, strides_of
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
+from evergrad.core.op import Op
 from evergrad.core.trace import Equation, Var
 from evergrad.ops.rows.pool.geometry import Windows
+from evergrad.ops.rows.pool.windows import MAX_POOL, MAX_POOL_PLACES, WINDOW_SUM
 
 # How much a place of a window costs, in operations of other kernels.
 _COST = 4
@@ -92,7 +94,7 @@ def window_numbers(windows: Windows, items: int) -> Numbers:
     )  # fmt: skip
 
 
-@lowers("max_pool", "max_pool_places", "window_sum")
+@lowers(MAX_POOL, MAX_POOL_PLACES, WINDOW_SUM)
 def lower_fold(lowering: Lowering, eqn: Equation) -> bool:
     if not fits(eqn):
         return False
@@ -101,7 +103,7 @@ def lower_fold(lowering: Lowering, eqn: Equation) -> bool:
     numbers = window_numbers(windows, out.type.numel // prod(windows.counts))
     step = near_step(windows)
     kernel_size = windows.kernel if is_plain(windows) else None
-    made = _text(vector_for(x.type.dtype), eqn.op.name, step, kernel_size)
+    made = _text(vector_for(x.type.dtype), eqn.op, step, kernel_size)
     kernel = with_numbers(made, numbers, [], -(-numbers.items // numbers.per_chunk))
     work = out.type.numel * prod(windows.kernel)
     lowering.add_kernel(eqn.op.name, kernel, [in_order(lowering, x)], [out], work)
@@ -197,20 +199,20 @@ def _sum(text: KernelBuilder, held: list[str], value: str, mask: str, here: str)
     return [text.op(f"fadd {text.vector.type} {held[0]}, {value}")]
 
 
-def _fold_named(name: str, vector: Vector) -> _Fold:
-    if name == "window_sum":
+def _fold_of(op: Op, vector: Vector) -> _Fold:
+    if op is WINDOW_SUM:
         return _Fold(_sum_start, _sum, "zeroinitializer", 0)
-    if name == "max_pool":
+    if op is MAX_POOL:
         return _Fold(_largest_start, _largest, _lowest(vector), 0)
     return _Fold(_place_start, _place, _lowest(vector), 1)
 
 
 @cache
-def _text(vector: Vector, name: str, step: int, kernel: tuple[int, ...] | None) -> Kernel:
+def _text(vector: Vector, op: Op, step: int, kernel: tuple[int, ...] | None) -> Kernel:
     """The kernel of a fold; for ``step`` see :func:`near_step`. ``kernel`` says how large windows
     are if they are plain."""
     text = KernelBuilder(vector, ("x", "y"), Numbers._fields)
-    fold = _fold_named(name, vector)
+    fold = _fold_of(op, vector)
     first, last = text.items("%chunk", text["per_chunk"], text["items"])
     size = text.mul(text["x_rows"], text["x_columns"])
     count = text.mul(text["y_rows"], text["y_columns"])
@@ -224,7 +226,7 @@ def _text(vector: Vector, name: str, step: int, kernel: tuple[int, ...] | None) 
             else:
                 result = _fold_plain(text, fold, step, kernel, x, row, column, mask)
             _store(text, fold, result, text.add(line, column), mask)
-    return text.kernel(name)
+    return text.kernel(op.name)
 
 
 def _fold_plain(
@@ -292,7 +294,7 @@ def places_of_largest(
     text: KernelBuilder, step: int, x: str, row: str, column: str
 ) -> tuple[str, str]:
     """The largest elements of a vector of windows from (row, column) on, and their places."""
-    fold = _fold_named("max_pool_places", text.vector)
+    fold = _fold_of(MAX_POOL_PLACES, text.vector)
     best, places, _ = _fold_windows(text, fold, step, x, row, column)
     return best, places
 
