@@ -175,7 +175,7 @@ def test_updates_and_sums_of_columns(
 
 def test_the_whole_product_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
-    for least in (select._WORTH_WAITING, 1 << 60):
+    for least in (select._WORTH_FUSING, 1 << 60):
         monkeypatch.setattr(select, "_WORTH_FUSING", least)
         step, _ = layer("SGD", lr=0.1)
         buffers = eg.compile(step).plan().buffers
