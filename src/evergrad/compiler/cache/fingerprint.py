@@ -22,7 +22,7 @@ import evergrad
 from evergrad.compiler.cache.process_bindings import ProcessBindings
 from evergrad.compiler.frontend.capture import Captured
 from evergrad.compiler.kernels.random_rows import source_of
-from evergrad.compiler.native import jit
+from evergrad.compiler.native import jit, target
 from evergrad.compiler.schedule.buffers import address_of, strides_of
 from evergrad.core import dtypes
 from evergrad.core.composite import Body
@@ -68,7 +68,8 @@ def _versions() -> tuple[Any, ...] | None:
     sources = _sources()
     if not sources:
         return None
-    return evergrad.__version__, np.__version__, sys.version, jit.target_name(), sources
+    machine = jit.target_name(), *target.machine()
+    return evergrad.__version__, np.__version__, sys.version, *machine, sources
 
 
 def _sources() -> tuple[Any, ...]:
