@@ -21,12 +21,12 @@ from timing import medians
 
 from evergrad.compiler.codegen.ir_builder import vector_for
 from evergrad.compiler.codegen.kernel import Kernel
-from evergrad.compiler.kernels.gemm.blocked import own_kernel, prepare_kernel
+from evergrad.compiler.kernels.gemm.blocked import blocked_kernel, packing_kernel
 from evergrad.compiler.kernels.gemm.microkernel import tile_for
 from evergrad.compiler.kernels.gemm.openblas import blas_kernel
 from evergrad.compiler.kernels.gemm.select import Product
-from evergrad.compiler.kernels.gemm.skinny import few_kernel
-from evergrad.compiler.kernels.gemm.tiling import cut_of
+from evergrad.compiler.kernels.gemm.skinny import skinny_kernel
+from evergrad.compiler.kernels.gemm.tiling import tiling_of
 from evergrad.compiler.native import jit
 from evergrad.compiler.runtime.thread_pool import Run
 from evergrad.compiler.schedule.buffers import address_of
@@ -164,18 +164,18 @@ def program(*calls: tuple[Kernel, list[Array]]) -> Callable[[], None]:
 def own_calls(product: Product, given: list[Array]) -> list[tuple[Kernel, list[Array]]]:
     """Our kernels of a product with the arrays they work on."""
     vector = vector_for(dtypes.float32)
-    few = few_kernel(product, vector, product.n)
+    few = skinny_kernel(product, vector, product.n)
     if few is not None:
         return [(few, given)]
     tile = tile_for(vector)
-    cut = cut_of(product, tile, product.n, may_prepare=True)
+    tiling = tiling_of(product, tile, product.n, may_prepack=True)
     calls = []
-    for side in cut.prepared:
-        number = cut.number_of(side)
-        laid_out = aligned((cut.laid_out(side),))
-        calls.append((prepare_kernel(product, tile, cut, side), [given[number], laid_out]))
-        given = [laid_out if n == number else array for n, array in enumerate(given)]
-    return [*calls, (own_kernel(product, tile, cut), given)]
+    for side in tiling.prepacked:
+        number = tiling.operand_of(side)
+        packed = aligned((tiling.packed_elements(side),))
+        calls.append((packing_kernel(product, tile, tiling, side), [given[number], packed]))
+        given = [packed if n == number else array for n, array in enumerate(given)]
+    return [*calls, (blocked_kernel(product, tile, tiling), given)]
 
 
 def implementations(case: Case) -> list[Callable[[], Any]]:

@@ -13,7 +13,7 @@ import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad import nn
 from evergrad.compiler.kernels.attention import backward, forward, rows
-from evergrad.compiler.kernels.attention.common import Step
+from evergrad.compiler.kernels.attention.common import ScoreStep
 from evergrad.compiler.kernels.registry import LOWERINGS
 from evergrad.compiler.passes.pipeline import Target, lift_captures, optimize
 from evergrad.compiler.runtime.program import Program
@@ -345,7 +345,7 @@ def test_the_same_bits_for_any_number_of_threads(heads: int) -> None:
 
 
 def test_kernels_know_no_sizes() -> None:
-    steps = (Step("scale"), Step("causal"))
+    steps = (ScoreStep("scale"), ScoreStep("causal"))
     texts = [forward.forward(steps, False), backward.backward(steps)]
     forward.forward.cache_clear()
     backward.backward.cache_clear()

@@ -12,9 +12,15 @@ import evergrad as eg
 from evergrad.compiler.codegen.function_builder import lanes
 from evergrad.compiler.kernels.attention import lower
 from evergrad.compiler.kernels.attention.backward import backward
-from evergrad.compiler.kernels.attention.common import Step
+from evergrad.compiler.kernels.attention.common import ScoreStep
 from evergrad.compiler.kernels.attention.primitives import EIGHT, QUERIES, up
-from evergrad.compiler.kernels.attention.tiles import GIVEN, SCORES, TURNED_SCORES, Lying, product
+from evergrad.compiler.kernels.attention.tiles import (
+    GIVEN,
+    SCORES,
+    TRANSPOSED_SCORES,
+    Layout,
+    product,
+)
 from evergrad.compiler.native import jit
 from evergrad.compiler.schedule.buffers import address_of
 
@@ -36,10 +42,10 @@ _NUMBERS = (
 )  # fmt: skip
 
 
-def product_function(lying: Lying, more: bool, triangle: bool) -> Any:
+def product_function(layout: Layout, more: bool, triangle: bool) -> Any:
     """A product's helper function as one that can be called from here."""
-    name, text, needs = product(lying)
-    wrapped = f"call_product_{lying.word}_{more}_{triangle}"
+    name, text, needs = product(layout)
+    wrapped = f"call_product_{layout.word}_{more}_{triangle}"
     parameters = [*(f"ptr %{p}" for p in _PLACES), *(f"i64 %{n}" for n in _NUMBERS)]
     call = (
         f"  call void @{name}(ptr %a, i64 %across, i64 %vectors, i64 %rows, i64 %depth, ptr %b, "
@@ -54,15 +60,15 @@ def product_function(lying: Lying, more: bool, triangle: bool) -> Any:
 
 
 def multiplied(
-    lying: Lying, a: Any, b: Any, before: Any, more: bool, triangle: bool = False
+    layout: Layout, a: Any, b: Any, before: Any, more: bool, triangle: bool = False
 ) -> Any:
     """What the product of A and B goes to, rows of another length than those it is added to;
     nothing is read or written far away."""
     rows, depth = a.shape
-    a = laid(lying, a)
+    a = laid(layout, a)
     wide = np.full((up(rows, EIGHT), b.shape[1] + 5), 7, np.float32)
     soon = np.zeros(16, np.float32)
-    product_function(lying, more, triangle)(
+    product_function(layout, more, triangle)(
         *map(address_of, (a, b, before, wide, soon)), a.strides[0], rows, depth, b.strides[0],
         before.strides[0], wide.strides[0], b.shape[1] // lanes(), 64,
     )  # fmt: skip
@@ -70,40 +76,40 @@ def multiplied(
     return wide[:rows, :-5]
 
 
-def laid(lying: Lying, a: Any) -> Any:
+def laid(layout: Layout, a: Any) -> Any:
     """A matrix as it lies, scratch memory with numbers beyond its edges that do not count."""
-    if lying is GIVEN:
+    if layout is GIVEN:
         return a
     scratch = np.full((QUERIES, QUERIES), np.nan, np.float32)
-    (scratch if lying is SCORES else scratch.T)[: a.shape[0], : a.shape[1]] = a
+    (scratch if layout is SCORES else scratch.T)[: a.shape[0], : a.shape[1]] = a
     return scratch
 
 
-@pytest.mark.parametrize("lying", [GIVEN, SCORES, TURNED_SCORES])
+@pytest.mark.parametrize("layout", [GIVEN, SCORES, TRANSPOSED_SCORES])
 @pytest.mark.parametrize("more", [False, True])
 @pytest.mark.parametrize("vectors", range(1, 10))
-def test_products(vectors: int, more: bool, lying: Lying) -> None:
+def test_products(vectors: int, more: bool, layout: Layout) -> None:
     columns = vectors * lanes()
     for rows, depth in ((1, 1), (4, 7), (11, 32), (16, 0)):
         a = normal(rows, depth, seed=rows)
         b, before = normal(depth, columns, seed=1), normal(up(rows, EIGHT), columns, seed=2)
         expected = (before[:rows] if more else 0) + np.float64(a) @ b
-        found = multiplied(lying, a, b, before, more)
+        found = multiplied(layout, a, b, before, more)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("lying", [SCORES, TURNED_SCORES])
+@pytest.mark.parametrize("layout", [SCORES, TRANSPOSED_SCORES])
 @pytest.mark.parametrize("vectors", [1, 2, 3, 4])
-def test_products_of_a_triangle(vectors: int, lying: Lying) -> None:
+def test_products_of_a_triangle(vectors: int, layout: Layout) -> None:
     """What a tile of rows has none of is not read as a number."""
     rows, depth, columns = 24, 20, vectors * lanes()
     b, before = normal(depth, columns, seed=1), normal(rows, columns, seed=2)
-    a = (np.triu if lying is SCORES else np.tril)(normal(rows, depth))
+    a = (np.triu if layout is SCORES else np.tril)(normal(rows, depth))
     expected = before + np.float64(a) @ b
     for row in range(0, rows, EIGHT):
-        unseen = slice(0, row) if lying is SCORES else slice(row + EIGHT, None)
+        unseen = slice(0, row) if layout is SCORES else slice(row + EIGHT, None)
         a[row : row + EIGHT, unseen] = np.nan
-    found = multiplied(lying, a, b, before, more=True, triangle=True)
+    found = multiplied(layout, a, b, before, more=True, triangle=True)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
@@ -156,7 +162,7 @@ def numbers_of(compiled: Any) -> dict[str, int]:
     """What the backward kernel was told, by name."""
     (program,) = lowered_programs_of(compiled)
     (kernel,) = [i.kernel for i in program.instructions if i.label == "attention_backward"]
-    scale, triangle = Step("scale"), Step("causal")
+    scale, triangle = ScoreStep("scale"), ScoreStep("causal")
     for steps in ((scale,), (scale, triangle), (triangle,)):
         text = backward(steps)
         if text.name == kernel.name:

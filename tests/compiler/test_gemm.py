@@ -17,11 +17,24 @@ import evergrad.nn.functional as F
 from evergrad.compiler.codegen.ir_builder import Vector, vector_for
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm import select
-from evergrad.compiler.kernels.gemm.blocked import own_kernel, prepare_kernel
-from evergrad.compiler.kernels.gemm.microkernel import Tile, copying, dealing, tile_for, transposing
+from evergrad.compiler.kernels.gemm.blocked import blocked_kernel, packing_kernel
+from evergrad.compiler.kernels.gemm.microkernel import (
+    Tile,
+    copy_rows,
+    pack_tiles,
+    tile_for,
+    transpose,
+)
 from evergrad.compiler.kernels.gemm.openblas import blas_kernel
 from evergrad.compiler.kernels.gemm.problem import Product
-from evergrad.compiler.kernels.gemm.tiling import AS_IT_LIES, LEFT, RIGHT, Cut, cut_of, row_cut_of
+from evergrad.compiler.kernels.gemm.tiling import (
+    LEFT,
+    RIGHT,
+    UNPACKED,
+    Tiling,
+    row_tiling_of,
+    tiling_of,
+)
 from evergrad.compiler.native import jit
 from evergrad.core import dtypes
 
@@ -63,25 +76,25 @@ def run(kernel: Kernel, *arrays: Array) -> None:
 
 
 def multiplied(
-    a: Array, b: Array, room: int = 0, prepare: bool = False, start: Array | None = None,
+    a: Array, b: Array, room: int = 0, prepack: bool = False, start: Array | None = None,
     tile: Tile = TILE,
-) -> tuple[Array, Cut]:  # fmt: skip
-    """The product by our kernels, and how it was cut; nothing beside it may be written."""
+) -> tuple[Array, Tiling]:  # fmt: skip
+    """The product by our kernels, and its tiling; nothing beside it may be written."""
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     product = Product(a, b, batch)
-    cut = cut_of(product, tile, product.n + room, prepare, more=start is not None)
+    tiling = tiling_of(product, tile, product.n + room, prepack, accumulate=start is not None)
     memory = np.full((*batch, product.m, product.n + room), _GUARD, a.dtype)
     if start is not None:
         memory[..., : product.n] = start
     factors = [a, b]
-    for side in cut.prepared:
-        laid_out = np.full(cut.laid_out(side), np.nan, a.dtype)
-        number = cut.number_of(side)
-        run(prepare_kernel(product, tile, cut, side), factors[number], laid_out)
-        factors[number] = laid_out
-    run(own_kernel(product, tile, cut), *factors, memory)
+    for side in tiling.prepacked:
+        packed = np.full(tiling.packed_elements(side), np.nan, a.dtype)
+        number = tiling.operand_of(side)
+        run(packing_kernel(product, tile, tiling, side), factors[number], packed)
+        factors[number] = packed
+    run(blocked_kernel(product, tile, tiling), *factors, memory)
     assert (memory[..., product.n :] == _GUARD).all()
-    return memory[..., : product.n], cut
+    return memory[..., : product.n], tiling
 
 
 def assert_product(found: Array, a: Array, b: Array) -> None:
@@ -110,8 +123,8 @@ def test_products_are_exact_to_rounding(
     for room in (0, 3) if min(extents) > 1 else (0,):
         a = laid(normal(m, k), turned[0], room)
         b = laid(normal(k, n, seed=1), turned[1], room)
-        for prepare in (False, True):
-            found, _ = multiplied(a, b, room, prepare)
+        for prepack in (False, True):
+            found, _ = multiplied(a, b, room, prepack)
             assert_product(found, a, b)
 
 
@@ -121,11 +134,11 @@ def test_pieces_and_preparation_of_large_products(turned: tuple[bool, bool]) -> 
     seen = set()
     for m, n, k in ((1300, 464, 400), (130, 1030, 1100), (1040, 64, 257)):
         a, b = laid(normal(m, k), turned[0]), laid(normal(k, n, seed=1), turned[1])
-        for prepare in (False, True):
-            found, cut = multiplied(a, b, 1, prepare)
+        for prepack in (False, True):
+            found, tiling = multiplied(a, b, 1, prepack)
             assert_product(found, a, b)
-            assert cut.chunks > 1
-            seen |= set(cut.prepared)
+            assert tiling.chunks > 1
+            seen |= set(tiling.prepacked)
     assert seen == ({LEFT, RIGHT} if turned[0] else {RIGHT})
 
 
@@ -143,8 +156,8 @@ def test_tiles_of_other_machines(vector: Vector) -> None:
         for m, n, k in ((1, 5, 3), (17, 23, 9), (70, 130, 300)):
             a = laid(normal(m, k).astype(found), turned[0], 1 if min(m, k) > 1 else 0)
             b = laid(normal(k, n, seed=1).astype(found), turned[1], 3)
-            for prepare in (False, True):
-                result, _ = multiplied(a, b, 2, prepare, tile=tile_for(vector))
+            for prepack in (False, True):
+                result, _ = multiplied(a, b, 2, prepack, tile=tile_for(vector))
                 assert_product(result, a, b)
 
 
@@ -159,7 +172,7 @@ def test_text_becomes_code_of_other_machines(
     llvmlite.initialize_all_targets()
     llvmlite.initialize_all_asmprinters()
     product, tile = Product(normal(64, 64), normal(64, 64), ()), tile_for(vector)
-    kernel = own_kernel(product, tile, cut_of(product, tile, 64, may_prepare=False))
+    kernel = blocked_kernel(product, tile, tiling_of(product, tile, 64, may_prepack=False))
     module = llvmlite.parse_assembly(jit.module_ir([kernel]))
     machine = llvmlite.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=2)
     assert word in machine.emit_assembly(module)
@@ -168,19 +181,19 @@ def test_text_becomes_code_of_other_machines(
 @own
 def test_a_small_left_factor_is_multiplied_from_the_right() -> None:
     a, b = normal(100, 700), laid(normal(700, 1000, seed=1), True)
-    found, cut = multiplied(a, b, 5)
-    assert cut.flipped
+    found, tiling = multiplied(a, b, 5)
+    assert tiling.transposed
     assert_product(found, a, b)
 
 
 @own
 def test_a_wide_factor_is_not_laid_out_for_the_gradient_of_a_weight() -> None:
-    """It is dealt out piece by piece, and the other one is taken as it lies."""
+    """It is packed_rows out piece by piece, and the other one is taken as it lies."""
     for m, n in ((384, 1536), (1536, 384), (320, 1290)):
         a, b = laid(normal(m, 2050), True), normal(2050, n, seed=1)
-        found, cut = multiplied(a, b, 5, prepare=True)
-        assert not cut.prepared
-        assert bool(cut.flipped) == (m < n)
+        found, tiling = multiplied(a, b, 5, prepack=True)
+        assert not tiling.prepacked
+        assert bool(tiling.transposed) == (m < n)
         assert_product(found, a, b)
 
 
@@ -188,8 +201,8 @@ def test_a_wide_factor_is_not_laid_out_for_the_gradient_of_a_weight() -> None:
 def test_a_large_left_factor_whose_columns_lie_in_order_is_not_dealt_out() -> None:
     for m, n, k in ((256, 64, 1024), (250, 60, 1030)):
         a, b = laid(normal(m, k), True, 3), normal(k, n, seed=1)
-        found, cut = multiplied(a, b, 5, prepare=True)
-        assert cut.flipped
+        found, tiling = multiplied(a, b, 5, prepack=True)
+        assert tiling.transposed
         assert_product(found, a, b)
 
 
@@ -200,21 +213,21 @@ def test_of_two_factors_as_deep_the_narrow_one_is_multiplied_as_it_lies(
 ) -> None:
     m, n, k = extents
     a, b = laid(normal(m, k), True), normal(k, n, seed=1)
-    found, cut = multiplied(a, b, 5, prepare=True)
-    assert bool(cut.flipped) == (m < n) and cut.b_way == AS_IT_LIES
+    found, tiling = multiplied(a, b, 5, prepack=True)
+    assert bool(tiling.transposed) == (m < n) and tiling.b_packing == UNPACKED
     assert_product(found, a, b)
 
 
 @own
-@pytest.mark.parametrize(("turned", "prepare", "depth"), [
+@pytest.mark.parametrize(("turned", "prepack", "depth"), [
     (False, True, 1024), (False, False, 512), (True, True, 512),
 ])  # fmt: skip
 def test_blocks_are_deep_if_nothing_is_packed_in_a_piece(
-    turned: bool, prepare: bool, depth: int
+    turned: bool, prepack: bool, depth: int
 ) -> None:
     a, b = laid(normal(1024, 1024), turned), normal(1024, 1024, seed=1)
-    found, cut = multiplied(a, b, prepare=prepare)
-    assert cut.depth == depth and cut.chunks == 8
+    found, tiling = multiplied(a, b, prepack=prepack)
+    assert tiling.depth == depth and tiling.chunks == 8
     assert_product(found, a, b)
 
 
@@ -228,17 +241,17 @@ def test_rows_of_four_registers_are_taken_as_a_whole(rows: int, found: Any) -> N
             a = laid(normal(rows, depth).astype(found), False, 3)
             for turned in (False, True):
                 b = laid(normal(depth, lanes, seed=1).astype(found), turned, 3 * (depth > 1))
-                for prepare in (False, True):
-                    result, cut = multiplied(a, b, 2, prepare, tile=tile)
-                    assert cut.flipped or cut.panel == 4 * tile.lanes
+                for prepack in (False, True):
+                    result, tiling = multiplied(a, b, 2, prepack, tile=tile)
+                    assert tiling.transposed or tiling.panel == 4 * tile.lanes
                     assert_product(result, a, b)
 
 
 @own
 def test_rows_for_a_loop_are_cut_into_an_even_number_of_parts() -> None:
     product = Product(laid(normal(576, 2048), True), normal(2048, 192), ())
-    cut = row_cut_of(product, TILE)
-    assert cut is not None and cut.chunks == 12
+    tiling = row_tiling_of(product, TILE)
+    assert tiling is not None and tiling.chunks == 12
 
 
 @own
@@ -250,8 +263,8 @@ def test_rows_for_a_loop_are_cut_into_an_even_number_of_parts() -> None:
 def test_batches(shapes: tuple[Any, Any], turned: tuple[bool, bool]) -> None:
     a = laid(normal(*shapes[0]), turned[0], 2)
     b = laid(normal(*shapes[1], seed=1), turned[1], 1)
-    for prepare in (False, True):
-        found, _ = multiplied(a, b, 0, prepare)
+    for prepack in (False, True):
+        found, _ = multiplied(a, b, 0, prepack)
         assert_product(found, a, b)
 
 
@@ -293,7 +306,8 @@ def test_one_text_for_all_products() -> None:
     texts = set()
     for m, n, k in EXTENTS:
         product = Product(normal(m, k), normal(k, n), ())
-        texts.add(own_kernel(product, TILE, cut_of(product, TILE, n, may_prepare=False)).ir)
+        tiling = tiling_of(product, TILE, n, may_prepack=False)
+        texts.add(blocked_kernel(product, TILE, tiling).ir)
     assert len(texts) == 1
 
 
@@ -303,9 +317,9 @@ def test_tiles_hold_their_sums_in_registers(found: Any) -> None:
     """LLVM orders what a turn of the loop loads; too early, and registers go to the stack."""
     a, tile = normal(64, 64).astype(found.np), tile_for(vector_for(found))
     product = Product(a, a, ())
-    kernel = own_kernel(product, tile, cut_of(product, tile, 64, may_prepare=False))
+    kernel = blocked_kernel(product, tile, tiling_of(product, tile, 64, may_prepack=False))
     code = jit.assembly(jit.module_ir([kernel]))
-    strips = re.findall(r"^gemm_strip_\w+:.*?^\.Lfunc_end", code, re.MULTILINE | re.DOTALL)
+    strips = re.findall(r"^gemm_microkernel_\w+:.*?^\.Lfunc_end", code, re.MULTILINE | re.DOTALL)
     assert len(strips) == 2 * tile.vectors + 1  # that of wide tiles reads rows of A alone
     for strip in strips:
         # One at most, of what is computed once for all tiles.
@@ -313,10 +327,10 @@ def test_tiles_hold_their_sums_in_registers(found: Any) -> None:
         assert "vfmadd" in strip
 
 
-@pytest.mark.parametrize("packing", [copying, dealing, transposing])
+@pytest.mark.parametrize("packing", [copy_rows, pack_tiles, transpose])
 def test_packing_asks_for_the_places_it_writes_to(packing: Any) -> None:
     """For each store of a turn: the line may be in the cache of another core."""
-    text = packing(TILE).text
+    text = packing(TILE).ir
     stores = len(re.findall(r"^ *store |call void @llvm\.masked\.store", text, re.MULTILINE))
     assert len(re.findall(r"@llvm\.prefetch\.p0\(ptr [^,]+, i32 1,", text)) == stores > 0
 
@@ -334,7 +348,7 @@ def test_programs_share_object_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jit, "_addresses", {})
     product = Product(normal(64, 64), normal(64, 64), ())
     kernels = [
-        own_kernel(product, TILE, cut_of(product, TILE, 64, may_prepare=False)),
+        blocked_kernel(product, TILE, tiling_of(product, TILE, 64, may_prepack=False)),
         blas_kernel(product, dtypes.float32, 64),
         blas_kernel(product, dtypes.float64, 64),
     ]
@@ -350,9 +364,9 @@ def test_programs_share_object_code(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_multiplies(extents: tuple[int, int, int], ours: bool) -> None:
     m, n, k = extents
     product = Product(normal(m, k), normal(k, n), ())
-    assert select.is_ours(product, dtypes.float32) is ours
-    assert select.is_ours(product, dtypes.float64) is ours
-    assert not select.is_ours(product, dtypes.int64)
+    assert select.is_blocked(product, dtypes.float32) is ours
+    assert select.is_blocked(product, dtypes.float64) is ours
+    assert not select.is_blocked(product, dtypes.int64)
 
 
 # -- compiled -----------------------------------------------------------------------------------
@@ -414,7 +428,7 @@ def test_a_factor_of_many_pieces_is_laid_out_once() -> None:
     assert_product(found.numpy(), given[0].numpy(), given[1].numpy().T)
     (program,) = programs_of(compiled)
     labels = [instruction.label for instruction in program.instructions]
-    assert labels == ["lay out for linear 2048x65x192", "linear 2048x65x192"]
+    assert labels == ["pack for linear 2048x65x192", "linear 2048x65x192"]
 
 
 def test_results_do_not_depend_on_the_threads() -> None:
@@ -470,5 +484,5 @@ def test_what_is_foreseen_is_what_multiplies() -> None:
     (variant,) = next(iter(compiled.variants.values()))
     labels = {i.kernel.name: i.label for i in variant.program.instructions}
     used = {name for name, label in labels.items() if label.startswith("matmul 64")}
-    assert {kernel.name for kernel in select.foreseen(variant.captured.graph)} == used
+    assert {kernel.name for kernel in select.precompiled(variant.captured.graph)} == used
     assert len(used) == 2

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.compiler.test_gemm import assert_product, laid, normal, own, run, tensors
-from tests.compiler.test_gemm_few import TURNED, VECTORS
+from tests.compiler.test_gemm_skinny import TURNED, VECTORS
 
 import evergrad as eg
 from evergrad.compiler.codegen.ir_builder import Vector

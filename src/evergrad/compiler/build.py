@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from evergrad.compiler.cache.executable import Executable
 from evergrad.compiler.frontend.capture import Captured
-from evergrad.compiler.kernels.gemm.select import foreseen
+from evergrad.compiler.kernels.gemm.select import precompiled
 from evergrad.compiler.kernels.registry import LOWERINGS
 from evergrad.compiler.native import jit
 from evergrad.compiler.passes.pipeline import Target, lift_captures, optimize
@@ -22,7 +22,7 @@ def build_program(
     """The program of a captured step, with an arena of at most ``limit`` bytes. ``when_bound`` is
     called with its executable once all kernels have machine code."""
     if limit is None:
-        for kernel in foreseen(captured.graph):
+        for kernel in precompiled(captured.graph):
             jit.compile_async(kernel)
 
     def build(graph: Graph, recomputed: frozenset[int] = frozenset()) -> Program:

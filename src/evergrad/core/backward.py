@@ -385,7 +385,8 @@ class BackwardPass:
                 if value is None or self.on_tensors or isinstance(value, Compound):
                     self.results[position] = self.without_alias(value)
                 else:
-                    self.results[position] = from_array(value if owned[index] else pool.copy(value))
+                    is_result = owned[index] and not _is_unordered(value)
+                    self.results[position] = from_array(value if is_result else pool.copy(value))
                     owned[index] = False
 
     def without_alias(self, value: Any) -> Any:
@@ -443,3 +444,9 @@ def frame_namers() -> dict[CodeType, tuple[str, Callable[[Any], str]]]:
         BackwardPass.run.__code__: ("node", lambda node: node.name()),
         BackwardPass.run_general.__code__: ("node", lambda node: node.name()),
     }
+
+
+def _is_unordered(array: Any) -> bool:
+    """Whether a ufunc gave its result the layout of its arguments: the result of an op is
+    contiguous, only views of it are not."""
+    return array.base is None and not array.flags.c_contiguous

@@ -27,6 +27,7 @@ def jvp_graph(
     graph: Graph, primals: Sequence[Tensor], tangents: Sequence[Tangent]
 ) -> tuple[list[Any], list[Tangent]]:
     """The outputs of a graph and their tangents; ``None`` is a tangent of zero."""
+    graph = graph.inlined()
     since = next_sequence()
     env: dict[Var, Any] = dict(zip(graph.inputs, primals, strict=True))
     env.update(graph.captures)

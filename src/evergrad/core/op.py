@@ -9,7 +9,7 @@ The reverse derivative of a specialization is a :class:`evergrad.core.vjp_progra
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, Final
 
@@ -264,6 +264,18 @@ class Specialization:
         if program is None:
             program = self.vjp_programs[needs] = VjpProgram(self, needs)
         return program
+
+    def formula(self, needs: int, nan_safe: bool) -> Any:
+        """The vjp with respect to the arguments in the bit set ``needs``."""
+        return self.op.nan_safe_vjp if nan_safe else self.op.vjp
+
+    def selected_parents(self, parents: Sequence[Any]) -> Sequence[Any]:
+        """Of the nodes of its arguments those that it selects from, where ``selects`` is set."""
+        return parents
+
+    def nan_safe_parents(self, parents: Sequence[Any]) -> Sequence[Any]:
+        """Of the nodes of its arguments those that may not have been selected if it has not."""
+        return parents
 
     def nan_safe_program(self, program: VjpProgram) -> VjpProgram:
         """The same vjp for a node behind a selection: zero cotangents give zeros."""

@@ -5,6 +5,7 @@ A node saves what its vjp program reads, by reference or through the saved-tenso
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from evergrad.core.node import GraphNode, Node, next_sequence
@@ -12,6 +13,7 @@ from evergrad.core.op import Specialization
 from evergrad.core.saved_values import Packed, save_value, verify
 from evergrad.core.source_location import describe, user_location
 from evergrad.core.state import State, using
+from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor, current_node, detached
 from evergrad.extension import provides
 
@@ -53,7 +55,7 @@ def record(
     saved: Any = ()
     if program.saves:
         if state.saved_hooks is None:
-            saved = _save_all(program.saves, args, outs, traced)
+            saved = _save_all(specialization, program.saves, args, outs, traced)
         else:
             saved = _pack_all(state, program.saves, args, outs)
     node = _new_node(Node)
@@ -65,7 +67,7 @@ def record(
     node.saved = saved
     node.location = user_location(2)
     if specialization.selects:
-        _make_nan_safe_behind(node)
+        make_nan_safe(specialization.selected_parents(node.parents))
     if len(outs) == 1:
         out = outs[0]
         out._node = node
@@ -77,13 +79,13 @@ def record(
     return node
 
 
-def _make_nan_safe_behind(node: Node) -> None:
+def make_nan_safe(nodes: Sequence[GraphNode | None]) -> None:
     """Switch the nodes that a selection reads from to NaN-safe vjps: elements that are not selected
     have zero cotangents.
 
     Goes back through elementwise and linear rows and reductions.
     """
-    stack = list(node.parents)
+    stack = list(nodes)
     while stack:
         found = stack.pop()
         if found.__class__ is not Node:
@@ -93,25 +95,31 @@ def _make_nan_safe_behind(node: Node) -> None:
         if program.is_nan_safe or specialization.op.family in ("bilinear", "opaque"):
             continue
         found.vjp_program = specialization.nan_safe_program(program)
-        stack += found.parents
+        stack += specialization.nan_safe_parents(found.parents)
 
 
 def _save_all(
+    specialization: Specialization,
     saves: tuple[int, ...],
     args: tuple[Any, ...],
     outs: tuple[Tensor, ...],
     traced: tuple[Any, ...] | None,
 ) -> tuple[Any, ...]:
-    """The residuals of a vjp program, by reference."""
+    """The residuals of a vjp program, by reference.
+
+    A value of a trace is immutable, whatever is written to its tensor later. A composite saves its
+    arguments only because its inner graph is not inlined yet: their tensors may be overwritten.
+    """
     kept: list[Any] = []
     count = len(args)
+    may_overwrite = traced is not None and specialization.op.family == "composite"
     for i in saves:
         source = args[i] if i < count else outs[i - count]
         if not isinstance(source, Tensor):
             kept.append((source, None, 0, None))
             continue
         value = source._value if traced is None or i >= count else traced[i]
-        storage = source._storage
+        storage = Storage(value, source._type, 0) if may_overwrite else source._storage
         if storage.saved and not storage.shared:
             kept.append((value, storage, storage.version, None))
         else:

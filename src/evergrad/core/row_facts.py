@@ -105,7 +105,10 @@ class Emit:
     nothing to round.
     """
 
-    __slots__ = ("cost", "exact", "floats", "function", "is_lowered", "lanes", "numbered", "reason")
+    __slots__ = (
+        "cost", "exact", "floats", "function", "is_lowered", "lanes", "numbered", "reason",
+        "strided",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -118,6 +121,7 @@ class Emit:
         numbered: bool = False,
         exact: bool = False,
         is_lowered: bool = False,
+        strided: bool = False,
     ) -> None:
         self.function = function
         self.cost = cost
@@ -128,6 +132,8 @@ class Emit:
         self.exact = exact
         # Whether the compiler has a kernel or a decomposition for the row as a whole.
         self.is_lowered = is_lowered
+        # Whether its kernels write results of any strides, if the last dimension is contiguous.
+        self.strided = strided
 
 
 class _Options(TypedDict, total=False):
@@ -152,9 +158,9 @@ def numpy_evaluates(reason: str, cost: Cost = Cost.KERNEL) -> Emit:
     return Emit(None, cost, reason=reason)
 
 
-def lowered(by: str, cost: Cost = Cost.KERNEL) -> Emit:
+def lowered(by: str, cost: Cost = Cost.KERNEL, *, strided: bool = False) -> Emit:
     """The compiler lowers the row as a whole, by a kernel or a decomposition."""
-    return Emit(None, cost, reason=by, is_lowered=True)
+    return Emit(None, cost, reason=by, is_lowered=True, strided=strided)
 
 
 RARE = numpy_evaluates("elementwise, but rare in models: no formula is written", Cost.EXPENSIVE)

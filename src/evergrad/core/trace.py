@@ -6,7 +6,7 @@ Owns :class:`Var`, :class:`Equation`, :class:`Graph` and :class:`Trace`. Equatio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -115,6 +115,12 @@ class Equation:
         self.location = location
         self.no_grad = no_grad
 
+    @property
+    def inner(self) -> Graph | None:
+        """The inner graph of a composite."""
+        body = self.attrs.get("body")
+        return None if body is None else body.graph
+
     def apply(self, *args: Any) -> Any:
         """Run it on tensors."""
         if not self.no_grad:
@@ -176,6 +182,25 @@ class Graph:
         captures = [(var, tensor) for var, tensor in self.captures if var in needed]
         return Graph(self.inputs, captures, reversed(kept), self.outputs, self.writes)
 
+    def inlined(self, kept: Collection[int] = ()) -> Graph:
+        """The graph with inner graphs in the place of composites, except those whose ``id`` is
+        among ``kept``."""
+        if all(eqn.inner is None or id(eqn) in kept for eqn in self.equations):
+            return self
+        equations: list[Equation] = []
+        env: dict[Any, Any] = {}
+        for eqn in self.equations:
+            args = tuple([env.get(a, a) if isinstance(a, Var) else a for a in eqn.args])
+            if eqn.inner is not None and id(eqn) not in kept:
+                env.update(zip(eqn.outs, _inline(eqn, args, eqn, equations), strict=True))
+            else:
+                equations.append(
+                    Equation(eqn.specialization, args, eqn.outs, eqn.location, eqn.no_grad)
+                )
+        writes = [(tensor, env.get(var, var)) for tensor, var in self.writes]
+        outputs = [env.get(o, o) if isinstance(o, Var) else o for o in self.outputs]
+        return Graph(self.inputs, self.captures, equations, outputs, writes)
+
     def __str__(self) -> str:
         names: dict[Any, str] = {}
 
@@ -198,6 +223,27 @@ class Graph:
         lines += [f"  write {name(var)}" for _, var in self.writes]
         lines.append(f"  return {', '.join(map(name, self.outputs))}")
         return "\n".join([*lines, "}"])
+
+
+def _inline(
+    eqn: Equation, args: Sequence[Any], outer: Equation, equations: list[Equation]
+) -> list[Any]:
+    """Write the inner equations of a composite, at the location of the ``outer`` one; gives its
+    results."""
+    graph = eqn.inner
+    assert graph is not None
+    env: dict[Any, Any] = dict(zip(graph.inputs, args, strict=True))
+    for inner in graph.equations:
+        given = tuple([env[a] if isinstance(a, Var) else a for a in inner.args])
+        outs: Sequence[Any]
+        if inner.inner is not None:
+            outs = _inline(inner, given, outer, equations)
+        else:
+            outs = tuple([Var(out.type, outer.outs[0].trace) for out in inner.outs])
+            no_grad = inner.no_grad or outer.no_grad
+            equations.append(Equation(inner.specialization, given, outs, outer.location, no_grad))
+        env.update(zip(inner.outs, outs, strict=True))
+    return [env[out] for out in graph.outputs]
 
 
 class Write:

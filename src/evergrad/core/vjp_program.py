@@ -33,7 +33,8 @@ class VjpProgram:
     """The vjp of a specialization with respect to some of its arguments.
 
     ``saves`` lists the residuals: ``i`` for argument ``i``, ``n + j`` for result ``j`` of an op
-    with ``n`` arguments. ``graph`` takes the residuals and then the cotangents. ``edges`` lists for
+    with ``n`` arguments. ``graph`` takes the residuals and then the cotangents; it is what is
+    traced or recorded, while arrays run through it with composites inlined. ``edges`` lists for
     each argument with a cotangent: its number, the slot of the cotangent after :meth:`run`, and the
     source of its memory: fresh, borrowed, or incoming cotangent ``k``, whose ownership it inherits.
     ``scatter_index`` is set where the only cotangent is the incoming one scattered into zeros: the
@@ -62,11 +63,8 @@ class VjpProgram:
         self.needs = needs
         self.single = specialization.single
         self.is_nan_safe = nan_safe
-        graph, values = _trace_vjp(
-            specialization,
-            needs,
-            specialization.op.nan_safe_vjp if nan_safe else specialization.op.vjp,
-        )
+        formula = specialization.formula(needs, nan_safe)
+        graph, values = _trace_vjp(specialization, needs, formula)
         used = {arg for eqn in graph.equations for arg in eqn.args if isinstance(arg, Var)}
         used |= {out for out in graph.outputs if isinstance(out, Var)}
         cotangents = graph.inputs[len(values) :]
@@ -74,36 +72,38 @@ class VjpProgram:
         self.graph = Graph(
             [*(values[i] for i in self.saves), *cotangents], (), graph.equations, graph.outputs
         )
-        self.scatter_index = _scatter_part(self.graph)
-        slots = self._build_calls()
+        flat = self.graph.inlined()
+        self.scatter_index = _scatter_part(flat)
+        slots = self._build_calls(flat)
+        sources = _sources(flat, cotangents)
         self.edges = tuple(
             (i, slot, source)
-            for i, (slot, source) in enumerate(zip(slots, self._sources(cotangents), strict=True))
+            for i, (slot, source) in enumerate(zip(slots, sources, strict=True))
             if slot is not None
         )
-        self._fused = self._fuse(slots)
+        self._fused = self._fuse(flat, slots)
         read = self._fused is not None  # a kernel is given everything
         self.unread = frozenset(k for k, var in enumerate(cotangents) if not (read or var in used))
 
-    def _fuse(self, slots: list[int | None]) -> FusedVjp | None:
+    def _fuse(self, graph: Graph, slots: list[int | None]) -> FusedVjp | None:
         """The calls as one fused kernel, if all results are fresh memory."""
-        if not is_fusable(self.graph) or any(source != FRESH for _, _, source in self.edges):
+        if not is_fusable(graph) or any(source != FRESH for _, _, source in self.edges):
             return None
-        calls = sum(len(eqn.outs) for eqn in self.graph.equations)
-        top = len(self.graph.inputs) + len(self._constants) + calls
-        return FusedVjp(self.graph, slots, top)
+        calls = sum(len(eqn.outs) for eqn in graph.equations)
+        top = len(graph.inputs) + len(self._constants) + calls
+        return FusedVjp(graph, slots, top)
 
-    def _build_calls(self) -> list[int | None]:
+    def _build_calls(self, graph: Graph) -> list[int | None]:
         """Assign slots to the values (inputs, constants, results) and list the calls; gives the
         slot of each argument's cotangent."""
-        slot: dict[Any, int] = {var: i for i, var in enumerate(self.graph.inputs)}
-        numbers = [a for eqn in self.graph.equations for a in eqn.args if not isinstance(a, Var)]
+        slot: dict[Any, int] = {var: i for i, var in enumerate(graph.inputs)}
+        numbers = [a for eqn in graph.equations for a in eqn.args if not isinstance(a, Var)]
         next_number = len(slot)
         top = next_number + len(numbers)
         calls: list[tuple[Callable[..., Any], Any, int]] = []
         scratch = 0
-        dying = _last_uses(self.graph)
-        for number, eqn in enumerate(self.graph.equations):
+        dying = _last_uses(graph)
+        for number, eqn in enumerate(graph.equations):
             args = []
             for arg in eqn.args:
                 if isinstance(arg, Var):
@@ -121,27 +121,7 @@ class VjpProgram:
         self._calls = calls
         self._constants = numbers
         self.scratch = scratch
-        return [None if r is None else slot[r] for r in self.graph.outputs]
-
-    def _sources(self, cotangents: tuple[Var, ...]) -> list[int]:
-        root: dict[Any, Any] = {}
-        for eqn in self.graph.equations:
-            if eqn.op.alias in ("view", "reshape") and isinstance(eqn.args[0], Var):
-                root[eqn.outs[0]] = root.get(eqn.args[0], eqn.args[0])
-            elif eqn.op.alias:
-                root[eqn.outs[0]] = None
-        roots = [root.get(out, out) for out in self.graph.outputs]
-        position = {var: k for k, var in enumerate(cotangents)}
-        inputs = set(self.graph.inputs)
-        sources = []
-        for origin in roots:
-            if origin is None or roots.count(origin) > 1:
-                sources.append(BORROWED)
-            elif origin in position:
-                sources.append(position[origin])
-            else:
-                sources.append(BORROWED if origin in inputs else FRESH)
-        return sources
+        return [None if r is None else slot[r] for r in graph.outputs]
 
     def run(self, values: list[Any]) -> None:
         """Run on arrays: residuals, then cotangents; results are appended, see ``edges``."""
@@ -161,6 +141,28 @@ class VjpProgram:
                 values += call(*[values[i] for i in a])
         if self.scratch >= LEDGER_MIN_BYTES:
             LEDGER.transient(self.scratch)
+
+
+def _sources(graph: Graph, cotangents: tuple[Var, ...]) -> list[int]:
+    """Where the memory of each result comes from."""
+    root: dict[Any, Any] = {}
+    for eqn in graph.equations:
+        if eqn.op.alias in ("view", "reshape") and isinstance(eqn.args[0], Var):
+            root[eqn.outs[0]] = root.get(eqn.args[0], eqn.args[0])
+        elif eqn.op.alias:
+            root[eqn.outs[0]] = None
+    roots = [root.get(out, out) for out in graph.outputs]
+    position = {var: k for k, var in enumerate(cotangents)}
+    inputs = set(graph.inputs)
+    sources = []
+    for origin in roots:
+        if origin is None or roots.count(origin) > 1:
+            sources.append(BORROWED)
+        elif origin in position:
+            sources.append(position[origin])
+        else:
+            sources.append(BORROWED if origin in inputs else FRESH)
+    return sources
 
 
 def _scatter_part(graph: Graph) -> tuple[Any, TensorType] | None:
@@ -246,7 +248,7 @@ def _trace_vjp(specialization: Specialization, needs: int, vjp: Any) -> tuple[Gr
         wanted: list[Tensor | None] = []
         for i, (grad, type) in enumerate(zip(grads, specialization.operands, strict=True)):
             wanted.append(grad if needs >> i & 1 else None)
-            if grad is None and needs >> i & 1:
+            if grad is None and needs >> i & 1 and op.family != "composite":
                 raise GradientError(
                     f"{op.name} has no derivative with respect to argument {i}.\n"
                     "  fix: detach() that argument, so that it is a constant."

@@ -31,6 +31,7 @@ def batch_graph(
     graph: Graph, args: Sequence[Tensor], dims: Sequence[int | None], size: int, randomness: str
 ) -> list[Batched]:
     """The outputs of a graph on a batch, each with its batch dimension (``None``: unbatched)."""
+    graph = graph.inlined()
     since = next_sequence()
     env: dict[Var, Batched] = {
         var: (arg, dim) for var, arg, dim in zip(graph.inputs, args, dims, strict=True)

@@ -22,9 +22,10 @@ import evergrad
 from evergrad.compiler.cache.process_bindings import ProcessBindings
 from evergrad.compiler.frontend.capture import Captured
 from evergrad.compiler.kernels.random_rows import source_of
-from evergrad.compiler.native import jit
+from evergrad.compiler.native import jit, target
 from evergrad.compiler.schedule.buffers import address_of, strides_of
 from evergrad.core import dtypes
+from evergrad.core.composite import Body
 from evergrad.core.op import Specialization
 from evergrad.core.rng.generator import Generator
 from evergrad.core.shapes import TensorType
@@ -67,7 +68,8 @@ def _versions() -> tuple[Any, ...] | None:
     sources = _sources()
     if not sources:
         return None
-    return evergrad.__version__, np.__version__, sys.version, jit.target_name(), sources
+    machine = jit.target_name(), *target.machine()
+    return evergrad.__version__, np.__version__, sys.version, *machine, sources
 
 
 def _sources() -> tuple[Any, ...]:
@@ -165,6 +167,10 @@ class _Form:
             return ("view_chain", *((op.name, self.literal(attrs)) for op, attrs in value.ops))
         if isinstance(value, Generator):
             return "generator", self.bindings.generators.index(value)
+        if isinstance(value, Body):
+            return ("body", self.literal(value.key))
+        if isinstance(value, TensorType):
+            return "type", *_type(value)
         if isinstance(value, slice):
             return "slice", self.literal((value.start, value.stop, value.step))
         if isinstance(value, np.generic):

@@ -13,17 +13,14 @@ from typing import NamedTuple
 from evergrad.compiler.codegen.elementwise import Code
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.native.jit import name_of, vector_bits
+from evergrad.compiler.native.target import machine, vector_registers
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 
 # The least and the most operations of a chunk, where the number of items allows it.
 _MIN_CHUNK_WORK = 1 << 16
 MAX_CHUNK_WORK = 1 << 21
-_CACHE_LINE = 64
-# The bytes of the registers of which there are 32.
-_WIDE = 64
-# The latency of a fused multiply-add in cycles.
-LATENCY = 4.0
+_CACHE_LINE = machine().line_bytes
 # Chunks that are enough for any number of threads.
 ENOUGH_CHUNKS = 16
 
@@ -45,9 +42,9 @@ class Vector(NamedTuple):
         return f"v{self.lanes}{letter}"
 
     @property
-    def has_many(self) -> bool:
+    def has_32_registers(self) -> bool:
         """Whether there are 32 registers of this width rather than 16."""
-        return self.lanes * self.size == _WIDE
+        return vector_registers(8 * self.lanes * self.size) == 32
 
     def of(self, element: str) -> str:
         """The vector type of as many elements of another type."""

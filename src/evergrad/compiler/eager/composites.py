@@ -18,8 +18,8 @@ from typing import Any, cast
 
 from evergrad.compiler.eager.graph import NativeGraph
 from evergrad.compiler.eager.residuals import Partition, partition_composite
-from evergrad.compiler.eager.trace import Structure
 from evergrad.core import dtypes
+from evergrad.core.composite import Structure
 from evergrad.core.eager.fusion import EagerComposite, clear_composite_kernels, specializations_kept
 from evergrad.core.op import Op, Specialization
 from evergrad.core.recording import record
@@ -46,7 +46,7 @@ def call(
         if function.rarely_repeats():
             return function.function(*args, **attrs)
         specialization = _new_specialization(
-            function, key, Structure(function.function, types, attrs)
+            function, key, Structure(function.traced, types, attrs)
         )
     if not specialization.is_native:
         return function.function(*args, **attrs)

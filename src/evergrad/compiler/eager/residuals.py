@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from evergrad.compiler.eager.trace import Structure
 from evergrad.compiler.frontend.partition import partition
 from evergrad.compiler.passes.pipeline import Target, optimize
+from evergrad.core.composite import Structure
 from evergrad.core.trace import Graph, Var
 
 

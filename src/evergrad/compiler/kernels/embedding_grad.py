@@ -1,7 +1,7 @@
-"""Rows added up by number: the gradient of a lookup table.
+"""Scatter-add of rows by index: the gradient of an embedding table.
 
-Rows that meet are added in their order, by whoever owns the columns, so that the result is always
-the same and needs no atomic additions.
+A chunk owns some columns and adds all rows to them in order, so that the result is deterministic
+and needs no atomic additions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from evergrad.core.trace import Equation
 from evergrad.ops.rows.indexing.index import INDEX_SUM
 
 _TYPES = {dtypes.float32: "float", dtypes.float64: "double"}
-_COLUMNS = 64
+_COLUMNS = 64  # of a chunk; the IR below has the same number
 
 _TEXT = """define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind ATTRIBUTES {
 entry:
@@ -97,7 +97,7 @@ finish:
 
 
 def row_sum_fits(eqn: Equation) -> bool:
-    """Whether an ``index_sum`` adds whole rows that lie in order, by one index."""
+    """Whether an ``index_sum`` adds whole contiguous rows, by one index."""
     source, *indices = eqn.args
     return (
         len(indices) == 1
@@ -115,10 +115,10 @@ def row_sum_kernel(eqn: Equation) -> Kernel:
     rows = places.type.numel
     columns = prod(source.type.shape[len(places.type.shape) :])
     helpers = {"llvm.smin.i64": "declare i64 @llvm.smin.i64(i64, i64)"}
-    text = _TEXT.replace("TYPE", _TYPES[source.type.dtype])
-    text = text.replace("ATTRIBUTES", f'"prefer-vector-width"="{vector_bits()}"')
-    name = name_of(text, "row_sums")
-    kernel = Kernel(name, text.replace("@SELF", f"@{name}"), helpers)
+    ir = _TEXT.replace("TYPE", _TYPES[source.type.dtype])
+    ir = ir.replace("ATTRIBUTES", f'"prefer-vector-width"="{vector_bits()}"')
+    name = name_of(ir, "row_sums")
+    kernel = Kernel(name, ir.replace("@SELF", f"@{name}"), helpers)
     kernel.numbers = [rows, columns, eqn.attrs["extents"][0]]
     kernel.chunks = -(-columns // _COLUMNS)
     return kernel

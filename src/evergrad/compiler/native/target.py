@@ -1,21 +1,65 @@
-"""What the machine is that is compiled for, told without asking LLVM where the system tells it."""
+"""The machine that is compiled for: its identity, and the model that tilings and costs depend on.
+
+Both are read from the system where it reports them, since loading LLVM takes tens of megabytes.
+"""
 
 from __future__ import annotations
 
+import mmap
+import os
 import platform
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _CPU_INFO = Path("/proc/cpuinfo")
-# The lines that tell what a processor can do, and not how it is doing.
-_TELLING = frozenset((
+_CPU = Path("/sys/devices/system/cpu/cpu0")
+# The lines of cpuinfo that identify a processor and its features, and not its present state.
+_IDENTITY = frozenset((
     "vendor_id", "cpu family", "model", "model name", "stepping", "flags",
     "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",
 ))  # fmt: skip
+# The names under which glibc's sysconf reports caches (``_SC_LEVEL1_DCACHE_SIZE`` and so on), of
+# which Python has only the numbers.
+_SYSCONF = {"l1_bytes": 188, "l1_ways": 189, "line_bytes": 190, "l2_bytes": 191, "l3_bytes": 194}
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+# Sizes that a line of a cache has; others are a mistake of the report.
+_LINES = (16, 32, 64, 128, 256)
+
+
+class MachineModel(NamedTuple):
+    """What tilings and cost models depend on; the defaults stand in for what is not reported.
+
+    The number of cores is no part of it: a program is the same for any number of threads. Ports and
+    latency are those of the cores that the cost models were fitted on; no system reports them.
+    """
+
+    l1_bytes: int = 32 << 10  # data cache of a core
+    l1_ways: int = 8
+    l2_bytes: int = 1 << 20  # a core's share
+    l3_bytes: int = 32 << 20  # shared by all cores
+    line_bytes: int = 64
+    page_bytes: int = 4096
+    vector_bits: int = 256
+    fma_ports: int = 2  # vectors multiplied and added in a cycle
+    load_ports: int = 2  # vectors loaded in a cycle
+    fma_latency: int = 4  # cycles until a sum can be added to
+
+    def cycles(self, products: int, loads: int) -> float:
+        """The cycles of a loop body whose vectors are added to sums of their own: the throughput of
+        its products or of its loads, or the latency of a sum, is the limit."""
+        return max(products / self.fma_ports, loads / self.load_ports, self.fma_latency)
+
+    @property
+    def critical_stride(self) -> int:
+        """Bytes between addresses that share a set of L1: rows this far apart, or a multiple of it,
+        evict each other."""
+        return max(self.l1_bytes // self.l1_ways, self.line_bytes)
 
 
 def llvm() -> Any:
@@ -25,9 +69,12 @@ def llvm() -> Any:
     return llvm_backend
 
 
+# -- identity -----------------------------------------------------------------------------------
+
+
 @cache
-def _told() -> dict[str, str]:
-    """What the system tells of the first processor; nothing where it is no Linux."""
+def _cpu_info() -> dict[str, str]:
+    """Identity and features of the first processor; empty where the system is no Linux."""
     found: dict[str, str] = {}
     try:
         with _CPU_INFO.open(encoding="utf-8", errors="replace") as lines:
@@ -35,7 +82,7 @@ def _told() -> dict[str, str]:
                 name, _, value = line.partition(":")
                 if not line.strip() and found:
                     break
-                if name.strip() in _TELLING:
+                if name.strip() in _IDENTITY:
                     found[name.strip()] = value.strip()
     except OSError:
         return {}
@@ -44,12 +91,11 @@ def _told() -> dict[str, str]:
 
 @cache
 def target_name() -> str:
-    """The machine that is compiled for and the version of LLVM, as a text: equal texts in, equal
-    object code out."""
-    told = _told()
-    if not told:
+    """The processor and the version of LLVM: equal names and equal IR give equal object code."""
+    info = _cpu_info()
+    if not info:
         return llvm().description()  # type: ignore[no-any-return]
-    lines = [f"{name} {value}" for name, value in sorted(told.items())]
+    lines = [f"{name} {value}" for name, value in sorted(info.items())]
     return "\n".join([sys.platform, platform.machine(), *lines, _llvm_version()])
 
 
@@ -64,19 +110,101 @@ def _llvm_version() -> str:
 
 
 def _has(feature: str) -> bool:
-    told = _told()
-    if told:
-        return feature in told.get("flags", told.get("Features", "")).split()
+    info = _cpu_info()
+    if info:
+        return feature in info.get("flags", info.get("Features", "")).split()
     return llvm().has_feature(feature)  # type: ignore[no-any-return]
 
 
-@cache
 def vector_bits() -> int:
-    """The widest vectors that loops are given on this machine."""
-    return 512 if _has("avx512f") else 256
+    """The width of the vectors that loops are compiled for."""
+    return machine().vector_bits
+
+
+def vector_registers(bits: int) -> int:
+    """The vector registers of a width: AVX-512 and NEON (128 bits) have 32; AVX has 16, as have
+    pairs of those of NEON."""
+    return 16 if bits == 256 else 32
 
 
 @cache
 def has_fma() -> bool:
     """Whether this machine multiplies and adds with one instruction and one rounding."""
     return platform.machine() in ("aarch64", "arm64") or _has("fma")
+
+
+# -- model --------------------------------------------------------------------------------------
+
+
+@cache
+def machine() -> MachineModel:
+    """The model of this machine, the same for the whole process."""
+    bits = 512 if _has("avx512f") else 256
+    return read_model(_CPU)._replace(vector_bits=bits)
+
+
+def read_model(cpu: Path) -> MachineModel:
+    """The model of a processor that sysfs describes in a folder; what it does not report is taken
+    from sysconf if the folder has no caches at all, else from the defaults."""
+    found: dict[str, int] = {"page_bytes": mmap.PAGESIZE}
+    for cache_folder in sorted(cpu.glob("cache/index*")):
+        with suppress(OSError, ValueError):
+            found |= _sysfs_cache(cache_folder, cpu)
+    if len(found) == 1:
+        found |= _sysconf_caches()
+    if found.get("line_bytes", 0) not in _LINES:
+        found.pop("line_bytes", None)
+    return MachineModel()._replace(**{name: size for name, size in found.items() if size > 0})
+
+
+def _sysfs_cache(folder: Path, cpu: Path) -> dict[str, int]:
+    """The fields of the model that one cache determines."""
+    level, kind = int(_read(folder / "level")), _read(folder / "type")
+    if kind == "Instruction" or level > 3:
+        return {}
+    found = {f"l{level}_bytes": _size(_read(folder / "size"))}
+    if level < 3:
+        found[f"l{level}_bytes"] //= _cores_sharing(folder, cpu)
+    if level == 1:
+        with suppress(OSError, ValueError):
+            found["l1_ways"] = int(_read(folder / "ways_of_associativity"))
+        with suppress(OSError, ValueError):
+            found["line_bytes"] = int(_read(folder / "coherency_line_size"))
+    return found
+
+
+def _cores_sharing(folder: Path, cpu: Path) -> int:
+    """How many cores share a cache; hardware threads of one core count once."""
+    try:
+        sharing = sum(_numbers(_read(folder / "shared_cpu_list")))
+        siblings = sum(_numbers(_read(cpu / "topology" / "thread_siblings_list")))
+    except (OSError, ValueError):
+        return 1
+    return max(sharing // max(siblings, 1), 1)
+
+
+def _numbers(ranges: str) -> Iterator[int]:
+    """How many numbers each part of a list such as ``0-3,8`` has."""
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        yield int(last or first) - int(first) + 1
+
+
+def _size(text: str) -> int:
+    """The bytes of a size such as ``32K``."""
+    unit = _UNITS.get(text[-1:], 1)
+    return int(text.rstrip("KMG")) * unit
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="ascii").strip()
+
+
+def _sysconf_caches() -> dict[str, int]:
+    """What the C library of Linux reports of caches; other systems number their names otherwise."""
+    found = {}
+    if sys.platform == "linux":
+        for field, name in _SYSCONF.items():
+            with suppress(OSError, ValueError):
+                found[field] = os.sysconf(name)
+    return found

@@ -8,7 +8,8 @@ from typing import Any
 from evergrad.core.op import Op
 from evergrad.core.shapes import reduced_shape, tensor_type
 from evergrad.core.tensor import Tensor, fresh
-from evergrad.core.trace import Equation, Trace, Var
+from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.creation.constants import FULL
 from evergrad.ops.rows.elementwise.basic import ADD, CAST, CLONE, MUL
 from evergrad.ops.rows.movement.joining import cat
 from evergrad.ops.rows.movement.slices import PAD_SLICE
@@ -30,6 +31,16 @@ def identity(row: Op) -> Callable[[Rule], Rule]:
         return rule
 
     return enter
+
+
+def ones_of(graph: Graph) -> set[Any]:
+    """The values that hold nothing but ones, such as the cotangent of a sum."""
+    found: set[Any] = set()
+    for eqn in graph.equations:
+        is_view = eqn.op.alias and eqn.args[0] in found
+        if is_view or (eqn.op is FULL and eqn.args[0] == 1):
+            found.update(eqn.outs)
+    return found
 
 
 @identity(DETACH)

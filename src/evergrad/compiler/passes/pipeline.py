@@ -15,6 +15,7 @@ from evergrad import config
 from evergrad.compiler.passes.attention.match import pack_dropout_masks, recognise_attention
 from evergrad.compiler.passes.batch_accumulations import batch_accumulations
 from evergrad.compiler.passes.cat_layout import cat_layout
+from evergrad.compiler.passes.composites import lower_composites
 from evergrad.compiler.passes.constant_fold import constant_fold
 from evergrad.compiler.passes.conv_epilogue import fuse_conv_epilogues
 from evergrad.compiler.passes.dump import dump
@@ -51,7 +52,8 @@ class Target(Flag):
 
 class Pass(NamedTuple):
     """A pass by name. ``drops_dependence`` marks a pass of identities such as
-    ``sum(scatter(g, i)) = sum(g)``, after which a result may depend on fewer inputs."""
+    ``sum(scatter(g, i)) = sum(g)``, or one that replaces an equation of several results by several
+    equations, after which a result may depend on fewer inputs."""
 
     name: str
     run: Callable[[Graph], Graph]
@@ -62,6 +64,7 @@ class Pass(NamedTuple):
 PASSES = (
     Pass("lower_random", lower_random, Target.PROGRAM | Target.DIFFERENTIABLE),
     Pass("eliminate_dead_code", eliminate_dead_code, Target.PROGRAM | Target.DIFFERENTIABLE),
+    Pass("lower_composites", lower_composites, Target.PROGRAM | Target.DIFFERENTIABLE, True),
     Pass("pack_dropout_masks", pack_dropout_masks, Target.PROGRAM | Target.DIFFERENTIABLE),
     Pass("recognise_attention", recognise_attention, Target.PROGRAM | Target.JOINT),
     Pass("simplify", simplify),

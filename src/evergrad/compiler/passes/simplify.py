@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from evergrad.compiler.passes.algebra import IDENTITIES, SumOfSlices
+from evergrad.compiler.passes.algebra import IDENTITIES, SumOfSlices, ones_of
 from evergrad.compiler.passes.decompose import DECOMPOSITIONS
 from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.elementwise.basic import MUL
 
 RULES = {**IDENTITIES, **DECOMPOSITIONS}
 
 
 def simplify(graph: Graph) -> Graph:
     """The graph in the ops that later passes and kernels cover, without dead code."""
-    slices = SumOfSlices()
+    slices, ones = SumOfSlices(), ones_of(graph)
 
     def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
+        if eqn.op is MUL and not ones.isdisjoint(eqn.args):
+            factor = args[eqn.args[0] in ones]
+            same = isinstance(factor, Var) and factor.type.same(eqn.outs[0].type)
+            if same and factor.layout.flags.c_contiguous:
+                return (factor,)
         return _replaced(eqn, args) or slices.replace(trace, eqn, args)
 
     return rewrite(graph, replace)

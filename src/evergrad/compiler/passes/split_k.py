@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.compiler.kernels.gemm.tiling import NEAR_COLUMNS, NEAR_ROWS
+from evergrad.compiler.kernels.gemm.tiling import UNPACKED_A_STRIDE, UNPACKED_B_STRIDE
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
@@ -25,7 +26,7 @@ _STEP = 32
 # Fewer columns are multiplied by skinny kernels.
 _FEW = 16
 # Larger operands do not stay in the cache of the core that computed them.
-_STAYING = 1 << 21
+_STAYING = 2 * machine().l2_bytes
 
 
 def split_k(graph: Graph) -> Graph:
@@ -58,7 +59,7 @@ def _is_deep(eqn: Equation, transposed: dict[Var, Var]) -> bool:
     if not all(v.layout.flags.c_contiguous for v in (a, b)):
         return False
     depth, (narrow, wide) = b.type.shape[0], sorted(out.shape)
-    is_near = _FEW <= narrow <= NEAR_COLUMNS and wide <= NEAR_ROWS
+    is_near = _FEW <= narrow <= UNPACKED_A_STRIDE and wide <= UNPACKED_B_STRIDE
     is_near = is_near and a.type.nbytes + b.type.nbytes <= _STAYING
     return is_near and depth >= _DEEP and depth % (2 * _STEP) == 0
 

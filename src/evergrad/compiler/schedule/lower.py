@@ -242,7 +242,7 @@ class Lowering:
         reuse_buffers(self, loops)
         kernel = loops.kernel()
         product = self.pending_products.pop(id(group), None)
-        is_epilogue = product is not None and product.meets(self, kernel)
+        is_epilogue = product is not None and product.fuses(self, kernel)
         instruction = Instruction("+".join(e.op.name for e in group.members[:6]))
         instruction.kernel = kernel
         instruction.work = prod(group.shape) * len(group.members)
@@ -258,7 +258,7 @@ class Lowering:
             instruction.pointers.append(view)
             (instruction.reads if kind == "read" else instruction.writes).append(view.buffer)
         if is_epilogue:
-            instruction = product.then(self, group, instruction)
+            instruction = product.fused(self, group, instruction)
         self.instructions.append(instruction)
         for var, combine, length in kernel.partials:
             self.combine(var, combine, length, kernel, partials[var])

@@ -38,13 +38,13 @@ class EagerComposite:
     """A function of tensors (or ``None``) and attributes that may run as one kernel.
 
     The attributes are structure, as those of a row: they are part of the cache key. A call uses a
-    kernel if ``size(*tensors)`` (by default the elements of the first) is at least ``least``. If
-    ``keeps`` is set the forward kernel saves residuals for the vjp by so many first arguments,
-    which otherwise recomputes everything from the arguments.
+    kernel if ``size(*tensors)`` (by default the elements of the first) is at least ``least``
+    (``None``: never). If ``keeps`` is set the forward kernel saves residuals for the vjp by so many
+    first arguments, which otherwise recomputes everything from the arguments.
     """
 
     def __init__(
-        self, function: Callable[..., Any], least: int, size: Size | None, keeps: int
+        self, function: Callable[..., Any], least: int | None, size: Size | None, keeps: int
     ) -> None:
         self.function = function
         self.least = least
@@ -74,10 +74,17 @@ class EagerComposite:
             return self.function(*args, **attrs)
         return _call_native(self, state, args, types, attrs)
 
+    @property
+    def traced(self) -> Callable[..., Any]:
+        """The function that is traced for its kernels."""
+        return self.function
+
     def is_profitable(self, args: tuple[Any, ...]) -> bool:
         """Whether arguments of these types are large enough for a kernel, and supported by it."""
+        if self.least is None or not config.EAGER_KERNELS:
+            return False
         size = args[0]._type.numel if self.size is None else self.size(*args)
-        if not config.EAGER_KERNELS or not is_large(size, self.least):
+        if not is_large(size, self.least):
             return False
         return all(a is None or a._type.dtype in _KERNEL_TYPES for a in args)
 
@@ -87,6 +94,12 @@ class EagerComposite:
             len(self.specializations) >= _MANY_SPECIALIZATIONS
             and self.calls < len(self.specializations) * _FEW_CALLS
         )
+
+    def clear(self) -> None:
+        """Clear its kernels; those in use are made again."""
+        cleared, self.specializations, self.calls = self.specializations, {}, 0
+        for specialization in cleared.values():
+            specialization.vjp_programs = {}  # breaks the reference cycle
 
 
 def is_large(size: int, least: int) -> bool:
@@ -106,10 +119,16 @@ def eager_composite(
     """Declare a function an :class:`EagerComposite` from a size on."""
 
     def declare(function: Callable[..., Any]) -> EagerComposite:
-        _COMPOSITES.append(EagerComposite(function, least, size, keeps))
-        return _COMPOSITES[-1]
+        made = EagerComposite(function, least, size, keeps)
+        register(made)
+        return made
 
     return declare
+
+
+def register(function: EagerComposite) -> None:
+    """Enter a function among those whose kernels are cleared together."""
+    _COMPOSITES.append(function)
 
 
 def specializations_kept() -> int:
@@ -120,9 +139,7 @@ def specializations_kept() -> int:
 def clear_composite_kernels() -> None:
     """Clear the kernels of all composites; those in use are made again."""
     for function in _COMPOSITES:
-        forgotten, function.specializations, function.calls = function.specializations, {}, 0
-        for specialization in forgotten.values():
-            specialization.vjp_programs = {}  # breaks the reference cycle
+        function.clear()
 
 
 @contextmanager

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import cast
+from evergrad.core.composite import composite
 from evergrad.core.compound import Compound
-from evergrad.core.eager.fusion import eager_composite
 from evergrad.core.row_facts import AutocastPolicy
+from evergrad.core.shapes import broadcast_shapes
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.extension import ExtensionPoint
 from evergrad.ops.composite.activations import softmax, widened
-from evergrad.ops.composite.dropout import dropout
+from evergrad.ops.composite.dropout import dropout_noise
 from evergrad.ops.rows.creation.constants import constant
 from evergrad.ops.rows.elementwise.basic import exp, reciprocal, where
 from evergrad.ops.rows.matmul import matmul
@@ -44,22 +46,27 @@ def scaled_dot_product_attention(
     _check(query, key, value, attn_mask, dropout_p, is_causal)
     scale = 1 / math.sqrt(query._type.shape[-1]) if scale is None else scale
     q, k, v = (widened(x) for x in (query, key, value))
-    attended = _attended.function if dropout_p else _attended
+    groups = _groups(q, k) if enable_gqa else 1
+    q = _by_shared_head(q, groups)
+    noise = _noise(q, k, attn_mask, groups, dropout_p) if dropout_p else None
     result = attended(
-        q, k, v, attn_mask, scale=scale, dropout_p=dropout_p, is_causal=is_causal,
-        enable_gqa=enable_gqa,
+        q, k, v, attn_mask, noise, scale=scale, is_causal=is_causal, groups=groups
     )  # fmt: skip
-    return cast(result, query.dtype)
+    return cast(_by_query_head(result, groups), query.dtype)
 
 
-@eager_composite(least=4096, keeps=3)
-def _attended(
-    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, *, scale: float, dropout_p: float,
-    is_causal: bool, enable_gqa: bool,
+def _without_noise(q: Tensor, k: Tensor, v: Tensor, mask: Any, noise: Tensor | None) -> int:
+    return q._type.numel if noise is None else 0
+
+
+@composite("scaled_dot_product_attention", least=4096, size=_without_noise, keeps=3)
+def attended(
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, noise: Tensor | None, *,
+    scale: float, is_causal: bool, groups: int,
 ) -> Tensor:  # fmt: skip
-    heads = k._type.shape[-3] if enable_gqa else 0
-    scores = matmul(_by_shared_head(q * scale, heads), transpose(k, -2, -1))
-    scores = _by_query_head(scores, q)
+    """Attention of queries by shared head; weights are multiplied with ``noise`` (dropout)."""
+    # Keys are scaled rather than queries: what is multiplied has a contiguous gradient.
+    scores = _by_query_head(matmul(q, transpose(k * scale, -2, -1)), groups)
     if is_causal:
         length, width = scores._type.shape[-2:]
         seen = tril(constant((length, width), True, dtypes.bool_))
@@ -69,10 +76,9 @@ def _attended(
         weights = softmax(scores, -1)
     else:
         weights = _softmax_or_zero(_masked(scores, attn_mask))
-    if dropout_p:
-        weights = dropout(weights, dropout_p)
-    result = matmul(_by_shared_head(weights, heads), v)
-    return _by_query_head(result, q)
+    if noise is not None:
+        weights = weights * noise
+    return matmul(_by_shared_head(weights, groups), v)
 
 
 def _check(
@@ -106,23 +112,41 @@ def _check(
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
 
 
-def _by_shared_head(x: Tensor, heads: int) -> Tensor:
-    """The query heads that share keys as one longer head: [..., heads, more queries, width]."""
-    if not heads:
-        return x
-    *lead, own, length, width = x._type.shape
+def _groups(query: Tensor, key: Tensor) -> int:
+    """How many query heads share a head of keys."""
+    own, heads = query._type.shape[-3], key._type.shape[-3]
     if own % heads:
         raise ShapeError(
             "Number of heads in key and value must divide the number of heads in query"
         )
-    return reshape(x, (*lead, heads, own // heads * length, width))
+    return own // heads
 
 
-def _by_query_head(x: Tensor, query: Tensor) -> Tensor:
+def _by_shared_head(x: Tensor, groups: int) -> Tensor:
+    """The query heads that share keys as one longer head: [..., heads, more queries, width]."""
+    if groups == 1:
+        return x
+    *lead, own, length, width = x._type.shape
+    return reshape(x, (*lead, own // groups, groups * length, width))
+
+
+def _by_query_head(x: Tensor, groups: int) -> Tensor:
     """Back from shared heads to those of the query."""
-    own, length = query._type.shape[-3:-1] if query.ndim > 2 else (1, query._type.shape[-2])
-    *lead, heads, _, width = x._type.shape if x.ndim > 2 else (1, *x._type.shape)
-    return x if x.ndim < 3 or heads == own else reshape(x, (*lead, own, length, width))
+    if groups == 1:
+        return x
+    *lead, heads, rows, width = x._type.shape
+    return reshape(x, (*lead, heads * groups, rows // groups, width))
+
+
+def _noise(q: Tensor, k: Tensor, mask: Tensor | None, groups: int, p: float) -> Tensor | None:
+    """What the weights are multiplied with by dropout."""
+    (*batch, rows, _), (*shared, columns, _) = q._type.shape, k._type.shape
+    shape = (*broadcast_shapes(batch, shared), rows, columns)
+    if groups > 1:
+        shape = (*shape[:-3], shape[-3] * groups, rows // groups, columns)
+    if mask is not None:
+        shape = broadcast_shapes(shape, mask._type.shape)
+    return dropout_noise(shape, q.dtype, p)
 
 
 def _masked(scores: Tensor, mask: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import cast
-from evergrad.core.eager.fusion import eager_composite
+from evergrad.core.composite import composite
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
@@ -139,12 +139,16 @@ def cross_entropy(
     places, counts = _counted(target, input._type.shape[_class_dim(input)], ignore_index)
     if label_smoothing:
         return _smoothed(input, places, counts, weight, reduction, label_smoothing)
-    entropy = _entropy if input.ndim < 3 else _entropy.function  # whose classes lie side by side
-    loss = entropy(widened(input), places, counts, weight, reduction=reduction)
+    loss = _entropy(widened(input), places, counts, weight, reduction=reduction)
     return cast(loss, input.dtype)
 
 
-@eager_composite(least=512)
+def _side_by_side(input: Tensor, *others: Any) -> int:
+    """The elements of scores whose classes are contiguous; kernels are for these."""
+    return input._type.numel if input.ndim < 3 else 0
+
+
+@composite("cross_entropy", least=512, size=_side_by_side)
 def _entropy(
     input: Tensor, places: Tensor, counts: Tensor | None, weight: Tensor | None, *, reduction: str
 ) -> Tensor:

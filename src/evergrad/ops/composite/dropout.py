@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 
+from evergrad.core.dtypes import dtype
 from evergrad.core.inplace import write_result
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
@@ -32,14 +33,14 @@ def _dropped(
     if p == 1:
         result = input * zeros((), dtype=input.dtype)
         return write_result(name, input, result) if inplace else result
-    kept = _mask(input, shape).bernoulli_(1 - p)
     if alpha:
+        kept = _mask(input, shape).bernoulli_(1 - p)
         limit = SELU_ALPHA * SELU_SCALE
         scale = 1 / math.sqrt((limit * limit * p + 1) * (1 - p))
         shift = (kept - 1) * (limit * scale) + limit * scale * p
         result = input * (kept * scale) + shift
     else:
-        result = input * (kept / (1 - p))
+        result = input * _noise(_mask(input, shape), p)
     return write_result(name, input, result) if inplace else result
 
 
@@ -49,6 +50,19 @@ def _mask(input: Tensor, shape: Shape) -> Tensor:
         return zeros(shape, dtype=input.dtype)
     order = memory_order(input)
     return put_back(zeros([shape[dim] for dim in order], dtype=input.dtype), order)
+
+
+def _noise(mask: Tensor, p: float) -> Tensor:
+    """What elements are multiplied with, drawn into a mask."""
+    noise: Tensor = mask.bernoulli_(1 - p) / (1 - p)
+    return noise
+
+
+def dropout_noise(shape: Shape, dtype: dtype, p: float) -> Tensor | None:
+    """What elements of a shape are multiplied with by ``dropout``; ``None`` if they stay."""
+    if not p or not math.prod(shape):
+        return None
+    return zeros((), dtype=dtype) if p == 1 else _noise(zeros(shape, dtype=dtype), p)
 
 
 def _channels(input: Tensor) -> Shape:

@@ -11,7 +11,7 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
-from evergrad.core.eager.fusion import eager_composite
+from evergrad.core.composite import composite
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.state import using
@@ -23,6 +23,7 @@ from evergrad.ops.rows.movement.views import contiguous, movedim, reshape
 from evergrad.ops.rows.pool.geometry import Windows
 from evergrad.ops.rows.pool.windows import WINDOW_SUM
 from evergrad.ops.rows.reduce.sums import mean
+from evergrad.ops.surface.handles import detach
 from evergrad.ops.surface.public import expose
 
 # -- over the last dimensions -------------------------------------------------------------------
@@ -90,7 +91,7 @@ def layer_norm(
     return cast(_layer_normed(_row_by_row(input), weight, bias, dims=dims, eps=eps), input.dtype)
 
 
-@eager_composite(least=4096)
+@composite("layer_norm", least=4096)
 def _layer_normed(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, dims: Shape, eps: float
 ) -> Tensor:
@@ -110,7 +111,7 @@ def rms_norm(
     return cast(_rms_normed(x, weight, dims=dims, eps=smallest), input.dtype)
 
 
-@eager_composite(least=4096)
+@composite("rms_norm", least=4096)
 def _rms_normed(x: Tensor, weight: Tensor | None, *, dims: Shape, eps: float) -> Tensor:
     return _affine(x * rsqrt(mean(x * x, dims, True) + eps), weight, None)
 
@@ -169,7 +170,7 @@ def group_norm(
     return cast(result, input.dtype)
 
 
-@eager_composite(least=4096)
+@composite("group_norm", least=4096)
 def _group_normed(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, num_groups: int, eps: float
 ) -> Tensor:
@@ -193,12 +194,11 @@ def batch_norm(
     _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight,
                     bias=bias)  # fmt: skip
     x = _row_by_row(input)
-    dims = (0, *range(2, input.ndim))
     if training:
-        result = _by_own_statistics(x, dims, running_mean, running_var, weight, bias, momentum, eps)
+        result = _by_own_statistics(x, running_mean, running_var, weight, bias, momentum, eps)
     else:
         assert running_mean is not None and running_var is not None
-        result = _by_statistics(x, running_mean, running_var, weight, bias, eps)
+        result = _by_statistics(x, running_mean, running_var, weight, bias, eps=eps)
     return cast(result, input.dtype)
 
 
@@ -220,20 +220,29 @@ def _check_batch(input: Tensor) -> None:
 
 
 def _by_own_statistics(
-    x: Tensor, dims: Shape, running_mean: Tensor | None, running_var: Tensor | None,
-    weight: Tensor | None, bias: Tensor | None, momentum: float, eps: float,
+    x: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None,
+    bias: Tensor | None, momentum: float, eps: float,
 ) -> Tensor:  # fmt: skip
-    average = mean(x, dims, True)
-    centered = x - average
-    variance = mean(centered * centered, dims, True)
+    dims = (0, *range(2, x.ndim))
+    result, average, variance = _batch_normed(x, weight, bias, dims=dims, eps=eps)
     count = x._type.numel // x._type.shape[1]
     _move_towards(running_mean, average, momentum)
     _move_towards(running_var, variance, momentum, count / max(count - 1, 1))
-    scale = rsqrt(variance + eps)
-    rank = x.ndim
-    return _affine(
-        centered * _affine(scale, _per_channel(weight, rank), None), None, _per_channel(bias, rank)
-    )
+    return result  # type: ignore[no-any-return]
+
+
+@composite("batch_norm", outputs=3)
+def _batch_normed(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, *, dims: Shape, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """With mean 0 and variance 1 over the dimensions, scaled and shifted by channel; and the mean
+    and the variance, as values without a gradient."""
+    average = mean(x, dims, True)
+    centered = x - average
+    variance = mean(centered * centered, dims, True)
+    scale = _affine(rsqrt(variance + eps), _per_channel(weight, x.ndim), None)
+    result = _affine(centered * scale, None, _per_channel(bias, x.ndim))
+    return result, detach(average), detach(variance)
 
 
 def _move_towards(
@@ -247,8 +256,9 @@ def _move_towards(
         running.mul_(1 - momentum).add_(seen, alpha=momentum * correction)
 
 
+@composite("batch_norm_inference")
 def _by_statistics(
-    x: Tensor, average: Tensor, variance: Tensor, weight: Tensor | None, bias: Tensor | None,
+    x: Tensor, average: Tensor, variance: Tensor, weight: Tensor | None, bias: Tensor | None, *,
     eps: float,
 ) -> Tensor:  # fmt: skip
     """Normalised by given statistics: one factor and one shift per channel."""
@@ -273,15 +283,11 @@ def instance_norm(
     _check_instances(input)
     x = _row_by_row(input)
     dims = tuple(range(2, input.ndim))
-    average = mean(x, dims, True)
-    centered = x - average
-    variance = mean(centered * centered, dims, True)
+    result, average, variance = _batch_normed(x, weight, bias, dims=dims, eps=eps)
     count = math.prod(input._type.shape[2:])
     _move_towards(running_mean, mean(average, 0), momentum)
     _move_towards(running_var, mean(variance, 0), momentum, count / max(count - 1, 1))
-    rank = input.ndim
-    scale = _affine(rsqrt(variance + eps), _per_channel(weight, rank), None)
-    return cast(_affine(centered * scale, None, _per_channel(bias, rank)), input.dtype)
+    return cast(result, input.dtype)
 
 
 def _check_instances(input: Tensor) -> None:

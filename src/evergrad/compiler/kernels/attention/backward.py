@@ -1,8 +1,8 @@
-"""The backward kernel of attention, in LLVM IR: all queries that look at a span of keys.
+"""The backward kernel of attention, in LLVM IR: all queries that attend to a span of keys.
 
-Probabilities are computed again from the level and the factor that the forward kernel kept for each
-query. The gradients of the span's keys and values are added up in scratch memory; a query's own
-gradient is complete if there is one span, else its parts are added up afterwards.
+Probabilities are recomputed from the level and the factor that the forward kernel kept for each
+query. The gradients of the span's keys and values are accumulated in scratch memory; the gradient
+of a query is complete if there is one span, otherwise its parts are summed afterwards.
 """
 
 from __future__ import annotations
@@ -17,45 +17,45 @@ from evergrad.compiler.kernels.attention.common import (
     KEY_VALUE,
     KEYS,
     QUERY,
-    Ahead,
+    AttentionKernel,
     Head,
     KernelWriter,
-    Rows,
-    Step,
+    Matrix,
+    Prefetch,
+    ScoreStep,
     Sums,
-    Text,
     diagonal_keys,
-    steps_of,
+    stride_names,
 )
 from evergrad.compiler.kernels.attention.primitives import QUERIES, ROW
 
-PLACES = (
-    "at_k", "at_v", "at_turned_q", "at_rows_q", "at_turned_g", "at_rows_g", "at_powers",
-    "at_slopes", "at_dq", "at_deltas", "at_dk", "at_dv",
+SCRATCH = (
+    "at_k", "at_v", "at_transposed_q", "at_rows_q", "at_transposed_g", "at_rows_g",
+    "at_exponentials", "at_score_gradients", "at_dq", "at_deltas", "at_dk", "at_dv",
 )  # fmt: skip
 _RESULTS = (
-    *steps_of("g", "g"), *steps_of("y", "g"), *steps_of("dq", "g", "part"), *steps_of("dk"),
-    *steps_of("dv"),
+    *stride_names("g", "g"), *stride_names("y", "g"), *stride_names("dq", "g", "part"),
+    *stride_names("dk"), *stride_names("dv"),
 )  # fmt: skip
 _NUMBERS = ("items", "spans", "span", "direct")
 
 
 @cache
-def backward(steps: tuple[Step, ...], dropout: str = KEPT) -> Text:
+def backward(steps: tuple[ScoreStep, ...], dropout: str = KEPT) -> AttentionKernel:
     """A chunk is one span of the keys of an item, or some whole items."""
     return _Backward(steps, dropout).write()
 
 
 class _Backward(KernelWriter):
-    def __init__(self, steps: tuple[Step, ...], dropout: str) -> None:
+    def __init__(self, steps: tuple[ScoreStep, ...], dropout: str) -> None:
         super().__init__(
             steps, dropout, ("q", "k", "v", "g", "y", "stats"), ("dq", "dk", "dv"),
-            (*_NUMBERS, *QUERY, *KEY_VALUE, *_RESULTS, *PLACES),
+            (*_NUMBERS, *QUERY, *KEY_VALUE, *_RESULTS, *SCRATCH),
         )  # fmt: skip
 
-    def write(self) -> Text:
+    def write(self) -> AttentionKernel:
         self.align_scratch()
-        self.area = {name.removeprefix("at_"): self.scratch(name) for name in PLACES}
+        self.area = {name.removeprefix("at_"): self.scratch(name) for name in SCRATCH}
         self.direct = self.op("icmp ne i64 %direct, 0")
         self.indirect = self.op(f"xor i1 {self.direct}, true")
         self.part = self.op("urem i64 %chunk, %spans")
@@ -64,10 +64,10 @@ class _Backward(KernelWriter):
         first = self.mul(self.op("udiv i64 %chunk, %spans"), "%run")
         last = self.sub(self.least(self.add(first, "%run"), "%items"), 1)
         with self.loop(first, self.add(last, 1)) as item:
-            self.one_item(item, self.head(self.least(self.add(item, 1), last), "0"))
+            self.item_gradients(item, self.head(self.least(self.add(item, 1), last), "0"))
         return self.finish("attention_backward")
 
-    def one_item(self, item: str, after: Head) -> None:
+    def item_gradients(self, item: str, after: Head) -> None:
         head = self.head(item, "0")
         count = self.sub(self.end, self.start)
         self.pack(head, self.start, count)
@@ -85,37 +85,37 @@ class _Backward(KernelWriter):
                 self.move(parts.rows_out(), self.area[name], row, count, width, *to)
 
     def queries(self, number: str, head: Head, after: Head, query: str) -> None:
-        """One block of queries."""
+        """One query block."""
         area = self.area
         rows, vectors = self.block_of(query)
         self.locate_masks(head, query)
-        self.locate_drawn(number, query)
+        self.locate_dropout(number, query)
         for name, width, own_row in (("q", "%width", "width"), ("g", "%value_width", "value")):
             start = self.at(self.own(name, head), self.mul(query, f"%{name}_row"))
             self.call(
-                parts.turn_and_copy(), f"ptr {start}", f"i64 %{name}_row", f"i64 {rows}",
-                f"i64 {width}", f"ptr {area[f'turned_{name}']}", f"i64 {ROW}",
+                parts.transpose_and_copy(), f"ptr {start}", f"i64 %{name}_row", f"i64 {rows}",
+                f"i64 {width}", f"ptr {area[f'transposed_{name}']}", f"i64 {ROW}",
                 f"ptr {area[f'rows_{name}']}", f"i64 %{own_row}_row",
             )  # fmt: skip
         self.deltas(head, query, rows)
         with self.when(self.indirect):
             self.clear(area["dq"], self.in_tiles(rows), "%width_row")
         stats = self.at("%stats", self.mul(self.mul(number, "%length"), 8), self.mul(query, 4))
-        broken = self.is_broken(stats, rows, vectors)
+        invalid = self.has_invalid_statistics(stats, rows, vectors)
 
         def block(first: str, count: str) -> None:
             seen = self.is_seen(first, self.add(first, count), rows, vectors)
-            with self.when("true" if seen is None else self.op(f"or i1 {seen}, {broken}")):
+            with self.when("true" if seen is None else self.op(f"or i1 {seen}, {invalid}")):
                 self.keys(head, after, query, rows, vectors, stats, first, count)
 
-        self.through_keys(query, rows, self.start, self.end, block)
+        self.for_key_blocks(query, rows, self.start, self.end, block)
         with self.when(self.indirect):
             part = self.at(self.own("dq", head), self.mul(self.part, "%dq_part"))
             to = self.rows_of("dq", part, query)
             self.move(parts.rows_out(), area["dq"], "%width_row", rows, "%width", *to)
 
     def deltas(self, head: Head, query: str, rows: str) -> None:
-        """For each query the sum of its result times the result's cotangent."""
+        """For each query the dot product of its result and the result's cotangent."""
         area = self.area
         start = self.at(self.own("y", head), self.mul(query, "%y_row"))
         self.call(
@@ -123,9 +123,9 @@ class _Backward(KernelWriter):
             "i64 %value_row", f"i64 {rows}", "i64 %value_width", f"ptr {area['deltas']}",
         )  # fmt: skip
 
-    def is_broken(self, stats: str, rows: str, vectors: str) -> str:
+    def has_invalid_statistics(self, stats: str, rows: str, vectors: str) -> str:
         """Whether a query of the block has no finite factor: its probabilities are NaN even where
-        masks leave nothing, and no key may be passed over."""
+        masks keep nothing, and no key block may be skipped."""
         found = self.slot("i1", "false")
         with self.loop(0, vectors) as vector:
             lane = self.mul(vector, lanes())
@@ -137,7 +137,7 @@ class _Backward(KernelWriter):
         return self.op(f"load i1, ptr {found}")
 
     def row_numbers(self, stats: str, lane: str, rows: str) -> tuple[str, str, str]:
-        """The level and the factor of a vector of queries, and which of them are there."""
+        """The level and the factor of a vector of queries, and the mask of valid lanes."""
         valid = self.first_lanes(self.sub(rows, lane))
         shift = self.mul(lane, 4)
         level = self.masked_load(self.at(stats, shift), valid)
@@ -148,72 +148,71 @@ class _Backward(KernelWriter):
         self, head: Head, after: Head, query: str, rows: str, vectors: str, stats: str, first: str,
         count: str,
     ) -> None:  # fmt: skip
-        """One block of keys for a block of queries."""
+        """One key block for a query block."""
         area = self.area
         own = self.sub(first, self.start)
         (k, k_row), (v, v_row) = (self.packed[name] for name in ("k", "v"))
         k, v = self.at(k, self.mul(own, k_row)), self.at(v, self.mul(own, v_row))
-        self.times_queries(
-            Rows(k, k_row), count, "%width", area["turned_q"], area["powers"], vectors,
+        self.multiply_queries(
+            Matrix(k, k_row), count, "%width", area["transposed_q"], area["exponentials"], vectors,
             self.edges("dk", "k", head, after, query, first),
         )  # fmt: skip
-        self.times_queries(
-            Rows(v, v_row), count, "%value_width", area["turned_g"], area["slopes"], vectors,
-            self.edges("dv", "v", head, after, query, first),
+        self.multiply_queries(
+            Matrix(v, v_row), count, "%value_width", area["transposed_g"], area["score_gradients"],
+            vectors, self.edges("dv", "v", head, after, query, first),
         )  # fmt: skip
-        self.draw_keys(first, count, vectors)
+        self.dropout_of_keys(first, count, vectors)
         with self.loop(0, vectors) as vector:
             lane = self.mul(vector, lanes())
             seen = self.seen_by(lane, count, diagonal_keys())
-            self.slopes(query, rows, stats, first, seen, lane)
+            self.score_gradients(query, rows, stats, first, seen, lane)
         is_near = self.op(f"icmp slt i64 {own}, {QUERIES}")
         gradients = self.rows_of("dq", self.own("dq", head), self.add(query, own))
         q, g, y = (self.next_rows(name, head, after, query, own) for name in ("q", "g", "y"))
-        for lying, weights, sizes, factors, result, ahead in (
-            (tiles.SCORES, "powers", (count, rows), Rows(area["rows_g"], "%value_row"), "dv",
-             self.ahead(g, y, is_near)),
-            (tiles.SCORES, "slopes", (count, rows), Rows(area["rows_q"], "%width_row"), "dk",
-             self.ahead(q, gradients, is_near)),
-            (tiles.TURNED_SCORES, "slopes", (rows, count), Rows(k, k_row), "dq",
-             self.ahead(q, gradients, "false")),
+        for layout, weights, sizes, factors, result, prefetch in (
+            (tiles.SCORES, "exponentials", (count, rows), Matrix(area["rows_g"], "%value_row"),
+             "dv", self.prefetch(g, y, is_near)),
+            (tiles.SCORES, "score_gradients", (count, rows), Matrix(area["rows_q"], "%width_row"),
+             "dk", self.prefetch(q, gradients, is_near)),
+            (tiles.TRANSPOSED_SCORES, "score_gradients", (rows, count), Matrix(k, k_row), "dq",
+             self.prefetch(q, gradients, "false")),
         ):  # fmt: skip
             row = "%value_row" if result == "dv" else "%width_row"
             if result == "dq":
                 sums = self.sums_of_queries(head, query, rows, first)
             else:
                 sums = self.sums_of_keys(result, row, head, query, first)
-            self.times(
-                lying, Rows(area[weights], 0), *sizes, factors, sums,
-                self.op(f"udiv i64 {row}, {lanes() * 4}"), ahead, self.on_diagonal,
+            self.multiply(
+                layout, Matrix(area[weights], 0), *sizes, factors, sums,
+                self.op(f"udiv i64 {row}, {lanes() * 4}"), prefetch, self.on_diagonal,
             )  # fmt: skip
 
     def sums_of_queries(self, head: Head, query: str, rows: str, first: str) -> Sums:
-        """Gradients of queries, after a block of keys."""
+        """Gradients of queries, after a key block."""
         end = self.seen_before(self.add(query, rows), self.end) if self.causal else self.end
         return self.sums(
-            Rows(self.area["dq"], "%width_row"), self.rows_of("dq", self.own("dq", head), query),
+            Matrix(self.area["dq"], "%width_row"), self.rows_of("dq", self.own("dq", head), query),
             self.op(f"icmp eq i64 {first}, {self.start}"),
             self.op(f"icmp sge i64 {self.add(first, KEYS)}, {end}"),
         )  # fmt: skip
 
     def sums_of_keys(self, name: str, row: str, head: Head, query: str, first: str) -> Sums:
-        """Gradients of keys or values, after a block of queries."""
+        """Gradients of keys or values, after a query block."""
         own = self.mul(self.sub(first, self.start), row)
         begin = self.op(f"icmp eq i64 {query}, {first if self.causal else 0}")
         is_first = self.op(f"icmp eq i64 {head.group}, 0")
         is_last = self.op(f"icmp eq i64 {self.add(head.group, 1)}, %groups")
         return self.sums(
-            Rows(self.at(self.area[name], own), row),
+            Matrix(self.at(self.area[name], own), row),
             self.rows_of(name, self.shared(name, head), first),
             self.op(f"and i1 {is_first}, {begin}"),
             self.op(f"and i1 {is_last}, {self.is_last(query)}"),
         )  # fmt: skip
 
-    def sums(self, here: Rows, there: Rows, is_first: str, is_last: str) -> Sums:
-        """Sums that are kept in scratch memory, and go where they belong with the last addition, if
-        they can be told to."""
+    def sums(self, here: Matrix, there: Matrix, is_first: str, is_last: str) -> Sums:
+        """Sums in scratch memory, which the last addition writes to the result if it can."""
         leaves = self.op(f"and i1 {self.direct}, {is_last}")
-        to = Rows(
+        to = Matrix(
             self.op(f"select i1 {leaves}, ptr {there.start}, ptr {here.start}"),
             self.op(f"select i1 {leaves}, i64 {there.step}, i64 {here.step}"),
         )
@@ -222,32 +221,36 @@ class _Backward(KernelWriter):
 
     def edges(
         self, gradient: str, name: str, head: Head, after: Head, query: str, first: str
-    ) -> Ahead:
-        """Where gradients of keys will go, and the keys of the next item: at the first block of
-        queries and at the last."""
+    ) -> Prefetch:
+        """Prefetch the gradients of keys and the keys of the next item, at the first and at the
+        last query block."""
         is_first = self.op(f"icmp eq i64 {query}, 0")
-        return self.ahead(
+        return self.prefetch(
             self.rows_of(gradient, self.shared(gradient, head), first),
             self.rows_of(name, self.shared(name, after), first),
             self.op(f"or i1 {is_first}, {self.is_last(query)}"),
         )
 
-    def slopes(self, query: str, rows: str, stats: str, first: str, count: str, lane: str) -> None:
+    def score_gradients(
+        self, query: str, rows: str, stats: str, first: str, count: str, lane: str
+    ) -> None:
         """Scores become probabilities; cotangents of these become cotangents of products."""
         shift = self.mul(lane, 4)
         level, factor, valid = self.row_numbers(stats, lane, rows)
         delta = self.load(self.at(self.area["deltas"], shift))
         with self.loop(0, count) as j:
             place = self.add(self.mul(j, ROW), shift)
-            power_at, slope_at = (self.at(self.area[n], place) for n in ("powers", "slopes"))
+            exponential_at, gradient_at = (
+                self.at(self.area[n], place) for n in ("exponentials", "score_gradients")
+            )
             key = self.add(first, j)
-            s, chosen = self.score(self.load(power_at), key, lane, query, valid)
-            power = self.calc("fmul", self.exp(self.calc("fsub", s, level)), factor)
-            self.store(self.dropped(power, j, lane), power_at)
-            slope = self.dropped(self.load(slope_at), j, lane)
-            slope = self.calc("fmul", power, self.calc("fsub", slope, delta))
+            s, chosen = self.score(self.load(exponential_at), key, lane, query, valid)
+            exponential = self.calc("fmul", self.exp(self.calc("fsub", s, level)), factor)
+            self.store(self.dropped(exponential, j, lane), exponential_at)
+            gradient = self.dropped(self.load(gradient_at), j, lane)
+            gradient = self.calc("fmul", exponential, self.calc("fsub", gradient, delta))
             for bits in chosen:
-                slope = self.choose(bits, slope, "zeroinitializer")
+                gradient = self.choose(bits, gradient, "zeroinitializer")
             for scale in self.scale.values():
-                slope = self.calc("fmul", slope, scale)
-            self.store(slope, slope_at)
+                gradient = self.calc("fmul", gradient, scale)
+            self.store(gradient, gradient_at)

@@ -1,13 +1,13 @@
-"""What the two kernels of attention share, in LLVM IR.
+"""Streaming-softmax attention: what the forward and the backward kernel share, in LLVM IR.
 
-A block of queries lies in the lanes of vectors, keys run along the rows: scores are held as
-``S[key, query]``, so that keys and values are read as they lie, element by element, and maxima and
-sums over keys need nothing across lanes. The forward kernel takes each block of queries through all
-keys and keeps, for each query, the largest score and one over the sum of its powers; the backward
-kernel computes the probabilities again from these, takes all blocks of queries through a span of
-keys and adds up the gradients of its keys and values on the way. While products are computed, what
-is read and written next is fetched from memory. For dropout a word holds, for one key, bits of some
-queries of a block; it was drawn before, or is computed here from a position.
+A block of queries occupies the lanes of vectors, keys are rows: scores are stored as
+``S[key, query]``, so that keys and values are read in place, element by element, and maxima and
+sums over keys need no operation across lanes. The forward kernel takes each query block through all
+key blocks and keeps, for each query, the maximum of its scores and the reciprocal of the sum of
+their exponentials; the backward kernel recomputes the probabilities from these, takes all query
+blocks through a span of keys and accumulates the gradients of its keys and values. Products
+prefetch what is read and written next. For dropout a word holds, for one key, bits of some queries
+of a block; it was sampled before, or is computed here from a position in a random stream.
 """
 
 from __future__ import annotations
@@ -24,104 +24,103 @@ from evergrad.compiler.codegen.function_builder import (
 from evergrad.compiler.codegen.rng import counted_bits
 from evergrad.compiler.kernels.attention import primitives as parts
 from evergrad.compiler.kernels.attention import tiles
-from evergrad.compiler.kernels.attention.primitives import QUERIES, ROW
+from evergrad.compiler.kernels.attention.primitives import LINE, QUERIES, ROW
 from evergrad.compiler.kernels.random_rows import ROWS_OF_A_WORD
 from evergrad.compiler.native.jit import name_of
 
 
-class Step(NamedTuple):
-    """What happens to a score: ``scale`` by a number, ``causal`` (only keys up to the query),
+class ScoreStep(NamedTuple):
+    """A transformation of scores: ``scale`` by a number, ``causal`` (only keys up to the query),
     ``keep`` or ``drop`` by a mask, or ``add`` one. ``spread``: the mask varies along queries;
-    ``finite``: what is left out becomes a number, not an infinity."""
+    ``finite``: masked scores become a finite number, not an infinity."""
 
     kind: str
     spread: bool = False
     finite: bool = False
 
 
-class Text(NamedTuple):
-    """A kernel, and the names of the pointers and numbers it is called with."""
+class AttentionKernel(NamedTuple):
+    """A kernel, and the names of its pointers and numbers."""
 
     name: str
-    text: str
+    ir: str
     helpers: dict[str, str]
     pointers: tuple[str, ...]
     numbers: tuple[str, ...]
 
 
-class Rows(NamedTuple):
-    """A matrix in memory: where it begins, and the bytes from one row to the next."""
+class Matrix(NamedTuple):
+    """A matrix in memory: its address, and the stride of its rows in bytes."""
 
     start: str
     step: str | int
 
 
 class Sums(NamedTuple):
-    """Where the sums of a product were before, if there are ``more``, and where they go."""
+    """The sums of a product: those to accumulate to, if there are ``more``, and the result."""
 
-    before: Rows
-    to: Rows
+    before: Matrix
+    to: Matrix
     more: str
 
     @classmethod
-    def none(cls, to: Rows) -> Sums:
+    def none(cls, to: Matrix) -> Sums:
         return cls(to, to, "false")
 
 
-class Ahead(NamedTuple):
-    """Rows that will be read or written soon, and how many bytes of each are fetched: none if this
-    is not the time."""
+class Prefetch(NamedTuple):
+    """Matrices that are read or written soon, and how many bytes of each row are prefetched (0:
+    nothing)."""
 
-    soon: Rows
-    later: Rows
+    soon: Matrix
+    later: Matrix
     bytes: str
 
 
 class Head(NamedTuple):
-    """The place of an item in the batch, and a group of queries that share its keys."""
+    """The index of an item in the batch, and a group of queries that share its keys."""
 
     place: tuple[str, ...]
     group: str
 
 
-_SIZES = (
+_EXTENTS = (
     "items_1", "items_2", "groups", "length", "keys", "width", "value_width", "row_bytes", "run",
     "pack_k", "pack_v",
 )  # fmt: skip
 
 
-def steps_of(name: str, *more: str) -> tuple[str, ...]:
-    """The names of the bytes between items, between rows, and along what else is told."""
+def stride_names(name: str, *more: str) -> tuple[str, ...]:
+    """The names of the strides of items and rows of a value, and of further ones."""
     return tuple(f"{name}_{step}" for step in ("0", "1", "2", "row", *more))
 
 
-QUERY = steps_of("q", "g")
-# Keys and values; and the bytes of their rows, and of those of queries, in scratch memory.
-KEY_VALUE = (*steps_of("k"), *steps_of("v"), "width_row", "value_row")
+QUERY = stride_names("q", "g")
+# Strides of keys and values, and of their rows and those of queries in scratch memory.
+KEY_VALUE = (*stride_names("k"), *stride_names("v"), "width_row", "value_row")
 
 
 KEYS = QUERIES  # of a block
-# Bytes between the words of a block of keys, which hold bits of some of its queries, and the next.
+# The stride of the words of a key block, which hold bits of some of its queries.
 _BITS_ROW = (KEYS + 1) * 4
 BITS_BYTES = QUERIES // ROWS_OF_A_WORD * _BITS_ROW
-# How weights are dropped: not at all, by bits that lie in memory, or by counting.
+# Dropout of weights: none, by bits in memory, or by a counter-based generator.
 KEPT, BITS, COUNTED = "kept", "bits", "counted"
-_DRAWN = {KEPT: (), BITS: ("bits",), COUNTED: ("seed", "offset")}
-_DRAWN_NUMBERS = {KEPT: (), BITS: ("drop",), COUNTED: ("drop", "limit", "at_bits")}
+_DROPOUT_POINTERS = {KEPT: (), BITS: ("bits",), COUNTED: ("seed", "offset")}
+_DROPOUT_NUMBERS = {KEPT: (), BITS: ("drop",), COUNTED: ("drop", "limit", "at_bits")}
 
 
 def diagonal_keys() -> int:
-    """How many keys of a triangle are taken to be seen by the same vectors of queries: as few as
+    """The keys of a causal triangle that are attributed to the same vectors of queries: as few as
     make whole vectors of queries and whole tiles of keys."""
     return max(lanes(), parts.EIGHT)
 
 
 class KernelWriter(FunctionBuilder):
-    """What both kernels share: arguments, the place in the batch, the steps of a score, and
-    dropout."""
+    """The builder of both kernels: arguments, indices in the batch, score steps, and dropout."""
 
     def __init__(
-        self, steps: tuple[Step, ...], dropout: str, reads: tuple[str, ...],
+        self, steps: tuple[ScoreStep, ...], dropout: str, reads: tuple[str, ...],
         writes: tuple[str, ...], numbers: tuple[str, ...],
     ) -> None:  # fmt: skip
         super().__init__()
@@ -132,8 +131,20 @@ class KernelWriter(FunctionBuilder):
         scales = [f"scale{n}" for n, step in enumerate(steps) if step.kind == "scale"]
         fills = [f"fill{n}" for n, step in enumerate(steps) if step.finite]
         self.dropout = dropout
-        self.pointers = (*reads, *(f"m{n}" for n in self.masks), *_DRAWN[dropout], *writes)
-        self.numbers = (*_SIZES, *numbers, *mask_numbers, *scales, *fills, *_DRAWN_NUMBERS[dropout])
+        self.pointers = (
+            *reads,
+            *(f"m{n}" for n in self.masks),
+            *_DROPOUT_POINTERS[dropout],
+            *writes,
+        )
+        self.numbers = (
+            *_EXTENTS,
+            *numbers,
+            *mask_numbers,
+            *scales,
+            *fills,
+            *_DROPOUT_NUMBERS[dropout],
+        )
         for place, name in enumerate((*self.pointers, *self.numbers)):
             kind = "ptr" if place < len(self.pointers) else "i64"
             address = self.op(f"getelementptr i64, ptr %args, i64 {place}")
@@ -145,19 +156,19 @@ class KernelWriter(FunctionBuilder):
         self.on_diagonal = False
 
     def loop_tag(self) -> str:
-        """Loops stay as they are: unrolled they are no faster, and take long to compile."""
+        """Metadata that disables unrolling: it gains nothing, and takes long to compile."""
         number = len(self.tags) + 1
         self.tags.append(f"!M{number} = distinct !{{!M{number}, !M0}}")
         return f", !llvm.loop !M{number}"
 
     def as_vector(self, bits: str) -> str:
-        """The float whose bits a number has, in every lane."""
+        """A float, given by its bits, in every lane."""
         low = self.op(f"trunc i64 {bits} to i32")
         return self.splat(self.op(f"bitcast i32 {low} to float"))
 
     def align_scratch(self) -> None:
         raw = self.op("ptrtoint ptr %scratch to i64")
-        self.base = self.at("%scratch", self.op(f"and i64 {self.sub(0, raw)}, 63"))
+        self.base = self.at("%scratch", self.op(f"and i64 {self.sub(0, raw)}, {LINE - 1}"))
 
     def scratch(self, name: str) -> str:
         return self.at(self.base, f"%{name}")
@@ -172,12 +183,12 @@ class KernelWriter(FunctionBuilder):
         return Head(place, group)
 
     def shared(self, name: str, head: Head) -> str:
-        """Where a value's part for an item begins."""
+        """The address of an item of a value."""
         terms = [self.mul(place, f"%{name}_{d}") for d, place in enumerate(head.place)]
         return self.at(f"%{name}", *terms)
 
     def own(self, name: str, head: Head) -> str:
-        """Where a value's part for one head of queries begins."""
+        """The address of one head of queries of a value."""
         return self.at(self.shared(name, head), self.mul(head.group, f"%{name}_g"))
 
     def locate_masks(self, head: Head, query: str) -> None:
@@ -206,7 +217,7 @@ class KernelWriter(FunctionBuilder):
         return self.op(f"icmp {test} <{lanes()} x i8> {found}, zeroinitializer")
 
     def score(self, s: str, key: str, lane: str, query: str, valid: str) -> tuple[str, list[str]]:
-        """A vector of products after all steps, and the masks that chose among them."""
+        """A vector of products after all score steps, and the masks that were applied."""
         chosen = []
         for n, step in enumerate(self.steps):
             if step.kind == "scale":
@@ -216,8 +227,8 @@ class KernelWriter(FunctionBuilder):
                 if not self.on_diagonal:
                     continue
                 # Lane x holds query `query + lane + x`: it sees the key if x >= key - query - lane.
-                ahead = self.sub(self.sub(key, query), lane)
-                unseen = self.first_lanes(ahead)
+                prefetch = self.sub(self.sub(key, query), lane)
+                unseen = self.first_lanes(prefetch)
                 bits = self.op(f"xor {self.bits} {unseen}, {splat_constant('true', 'i1')}")
             else:
                 bits = self.mask(n, key, lane, valid)
@@ -231,9 +242,9 @@ class KernelWriter(FunctionBuilder):
 
     # -- dropout --------------------------------------------------------------------------------
 
-    def locate_drawn(self, head: str, query: str) -> None:
-        """Where the bits of a block of queries begin, or what the number of its first element is
-        in the draw."""
+    def locate_dropout(self, head: str, query: str) -> None:
+        """The address of the bits of a query block, or the number of its first element in the
+        random stream."""
         if self.dropout == BITS:
             words = self.op(f"udiv i64 {self.add('%length', ROWS_OF_A_WORD - 1)}, {ROWS_OF_A_WORD}")
             word = self.add(self.mul(head, words), self.op(f"udiv i64 {query}, {ROWS_OF_A_WORD}"))
@@ -242,15 +253,17 @@ class KernelWriter(FunctionBuilder):
             row = self.add(self.mul(head, "%length"), query)
             self.drawn = self.mul(row, "%keys")
 
-    def draw_keys(self, first: str, count: str, vectors: str) -> None:
-        """Have the bits of a block of keys."""
+    def dropout_of_keys(self, first: str, count: str, vectors: str) -> None:
+        """Locate the bits of a key block, or compute them."""
         if self.dropout == BITS:
-            self.drawn_keys = self.at(self.drawn, self.mul(first, 4))
-            self.drawn_row = self.mul("%keys", 4)
+            self.key_bits = self.at(self.drawn, self.mul(first, 4))
+            self.key_bits_row = self.mul("%keys", 4)
         elif self.dropout == COUNTED:
-            self.drawn_keys = self.scratch("at_bits")
-            self.drawn_row = str(_BITS_ROW)
-            seed, offset = (self.op(f"load i64, ptr %{name}") for name in _DRAWN[COUNTED])
+            self.key_bits = self.scratch("at_bits")
+            self.key_bits_row = str(_BITS_ROW)
+            seed, offset = (
+                self.op(f"load i64, ptr %{name}") for name in _DROPOUT_POINTERS[COUNTED]
+            )
             with self.loop(0, vectors) as vector:
                 lane = self.mul(vector, lanes())
                 index = self.add(self.drawn, first, self.mul(lane, "%keys"))
@@ -262,10 +275,10 @@ class KernelWriter(FunctionBuilder):
                 )  # fmt: skip
 
     def word_of(self, lane: str) -> tuple[str, str]:
-        """Where the words of a vector of queries begin, and its first bit in each."""
+        """The address of the words of a vector of queries, and its first bit in each."""
         number = self.op(f"udiv i64 {lane}, {ROWS_OF_A_WORD}")
         bit = self.op(f"urem i64 {lane}, {ROWS_OF_A_WORD}")
-        return self.at(self.drawn_keys, self.mul(number, self.drawn_row)), bit
+        return self.at(self.key_bits, self.mul(number, self.key_bits_row)), bit
 
     def dropped(self, value: str, key: str, lane: str) -> str:
         """Weights of a vector of queries, or their cotangents, after dropout."""
@@ -279,14 +292,14 @@ class KernelWriter(FunctionBuilder):
         )
         return self.calc("fmul", value, self.choose(kept, self.drop, "zeroinitializer"))
 
-    # -- what is fetched while products are computed --------------------------------------------
+    # -- prefetching ----------------------------------------------------------------------------
 
-    def rows_of(self, name: str, start: str, first: str) -> Rows:
-        """Rows of a value of which a part begins somewhere."""
-        return Rows(self.at(start, self.mul(first, f"%{name}_row")), f"%{name}_row")
+    def rows_of(self, name: str, start: str, first: str) -> Matrix:
+        """Rows of a part of a value, from the first one on."""
+        return Matrix(self.at(start, self.mul(first, f"%{name}_row")), f"%{name}_row")
 
-    def next_rows(self, name: str, head: Head, after: Head, query: str, first: str) -> Rows:
-        """Rows of the next block of queries, which may be another head's."""
+    def next_rows(self, name: str, head: Head, after: Head, query: str, first: str) -> Matrix:
+        """Rows of the next query block, which may be another head's."""
         begin = self.add(query, QUERIES)
         here = self.at(self.own(name, head), self.mul(begin, f"%{name}_row"))
         there = self.own(name, after)
@@ -296,13 +309,13 @@ class KernelWriter(FunctionBuilder):
     def is_last(self, query: str) -> str:
         return self.op(f"icmp sge i64 {self.add(query, QUERIES)}, %length")
 
-    def ahead(self, soon: Rows, later: Rows, condition: str) -> Ahead:
-        return Ahead(soon, later, self.op(f"select i1 {condition}, i64 %row_bytes, i64 0"))
+    def prefetch(self, soon: Matrix, later: Matrix, condition: str) -> Prefetch:
+        return Prefetch(soon, later, self.op(f"select i1 {condition}, i64 %row_bytes, i64 0"))
 
     # -- blocks ---------------------------------------------------------------------------------
 
     def is_seen(self, first: str, end: str, rows: str, vectors: str) -> str | None:
-        """Whether the masks leave anything of a block of keys; ``None`` if that is known."""
+        """Whether masks keep any score of a key block; ``None`` if they always do."""
         result = None
         for n in self.masks:
             if self.steps[n].kind == "add" or any(step.finite for step in self.steps[n:]):
@@ -319,47 +332,56 @@ class KernelWriter(FunctionBuilder):
             result = now if result is None else self.op(f"and i1 {result}, {now}")
         return result
 
-    def times(
-        self, lying: tiles.Lying, a: Rows, rows: str | int, depth: str, b: Rows, sums: Sums,
-        vectors: str, ahead: Ahead, triangle: bool = False,
+    def multiply(
+        self, layout: tiles.Layout, a: Matrix, rows: str | int, depth: str, b: Matrix, sums: Sums,
+        vectors: str, prefetch: Prefetch, triangle: bool = False,
     ) -> None:  # fmt: skip
-        """``to = A B (+ before)``; :func:`.kernels.attention.tiles.strip` tells more."""
+        """``to = A B (+ before)``; see :func:`.kernels.attention.tiles.microkernel`."""
         before, to, more = sums
-        soon, later = ahead.soon, ahead.later
+        soon, later = prefetch.soon, prefetch.later
         self.call(
-            tiles.product(lying), f"ptr {a.start}", f"i64 {a.step}", f"i64 {vectors}",
+            tiles.product(layout), f"ptr {a.start}", f"i64 {a.step}", f"i64 {vectors}",
             f"i64 {rows}", f"i64 {depth}", f"ptr {b.start}", f"i64 {b.step}",
             f"ptr {before.start}", f"i64 {before.step}", f"ptr {to.start}", f"i64 {to.step}",
             f"i1 {more}", f"i1 {str(triangle).lower()}", f"ptr {soon.start}", f"i64 {soon.step}",
-            f"ptr {later.start}", f"i64 {later.step}", f"i64 {ahead.bytes}",
+            f"ptr {later.start}", f"i64 {later.step}", f"i64 {prefetch.bytes}",
         )  # fmt: skip
 
-    def times_queries(
-        self, a: Rows, count: str, depth: str, turned: str, scores: str, vectors: str, ahead: Ahead
+    def multiply_queries(
+        self,
+        a: Matrix,
+        count: str,
+        depth: str,
+        transposed: str,
+        scores: str,
+        vectors: str,
+        prefetch: Prefetch,
     ) -> None:
-        """Keys or values times the queries that see them; of a triangle some keys at a time."""
+        """Keys or values times the queries that attend to them; of a triangle some at a time."""
         if not self.on_diagonal:
-            sums = Sums.none(Rows(scores, ROW))
-            self.times(tiles.GIVEN, a, count, depth, Rows(turned, ROW), sums, vectors, ahead)
+            sums = Sums.none(Matrix(scores, ROW))
+            self.multiply(
+                tiles.GIVEN, a, count, depth, Matrix(transposed, ROW), sums, vectors, prefetch
+            )
             return
         with self.loop(0, count, diagonal_keys()) as first:
             shift = self.mul(first, 4)
             keys, soon, later = (
-                Rows(self.at(x.start, self.mul(first, x.step)), x.step)
-                for x in (a, ahead.soon, ahead.later)
+                Matrix(self.at(x.start, self.mul(first, x.step)), x.step)
+                for x in (a, prefetch.soon, prefetch.later)
             )
             seen = self.least(self.sub(count, first), diagonal_keys())
             seeing = self.sub(vectors, self.op(f"udiv i64 {first}, {lanes()}"))
-            queries = Rows(self.at(turned, shift), ROW)
-            sums = Sums.none(Rows(self.at(scores, self.mul(first, ROW), shift), ROW))
-            self.times(
+            queries = Matrix(self.at(transposed, shift), ROW)
+            sums = Sums.none(Matrix(self.at(scores, self.mul(first, ROW), shift), ROW))
+            self.multiply(
                 tiles.GIVEN, keys, seen, depth, queries, sums, seeing,
-                Ahead(soon, later, ahead.bytes),
+                Prefetch(soon, later, prefetch.bytes),
             )  # fmt: skip
 
     def seen_by(self, lane: str, count: str, step: int) -> str:
-        """How many keys of a block are looked at for a vector of queries: of a triangle, whole
-        steps."""
+        """The keys of a block that a vector of queries attends to: of a triangle, a multiple of
+        ``step``."""
         if not self.on_diagonal:
             return count
         return self.least(self.add(self.op(f"and i64 {lane}, -{step}"), step), count)
@@ -374,9 +396,9 @@ class KernelWriter(FunctionBuilder):
         )  # fmt: skip
 
     def pack(self, head: Head, start: str, count: str) -> None:
-        """Have keys and values at hand: in scratch memory, if their rows lie so far apart that they
-        drive each other out of the caches."""
-        self.packed: dict[str, Rows] = {}
+        """Pack keys and values in scratch memory, if their rows are so far apart that they evict
+        each other."""
+        self.packed: dict[str, Matrix] = {}
         for name, width, row in (
             ("k", "%width", "%width_row"),
             ("v", "%value_width", "%value_row"),
@@ -386,7 +408,7 @@ class KernelWriter(FunctionBuilder):
             packs = self.op(f"icmp ne i64 %pack_{name}, 0")
             with self.when(packs):
                 self.move(parts.rows_in(), there, f"%{name}_row", count, width, here, row)
-            self.packed[name] = Rows(
+            self.packed[name] = Matrix(
                 self.op(f"select i1 {packs}, ptr {here}, ptr {there}"),
                 self.op(f"select i1 {packs}, i64 {row}, i64 %{name}_row"),
             )
@@ -398,43 +420,43 @@ class KernelWriter(FunctionBuilder):
         self.call(parts.clear(), f"ptr {to}", f"i64 {self.mul(rows, row)}")
 
     def block_of(self, query: str) -> tuple[str, str]:
-        """How many queries, and vectors of them, are in a block."""
+        """The number of queries, and of vectors of them, in a block."""
         rows = self.least(self.sub("%length", query), QUERIES)
         vectors = self.op(f"udiv i64 {self.add(rows, lanes() - 1)}, {lanes()}")
         return rows, vectors
 
-    def through_keys(
+    def for_key_blocks(
         self, query: str, rows: str, start: str, end: str, body: Callable[[str, str], None]
     ) -> None:
-        """Write what happens to each block of keys, given where it begins and how many there are.
+        """Emit ``body`` for each key block, given its first key and their number.
 
-        In a triangle the keys before a block of queries are seen by all of these, those beside it
-        by the later ones, and what follows by none. Blocks of keys are as long as those of queries
-        and begin where these do.
+        With a causal mask, all queries of a block attend to the keys before it, the later ones to
+        those beside it, and none to those after it. Key blocks have the size and the bounds of
+        query blocks.
         """
         if not self.causal:
-            self.each_block(start, end, body)
+            self.for_blocks(start, end, body)
             return
         before = self.least(self.most(query, start), end)
         seen = self.seen_before(self.add(query, rows), end)
-        self.each_block(start, before, body)
+        self.for_blocks(start, before, body)
         self.on_diagonal = True
-        self.each_block(before, seen, body)
+        self.for_blocks(before, seen, body)
         self.on_diagonal = False
 
     def seen_before(self, query: str, end: str) -> str:
-        """Where the keys end that queries before some query look at in a triangle: tiles are whole,
-        or end where the keys do."""
+        """The end of the keys that queries before some query attend to under a causal mask: tiles
+        are whole, or end where the keys do."""
         return self.least(self.in_tiles(query), end)
 
     def in_tiles(self, count: str) -> str:
         return self.op(f"and i64 {self.add(count, parts.EIGHT - 1)}, -{parts.EIGHT}")
 
-    def each_block(self, start: str, end: str, body: Callable[[str, str], None]) -> None:
+    def for_blocks(self, start: str, end: str, body: Callable[[str, str], None]) -> None:
         with self.loop(start, end, KEYS) as first:
             body(first, self.least(self.sub(end, first), KEYS))
 
-    def finish(self, kind: str) -> Text:
+    def finish(self, kind: str) -> AttentionKernel:
         head = (
             "define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind "
             f'"prefer-vector-width"="{lanes() * 32}"'
@@ -443,4 +465,4 @@ class KernelWriter(FunctionBuilder):
         text = self.function(head) + "\n".join([*tags, ""])
         name = name_of(text, kind)
         named = text.replace("@SELF", f"@{name}")
-        return Text(name, named, self.helpers, self.pointers, self.numbers)
+        return AttentionKernel(name, named, self.helpers, self.pointers, self.numbers)

@@ -1,4 +1,5 @@
-"""The forward kernel of attention, in LLVM IR: each block of queries goes through all keys."""
+"""The forward kernel of attention, in LLVM IR: streaming softmax over the key blocks of a query
+block."""
 
 from __future__ import annotations
 
@@ -11,38 +12,40 @@ from evergrad.compiler.kernels.attention.common import (
     KEPT,
     KEY_VALUE,
     QUERY,
-    Ahead,
+    AttentionKernel,
     Head,
     KernelWriter,
-    Rows,
-    Step,
+    Matrix,
+    Prefetch,
+    ScoreStep,
     Sums,
-    Text,
     diagonal_keys,
-    steps_of,
+    stride_names,
 )
 from evergrad.compiler.kernels.attention.primitives import QUERIES, ROW
 
-PLACES = (
-    "at_k", "at_v", "at_turned", "at_scores", "at_sums", "at_tops", "at_totals", "at_factors",
+SCRATCH = (
+    "at_k", "at_v", "at_transposed", "at_scores", "at_sums", "at_maxima", "at_totals", "at_factors",
 )  # fmt: skip
 
 
 @cache
-def forward(steps: tuple[Step, ...], empty_is_zero: bool, dropout: str = KEPT) -> Text:
+def forward(
+    steps: tuple[ScoreStep, ...], empty_is_zero: bool, dropout: str = KEPT
+) -> AttentionKernel:
     """A chunk is some heads, or some blocks of the queries of one."""
     return _Forward(steps, empty_is_zero, dropout).write()
 
 
 class _Forward(KernelWriter):
-    def __init__(self, steps: tuple[Step, ...], empty_is_zero: bool, dropout: str) -> None:
+    def __init__(self, steps: tuple[ScoreStep, ...], empty_is_zero: bool, dropout: str) -> None:
         super().__init__(
             steps, dropout, ("q", "k", "v"), ("y", "stats"),
-            ("heads", "parts", "part", *QUERY, *KEY_VALUE, *steps_of("y", "g"), *PLACES),
+            ("heads", "parts", "part", *QUERY, *KEY_VALUE, *stride_names("y", "g"), *SCRATCH),
         )  # fmt: skip
         self.empty_is_zero = empty_is_zero
 
-    def write(self) -> Text:
+    def write(self) -> AttentionKernel:
         self.align_scratch()
         first = self.mul(self.op("udiv i64 %chunk, %parts"), "%run")
         last = self.sub(self.least(self.add(first, "%run"), "%heads"), 1)
@@ -61,89 +64,93 @@ class _Forward(KernelWriter):
         return self.head(item, self.op(f"urem i64 {number}, %groups"))
 
     def queries(self, number: str, head: Head, after: Head, query: str) -> None:
-        """One block of queries."""
-        turned, scores, sums, tops, totals, factors = (self.scratch(name) for name in PLACES[2:])
+        """One query block."""
+        transposed, scores, sums, maxima, totals, factors = (
+            self.scratch(name) for name in SCRATCH[2:]
+        )
         rows, vectors = self.block_of(query)
         q = self.at(self.own("q", head), self.mul(query, "%q_row"))
         self.locate_masks(head, query)
-        self.locate_drawn(number, query)
-        self.move(parts.turn_in(), q, "%q_row", rows, "%width", turned, ROW)
-        begun, results = self.slot("i1", "false"), Rows(sums, "%value_row")
+        self.locate_dropout(number, query)
+        self.move(parts.transpose_in(), q, "%q_row", rows, "%width", transposed, ROW)
+        begun, results = self.slot("i1", "false"), Matrix(sums, "%value_row")
         self.clear(totals, "1", ROW)
         with self.loop(0, QUERIES, lanes()) as lane:
-            self.store(self.number(float("-inf")), self.at(tops, self.mul(lane, 4)))
+            self.store(self.number(float("-inf")), self.at(maxima, self.mul(lane, 4)))
 
         def block(first: str, count: str) -> None:
             seen = self.is_seen(first, self.add(first, count), rows, vectors)
             with self.when(seen or "true"):
                 keys, row = self.packed["k"]
-                self.times_queries(
-                    Rows(self.at(keys, self.mul(first, row)), row), count, "%width", turned, scores,
-                    vectors, self.next_keys(after, query, first),
+                self.multiply_queries(
+                    Matrix(self.at(keys, self.mul(first, row)), row), count, "%width", transposed,
+                    scores, vectors, self.next_keys(after, query, first),
                 )  # fmt: skip
-                self.draw_keys(first, count, vectors)
+                self.dropout_of_keys(first, count, vectors)
                 with self.loop(0, vectors) as vector:
                     lane = self.mul(vector, lanes())
                     seen = self.seen_by(lane, count, diagonal_keys())
-                    self.powers(lane, query, rows, first, seen, scores, sums, tops, totals, factors)
+                    self.exponentials(
+                        lane, query, rows, first, seen, scores, sums, maxima, totals, factors
+                    )
                 values, row = self.packed["v"]
-                self.times(
-                    tiles.TURNED_SCORES, Rows(scores, 0), rows, count,
-                    Rows(self.at(values, self.mul(first, row)), row),
+                self.multiply(
+                    tiles.TRANSPOSED_SCORES, Matrix(scores, 0), rows, count,
+                    Matrix(self.at(values, self.mul(first, row)), row),
                     Sums(results, results, self.flag(begun)),
                     self.op(f"udiv i64 %value_row, {lanes() * 4}"),
                     self.next_queries(head, after, query, first), self.on_diagonal,
                 )  # fmt: skip
                 self.do(f"store i1 true, ptr {begun}")
 
-        self.through_keys(query, rows, "0", "%keys", block)
+        self.for_key_blocks(query, rows, "0", "%keys", block)
         with self.when(self.op(f"xor i1 {self.flag(begun)}, true")):
             self.clear(sums, rows, "%value_row")
-        self.end_block(number, query, rows, vectors, tops, totals, factors)
+        self.end_block(number, query, rows, vectors, maxima, totals, factors)
         y = self.at(self.own("y", head), self.mul(query, "%y_row"))
         self.call(
             parts.scaled_rows_out(), f"ptr {sums}", "i64 %value_row", f"i64 {rows}",
             "i64 %value_width", f"ptr {y}", "i64 %y_row", f"ptr {factors}",
         )  # fmt: skip
 
-    def next_keys(self, after: Head, query: str, first: str) -> Ahead:
-        """Keys and values of the next head, once it is next."""
+    def next_keys(self, after: Head, query: str, first: str) -> Prefetch:
+        """Prefetch keys and values of the next head, during the last query block."""
         k, v = (self.rows_of(name, self.shared(name, after), first) for name in ("k", "v"))
-        return self.ahead(k, v, self.is_last(query))
+        return self.prefetch(k, v, self.is_last(query))
 
-    def next_queries(self, head: Head, after: Head, query: str, first: str) -> Ahead:
-        """Where the block's results go, and the next block."""
+    def next_queries(self, head: Head, after: Head, query: str, first: str) -> Prefetch:
+        """Prefetch the results of the block, and the next block."""
         results = self.rows_of("y", self.own("y", head), self.add(query, first))
         following = self.next_rows("q", head, after, query, first)
-        return self.ahead(results, following, self.op(f"icmp slt i64 {first}, {QUERIES}"))
+        return self.prefetch(results, following, self.op(f"icmp slt i64 {first}, {QUERIES}"))
 
-    def powers(
+    def exponentials(
         self, lane: str, query: str, rows: str, first: str, count: str, scores: str, sums: str,
-        tops: str, totals: str, factors: str,
+        maxima: str, totals: str, factors: str,
     ) -> None:  # fmt: skip
-        """Scores of a block of keys become powers; what was summed so far is brought to the new
-        largest score."""
+        """Scores of a block of keys become exponentials; what was summed so far is brought to the
+        new largest score."""
         shift = self.mul(lane, 4)
         valid = self.first_lanes(self.sub(rows, lane))
-        top_at, total_at = self.at(tops, shift), self.at(totals, shift)
-        before = self.load(top_at)
-        top = self.slot(self.vector, before)
+        maximum_at, total_at = self.at(maxima, shift), self.at(totals, shift)
+        before = self.load(maximum_at)
+        maximum = self.slot(self.vector, before)
         with self.loop(0, count) as j:
             place = self.at(scores, self.mul(j, ROW), shift)
             s, _ = self.score(self.load(place), self.add(first, j), lane, query, valid)
             self.store(s, place)
-            self.keep(top, self.larger(s, self.kept(top)))
-        now = self.kept(top)
+            self.keep(maximum, self.larger(s, self.kept(maximum)))
+        now = self.kept(maximum)
         nothing = self.calc("fcmp oeq", now, self.number(float("-inf")))
         level = self.choose(nothing, "zeroinitializer", now)
         change = self.exp(self.calc("fsub", before, level))
         total = self.slot(self.vector, self.calc("fmul", self.load(total_at), change))
         with self.loop(0, count) as j:
             place = self.at(scores, self.mul(j, ROW), shift)
-            power = self.exp(self.calc("fsub", self.load(place), level))
-            self.store(self.dropped(power, j, lane), place)
-            self.keep(total, self.calc("fadd", self.kept(total), power))
-        self.store(now, top_at)
+            exponential = self.exp(self.calc("fsub", self.load(place), level))
+            self.store(self.dropped(exponential, j, lane), place)
+            self.keep(total, self.calc("fadd", self.kept(total), exponential))
+        self.store(now, maximum_at)
         self.store(self.kept(total), total_at)
         is_summed = self.calc("fcmp ogt", before, self.number(float("-inf")))
         differs = self.op(f"and {self.bits} {is_summed}, {self.calc('fcmp une', now, before)}")
@@ -155,23 +162,23 @@ class _Forward(KernelWriter):
             )  # fmt: skip
 
     def end_block(
-        self, head: str, query: str, rows: str, vectors: str, tops: str, totals: str, factors: str
+        self, head: str, query: str, rows: str, vectors: str, maxima: str, totals: str, factors: str
     ) -> None:
-        """Keep the level and the factor of each query: one over its sum of powers."""
+        """Keep the level and the factor of each query: one over its sum of exponentials."""
         both = self.mul(self.mul(head, "%length"), 8)
         levels = self.at("%stats", both, self.mul(query, 4))
         kept = self.at(levels, self.mul("%length", 4))
         with self.loop(0, vectors) as vector:
             lane = self.mul(vector, lanes())
             shift = self.mul(lane, 4)
-            top, total = self.load(self.at(tops, shift)), self.load(self.at(totals, shift))
+            maximum, total = self.load(self.at(maxima, shift)), self.load(self.at(totals, shift))
             if self.empty_is_zero:
                 empty = self.calc("fcmp oeq", total, self.number(0.0))
                 total = self.choose(empty, self.number(1.0), total)
             factor = self.calc("fdiv", self.number(1.0), total)
             self.store(factor, self.at(factors, shift))
-            nothing = self.calc("fcmp oeq", top, self.number(float("-inf")))
+            nothing = self.calc("fcmp oeq", maximum, self.number(float("-inf")))
             valid = self.first_lanes(self.sub(rows, lane))
-            level = self.choose(nothing, "zeroinitializer", top)
+            level = self.choose(nothing, "zeroinitializer", maximum)
             self.masked_store(level, self.at(levels, shift), valid)
             self.masked_store(factor, self.at(kept, shift), valid)

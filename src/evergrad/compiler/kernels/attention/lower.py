@@ -1,4 +1,4 @@
-"""How the rows of attention become kernels: numbers, scratch memory and chunks."""
+"""Lowering of attention to kernels: numbers, scratch memory and chunks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evergrad.compiler.codegen.function_builder import lanes
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.codegen.reductions import combine_partials
 from evergrad.compiler.codegen.rng import threshold_of
-from evergrad.compiler.kernels.attention.backward import PLACES as BACKWARD_PLACES
+from evergrad.compiler.kernels.attention.backward import SCRATCH as BACKWARD_SCRATCH
 from evergrad.compiler.kernels.attention.backward import backward
 from evergrad.compiler.kernels.attention.common import (
     BITS,
@@ -18,12 +18,12 @@ from evergrad.compiler.kernels.attention.common import (
     COUNTED,
     KEPT,
     KEYS,
-    Step,
-    Text,
+    AttentionKernel,
+    ScoreStep,
 )
-from evergrad.compiler.kernels.attention.forward import PLACES as FORWARD_PLACES
+from evergrad.compiler.kernels.attention.forward import SCRATCH as FORWARD_SCRATCH
 from evergrad.compiler.kernels.attention.forward import forward
-from evergrad.compiler.kernels.attention.primitives import EIGHT, QUERIES, ROW, up
+from evergrad.compiler.kernels.attention.primitives import EIGHT, LINE, QUERIES, ROW, up
 from evergrad.compiler.kernels.attention.rows import (
     ATTENTION,
     ATTENTION_BACKWARD,
@@ -52,7 +52,7 @@ _FEW_ITEMS = 8
 
 
 class _Call:
-    """The sizes of an equation, and the numbers its kernel is called with."""
+    """The extents of an equation, and the numbers of its kernel."""
 
     def __init__(self, lowering: Lowering, eqn: Equation, first_mask: int) -> None:
         self.lowering = lowering
@@ -71,10 +71,10 @@ class _Call:
             "length": self.length, "keys": self.keys, "width": self.width,
             "value_width": self.value_width,
         }  # fmt: skip
-        # Of rows in scratch memory, and of matrices that have a row for each column of these.
+        # Bytes of rows in scratch memory, and of the transposed matrices.
         self.row, self.value_row = (up(n, lanes()) * 4 for n in (self.width, self.value_width))
         height = max(lanes(), EIGHT)
-        self.turned, self.value_turned = (
+        self.transposed, self.value_transposed = (
             up(n, height) * ROW for n in (self.width, self.value_width)
         )
         self.numbers |= {
@@ -83,18 +83,18 @@ class _Call:
         }  # fmt: skip
         self.places = [self.given(name, var) for name, var in zip("qkv", (q, k, v), strict=True)]
         self.masks: list[BufferView] = []
-        self.steps = self.note_steps(eqn, first_mask)
+        self.steps = self.score_steps(eqn, first_mask)
         self.drawn: list[Var] = []
-        self.dropout = self.note_dropout(eqn, eqn.attrs["dropout"])
+        self.dropout = self.set_dropout(eqn, eqn.attrs["dropout"])
 
     def item_steps(self, name: str, shape: Shape, strides: Sequence[int]) -> None:
-        """The bytes between items, for each dimension of the batch."""
+        """The strides of items, for each dimension of the batch."""
         own = [s if n > 1 else 0 for n, s in zip(shape[:-2], strides, strict=False)]
         for d, step in enumerate([0] * (BATCH_DIMS - len(own)) + own):
             self.numbers[f"{name}_{d}"] = step
 
     def given(self, name: str, var: Var) -> BufferView:
-        """What is read row by row: each must lie in one piece."""
+        """A value with contiguous rows: the given one, or a copy."""
         place = self.lowering.buffer_view(var)
         if place.strides[-1] != 4 and place.shape[-1] > 1:
             buffer = self.lowering.new_buffer(var.type.nbytes, "arena", f"rows of {var.type}")
@@ -104,7 +104,7 @@ class _Call:
         return place
 
     def rows(self, name: str, shape: Shape, strides: Sequence[int]) -> None:
-        """The bytes between items, groups and rows."""
+        """The strides of items, groups and rows."""
         self.item_steps(name, shape, strides)
         self.numbers[f"{name}_row"] = strides[-2]
         self.numbers[f"{name}_g"] = strides[-2] * self.length
@@ -115,7 +115,7 @@ class _Call:
         self.rows(name, laid_out(place.shape, back), [place.strides[d] for d in back])
         return place
 
-    def note_steps(self, eqn: Equation, first_mask: int) -> tuple[Step, ...]:
+    def score_steps(self, eqn: Equation, first_mask: int) -> tuple[ScoreStep, ...]:
         steps = []
         given = iter(eqn.args[first_mask:])
         for n, (kind, number) in enumerate(eqn.attrs["steps"]):
@@ -126,11 +126,11 @@ class _Call:
                 self.numbers[f"scale{n}"] = bits_of(number)
             if finite:
                 self.numbers[f"fill{n}"] = bits_of(number)
-            steps.append(Step(kind, spread, finite))
+            steps.append(ScoreStep(kind, spread, finite))
         return tuple(steps)
 
-    def note_dropout(self, eqn: Equation, dropout: Dropout | None) -> str:
-        """Enter what was drawn; gives how weights are dropped."""
+    def set_dropout(self, eqn: Equation, dropout: Dropout | None) -> str:
+        """Enter the random arguments; the kind of dropout."""
         if dropout is None:
             return KEPT
         self.drawn = list(eqn.args[-dropout.drawn :])
@@ -139,7 +139,7 @@ class _Call:
         return COUNTED if dropout.counted else BITS
 
     def mask(self, name: str, var: Var) -> bool:
-        """Enter a mask; gives whether it varies along queries."""
+        """Enter a mask; whether it varies along queries."""
         place = self.lowering.buffer_view(var)
         self.masks.append(place)
         rank = len(self.batch) + 2
@@ -152,9 +152,9 @@ class _Call:
         self.numbers[f"{name}_key"] = strides[-2] if shape[-2] > 1 else 0
         return shape[-1] > 1
 
-    def note_packing(self, blocks: int) -> None:
-        """Whether keys and values are packed: not if they lie in one piece already, or so few
-        blocks of queries go through them that it does not pay. Rows must be whole vectors."""
+    def set_packing(self, blocks: int) -> None:
+        """Decide whether keys and values are packed: not if they are contiguous, or read by so few
+        query blocks that it does not pay. Rows must be whole vectors."""
         for name, width, row in (
             ("k", self.width, self.row),
             ("v", self.value_width, self.value_row),
@@ -163,26 +163,25 @@ class _Call:
             pays = is_apart and blocks > _FEW_BLOCKS
             self.numbers[f"pack_{name}"] = int(pays or row != width * 4)
 
-    def is_whole(self) -> bool:
-        """Whether gradients may be written by the products that add to them last: there are whole
-        tiles of rows of whole vectors, and each block of keys or queries is looked at."""
+    def writes_directly(self) -> bool:
+        """Whether the last product that adds to a gradient writes it to the result: there are whole
+        tiles of rows of whole vectors, and no block of keys or queries is skipped."""
         skips = any(step.kind in ("keep", "drop") for step in self.steps)
         unseen = self.keys > self.length and any(step.kind == "causal" for step in self.steps)
         fits = self.row == self.width * 4 and self.value_row == self.value_width * 4
         return fits and not (self.length % EIGHT or self.keys % EIGHT or skips or unseen)
 
     def scratch(self, names: tuple[str, ...], sizes: list[int]) -> int:
-        """Lay out scratch memory, with the bits of a block; gives its size, with room to align
-        it."""
+        """Assign scratch memory, with the bits of a block; its bytes, with room for alignment."""
         offset = 0
         for name, size in zip((*names, "at_bits"), (*sizes, BITS_BYTES), strict=True):
             self.numbers[name] = offset
-            offset += up(size, 64)
-        return offset + 64
+            offset += up(size, LINE)
+        return offset + LINE
 
-    def kernel(self, text: Text, chunks: int, scratch: int) -> Kernel:
-        kernel = Kernel(text.name, text.text, text.helpers)
-        kernel.numbers = [self.numbers[name] for name in text.numbers]
+    def kernel(self, made: AttentionKernel, chunks: int, scratch: int) -> Kernel:
+        kernel = Kernel(made.name, made.ir, made.helpers)
+        kernel.numbers = [self.numbers[name] for name in made.numbers]
         kernel.chunks = chunks
         kernel.scratch = scratch
         return kernel
@@ -199,15 +198,14 @@ def bits_of(number: float) -> int:
 
 
 def _run_of(heads: int) -> int:
-    """How many heads a chunk takes one after the other: while it computes one, the next is fetched
-    from memory."""
+    """The heads of a chunk: while one is computed, the next is prefetched."""
     return max(1, min(_MOST_HEADS, heads // _FEW_HEADS))
 
 
 @lowers(ATTENTION)
 def lower_attention(lowering: Lowering, eqn: Equation) -> bool:
     call = _Call(lowering, eqn, 3)
-    text = forward(call.steps, eqn.attrs["empty_is_zero"], call.dropout)
+    made = forward(call.steps, eqn.attrs["empty_is_zero"], call.dropout)
     call.result("y", eqn.outs[0], eqn.attrs["order"])
     heads = call.items * call.groups
     run = _run_of(heads)
@@ -215,12 +213,12 @@ def lower_attention(lowering: Lowering, eqn: Equation) -> bool:
     parts = -(-call.blocks // part)
     call.numbers |= {"heads": heads, "run": run, "parts": parts, "part": part * QUERIES}
     sizes = [
-        call.keys * call.row, call.keys * call.value_row, call.turned, KEYS * ROW,
+        call.keys * call.row, call.keys * call.value_row, call.transposed, KEYS * ROW,
         QUERIES * call.value_row, ROW, ROW, ROW,
     ]  # fmt: skip
-    call.note_packing(part)
-    scratch = call.scratch(FORWARD_PLACES, sizes)
-    kernel = call.kernel(text, -(-heads // run) * parts, scratch)
+    call.set_packing(part)
+    scratch = call.scratch(FORWARD_SCRATCH, sizes)
+    kernel = call.kernel(made, -(-heads // run) * parts, scratch)
     reads = [*call.places, *call.masks, *call.drawn]
     lowering.add_kernel("attention", kernel, reads, eqn.outs, call.work(2))
     return True
@@ -237,7 +235,7 @@ def lower_attention_backward(lowering: Lowering, eqn: Equation) -> bool:
         for name, out, order in zip(("dq", "dk", "dv"), eqn.outs, eqn.attrs["orders"], strict=True)
     ]
     reads = [*call.places, cotangent, y, eqn.args[5], *call.masks, *call.drawn]
-    # Parts of a gradient are added up in the order of memory.
+    # Partial gradients are summed in the order of memory.
     may_cut = places[0].strides == strides_of(dq)
     wanted = -(-_FEW_ITEMS // call.items) if may_cut else 1
     span = min(up(-(-call.keys // wanted), KEYS), up(call.keys, EIGHT))
@@ -245,15 +243,15 @@ def lower_attention_backward(lowering: Lowering, eqn: Equation) -> bool:
     run = _run_of(call.items)
     call.numbers |= {
         "items": call.items, "run": run, "spans": spans, "span": span, "dq_part": dq.type.nbytes,
-        "direct": int(spans == 1 and call.is_whole()),
+        "direct": int(spans == 1 and call.writes_directly()),
     }  # fmt: skip
     packed = [span * call.row, span * call.value_row]
     sizes = [
-        *packed, call.turned, QUERIES * call.row, call.value_turned, QUERIES * call.value_row,
-        KEYS * ROW, KEYS * ROW, QUERIES * call.row, ROW, *packed,
+        *packed, call.transposed, QUERIES * call.row, call.value_transposed, QUERIES *
+        call.value_row, KEYS * ROW, KEYS * ROW, QUERIES * call.row, ROW, *packed,
     ]  # fmt: skip
-    call.note_packing(call.blocks * call.groups)
-    scratch = call.scratch(BACKWARD_PLACES, sizes)
+    call.set_packing(call.blocks * call.groups)
+    scratch = call.scratch(BACKWARD_SCRATCH, sizes)
     kernel = call.kernel(backward(call.steps, call.dropout), -(-call.items // run) * spans, scratch)
     if spans == 1:
         lowering.add_kernel("attention_backward", kernel, reads, [dq, dk, dv], call.work(5))

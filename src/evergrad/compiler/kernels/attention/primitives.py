@@ -1,8 +1,8 @@
-"""What the kernels of attention are made of, in LLVM IR: copies of matrices into scratch memory,
-some transposed, and back.
+"""Packing functions of attention, in LLVM IR: matrices into scratch memory, some transposed, and
+back.
 
-Matrices in scratch memory have rows of whole vectors; whatever lies beyond the edges of a value is
-read as zero or as a copy of its last row, and never written back.
+Matrices in scratch memory have rows of whole vectors; what is beyond the edges of a value is read
+as zero or as a copy of its last row, and never written back.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from functools import cache
 
 from evergrad.compiler.codegen.function_builder import FunctionBuilder, Helper, helper, lanes
+from evergrad.compiler.native.target import machine
 
-# Queries of a block: they lie side by side in the lanes of vectors.
+# The queries of a block, which are lanes of vectors. Kernels and dropout words rely on it.
 QUERIES = 64
 ROW = QUERIES * 4
-# Rows of scratch matrices are counted in eights, the most rows of a tile.
+LINE = machine().line_bytes
+# Rows of scratch matrices are multiples of the most rows of a tile.
 EIGHT = 8
 
 
@@ -25,10 +27,10 @@ def up(number: int, step: int) -> int:
 
 # -- matrices into scratch memory and back ------------------------------------------------------
 
-_MOVED = "ptr %from, i64 %from_row, i64 %rows, i64 %columns, ptr %to, i64 %to_row"
+_COPY_PARAMETERS = "ptr %from, i64 %from_row, i64 %rows, i64 %columns, ptr %to, i64 %to_row"
 
 
-def _turned(w: FunctionBuilder, rows: Sequence[str]) -> list[str]:
+def _transposed(w: FunctionBuilder, rows: Sequence[str]) -> list[str]:
     """A square tile of vectors, transposed."""
     rows = list(rows)
     n = lanes()
@@ -50,7 +52,7 @@ def _turned(w: FunctionBuilder, rows: Sequence[str]) -> list[str]:
     return rows
 
 
-def _turned_in(word: str, keeps_rows: bool) -> Helper:
+def _transposed_in(word: str, keeps_rows: bool) -> Helper:
     w = FunctionBuilder()
     n = lanes()
     with w.loop(0, "%rows", n) as r, w.loop(0, "%columns", n) as c:
@@ -64,26 +66,28 @@ def _turned_in(word: str, keeps_rows: bool) -> Helper:
             for row, place in zip(rows, w.spaced(target, "%copy_row", n), strict=True):
                 w.store(row, place)
         target = w.at("%to", w.mul(c, "%to_row"), w.mul(r, 4))
-        for row, place in zip(_turned(w, rows), w.spaced(target, "%to_row", n), strict=True):
+        for row, place in zip(_transposed(w, rows), w.spaced(target, "%to_row", n), strict=True):
             w.store(row, place)
-    return helper(w, word, f"{_MOVED}, ptr %copy, i64 %copy_row" if keeps_rows else _MOVED)
+    return helper(
+        w, word, f"{_COPY_PARAMETERS}, ptr %copy, i64 %copy_row" if keeps_rows else _COPY_PARAMETERS
+    )
 
 
 @cache
-def turn_in() -> Helper:
+def transpose_in() -> Helper:
     """Rows of memory become columns of scratch: ``to[c, r] = from[r, c]``."""
-    return _turned_in("attention_turn_in", keeps_rows=False)
+    return _transposed_in("attention_transpose_in", keeps_rows=False)
 
 
 @cache
-def turn_and_copy() -> Helper:
+def transpose_and_copy() -> Helper:
     """Rows of memory become columns of scratch, and rows of whole vectors too."""
-    return _turned_in("attention_turn_and_copy", keeps_rows=True)
+    return _transposed_in("attention_transpose_and_copy", keeps_rows=True)
 
 
 @cache
 def row_products() -> Helper:
-    """For each row the sum of its elements times those of a row of whole vectors."""
+    """For each row the dot product with a row of whole vectors."""
     w = FunctionBuilder()
     with w.loop(0, "%rows") as r:
         start, other = w.at("%from", w.mul(r, "%from_row")), w.at("%by", w.mul(r, "%by_row"))
@@ -101,13 +105,13 @@ def row_products() -> Helper:
 
 @cache
 def rows_in() -> Helper:
-    """Rows of memory as rows of whole vectors, filled up with zeros."""
+    """Rows of memory as rows of whole vectors, padded with zeros."""
     w = FunctionBuilder()
     with w.loop(0, "%rows") as r, w.loop(0, "%columns", lanes()) as c:
         mask = w.first_lanes(w.sub("%columns", c))
         start = w.at("%from", w.mul(r, "%from_row"), w.mul(c, 4))
         w.store(w.masked_load(start, mask), w.at("%to", w.mul(r, "%to_row"), w.mul(c, 4)))
-    return helper(w, "attention_rows_in", _MOVED)
+    return helper(w, "attention_rows_in", _COPY_PARAMETERS)
 
 
 def _moved_out(word: str, scales: bool) -> Helper:
@@ -120,7 +124,7 @@ def _moved_out(word: str, scales: bool) -> Helper:
             if scales:
                 found = w.calc("fmul", found, factor)
             w.masked_store(found, w.at("%to", w.mul(r, "%to_row"), w.mul(c, 4)), mask)
-    return helper(w, word, f"{_MOVED}, ptr %factors" if scales else _MOVED)
+    return helper(w, word, f"{_COPY_PARAMETERS}, ptr %factors" if scales else _COPY_PARAMETERS)
 
 
 @cache

@@ -1,14 +1,14 @@
-"""Attention as one op: its rows, and what they compute in NumPy.
+"""Attention as one op: its rows of the op table, and their evaluation by NumPy.
 
-The rows stand only in graphs that :func:`.passes.attention.match.recognise` has made.
+The rows occur only in graphs that :func:`.passes.attention.match.recognise` has made.
 ``attention(q, k, v, *masks)`` gives the result and, for each query, a level and a factor, so that
 its probabilities are ``exp(score - level) * factor``; ``attention_backward(q, k, v, g, y, stats,
 *masks)`` gives the gradients of q, k and v. Shapes: q is (..., groups * length, width), k and v are
 (..., keys, width); several heads of queries that share keys are ``groups`` of one longer head. A
 score goes through ``steps``, each with a number: a factor, or what takes the place of a score that
-a mask leaves out; masks are turned: (..., keys, length) or (..., keys, 1). With
-``dropout`` what was drawn follows the masks: bits, or a position in a stream. Results may be asked
-for with their dimensions in another ``order``, the last one last.
+a mask leaves out; masks are transposed: (..., keys, length) or (..., keys, 1). With
+``dropout`` random arguments follow the masks: bits, or a position in a stream. The dimensions of a
+result may have another ``order``, the last one last.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ BATCH_DIMS = 3
 
 
 class Dropout(NamedTuple):
-    """What becomes of weights: each is kept with a probability and scaled. ``counted``: two numbers
-    tell where in a stream the draw begins; else it lies there as bits."""
+    """Dropout of weights: each is kept with a probability and scaled. ``counted``: two arguments
+    are a position in a random stream; otherwise one holds bits."""
 
     keep: float
     scale: float
@@ -39,11 +39,11 @@ class Dropout(NamedTuple):
 
     @property
     def drawn(self) -> int:
-        """How many arguments say what was drawn."""
+        """The number of random arguments."""
         return 2 if self.counted else 1
 
     def factors(self, drawn: Any, size: Shape) -> Any:
-        """What weights of a shape are multiplied with."""
+        """The factors of weights of a shape."""
         if self.counted:
             seed, offset = drawn
             mask = counted_mask(seed, offset, self.keep, size)
@@ -62,12 +62,12 @@ Order = tuple[int, ...]
 
 
 def laid_out(shape: Shape, order: Order) -> Shape:
-    """The shape of a result whose dimensions are in an order."""
+    """A shape with its dimensions permuted."""
     return tuple(shape[d] for d in order)
 
 
 def way_back(order: Order) -> Order:
-    """The order that undoes one."""
+    """The inverse of a permutation."""
     return tuple(order.index(d) for d in range(len(order)))
 
 
@@ -95,7 +95,7 @@ def _backward_type(
 
 
 def _scores(q: Any, k: Any, masks: Any, steps: Steps, groups: int) -> tuple[Any, Any]:
-    """The scores by head of queries, and where masks leave them."""
+    """The scores by head of queries, and which of them masks keep."""
     s = _by_query_head(q @ k.swapaxes(-1, -2), groups)
     kept = np.ones(s.shape, bool)
     given = iter(masks)
@@ -121,7 +121,7 @@ def _by_query_head(x: Any, groups: int) -> Any:
 
 
 def _dropped(weights: Any, given: Any, dropout: Dropout | None) -> Any:
-    """Weights, or their cotangents, after dropout; what was drawn is given last."""
+    """Weights, or their cotangents, after dropout, whose arguments are the last."""
     if dropout is None:
         return weights
     return weights * dropout.factors(given[-dropout.drawn :], weights.shape)
@@ -162,14 +162,15 @@ def _backward_eval(
     return tuple(x.transpose(order) for x, order in zip(found, orders, strict=True))
 
 
-def _row(name: str, type: Any, evaluate: Any, outputs: int, doc: str) -> Op:
+def _row(name: str, type: Any, evaluate: Any, outputs: int, doc: str, strided: bool = False) -> Op:
+    emit = lowered("kernels.attention", strided=strided)
     return Op(
         name, family="custom", type=type, eval=evaluate, vjp=NONDIFFERENTIABLE, jvp=None,
-        batch=None, outputs=outputs, emit=lowered("kernels.attention"), doc=doc,
+        batch=None, outputs=outputs, emit=emit, doc=doc,
     )  # fmt: skip
 
 
 ATTENTION = _row("attention", _forward_type, _forward_eval, 2, "Attention, and its statistics.")
 ATTENTION_BACKWARD = _row(
-    "attention_backward", _backward_type, _backward_eval, 3, "The gradients of attention."
+    "attention_backward", _backward_type, _backward_eval, 3, "The gradients of attention.", True
 )

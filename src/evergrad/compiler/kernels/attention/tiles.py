@@ -1,9 +1,9 @@
-"""The products of attention's kernels, in LLVM IR: tiles of sums held in registers.
+"""The products of attention's kernels, in LLVM IR: a microkernel on register tiles.
 
-A tile is a few elements of A that are broadcast, times a few registers of neighbouring columns of
-B. With four registers of B to a row the processor's units for products are the limit; with fewer it
-is how fast A can be read, so the registers of a row are dealt out evenly. Steps that are known here
-are parts of addresses: whatever else is counted in a loop takes turns with the products.
+A tile is a few broadcast elements of A times a few registers of neighbouring columns of B. With
+four registers of B to a row the FMA ports are the limit; with fewer it is the loads of A, so
+registers of a row are divided evenly. Constant strides are parts of addresses: every other counter
+of a loop competes with the products.
 """
 
 from __future__ import annotations
@@ -12,30 +12,28 @@ from functools import cache
 from typing import NamedTuple
 
 from evergrad.compiler.codegen.function_builder import FunctionBuilder, Helper, helper, lanes
-from evergrad.compiler.kernels.attention.primitives import EIGHT, ROW
+from evergrad.compiler.kernels.attention.primitives import EIGHT, LINE, ROW
 from evergrad.compiler.native.jit import vector_bits
-
-# Bytes that come from memory together.
-_LINE = 64
+from evergrad.compiler.native.target import vector_registers
 
 
-class Lying(NamedTuple):
-    """How A lies: the bytes between its rows and between its columns. ``None``: told when the
-    kernel runs; then rows beyond the last are not read."""
+class Layout(NamedTuple):
+    """The layout of A: the strides of its rows and columns in bytes. ``None``: given at run time;
+    then rows beyond the last are not read."""
 
     word: str
     across: int | None
     along: int
 
 
-GIVEN = Lying("given", None, 4)  # keys and values
-SCORES = Lying("scores", ROW, 4)  # keys by queries, in scratch memory
-TURNED_SCORES = Lying("turned_scores", 4, ROW)
+GIVEN = Layout("given", None, 4)  # keys and values
+SCORES = Layout("scores", ROW, 4)  # keys by queries, in scratch memory
+TRANSPOSED_SCORES = Layout("transposed_scores", 4, ROW)
 
 
 def _has_few_registers() -> bool:
-    """Sixteen, and not thirty-two."""
-    return vector_bits() == 256
+    """Whether there are 16 vector registers and not 32."""
+    return vector_registers(vector_bits()) == 16
 
 
 def _most_vectors() -> int:
@@ -43,7 +41,7 @@ def _most_vectors() -> int:
 
 
 def _tile_rows(vectors: int) -> int:
-    """As many rows as there are registers for, in halves of eight."""
+    """The rows of a tile, for which there are registers: eight or half of it."""
     return EIGHT // 2 if vectors == 4 or _has_few_registers() else EIGHT
 
 
@@ -55,46 +53,46 @@ _OTHERS = (
 
 
 @cache
-def strip(lying: Lying, vectors: int) -> Helper:
+def microkernel(layout: Layout, vectors: int) -> Helper:
     """``to[r, :] = sum over k of A[r, k] B[k, :] (+ before[r, :])`` for all rows and up to four
     vectors.
 
-    Of a triangle a tile takes what its rows have in it: scores from the first row's place on,
-    turned scores up to the last row's. Before a tile is computed, as many rows of two matrices that
-    will be wanted soon are fetched from memory, so many bytes of each.
+    With ``triangle`` a tile uses only its part of a causal triangle: scores from its first row on,
+    transposed scores up to its last row. Before a tile is computed, as many rows of two matrices
+    that are needed soon are prefetched, so many bytes of each.
     """
     w = FunctionBuilder()
     rows = _tile_rows(vectors)
     with w.loop(0, "%rows", rows) as row:
-        with w.loop(0, "%fetched", _LINE) as line:
+        with w.loop(0, "%fetched", LINE) as line:
             for name in ("%soon", "%later"):
                 start = w.at(name, w.mul(row, f"{name}_row"), line)
                 for place in w.spaced(start, f"{name}_row", rows):
                     w.fetch(place)
         start, end = "0", "%depth"
-        if lying is SCORES:
+        if layout is SCORES:
             start = w.op(f"select i1 %triangle, i64 {row}, i64 0")
-        elif lying is TURNED_SCORES:
+        elif layout is TRANSPOSED_SCORES:
             seen = w.least(w.add(row, rows), "%depth")
             end = w.op(f"select i1 %triangle, i64 {seen}, i64 %depth")
-        _tile(w, lying, vectors, row, start, end)
+        _tile(w, layout, vectors, row, start, end)
     return helper(
-        w, f"attention_strip{vectors}_{lying.word}",
+        w, f"attention_microkernel{vectors}_{layout.word}",
         f"ptr %a, i64 %across, {_OTHERS}",
     )  # fmt: skip
 
 
-def _tile(w: FunctionBuilder, lying: Lying, vectors: int, row: str, start: str, end: str) -> None:
-    """The sums of a few rows, from some column of A up to another."""
+def _tile(w: FunctionBuilder, layout: Layout, vectors: int, row: str, start: str, end: str) -> None:
+    """The register tile of a few rows, from some column of A up to another."""
     rows, width = range(_tile_rows(vectors)), lanes() * 4
     places = [(r, v) for r in rows for v in range(vectors)]
-    if lying.across is None:
+    if layout.across is None:
         last = w.sub(w.sub("%rows", row), 1)
         a = w.at("%a", w.mul(row, "%across"))
         starts = [w.at(a, w.mul(w.least(r, last), "%across")) for r in rows]
     else:
-        a = w.at("%a", w.mul(row, lying.across))
-        starts = [w.at(a, r * lying.across) for r in rows]
+        a = w.at("%a", w.mul(row, layout.across))
+        starts = [w.at(a, r * layout.across) for r in rows]
 
     def all_of(name: str) -> list[str]:
         start = w.at(name, w.mul(row, f"{name}_row"))
@@ -109,7 +107,7 @@ def _tile(w: FunctionBuilder, lying: Lying, vectors: int, row: str, start: str, 
     with w.loop(start, end) as k:
         line = w.at("%b", w.mul(k, "%b_row"))
         factors = [w.load(w.at(line, v * width)) for v in range(vectors)]
-        along = w.mul(k, lying.along)
+        along = w.mul(k, layout.along)
         spread = [w.splat(w.load(w.at(at, along), "float")) for at in starts]
         for (r, v), slot in zip(places, sums, strict=True):
             w.keep(slot, w.fma(spread[r], factors[v], w.kept(slot)))
@@ -118,25 +116,25 @@ def _tile(w: FunctionBuilder, lying: Lying, vectors: int, row: str, start: str, 
 
 
 @cache
-def product(lying: Lying) -> Helper:
+def product(layout: Layout) -> Helper:
     """``to = A B (+ before)``; all but A have rows of whole vectors."""
     w = FunctionBuilder()
     most = _most_vectors()
-    strips = w.op(f"udiv i64 {w.add('%vectors', most - 1)}, {most}")
-    with w.loop(0, strips) as number:
-        first = w.op(f"udiv i64 {w.mul(number, '%vectors')}, {strips}")
-        end = w.op(f"udiv i64 {w.mul(w.add(number, 1), '%vectors')}, {strips}")
+    groups = w.op(f"udiv i64 {w.add('%vectors', most - 1)}, {most}")
+    with w.loop(0, groups) as number:
+        first = w.op(f"udiv i64 {w.mul(number, '%vectors')}, {groups}")
+        end = w.op(f"udiv i64 {w.mul(w.add(number, 1), '%vectors')}, {groups}")
         count, shift = w.sub(end, first), w.mul(first, lanes() * 4)
         for vectors in range(1, most + 1):
             with w.when(w.op(f"icmp eq i64 {count}, {vectors}")):
                 w.call(
-                    strip(lying, vectors), "ptr %a", "i64 %across", "i64 %rows", "i64 %depth",
-                    f"ptr {w.at('%b', shift)}", "i64 %b_row", f"ptr {w.at('%before', shift)}",
-                    "i64 %before_row", f"ptr {w.at('%to', shift)}", "i64 %to_row", "i1 %more",
-                    "i1 %triangle", "ptr %soon", "i64 %soon_row", "ptr %later", "i64 %later_row",
-                    "i64 %fetched",
+                    microkernel(layout, vectors), "ptr %a", "i64 %across", "i64 %rows",
+                    "i64 %depth", f"ptr {w.at('%b', shift)}", "i64 %b_row",
+                    f"ptr {w.at('%before', shift)}", "i64 %before_row",
+                    f"ptr {w.at('%to', shift)}", "i64 %to_row", "i1 %more", "i1 %triangle",
+                    "ptr %soon", "i64 %soon_row", "ptr %later", "i64 %later_row", "i64 %fetched",
                 )  # fmt: skip
     return helper(
-        w, f"attention_product_{lying.word}",
+        w, f"attention_product_{layout.word}",
         f"ptr %a, i64 %across, i64 %vectors, {_OTHERS}",
     )  # fmt: skip

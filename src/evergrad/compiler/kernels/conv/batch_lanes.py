@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from evergrad.compiler.codegen.ir_builder import (
     ENOUGH_CHUNKS,
-    LATENCY,
     KernelBuilder,
     Vector,
     with_numbers,
@@ -22,14 +21,16 @@ from evergrad.compiler.kernels.conv.microkernel import Tile
 from evergrad.compiler.kernels.conv.pack_batch_lanes import Image
 from evergrad.compiler.kernels.conv.padded_planes import Axis, Correlation, Steps
 from evergrad.compiler.kernels.gemm.microkernel import transposed
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
 
 # A block of turned samples and the sums of a chunk stay in caches of so many bytes.
-_NEAR = 1 << 20
-_SUMS = 256 << 10
+_NEAR = machine().l2_bytes
+_SUMS = machine().l2_bytes // 4
 # What a tile reads of a few channels stays in the first cache.
-_NEAREST = 32 << 10
+_NEAREST = machine().l1_bytes
 # Cycles to take up a vector of sums and put it down again.
+# Fitted by tools/fit_kernel_costs.py.
 _KEEPING = 2.0
 # Convolutions whose cut is remembered.
 _KNOWN = 256
@@ -53,7 +54,7 @@ class SampleCut(NamedTuple):
     @lru_cache(_KNOWN)
     def choose(cls, vector: Vector, given: Correlation) -> SampleCut:
         """The cheapest cut of those for which the samples stay in cache."""
-        shapes = _TILES_32 if vector.has_many else _TILES_16
+        shapes = _TILES_32 if vector.has_32_registers else _TILES_16
         near = [Tile(*t) for t in shapes if t[1] == 1 or _is_near(vector, given, t[1])]
         cuts = [cls.of(vector, given, tile) for tile in near]
         return min(cuts, key=lambda cut: cut.cycles(vector, given))
@@ -75,7 +76,7 @@ class SampleCut(NamedTuple):
         high, wide = self.tile
         image = image_of(given)
         panels = -(-given.outputs // high)
-        step = max(high * wide / 2, (high + wide + 1) / 2, LATENCY)
+        step = machine().cycles(high * wide, high + wide + 1)
         pixels = given.rows.extent * given.columns.extent
         met = given.rows.met * given.columns.met
         parts = -(-given.channels // self.channels)

@@ -11,17 +11,19 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import LATENCY, KernelBuilder, Vector, with_numbers
+from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, with_numbers
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.batch_lanes import image_of, outputs_of
 from evergrad.compiler.kernels.conv.padded_planes import Axis, Correlation, Steps
+from evergrad.compiler.native.target import machine
 
 # The turned samples of a block, x and y, stay in a cache of so many bytes.
-_NEAR = 1 << 20
+_NEAR = machine().l2_bytes
 _MOST_VECTORS = 4
 # Convolutions whose cut is remembered.
 _KNOWN = 256
 # Cycles to take up a vector of sums and put it down again, and to add up lanes.
+# Fitted by tools/fit_kernel_costs.py.
 _KEEPING = 1.0
 _ADDING = 8.0
 # Outputs times channels of a tile, for machines with 32 and with 16 registers.
@@ -47,7 +49,7 @@ class GradientCut(NamedTuple):
     @lru_cache(_KNOWN)
     def choose(cls, vector: Vector, given: Correlation) -> GradientCut:
         """The cheapest cut of those for which the samples stay in cache."""
-        shapes = _TILES_32 if vector.has_many else _TILES_16
+        shapes = _TILES_32 if vector.has_32_registers else _TILES_16
         tile = SampleTile(*min(shapes, key=lambda tile: _step(given, tile)))
         more = [n for n in range(2, _MOST_VECTORS + 1) if _is_near(vector, given, n)]
         cuts = [cls(tile, n) for n in (1, *more)]
@@ -71,7 +73,7 @@ def _step(given: Correlation, tile: tuple[int, int]) -> float:
     """The cycles in which all tiles go one vector further."""
     high, wide = tile
     count = -(-given.outputs // high) * -(-given.channels // wide)
-    return count * max(high * wide / 2, (high + wide) / 2, LATENCY)
+    return count * machine().cycles(high * wide, high + wide)
 
 
 def _is_near(vector: Vector, given: Correlation, vectors: int) -> bool:

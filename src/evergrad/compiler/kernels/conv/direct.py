@@ -24,16 +24,18 @@ from evergrad.compiler.kernels.conv.padded_planes import (
     Steps,
     lay_out_planes,
 )
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
 
 # Rows and sums of a chunk stay in a cache of this many bytes.
-_CACHE = 512 << 10
+_CACHE = machine().l2_bytes // 2
 # The elements of the kernel that a tile goes through at once, over a few channels.
 _DEPTH = 256
 # Images of more elements than this are cut into rows until there are at least so many chunks.
 _WORTH_CUTTING = 512
 _FEW_CHUNKS = 4
 # Cycles to copy a vector of a row.
+# Fitted by tools/fit_kernel_costs.py.
 _COPYING = 4.0
 
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from evergrad.compiler.codegen.ir_builder import (
     ENOUGH_CHUNKS,
-    LATENCY,
     MAX_CHUNK_WORK,
     KernelBuilder,
     Vector,
@@ -27,15 +26,17 @@ from evergrad.compiler.kernels.conv.padded_planes import (
     copy_row,
     lay_out_planes,
 )
+from evergrad.compiler.native.target import machine
 
 # Planes and rows of y stay in a cache of this many bytes.
-_CACHE = 384 << 10
+_CACHE = 3 * machine().l2_bytes // 8
 # All chunks together may leave sums of this many bytes.
-_SUMS = 16 << 20
+_SUMS = min(16 << 20, machine().l3_bytes // 2)
 # Rows of y times places of the kernel that are held in registers: with 32 and with 16 of these.
 _TILES_32 = ((4, 6), (6, 4), (5, 5), (3, 8), (2, 9), (2, 6), (1, 12), (1, 9), (1, 5), (1, 3))
 _TILES_16 = ((3, 3), (4, 2), (2, 4), (1, 6), (1, 3))
 # Cycles to take up a vector of sums and put it down again.
+# Fitted by tools/fit_kernel_costs.py.
 _KEEPING = 3.0
 
 
@@ -48,7 +49,7 @@ def _cycles(tile: tuple[int, int], outputs: int, places: int) -> float:
     """The cycles in which all tiles go one vector further; loads of x mostly cross cache lines."""
     high, wide = tile
     count = -(-outputs // high) * -(-places // wide)
-    return count * max(high * wide / 2, (high + 2 * wide) / 2, LATENCY)
+    return count * machine().cycles(high * wide, high + 2 * wide)
 
 
 class Cut(NamedTuple):
@@ -64,7 +65,7 @@ class Cut(NamedTuple):
     @classmethod
     def choose(cls, vector: Vector, given: Correlation) -> Cut:
         count = given.channels * len(given.taps)
-        shapes = _TILES_32 if vector.has_many else _TILES_16
+        shapes = _TILES_32 if vector.has_32_registers else _TILES_16
         tile = DotTile(*min(shapes, key=lambda t: _cycles(t, given.outputs, count)))
         outputs = -(-given.outputs // tile.outputs) * tile.outputs
         places = -(-count // tile.places) * tile.places

@@ -23,13 +23,14 @@ from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.microkernel import Tile, best_tile, call_tile, tile_cycles
 from evergrad.compiler.kernels.conv.pack_nhwc import lay_out_x, lay_out_y
 from evergrad.compiler.kernels.conv.padded_planes import Steps
+from evergrad.compiler.native.target import machine
 
 # The rows of a chunk stay in a cache of this many bytes; a tile goes through so many pixels.
-_CACHE = 384 << 10
+_CACHE = 3 * machine().l2_bytes // 8
 _DEPTH = 192
 # All chunks together may leave sums of this many bytes; those of one chunk should stay in cache.
-_SUMS = 16 << 20
-_BAND = 512 << 10
+_SUMS = min(16 << 20, machine().l3_bytes // 2)
+_BAND = machine().l2_bytes // 2
 # There are at least so many chunks, if there is work; more of them have at least so many pixels.
 _FEW_CHUNKS = 4
 _LONG_PART = 512
@@ -38,6 +39,7 @@ _WORTH_LAYING = 128
 # Pixels of so many channels lie apart, and each column of the kernel is a run.
 _MANY_CHANNELS = 128
 # Cycles to lay an element out.
+# Fitted by tools/fit_kernel_costs.py.
 _LAYING = 0.4
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import LATENCY, KernelBuilder, Vector
+from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector
+from evergrad.compiler.native.target import machine
 
 # Shapes of tiles, for machines with 32 and with 16 registers.
 _TILES_32 = (
@@ -30,12 +31,12 @@ def tile_cycles(vector: Vector, tile: tuple[int, int], rows: int, length: int) -
     two products and two loads start in each; loads that cross cache lines count twice."""
     high, wide = tile
     count = -(-rows // high) * -(-length // (wide * vector.lanes))
-    return count * max(high * wide / 2, (high + 2 * wide + 1) / 2, LATENCY)
+    return count * machine().cycles(high * wide, high + 2 * wide + 1)
 
 
 def best_tile(vector: Vector, rows: int, length: int) -> Tile:
     """The shape of tiles that covers ``rows`` times ``length`` elements in the fewest cycles."""
-    shapes = _TILES_32 if vector.has_many else _TILES_16
+    shapes = _TILES_32 if vector.has_32_registers else _TILES_16
     return Tile(*min(shapes, key=lambda tile: tile_cycles(vector, tile, rows, length)))
 
 

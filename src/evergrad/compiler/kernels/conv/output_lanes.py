@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from evergrad.compiler.codegen.ir_builder import LATENCY, KernelBuilder, Vector, with_numbers
+from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, with_numbers
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.microkernel import Tile, call_tile
 from evergrad.compiler.kernels.conv.padded_planes import (
@@ -21,10 +21,11 @@ from evergrad.compiler.kernels.conv.padded_planes import (
     lay_out_planes,
 )
 from evergrad.compiler.kernels.gemm.microkernel import transposed
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
 
 # Planes and sums of a chunk stay in a cache of this many bytes.
-_CACHE = 640 << 10
+_CACHE = 5 * machine().l2_bytes // 8
 # The elements of the kernel that a tile goes through at once, over a few channels.
 _DEPTH = 96
 # There are at least so many chunks, if there is work for them.
@@ -34,8 +35,10 @@ _WORTH_CUTTING = 1 << 20
 _ENOUGH_PIXELS = 96
 _MOST_PIXELS = 1024
 # Cycles to copy or to turn a vector.
+# Fitted by tools/fit_kernel_costs.py.
 _COPYING = 4.0
 # How much longer a tile takes than its products: pixels are read one by one.
+# Fitted by tools/fit_kernel_costs.py.
 _SLOWER = 1.2
 # Shapes of tiles, for machines with 32 and with 16 registers: addresses of pixels take others.
 _TILES_32 = ((6, 4), (8, 3), (8, 2), (8, 1), (4, 4), (4, 1))
@@ -46,7 +49,7 @@ def _tile_cycles(vector: Vector, tile: tuple[int, int], pixels: int, outputs: in
     """The cycles in which all tiles go one place further."""
     high, wide = tile
     count = -(-pixels // high) * -(-outputs // (wide * vector.lanes))
-    return count * _SLOWER * max(high * wide / 2, (high + wide + 1) / 2, LATENCY)
+    return count * _SLOWER * machine().cycles(high * wide, high + wide + 1)
 
 
 class PixelCut(NamedTuple):
@@ -62,7 +65,7 @@ class PixelCut(NamedTuple):
     def choose(cls, vector: Vector, given: Correlation) -> PixelCut:
         together, block = _laid_out(vector, given)
         pixels = together * block * given.columns.extent
-        shapes = _TILES_32 if vector.has_many else _TILES_16
+        shapes = _TILES_32 if vector.has_32_registers else _TILES_16
         tile = Tile(*min(shapes, key=lambda t: _tile_cycles(vector, t, pixels, given.outputs)))
         panels = -(-given.outputs // (tile.vectors * vector.lanes))
         chunks = given.groups * -(-given.samples // together) * -(-given.rows.extent // block)

@@ -18,16 +18,17 @@ from evergrad.compiler.codegen.ir_builder import (
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.padded_planes import Steps
 from evergrad.compiler.kernels.gemm.microkernel import transposed
+from evergrad.compiler.native.target import machine
 
 # What turning a square of registers costs, in operations of other kernels.
 _COST = 1 << 10
 # Cycles to turn a vector: as many lines as there are samples side by side are under way at once,
 # which takes longer if they share places in caches, or do not stay there.
+# Fitted by tools/fit_kernel_costs.py.
 _TURNING = 5.0
 _TURNING_SHARED = 14.0
 _TURNING_FAR = 30.0
-_NEAR = 1 << 20
-_PAGE = 4096
+_NEAR = machine().l2_bytes
 
 
 class Image(NamedTuple):
@@ -59,7 +60,7 @@ class Image(NamedTuple):
     def turning_cycles(self, vector: Vector) -> float:
         """About how many cycles it takes to turn a sample."""
         nbytes = self.elements * vector.size
-        cycles = _TURNING if nbytes % _PAGE else _TURNING_SHARED
+        cycles = _TURNING if nbytes % machine().critical_stride else _TURNING_SHARED
         if self.samples * nbytes > _NEAR:
             cycles = _TURNING_FAR
         return cycles * self.elements / vector.lanes

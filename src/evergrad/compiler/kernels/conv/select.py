@@ -56,6 +56,7 @@ from evergrad.compiler.kernels.conv.winograd_weight_grad import (
 from evergrad.compiler.kernels.gemm.problem import Product
 from evergrad.compiler.kernels.gemm.select import add_product
 from evergrad.compiler.kernels.pooling.reduce import in_order, in_two_dims
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.passes.conv_epilogue import CONV_EPILOGUE, Epilogue, epilogue_of, fits
 from evergrad.compiler.schedule.buffers import BufferView
 from evergrad.compiler.schedule.lower import Lowering
@@ -68,8 +69,8 @@ from evergrad.ops.rows.pool.geometry import Windows
 # Pixels of an image without rows of its own are taken so many at a time.
 _LONGEST_ROW = 128
 # A weight of more bytes comes from far away each time, so many bytes in a cycle.
-_NEAR_BYTES = 768 << 10
-_BYTES_A_CYCLE = 8
+_NEAR_BYTES = 3 * machine().l2_bytes // 4
+_BYTES_A_CYCLE = 8  # fitted by tools/fit_kernel_costs.py
 
 
 def _with_row(steps: tuple[int, ...]) -> tuple[int, ...]:

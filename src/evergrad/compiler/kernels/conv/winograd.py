@@ -28,6 +28,7 @@ from evergrad.compiler.kernels.conv.winograd_transforms import (
     panel_of,
 )
 from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
 
 # Fewer channels or outputs are not worth transforming.
@@ -40,17 +41,20 @@ _MOST_SQUARES = 1024
 # Convolutions whose cut is remembered.
 _KNOWN = 256
 # Transformed elements of x that stay in cache, in bytes, and sums of some outputs that should.
-_NEAR = 512 << 10
-_SUMS = 224 << 10
+_NEAR = machine().l2_bytes // 2
+_SUMS = 7 * machine().l2_bytes // 32
 # Bytes in a cycle that come from the cache nearby, and from further away.
+# Fitted by tools/fit_kernel_costs.py.
 _FROM_NEAR = 32
 _FROM_FAR = 8
 # Cycles to transform a register of each of the 16 elements: of x with laying it out, of sums and of
 # the weight.
+# Fitted by tools/fit_kernel_costs.py.
 _TRANSFORMING = 60.0
 _WRITING = 40.0
 _WEIGHING = 400.0
 # How much longer products take than their number says.
+# Fitted by tools/fit_kernel_costs.py.
 _SLOWER = 1.1
 
 

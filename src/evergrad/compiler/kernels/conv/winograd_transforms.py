@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from evergrad.compiler.codegen.ir_builder import KernelBuilder
-from evergrad.compiler.kernels.gemm.microkernel import Tile, strip, use
+from evergrad.compiler.kernels.gemm.microkernel import Tile, microkernel, use
 
 # The elements of a square of x, and of one of its sides.
 SIDE = 4
@@ -54,7 +54,7 @@ def multiply(
             high = text.op(f"icmp sle i64 {width}, {vectors * tile.lanes}")
             with text.when(text.op(f"and i1 {low}, {high}")):
                 use(
-                    text, strip(tile, vectors, False),
+                    text, microkernel(tile, vectors, False),
                     f"ptr {a.start}", f"i64 {depth if a.step == tile.rows else 1}",
                     f"i64 {a.step}",
                     f"ptr {text.at(b.start, column)}", f"i64 {b.step}",

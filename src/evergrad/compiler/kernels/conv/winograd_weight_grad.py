@@ -26,23 +26,26 @@ from evergrad.compiler.kernels.conv.winograd_transforms import (
     panel_of,
 )
 from evergrad.compiler.kernels.gemm.microkernel import tile_for, transposed
+from evergrad.compiler.native.target import machine
 
 _TAPS = 3
 # Fewer channels or outputs are not worth transforming.
 _FEW = 32
 # What is transformed at a time stays in a cache of this many bytes, if there are so many squares.
-_CACHE = 832 << 10
+_CACHE = 13 * machine().l2_bytes // 16
 _ENOUGH = 48
 # All chunks together may leave sums of this many bytes.
-_SUMS = 16 << 20
+_SUMS = min(16 << 20, machine().l3_bytes // 2)
 # There are at least so many chunks; more of them have at least so many squares. Bands have at least
 # so many outputs, if there are more.
 _FEW_CHUNKS = 4
 _LONG_PART = 256
 _BAND = 64
 # Cycles to lay a register of a square out and to transform it, of x and of y.
+# Fitted by tools/fit_kernel_costs.py.
 _TRANSFORMING = 80.0
 # How much longer products take than their number says, and bytes of sums that are read in a cycle.
+# Fitted by tools/fit_kernel_costs.py.
 _SLOWER = 1.15
 _BYTES_A_CYCLE = 24
 # Convolutions whose cut is remembered.

@@ -1,8 +1,7 @@
-"""Products that start from a bias: one row that is added to every row of a product.
+"""Bias epilogues: one row that is added to every row of a product.
 
-If nothing but such a sum reads a product, its tiles begin with the row in their registers instead
-of zeros, and write the sum where it is wanted. The kernel is that of the product, called by its
-address.
+If such a sum is the only reader of a product, register tiles are initialized with the row instead
+of zeros, and written to the sum. The kernel is that of the product, called by its address.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _POINTERS = 3
 
 
 def bias_of(group: Group, product: Var, values: DefUse) -> Var | None:
-    """The row that is all that a group adds to a product."""
+    """The bias that a group adds to a product, if it does nothing else."""
     eqn, *others = group.members
     if others or eqn.op is not ADD or eqn.attrs or len(eqn.args) != 2:
         return None
@@ -39,8 +38,8 @@ def bias_of(group: Group, product: Var, values: DefUse) -> Var | None:
 
 
 def biased(product: Kernel) -> Kernel:
-    """The kernel of a product that is given factors, result, and the row to start from."""
-    body = _text(len(product.numbers))
+    """The kernel of a product with a bias; the pointers are A, B, C and the bias."""
+    body = _ir(len(product.numbers))
     name = name_of(body, "gemm_bias")
     memcpy = "llvm.memcpy.p0.p0.i64"
     helpers = {memcpy: f"declare void @{memcpy}(ptr, ptr, i64, i1)"}
@@ -52,7 +51,7 @@ def biased(product: Kernel) -> Kernel:
 
 
 @cache
-def _text(numbers: int) -> str:
+def _ir(numbers: int) -> str:
     code = Code()
 
     def at(block: str, word: int) -> str:

@@ -1,10 +1,9 @@
-"""Products whose rows a loop takes over while they are in cache.
+"""Epilogues of products: loops that read rows of a product while these are in cache.
 
-What reads a product element by element (a bias and an activation, the update of a parameter) would
-fetch it from memory again. If nothing else reads it, a task computes some rows of it in scratch
-memory and goes on with the loop over these rows: the whole product never lies anywhere. Both
-kernels are those that would run without that, called by their addresses with arguments of their
-own.
+An elementwise reader of a product (a bias and an activation, the update of a parameter) would fetch
+it from memory again. If it is the only reader, a chunk computes some rows of the product in scratch
+memory and runs the loop over these rows: the whole product has no buffer. Both kernels are those
+that would run separately, called by their addresses with arguments of their own.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from evergrad.compiler.codegen.elementwise import Code
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.bias import bias_of, biased
-from evergrad.compiler.kernels.gemm.tiling import Cut
+from evergrad.compiler.kernels.gemm.tiling import Tiling
 from evergrad.compiler.native.jit import name_of
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.schedule.buffers import Buffer, BufferView
 from evergrad.compiler.schedule.instructions import Instruction
 from evergrad.compiler.schedule.nodes import Group
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from evergrad.compiler.schedule.lower import Lowering
 
 _WORD = 8
-_LINE = 64
-# A product that waited longer would keep its factors in memory for too long.
+_LINE = machine().line_bytes
+# Deferred over more instructions, a product would extend the liveness of its factors too far.
 _MOST_BETWEEN = 4
 
 
-class Awaited(NamedTuple):
-    """A product that waits for the loop that reads it: the instruction that computes it by itself,
-    how it is cut, and behind which instruction it belongs."""
+class DeferredProduct(NamedTuple):
+    """A product deferred to the loop that reads it: the instruction that computes it separately,
+    its tiling, and the instruction that this one follows."""
 
     eqn: Equation
     alone: Instruction
-    cut: Cut
+    tiling: Tiling
     behind: Instruction | None
 
     @property
@@ -45,18 +45,18 @@ class Awaited(NamedTuple):
         (found,) = self.alone.writes
         return found
 
-    def meets(self, lowering: Lowering, loop: Kernel) -> bool:
-        """Cut a loop like the product, if it can be; if not, or if the product cannot wait for it,
-        it is computed by itself."""
+    def fuses(self, lowering: Lowering, loop: Kernel) -> bool:
+        """Give the loop the chunks of the product, if the two can be fused; otherwise add the
+        separate instruction of the product."""
         instructions = lowering.instructions
         at = 0 if self.behind is None else instructions.index(self.behind) + 1
-        if self.can_wait(lowering, loop, instructions[at:]) and self.fits(lowering, loop):
+        if self.can_defer(lowering, loop, instructions[at:]) and self.fits(lowering, loop):
             return True
         instructions.insert(at, self.alone)
         return False
 
-    def can_wait(self, lowering: Lowering, loop: Kernel, between: list[Instruction]) -> bool:
-        """Whether the loop comes soon, and nothing changes the factors until it has run."""
+    def can_defer(self, lowering: Lowering, loop: Kernel, between: list[Instruction]) -> bool:
+        """Whether the loop follows soon, and nothing writes to the factors before it has run."""
         written = [
             lowering.buffer_view(value).buffer for kind, value in loop.slots if kind == "write"
         ]
@@ -67,22 +67,22 @@ class Awaited(NamedTuple):
 
     def fits(self, lowering: Lowering, loop: Kernel) -> bool:
         """Give a loop the chunks of the product, if it reads nothing but the rows of a chunk."""
-        cut, walk = self.cut, loop.chunking
-        if walk is None or walk.unit * walk.total != cut.m * cut.n:
+        tiling, walk = self.tiling, loop.chunking
+        if walk is None or walk.unit * walk.total != tiling.m * tiling.n:
             return False
         taken = {
             slot for slot, (kind, value) in enumerate(loop.slots)
             if kind == "read" and lowering.buffer_view(value).buffer is self.result
         }  # fmt: skip
-        units, rest = divmod(cut.part_rows * cut.n, walk.unit)
+        units, rest = divmod(tiling.part_rows * tiling.n, walk.unit)
         if rest or not walk.contiguous_slots.issuperset(taken):
             return False
         loop.numbers[walk.per_chunk] = units
-        loop.chunks = cut.row_parts
+        loop.chunks = tiling.row_parts
         return True
 
-    def then(self, lowering: Lowering, group: Group, loop: Instruction) -> Instruction:
-        """The product and the loop, which was cut like it, as one instruction."""
+    def fused(self, lowering: Lowering, group: Group, loop: Instruction) -> Instruction:
+        """The product and the loop, which has its chunks, as one instruction."""
         self.join(lowering, group)
         bias = bias_of(group, self.eqn.outs[0], lowering.values)
         if bias is not None and self.writes_rows(loop):
@@ -98,14 +98,15 @@ class Awaited(NamedTuple):
         return made
 
     def writes_rows(self, loop: Instruction) -> bool:
-        """Whether what a loop writes lies like the product, and C is not computed transposed."""
+        """Whether a loop writes with the layout of the product, and C is not computed
+        transposed."""
         kernel = loop.kernel
         assert kernel is not None and kernel.chunking is not None
         written = {slot for slot, (kind, _) in enumerate(kernel.slots) if kind == "write"}
-        return kernel.chunking.contiguous_slots.issuperset(written) and not self.cut.flipped
+        return kernel.chunking.contiguous_slots.issuperset(written) and not self.tiling.transposed
 
     def from_bias(self, bias: BufferView, loop: Instruction) -> Instruction:
-        """The product that starts from a bias, in place of a loop that would add it."""
+        """The product with a bias, in place of a loop that would add it."""
         assert self.alone.kernel is not None and loop.kernel is not None
         slots = zip(loop.kernel.slots, loop.pointers, strict=True)
         (target,) = [place for (kind, _), place in slots if kind == "write"]
@@ -118,7 +119,7 @@ class Awaited(NamedTuple):
         return made
 
     def join(self, lowering: Lowering, group: Group) -> None:
-        """Make the product, with what lays its factors out, part of the loop's group."""
+        """Make the product, with the packing of its factors, part of the loop's group."""
         unit = lowering.node_of[id(self.eqn)]
         for instruction in lowering.instructions:
             if instruction.node is unit:
@@ -129,10 +130,10 @@ class Awaited(NamedTuple):
     def kernel_with(self, loop: Instruction, taken: tuple[bool, ...]) -> Kernel:
         first, second = self.alone.kernel, loop.kernel
         assert first is not None and second is not None
-        text = _text(len(first.numbers), taken, len(second.numbers))
-        kernel = Kernel(text.name, text.body, text.code.helpers)
+        ir = _ir(len(first.numbers), taken, len(second.numbers))
+        kernel = Kernel(ir.name, ir.body, ir.code.helpers)
         aside = -(-max(first.scratch, second.scratch) // _LINE) * _LINE
-        rows = self.result.nbytes // self.cut.m * self.cut.part_rows
+        rows = self.result.nbytes // self.tiling.m * self.tiling.part_rows
         kernel.numbers = [*first.numbers, *second.numbers, aside, rows, 0, 0]
         count = len(kernel.numbers)
         kernel.calls = {count - 2: first, count - 1: second}
@@ -149,7 +150,7 @@ class _Text(NamedTuple):
 
 
 @cache
-def _text(product_numbers: int, taken: tuple[bool, ...], loop_numbers: int) -> _Text:
+def _ir(product_numbers: int, taken: tuple[bool, ...], loop_numbers: int) -> _Text:
     """The kernel that calls both. It is given the two factors, the loop's pointers but for those
     ``taken``, which are to the product, and the numbers of both; then where the rows lie in the
     scratch memory, their bytes, and the two addresses."""
@@ -189,12 +190,12 @@ def _text(product_numbers: int, taken: tuple[bool, ...], loop_numbers: int) -> _
         "define void @SELF(ptr %args, i64 %chunk, ptr %scratch) nounwind {\nentry:\n"
         f"{lines}\n  ret void\n}}\n"
     )
-    name = name_of(body, "gemm_then")
+    name = name_of(body, "gemm_epilogue")
     return _Text(code, name, body.replace("@SELF", f"@{name}"))
 
 
 def _rows_in_scratch(code: Code, aside: str, rows: str) -> str:
-    """Where the product would begin if its rows of this chunk lay in the scratch memory."""
+    """The address of the product of which this chunk's rows are in scratch memory."""
     begin = code.op("ptrtoint ptr %scratch to i64")
     behind = code.op(f"add i64 {code.op(f'add i64 {begin}, {_LINE - 1}')}, {aside}")
     place = code.op(f"and i64 {behind}, {-_LINE}")

@@ -1,4 +1,4 @@
-"""Matrix products by OpenBLAS, called by address with one thread for each piece."""
+"""Matrix products by OpenBLAS, called by address with one thread for each chunk."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ NAMES = {
     dtypes.float32: ("cblas_sgemm", "float"),
     dtypes.float64: ("cblas_dgemm", "double"),
 }
-# A piece is worth claiming if it has about this many multiplications.
-_PIECE = 1 << 21
-_MOST_PIECES = 16
+# A chunk is worth claiming if it has about this many multiplications.
+_CHUNK_WORK = 1 << 21
+_MOST_CHUNKS = 16
 
 
 def address(found: Any) -> int:
-    """Of the product for an element type."""
+    """The address of the product for an element type."""
     symbol, _ = NAMES[found]
     return int(ctypes.cast(openblas.function(symbol), ctypes.c_void_p).value or 0)
 
@@ -33,7 +33,7 @@ _ARGUMENTS = (
 
 
 @cache
-def _kernel_text(found: Any) -> tuple[str, str]:
+def _kernel_ir(found: Any) -> tuple[str, str]:
     """The kernel for an element type. A chunk is some whole products, or a part of one."""
     _, type = NAMES[found]
     loads = []
@@ -101,7 +101,7 @@ item:
   %y2 = mul i64 %i2, %b2
   %y01 = add i64 %y0, %y1
   %y = add i64 %y01, %y2
-  %z = mul i64 %i, %c_step
+  %z = mul i64 %i, %c_stride
   %a_at = getelementptr i8, ptr %a_from, i64 %x
   %b_at = getelementptr i8, ptr %b_from, i64 %y
   %c_at = getelementptr i8, ptr %c_from, i64 %z
@@ -119,13 +119,13 @@ end:
 
 def blas_kernel(product: Product, found: Any, leading: int) -> Kernel:
     """The kernel of a product, with its numbers; the pointers are A, B and C."""
-    name, text = _kernel_text(found)
+    name, ir = _kernel_ir(found)
     helpers = {"llvm.smin.i64": "declare i64 @llvm.smin.i64(i64, i64)"}
-    kernel = Kernel(name, text, helpers)
+    kernel = Kernel(name, ir, helpers)
     items = product.items
     parts, part_m, part_n, per_chunk = 1, 0, 0, 1
-    if items == 1 or product.work > _PIECE * 4:
-        wanted = max(1, min(_MOST_PIECES, product.work // _PIECE))
+    if items == 1 or product.work > _CHUNK_WORK * 4:
+        wanted = max(1, min(_MOST_CHUNKS, product.work // _CHUNK_WORK))
         if product.m >= product.n or product.m >= 256:
             part_m = _rounded(product.m, wanted, 16)
             parts = -(-product.m // part_m)
@@ -133,7 +133,7 @@ def blas_kernel(product: Product, found: Any, leading: int) -> Kernel:
             part_n = _rounded(product.n, wanted, 48)
             parts = -(-product.n // part_n)
     else:
-        per_chunk = max(1, min(items, _PIECE // max(product.work, 1), -(-items // 2)))
+        per_chunk = max(1, min(items, _CHUNK_WORK // max(product.work, 1), -(-items // 2)))
     assert product.a is not None and product.b is not None
     kernel.numbers = [
         product.m, product.n, product.k, product.a.leading, product.b.leading, leading,
@@ -146,7 +146,7 @@ def blas_kernel(product: Product, found: Any, leading: int) -> Kernel:
     return kernel
 
 
-def _rounded(extent: int, pieces: int, step: int) -> int:
-    """The extent of a piece, in whole steps."""
-    share = ceil(extent / pieces)
+def _rounded(extent: int, chunks: int, step: int) -> int:
+    """The extent of a chunk, a multiple of ``step``."""
+    share = ceil(extent / chunks)
     return min(extent, ceil(share / step) * step)

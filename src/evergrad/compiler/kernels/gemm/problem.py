@@ -1,7 +1,4 @@
-"""Products of matrices as kernels see them: extents, steps and batches.
-
-Says which arrays are matrices as they lie; knows nothing of the kernels that multiply them.
-"""
+"""Matrix products as problems: extents, strides and batches, independent of kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +9,8 @@ BATCH_DIMS = 3
 
 
 class Matrix:
-    """A matrix (or a stack of them) as BLAS wants it: transposed or not, and the leading extent."""
+    """The layout of a matrix (or a stack of them) for BLAS: transposed or not, and the leading
+    extent."""
 
     __slots__ = ("leading", "transposed")
 
@@ -21,29 +19,29 @@ class Matrix:
         self.leading = leading
 
     @property
-    def steps(self) -> tuple[int, int]:
-        """From row to row and from column to column, in elements."""
+    def strides(self) -> tuple[int, int]:
+        """The strides of rows and of columns, in elements."""
         return (1, self.leading) if self.transposed else (self.leading, 1)
 
 
-def as_it_lies(layout: Any) -> Matrix | None:
+def as_matrix(layout: Any) -> Matrix | None:
     """The last two dimensions of an array for BLAS; ``None`` if they must be copied first."""
     rows, columns = layout.shape[-2:]
     size = layout.itemsize
-    row_step, column_step = layout.strides[-2:]
+    row_stride, column_stride = layout.strides[-2:]
     if rows == 1:
-        row_step = max(columns * size, column_step if columns > 1 else 0, size)
+        row_stride = max(columns * size, column_stride if columns > 1 else 0, size)
     if columns == 1:
-        column_step = size if rows == 1 or row_step != size else max(rows * size, size)
-    if column_step == size and row_step % size == 0 and row_step >= columns * size:
-        return Matrix(False, row_step // size)
-    if row_step == size and column_step % size == 0 and column_step >= rows * size:
-        return Matrix(True, column_step // size)
+        column_stride = size if rows == 1 or row_stride != size else max(rows * size, size)
+    if column_stride == size and row_stride % size == 0 and row_stride >= columns * size:
+        return Matrix(False, row_stride // size)
+    if row_stride == size and column_stride % size == 0 and column_stride >= rows * size:
+        return Matrix(True, column_stride // size)
     return None
 
 
 class Batch(NamedTuple):
-    """Extents of a batch of three dimensions but the first, and its steps in bytes."""
+    """Extents of a batch of three dimensions but the first, and its strides in bytes."""
 
     e1: int
     e2: int
@@ -53,7 +51,7 @@ class Batch(NamedTuple):
     b0: int
     b1: int
     b2: int
-    c_step: int
+    c_stride: int
 
 
 class Product:
@@ -63,9 +61,9 @@ class Product:
         self.m, self.k = a.shape[-2:]
         self.n = b.shape[-1]
         self.batch = batch
-        self.a, self.b = as_it_lies(a), as_it_lies(b)
-        self.a_steps = _batch_steps(a, batch)
-        self.b_steps = _batch_steps(b, batch)
+        self.a, self.b = as_matrix(a), as_matrix(b)
+        self.a_strides = _batch_strides(a, batch)
+        self.b_strides = _batch_strides(b, batch)
 
     @property
     def items(self) -> int:
@@ -80,14 +78,14 @@ class Product:
         missing = BATCH_DIMS - len(self.batch)
         _, e1, e2 = [1] * missing + list(self.batch)
         pad = [0] * missing
-        c_step = self.m * self.n * itemsize
-        return Batch._make((e1, e2, *pad, *self.a_steps, *pad, *self.b_steps, c_step))
+        c_stride = self.m * self.n * itemsize
+        return Batch._make((e1, e2, *pad, *self.a_strides, *pad, *self.b_strides, c_stride))
 
 
-def _batch_steps(array: Any, batch: tuple[int, ...]) -> list[int]:
-    steps = [0] * len(batch)
+def _batch_strides(array: Any, batch: tuple[int, ...]) -> list[int]:
+    strides = [0] * len(batch)
     own = array.shape[:-2]
-    for d, (extent, step) in enumerate(zip(own, array.strides, strict=False)):
+    for d, (extent, stride) in enumerate(zip(own, array.strides, strict=False)):
         if extent != 1:
-            steps[len(batch) - len(own) + d] = step
-    return steps
+            strides[len(batch) - len(own) + d] = stride
+    return strides

@@ -1,9 +1,9 @@
-"""Products with few rows (or few columns): X is small, Y is large and read once.
+"""Skinny products: few rows (or few columns) of C; X is small, Y is large and read once.
 
-Packing Y would take longer than multiplying it, and a panel of it as it lies is read in pieces too
-short for the processor to see where they lead. Here rows of Y are read along, several side by side.
-If they go along the depth, each of them gives a column of C: a dot product for each row of X.
-Otherwise each of them is added to all rows of C.
+Packing Y takes longer than multiplying by it, and runs of an unpacked panel of it are too short for
+the hardware prefetcher. Here several rows of Y are read side by side. If they are contiguous along
+K, each gives a column of C: a dot product for each row of X. Otherwise each is added to all rows of
+C.
 """
 
 from __future__ import annotations
@@ -14,32 +14,34 @@ from typing import NamedTuple
 
 from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, with_numbers
 from evergrad.compiler.codegen.kernel import Kernel
-from evergrad.compiler.kernels.gemm.microkernel import tile_for, transposing, use
+from evergrad.compiler.kernels.gemm.microkernel import tile_for, transpose, use
 from evergrad.compiler.kernels.gemm.problem import Product
-from evergrad.compiler.kernels.gemm.tiling import NEAR_ROWS
+from evergrad.compiler.kernels.gemm.tiling import UNPACKED_B_STRIDE
+from evergrad.compiler.native.target import machine
 
-# With more rows than this packing Y is worth it; and it need not be packed if its rows are near.
-_FEW = 16
-_FEW_NEAR = 4
-# How many rows of Y are added at once to how many rows of C: to a single row, and to several.
+# With more rows than this packing Y pays; with a small stride Y is multiplied unpacked by tiles.
+_MOST_ROWS = 16
+_MOST_ROWS_UNPACKED = 4
+# How many rows of Y are added at once to how many rows of C: to one row, and to several.
 _TO_ONE = (16, 1)
 _TO_SEVERAL = (8, 2)
-# The columns of C in a chunk that adds rows: of a few rows they stay in the first cache.
-_COLUMNS = 512
-# The multiplications of a chunk of dot products; the most chunks of those, and the fewest.
+# The columns of C in a chunk that adds rows: with the most rows they fill L1.
+_COLUMNS = machine().l1_bytes // (4 * _MOST_ROWS)
+# The multiplications of a chunk of dot products that are worth claiming it; the most chunks, which
+# are enough for any thread pool, and the fewest.
 _PIECE = 1 << 18
 _MOST, _FEWEST = 16, 2
 
 
-class _Few(NamedTuple):
-    """``C = X Y``, or its transpose: the extents, of which m is small, and the steps."""
+class _Skinny(NamedTuple):
+    """``C = X Y``, or its transpose: the extents, of which m is small, and the strides."""
 
     m: int
     n: int
     k: int
     x_row: int
     x_column: int
-    y_step: int  # from one row of Y, as it lies, to the next
+    y_stride: int  # of rows of Y in memory
     c_row: int
     c_column: int
     per_chunk: int  # columns of C
@@ -49,24 +51,28 @@ class _Few(NamedTuple):
         return -(-self.n // self.per_chunk)
 
 
-def few_kernel(product: Product, vector: Vector, leading: int) -> Kernel | None:
-    """The kernel of a product of a small and a large matrix; ``None`` if it is none, or if others
-    are better. The pointers are A, B and C."""
+def skinny_kernel(product: Product, vector: Vector, leading: int) -> Kernel | None:
+    """The kernel of a skinny product; ``None`` if others are better. The pointers are A, B and
+    C."""
     if product.items > 1:
         return None
     assert product.a is not None and product.b is not None
-    a, b = product.a.steps, product.b.steps
+    a, b = product.a.strides, product.b.strides
     m, n, k = product.m, product.n, product.k
-    if b[1] == 1 and n > 1 and m <= (_FEW_NEAR if b[0] <= NEAR_ROWS else _FEW):
-        few = _Few(m, n, k, *a, b[0], leading, 1, _added_columns(n, vector))
-        scratch = m * few.per_chunk * vector.size
-        return with_numbers(_sums_text(vector), few, (), few.chunks, scratch)
-    if m <= _FEW and b[0] == 1:
-        few = _Few(m, n, k, *a, b[1], leading, 1, _dot_columns(m, n, k, vector))
-        return _dots_kernel(vector, few, flipped=False)
-    if n <= _FEW and a[1] == 1:
-        few = _Few(n, m, k, *b[::-1], a[0], 1, leading, _dot_columns(n, m, k, vector))
-        return _dots_kernel(vector, few, flipped=True)
+    if (
+        b[1] == 1
+        and n > 1
+        and m <= (_MOST_ROWS_UNPACKED if b[0] <= UNPACKED_B_STRIDE else _MOST_ROWS)
+    ):
+        skinny = _Skinny(m, n, k, *a, b[0], leading, 1, _added_columns(n, vector))
+        scratch = m * skinny.per_chunk * vector.size
+        return with_numbers(_sums_ir(vector), skinny, (), skinny.chunks, scratch)
+    if m <= _MOST_ROWS and b[0] == 1:
+        skinny = _Skinny(m, n, k, *a, b[1], leading, 1, _dot_columns(m, n, k, vector))
+        return _dots_kernel(vector, skinny, transposed=False)
+    if n <= _MOST_ROWS and a[1] == 1:
+        skinny = _Skinny(n, m, k, *b[::-1], a[0], 1, leading, _dot_columns(n, m, k, vector))
+        return _dots_kernel(vector, skinny, transposed=True)
     return None
 
 
@@ -85,180 +91,173 @@ def _dot_columns(m: int, n: int, k: int, vector: Vector) -> int:
 # -- registers ----------------------------------------------------------------------------------
 
 
-class _Some(NamedTuple):
-    """Loads and stores a register, of which only what the mask says may be there."""
+class _Access(NamedTuple):
+    """Loads and stores a register, masked if there is a mask."""
 
-    text: KernelBuilder
+    ir: KernelBuilder
     mask: str
 
     def load(self, address: str) -> str:
         if not self.mask:
-            return self.text.load_vector(address)
-        return self.text.load_masked(address, self.mask, "zeroinitializer")
+            return self.ir.load_vector(address)
+        return self.ir.load_masked(address, self.mask, "zeroinitializer")
 
     def store(self, value: str, address: str) -> None:
         if not self.mask:
-            self.text.store_vector(value, address)
+            self.ir.store_vector(value, address)
         else:
-            self.text.store_masked(value, address, self.mask)
+            self.ir.store_masked(value, address, self.mask)
 
 
-def _whole_and_rest(text: KernelBuilder, extent: str) -> list[tuple[str, str, _Some]]:
-    """From where to where an extent has whole registers, and the rest of it, which needs a mask:
-    masks take turns of the units that multiply."""
-    whole = text.op(f"and i64 {extent}, {-text.vector.lanes}")
-    mask = text.range_mask(text.lane_indices("0"), "0", text.sub(extent, whole))
-    return [("0", whole, _Some(text, "")), (whole, extent, _Some(text, mask))]
+def _whole_and_rest(ir: KernelBuilder, extent: str) -> list[tuple[str, str, _Access]]:
+    """The bounds of the whole registers of an extent, and of the rest, which needs a mask: masked
+    loads occupy a port of the multipliers."""
+    whole = ir.op(f"and i64 {extent}, {-ir.vector.lanes}")
+    mask = ir.range_mask(ir.lane_indices("0"), "0", ir.sub(extent, whole))
+    return [("0", whole, _Access(ir, "")), (whole, extent, _Access(ir, mask))]
 
 
-def _registers(text: KernelBuilder, width: str) -> Iterator[tuple[str, _Some]]:
-    """Lets lines be written for each register of a row."""
-    for first, last, some in _whole_and_rest(text, width):
-        with text.loop(last, text.vector.lanes, first) as column:
+def _registers(ir: KernelBuilder, width: str) -> Iterator[tuple[str, _Access]]:
+    """A loop over the registers of a row."""
+    for first, last, some in _whole_and_rest(ir, width):
+        with ir.loop(last, ir.vector.lanes, first) as column:
             yield column, some
 
 
-# -- rows that are added ------------------------------------------------------------------------
+# -- sums of rows -------------------------------------------------------------------------------
 
 
 @cache
-def _sums_text(vector: Vector) -> Kernel:
-    """A chunk is some columns of C. They are added up in scratch memory: rows of C often fall on
-    the same places of a cache."""
-    text = KernelBuilder(vector, ("x", "y", "c"), _Few._fields)
-    left, right = text.items("%chunk", text["per_chunk"], text["n"])
-    y, c, width = text.at(text["y"], left), text.at(text["c"], left), text.sub(right, left)
-    with text.loop(text.mul(text["m"], text["per_chunk"]), vector.lanes) as place:
-        text.store_vector("zeroinitializer", text.at(text.scratch, place))
-    is_one = text.op(f"icmp eq i64 {text['m']}, 1")
-    for (added, rows), so in ((_TO_ONE, is_one), (_TO_SEVERAL, text.op(f"xor i1 {is_one}, true"))):
-        with text.when(so):
-            whole = text.op(f"and i64 {text['k']}, {-added}")
-            for count, first, last in ((added, "0", whole), (1, whole, text["k"])):
-                with text.loop(last, count, first) as step, text.loop(text["m"], rows) as row:
-                    _add_rows(text, y, step, count, row, rows, width)
-    with text.loop(text["m"]) as row:
-        source = text.at(text.scratch, text.mul(row, text["per_chunk"]))
-        target = text.at(c, text.mul(row, text["c_row"]))
-        for column, some in _registers(text, width):
-            some.store(text.load_vector(text.at(source, column)), text.at(target, column))
-    return text.kernel("gemm_sums")
+def _sums_ir(vector: Vector) -> Kernel:
+    """A chunk is some columns of C. They are summed in scratch memory: rows of C often share sets
+    of a cache."""
+    ir = KernelBuilder(vector, ("x", "y", "c"), _Skinny._fields)
+    left, right = ir.items("%chunk", ir["per_chunk"], ir["n"])
+    y, c, width = ir.at(ir["y"], left), ir.at(ir["c"], left), ir.sub(right, left)
+    with ir.loop(ir.mul(ir["m"], ir["per_chunk"]), vector.lanes) as place:
+        ir.store_vector("zeroinitializer", ir.at(ir.scratch, place))
+    is_one = ir.op(f"icmp eq i64 {ir['m']}, 1")
+    for (added, rows), so in ((_TO_ONE, is_one), (_TO_SEVERAL, ir.op(f"xor i1 {is_one}, true"))):
+        with ir.when(so):
+            whole = ir.op(f"and i64 {ir['k']}, {-added}")
+            for count, first, last in ((added, "0", whole), (1, whole, ir["k"])):
+                with ir.loop(last, count, first) as step, ir.loop(ir["m"], rows) as row:
+                    _add_rows(ir, y, step, count, row, rows, width)
+    with ir.loop(ir["m"]) as row:
+        source = ir.at(ir.scratch, ir.mul(row, ir["per_chunk"]))
+        target = ir.at(c, ir.mul(row, ir["c_row"]))
+        for column, some in _registers(ir, width):
+            some.store(ir.load_vector(ir.at(source, column)), ir.at(target, column))
+    return ir.kernel("gemm_sums")
 
 
 def _add_rows(
-    text: KernelBuilder, y: str, step: str, count: int, row: str, rows: int, width: str
+    ir: KernelBuilder, y: str, step: str, count: int, row: str, rows: int, width: str
 ) -> None:
-    """Add some rows of Y to some rows of sums. Behind the last row of sums, it is the last again,
+    """Add some rows of Y to some rows of sums. After the last row of sums it is the last again,
     which is written twice."""
-    places = [text.least(text.add(row, r), text.sub(text["m"], 1)) for r in range(rows)]
-    steps = [text.add(step, s) for s in range(count)]
+    places = [ir.least(ir.add(row, r), ir.sub(ir["m"], 1)) for r in range(rows)]
+    steps = [ir.add(step, s) for s in range(count)]
     factors = [
-        text.splat(text.load(_element_of_x(text, r, s)), text.vector.element)
-        for r in places
-        for s in steps
+        ir.splat(ir.load(_element_of_x(ir, r, s)), ir.vector.element) for r in places for s in steps
     ]
-    targets = [text.at(text.scratch, text.mul(r, text["per_chunk"])) for r in places]
-    sources = [text.at(y, text.mul(s, text["y_step"])) for s in steps]
-    for column, some in _registers(text, width):
-        sums = [text.load_vector(text.at(target, column)) for target in targets]
+    targets = [ir.at(ir.scratch, ir.mul(r, ir["per_chunk"])) for r in places]
+    sources = [ir.at(y, ir.mul(s, ir["y_stride"])) for s in steps]
+    for column, some in _registers(ir, width):
+        sums = [ir.load_vector(ir.at(target, column)) for target in targets]
         for s, source in enumerate(sources):
-            values = some.load(text.at(source, column))
+            values = some.load(ir.at(source, column))
             sums = [
-                text.multiply_add(factors[r * count + s], values, total)
+                ir.multiply_add(factors[r * count + s], values, total)
                 for r, total in enumerate(sums)
             ]
         for target, total in zip(targets, sums, strict=True):
-            text.store_vector(total, text.at(target, column))
+            ir.store_vector(total, ir.at(target, column))
 
 
-def _element_of_x(text: KernelBuilder, row: str, step: str) -> str:
-    return text.at(text["x"], text.mul(row, text["x_row"]), text.mul(step, text["x_column"]))
+def _element_of_x(ir: KernelBuilder, row: str, step: str) -> str:
+    return ir.at(ir["x"], ir.mul(row, ir["x_row"]), ir.mul(step, ir["x_column"]))
 
 
 # -- dot products -------------------------------------------------------------------------------
 
 
-def _dots_kernel(vector: Vector, few: _Few, flipped: bool) -> Kernel:
-    is_copied = few.x_column != 1
-    scratch = few.m * few.k * vector.size if is_copied else 0
-    return with_numbers(_dots_text(vector, flipped), few, (), few.chunks, scratch)
+def _dots_kernel(vector: Vector, skinny: _Skinny, transposed: bool) -> Kernel:
+    is_copied = skinny.x_column != 1
+    scratch = skinny.m * skinny.k * vector.size if is_copied else 0
+    return with_numbers(_dots_ir(vector, transposed), skinny, (), skinny.chunks, scratch)
 
 
 @cache
-def _dots_text(vector: Vector, flipped: bool) -> Kernel:
-    """A chunk is some columns of C. There are as many dot products at once as a register has lanes:
-    of one row of X, or of several if there are."""
-    text = KernelBuilder(vector, ("y", "x", "c") if flipped else ("x", "y", "c"), _Few._fields)
-    x, x_row = _rows_of_x(text)
-    first, last = text.items("%chunk", text["per_chunk"], text["n"])
-    is_one = text.op(f"icmp eq i64 {text['m']}, 1")
+def _dots_ir(vector: Vector, transposed: bool) -> Kernel:
+    """A chunk is some columns of C. As many dot products as a register has lanes are computed at
+    once: of one row of X, or of several if there are."""
+    ir = KernelBuilder(vector, ("y", "x", "c") if transposed else ("x", "y", "c"), _Skinny._fields)
+    x, x_row = _rows_of_x(ir)
+    first, last = ir.items("%chunk", ir["per_chunk"], ir["n"])
+    is_one = ir.op(f"icmp eq i64 {ir['m']}, 1")
     several = 4 if vector.lanes == 16 else 2
-    for rows, so in ((1, is_one), (several, text.op(f"xor i1 {is_one}, true"))):
+    for rows, so in ((1, is_one), (several, ir.op(f"xor i1 {is_one}, true"))):
         step = vector.lanes // rows
         with (
-            text.when(so),
-            text.loop(last, step, first) as column,
-            text.loop(text["m"], rows) as row,
+            ir.when(so),
+            ir.loop(last, step, first) as column,
+            ir.loop(ir["m"], rows) as row,
         ):
-            _dots(text, x, x_row, row, rows, column, last)
-    return text.kernel("gemm_dots")
+            _dots(ir, x, x_row, row, rows, column, last)
+    return ir.kernel("gemm_dots")
 
 
-def _rows_of_x(text: KernelBuilder) -> tuple[str, str]:
-    """Where X has rows in order, and the step between them: its columns may lie in order, then it
-    is copied."""
-    is_copied = text.op(f"icmp ne i64 {text['x_column']}, 1")
-    with text.when(is_copied):
+def _rows_of_x(ir: KernelBuilder) -> tuple[str, str]:
+    """X with contiguous rows, and their stride; it is copied if its columns are contiguous."""
+    is_copied = ir.op(f"icmp ne i64 {ir['x_column']}, 1")
+    with ir.when(is_copied):
         use(
-            text, transposing(tile_for(text.vector)), f"ptr {text['x']}", f"i64 {text['x_column']}",
-            f"ptr {text.scratch}", f"i64 {text['k']}", f"i64 {text['k']}", f"i64 {text['m']}",
-            f"i64 {text['k']}",
+            ir, transpose(tile_for(ir.vector)), f"ptr {ir['x']}", f"i64 {ir['x_column']}",
+            f"ptr {ir.scratch}", f"i64 {ir['k']}", f"i64 {ir['k']}", f"i64 {ir['m']}",
+            f"i64 {ir['k']}",
         )  # fmt: skip
-    x = text.op(f"select i1 {is_copied}, ptr {text.scratch}, ptr {text['x']}")
-    return x, text.op(f"select i1 {is_copied}, i64 {text['k']}, i64 {text['x_row']}")
+    x = ir.op(f"select i1 {is_copied}, ptr {ir.scratch}, ptr {ir['x']}")
+    return x, ir.op(f"select i1 {is_copied}, i64 {ir['k']}, i64 {ir['x_row']}")
 
 
 def _dots(
-    text: KernelBuilder, x: str, x_row: str, row: str, rows: int, column: str, last: str
+    ir: KernelBuilder, x: str, x_row: str, row: str, rows: int, column: str, last: str
 ) -> None:
-    """The dot products of some rows of X and of Y; behind the last rows, of the last again."""
-    lanes = text.vector.lanes
+    """The dot products of some rows of X and of Y; after the last rows, of the last again."""
+    lanes = ir.vector.lanes
     columns = lanes // rows
-    final_row, final_column = text.sub(text["m"], 1), text.sub(last, 1)
-    x_starts = [
-        text.at(x, text.mul(text.least(text.add(row, r), final_row), x_row)) for r in range(rows)
-    ]
+    final_row, final_column = ir.sub(ir["m"], 1), ir.sub(last, 1)
+    x_starts = [ir.at(x, ir.mul(ir.least(ir.add(row, r), final_row), x_row)) for r in range(rows)]
     y_starts = [
-        text.at(text["y"], text.mul(text.least(text.add(column, c), final_column), text["y_step"]))
+        ir.at(ir["y"], ir.mul(ir.least(ir.add(column, c), final_column), ir["y_stride"]))
         for c in range(columns)
     ]
     sums = ["zeroinitializer"] * lanes
-    for first, end, some in _whole_and_rest(text, text["k"]):
-        pairs = [(text.vector.type, total) for total in sums]
-        with text.carrying_loop(end, pairs, lanes, first) as (step, carried):
-            xs = [some.load(text.at(start, step)) for start in x_starts]
-            ys = [some.load(text.at(start, step)) for start in y_starts]
+    for first, end, some in _whole_and_rest(ir, ir["k"]):
+        pairs = [(ir.vector.type, total) for total in sums]
+        with ir.carrying_loop(end, pairs, lanes, first) as (step, carried):
+            xs = [some.load(ir.at(start, step)) for start in x_starts]
+            ys = [some.load(ir.at(start, step)) for start in y_starts]
             carried.after = [
-                text.multiply_add(xs[n // columns], ys[n % columns], total)
+                ir.multiply_add(xs[n // columns], ys[n % columns], total)
                 for n, total in enumerate(carried.values)
             ]
         sums = carried.after
-    _store_dots(text, _lane_sums(text, sums), row, rows, column, last)
+    _store_dots(ir, _lane_sums(ir, sums), row, rows, column, last)
 
 
-def _lane_sums(text: KernelBuilder, sums: list[str]) -> str:
+def _lane_sums(ir: KernelBuilder, sums: list[str]) -> str:
     """The sum of each register's lanes, for as many registers as there are lanes."""
     while len(sums) > 1:
         pairs = zip(sums[::2], sums[1::2], strict=True)
-        sums = [text.plus(*text.deinterleaved(a, b)) for a, b in pairs]
+        sums = [ir.plus(*ir.deinterleaved(a, b)) for a, b in pairs]
     return sums[0]
 
 
-def _store_dots(
-    text: KernelBuilder, sums: str, row: str, rows: int, column: str, last: str
-) -> None:
-    """Write a register of sums, row by row, to where they belong in C."""
-    vector = text.vector
+def _store_dots(ir: KernelBuilder, sums: str, row: str, rows: int, column: str, last: str) -> None:
+    """Scatter a register of sums to C."""
+    vector = ir.vector
     many, columns = vector.of("i32"), vector.lanes // rows
     places = {}
     for name, numbers in (
@@ -267,14 +266,14 @@ def _store_dots(
     ):
         places[name] = f"<{', '.join(f'i32 {n}' for n in numbers)}>"
     masks = [
-        text.range_mask(places["row"], "0", text.sub(text["m"], row)),
-        text.range_mask(places["column"], "0", text.sub(last, column)),
+        ir.range_mask(places["row"], "0", ir.sub(ir["m"], row)),
+        ir.range_mask(places["column"], "0", ir.sub(last, column)),
     ]
-    mask = text.op(f"and {vector.of('i1')} {masks[0]}, {masks[1]}")
+    mask = ir.op(f"and {vector.of('i1')} {masks[0]}, {masks[1]}")
     offsets = [
-        text.op(f"mul {many} {places[name]}, {text.splat_index(text[f'c_{name}'])}")
+        ir.op(f"mul {many} {places[name]}, {ir.splat_index(ir[f'c_{name}'])}")
         for name in ("row", "column")
     ]
-    offset = text.op(f"add {many} {offsets[0]}, {offsets[1]}")
-    corner = text.at(text["c"], text.mul(row, text["c_row"]), text.mul(column, text["c_column"]))
-    text.scatter(sums, corner, offset, mask)
+    offset = ir.op(f"add {many} {offsets[0]}, {offsets[1]}")
+    corner = ir.at(ir["c"], ir.mul(row, ir["c_row"]), ir.mul(column, ir["c_column"]))
+    ir.scatter(sums, corner, offset, mask)

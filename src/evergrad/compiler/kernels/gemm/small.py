@@ -1,9 +1,9 @@
-"""Small products: Y is laid out in the first cache, and no register may stay empty.
+"""Small products, with Y packed in L1.
 
-``C = X Y``. Rows of Y are copied to scratch memory, filled up to whole registers; then rows of C
-are summed up over the depth, about as many registers at once as additions are under way. Matrices
-may lie in any order. Where that takes less time, the transposed product is computed. In OpenBLAS
-callers from several threads would wait for each other.
+``C = X Y``. Rows of Y are copied to scratch memory, padded to whole registers; then rows of C are
+summed over K, in about as many registers as additions are in flight. Strides are arbitrary. Where
+that is faster, the transposed product is computed. OpenBLAS would serialize callers from several
+threads.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from evergrad.compiler.codegen.ir_builder import (
 )
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.blocked import operands, ordered
-from evergrad.compiler.kernels.gemm.microkernel import tile_for, transposing, use
+from evergrad.compiler.kernels.gemm.microkernel import tile_for, transpose, use
 from evergrad.compiler.kernels.gemm.problem import Batch, Product
+from evergrad.compiler.native.target import machine
 
-# Of how many rows of C how many registers are summed up at once, from the first row on and in what
-# is left of the rows.
+# The rows of C and the registers of each that are summed at once, from the first row on and in the
+# remaining rows.
 _BLOCKS = ((8, 1), (4, 2), (1, 4))
-# How long it takes, in the time of one step of them: to copy a register of Y, if it lies in order
-# or not, and to write one of C.
-_COPY, _TURN = 0.5, 1.0
+# Costs in iterations of a block: to copy a register of Y, contiguous or not, and to write one of C.
+# Fitted; tools/fit_kernel_costs.py fits them again.
+_COPY, _TRANSPOSE = 0.5, 1.0
 _STORE, _SCATTER = 0.25, 4.0
-# So many bytes of Y stay in the first cache.
-_NEAR = 1 << 15
+_L1 = machine().l1_bytes
 
 
 class _Small(NamedTuple):
-    """``C = X Y``: extents and steps. If it is flipped, X is B and Y is A, both transposed."""
+    """``C = X Y``: extents and strides. If it is transposed, X is B and Y is A, both transposed."""
 
     m: int
     n: int
@@ -46,17 +46,21 @@ class _Small(NamedTuple):
     c_row: int
     c_column: int
     width: int  # of the rows of Y in scratch memory
-    flipped: int
+    transposed: int
     items: int
     per_chunk: int
 
+    def scratch(self, vector: Vector) -> int:
+        """The bytes of Y in scratch memory."""
+        return self.k * self.width * vector.size
+
     def cost(self, lanes: int) -> float:
-        """How long the product takes, roughly, in steps of blocks."""
+        """The estimated cost of the product, in iterations of blocks."""
         registers, left, steps = self.width // lanes, self.m, 0
         for rows, at_once in _BLOCKS:
             blocks, left = divmod(left, rows)
             steps += blocks * sum(divmod(registers, at_once)) * self.k
-        copied = _COPY if self.y_column == 1 else _TURN
+        copied = _COPY if self.y_column == 1 else _TRANSPOSE
         stored = _STORE if self.c_column == 1 else _SCATTER
         return steps + registers * (self.k * copied + self.m * stored)
 
@@ -66,126 +70,132 @@ _NUMBERS = (*_Small._fields, *Batch._fields)
 
 def small_kernel(product: Product, vector: Vector, leading: int) -> Kernel | None:
     """The kernel of a product; ``None`` if it is not small. The pointers are A, B and C."""
+    found = min(candidates(product, vector, leading), key=lambda small: small.cost(vector.lanes))
+    return None if found.scratch(vector) > _L1 else kernel_of(found, product, vector)
+
+
+def candidates(product: Product, vector: Vector, leading: int) -> tuple[_Small, _Small]:
+    """The product, and the transposed one."""
     assert product.a is not None and product.b is not None
-    a, b = product.a.steps, product.b.steps
+    a, b = product.a.strides, product.b.strides
     m, n, k = product.m, product.n, product.k
     wide, high = (-(-extent // vector.lanes) * vector.lanes for extent in (n, m))
     shared = product.items, items_per_chunk(product.items, product.work)
-    found = min(
+    return (
         _Small(m, n, k, *a, *b, leading, 1, wide, 0, *shared),
         _Small(n, m, k, *b[::-1], *a[::-1], 1, leading, high, 1, *shared),
-        key=lambda small: small.cost(vector.lanes),
     )
-    scratch = k * found.width * vector.size
-    if scratch > _NEAR:
-        return None
+
+
+def kernel_of(found: _Small, product: Product, vector: Vector) -> Kernel:
+    """The kernel of one of the candidates."""
     numbers = (*found, *product.batch_numbers(vector.size))
     chunks = -(-found.items // found.per_chunk)
-    return with_numbers(_text(vector, product.items > 1), numbers, (), chunks, scratch)
+    made = _ir(vector, product.items > 1)
+    return with_numbers(made, numbers, (), chunks, found.scratch(vector))
 
 
 @cache
-def _text(vector: Vector, batched: bool) -> Kernel:
+def _ir(vector: Vector, batched: bool) -> Kernel:
     """A chunk is some products of a batch, or the only one."""
-    text = KernelBuilder(vector, ("a", "b", "c"), _NUMBERS)
+    ir = KernelBuilder(vector, ("a", "b", "c"), _NUMBERS)
     if not batched:
-        _multiply(text, *ordered(text, text["a"], text["b"]), text["c"])
-        return text.kernel("gemm_small")
-    first, last = text.items("%chunk", text["per_chunk"], text["items"])
-    with text.loop(last, first=first) as item:
-        _multiply(text, *operands(text, item))
-    return text.kernel("gemm_small_batch")
+        _multiply(ir, *ordered(ir, ir["a"], ir["b"]), ir["c"])
+        return ir.kernel("gemm_small")
+    first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
+    with ir.loop(last, first=first) as item:
+        _multiply(ir, *operands(ir, item))
+    return ir.kernel("gemm_small_batch")
 
 
-def _multiply(text: KernelBuilder, x: str, y: str, c: str) -> None:
-    _copy(text, y)
+def _multiply(ir: KernelBuilder, x: str, y: str, c: str) -> None:
+    _copy(ir, y)
     done = "0"
     for rows, registers in _BLOCKS:
-        end = text.op(f"and i64 {text['m']}, {-rows}")
-        with text.loop(end, rows, done) as row:
-            xs = _rows(text, x, row, text["x_row"], rows)
-            cs = _rows(text, c, row, text["c_row"], rows)
-            for count, first, last in _parts(text, registers):
-                with text.loop(last, count * text.vector.lanes, first) as column:
-                    _store(text, _sums(text, xs, column, count), cs, column)
+        end = ir.op(f"and i64 {ir['m']}, {-rows}")
+        with ir.loop(end, rows, done) as row:
+            xs = _rows(ir, x, row, ir["x_row"], rows)
+            cs = _rows(ir, c, row, ir["c_row"], rows)
+            for count, first, last in _parts(ir, registers):
+                with ir.loop(last, count * ir.vector.lanes, first) as column:
+                    _store(ir, _sums(ir, xs, column, count), cs, column)
         done = end
 
 
-def _rows(text: KernelBuilder, matrix: str, first: str, step: str, count: int) -> list[str]:
-    """Where some rows of a matrix begin."""
-    start = text.at(matrix, text.mul(first, step))
-    return [text.at(start, text.mul(step, r)) for r in range(count)]
+def _rows(ir: KernelBuilder, matrix: str, first: str, step: str, count: int) -> list[str]:
+    """The addresses of some rows of a matrix."""
+    start = ir.at(matrix, ir.mul(first, step))
+    return [ir.at(start, ir.mul(step, r)) for r in range(count)]
 
 
-def _parts(text: KernelBuilder, registers: int) -> list[tuple[int, str, str]]:
-    """From where to where so many registers fit into a row, and single ones."""
+def _parts(ir: KernelBuilder, registers: int) -> list[tuple[int, str, str]]:
+    """The bounds of groups of so many registers in a row, and of single ones."""
     if registers == 1:
-        return [(1, "0", text["width"])]
-    whole = text.op(f"and i64 {text['width']}, {-registers * text.vector.lanes}")
-    return [(registers, "0", whole), (1, whole, text["width"])]
+        return [(1, "0", ir["width"])]
+    whole = ir.op(f"and i64 {ir['width']}, {-registers * ir.vector.lanes}")
+    return [(registers, "0", whole), (1, whole, ir["width"])]
 
 
-def _copy(text: KernelBuilder, y: str) -> None:
-    """Copy Y to scratch memory, row by row."""
-    in_order, turned = _by_order(text, text["y_column"])
-    with text.when(in_order), text.loop(text["width"], text.vector.lanes) as column:
-        mask = _inside(text, column)
-        with text.loop(text["k"]) as step:
-            place = text.at(y, text.mul(step, text["y_row"]), column)
-            values = text.load_masked(place, mask, "zeroinitializer")
-            text.store_vector(values, _copied(text, step, column))
-    with text.when(turned):  # then its rows lie in order
+def _copy(ir: KernelBuilder, y: str) -> None:
+    """Pack Y in scratch memory, row by row."""
+    contiguous, strided = _by_stride(ir, ir["y_column"])
+    with ir.when(contiguous), ir.loop(ir["width"], ir.vector.lanes) as column:
+        mask = _inside(ir, column)
+        with ir.loop(ir["k"]) as step:
+            place = ir.at(y, ir.mul(step, ir["y_row"]), column)
+            values = ir.load_masked(place, mask, "zeroinitializer")
+            ir.store_vector(values, _copied(ir, step, column))
+    with ir.when(strided):  # then its other dimension is contiguous
         use(
-            text, transposing(tile_for(text.vector)), f"ptr {y}", f"i64 {text['y_column']}",
-            f"ptr {text.scratch}", f"i64 {text['width']}", f"i64 {text['n']}", f"i64 {text['k']}",
-            f"i64 {text['width']}",
+            ir, transpose(tile_for(ir.vector)), f"ptr {y}", f"i64 {ir['y_column']}",
+            f"ptr {ir.scratch}", f"i64 {ir['width']}", f"i64 {ir['n']}", f"i64 {ir['k']}",
+            f"i64 {ir['width']}",
         )  # fmt: skip
 
 
-def _copied(text: KernelBuilder, row: str, column: str) -> str:
-    return text.at(text.scratch, text.mul(row, text["width"]), column)
+def _copied(ir: KernelBuilder, row: str, column: str) -> str:
+    return ir.at(ir.scratch, ir.mul(row, ir["width"]), column)
 
 
-def _inside(text: KernelBuilder, column: str) -> str:
-    """Which lanes of the register at a column are in the matrix."""
-    return text.range_mask(text.lane_indices("0"), "0", text.sub(text["n"], column))
+def _inside(ir: KernelBuilder, column: str) -> str:
+    """The mask of the lanes of the register at a column that are inside of the matrix."""
+    return ir.range_mask(ir.lane_indices("0"), "0", ir.sub(ir["n"], column))
 
 
-def _by_order(text: KernelBuilder, step: str) -> tuple[str, str]:
-    """Whether elements lie in order, or not."""
-    in_order = text.op(f"icmp eq i64 {step}, 1")
-    return in_order, text.op(f"xor i1 {in_order}, true")
+def _by_stride(ir: KernelBuilder, step: str) -> tuple[str, str]:
+    """Whether elements are contiguous, or strided."""
+    contiguous = ir.op(f"icmp eq i64 {step}, 1")
+    return contiguous, ir.op(f"xor i1 {contiguous}, true")
 
 
-def _sums(text: KernelBuilder, rows: list[str], column: str, registers: int) -> list[list[str]]:
+def _sums(ir: KernelBuilder, rows: list[str], column: str, registers: int) -> list[list[str]]:
     """Some registers of each row of C."""
-    many = text.vector.type
+    many = ir.vector.type
     start = [(many, "zeroinitializer")] * (len(rows) * registers)
-    with text.carrying_loop(text["k"], start) as (step, carried):
-        place = _copied(text, step, column)
-        values = [text.load_vector(text.at(place, r * text.vector.lanes)) for r in range(registers)]
-        along = text.mul(step, text["x_column"])
-        factors = [text.splat(text.load(text.at(r, along)), text.vector.element) for r in rows]
+    with ir.carrying_loop(ir["k"], start) as (step, carried):
+        place = _copied(ir, step, column)
+        values = [ir.load_vector(ir.at(place, r * ir.vector.lanes)) for r in range(registers)]
+        along = ir.mul(step, ir["x_column"])
+        factors = [ir.splat(ir.load(ir.at(r, along)), ir.vector.element) for r in rows]
         pairs = [(factor, value) for factor in factors for value in values]
         carried.after = [
-            text.multiply_add(*pair, total)
-            for pair, total in zip(pairs, carried.values, strict=True)
+            ir.multiply_add(*pair, total) for pair, total in zip(pairs, carried.values, strict=True)
         ]
     sums = carried.after
     return [sums[r : r + registers] for r in range(0, len(sums), registers)]
 
 
-def _store(text: KernelBuilder, sums: list[list[str]], rows: list[str], column: str) -> None:
-    in_order, apart = _by_order(text, text["c_column"])
-    for so, is_in_order in ((in_order, True), (apart, False)):
-        with text.when(so):
+def _store(ir: KernelBuilder, sums: list[list[str]], rows: list[str], column: str) -> None:
+    contiguous, strided = _by_stride(ir, ir["c_column"])
+    for so, is_contiguous in ((contiguous, True), (strided, False)):
+        with ir.when(so):
             for number in range(len(sums[0])):
-                first = text.add(column, number * text.vector.lanes)
-                mask, place = _inside(text, first), text.mul(first, text["c_column"])
+                first = ir.add(column, number * ir.vector.lanes)
+                mask, place = _inside(ir, first), ir.mul(first, ir["c_column"])
                 for row, totals in zip(rows, sums, strict=True):
-                    target = text.at(row, place)
-                    if is_in_order:
-                        text.store_masked(totals[number], target, mask)
+                    target = ir.at(row, place)
+                    if is_contiguous:
+                        ir.store_masked(totals[number], target, mask)
                     else:
-                        steps = text.lane_indices("0", text["c_column"])
-                        text.scatter(totals[number], target, steps, mask)
+                        steps = ir.lane_indices("0", ir["c_column"])
+                        ir.scatter(totals[number], target, steps, mask)

@@ -1,8 +1,8 @@
-"""The gates of recurrent layers, in LLVM IR: what happens between two products.
+"""The cells of recurrent layers, in LLVM IR: gates and states between two products.
 
-Each function goes along the hidden numbers of one row. It is written for one number, without
-branches, and LLVM makes vectors of it; for that the parts of a row (the gates) come as pointers of
-their own, which are said not to overlap.
+Each function is a loop over the hidden units of one sequence. Its body is scalar, without branches,
+and LLVM vectorizes it; for that the parts of a row (the gates) are ``noalias`` pointers of their
+own.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from evergrad.compiler.kernels.recurrent.tanh import tanh
 from evergrad.compiler.native.jit import vector_bits
 from evergrad.core import dtypes
 
-# For each function the arrays it takes, each with the number of its parts.
+# The arrays of a function, each with the number of its parts.
 Arrays = dict[str, int]
 
 
-class Row(KernelBuilder):
-    """A function that goes along a row, at number ``index``."""
+class CellBuilder(KernelBuilder):
+    """The builder of a cell function; ``index`` is the hidden unit."""
 
     def __init__(self, vector: Vector, arrays: Arrays) -> None:
         Code.__init__(self)
@@ -39,16 +39,16 @@ class Row(KernelBuilder):
         self.store(value, self.at(f"%{name}{part}", self.index))
 
     def input_share(self, name: str, gate: int) -> str:
-        """What the input gives to a gate; its product lies where the gate will be."""
+        """The share of the input in a gate; its product is stored in the place of the gate."""
         return self.plus(self.get(name, gate), self.get("b_ih", gate))
 
     def hidden_share(self, gate: int) -> str:
-        """What the state gives to a gate."""
+        """The share of the state in a gate."""
         return self.plus(self.get("hidden", gate), self.get("b_hh", gate))
 
-    def give_hidden(self, gradient: str, gate: int) -> None:
-        """The gradient of what the state gives to a gate: for the product with the weight, and
-        added to what has come together for the bias."""
+    def put_hidden_gradient(self, gradient: str, gate: int) -> None:
+        """The gradient of the state's share in a gate: for the product with the weight, and
+        accumulated for the bias."""
         self.put(gradient, "hidden", gate)
         self.put(self.plus(self.get("bias", gate), gradient), "bias", gate)
 
@@ -93,30 +93,30 @@ class Row(KernelBuilder):
         below = self.op(f"fcmp ole {element} {x}, {self.zero}")
         return self.op(f"select i1 {below}, {element} {self.zero}, {element} {value}")
 
-    def slope_of_tanh(self, y: str) -> str:
+    def tanh_gradient(self, y: str) -> str:
         return self.minus(self.one, self.times(y, y))
 
-    def slope_of_sigmoid(self, y: str) -> str:
+    def sigmoid_gradient(self, y: str) -> str:
         return self.times(y, self.minus(self.one, y))
 
-    # -- text -----------------------------------------------------------------------------------
+    # -- definition -----------------------------------------------------------------------------
 
-    def function(self, name: str, body: Callable[[Row], None]) -> Function:
+    def function(self, name: str, body: Callable[[CellBuilder], None]) -> Function:
         with self.loop("%width") as index:
             self.index = index
             body(self)
         given = [f"ptr noalias %{n}{p}" for n, parts in self.arrays.items() for p in range(parts)]
         lines = "\n".join(self.lines)
         name = f"{name}_{self.vector.mangled}"
-        text = (
+        ir = (
             f"define internal void @{name}({', '.join(given)}, i64 %width) noinline nounwind "
             f'"prefer-vector-width"="{vector_bits()}" {{\nentry:\n{lines}\n  ret void\n}}\n'
         )
-        return Function(name, text, self.helpers)
+        return Function(name, ir, self.helpers)
 
 
-def _new_state(row: Row, h: str) -> None:
-    """The state becomes the output, and what it was is kept."""
+def _put_state(row: CellBuilder, h: str) -> None:
+    """Store the new state, also as the output; the previous one is kept."""
     row.put(row.get("h"), "states")
     row.put(h, "h")
     row.put(h, "y")
@@ -125,7 +125,7 @@ def _new_state(row: Row, h: str) -> None:
 # -- LSTM ---------------------------------------------------------------------------------------
 
 
-def _lstm(row: Row) -> None:
+def _lstm(row: CellBuilder) -> None:
     sums = [row.plus(row.input_share("gates", n), row.hidden_share(n)) for n in range(4)]
     i, f, o = (row.sigmoid(sums[n]) for n in (0, 1, 3))
     g = row.tanh(sums[2])
@@ -135,68 +135,70 @@ def _lstm(row: Row) -> None:
     row.put(before, "cells")
     c = row.plus(row.times(f, before), row.times(i, g))
     row.put(c, "c")
-    _new_state(row, row.times(o, row.tanh(c)))
+    _put_state(row, row.times(o, row.tanh(c)))
 
 
-def _lstm_backward(row: Row) -> None:
+def _lstm_backward(row: CellBuilder) -> None:
     i, f, g, o = (row.get("gates", n) for n in range(4))
     before = row.get("cells")
-    curve = row.tanh(row.plus(row.times(f, before), row.times(i, g)))
+    activation = row.tanh(row.plus(row.times(f, before), row.times(i, g)))
     g_h = row.plus(row.get("g_h"), row.get("g_y"))
-    g_c = row.plus(row.get("g_c"), row.times(g_h, o, row.slope_of_tanh(curve)))
+    g_c = row.plus(row.get("g_c"), row.times(g_h, o, row.tanh_gradient(activation)))
     row.put(row.times(g_c, f), "g_c")
     for n, gradient in enumerate((
-        row.times(g_c, g, row.slope_of_sigmoid(i)),
-        row.times(g_c, before, row.slope_of_sigmoid(f)),
-        row.times(g_c, i, row.slope_of_tanh(g)),
-        row.times(g_h, curve, row.slope_of_sigmoid(o)),
+        row.times(g_c, g, row.sigmoid_gradient(i)),
+        row.times(g_c, before, row.sigmoid_gradient(f)),
+        row.times(g_c, i, row.tanh_gradient(g)),
+        row.times(g_h, activation, row.sigmoid_gradient(o)),
     )):  # fmt: skip
         row.put(gradient, "g_x", n)
-        row.give_hidden(gradient, n)
+        row.put_hidden_gradient(gradient, n)
 
 
 # -- GRU ----------------------------------------------------------------------------------------
 
 
-def _gru(row: Row) -> None:
-    """The state's share of the last gate is kept behind the gates."""
+def _gru(row: CellBuilder) -> None:
+    """The state's share of the last gate is kept after the gates."""
     r, z = (row.sigmoid(row.plus(row.input_share("gates", n), row.hidden_share(n))) for n in (0, 1))
     share = row.hidden_share(2)
     n = row.tanh(row.plus(row.input_share("gates", 2), row.times(r, share)))
     for place, gate in enumerate((r, z, n, share)):
         row.put(gate, "gates", place)
-    _new_state(row, row.plus(n, row.times(z, row.minus(row.get("h"), n))))
+    _put_state(row, row.plus(n, row.times(z, row.minus(row.get("h"), n))))
 
 
-def _gru_backward(row: Row) -> None:
+def _gru_backward(row: CellBuilder) -> None:
     r, z, n, share = (row.get("gates", place) for place in range(4))
     g_h = row.plus(row.get("g_h"), row.get("g_y"))
-    g_n = row.times(g_h, row.minus(row.one, z), row.slope_of_tanh(n))
-    g_r = row.times(g_n, share, row.slope_of_sigmoid(r))
-    g_z = row.times(g_h, row.minus(row.get("states"), n), row.slope_of_sigmoid(z))
+    g_n = row.times(g_h, row.minus(row.one, z), row.tanh_gradient(n))
+    g_r = row.times(g_n, share, row.sigmoid_gradient(r))
+    g_z = row.times(g_h, row.minus(row.get("states"), n), row.sigmoid_gradient(z))
     for place, gradient in enumerate((g_r, g_z, g_n)):
         row.put(gradient, "g_x", place)
     for place, gradient in enumerate((g_r, g_z, row.times(g_n, r))):
         row.put(gradient, "g_hidden", place)
-        row.give_hidden(gradient, place)
+        row.put_hidden_gradient(gradient, place)
     row.put(row.times(g_h, z), "g_h")
 
 
 # -- RNN ----------------------------------------------------------------------------------------
 
 
-def _rnn(curve: Callable[[Row, str], str]) -> Callable[[Row], None]:
-    return lambda row: _new_state(
-        row, curve(row, row.plus(row.input_share("y", 0), row.hidden_share(0)))
+def _rnn(activation: Callable[[CellBuilder, str], str]) -> Callable[[CellBuilder], None]:
+    return lambda row: _put_state(
+        row, activation(row, row.plus(row.input_share("y", 0), row.hidden_share(0)))
     )
 
 
-def _rnn_backward(slope: Callable[[Row, str, str], str]) -> Callable[[Row], None]:
-    def body(row: Row) -> None:
+def _rnn_backward(
+    derivative: Callable[[CellBuilder, str, str], str],
+) -> Callable[[CellBuilder], None]:
+    def body(row: CellBuilder) -> None:
         g_h = row.plus(row.get("g_h"), row.get("g_y"))
-        gradient = slope(row, row.get("y"), g_h)
+        gradient = derivative(row, row.get("y"), g_h)
         row.put(gradient, "g_x")
-        row.give_hidden(gradient, 0)
+        row.put_hidden_gradient(gradient, 0)
 
     return body
 
@@ -204,7 +206,7 @@ def _rnn_backward(slope: Callable[[Row, str, str], str]) -> Callable[[Row], None
 _RNN: Arrays = {"y": 1, "h": 1, "states": 1, "hidden": 1, "b_ih": 1, "b_hh": 1}
 _RNN_BACKWARD: Arrays = {"g_y": 1, "y": 1, "g_x": 1, "g_h": 1, "hidden": 1, "bias": 1}
 
-_FUNCTIONS: dict[str, tuple[Arrays, Callable[[Row], None]]] = {
+_FUNCTIONS: dict[str, tuple[Arrays, Callable[[CellBuilder], None]]] = {
     "lstm_layer": (
         {"gates": 4, "y": 1, "h": 1, "c": 1, "cells": 1, "states": 1, "hidden": 4, "b_ih": 4,
          "b_hh": 4},
@@ -222,23 +224,23 @@ _FUNCTIONS: dict[str, tuple[Arrays, Callable[[Row], None]]] = {
          "bias": 3},
         _gru_backward,
     ),
-    "rnn_tanh_layer": (_RNN, _rnn(Row.tanh)),
-    "rnn_relu_layer": (_RNN, _rnn(Row.relu)),
+    "rnn_tanh_layer": (_RNN, _rnn(CellBuilder.tanh)),
+    "rnn_relu_layer": (_RNN, _rnn(CellBuilder.relu)),
     "rnn_tanh_layer_backward": (
         _RNN_BACKWARD,
-        _rnn_backward(lambda row, y, g: row.times(g, row.slope_of_tanh(y))),
+        _rnn_backward(lambda row, y, g: row.times(g, row.tanh_gradient(y))),
     ),
-    "rnn_relu_layer_backward": (_RNN_BACKWARD, _rnn_backward(Row.positive)),
+    "rnn_relu_layer_backward": (_RNN_BACKWARD, _rnn_backward(CellBuilder.positive)),
 }  # fmt: skip
 
 
 def arrays_of(op: str) -> Arrays:
-    """The arrays that the function of an op takes."""
+    """The arrays of the cell function of an op."""
     return _FUNCTIONS[op][0]
 
 
 @cache
-def row_function(op: str, vector: Vector) -> Function:
-    """The function that an op does with a row in every step."""
+def cell_function(op: str, vector: Vector) -> Function:
+    """The cell function of an op: one sequence in one time step."""
     arrays, body = _FUNCTIONS[op]
-    return Row(vector, arrays).function(f"{op}_row", body)
+    return CellBuilder(vector, arrays).function(f"{op}_row", body)

@@ -1,8 +1,8 @@
 """Recurrent layers as kernels: a loop over time for some sequences of the batch.
 
-A chunk goes through all steps with its sequences, so that nobody waits for anybody between two
-steps. Its state lies in the results, where it ends; the weight is laid out in panels that stay in
-the second cache. The order of steps is a table of numbers: first row and running sequences of each.
+A chunk takes its sequences through all time steps, so that no step synchronizes threads. Its state
+is stored in the results, where it ends; the weight is packed in panels that stay in L2. The order
+of time steps is a table of numbers: first row and running sequences of each.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 from evergrad.compiler.codegen.ir_builder import KernelBuilder
 from evergrad.compiler.codegen.kernel import Kernel
-from evergrad.compiler.kernels.gemm.microkernel import Tile, copying, strip, transposing, use
-from evergrad.compiler.kernels.recurrent.cells import arrays_of, row_function
+from evergrad.compiler.kernels.gemm.microkernel import Tile, copy_rows, microkernel, transpose, use
+from evergrad.compiler.kernels.recurrent.cells import arrays_of, cell_function
+from evergrad.compiler.native.target import machine
 
-# The bytes of a line of the cache.
-_LINE = 64
+_LINE = machine().line_bytes
 NUMBERS = ("batch", "per_chunk", "steps", "width")
 
 
 class Layer(NamedTuple):
-    """What the kernel of an op takes and does; arrays have the names of those of its row function.
+    """The kernel of an op; arrays have the names of those of its cell function.
 
     ``reads`` are arrays with a row for each step, ``results`` those it writes; ``states`` are the
     parts of the state, with where they come from. Forward, the state times the weight goes to
@@ -38,7 +38,7 @@ class Layer(NamedTuple):
 
     @property
     def pointers(self) -> tuple[list[str], list[str]]:
-        """The names of what the kernel reads and writes."""
+        """The names of the pointers that the kernel reads and writes."""
         read = ["weight", *self.reads, *(first for _, first in self.states)]
         written = [*self.results, *(state for state, _ in self.states)]
         if self.backward:
@@ -72,10 +72,10 @@ LAYERS = {
 @cache
 def layer_kernel(op: str, tile: Tile) -> Kernel:
     """The kernel of an op, without numbers."""
-    return _LayerText(LAYERS[op], tile).write()
+    return _LayerBuilder(LAYERS[op], tile).write()
 
 
-class _LayerText(KernelBuilder):
+class _LayerBuilder(KernelBuilder):
     def __init__(self, layer: Layer, tile: Tile) -> None:
         read, written = layer.pointers
         super().__init__(tile.vector, [*read, *written], NUMBERS)
@@ -97,15 +97,15 @@ class _LayerText(KernelBuilder):
             rows = self.least(count, self.sub(running, top))
             place = self.add(first, top)
             if self.layer.backward:
-                self.go_along_rows(place, top, rows)
+                self.compute_cells(place, top, rows)
                 self.multiply(self.scratch, self.length, self.state(top), self.width, rows)
             else:
                 self.multiply(self.state(top), self.width, self.scratch, self.length, rows)
-                self.go_along_rows(place, top, rows)
+                self.compute_cells(place, top, rows)
         return self.kernel(self.layer.op)
 
     def begin(self, top: str, count: str) -> None:
-        """The first state; nothing has come together for the bias yet."""
+        """Initialize the state, and the gradient of the bias with zeros."""
         start, length = self.mul(top, self.width), self.mul(count, self.width)
         for state, first in self.layer.states:
             with self.loop(length) as n:
@@ -118,21 +118,21 @@ class _LayerText(KernelBuilder):
 
     # -- rows -----------------------------------------------------------------------------------
 
-    def go_along_rows(self, place: str, top: str, rows: str) -> None:
-        """Compute the gates of all sequences that run."""
-        function = row_function(self.layer.op, self.vector)
+    def compute_cells(self, place: str, top: str, rows: str) -> None:
+        """Compute the cells of all running sequences."""
+        function = cell_function(self.layer.op, self.vector)
         arrays = arrays_of(self.layer.op)
         with self.loop(rows) as row:
-            self.ask_for_row(self.add(row, 1), place, top)
+            self.prefetch_row(self.add(row, 1), place, top)
             pointers = []
             for name, parts in arrays.items():
                 start = self.row_of(name, parts, row, place, top)
                 pointers += [self.at(start, self.mul(self.width, n)) for n in range(parts)]
             use(self, function, *(f"ptr {p}" for p in pointers), f"i64 {self.width}")
 
-    def ask_for_row(self, row: str, place: str, top: str) -> None:
-        """Have what lies far away brought near while the row before is computed; behind the last
-        row this does nothing."""
+    def prefetch_row(self, row: str, place: str, top: str) -> None:
+        """Prefetch a row while the one before it is computed; after the last one this has no
+        effect."""
         arrays = arrays_of(self.layer.op)
         for name in (*self.layer.reads, *self.layer.results):
             start = self.row_of(name, arrays[name], row, place, top)
@@ -144,7 +144,7 @@ class _LayerText(KernelBuilder):
                 self.do(f"call void @{prefetch}(ptr {at}, i32 {to_write}, i32 3, i32 1)")
 
     def row_of(self, name: str, parts: int, row: str, place: str, top: str) -> str:
-        """Where the row of a sequence begins."""
+        """The address of the row of a sequence."""
         if name in ("b_ih", "b_hh"):
             return self[name]
         if name == "bias":
@@ -159,12 +159,12 @@ class _LayerText(KernelBuilder):
     # -- products -------------------------------------------------------------------------------
 
     def state(self, top: str) -> str:
-        """The state that products are taken of."""
+        """The address of the state that is multiplied."""
         (name, _), *_ = self.layer.states
         return self.at(self[name], self.mul(top, self.width))
 
     def multiply(self, a: str, depth: str, c: str, columns: str, rows: str) -> None:
-        """``C [+]= A W`` panel by panel; rows of A and C lie behind each other."""
+        """``C [+]= A W`` panel by panel; A and C are contiguous."""
         tile, more = self.tile, str(self.layer.adds).lower()
         with self.loop(columns, tile.panel) as column:
             width = self.least(str(tile.panel), self.sub(columns, column))
@@ -174,7 +174,8 @@ class _LayerText(KernelBuilder):
             for count in range(1, tile.vectors + 1):
                 with self.when(self.op(f"icmp eq i64 {registers}, {count}")):
                     use(
-                        self, strip(tile, count, True, padded=True), f"ptr {a}", f"i64 {depth}",
+                        self, microkernel(tile, count, True, padded=True), f"ptr {a}",
+                        f"i64 {depth}",
                         f"i64 {depth}", f"ptr {panel}", f"i64 {tile.panel}",
                         f"ptr {self.at(c, column)}", f"i64 {columns}", f"i64 {depth}",
                         f"i64 {rows}", f"i64 {width}", f"i1 {more}", f"ptr {self.at(c, column)}",
@@ -186,24 +187,24 @@ class _LayerText(KernelBuilder):
 
 
 @cache
-def weight_kernel(tile: Tile, turned: bool) -> Kernel:
-    """Lays a weight out in panels, one for each chunk: of its columns, or if ``turned`` of its
-    rows."""
-    text = KernelBuilder(tile.vector, ("weight", "panels"), ("rows", "columns"))
-    rows, columns = text["rows"], text["columns"]
-    first = text.mul("%chunk", tile.panel)
-    depth, extent = (columns, rows) if turned else (rows, columns)
-    width = text.least(str(tile.panel), text.sub(extent, first))
-    target = text.at(text["panels"], text.mul(first, depth))
-    start = text.mul(first, columns) if turned else first
-    source = text.at(text["weight"], start)
+def weight_kernel(tile: Tile, transposed: bool) -> Kernel:
+    """The kernel that packs a weight in panels, one for each chunk: of its columns, or if
+    ``transposed`` of its rows."""
+    ir = KernelBuilder(tile.vector, ("weight", "panels"), ("rows", "columns"))
+    rows, columns = ir["rows"], ir["columns"]
+    first = ir.mul("%chunk", tile.panel)
+    depth, extent = (columns, rows) if transposed else (rows, columns)
+    width = ir.least(str(tile.panel), ir.sub(extent, first))
+    target = ir.at(ir["panels"], ir.mul(first, depth))
+    start = ir.mul(first, columns) if transposed else first
+    source = ir.at(ir["weight"], start)
     function, extents = (
-        (transposing(tile), (width, columns, tile.panel))
-        if turned
-        else (copying(tile), (rows, width))
+        (transpose(tile), (width, columns, tile.panel))
+        if transposed
+        else (copy_rows(tile), (rows, width))
     )
     use(
-        text, function, f"ptr {source}", f"i64 {columns}", f"ptr {target}", f"i64 {tile.panel}",
+        ir, function, f"ptr {source}", f"i64 {columns}", f"ptr {target}", f"i64 {tile.panel}",
         *(f"i64 {extent}" for extent in extents),
     )  # fmt: skip
-    return text.kernel("recurrent_weight")
+    return ir.kernel("recurrent_weight")

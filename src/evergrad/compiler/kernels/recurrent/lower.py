@@ -1,8 +1,8 @@
-"""How the rows of recurrent layers become kernels: numbers, weights laid out, and chunks.
+"""Lowering of recurrent layers to kernels: numbers, packed weights, and chunks.
 
-The input's share of all gates is one product, written where the gates will be; then one kernel goes
-through time. Backward, one kernel goes back through time, and the gradient of the hidden weight is
-one product over all steps.
+The input's share of all gates is one product, stored in the place of the gates; then one kernel
+loops over time. Backward, one kernel loops back over time, and the gradient of the hidden weight
+is one product over all time steps.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
 from evergrad.compiler.kernels.gemm.select import Product, add_product
 from evergrad.compiler.kernels.recurrent.layers import LAYERS, layer_kernel, weight_kernel
 from evergrad.compiler.native.jit import has_fma
+from evergrad.compiler.native.target import machine
 from evergrad.compiler.schedule.buffers import full_view
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
@@ -46,17 +47,17 @@ _NAMES = {
 }
 
 
-# A weight of more bytes does not stay in the second cache beside everything else.
-_NEAR = 1 << 19
+# A weight of more bytes does not stay in L2 beside everything else.
+_WEIGHT_IN_L2 = machine().l2_bytes // 2
 
 
-def _least_rows(weight: Var, tile: Tile) -> int:
-    """The sequences that go through time together: more of them if the weight comes from afar."""
-    return tile.rows if weight.type.nbytes <= _NEAR else 2 * tile.rows
+def _min_sequences(weight: Var, tile: Tile) -> int:
+    """The fewest sequences of a chunk: more of them if the weight comes from beyond L2."""
+    return tile.rows if weight.type.nbytes <= _WEIGHT_IN_L2 else 2 * tile.rows
 
 
 class _Call:
-    """An equation of one of the rows: its values by name, all of them in order."""
+    """An equation of a recurrent layer: its values by name, all of them contiguous."""
 
     def __init__(self, lowering: Lowering, eqn: Equation) -> None:
         self.lowering = lowering
@@ -71,12 +72,12 @@ class _Call:
         self.dtype = weight.type.dtype
         self.width: int = weight.type.shape[1]
         self.tile = tile_for(vector_for(self.dtype))
-        wanted = max(-(-self.course.batch // ENOUGH_CHUNKS), _least_rows(weight, self.tile))
+        wanted = max(-(-self.course.batch // ENOUGH_CHUNKS), _min_sequences(weight, self.tile))
         self.per_chunk = -(-wanted // self.tile.rows) * self.tile.rows
         self.chunks = -(-self.course.batch // self.per_chunk)
 
     def __getitem__(self, name: str) -> Any:
-        """A value; an argument that does not lie in order is copied."""
+        """A value; an argument that is not contiguous is copied."""
         if name not in self.named:
             var = self.arguments[name]
             self.named[name] = var if var.layout.flags.c_contiguous else self.copy(var)
@@ -88,7 +89,7 @@ class _Call:
         return made
 
     def value(self, shape: Shape, label: str) -> Var:
-        """A value in the arena that no equation makes."""
+        """A value in the arena that is no output of an equation."""
         made = Var(tensor_type(shape, self.dtype), self.trace)
         buffer = self.lowering.new_buffer(made.type.nbytes, "arena", label)
         self.lowering.buffer_views[made] = full_view(buffer, made)
@@ -100,20 +101,20 @@ class _Call:
         label = f"matmul {product.m}x{product.n}x{product.k}"
         add_product(self.lowering, label, product, factors, out, out.type.shape[1])
 
-    def lay_out_weight(self) -> None:
-        """The panels of the hidden weight that the product of a step goes through."""
+    def pack_weight(self) -> None:
+        """Pack the hidden weight in panels for the product of a time step."""
         weight, panel = self["w_hh"], self.tile.panel
-        turned = not self.layer.backward
-        extent, depth = weight.type.shape if turned else weight.type.shape[::-1]
+        transposed = not self.layer.backward
+        extent, depth = weight.type.shape if transposed else weight.type.shape[::-1]
         chunks = -(-extent // panel)
         nbytes = chunks * panel * depth * self.dtype.itemsize
         self.named["weight"] = self.lowering.scratch(nbytes, f"panels of {weight.type}")
-        kernel = with_numbers(weight_kernel(self.tile, turned), weight.type.shape, (), chunks)
-        label = f"lay out for {self.op}"
+        kernel = with_numbers(weight_kernel(self.tile, transposed), weight.type.shape, (), chunks)
+        label = f"pack for {self.op}"
         self.lowering.add_kernel(label, kernel, [weight], [self["weight"]], weight.type.numel)
 
-    def go_through_time(self) -> None:
-        self.lay_out_weight()
+    def add_time_loop(self) -> None:
+        self.pack_weight()
         course, gates = self.course, self.layer.gates * self.width
         numbers = (course.batch, self.per_chunk, len(course.sizes), self.width)
         table = [number for place in course.places() for number in place]
@@ -138,7 +139,7 @@ def lower_layer(lowering: Lowering, eqn: Equation) -> bool:
     call = _Call(lowering, eqn)
     x, weight, gates = call["x"], call["w_ih"], call[call.layer.results[0]]
     call.product(x.layout, weight.layout.swapaxes(0, 1), [x, weight], gates)
-    call.go_through_time()
+    call.add_time_loop()
     return True
 
 
@@ -151,7 +152,7 @@ def lower_layer_backward(lowering: Lowering, eqn: Equation) -> bool:
     if "g_hidden" in call.layer.results:
         call.named["g_hidden"] = call.value(gates.type.shape, f"gradients of gates {gates.type}")
     call.named["bias"] = lowering.scratch(call.chunks * bias.type.nbytes, "parts of a bias")
-    call.go_through_time()
+    call.add_time_loop()
     total = combine_partials(Combine.SUM, call.dtype, call.chunks, bias.type.numel)
     lowering.add_kernel("combine sum", total, [call["bias"]], [bias])
     states, hidden = call["states"], call[call.layer.results[-1]]

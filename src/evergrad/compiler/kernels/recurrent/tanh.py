@@ -1,7 +1,7 @@
 """The hyperbolic tangent of gates, in LLVM IR without branches.
 
-A step of a recurrent layer computes two of them for every hidden number, beside three sigmoids,
-which takes longer than reading and writing everything else. In float32 it is therefore a quotient
+A time step of an LSTM computes two of them for every hidden unit, beside three sigmoids, which
+takes longer than its loads and stores. In float32 it is therefore a quotient
 of two short polynomials, with fewer operations than that of :mod:`.codegen.vecmath`; float64 goes
 to the C library.
 """
@@ -21,11 +21,11 @@ def tanh(code: Code, element: str, x: str) -> str:
     """At most 5 ulp, and never beyond 1."""
     if element == "double":
         return code.call("vm_tanh", element, x)
-    x = _between(code, x, -_TANH_END, _TANH_END)
+    x = _clamp(code, x, -_TANH_END, _TANH_END)
     square = _times(code, x, x)
     above = _times(code, x, _polynomial(code, square, _TANH_P))
     quotient = code.op(f"fdiv float {above}, {_polynomial(code, square, _TANH_Q)}")
-    return _between(code, quotient, -1.0, 1.0)
+    return _clamp(code, quotient, -1.0, 1.0)
 
 
 def _number(value: float) -> str:
@@ -47,8 +47,8 @@ def _polynomial(code: Code, x: str, factors: tuple[float, ...]) -> str:
     return value
 
 
-def _between(code: Code, x: str, low: float, high: float) -> str:
-    """The nearest number from ``low`` to ``high``; NaN stays."""
+def _clamp(code: Code, x: str, low: float, high: float) -> str:
+    """Clamp to ``low`` and ``high``; NaN stays."""
     for word, limit in (("olt", _number(low)), ("ogt", _number(high))):
         beyond = code.op(f"fcmp {word} float {x}, {limit}")
         x = code.op(f"select i1 {beyond}, float {limit}, float {x}")

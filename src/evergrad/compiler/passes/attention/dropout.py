@@ -14,6 +14,7 @@ from evergrad.compiler.kernels.attention.rows import Dropout
 from evergrad.compiler.kernels.random_rows import CHANCE_BITS, COUNTED_CHANCE, MASK_OF_BITS
 from evergrad.compiler.passes.attention.patterns import Facts
 from evergrad.compiler.passes.rewriter import specialize, with_equations
+from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.ops.rows.elementwise.basic import CAST, DIV, MUL
 from evergrad.ops.rows.random.draws import CHANCE
@@ -30,9 +31,9 @@ class Noise(NamedTuple):
     dropout: Dropout
 
 
-def find_noise(facts: Facts, var: Any, weights: Var) -> Noise | None:
-    """A factor of the weights as dropout noise, if it matches."""
-    if not isinstance(var, Var) or var.type.shape != weights.type.shape:
+def find_noise(facts: Facts, var: Any, shape: Shape) -> Noise | None:
+    """A factor of weights of a shape as dropout noise, if it matches."""
+    if not isinstance(var, Var) or var.type.shape != shape:
         return None
     if not var.type.dtype.is_floating_point:
         return None

@@ -3,7 +3,8 @@
 :func:`recognise_attention` matches ``softmax(f(q @ k^T)) @ v``, with an elementwise ``f`` (scales
 and masks) and dropout of the weights, and its derivative, as they were traced, and replaces them by
 ``attention`` and ``attention_backward``. It does so only if nothing else reads the scores or the
-weights.
+weights. This is for attention written by hand: that of the library is a composite, which
+:mod:`.composites` describes and the same pass replaces.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evergrad.compiler.kernels.attention.rows import BATCH_DIMS, MASKS
+from evergrad.compiler.passes.attention.composites import composites
 from evergrad.compiler.passes.attention.dropout import Noise, find_noise, with_packed_masks
 from evergrad.compiler.passes.attention.patterns import (
     INFINITY,
@@ -21,7 +23,7 @@ from evergrad.compiler.passes.attention.patterns import (
     System,
     unless_lost,
 )
-from evergrad.compiler.passes.attention.rewrite import replaced
+from evergrad.compiler.passes.attention.rewrite import Attended, Gradients, replaced
 from evergrad.core import dtypes
 from evergrad.core.op import Op
 from evergrad.core.trace import Equation, Graph, Var
@@ -113,7 +115,7 @@ class Attention:
         if dropped is None:
             return p
         for weights, factor in (dropped.args, dropped.args[::-1]):
-            self.noise = find_noise(self.facts, factor, p)
+            self.noise = find_noise(self.facts, factor, p.type.shape)
             if self.noise is not None and isinstance(weights, Var):
                 self.match.region += [dropped, *self.noise.region]
                 return weights
@@ -370,6 +372,22 @@ class Attention:
         ]
         return not any(self.facts.is_seen_by(var, AS_STRIDED) for var in transposed)
 
+    def described(self) -> Attended:
+        facts, region = self.facts, self.match.region
+        gone = {id(eqn) for eqn in (*region, *self.targets())}
+        gradients = [
+            Gradients(
+                min(facts.position[id(eqn)] for eqn in b.targets()), b.cotangent,
+                *(None if eqn is None else eqn.outs[0] for eqn in (b.dq, b.dk_transposed, b.dv)),
+            )
+            for b in self.backwards
+        ]  # fmt: skip
+        return Attended(
+            facts.position[id(self.result)], self.result.location, self.q, self.k_transposed,
+            self.v, True, self.result.outs[0], tuple(self.steps), self.groups, self.masks,
+            self.noise, self.empty_is_zero, gradients, gone,
+        )  # fmt: skip
+
 
 # -- the passes ---------------------------------------------------------------------------------
 
@@ -388,6 +406,7 @@ def pack_dropout_masks(graph: Graph) -> Graph:
     return with_packed_masks(graph, masks) if masks else graph
 
 
-def _attentions(facts: Facts) -> list[Attention]:
+def _attentions(facts: Facts) -> list[Attended]:
     products = [Attention(facts, e) for e in facts.graph.equations if e.op is MATMUL]
-    return [attention for attention in products if attention.found()]
+    found = [attention.described() for attention in products if attention.found()]
+    return [*composites(facts), *found]

@@ -17,6 +17,7 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
+from evergrad.core.composite import composite
 from evergrad.core.families import linear, opaque
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered, numpy_evaluates
@@ -80,7 +81,8 @@ def _max_pool_eval(x: Any, *, windows: Windows) -> Any:
     return _fold(np.maximum, windows.pad(x, _lowest(x.dtype)), windows)
 
 
-def _max_pool_vjp(g: Tensor, out: Tensor, x: Tensor, *, windows: Windows) -> Tensor:
+@composite("max_pool_backward", derivative=False)
+def _max_pool_spread(g: Tensor, x: Tensor, *, windows: Windows) -> Tensor:
     return spread_to(g, bind(MAX_POOL_PLACES, x, windows=windows), windows.size)
 
 
@@ -178,8 +180,9 @@ MAX_POOL_PLACES = opaque(
     doc="Where each window has its largest element, counted through the windowed dimensions.",
 )  # fmt: skip
 MAX_POOL = opaque(
-    "max_pool", _max_pool_eval, _windowed_type, _max_pool_vjp, jvp=_max_pool_jvp,
-    batch=_batch_lead,
+    "max_pool", _max_pool_eval, _windowed_type,
+    lambda g, out, x, *, windows: _max_pool_spread(g, x, windows=windows),
+    jvp=_max_pool_jvp, batch=_batch_lead,
     emit=lowered("kernels.pooling"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 9),
     doc="The largest element of each window.",
 )  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.bind import bind
+from evergrad.core.composite import composite
 from evergrad.core.families import opaque
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered
@@ -57,13 +58,15 @@ def _log_softmax_eval(x: Any, out: Any, axis: int) -> None:
     np.subtract(out, np.log(np.add.reduce(np.exp(out), axis, keepdims=True)), out=out)
 
 
-def _softmax_slope(t: Tensor, y: Tensor, dim: int) -> Tensor:
+@composite("softmax_backward", derivative=False)
+def _softmax_slope(t: Tensor, y: Tensor, *, dim: int) -> Tensor:
     """The derivative is symmetric: it serves tangents and cotangents."""
     weighed = t * y
     return weighed - y * total(weighed, dim, True)
 
 
-def _log_softmax_vjp(g: Tensor, y: Tensor, x: Tensor, *, dim: int) -> Tensor:
+@composite("log_softmax_backward", derivative=False)
+def _log_softmax_slope(g: Tensor, y: Tensor, *, dim: int) -> Tensor:
     return g - exp(y) * total(g, dim, True)
 
 
@@ -78,14 +81,15 @@ def _batch(op: Op, args: Sequence[Tensor], dims: Sequence[Any], *, dim: int) -> 
 
 SOFTMAX = opaque(
     "softmax", _along_lanes(_softmax_eval), lambda x, *, dim: x,
-    lambda g, y, x, *, dim: _softmax_slope(g, y, dim),
-    jvp=lambda tangents, y, x, *, dim: _softmax_slope(tangents[0], y, dim),
+    lambda g, y, x, *, dim: _softmax_slope(g, y, dim=dim),
+    jvp=lambda tangents, y, x, *, dim: _softmax_slope(tangents[0], y, dim=dim),
     batch=_batch,
     emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 16),
     doc="Exponentials along a dimension, divided by their sum.",
 )  # fmt: skip
 LOG_SOFTMAX = opaque(
-    "log_softmax", _along_lanes(_log_softmax_eval), lambda x, *, dim: x, _log_softmax_vjp,
+    "log_softmax", _along_lanes(_log_softmax_eval), lambda x, *, dim: x,
+    lambda g, y, x, *, dim: _log_softmax_slope(g, y, dim=dim),
     jvp=_log_softmax_jvp, batch=_batch,
     emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 14),
     doc="The logarithm of softmax, without its rounding.",

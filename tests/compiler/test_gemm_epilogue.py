@@ -54,7 +54,7 @@ def both(
     found = compiled(*given)
     assert joined(compiled) == expected, labels(compiled)
     with monkeypatch.context() as patch:
-        patch.setattr(select, "_WORTH_WAITING", 1 << 60)
+        patch.setattr(select, "_WORTH_FUSING", 1 << 60)
         apart = eg.compile(function)
         alone = apart(*given)
         assert joined(apart) == 0
@@ -159,7 +159,7 @@ def test_updates_and_sums_of_columns(
     found = {}
     for way in ("joined", "apart", "eager"):
         if way == "apart":
-            monkeypatch.setattr(select, "_WORTH_WAITING", 1 << 60)
+            monkeypatch.setattr(select, "_WORTH_FUSING", 1 << 60)
         step, parameters = layer(optimizer, **options)
         run = step if way == "eager" else eg.compile(step)
         losses = [run() for _ in range(3)]
@@ -175,8 +175,8 @@ def test_updates_and_sums_of_columns(
 
 def test_the_whole_product_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
-    for least in (select._WORTH_WAITING, 1 << 60):
-        monkeypatch.setattr(select, "_WORTH_WAITING", least)
+    for least in (select._WORTH_FUSING, 1 << 60):
+        monkeypatch.setattr(select, "_WORTH_FUSING", least)
         step, _ = layer("SGD", lr=0.1)
         buffers = eg.compile(step).plan().buffers
         found.append("matmul float32[600,130]" in {buffer.label for buffer in buffers})

@@ -14,7 +14,7 @@ import evergrad.nn.functional as F
 from evergrad.compiler.codegen.ir_builder import Vector, vector_for
 from evergrad.compiler.kernels.gemm import select
 from evergrad.compiler.kernels.gemm.problem import Product
-from evergrad.compiler.kernels.gemm.skinny import few_kernel
+from evergrad.compiler.kernels.gemm.skinny import skinny_kernel
 from evergrad.core import dtypes
 
 Array = np.ndarray[Any, Any]
@@ -30,7 +30,7 @@ VECTORS = [
 def multiplied(a: Array, b: Array, vector: Vector, room: int = 0) -> Array | None:
     """The product by the kernel for few rows, if there is one; nothing beside it may be written."""
     product = Product(a, b, ())
-    kernel = few_kernel(product, vector, product.n + room)
+    kernel = skinny_kernel(product, vector, product.n + room)
     if kernel is None:
         return None
     memory = np.full((product.m, product.n + room), _GUARD, a.dtype)
@@ -87,8 +87,8 @@ def test_which_products_have_few_rows(
     m, n, k = extents
     product = Product(laid(normal(m, k), turned[0]), laid(normal(k, n), turned[1]), ())
     for found in (dtypes.float32, dtypes.float64):
-        assert (select.few_of(product, found, n) is not None) is is_few
-    assert select.few_of(product, dtypes.int64, n) is None
+        assert (select.skinny_of(product, found, n) is not None) is is_few
+    assert select.skinny_of(product, dtypes.int64, n) is None
 
 
 @own
