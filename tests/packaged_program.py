@@ -39,7 +39,7 @@ def main() -> None:
     assert x.to_sparse().to_dense().equal(x)
     assert x.__array_namespace__().sum(x).shape == ()
     assert nn.modules.container.Sequential is nn.Sequential
-    outside = evergrad.compiler.native.jit.compiles_outside()
+    outside = evergrad.compiler.native.jit.uses_compile_pool()
     named = evergrad.compiler.cache.fingerprint._versions() is not None
     print(f"{evergrad.__file__}|{outside}|{named}|{losses[-1]:.6f}")
 

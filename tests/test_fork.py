@@ -101,7 +101,7 @@ import numpy as np
 import evergrad
 from evergrad.compiler import api
 from evergrad.compiler.native import jit
-from evergrad.compiler.native.compile_pool import WORKERS
+from evergrad.compiler.native.compile_pool import COMPILE_POOL
 from evergrad.compiler.runtime import thread_pool
 from evergrad.core import blas, fork
 from evergrad.core.eager import parallel_ufunc
@@ -118,19 +118,19 @@ def hold(lock, seconds=None):
     threading.Thread(target=run, daemon=True).start()
     held.acquire()
 
-thread_pool.team()
+thread_pool.thread_pool()
 big = evergrad.ones(1 << 21)
 big = big + big
-WORKERS.compile("").result()
+COMPILE_POOL.compile("").result()
 step = api.Compiled(lambda x: x + 1)
 hold(step.lock)  # never released in the child
 hold(jit._lock)
-jit._begun.add("kernel")
-jit._coming["file"] = None
-before = (parallel_ufunc._workers, len(WORKERS.processes), len(thread_pool._teams))
+jit._requested.add("kernel")
+jit._in_flight["file"] = None
+before = (parallel_ufunc._workers, len(COMPILE_POOL.processes), len(thread_pool._pools))
 assert all(before), before
 hold(blas.several_threads, 0.3)  # a fork waits for these two
-hold(WORKERS.changed, 0.3)
+hold(COMPILE_POOL.condition, 0.3)
 
 def is_free(lock):
     found = []
@@ -146,8 +146,8 @@ def is_free(lock):
 child = os.fork()
 if child:
     _, status = os.waitpid(child, 0)
-    assert (parallel_ufunc._workers, len(WORKERS.processes), len(thread_pool._teams)) == before
-    assert jit._begun and jit._coming and not is_free(step.lock)
+    assert (parallel_ufunc._workers, len(COMPILE_POOL.processes), len(thread_pool._pools)) == before
+    assert jit._requested and jit._in_flight and not is_free(step.lock)
     assert is_free(blas.several_threads) and not _imp.lock_held()
     sys.exit(os.waitstatus_to_exitcode(status))
 
@@ -156,11 +156,11 @@ states = {
     "blas threads": is_free(blas.several_threads),
     "parallel ufunc": parallel_ufunc._workers == 0 and parallel_ufunc._jobs.empty()
         and is_free(parallel_ufunc._starting),
-    "compile workers": not WORKERS.processes and not WORKERS.jobs and not WORKERS.threads
-        and is_free(WORKERS.changed),
-    "compiled objects": not jit._begun and not jit._coming and is_free(jit._lock),
+    "compile workers": not COMPILE_POOL.processes and not COMPILE_POOL.jobs
+        and not COMPILE_POOL.threads and is_free(COMPILE_POOL.condition),
+    "compiled objects": not jit._requested and not jit._in_flight and is_free(jit._lock),
     "step locks": is_free(step.lock) and bool((step(evergrad.ones(9)) == 2).all()),
-    "thread pool": not thread_pool._teams and is_free(thread_pool._made),
+    "thread pool": not thread_pool._pools and is_free(thread_pool._made),
 }
 assert list(states) == list(fork.ORDER)
 wrong = [name for name, is_right in states.items() if not is_right]

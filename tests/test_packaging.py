@@ -26,7 +26,7 @@ class Found(NamedTuple):
     """What the program reports of where it runs."""
 
     file: str
-    compiles_outside: bool
+    uses_compile_pool: bool
     is_cached: bool
     loss: float
 
@@ -61,7 +61,7 @@ def archive(tmp_path: Path) -> Path:
 def test_a_zip_file_works_and_compiles_in_workers(archive: Path, tmp_path: Path) -> None:
     first = run([sys.executable, str(PROGRAM)], tmp_path, str(archive))
     assert first.file.startswith(str(archive))
-    assert first.compiles_outside, "a worker could not be started"
+    assert first.uses_compile_pool, "a worker could not be started"
     assert first.is_cached
     kept = sorted((tmp_path / "cache").rglob("*"))
     assert run([sys.executable, str(PROGRAM)], tmp_path, str(archive)) == first
@@ -126,5 +126,5 @@ def test_a_frozen_application_works(tmp_path: Path, pyinstaller: str) -> None:
     subprocess.run([*command, str(PROGRAM)], env=os.environ | own, cwd=tmp_path, check=True)
     found = run([str(tmp_path / "dist" / PROGRAM.stem / PROGRAM.stem)], tmp_path)
     assert found.file.startswith(str(tmp_path / "dist"))
-    assert not found.compiles_outside, "its executable is not Python: it compiles in this process"
+    assert not found.uses_compile_pool, "its executable is not Python: it compiles in this process"
     assert found.is_cached

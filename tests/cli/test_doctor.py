@@ -63,7 +63,7 @@ def test_a_cache_that_cannot_be_written_is_told_with_the_way_out(
 
 
 def test_where_llvm_works_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    if jit.compiles_outside():
+    if jit.uses_compile_pool():
         _, findings = found(run)
         assert findings["compiled program", "LLVM"]["value"] == "in processes of its own"
     monkeypatch.setattr(config, "COMPILE_IN_PROCESS", True)

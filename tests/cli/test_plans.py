@@ -132,7 +132,7 @@ def test_an_eager_step_has_nothing_to_show(run: Run, command: str) -> None:
 def test_the_step_is_explained(run: Run) -> None:
     result = run("explain", NAME)
     assert result.exit_code == 0, result.output
-    for words in ("equations as", "fused loops", "memory\n", "NumPy calls", "conditions"):
+    for words in ("equations as", "fused loops", "memory\n", "NumPy calls", "guards"):
         assert words in result.stdout
 
 
@@ -140,7 +140,7 @@ def test_files_hold_everything(run: Run, tmp_path: Path) -> None:
     result = run("explain", NAME, "--html", "step.html", "--json", "step.json")
     assert result.stdout.split() == ["step.html", "step.json"]
     data = json.loads((tmp_path / "step.json").read_text())
-    assert data["whole"]["units"] and data["whole"]["code"]
+    assert data["whole"]["nodes"] and data["whole"]["code"]
     assert (tmp_path / "step.html").read_text().startswith("<!doctype html>")
 
 

@@ -118,7 +118,7 @@ def run_emulated(compiled: Any, arguments: tuple[Any, ...], folder: Path) -> lis
     outputs = [p for p in program.executable.outputs if isinstance(p, BufferView)]
     starts = [image.place(p) for p in outputs]
     scratch = 64 + max(-(-i.kernel.scratch // 64) * 64 for i in program.instructions)
-    (folder / "kernels.o").write_bytes(_object_code(jit.module_text(kernels.values())))
+    (folder / "kernels.o").write_bytes(_object_code(jit.module_ir(kernels.values())))
     runner = _RUNNER.replace("DECLARATIONS", "".join(f"void {n}();\n" for n in order))
     runner = runner.replace("KERNELS", ", ".join(f"(kernel *){n}" for n in order))
     runner = runner.replace("INSTRUCTIONS", ", ".join(f"{w}LL" for w in words))

@@ -156,7 +156,7 @@ def forbid_making() -> None:
     lower.Lowering.__init__ = refuse  # type: ignore[method-assign]
     build.build_program = refuse
     memory_plan._assign_offsets = refuse
-    jit.module_text = refuse
+    jit.module_ir = refuse
     jit._compiled = refuse
     jit._request = refuse
 

@@ -1,4 +1,4 @@
-"""What ``explain`` says of a program is true of it, and asking changes nothing."""
+"""What ``explain`` reports of a program is true of it, and has no side effects."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_explaining_a_step_that_has_not_run_yet() -> None:
     model = Model()
     before = arrays(model.optimizer.param_groups[0]["params"])
     explanation = eg.compile(model.step).explain(PLACES, LABELS, 0.5)
-    assert explanation.data["units"]
+    assert explanation.data["nodes"]
     for a, b in zip(arrays(model.optimizer.param_groups[0]["params"]), before, strict=True):
         np.testing.assert_array_equal(a, b)
     assert all(p.grad is None for p in model.optimizer.param_groups[0]["params"])
@@ -112,14 +112,14 @@ def test_times_are_not_those_of_fresh_memory(monkeypatch: pytest.MonkeyPatch) ->
     x = randn(600, 700)
     step = eg.compile(lambda x: (x.exp() @ x.sin().t()).tanh().sum(0) + 1)
     monkeypatch.setattr(timing, "thread_time_ns", faults)
-    units = step.explain(x).data["units"]
-    assert len(units) > 1
-    assert sum(unit["seconds"] for unit in units) < len(units)
+    nodes = step.explain(x).data["nodes"]
+    assert len(nodes) > 1
+    assert sum(node["seconds"] for node in nodes) < len(nodes)
 
 
 def test_every_equation_is_in_a_unit(explanation: Explanation) -> None:
     data = explanation.data
-    shown = {e["op"] for unit in data["units"] for e in unit["equations"]}
+    shown = {e["op"] for node in data["nodes"] for e in node["equations"]}
     views = {"reshape", "permute", "expand", "as_strided", "full", "slice"}
     assert set(data["simplified"]["by_op"]) - views <= shown
     assert sum(data["captured"]["by_op"].values()) == data["captured"]["equations"]
@@ -127,16 +127,16 @@ def test_every_equation_is_in_a_unit(explanation: Explanation) -> None:
 
 
 def test_units_tell_their_kernels(explanation: Explanation) -> None:
-    units = explanation.data["units"]
-    loop = next(u for u in units if u["kind"] == "loop" and len(u["equations"]) > 1)
+    nodes = explanation.data["nodes"]
+    loop = next(u for u in nodes if u["kind"] == "loop" and len(u["equations"]) > 1)
     assert loop["space"] and all(n > 0 for n in loop["space"])
-    for unit in units:
-        for part in unit["instructions"]:
+    for node in nodes:
+        for part in node["instructions"]:
             if part["kernel"] is not None:
                 assert part["chunks"] >= 1 and part["passes"] >= 1 and part["scratch"] >= 0
                 assert part["kernel"] in explanation.code
-        assert unit["seconds"] >= 0.0
-    assert explanation.data["seconds"] == pytest.approx(sum(u["seconds"] for u in units))
+        assert node["seconds"] >= 0.0
+    assert explanation.data["seconds"] == pytest.approx(sum(u["seconds"] for u in nodes))
 
 
 def test_calls_are_named_with_their_line(explanation: Explanation) -> None:
@@ -144,14 +144,14 @@ def test_calls_are_named_with_their_line(explanation: Explanation) -> None:
     calls = {call["op"]: call["location"] for call in explanation.data["calls"]}
     assert f"{__file__}:{first + 4}" in calls["cumprod"]
     assert all(call["seconds"] > 0.0 for call in explanation.data["calls"])
-    names = {u["equations"][0]["op"] for u in explanation.data["units"] if u["kind"] == "call"}
+    names = {u["equations"][0]["op"] for u in explanation.data["nodes"] if u["kind"] == "call"}
     assert names == set(calls)
 
 
 def test_products_and_loops_have_rates() -> None:
     a, b = randn(96, 64), randn(64, 80)
     step = eg.compile(lambda x: (x @ b) * 2.0 + 1.0)
-    product, loop = step.explain(a).data["units"]
+    product, loop = step.explain(a).data["nodes"]
     assert product["flops"] == 2 * 96 * 64 * 80
     rate = product["gflops_per_second"]
     assert rate == pytest.approx(product["flops"] / product["seconds"] / 1e9)
@@ -163,8 +163,8 @@ def test_products_and_loops_have_rates() -> None:
 def test_of_a_table_only_the_rows_taken_count() -> None:
     table = randn(10_000, 16)
     step = eg.compile(lambda places: nn.functional.embedding(places, table))
-    (unit,) = step.explain(eg.arange(4)).data["units"]
-    assert unit["bytes"] == 4 * 8 + 2 * 4 * 16 * 8
+    (node,) = step.explain(eg.arange(4)).data["nodes"]
+    assert node["bytes"] == 4 * 8 + 2 * 4 * 16 * 8
 
 
 def test_the_memory_is_the_plan(trained: tuple[Model, Any], explanation: Explanation) -> None:
@@ -173,21 +173,29 @@ def test_the_memory_is_the_plan(trained: tuple[Model, Any], explanation: Explana
     assert (memory["peak"], memory["lower_bound"]) == (plan.peak, plan.lower_bound)
     assert memory["timeline"] == plan.timeline()
     assert len(memory["timeline"]) == memory["waves"]
-    living = [memory["buffers"][n] for n in memory["at_peak"]]
-    assert [b["bytes"] for b in living] == [b.nbytes for b in plan.at_peak()]
-    assert any("test_explain.py" in b["location"] for b in living)
+    live = [memory["buffers"][n] for n in memory["at_peak"]]
+    assert [b["bytes"] for b in live] == [b.nbytes for b in plan.at_peak()]
+    assert any("test_explain.py" in b["location"] for b in live)
     for buffer in memory["buffers"]:
         assert 0 <= buffer["offset"] <= memory["peak"] - buffer["bytes"]
 
 
 def test_the_text_begins_with_what_matters(explanation: Explanation) -> None:
     text = str(explanation)
-    heads = ["Model.step: ", "\ntime\n", "\nmemory\n", "\nNumPy calls\n", "\nunits", "\ncaptured"]
+    heads = [
+        "Model.step: ",
+        "\ntime\n",
+        "\nmemory\n",
+        "\nNumPy calls\n",
+        "\nguards\n",
+        "\nnodes",
+        "\ncaptured",
+    ]
     places = [text.index(head) for head in heads]
     assert places == sorted(places) and places[0] == 0
-    times = [float(u["seconds"]) for u in explanation.data["units"]]
+    times = [float(u["seconds"]) for u in explanation.data["nodes"]]
     table = text[places[1] : places[2]].splitlines()
-    slowest = max(explanation.data["units"], key=lambda unit: unit["seconds"])
+    slowest = max(explanation.data["nodes"], key=lambda node: node["seconds"])
     assert slowest["label"] in table[3]
     assert max(times) == slowest["seconds"]
     assert "define void @" not in text
@@ -235,7 +243,7 @@ def test_a_module_and_a_function_without_work() -> None:
     assert "linear" in layer.explain(eg.ones(1, 3)).data["captured"]["by_op"]
     nothing = eg.compile(lambda x: x).explain(eg.ones(3))
     assert "nothing to do" in str(nothing)
-    assert "Nothing is kept" in nothing.html()
+    assert "The arena is empty" in nothing.html()
 
 
 def test_an_index_out_of_range_while_explaining() -> None:

@@ -182,7 +182,7 @@ def test_seeds_are_set_outside() -> None:
 
 
 def test_many_python_threads() -> None:
-    """One function from all threads, and two at once; large enough for a team of threads."""
+    """One function from all threads, and two at once; large enough for the thread pool."""
     layer = nn.Linear(60, 60).double()
     functions = [lambda x: layer(x).tanh().sum(0), lambda x: layer(x).sigmoid().exp().sum(1)]
     compiled = [eg.compile(f) for f in functions]
@@ -228,7 +228,7 @@ def test_one_training_step_from_two_threads() -> None:
 
 
 def test_two_models_in_two_threads() -> None:
-    """Each caller may find the team taken by the other; the numbers are the same."""
+    """Each caller may find the thread pool taken by the other; the numbers are the same."""
 
     def train(seed: int, rounds: int) -> Any:
         weight = randn(300, 300, seed=seed) * 0.01

@@ -173,7 +173,7 @@ def test_text_becomes_code_of_other_machines(
     llvmlite.initialize_all_asmprinters()
     product, tile = Product(normal(64, 64), normal(64, 64), ()), tile_for(vector)
     kernel = blocked_kernel(product, tile, tiling_of(product, tile, 64, may_prepack=False))
-    module = llvmlite.parse_assembly(jit.module_text([kernel]))
+    module = llvmlite.parse_assembly(jit.module_ir([kernel]))
     machine = llvmlite.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=2)
     assert word in machine.emit_assembly(module)
 
@@ -318,7 +318,7 @@ def test_tiles_hold_their_sums_in_registers(found: Any) -> None:
     a, tile = normal(64, 64).astype(found.np), tile_for(vector_for(found))
     product = Product(a, a, ())
     kernel = blocked_kernel(product, tile, tiling_of(product, tile, 64, may_prepack=False))
-    code = jit.assembly(jit.module_text([kernel]))
+    code = jit.assembly(jit.module_ir([kernel]))
     strips = re.findall(r"^gemm_microkernel_\w+:.*?^\.Lfunc_end", code, re.MULTILINE | re.DOTALL)
     assert len(strips) == 2 * tile.vectors + 1  # that of wide tiles reads rows of A alone
     for strip in strips:
@@ -353,7 +353,7 @@ def test_programs_share_object_code(monkeypatch: pytest.MonkeyPatch) -> None:
         blas_kernel(product, dtypes.float64, 64),
     ]
     jit.addresses(kernels)
-    assert texts == [jit.module_text([kernel]) for kernel in kernels]
+    assert texts == [jit.module_ir([kernel]) for kernel in kernels]
 
 
 @own

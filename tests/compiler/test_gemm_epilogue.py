@@ -203,8 +203,8 @@ def test_told_with_both_parts() -> None:
     compiled = eg.compile(step)
     compiled()
     explanation = compiled.explain()
-    (unit,) = [u for u in explanation.data["units"] if "600x130x530" in str(u["instructions"])]
+    (unit,) = [u for u in explanation.data["nodes"] if "600x130x530" in str(u["instructions"])]
     assert unit["kind"] == "native" and unit["flops"] == 2 * 600 * 130 * 530
     assert {"matmul", "mul"} <= {eqn["op"] for eqn in unit["equations"]}
-    kernels = {i["kernel"] for u in explanation.data["units"] for i in u["instructions"]}
+    kernels = {i["kernel"] for u in explanation.data["nodes"] for i in u["instructions"]}
     assert kernels < set(explanation.code)  # and those that are called

@@ -164,7 +164,7 @@ def test_a_number_read_while_tracing() -> None:
 
 
 class Unfrozen(Scenario):
-    """A tensor of the outside that begins to ask for its gradient."""
+    """A captured tensor that begins to require its gradient."""
 
     def __init__(self) -> None:
         self.first, self.second = randn(3).requires_grad_(), randn(3, seed=1)
@@ -268,7 +268,7 @@ def test_tables_of_a_module() -> None:
 
 
 def test_options_written_directly() -> None:
-    """A rate is read at run time; whether something is zero, or a flag, is a condition."""
+    """A rate is read at run time; whether something is zero, or a flag, is guarded."""
     weight = nn.Parameter(randn(3))
     optimizer = eg.optim.SGD([weight], lr=0.5)
 
@@ -298,13 +298,13 @@ def test_nothing_is_asked_again_while_nothing_changes() -> None:
     for round in range(3):
         step(*scenario.arguments(round))
     (known,) = step.variants.values()
-    asked = known[-1].conditions.asked
+    checked = known[-1].guards.checked
     for round in range(3):
         step(*scenario.arguments(round))
-    assert known[-1].conditions.asked == asked
+    assert known[-1].guards.checked == checked
     scenario.optimizer.param_groups[0]["lr"] = 0.3
     step(*scenario.arguments(0))
-    assert known[-1].conditions.asked == asked + 1
+    assert known[-1].guards.checked == checked + 1
     assert program_count(step) == 2
 
 
@@ -334,7 +334,7 @@ def test_the_default_type() -> None:
 def test_compiling_again_and_again_is_told() -> None:
     layer = Layer()
     compiled = eg.compile(lambda x: layer(x))
-    with pytest.warns(RuntimeWarning, match="what changed: the attributes"):
+    with pytest.warns(RuntimeWarning, match="failed guard: the attributes"):
         for round in range(9):
             layer.factor = float(round)
             assert_alike(compiled(randn(2, 3)), layer(randn(2, 3)))

@@ -109,7 +109,7 @@ def test_explaining_lowers_again() -> None:
     after = step.explain(normal(16, 8)).data
     for told in ("simplified", "memory"):
         assert after[told] == before[told]
-    for ours, theirs in zip(after["units"], before["units"], strict=True):
+    for ours, theirs in zip(after["nodes"], before["nodes"], strict=True):
         for told in ("label", "kind", "equations", "bytes", "lines"):
             assert ours[told] == theirs[told]
 

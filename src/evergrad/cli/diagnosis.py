@@ -197,7 +197,7 @@ def _is_writable(folder: Path) -> bool:
 def _compiled_program() -> Iterator[Finding]:
     """A tiny program through the whole compiler, against what NumPy gives."""
     section = "compiled program"
-    if not jit.makes_code():
+    if not jit.can_jit():
         fix = "allow it (systemd: MemoryDenyWriteExecute=no), or do without evergrad.compile"
         yield Finding(section, "machine code", "the system forbids to make it", "broken", fix)
         return
@@ -220,7 +220,7 @@ def _compiled_program() -> Iterator[Finding]:
 
 def _llvm_place(section: str) -> Finding:
     """Where LLVM works: it takes much memory, and is better in processes that end soon."""
-    if jit.compiles_outside() and jit.try_workers():
+    if jit.uses_compile_pool() and jit.check_compile_pool():
         return Finding(section, "LLVM", "in processes of its own")
     if config.COMPILE_IN_PROCESS:
         return Finding(section, "LLVM", "in this process, as EVERGRAD_COMPILE_IN_PROCESS says")

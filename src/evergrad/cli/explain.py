@@ -38,8 +38,9 @@ def explain(
     """Show what the compiler made of a training step.
 
     WHAT is gpt (the default) or another task, a TOML file or the folder of a run. Shown are the
-    units of the compiled step with their times and lines, its memory, what is left to NumPy, what
-    the program takes for granted, and the graphs; the page also has the code of each kernel.
+    nodes (fusion groups and single ops) of the compiled step with their times and lines, its
+    memory, the calls left to NumPy, its guards, and the graphs; the page also has the code of
+    each kernel.
     With --accumulate there are two programs (micro and update), each with a page of its own.
 
     \b

@@ -1,9 +1,9 @@
-"""Turns a traced program into native code with a planned memory.
+"""Compiles a traced program to native code with statically planned memory.
 
-:func:`compile` is the door. A program is traced (:mod:`.frontend.capture`), simplified
-(:mod:`.passes.decompose`), cut into kernels (:mod:`.schedule.fusion`), placed in one arena
-(:mod:`.schedule.memory_plan`), written as LLVM IR (:mod:`.codegen.emit_loops`,
-:mod:`.codegen.elementwise`), compiled (:mod:`.native.jit`) and run by a team of threads
+:func:`compile` is the entry point. A program is traced (:mod:`.frontend.capture`), simplified
+(:mod:`.passes.pipeline`), fused into kernels (:mod:`.schedule.fusion`), planned into one arena
+(:mod:`.schedule.memory_plan`), lowered to LLVM IR (:mod:`.codegen.emit_loops`,
+:mod:`.codegen.elementwise`), compiled (:mod:`.native.jit`) and run by a thread pool
 (:mod:`.runtime.thread_pool`).
 """
 

@@ -1,4 +1,4 @@
-"""``evergrad.compile``: a Python function that runs as native code from its second look on."""
+"""``evergrad.compile``: a Python function traced at its first call and run as native code."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from types import MethodType
 from typing import Any
 
 from evergrad.compiler.frontend.capture import Captured, InsideGraphError, capture
-from evergrad.compiler.frontend.python_guards import Surroundings
+from evergrad.compiler.frontend.python_guards import PythonGuards
 from evergrad.compiler.frontend.variant import Call, Variant
 from evergrad.compiler.runtime import call_path
-from evergrad.compiler.runtime.call_path import UNSERVED, Serve, plain_call
-from evergrad.compiler.runtime.gc_pause import uncollected
+from evergrad.compiler.runtime.call_path import NOT_HANDLED, FastPath, make_fast_path
+from evergrad.compiler.runtime.gc_pause import gc_paused
 from evergrad.core import dtypes, fork
 from evergrad.core.state import STATE
 from evergrad.core.storage import NO_ARRAY
@@ -25,8 +25,8 @@ from evergrad.extension import ExtensionPoint, provides
 
 _optimized_module: ExtensionPoint[..., Any] = ExtensionPoint("optimized_module")
 
-# So many programs for the same types, and so many fast paths, are kept.
-_MANY = 8
+# The most variants kept per signature, and the most fast paths.
+_VARIANT_LIMIT = 8
 
 
 def compile(
@@ -35,19 +35,20 @@ def compile(
 ) -> Any:  # fmt: skip
     """Compile a training step, a module or a function of tensors.
 
-    The function is traced at its first call with arguments of given types, and the program made of
-    the trace runs from then on. Tensors of the outside that it reads or writes (parameters,
-    optimizer state) stay where they are; Python floats among its arguments and the options of
-    optimizers are read at each call. What else decided the trace is checked at each call, and a
-    new program is made where it has changed.
+    The function is traced at its first call with a given signature (structure and types of its
+    arguments), and the program compiled from the trace runs from then on. Captured tensors that it
+    reads or writes (parameters, optimizer state) keep their storage; Python floats among its
+    arguments and the options of optimizers are runtime inputs, read at each call. Guards check at
+    each call whatever else decided the trace; where one fails, the function is traced and compiled
+    again.
 
-    A call that fails leaves tensors and random streams as they were before it. With
-    ``check_finite`` a call that gives an infinity or a NaN fails, and its error names the op and
-    the line they came from. With ``memory_limit`` values are computed again until what the program
-    needs beside its arguments and results fits into so many bytes; if that cannot be, the first
-    call raises ``MemoryLimitError`` before it runs anything.
+    A call that fails leaves tensors and RNG states as they were before it. With ``check_finite`` a
+    call that produces an infinity or a NaN fails, and its error names the op and the source line it
+    came from. With ``memory_limit`` (bytes) values are rematerialized until the arena, the memory
+    besides arguments and results, fits; if it cannot, the first call raises ``MemoryLimitError``
+    before it runs anything.
 
-    Other options of ``torch.compile`` are accepted; there is one way to compile here.
+    Other options of ``torch.compile`` are accepted and have no effect: there is one backend.
     """
     if model is None:
         return functools.partial(
@@ -60,7 +61,7 @@ def compile(
 
 @provides("compiled_function")
 class Compiled:
-    """A function with the programs made of it so far."""
+    """A function with the variants compiled for it so far."""
 
     def __init__(
         self, function: Callable[..., Any], check_finite: bool = False,
@@ -70,11 +71,11 @@ class Compiled:
         self.check_finite = check_finite
         self.memory_limit = memory_limit
         self.variants: dict[Any, list[Variant]] = {}
-        # The fast paths of variants, the one that was found last first.
-        self.plain: dict[Variant, Serve] = {}
-        # Signatures whose calls stand inside a graph that is being recorded around them.
-        self.inside_graphs: set[Any] = set()
-        # Whoever uses the programs holds it.
+        # Fast paths by variant, most recently added first.
+        self.fast_paths: dict[Variant, FastPath] = {}
+        # Signatures whose calls run eagerly, inside a graph that is recorded around them.
+        self.eager_signatures: set[Any] = set()
+        # Step lock: held while a variant is looked up and run.
         self.lock = threading.RLock()
         _steps.add(self)
         functools.update_wrapper(self, function, updated=())
@@ -82,46 +83,46 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         state = STATE.get()
         if state.trace is not None:
-            return self.function(*args, **kwargs)  # part of a larger program
+            return self.function(*args, **kwargs)  # inlined into the trace around it
         with self.lock:
             if not kwargs:
-                for serve in self.plain.values():
+                for serve in self.fast_paths.values():
                     result = serve(args, state)
-                    if result is not UNSERVED:
+                    if result is not NOT_HANDLED:
                         return result
-            with uncollected():
+            with gc_paused():
                 variant, tensors = self.variant_for(args, kwargs)
-                if variant is not None and not variant.is_entangled(tensors):
+                if variant is not None and not variant.aliases_written(tensors):
                     result = variant.run(tensors)
                     if not kwargs:
-                        self.note_plain(args, variant)
+                        self.add_fast_path(args, variant)
                     return result
         return self.function(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """As a method, like the function itself."""
+        """Bind as a method, like the function itself."""
         return self if instance is None else MethodType(self, instance)
 
     def __reduce__(self) -> Any:
-        """A copy has no programs yet."""
+        """A copy has no variants yet."""
         return type(self), (self.function, self.check_finite, self.memory_limit)
 
-    def note_plain(self, args: Any, variant: Variant) -> None:
-        """Let further calls like this one, which a variant has served, take the fast path."""
-        serve = plain_call(variant, args)
+    def add_fast_path(self, args: Any, variant: Variant) -> None:
+        """Add the fast path for calls like this one, which a variant has just run."""
+        serve = make_fast_path(variant, args)
         if serve is not None:
-            others = [pair for pair in self.plain.items() if pair[0] is not variant]
-            self.plain = dict([(variant, serve), *others[: _MANY - 1]])
+            others = [pair for pair in self.fast_paths.items() if pair[0] is not variant]
+            self.fast_paths = dict([(variant, serve), *others[: _VARIANT_LIMIT - 1]])
 
     def variant_for(self, args: Any, kwargs: Any) -> tuple[Variant | None, list[Tensor]]:
-        """The variant that holds for these arguments, told of the floats among them (``None`` if
-        they are to run eagerly); and the tensors among them."""
+        """The variant for these arguments, with their floats bound (``None`` if the call runs
+        eagerly); and the tensors among the arguments."""
         leaves, spec = tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         numbers = [leaf for leaf in leaves if leaf.__class__ is float]
         if any(t._value is NO_ARRAY for t in tensors):  # sparse or ragged
             return None, tensors
-        variant = self.find(signature(leaves, spec), leaves, spec, tensors, numbers)
+        variant = self.find_variant(signature(leaves, spec), leaves, spec, tensors, numbers)
         if variant is None:
             return None, tensors
         for container, index, _ in variant.captured.numbers:
@@ -129,39 +130,39 @@ class Compiled:
                 container[index] = numbers[index]
         return variant, tensors
 
-    def find(
+    def find_variant(
         self, key: Any, leaves: list[Any], spec: Any, tensors: Any, numbers: Any
     ) -> Variant | None:
-        if key in self.inside_graphs:
+        if key in self.eager_signatures:
             return None
-        variant = self.holding(key)
+        variant = self.valid_variant(key)
         if variant is not None:
             return variant
         known = self.variants.setdefault(key, [])
-        if len(known) >= _MANY:
+        if len(known) >= _VARIANT_LIMIT:
             warnings.warn(
-                f"{self.function} was compiled {len(known) + 1} times for the same types; what "
-                f"changed: {known[-1].conditions.changed()}",
+                f"{self.function} was recompiled {len(known)} times for the same signature; failed "
+                f"guard: {known[-1].guards.first_failed()}",
                 RuntimeWarning,
                 stacklevel=4,
             )
             known.clear()
-            self.plain = {}
+            self.fast_paths = {}
         try:
             captured = self.trace(leaves, spec, tensors, numbers)
         except InsideGraphError:
-            self.inside_graphs.add(key)
+            self.eager_signatures.add(key)
             return None
         variant = Variant(captured, self.check_finite, self.memory_limit)
         if variant.captured.once is None:
             known.append(variant)
         return variant
 
-    def holding(self, key: Any) -> Variant | None:
-        """The variant for these types whose conditions hold, if there is one already."""
+    def valid_variant(self, key: Any) -> Variant | None:
+        """The variant for this signature whose guards hold, if there is one already."""
         known = self.variants.get(key, [])
-        for variant in reversed(known):  # the one used last comes last
-            if variant.conditions.hold():
+        for variant in reversed(known):  # most recently used last
+            if variant.guards.hold():
                 known.remove(variant)
                 known.append(variant)
                 return variant
@@ -180,18 +181,18 @@ class Compiled:
 
         call_path.begin()
         args, kwargs = tree_unflatten(leaves, spec)
-        return capture(call, tensors, list(numbers), Surroundings(self.function, args, kwargs))
+        return capture(call, tensors, list(numbers), PythonGuards(self.function, args, kwargs))
 
     def loop(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function for each row (the first dimension) of the tensors among its arguments,
-        one after the other, and stack what it gives: ``loop(xs, ys)`` is
-        ``stack([f(x, y) for x, y in zip(xs, ys)])``.
+        """Call the function for each row (index of the first dimension) of the tensors among its
+        arguments, one after the other, and stack the results: ``loop(xs, ys)`` is ``stack([f(x, y)
+        for x, y in zip(xs, ys)])``.
 
-        Once there is a program that serves the rows, all of them are one native call, without
-        Python in between: what small steps cost beside their kernels is gone, and threads that
-        train models of their own do not wait for each other. Options of optimizers are read when
-        the loop begins. A row that fails ends the loop; the rows before it are done, and the error
-        tells which one it was. What is the same for all rows is given expanded, or as a number.
+        Once a compiled program handles the rows, all of them are one batched native call without
+        Python in between: the per-call overhead of small steps is gone, and threads that train
+        models of their own do not contend for the GIL. Options of optimizers are read when the loop
+        begins. A row that fails ends the loop; the rows before it are done, and the error names the
+        failed row. Pass what is the same for all rows expanded, or as a number.
         """
         from evergrad.compiler.runtime.batched_calls import loop_of  # start-up: rarely used
 
@@ -203,7 +204,7 @@ class Compiled:
             return self.compiled_for(args, kwargs)[0].program.plan
 
     def compiled_for(self, args: Any, kwargs: Any) -> tuple[Variant, list[Tensor]]:
-        """As :meth:`variant_for`, for questions about a program that must exist."""
+        """As :meth:`variant_for`; raises if the call runs eagerly."""
         variant, tensors = self.variant_for(args, kwargs)
         if variant is None:
             raise RuntimeError(
@@ -213,9 +214,9 @@ class Compiled:
         return variant, tensors
 
     def explain(self, *args: Any, passes: bool = False, **kwargs: Any) -> Any:
-        """What the program for these arguments is, needs and spends its time on; see
+        """Report the compiled program for these arguments: its nodes, memory, guards and time; see
         :class:`~evergrad.compiler.explain.report.Explanation`. With ``passes`` also the graph after
-        each compiler pass. Changes nothing outside."""
+        each compiler pass. Has no side effects."""
         from evergrad.compiler.explain.report import Explanation  # start-up: rarely used
 
         name = getattr(self.function, "__qualname__", type(self.function).__name__)
@@ -229,7 +230,7 @@ _steps: weakref.WeakSet[Compiled] = weakref.WeakSet()
 
 
 def _unlock_steps() -> None:
-    """In a forked child the other threads are gone, and so is what they held."""
+    """Replace the step locks in a forked child: the threads that held them are gone."""
     for step in _steps:
         step.lock = threading.RLock()
 
@@ -238,7 +239,7 @@ fork.register("step locks", after_in_child=_unlock_steps)
 
 
 def signature(leaves: list[Any], spec: Any) -> Any:
-    """What a trace depends on: the form and the types of the arguments, and the modes."""
+    """The static part of a call: structure and types of its arguments, and the modes."""
     state = STATE.get()
     lower = None if state.autocast is None else state.autocast.dtype
     keys = tuple([_key(leaf) for leaf in leaves])
@@ -254,7 +255,8 @@ def _key(leaf: Any) -> Any:
         hash(leaf)
     except TypeError:
         raise TypeError(
-            f"an argument of a compiled function is a {type(leaf).__name__}, which cannot be told "
-            "from others of its kind.\n  fix: give a tensor, a number, a string or a tuple."
+            f"an argument of a compiled function is a {type(leaf).__name__}, which is not hashable "
+            "and cannot be part of the signature.\n"
+            "  fix: pass a tensor, a number, a string or a tuple."
         ) from None
     return leaf.__class__, leaf

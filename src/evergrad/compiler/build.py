@@ -1,4 +1,4 @@
-"""From a captured step to a program: passes, lowering and, under a limit, rematerialization."""
+"""Builds a program from a captured step: passes, lowering and, under a limit, rematerialization."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from evergrad.core.trace import Graph
 def build_program(
     captured: Captured, limit: int | None, when_bound: Callable[[Executable], None] | None = None
 ) -> Program:
-    """The program of a captured step, whose arena has at most ``limit`` bytes. ``when_bound`` is
-    called with its executable when all kernels have machine code."""
+    """The program of a captured step, with an arena of at most ``limit`` bytes. ``when_bound`` is
+    called with its executable once all kernels have machine code."""
     if limit is None:
         for kernel in precompiled(captured.graph):
-            jit.begin(kernel)
+            jit.compile_async(kernel)
 
     def build(graph: Graph, recomputed: frozenset[int] = frozenset()) -> Program:
         lifted, constants = lift_captures(graph)
         lowering = Lowering(
             lifted, LOWERINGS, captured.arguments, len(captured.numbers),
             [*captured.outside, *constants], captured.result_count, captured.written, recomputed,
-            # Under a limit most of the kernels that are written are not those of the program.
-            *([jit.begin] if limit is None else []),
+            # Under a limit most kernels that are generated are not those of the final program.
+            *([jit.compile_async] if limit is None else []),
         )  # fmt: skip
         return Program(lowering, when_bound)
 

@@ -116,7 +116,7 @@ def _arena(step: TrainingStep) -> tuple[int | None, int]:
         made = program.compiled_for(arguments, {})[0].program
         arena += made.plan.peak
         results = sum(b.nbytes for b in made.plan.outside if b.kind == "output")
-        streams = _bytes(generator.get_state() for generator in made.set_aside())
+        streams = _bytes(generator.get_state() for generator in made.generators_to_restore())
         transient = max(transient, given + results + streams)
     return arena, transient
 

@@ -1,14 +1,13 @@
-"""Eager composites as kernels: one node for a call, one program for each direction.
+"""Eager composites as kernels: one autograd node per call, one program for each direction.
 
 A call of given types and attributes has a :class:`CompositeSpecialization`: it evaluates with a
 program compiled from the traced function, and its vjp is a :class:`CompositeVjpProgram`. Nodes,
-residuals, hooks and the backward pass are those of rows.
+residuals, hooks and the backward pass are the same as for rows of the op table.
 
-The derivative computes what it needs of the forward pass again, from the arguments: these kernels
-wait for memory, not for arithmetic, and a node keeps nothing but arguments. Where that does not
-hold the forward program gives what the derivative reads as further results, which nobody else sees
-(:mod:`evergrad.compiler.eager.residuals`). Where a gradient is to be differentiated again the walk
-runs the traced derivative op by op, and the ordinary rules apply.
+The backward program recomputes what it needs of the forward pass from the arguments: these kernels
+are memory-bound, and a node saves nothing but arguments. Where that does not pay off the forward
+program returns residuals as further, hidden results (:mod:`evergrad.compiler.eager.residuals`).
+Where a gradient is itself differentiated the backward pass runs the traced derivative op by op.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from copy import copy
 from typing import Any, cast
 
 from evergrad.compiler.eager.graph import NativeGraph
-from evergrad.compiler.eager.residuals import Halves, halves
+from evergrad.compiler.eager.residuals import Partition, partition_composite
 from evergrad.core import dtypes
 from evergrad.core.composite import Structure
 from evergrad.core.eager.fusion import EagerComposite, clear_composite_kernels, specializations_kept
@@ -31,8 +30,7 @@ from evergrad.core.vjp_program import FRESH, VjpProgram
 from evergrad.extension import provides
 from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 
-# Rules kept over all functions; when the limit is reached all are forgotten and those in use come
-# back.
+# Specializations kept over all functions; at the limit all are evicted.
 _SPECIALIZATION_LIMIT = 256
 
 
@@ -41,7 +39,7 @@ def call(
     function: EagerComposite, state: State, args: tuple[Any, ...], types: tuple[Any, ...],
     attrs: dict[str, Any],
 ) -> Any:  # fmt: skip
-    """Call a composite on arrays of these types, as one node."""
+    """Call a composite on arrays of these types, as one autograd node."""
     key = (types, tuple(attrs.items())) if attrs else types
     specialization = function.specializations.get(key)
     if specialization is None:
@@ -72,7 +70,7 @@ def _new_specialization(
 
 
 class _CompositeOp:
-    """The part of an op that nodes, messages and the backward pass use."""
+    """The attributes of an op that autograd nodes, messages and the backward pass read."""
 
     family = "reduction"  # elements may be left out behind it: see evergrad.core.recording
     alias = ""
@@ -88,11 +86,11 @@ class _CompositeOp:
 class CompositeSpecialization(Specialization):
     """A composite resolved for given types.
 
-    ``is_native`` says whether kernels can do all of it. The first ``visible`` results are the
-    function's, others are kept for the derivative.
+    ``is_native`` is whether kernels compute all of it. The first ``visible`` results are the
+    function's, the others residuals.
     """
 
-    __slots__ = ("halves", "is_native", "native", "structure", "visible")
+    __slots__ = ("is_native", "native", "partition", "structure", "visible")
 
     def __init__(self, function: EagerComposite, structure: Structure) -> None:
         self.structure = structure
@@ -104,9 +102,11 @@ class CompositeSpecialization(Specialization):
         self.vjp_programs = {}
         graph = structure.traced()
         self.visible = len(graph.outputs)
-        self.halves: Halves | None = halves(structure, function.keeps) if function.keeps else None
-        if self.halves is not None:
-            graph = self.halves.forward
+        self.partition: Partition | None = (
+            partition_composite(structure, function.keeps) if function.keeps else None
+        )
+        if self.partition is not None:
+            graph = self.partition.forward
         self.out_types = tuple(out.type for out in graph.outputs)
         self.single = len(self.out_types) == 1
         self.op = cast(Op, _CompositeOp(function.name, len(self.out_types)))
@@ -115,9 +115,9 @@ class CompositeSpecialization(Specialization):
         self.is_native = self.native.is_native()
         self.run = self.native.run
 
-    def halves_for(self, needs: int) -> Halves | None:
-        """The two programs, if they are for a derivative by these arguments."""
-        found = self.halves
+    def partition_for(self, needs: int) -> Partition | None:
+        """The partition, if it is for a derivative with respect to these arguments."""
+        found = self.partition
         return found if found is not None and found.needs == needs else None
 
     def vjp_program(self, needs: int) -> VjpProgram:
@@ -149,7 +149,7 @@ class CompositeVjpProgram(VjpProgram):
         self.unread = frozenset()
         hidden = specialization.out_types[specialization.visible :]
         arguments, cotangents, graph = specialization.structure.derivative(needs, hidden)
-        kept = specialization.halves_for(needs)
+        kept = specialization.partition_for(needs)
         self.saves = _used(arguments, graph) if kept is None else kept.reads
         values = [
             arguments[i] if i < len(arguments) else _unread(specialization, i - len(arguments))
@@ -158,11 +158,11 @@ class CompositeVjpProgram(VjpProgram):
         self.graph = Graph([*values, *cotangents], (), graph.equations, graph.outputs)
         wanted = [i for i, out in enumerate(graph.outputs) if out is not None]
         outputs = [graph.outputs[i] for i in wanted]
-        again = Graph(self.graph.inputs, (), graph.equations, outputs)
-        self.native = NativeGraph(again if kept is None else kept.backward)
+        recomputing = Graph(self.graph.inputs, (), graph.equations, outputs)
+        self.native = NativeGraph(recomputing if kept is None else kept.backward)
         self.scratch = sum(out.type.nbytes for out in outputs)
         first = len(self.graph.inputs)
-        self.edges = tuple((i, first + place, FRESH) for place, i in enumerate(wanted))
+        self.edges = tuple((i, first + n, FRESH) for n, i in enumerate(wanted))
 
     def run(self, values: list[Any]) -> None:
         values += self.native.run(values)
@@ -171,12 +171,12 @@ class CompositeVjpProgram(VjpProgram):
 
 
 def _used(arguments: Sequence[Var], graph: Graph) -> tuple[int, ...]:
-    """The arguments that a graph reads, by number."""
+    """The arguments that a graph reads, by index."""
     used = {arg for eqn in graph.equations for arg in eqn.args if isinstance(arg, Var)}
     used |= {out for out in graph.outputs if isinstance(out, Var)}
     return tuple(i for i, var in enumerate(arguments) if var in used)
 
 
 def _unread(specialization: CompositeSpecialization, result: int) -> Var:
-    """Stands for a kept result, of which the derivative op by op makes no use."""
+    """A placeholder for a residual that the op-by-op derivative does not read."""
     return Var(specialization.out_types[result], None)  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """A pure graph as native code that eager mode calls with arrays.
 
-Arrays that do not lie in order are read where they lie: the program takes the memory they span and
-looks at it through their strides. Each caller takes an idle program or has another one made, so
-threads do not wait for each other and nothing is locked when a process is forked.
+Arrays that are not contiguous are read without a copy: the program takes the memory they span as a
+flat array and a strided view of it. Each caller takes an idle program or makes another one, so
+threads do not block each other and no lock is held across a fork.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from evergrad.extension import provides
 from evergrad.ops.rows.movement.strided import as_strided
 
 Array = np.ndarray[Any, Any]
-# The strides of an array in elements; None if it lies in order.
+# The strides of an array in elements; None if it is contiguous.
 Layout = tuple[int, ...] | None
 
-# Arrays that lie in yet other ways are copied.
-_MOST_LAYOUTS = 8
+# Arrays with further layouts are copied.
+_LAYOUT_LIMIT = 8
 
 
 @provides("native_graph")
 class NativeGraph:
-    """A graph without outside tensors, ready to run on arrays of its inputs' types."""
+    """A graph without captures, ready to run on arrays of its inputs' types."""
 
     __slots__ = ("graph", "idle")
 
     def __init__(self, graph: Graph) -> None:
         assert not graph.captures, f"an eager composite reads outside tensors: {graph}"
         self.graph = graph
-        # Programs that nobody runs now, by how their arguments lie; None where these are copied.
+        # Idle programs by the layouts of their arguments; None for layouts that are copied.
         self.idle: dict[tuple[Layout, ...], list[EagerProgram] | None] = {}
 
     def is_native(self) -> bool:
-        """Whether it runs without NumPy, if its arguments lie in order."""
-        if not jit.makes_code():
+        """Whether contiguous arguments need no NumPy call."""
+        if not jit.can_jit():
             return False
         program = _program(self.graph)
         self.idle[(None,) * len(self.graph.inputs)] = [program]
@@ -69,10 +69,13 @@ class NativeGraph:
         try:
             program = idle.pop()
         except IndexError:
-            program = _program(_laid(self.graph, layouts))
+            program = _program(_with_layouts(self.graph, layouts))
         try:
             return program.run(  # type: ignore[no-any-return]
-                [a if lies is None else _span(a) for a, lies in zip(given, layouts, strict=True)],
+                [
+                    a if layout is None else _span(a)
+                    for a, layout in zip(given, layouts, strict=True)
+                ],
                 (),
             )
         finally:
@@ -86,12 +89,12 @@ class NativeGraph:
         return tuple(self.run(arrays))
 
     def first_programs(self, layouts: tuple[Layout, ...]) -> list[EagerProgram] | None:
-        """A list with a program for arguments that lie as told, if it is worth one."""
-        in_order = not any(layouts)
-        if not in_order and len(self.idle) >= _MOST_LAYOUTS:
+        """A list with a program for arguments with these layouts; ``None`` if a copy is better."""
+        contiguous = not any(layouts)
+        if not contiguous and len(self.idle) >= _LAYOUT_LIMIT:
             return None
-        program = _program(_laid(self.graph, layouts))
-        return [program] if in_order or _has_kernels_only(program) else None
+        program = _program(_with_layouts(self.graph, layouts))
+        return [program] if contiguous or _has_kernels_only(program) else None
 
 
 def _program(graph: Graph) -> EagerProgram:
@@ -106,8 +109,7 @@ def _has_kernels_only(program: EagerProgram) -> bool:
 
 
 def _readable(array: Any, var: Var) -> Array:
-    """An array that kernels can read: numbers and 0-d results of NumPy are no arrays, and elements
-    must not lie across their natural places in memory."""
+    """An array that kernels can read: an aligned ndarray with non-negative strides."""
     if array.__class__ is not np.ndarray:
         array = np.asarray(array, var.type.dtype.np)
     if array.flags.aligned and (array.flags.c_contiguous or min(array.strides) >= 0):
@@ -119,41 +121,41 @@ def _layout(array: Array) -> Layout:
     return tuple([stride // array.itemsize for stride in array.strides])
 
 
-def _reach(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """From the first element to behind the last one."""
+def _span_length(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """The number of elements from the first to the last, inclusive."""
     return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
 
 def _span(array: Array) -> Array:
-    """All memory between the first and the last element of an array."""
+    """The memory from the first to the last element of an array, as a flat array."""
     layout = _layout(array)
     assert layout is not None
-    length = _reach(array.shape, layout)
+    length = _span_length(array.shape, layout)
     return np.lib.stride_tricks.as_strided(array, (length,), (array.itemsize,))
 
 
-def _laid(graph: Graph, layouts: tuple[Layout, ...]) -> Graph:
-    """The graph with arguments that lie as told; such that do not lie in order come as spans."""
+def _with_layouts(graph: Graph, layouts: tuple[Layout, ...]) -> Graph:
+    """The graph for arguments with these layouts; non-contiguous ones are passed as spans."""
     if not any(layouts):
         return graph
     with using(autocast=None, trace=None), tracing() as tracer:
         given = [
-            _seen(tracer, var.type, layout)
+            _strided_input(tracer, var.type, layout)
             for var, layout in zip(graph.inputs, layouts, strict=True)
         ]
         return tracer.finish(interpret(graph, *given)).without_dead_code()
 
 
-def _seen(tracer: Any, type: TensorType, layout: Layout) -> Tensor:
+def _strided_input(tracer: Any, type: TensorType, layout: Layout) -> Tensor:
     if layout is None:
         return tracer.input(type)  # type: ignore[no-any-return]
-    span = tracer.input(tensor_type((_reach(type.shape, layout),), type.dtype))
+    span = tracer.input(tensor_type((_span_length(type.shape, layout),), type.dtype))
     return as_strided(span, type.shape, layout)
 
 
 @provides("graph_of_row")
 def graph_of_row(op: Op, attrs: dict[str, Any], operands: Sequence[TensorType]) -> Graph:
-    """A graph of one equation."""
+    """A graph of one equation, a row of the op table."""
     with using(autocast=None, trace=None), tracing() as tracer:
         found = bind(op, *map(tracer.input, operands), **attrs)
         return tracer.finish([found] if op.outputs == 1 else found)

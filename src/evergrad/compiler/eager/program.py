@@ -1,7 +1,7 @@
-"""A program that holds memory only while it runs.
+"""A program that holds an arena only while it runs.
 
 A compiled step keeps its arena, since it runs again at once. Eager mode has many small programs, of
-which one runs at a time: each takes its arena from the pool and gives it back.
+which one runs at a time: each takes its arena from the pool and returns it.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from evergrad.memory.ledger import LEDGER, LEDGER_MIN_BYTES
 class EagerProgram(Program):
     """A program whose arena lasts for one run."""
 
-    small = -1  # no result is computed in memory of the program, which the next run may move
+    small_bytes = -1  # none: results are allocated by each run
 
     def __init__(self, lowering: Lowering) -> None:
         super().__init__(lowering)
-        # Where kernels find addresses in the arena: (words, slot, offset).
+        # Argument words with addresses in the arena: (words, slot, offset).
         self.arena_slots: list[tuple[Any, int, int]] = []
 
-    def hold_arena(self, size: int) -> None:
-        """None is held: each run places its own."""
+    def bind_arena(self, size: int) -> None:
+        """No arena is kept: each run allocates its own."""
         self.arena_address = 0
 
     def argument_block(self, instruction: Instruction) -> Any:
         block = super().argument_block(instruction)
-        for slot, place in enumerate(instruction.pointers):
-            if place is not None and place.buffer.kind == "arena":
-                offset = place.buffer.offset + place.offset
+        for slot, view in enumerate(instruction.pointers):
+            if view is not None and view.buffer.kind == "arena":
+                offset = view.buffer.offset + view.offset
                 self.arena_slots.append((block.data, slot, offset))
         return block
 
@@ -56,8 +56,8 @@ class EagerProgram(Program):
             self.arena_bytes = None
 
     def place_arena(self, size: int) -> None:
-        """Take the arena and tell the kernels where it lies."""
-        memory = self.take_arena(size + 64)
+        """Allocate the arena and patch its addresses into the argument blocks."""
+        memory = self.allocate_arena(size + 64)
         if size >= LEDGER_MIN_BYTES:
             LEDGER.transient(size)
         start = address_of(memory)

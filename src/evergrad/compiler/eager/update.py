@@ -1,4 +1,4 @@
-"""An elementwise update of arrays in place, as one kernel: what eager optimizers run."""
+"""An elementwise in-place update of arrays as one kernel, for eager optimizers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Update = Callable[[Sequence[Any], Sequence[float]], None]
 
 @provides("native_update")
 def native_update(graph: Graph, tensors: int) -> Update | None:
-    """Overwrites the first of ``tensors`` arrays, one for each output of the graph, whose further
-    inputs are numbers. ``None`` unless every array is read before it is overwritten, or where no
-    machine code can be made."""
-    if not jit.makes_code():
+    """A function that overwrites the first of ``tensors`` arrays, one for each output of the graph,
+    whose further inputs are numbers. ``None`` unless every array is read before it is overwritten,
+    or if native code is not available."""
+    if not jit.can_jit():
         return None
     optimized, constants = lift_captures(optimize(graph, Target.EAGER))
     numbers = len(graph.inputs) - tensors
@@ -35,7 +35,7 @@ def native_update(graph: Graph, tensors: int) -> Update | None:
         try:
             program = idle.pop()
         except IndexError:
-            program = _InPlace(_again(lowering))
+            program = _InPlace(_another(lowering))
         program.targets = arrays
         try:
             program.run(arrays, values)
@@ -47,8 +47,8 @@ def native_update(graph: Graph, tensors: int) -> Update | None:
 
 
 def _reads_before_writing(lowering: Lowering) -> bool:
-    """Whether the results can take the place of arguments. One kernel over flat arrays reads an
-    element before it writes the new one; a later kernel must not ask for the old one."""
+    """Whether the outputs can reuse the memory of arguments. One kernel over flat arrays reads an
+    element before it writes the new one; a later kernel must not read the old one."""
     written: set[int] = set()
     for instruction in lowering.instructions:
         if instruction.kernel is None:
@@ -59,7 +59,7 @@ def _reads_before_writing(lowering: Lowering) -> bool:
     return written == set(range(len(lowering.graph.outputs)))
 
 
-def _again(lowering: Lowering) -> Lowering:
+def _another(lowering: Lowering) -> Lowering:
     """The same instructions for another program: two threads update different tensors at once."""
     return Lowering(
         lowering.graph, LOWERINGS, lowering.arguments, lowering.numbers, lowering.outside,
@@ -68,9 +68,9 @@ def _again(lowering: Lowering) -> Lowering:
 
 
 class _InPlace(EagerProgram):
-    """A program whose results take the place of its first arguments."""
+    """A program whose outputs overwrite its first arguments."""
 
     targets: Sequence[Any] = ()
 
-    def memory_for(self, number: int, place: BufferView) -> Any:
+    def memory_for(self, number: int, view: BufferView) -> Any:
         return self.targets[number]

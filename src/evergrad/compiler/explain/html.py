@@ -1,7 +1,7 @@
-"""An explanation as one page.
+"""An explanation as one HTML page.
 
-The arena is drawn as it is over time: a rectangle for each buffer, from the wave that makes it to
-the last that reads it and from its first byte to its last.
+The arena is drawn over time: a rectangle for each buffer, from the wave that defines it to the last
+that reads it (its live range) and from its first byte to its last.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any
 
 from evergrad import html
 from evergrad.compiler.explain.text import (
-    conditions,
     counts,
     duration,
+    guards,
     heading,
     rate,
     share,
@@ -43,13 +43,14 @@ def page(data: Data, code: dict[str, dict[str, str]]) -> str:
     )
     parts = [
         f"<h1>{html.escape(title)}</h1>", html.paragraph(summary(data)),
-        html.section("Time by unit, on one thread", _times(data)),
-        html.section(f"Memory: {peak}, of which {bound} are alive at once",
+        html.section("Time by node, on one thread", _times(data)),
+        html.section(f"Memory: arena of {peak}, lower bound {bound} (live at once)",
                      drawing(memory) + peak_table(memory)),
         html.section("NumPy calls", _calls(data)),
-        html.section("Conditions", _folded("What must stay as it is", "\n".join(conditions(data)))),
+        html.section("Guards", _folded("Checked at each call", "\n".join(guards(data)))),
         html.section("Graphs", graphs), *map(_pass, data["passes"]),
-        "<h2>Units in their order</h2>", *map(_unit, data["units"]),
+        "<h2>Nodes (fusion groups and single ops), in execution order</h2>",
+        *map(_node, data["nodes"]),
         "<h2>Kernels</h2>", *(_code(name, held) for name, held in code.items()),
     ]  # fmt: skip
     return html.page(title, parts, STYLE)
@@ -61,7 +62,7 @@ def page(data: Data, code: dict[str, dict[str, str]]) -> str:
 def drawing(memory: Data) -> str:
     """The arena over time."""
     if not memory["buffers"]:
-        return "<p>Nothing is kept between kernels.</p>"
+        return "<p>The arena is empty: no intermediate values.</p>"
     frame = Drawing.up_to(max(memory["peak"], 1), _HEIGHT)
     across = (frame.width - frame.left) / max(memory["waves"], 1)
     drawn = frame.grid(memory["peak"], size, ("wave 0", str(memory["waves"] - 1)))
@@ -88,16 +89,16 @@ def _rectangle(buffer: Data, colour: str, across: float, frame: Drawing) -> str:
 def _times(data: Data) -> str:
     rows = [
         (duration(u["seconds"]), share(u, data), rate(u), u["kind"], u["label"], where(u))
-        for u in slowest_first(data["units"])
+        for u in slowest_first(data["nodes"])
     ]
-    return html.table(("time", "share", "rate", "kind", "unit", "line"), rows, 3)
+    return html.table(("time", "share", "rate", "kind", "node", "line"), rows, 3)
 
 
 def peak_table(memory: Data) -> str:
-    """Who is alive when most bytes are."""
-    living = [memory["buffers"][n] for n in memory["at_peak"]]
-    rows = [(size(b["bytes"]), b["label"], b["location"]) for b in living]
-    return html.table(("bytes", "alive at the peak", "line"), rows, 1)
+    """The live buffers at the peak."""
+    live = [memory["buffers"][n] for n in memory["at_peak"]]
+    rows = [(size(b["bytes"]), b["label"], b["location"]) for b in live]
+    return html.table(("bytes", "live buffers at the peak", "line"), rows, 1)
 
 
 def _calls(data: Data) -> str:
@@ -106,7 +107,7 @@ def _calls(data: Data) -> str:
         for c in slowest_first(data["calls"])
     ]
     if not rows:
-        return "<p>None: everything is native.</p>"
+        return "<p>None: all nodes are native kernels.</p>"
     return html.table(("time", "op", "result", "line"), rows, 1)
 
 
@@ -120,17 +121,17 @@ def _pass(found: Data) -> str:
     return _folded(head, "unchanged" if found["text"] is None else found["text"])
 
 
-def _unit(unit: Data) -> str:
-    rows = [(e["op"], e["type"], e["location"]) for e in unit["equations"]]
+def _node(node: Data) -> str:
+    rows = [(e["op"], e["type"], e["location"]) for e in node["equations"]]
     parts = [
         (str(p["wave"]), str(p["chunks"]), str(p["passes"]), size(p["scratch"]), p["kernel"])
-        for p in unit["instructions"]
+        for p in node["instructions"]
         if p["kernel"] is not None
     ]
     tables = html.table(("op", "result", "line"), rows, 0)
     if parts:
         tables += html.table(("wave", "chunks", "passes", "scratch", "kernel"), parts, 4)
-    return html.details(heading(unit), tables)
+    return html.details(heading(node), tables)
 
 
 def _code(name: str, held: dict[str, str]) -> str:

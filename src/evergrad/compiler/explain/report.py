@@ -1,7 +1,7 @@
-"""What a compiled program is, what memory it needs and where its time goes.
+"""Explains a compiled program: its nodes, memory plan, guards and time.
 
-:class:`Explanation` gathers everything as plain data; :mod:`.explain.text` and
-:mod:`.explain.html` only show it.
+:class:`Explanation` gathers everything as plain data; :mod:`.explain.text` and :mod:`.explain.html`
+only show it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Data = dict[str, Any]
 
 
 class Explanation:
-    """A program, told in several forms.
+    """A report on a program, as data, text, JSON or HTML.
 
-    ``data`` holds the graphs (of every pass, if requested), the units with their kernels and times,
-    the calls and the memory plan; ``code`` the text and the machine code of each kernel, made when
-    it is first asked for.
+    ``data`` holds the graphs (of every pass, if requested), the nodes with their kernels and times,
+    the NumPy calls, the guards and the memory plan; ``code`` the LLVM IR and assembly of each
+    kernel, generated on first access.
     """
 
     def __init__(self, call: Call, name: str, passes: bool = False) -> None:
@@ -56,8 +56,8 @@ class Explanation:
         return {name: _code_of(kernel) for name, kernel in self._kernels.items()}
 
     def text(self, code: bool = False) -> str:
-        """For reading: times, memory and calls first, then units and graphs; with ``code`` also
-        what was generated."""
+        """Readable text: times, memory, NumPy calls and guards first, then nodes and graphs; with
+        ``code`` also the generated code."""
         return text(self.data, self.code if code else {})
 
     def json(self) -> Data:
@@ -65,11 +65,11 @@ class Explanation:
         return {**self.data, "code": self.code}
 
     def html(self) -> str:
-        """Everything on one page that needs nothing else."""
+        """Everything on one self-contained page."""
         return page(self.data, self.code)
 
     def save(self, path: str | Path) -> None:
-        """Write the form that the file's name asks for: ``.html``, ``.json`` or ``.txt``."""
+        """Write the format of the file's suffix: ``.html``, ``.json`` or ``.txt``."""
         target = Path(path)
         forms: dict[str, Callable[[], str]] = {
             ".html": self.html,
@@ -78,7 +78,7 @@ class Explanation:
         }
         if target.suffix not in forms:
             raise ValueError(
-                f"cannot tell the form of {target.name!r}.\n"
+                f"unknown format of {target.name!r}.\n"
                 f"  fix: a name that ends in {', '.join(forms)}."
             )
         target.write_text(forms[target.suffix](), encoding="utf-8")
@@ -87,27 +87,27 @@ class Explanation:
         return self.text()
 
     def __repr__(self) -> str:
-        units = self.data["units"]
-        return f"<explanation of {self.data['function']}: {len(units)} units>"
+        nodes = self.data["nodes"]
+        return f"<explanation of {self.data['function']}: {len(nodes)} nodes>"
 
 
 def _code_of(kernel: Kernel) -> dict[str, str]:
-    text = jit.module_text([kernel])
-    return {"ir": text, "assembly": jit.assembly(text)}
+    ir = jit.module_ir([kernel])
+    return {"ir": ir, "assembly": jit.assembly(ir)}
 
 
 def _described(call: Call, seconds: Sequence[float]) -> Data:
     captured, program = call.variant.captured, call.variant.program
-    units = _units(program.instructions, program.waves, seconds)
+    nodes = _nodes(program.instructions, program.waves, seconds)
     return {
         "threads": program.threads,
         "seconds": sum(seconds),
         "captured": _graph(captured.graph),
         "simplified": _graph(program.graph),
-        "units": units,
-        "calls": [_call(u) for u in units if u["kind"] == "call"],
+        "nodes": nodes,
+        "calls": [_call(u) for u in nodes if u["kind"] == "call"],
         "memory": memory_data(program.plan),
-        "conditions": dict(Counter(name for _, _, name in captured.conditions.questions)),
+        "guards": dict(Counter(name for _, _, name in captured.guards.predicates)),
         "holds_once": captured.once,
     }
 
@@ -141,22 +141,23 @@ def _graph(graph: Graph) -> Data:
     }
 
 
-# -- units --------------------------------------------------------------------------------------
+# -- nodes --------------------------------------------------------------------------------------
 
 
-def _units(
+def _nodes(
     instructions: Sequence[Instruction], waves: Sequence[Any], seconds: Sequence[float]
 ) -> list[Data]:
-    """Units in their order, each with its instructions. A copy at the end is a unit by itself."""
+    """Nodes in execution order, each with its instructions. A copy at the end is a node by
+    itself."""
     wave_of = {id(i): n for n, wave in enumerate(waves) for i in wave}
     parts: dict[int, list[tuple[Instruction, float]]] = {}
     for instruction, taken in zip(instructions, seconds, strict=True):
         key = id(instruction if instruction.node is None else instruction.node)
         parts.setdefault(key, []).append((instruction, taken))
-    return [_unit(found, wave_of) for found in parts.values()]
+    return [_node(found, wave_of) for found in parts.values()]
 
 
-def _unit(parts: Sequence[tuple[Instruction, float]], wave_of: dict[int, int]) -> Data:
+def _node(parts: Sequence[tuple[Instruction, float]], wave_of: dict[int, int]) -> Data:
     first = parts[0][0]
     equations = _equations(first.node)
     taken = sum(seconds for _, seconds in parts)
@@ -188,10 +189,10 @@ def _kind(instruction: Instruction) -> str:
     return "loop" if is_loop else "native"
 
 
-def _equations(unit: Any) -> list[Equation]:
-    if isinstance(unit, Group):
-        return unit.members if unit.product is None else [unit.product, *unit.members]
-    return [unit.eqn] if isinstance(unit, SingleNode) else []
+def _equations(node: Any) -> list[Equation]:
+    if isinstance(node, Group):
+        return node.members if node.product is None else [node.product, *node.members]
+    return [node.eqn] if isinstance(node, SingleNode) else []
 
 
 def _equation(eqn: Equation) -> Data:
@@ -217,9 +218,9 @@ def _rate(amount: int, seconds: float) -> float | None:
     return amount / seconds / 1e9 if amount and seconds else None
 
 
-def _call(unit: Data) -> Data:
-    (equation,) = unit["equations"]
-    return {**equation, "seconds": unit["seconds"]}
+def _call(node: Data) -> Data:
+    (equation,) = node["equations"]
+    return {**equation, "seconds": node["seconds"]}
 
 
 def _line(location: SourceLocation | None) -> str:

@@ -17,9 +17,9 @@ Data = dict[str, Any]
 
 
 def text(data: Data, code: dict[str, dict[str, str]]) -> str:
-    """All parts; ``code`` is shown if it is given."""
-    parts = [summary(data), _times(data), _memory(data), _calls(data), _conditions(data)]
-    parts += [_units(data), _graph("captured graph", data["captured"])]
+    """All sections; generated code if ``code`` is given."""
+    parts = [summary(data), _times(data), _memory(data), _calls(data), _guards(data)]
+    parts += [_nodes(data), _graph("captured graph", data["captured"])]
     parts += [_graph("graph after the passes", data["simplified"])]
     parts += map(_pass, data["passes"])
     parts += [_code(name, held) for name, held in code.items()]
@@ -34,34 +34,34 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e6:.2f} us"
 
 
-def rate(unit: Data) -> str:
-    """How fast a unit is: products by operations, others by bytes."""
-    if unit["gflops_per_second"] is not None:
-        return f"{unit['gflops_per_second']:.1f} GFLOP/s"
-    if unit["gigabytes_per_second"] is not None:
-        return f"{unit['gigabytes_per_second']:.1f} GB/s"
+def rate(node: Data) -> str:
+    """The rate of a node: FLOP/s of products, bytes per second of others."""
+    if node["gflops_per_second"] is not None:
+        return f"{node['gflops_per_second']:.1f} GFLOP/s"
+    if node["gigabytes_per_second"] is not None:
+        return f"{node['gigabytes_per_second']:.1f} GB/s"
     return ""
 
 
-def slowest_first(units: Iterable[Data]) -> list[Data]:
-    return sorted(units, key=lambda unit: -unit["seconds"])
+def slowest_first(nodes: Iterable[Data]) -> list[Data]:
+    return sorted(nodes, key=lambda node: -node["seconds"])
 
 
-def share(unit: Data, data: Data) -> str:
-    return f"{unit['seconds'] / data['seconds']:.1%}" if data["seconds"] else ""
+def share(node: Data, data: Data) -> str:
+    return f"{node['seconds'] / data['seconds']:.1%}" if data["seconds"] else ""
 
 
-def where(unit: Data) -> str:
-    """The lines a unit comes from, the last ones first."""
-    lines = unit["lines"][::-1]
+def where(node: Data) -> str:
+    """The source lines of a node, the last ones first."""
+    lines = node["lines"][::-1]
     return ", ".join(lines[:2]) + (", ..." if len(lines) > 2 else "")
 
 
 def summary(data: Data) -> str:
-    """How many units there are of each kind, and how long they take."""
+    """The number of nodes of each kind, and their time."""
     parts = []
     for kind, name in _KINDS.items():
-        taken = [unit["seconds"] for unit in data["units"] if unit["kind"] == kind]
+        taken = [node["seconds"] for node in data["nodes"] if node["kind"] == kind]
         if taken:
             parts.append(f"{len(taken)} {name} ({duration(sum(taken))})")
     return (
@@ -70,75 +70,77 @@ def summary(data: Data) -> str:
     )
 
 
-def heading(unit: Data) -> str:
-    """A unit in one line."""
-    space = "" if unit["space"] is None else f" over {unit['space']}"
-    return f"{unit['kind']}: {unit['label']}{space}, {duration(unit['seconds'])}"
+def heading(node: Data) -> str:
+    """A node in one line."""
+    space = "" if node["space"] is None else f" over {node['space']}"
+    return f"{node['kind']}: {node['label']}{space}, {duration(node['seconds'])}"
 
 
-def conditions(data: Data) -> list[str]:
-    """What must stay as it is for the program to be used again."""
+def guards(data: Data) -> list[str]:
+    """The guards under which the program is reused."""
     if data["holds_once"]:
-        return [f"it holds for one call alone: {data['holds_once']}"]
+        return [f"valid for one call only: {data['holds_once']}"]
     return [
-        "the types of the arguments",
-        *(f"{name} ({n} times)" if n > 1 else name for name, n in data["conditions"].items()),
+        "the signature (structure and types of the arguments)",
+        *(f"{name} ({n} times)" if n > 1 else name for name, n in data["guards"].items()),
     ]
 
 
 def _times(data: Data) -> str:
-    units = slowest_first(data["units"])
+    nodes = slowest_first(data["nodes"])
     rows = [
         (duration(u["seconds"]), share(u, data), rate(u), u["kind"], u["label"], where(u))
-        for u in units[:_ROWS]
+        for u in nodes[:_ROWS]
     ]
-    head = ("time", "share", "rate", "kind", "unit", "line")
-    return "time\n" + _table(head, rows, 3) + _rest(len(units), _ROWS)
+    head = ("time", "share", "rate", "kind", "node", "line")
+    return "time\n" + _table(head, rows, 3) + _rest(len(nodes), _ROWS)
 
 
 def _memory(data: Data) -> str:
     memory = data["memory"]
-    living = [memory["buffers"][n] for n in memory["at_peak"]]
+    live = [memory["buffers"][n] for n in memory["at_peak"]]
     rows = [
         (size(b["bytes"]), f"{b['first_wave']}-{b['last_wave']}", b["label"], b["location"])
-        for b in living[:_PEAK_ROWS]
+        for b in live[:_PEAK_ROWS]
     ]
     head = (
         f"memory\n  arena {size(memory['peak'])} in {len(memory['buffers'])} buffers and "
-        f"{memory['waves']} waves; at least {size(memory['lower_bound'])} live at once; outside "
-        f"of it {size(memory['outside_bytes'])}\n"
+        f"{memory['waves']} waves; lower bound (live at once) {size(memory['lower_bound'])}; "
+        f"outside of the arena {size(memory['outside_bytes'])}\n"
     )
     if not rows:
         return head.rstrip()
-    table = _table(("bytes", "waves", "alive at the peak", "line"), rows, 2)
-    return head + table + _rest(len(living), _PEAK_ROWS)
+    table = _table(("bytes", "waves", "live buffers at the peak", "line"), rows, 2)
+    return head + table + _rest(len(live), _PEAK_ROWS)
 
 
 def _calls(data: Data) -> str:
     calls = slowest_first(data["calls"])
     if not calls:
-        return "NumPy calls\n  none: everything is native"
+        return "NumPy calls\n  none: all nodes are native kernels"
     rows = [(duration(c["seconds"]), c["op"], c["type"], c["location"]) for c in calls]
     return "NumPy calls\n" + _table(("time", "op", "result", "line"), rows, 1)
 
 
-def _conditions(data: Data) -> str:
-    return "conditions\n" + "\n".join(f"  {name}" for name in conditions(data))
+def _guards(data: Data) -> str:
+    return "guards\n" + "\n".join(f"  {name}" for name in guards(data))
 
 
-def _units(data: Data) -> str:
-    return "units, in their order\n" + "\n".join(_unit(unit) for unit in data["units"])
+def _nodes(data: Data) -> str:
+    return "nodes (fusion groups and single ops), in execution order\n" + "\n".join(
+        _node(node) for node in data["nodes"]
+    )
 
 
-def _unit(unit: Data) -> str:
-    lines = [f"  {heading(unit)}"]
-    for part in unit["instructions"]:
+def _node(node: Data) -> str:
+    lines = [f"  {heading(node)}"]
+    for part in node["instructions"]:
         if part["kernel"] is not None:
             lines.append(
                 f"    wave {part['wave']}: {part['label']} ({part['kernel']}), chunks "
                 f"{part['chunks']}, passes {part['passes']}, scratch {size(part['scratch'])}"
             )
-    lines += [f"    {e['op']} -> {e['type']}  [{e['location']}]" for e in unit["equations"]]
+    lines += [f"    {e['op']} -> {e['type']}  [{e['location']}]" for e in node["equations"]]
     return "\n".join(lines)
 
 
@@ -164,7 +166,7 @@ def _rest(count: int, shown: int) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: int) -> str:
-    """Columns side by side; the first ``numbers`` of them hold numbers."""
+    """Aligned columns; the first ``numbers`` of them hold numbers."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = []
     for row in (head, *rows):

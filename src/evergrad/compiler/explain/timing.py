@@ -1,6 +1,6 @@
-"""How long each instruction of a program takes, measured on one thread.
+"""Measures the time of each instruction of a program, on one thread.
 
-Instructions write to the outside; what they write is put back when the measuring has ended.
+Instructions write to captured tensors; these are restored afterwards.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from evergrad.ops.rows.conv import CONV, CONV_INPUT, CONV_WEIGHT
 from evergrad.ops.rows.matmul import LINEAR, MATMUL
 
 _REPEATS = 4
-# Nanoseconds: what is shorter is measured together with others of its kind, up to so many.
+# Nanoseconds: shorter instructions are repeated and timed together, up to so many times.
 _LONG_ENOUGH = 50_000
 _MANY = 20
 # An instruction is not repeated once it has taken this long in all.
@@ -37,7 +37,7 @@ def seconds_of(program: Program, arguments: list[Any], numbers: list[float]) -> 
     snapshot = Snapshot(program.executable.written, program.generators())
     token = numpy_errors.set(QUIET)
     try:
-        with _alone(program, arguments, numbers) as runs:
+        with _isolated(program, arguments, numbers) as runs:
             return _measured(program, runs)
     finally:
         numpy_errors.reset(token)
@@ -45,21 +45,21 @@ def seconds_of(program: Program, arguments: list[Any], numbers: list[float]) -> 
 
 
 @contextmanager
-def _alone(
+def _isolated(
     program: Program, arguments: list[Any], numbers: list[float]
 ) -> Iterator[list[Callable[[], object]]]:
-    """Each instruction as something that can be run by itself, in their order."""
-    patches, told, kept = program.patches, program.told, len(program.keep)
+    """A runner for each instruction by itself, in execution order."""
+    patches, bound_arrays, kept = program.patches, program.bound_arrays, len(program.keep)
     program.patches = {}
-    program.forget_arguments()
+    program.unbind_arguments()
     try:
         runs = [_runner(program, i) for i in program.instructions]
         program.prepare(arguments, numbers)
         yield runs
     finally:
-        program.patches, program.told = patches, told
+        program.patches, program.bound_arrays = patches, bound_arrays
         del program.keep[kept:]
-        program.forget_arrays()
+        program.release_arrays()
 
 
 def _runner(program: Program, instruction: Instruction) -> Callable[[], object]:
@@ -80,7 +80,7 @@ def _one_wave(
 
 
 def _measured(program: Program, runs: list[Callable[[], object]]) -> list[float]:
-    for run in runs:  # so that nobody's time is that of the system bringing fresh memory
+    for run in runs:  # warm up: page faults are not part of the time
         run()
     nothing = _best_of(_one_wave(program, [], 0))
     found = []
@@ -93,7 +93,7 @@ def _measured(program: Program, runs: list[Callable[[], object]]) -> list[float]
 
 
 def _best_of(run: Callable[[], object]) -> float:
-    """The nanoseconds of one run; short ones are measured several at a time."""
+    """The nanoseconds of one run; short ones are timed several at a time."""
     spent = best = _nanoseconds(run, 1)
     times = max(1, min(_MANY, int(_LONG_ENOUGH / max(spent, 1))))
     for _ in range(_REPEATS):
@@ -112,11 +112,11 @@ def _nanoseconds(run: Callable[[], object], times: int) -> float:
     return thread_time_ns() - start
 
 
-# -- what there was to do -----------------------------------------------------------------------
+# -- work ---------------------------------------------------------------------------------------
 
 
 def flops_of(eqn: Equation) -> int:
-    """Additions and multiplications of a product; 0 for what is none."""
+    """Additions and multiplications of a matrix product or convolution; 0 for other ops."""
     op, out = eqn.op, eqn.outs[0].type
     if op in (MATMUL, LINEAR):
         return 2 * out.numel * int(eqn.args[0].type.shape[-1])
@@ -128,24 +128,24 @@ def flops_of(eqn: Equation) -> int:
 
 
 def bytes_of(instruction: Instruction, equations: list[Equation]) -> int:
-    """The bytes an instruction reads and writes. Of a table that is looked up these are the rows
-    that are taken."""
+    """The bytes an instruction reads and writes. Of a gathered table only the gathered elements
+    count."""
     if instruction.kernel is None:
-        places = [*instruction.args, *instruction.outs]
-        return sum(_size(p) for p in places if isinstance(p, BufferView))
+        views = [*instruction.args, *instruction.outs]
+        return sum(_size(p) for p in views if isinstance(p, BufferView))
     lookups = [e for e in equations if e.op.looks_up]
     taken = {e.args[0]: e.outs[0].type.nbytes for e in lookups}
     total = 0
     slots = instruction.kernel.slots or [("", None)] * len(instruction.pointers)
-    for (_, value), place in zip(slots, instruction.pointers, strict=True):
-        if place is not None:
+    for (_, value), view in zip(slots, instruction.pointers, strict=True):
+        if view is not None:
             limit = taken.get(value) if isinstance(value, Var) else None
-            total += _size(place) if limit is None else min(limit, _size(place))
+            total += _size(view) if limit is None else min(limit, _size(view))
     return total
 
 
-def _size(place: BufferView) -> int:
-    """The bytes of a place; repeated elements are counted once."""
-    pairs = zip(place.shape, place.strides, strict=True)
-    distinct = prod(n for n, step in pairs if step or n == 0)
-    return min(distinct * int(place.dtype.itemsize), place.buffer.nbytes)
+def _size(view: BufferView) -> int:
+    """The bytes of a buffer view; broadcast elements are counted once."""
+    pairs = zip(view.shape, view.strides, strict=True)
+    distinct = prod(n for n, stride in pairs if stride or n == 0)
+    return min(distinct * int(view.dtype.itemsize), view.buffer.nbytes)

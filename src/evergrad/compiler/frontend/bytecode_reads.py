@@ -1,5 +1,5 @@
-"""What the code of a Python function reads by name: globals, cells of the functions around it, and
-attributes and items of these and of its arguments."""
+"""The names that a Python function's bytecode reads: globals, closure cells, and attributes and
+items of these and of its arguments."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _STORES = ("STORE_FAST", "DELETE_FAST")
 
 
 class Read(NamedTuple):
-    """A value that code asks for: where it begins (``global``, ``cell`` or ``argument``) and under
-    which name, and the attributes (``.name``) and items (``[key]``) on the way to it."""
+    """A value that bytecode loads: its root (``global``, ``cell`` or ``argument``) and name, and
+    the path of attributes (``.name``) and items (``[key]``) to it."""
 
-    begin: str
+    root: str
     name: str
     path: tuple[tuple[str, Any], ...] = ()
 
@@ -36,24 +36,24 @@ class Read(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def reads_of(code: CodeType) -> tuple[Read, ...]:
-    """The reads of a function and of the functions written inside of it."""
+    """The reads of a function and of the functions nested in it."""
     found = dict.fromkeys(_reads_of_one(code))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             inner = reads_of(constant)
-            found.update((r, None) for r in inner if r.begin == "global" or _is_around(r, code))
+            found.update((r, None) for r in inner if r.root == "global" or _is_around(r, code))
     return tuple(found)
 
 
 def _is_around(read: Read, code: CodeType) -> bool:
-    """Whether an inner function reads a cell that its outer function has from outside as well."""
-    return read.begin == "cell" and read.name in code.co_freevars
+    """Whether an inner function reads a cell that its outer function captures as well."""
+    return read.root == "cell" and read.name in code.co_freevars
 
 
 def _reads_of_one(code: CodeType) -> Iterator[Read]:
     arguments = _arguments_of(code)
     read: Read | None = None
-    key: list[Any] = []  # a constant that may turn out to be a key
+    key: list[Any] = []  # a constant that may be a subscript
     for instruction in dis.get_instructions(code):
         name, value = instruction.opname, instruction.argval
         if read is not None and name in _ATTRIBUTE and not key:
@@ -67,19 +67,19 @@ def _reads_of_one(code: CodeType) -> Iterator[Read]:
         else:
             if _is_complete(read):
                 yield read  # type: ignore[misc]
-            read, key = _begin(name, value, arguments), []
+            read, key = _root(name, value, arguments), []
     if _is_complete(read):
         yield read  # type: ignore[misc]
 
 
 def _is_complete(read: Read | None) -> bool:
-    return read is not None and (read.begin != "argument" or bool(read.path))
+    return read is not None and (read.root != "argument" or bool(read.path))
 
 
-def _begin(name: str, value: Any, arguments: frozenset[str]) -> Read | None:
-    begin = _LOADS.get(name)
-    if begin is not None:
-        return Read(begin, value)
+def _root(name: str, value: Any, arguments: frozenset[str]) -> Read | None:
+    root = _LOADS.get(name)
+    if root is not None:
+        return Read(root, value)
     if name.startswith("LOAD_FAST"):
         local = value if isinstance(value, str) else value[-1]
         return Read("argument", local) if local in arguments else None
@@ -87,7 +87,7 @@ def _begin(name: str, value: Any, arguments: frozenset[str]) -> Read | None:
 
 
 def _arguments_of(code: CodeType) -> frozenset[str]:
-    """The arguments that are nothing else later on."""
+    """The arguments that are never reassigned."""
     count = code.co_argcount + code.co_kwonlyargcount
     stored = {i.argval for i in dis.get_instructions(code) if i.opname in _STORES}
     return frozenset(code.co_varnames[:count]) - stored

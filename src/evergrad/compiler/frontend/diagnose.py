@@ -1,7 +1,7 @@
-"""What went wrong in a compiled program, told in the words of the function it was made of.
+"""Diagnoses a failed run of a compiled program in terms of the traced function.
 
-A program knows its kernels; where a value comes from is known by the traced graph. So a run that
-failed is repeated equation by equation with NumPy, on inputs that are as they were before it.
+Kernels do not carry source locations; the traced graph does. A run that failed is therefore
+re-evaluated equation by equation with NumPy, on the inputs as they were before it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FLOATING = "fcV"  # V: the 16-bit floats of ml_dtypes
 
 
 class Snapshot:
-    """What a program may change outside, as it is now: storages, and streams of random numbers."""
+    """A copy of what a program may write: storages and RNG states."""
 
     def __init__(self, storages: Iterable[Storage], generators: Iterable[Any]) -> None:
         held: list[Any] = [s.value for s in storages]
@@ -41,7 +41,7 @@ class Snapshot:
 
 
 class Kind(NamedTuple):
-    """Which numbers that are not finite an array holds."""
+    """Which non-finite values an array holds."""
 
     infinite: bool
     nan: bool
@@ -66,8 +66,8 @@ def kind_of(value: Any) -> Kind:
 def evaluate(
     graph: Graph, inputs: Sequence[Tensor], watch: Callable[[Equation, Sequence[Any]], None]
 ) -> None:
-    """Run a graph with NumPy; ``watch`` sees each equation's results. A value is let go of after
-    its last use."""
+    """Interpret a graph with NumPy; ``watch`` gets each equation's results. Values are freed after
+    their last use."""
     last = {a: n for n, e in enumerate(graph.equations) for a in e.args if isinstance(a, Var)}
     env: dict[Any, Any] = dict(zip(graph.inputs, inputs, strict=True))
     with using(grad=False):
@@ -85,7 +85,7 @@ def evaluate(
 
 
 def failed_lookup(graph: Graph, inputs: Sequence[Tensor], generators: Iterable[Any]) -> IndexError:
-    """The error of the lookup that meets an index out of range, with the line it stands in."""
+    """The error for the first lookup with an index out of range, with its source location."""
     head = "an index is out of range in a lookup inside a compiled function; nothing was written."
     at: list[Equation] = []
     snapshot = Snapshot((), generators)
@@ -93,17 +93,17 @@ def failed_lookup(graph: Graph, inputs: Sequence[Tensor], generators: Iterable[A
         evaluate(graph, inputs, lambda eqn, outs: at.append(eqn))
     except (IndexError, RuntimeError) as error:
         kind = IndexError if isinstance(error, IndexError) else IndexOutOfRangeError
-        return kind(f"{head}\n  {error}, in {told(graph.equations[len(at)])}")
+        return kind(f"{head}\n  {error}, in {describe_equation(graph.equations[len(at)])}")
     finally:
         snapshot.restore_generators()
     return IndexError(head)
 
 
-# -- numbers that are not finite ----------------------------------------------------------------
+# -- non-finite values --------------------------------------------------------------------------
 
 
 class _Origins:
-    """The equations with results that are not finite, and how these depend on each other."""
+    """The equations with non-finite results, and the dependencies between these."""
 
     def __init__(self, graph: Graph, inputs: Sequence[Tensor]) -> None:
         self.kinds: dict[Var, Kind] = {}
@@ -126,7 +126,7 @@ class _Origins:
         return [] if eqn is None else [a for a in eqn.args if a in self.kinds]
 
     def leading_to(self, outputs: Iterable[Var]) -> list[Var]:
-        """The values that are not finite from which outputs got to be so, in order."""
+        """The non-finite values on which non-finite outputs depend, in topological order."""
         found: dict[Var, None] = {}
         waiting = [o for o in outputs if o in self.kinds]
         while waiting:
@@ -143,7 +143,7 @@ class FiniteCheck:
     def __init__(
         self, graph: Graph, count: int, inputs: Sequence[Tensor], written: Sequence[Storage]
     ) -> None:
-        """Looks at the first ``count`` outputs of the graph."""
+        """Checks the first ``count`` outputs of the graph."""
         self.graph = graph
         self.count = count
         self.inputs = inputs
@@ -157,7 +157,7 @@ class FiniteCheck:
         return all(kind_of(array) == FINITE for array in held)
 
     def undo(self, name_of_input: Callable[[int], str]) -> str:
-        """Put everything back as it was before the run; gives the reason, for a message."""
+        """Restore everything to the state before the run; returns the reason, for a message."""
         self.snapshot.restore()
         try:
             origins = _Origins(self.graph, self.inputs)
@@ -166,25 +166,27 @@ class FiniteCheck:
         return self.reason(origins, name_of_input)
 
     def reason(self, origins: _Origins, name_of_input: Callable[[int], str]) -> str:
-        head = "a compiled function gave numbers that are not finite; nothing was written."
+        head = "a compiled function produced non-finite values; nothing was written."
         outputs = [o for o in self.graph.outputs[: self.count] if isinstance(o, Var)]
         chain = origins.leading_to(outputs)
         if not chain:
             return (
-                f"{head}\n  Evaluated one op at a time all its values are finite: either one of "
-                "them is at the end of its type's range, or the program is wrong. Please report it."
+                f"{head}\n  Evaluated op by op all its values are finite: either one of them is at "
+                "the limit of its dtype's range, or the program is wrong. Please report it."
             )
         first, kind = chain[0], origins.kinds[chain[0]]
         if first not in origins.maker:
             given = name_of_input(self.graph.inputs.index(first))
-            return f"{head}\n  {kind} was there before: {given}"
-        lines = [head, f"  The first {kind} came from {told(origins.maker[first])}"]
+            return f"{head}\n  {kind} was in an input: {given}"
+        lines = [head, f"  The first {kind} came from {describe_equation(origins.maker[first])}"]
         first_nan = next((v for v in chain if origins.kinds[v].nan), first)
         if first_nan is not first:
-            lines.append(f"  The first nan came of it in {told(origins.maker[first_nan])}")
+            lines.append(
+                f"  It led to the first nan in {describe_equation(origins.maker[first_nan])}"
+            )
         return "\n".join(lines)
 
 
-def told(eqn: Equation) -> str:
-    """An equation for a message: its op and the user's line."""
+def describe_equation(eqn: Equation) -> str:
+    """An equation for a message: its op and source location."""
     return f"{eqn.op.name}: {describe(eqn.location)}"

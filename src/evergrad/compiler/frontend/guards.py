@@ -1,10 +1,9 @@
-"""Under which conditions a traced program may run again.
+"""Guards: when a traced program may run again.
 
-A condition is a question about the outside, the answer it had while tracing, and what it is about
-(for a message). They hold before every run. Most of them need not be asked for that: changes of
-modules, hooks and handles are counted (:mod:`evergrad.core.mutation_counter`), and of options,
-lists and the state of optimizers it is enough to see that they have the same members as at the last
-asking.
+A guard is a predicate on state outside of the graph, its value while tracing, and a description for
+messages. All guards hold before every run. Most need not be evaluated for that: mutations of
+modules, hooks and handles are counted (:mod:`evergrad.core.mutation_counter`), and for options,
+lists and optimizer state it is enough that they have the same members as at the last check.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from evergrad.compiler.frontend.identity_guards import unchanged
-from evergrad.compiler.frontend.python_guards import Places, Surroundings
+from evergrad.compiler.frontend.identity_guards import identity_guard
+from evergrad.compiler.frontend.python_guards import PythonGuards, SlotGuards
 from evergrad.core import dtypes
 from evergrad.core.dtypes import get_default_dtype
 from evergrad.core.functionalize import FunctionalizingTrace
@@ -26,89 +25,92 @@ from evergrad.extension import ExtensionPoint
 
 _global_hooks: ExtensionPoint[[], Any] = ExtensionPoint("global_module_hooks")
 
-Condition = tuple[Callable[[], Any], Any, str]
+Guard = tuple[Callable[[], Any], Any, str]
 
-# Attributes of modules that are compared by value; others are the same object or not.
+# Attributes of modules that are compared by value; others by identity.
 _PLAIN = (int, float, complex, str, tuple)
-# Entries of an optimizer's group that are no options of its update.
-_NO_OPTIONS = ("params", "param_names", "initial_lr")
+# Entries of a parameter group that are no options of the update.
+_NOT_OPTIONS = ("params", "param_names", "initial_lr")
 
 
-class Conditions:
-    """The conditions of one program. ``asked`` counts how often they had to be asked; as long as
-    ``are_untouched`` says so, the options that are read at run time stay as they were then."""
+class Guards:
+    """The guards of one program. ``checked`` counts full evaluations of the predicates; while
+    ``fast_check`` returns true nothing has changed since the last one, the options that are read at
+    run time included."""
 
     def __init__(
-        self, trace: FunctionalizingTrace, fetched: Iterable[Tensor], surroundings: Surroundings
+        self,
+        trace: FunctionalizingTrace,
+        grad_inputs: Iterable[Tensor],
+        python_guards: PythonGuards,
     ) -> None:
-        """What a trace depends on besides the types of its arguments; gradients of ``fetched``
-        tensors are taken anew at each run."""
-        self.surroundings = surroundings
+        """Guards on what a trace depends on besides its signature; gradients of ``grad_inputs``
+        tensors are inputs of the program."""
+        self.python_guards = python_guards
         read = [tensor for _, tensor in trace.captures]
-        memory = _memory_of_gradients(trace, {id(tensor) for tensor in fetched})
-        loose = [*memory, *_streams(trace)]
-        self.questions: list[Condition] = [
-            *_gradients(trace), *trace.guards, *loose, *_modules(trace), *_options(trace),
-            _condition(partial(_moving, read), "whether a tensor requires a gradient"),
-            _condition(partial(_hooks, read), "the hooks of a tensor"),
-            _condition(get_default_dtype, "the default dtype"),
-            *((found.is_same, True, found.name) for found in surroundings.found),
+        memory = _memory_of_gradients(trace, {id(tensor) for tensor in grad_inputs})
+        unwatched = [*memory, *_rng_algorithm(trace)]
+        self.predicates: list[Guard] = [
+            *_gradients(trace), *trace.guards, *unwatched, *_modules(trace), *_options(trace),
+            _guard(partial(_requires_grad, read), "whether a tensor requires a gradient"),
+            _guard(partial(_hooks, read), "the hooks of a tensor"),
+            _guard(get_default_dtype, "the default dtype"),
+            *((found.holds, True, found.name) for found in python_guards.guards),
         ]  # fmt: skip
-        self.always = [*trace.per_call_guards, *loose]
+        self.per_call = [*trace.per_call_guards, *unwatched]
         self.watched: list[Collection[Any]] = [
             *trace.groups.values(), *_lists_of_modules(trace), *trace.watched_collections,
-            *surroundings.collections(),
+            *python_guards.collections(),
         ]  # fmt: skip
         before = list(trace.grads.values())
         self.without_grad = [tensor for tensor, grad in before if grad is None]
         self.with_grad = [(tensor, grad._type) for tensor, grad in before if grad is not None]
-        # A leaf stops asking for its gradient by a change that is counted; others begin unseen.
+        # A leaf loses requires_grad by a counted mutation; other tensors get it uncounted.
         handles = {id(write.handle) for write in trace.written.values()}
-        self.silent = [t for t in read if t._node is None and id(t) not in handles]
-        self.asked = 0
+        self.without_node = [t for t in read if t._node is None and id(t) not in handles]
+        self.checked = 0
 
-    def begin(self, outside: Sequence[Tensor]) -> None:
-        """Note the memory of the outside tensors, after the trace has given it back."""
-        question = partial(_memory, outside)
-        self.questions.append(_condition(question, "the memory of a tensor"))
-        self.remember(self.look())
+    def guard_memory(self, outside: Sequence[Tensor]) -> None:
+        """Guard the memory of captured tensors, after the trace has restored it."""
+        self.predicates.append(_guard(partial(_memory, outside), "the memory of a tensor"))
+        self.use_fast_check(self.new_fast_check())
 
     def hold(self) -> bool:
-        if self.are_untouched():
+        if self.fast_check():
             return True
-        # Looked at before anything is asked: what changes meanwhile is seen the next time.
-        are_untouched = self.look()
-        for ask, answer, _ in self.questions:
-            if ask() != answer:
+        # Made before the predicates are evaluated, so that a concurrent mutation fails it.
+        fast_check = self.new_fast_check()
+        for predicate, expected, _ in self.predicates:
+            if predicate() != expected:
                 return False
-        self.remember(are_untouched)
+        self.use_fast_check(fast_check)
         return True
 
-    def remember(self, are_untouched: Callable[[], bool]) -> None:
-        self.are_untouched = are_untouched
-        self.asked += 1
+    def use_fast_check(self, fast_check: Callable[[], bool]) -> None:
+        self.fast_check = fast_check
+        self.checked += 1
 
-    def look(self) -> Callable[[], bool]:
-        """A function that tells whether nothing that the questions are about has changed since
-        now. Every call checks it, so it has everything at hand."""
+    def new_fast_check(self) -> Callable[[], bool]:
+        """A function that returns whether nothing the predicates read has changed since now. Every
+        call runs it, so all its operands are local."""
         count, default = MUTATIONS.count, get_default_dtype()
-        are_unchanged, places = unchanged(self.watched), Places(self.surroundings.places())
-        without_grad, silent = self.without_grad, self.silent
-        with_grad, always = self.with_grad, self.always
+        members_hold, slots = identity_guard(self.watched), SlotGuards(self.python_guards.slots())
+        without_grad, without_node = self.without_grad, self.without_node
+        with_grad, per_call = self.with_grad, self.per_call
 
-        def are_untouched() -> bool:
+        def fast_check() -> bool:
             if MUTATIONS.count != count or dtypes._default_float is not default:
                 return False
             for tensor in without_grad:
                 if tensor._grad is not None:
                     return False
-            for tensor in silent:
+            for tensor in without_node:
                 if tensor._node is not None:
                     return False
-            if not (are_unchanged() and places.are_same()):
+            if not (members_hold() and slots.hold()):
                 return False
-            for ask, answer, _ in always:
-                if ask() != answer:
+            for predicate, expected, _ in per_call:
+                if predicate() != expected:
                     return False
             for tensor, kind in with_grad:
                 grad = tensor._grad
@@ -116,15 +118,15 @@ class Conditions:
                     return False
             return True
 
-        return are_untouched
+        return fast_check
 
-    def changed(self) -> str:
-        """What does not hold any more, for a message."""
-        return next(name for ask, answer, name in self.questions if ask() != answer)
+    def first_failed(self) -> str:
+        """The description of the first guard that fails, for a message."""
+        return next(name for check, expected, name in self.predicates if check() != expected)
 
 
-def _condition(question: Callable[[], Any], name: str) -> Condition:
-    return question, question(), name
+def _guard(predicate: Callable[[], Any], name: str) -> Guard:
+    return predicate, predicate(), name
 
 
 # -- tensors ------------------------------------------------------------------------------------
@@ -134,16 +136,16 @@ def _memory(tensors: Sequence[Tensor]) -> list[tuple[int, int]]:
     return [(id(tensor._storage), id(tensor._storage.value)) for tensor in tensors]
 
 
-def _gradients(trace: FunctionalizingTrace) -> Iterator[Condition]:
+def _gradients(trace: FunctionalizingTrace) -> Iterator[Guard]:
     for tensor, before in trace.grads.values():
         kind = None if before is None else before._type
         yield partial(_kind_of_grad, tensor), kind, "whether a gradient exists"
 
 
-def _memory_of_gradients(trace: FunctionalizingTrace, fetched: set[int]) -> Iterator[Condition]:
+def _memory_of_gradients(trace: FunctionalizingTrace, grad_inputs: set[int]) -> Iterator[Guard]:
     read = {id(tensor) for _, tensor in trace.captures}
     for tensor, before in trace.grads.values():
-        if id(before) in read and id(tensor) not in fetched:
+        if id(before) in read and id(tensor) not in grad_inputs:
             yield partial(_grad_is, tensor, before), True, "the memory of a gradient"
 
 
@@ -155,12 +157,12 @@ def _grad_is(tensor: Tensor, grad: Tensor | None) -> bool:
     return tensor._grad is grad
 
 
-def _moving(tensors: list[Tensor]) -> list[bool]:
+def _requires_grad(tensors: list[Tensor]) -> list[bool]:
     return [tensor._node is not None for tensor in tensors]
 
 
 def _hooks(tensors: list[Tensor]) -> list[Any]:
-    """What is called with the gradients of leaves."""
+    """The hooks of leaves, which see their gradients."""
     found: list[Any] = []
     for tensor in tensors:
         leaf = tensor._node
@@ -177,10 +179,11 @@ def _hooks(tensors: list[Tensor]) -> list[Any]:
 # -- random numbers -----------------------------------------------------------------------------
 
 
-def _streams(trace: FunctionalizingTrace) -> Iterator[Condition]:
-    """How numbers are drawn from the calling thread's generator: masks are kept accordingly."""
+def _rng_algorithm(trace: FunctionalizingTrace) -> Iterator[Guard]:
+    """A guard on the algorithm of the calling thread's generator, which decides the layout of
+    dropout masks."""
     if any(e.op.random and e.attrs.get("generator") is None for e in trace.equations):
-        yield _condition(_algorithm, "the algorithm of the default generator")
+        yield _guard(_algorithm, "the algorithm of the default generator")
 
 
 def _algorithm() -> str:
@@ -190,14 +193,14 @@ def _algorithm() -> str:
 # -- modules ------------------------------------------------------------------------------------
 
 
-def _modules(trace: FunctionalizingTrace) -> Iterator[Condition]:
+def _modules(trace: FunctionalizingTrace) -> Iterator[Guard]:
     if trace.modules:
-        yield _condition(_hooks_everywhere, "the hooks on all modules")
+        yield _guard(_hooks_everywhere, "the hooks on all modules")
     for module in trace.modules.values():
         kind = type(module).__name__
-        yield _condition(partial(_mode, module), f"the mode of a {kind} (train or eval)")
+        yield _guard(partial(_mode, module), f"the mode of a {kind} (train or eval)")
         yield (
-            partial(_has_still, module, _parts(module)), True,
+            partial(_has_parts, module, _parts(module)), True,
             f"the attributes, parameters, submodules or hooks of a {kind}",
         )  # fmt: skip
 
@@ -225,7 +228,7 @@ def _mode(module: Any) -> bool:
 
 
 def _parts(module: Any) -> list[Any]:
-    """What a module calls and reads."""
+    """What a module's forward reads: attributes, parameters, buffers, submodules and hooks."""
     own = module.__dict__
     parts = [*own.values(), *own["_parameters"].values()]
     parts += own["_buffers"].values()
@@ -237,7 +240,7 @@ def _parts(module: Any) -> list[Any]:
     return parts if hooks is None else parts + _hooks_in(hooks)
 
 
-def _has_still(module: Any, parts: list[Any]) -> bool:
+def _has_parts(module: Any, parts: list[Any]) -> bool:
     now = _parts(module)
     return len(now) == len(parts) and all(map(_is_same, now, parts))
 
@@ -249,18 +252,19 @@ def _is_same(now: Any, then: Any) -> bool:
 # -- optimizers ---------------------------------------------------------------------------------
 
 
-def _options(trace: FunctionalizingTrace) -> Iterator[Condition]:
-    """Of options read at run time, whether they are zero; all others stay as they are."""
+def _options(trace: FunctionalizingTrace) -> Iterator[Guard]:
+    """Guards on options: of those read at run time, whether they are zero; of others, their
+    value."""
     dynamic = {(id(container), key) for container, key, *_ in trace.numbers.values()}
     for group in trace.groups.values():
         for key in group:
-            if key not in _NO_OPTIONS:
-                ask = _zeros if (id(group), key) in dynamic else _told_apart
-                yield _condition(partial(ask, group, key), f"the option {key}")
+            if key not in _NOT_OPTIONS:
+                predicate = _zeros if (id(group), key) in dynamic else _comparable
+                yield _guard(partial(predicate, group, key), f"the option {key}")
 
 
-def _told_apart(group: dict[str, Any], key: str) -> Any:
-    """An option as something that can be compared: a tensor is only equal to itself."""
+def _comparable(group: dict[str, Any], key: str) -> Any:
+    """An option as a comparable value: tensors compare by identity."""
     value = group.get(key)
     return id(value) if isinstance(value, Tensor) else value
 

@@ -1,7 +1,7 @@
-"""Identity guards: whether what a trace has read still holds the same objects.
+"""Identity guards: whether containers that a trace has read still hold the same objects.
 
 Every call of a program checks them, and nearly always nothing has changed. A guard is therefore a
-loop without calls of Python functions: it takes some 20 nanoseconds for each member.
+loop without calls of Python functions, some 20 nanoseconds per member.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from itertools import chain
 from operator import is_
 from typing import Any
 
-# Stands for what a mapping does not have.
+# Placeholder for a missing entry of a mapping.
 MISSING = object()
 
 
-def unchanged(collections: Iterable[Collection[Any]]) -> Callable[[], bool]:
+def identity_guard(collections: Iterable[Collection[Any]]) -> Callable[[], bool]:
     """A guard on the members of dictionaries (their values) and lists: whether these are the same
-    objects in the same order as now. Other collections (tuples) cannot change."""
+    objects in the same order as now. Other collections (tuples) are immutable."""
     watched = list(collections)
     parts: list[Iterable[Any]] = [dict.values(c) for c in watched if isinstance(c, dict)]
     parts += [c for c in watched if isinstance(c, list)]
-    parts.append([MISSING])  # so that neither more nor fewer members go unnoticed
+    parts.append([MISSING])  # terminator: a changed length fails too
     seen = list(chain.from_iterable(parts))
 
-    def are_same() -> bool:
+    def holds() -> bool:
         try:
             return all(map(is_, chain.from_iterable(parts), seen))
-        except RuntimeError:  # another thread has added to a dictionary meanwhile
+        except RuntimeError:  # resized concurrently by another thread
             return False
 
-    return are_same
+    return holds

@@ -1,10 +1,9 @@
-"""Gradients through a compiled function, asked for from outside.
+"""Partitions the joint graph of a compiled function into forward and backward graphs.
 
-The function and its derivative are traced together and cut in two: what the results need, and the
-rest. The first program also gives the values that the second one reads. Where the gradient is to
-be differentiated again, the whole of it is computed from the function's inputs instead (and from
-what was drawn at random), by a compiled function that records its own derivative; gradients of any
-order follow.
+The function and its gradients are traced together and partitioned: the forward graph computes the
+results and the residuals that the backward graph reads. Where a gradient is itself differentiated,
+it is computed from the function's inputs instead (and the random numbers of the forward pass), by a
+compiled function with a derivative of its own; so gradients of any order work.
 """
 
 from __future__ import annotations
@@ -28,54 +27,55 @@ _compiled_function: ExtensionPoint[..., Callable[..., Any]] = ExtensionPoint("co
 
 
 class Derivative:
-    """The second half of a traced function.
+    """The backward half of a partitioned joint graph.
 
-    ``places`` say what it reads: (``"input"``, number of an input of the function's graph) or
-    (``"saved"``, number among the saved outputs). ``whole`` computes the gradients from the inputs
-    numbered ``sources`` and what was drawn, at these ``draws`` among the places.
+    ``residuals`` are its operands: (``"input"``, index of an input of the forward graph) or
+    (``"saved"``, index among the saved outputs). ``from_inputs`` computes the gradients from the
+    inputs numbered ``sources`` and the random numbers, at ``random_residuals`` among the residuals.
     """
 
     def __init__(
-        self, graph: Graph, places: list[tuple[str, int]], whole: Graph, sources: list[int],
-        draws: list[int], moving: list[int],
+        self, graph: Graph, residuals: list[tuple[str, int]], from_inputs: Graph,
+        sources: list[int], random_residuals: list[int], differentiable: list[int],
     ) -> None:  # fmt: skip
         self.graph = graph
-        self.places = places
-        self.whole = whole
+        self.residuals = residuals
+        self.from_inputs = from_inputs
         self.sources = sources
-        self.draws = draws
-        self.moving = moving  # which results have a gradient
+        self.random_residuals = random_residuals
+        self.differentiable = differentiable  # indices of the results that have a gradient
 
     @cached_property
-    def pull(self) -> Callable[..., Any]:
-        """From what was saved, and cotangents, to gradients."""
+    def vjp(self) -> Callable[..., Any]:
+        """From residuals and cotangents to gradients."""
         return _compiled(self.graph)
 
     @cached_property
-    def pull_again(self) -> Callable[..., Any]:
-        """From inputs and cotangents to gradients that can be differentiated."""
-        return _compiled(self.whole)
+    def differentiable_vjp(self) -> Callable[..., Any]:
+        """From inputs, random numbers and cotangents to gradients that can be differentiated."""
+        return _compiled(self.from_inputs)
 
 
 def _compiled(graph: Graph) -> Callable[..., Any]:
     return _compiled_function(lambda *given: interpret(graph, *given))
 
 
-def cut(
-    graph: Graph, forward: int, cotangents: Sequence[Var], moving: list[int]
+def partition(
+    graph: Graph, forward: int, cotangents: Sequence[Var], differentiable: list[int]
 ) -> tuple[Graph, Derivative]:
-    """Cut a graph whose first ``forward`` outputs are the function's, and the others gradients.
+    """Partition a joint graph whose first ``forward`` outputs are the function's, and the others
+    gradients.
 
-    Gives the graph of the function, with the values that the derivative reads as further outputs,
-    and the derivative. Attention is one equation before it is cut, and its weights are not saved.
+    Returns the forward graph, with the saved residuals as further outputs, and the derivative.
+    Attention is fused into one equation first, so that its weights are not saved.
     """
     plain = optimize(graph, Target.DIFFERENTIABLE)
     given = [plain.inputs[graph.inputs.index(var)] for var in cotangents]
-    return _Cut(optimize(plain, Target.JOINT), plain, forward, given).halves(moving)
+    return _Partitioner(optimize(plain, Target.JOINT), plain, forward, given).split(differentiable)
 
 
-class _Cut:
-    """A graph (and the ``plain`` one that it was made of) where its function ends."""
+class _Partitioner:
+    """A joint graph and the ``plain`` (differentiable) one it was optimized from, to be split."""
 
     def __init__(self, graph: Graph, plain: Graph, forward: int, cotangents: list[Var]) -> None:
         self.graph = graph
@@ -84,38 +84,43 @@ class _Cut:
         self.cotangents = cotangents
         self.inputs = [var for var in graph.inputs if var not in set(cotangents)]
 
-    def halves(self, moving: list[int]) -> tuple[Graph, Derivative]:
+    def split(self, differentiable: list[int]) -> tuple[Graph, Derivative]:
         graph, outputs = self.graph, self.graph.outputs
         first = _leading_to(outputs[: self.forward], graph.equations)
         first |= {id(e) for e in graph.equations if e.op.random}
         wanted = outputs[self.forward :]
         needed = _leading_to(wanted, graph.equations)
         second = [e for e in graph.equations if id(e) in needed and id(e) not in first]
-        again, reads = _taken_again(_reads(second, wanted), graph)
-        whole, sources, draws = self.whole()
-        order = [var for var in dict.fromkeys([*reads, *draws]) if var not in self.cotangents]
-        pulled = Graph([*order, *self.cotangents], (), [*again, *second], wanted)
-        places, saved = self.places(order)
+        recomputed, reads = _recomputed(_reads(second, wanted), graph)
+        from_inputs, sources, random_residuals = self.from_inputs()
+        order = [
+            var for var in dict.fromkeys([*reads, *random_residuals]) if var not in self.cotangents
+        ]
+        backward = Graph([*order, *self.cotangents], (), [*recomputed, *second], wanted)
+        residuals, saved = self.residuals(order)
         kept = [e for e in graph.equations if id(e) in first]
         function = Graph(self.inputs, (), kept, [*outputs[: self.forward], *saved])
-        drawn = [order.index(var) for var in draws]
-        return function, Derivative(pulled, places, whole, sources, drawn, moving)
+        drawn = [order.index(var) for var in random_residuals]
+        return function, Derivative(
+            backward, residuals, from_inputs, sources, drawn, differentiable
+        )
 
-    def places(self, order: Sequence[Var]) -> tuple[list[tuple[str, int]], list[Var]]:
-        """Where the derivative finds what it reads, and what has to be saved for it."""
+    def residuals(self, order: Sequence[Var]) -> tuple[list[tuple[str, int]], list[Var]]:
+        """The residuals as operands of the backward graph, and those that have to be saved."""
         number = {var: i for i, var in enumerate(self.inputs)}
-        places: list[tuple[str, int]] = []
+        residuals: list[tuple[str, int]] = []
         saved: list[Var] = []
         for var in order:
             if var in number:
-                places.append(("input", number[var]))
+                residuals.append(("input", number[var]))
             else:
-                places.append(("saved", len(saved)))
+                residuals.append(("saved", len(saved)))
                 saved.append(var)
-        return places, saved
+        return residuals, saved
 
-    def whole(self) -> tuple[Graph, list[int], list[Var]]:
-        """The gradients from the inputs alone; the numbers of these, and what was drawn."""
+    def from_inputs(self) -> tuple[Graph, list[int], list[Var]]:
+        """The gradients as a graph from the inputs; the indices of these, and the random
+        numbers."""
         plain = self.plain
         wanted = plain.outputs[self.forward :]
         needed = _leading_to(wanted, plain.equations)
@@ -138,7 +143,7 @@ def _leading_to(outputs: Sequence[Any], equations: Sequence[Equation]) -> set[in
 
 
 def _reads(equations: Sequence[Equation], outputs: Sequence[Any]) -> list[Var]:
-    """Values that equations use but do not make, in order."""
+    """Free variables of equations and outputs, in order."""
     made = {out for eqn in equations for out in eqn.outs}
     reads: dict[Var, None] = {}
     for eqn in equations:
@@ -147,23 +152,23 @@ def _reads(equations: Sequence[Equation], outputs: Sequence[Any]) -> list[Var]:
     return list(reads)
 
 
-def _taken_again(reads: Sequence[Var], graph: Graph) -> tuple[list[Equation], list[Var]]:
-    """What is cheap is computed again rather than saved; gives the equations of it, and what they
+def _recomputed(reads: Sequence[Var], graph: Graph) -> tuple[list[Equation], list[Var]]:
+    """Cheap values are recomputed rather than saved; returns their equations, and what these
     read."""
     needed = dict.fromkeys(reads)
     cheap = _cheap(graph)
-    again: list[Equation] = []
+    recomputed: list[Equation] = []
     for eqn in reversed(graph.equations):
         if id(eqn) in cheap and eqn.outs[0] in needed:
-            again.insert(0, eqn)
+            recomputed.insert(0, eqn)
             del needed[eqn.outs[0]]
             needed.update((a, None) for a in eqn.args if isinstance(a, Var))
-    return again, list(needed)
+    return recomputed, list(needed)
 
 
 def _cheap(graph: Graph) -> set[int]:
-    """Equations whose results are not worth saving: views, wider forms of numbers, what is made of
-    draws element by element, constants, and masks that are made of inputs."""
+    """Equations whose results are not worth saving: views, widening casts, elementwise functions of
+    random numbers, constants, and masks computed from inputs."""
     found: set[int] = set()
     drawn: set[Var] = set()
     fixed: set[Var] = set()
@@ -187,7 +192,7 @@ def _cheap(graph: Graph) -> set[int]:
 
 
 def _widens(eqn: Equation) -> bool:
-    """Whether an equation gives the numbers that it takes, in more bytes."""
+    """Whether an equation is a lossless cast to a wider floating dtype."""
     if eqn.op is not CAST:
         return False
     source, target = eqn.args[0].type.dtype, eqn.outs[0].type.dtype
@@ -196,30 +201,30 @@ def _widens(eqn: Equation) -> bool:
 
 
 class CompiledCall(Function):
-    """One call of a compiled function, as a node of the graph around it."""
+    """One call of a compiled function, as a node of the autograd graph around it."""
 
     @staticmethod
     def forward(ctx: Any, call: Any, *targets: Tensor) -> Any:
         inputs = call.inputs()
         ctx.inputs = [inputs[i] for i in call.derivative.sources]
-        ctx.versions = [t._version for t in ctx.inputs]  # also of those that the call overwrites
+        ctx.versions = [t._version for t in ctx.inputs]  # before the call overwrites any of them
         results, saved = call.results()
         ctx.derivative = call.derivative
         ctx.save_for_backward(*saved)
-        fixed = [r for i, r in enumerate(results) if i not in call.derivative.moving]
+        fixed = [r for i, r in enumerate(results) if i not in call.derivative.differentiable]
         ctx.mark_non_differentiable(*fixed)
         return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         derivative: Derivative = ctx.derivative
-        moving = [cotangents[i] for i in derivative.moving]
+        differentiable = [cotangents[i] for i in derivative.differentiable]
         if not STATE.get().grad:
-            return None, *derivative.pull(*ctx.saved_tensors, *moving)
+            return None, *derivative.vjp(*ctx.saved_tensors, *differentiable)
         if [t._version for t in ctx.inputs] != ctx.versions:
             raise SavedValueError(
                 "an input of a compiled function was overwritten before its gradient was "
                 "differentiated.\n  fix: write to a clone() of it."
             )
-        drawn = [ctx.saved_tensors[i] for i in derivative.draws]
-        return None, *derivative.pull_again(*ctx.inputs, *drawn, *moving)
+        drawn = [ctx.saved_tensors[i] for i in derivative.random_residuals]
+        return None, *derivative.differentiable_vjp(*ctx.inputs, *drawn, *differentiable)

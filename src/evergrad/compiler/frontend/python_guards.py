@@ -1,12 +1,12 @@
-"""What a function finds around it while it is traced, and how to see that it has changed.
+"""Guards on Python state: the globals, cells, defaults and attributes that a traced function reads.
 
-Globals, cells, default arguments and attributes of plain objects decide what Python does; a traced
-program must not outlive them. The code of the function, and of the functions it finds, is looked
-through for what it reads by name (:mod:`.frontend.bytecode_reads`). As long as all places on the
-way to these values hold the same objects nothing has changed; otherwise the values are compared.
+These values decide what Python does, so a program must not outlive them. The bytecode of the
+function, and of the functions it refers to, is scanned for reads by name
+(:mod:`.frontend.bytecode_reads`). While all slots on the path to a value hold the same objects
+nothing has changed; otherwise the values are compared.
 
-What an object computes (properties, ``__getattr__``) is not asked for, and what the engine itself
-or the standard library reads is none of the user's.
+Computed attributes (properties, ``__getattr__``) are not evaluated, and code of the engine or the
+standard library is not scanned.
 """
 
 from __future__ import annotations
@@ -23,60 +23,61 @@ from evergrad.compiler.frontend.identity_guards import MISSING
 from evergrad.core.tensor import Tensor
 from evergrad.errors import TraceError
 
-# Where something is held: a mapping or a list and a key, a function and an attribute, or a cell and
-# None. An object that is just given is held by None.
-Place = tuple[Any, Any]
-# Attributes and items on the way to a value.
+# A slot that holds a value: a mapping or a list and a key, a function and an attribute, or a cell
+# and None. A value that is passed in directly has the holder None.
+Slot = tuple[Any, Any]
+# Attributes and items from a root to a value.
 Path = tuple[tuple[str, Any], ...]
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
-_NO_USERS = frozenset({"evergrad", "numpy"})
+_NOT_USERS = frozenset({"evergrad", "numpy"})
 _TABLES = ("_parameters", "_buffers", "_modules")
-# Modules of the standard library with classes for plain records.
+# Standard library modules whose classes are plain records.
 _RECORDS = ("types", "argparse")
-# Longer containers are not looked through, only told from others.
+# Longer containers are compared by identity only.
 _LONGEST = 1000
 
 
 def same(now: Any, then: Any) -> bool:
-    """Whether one value does for another: the same object, or an equal plain one."""
+    """Whether two values are interchangeable: the same object, or equal plain values."""
     if now is then:
         return True
     return type(now) is type(then) and is_plain(then) and bool(now == then)
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is a number, a text, or a tuple of such."""
+    """Whether a value is a number, a string, or a tuple of such."""
     if isinstance(value, tuple):
         return all(map(is_plain, value))
     return isinstance(value, _PLAIN)
 
 
-class Found:
-    """A value that was found at the end of a path, with what it held if it is a container."""
+class PythonGuard:
+    """A guard on the value at the end of a path, and on its members if it is a container."""
 
-    def __init__(self, name: str, begin: Place, path: Path) -> None:
+    def __init__(self, name: str, root: Slot, path: Path) -> None:
         self.name = name
-        self.begin = begin
+        self.root = root
         self.path = path
-        self.value = _end(begin, path)
+        self.value = _end(root, path)
         self.members = _members(self.value)
 
-    def is_same(self) -> bool:
-        now = _end(self.begin, self.path)
+    def holds(self) -> bool:
+        now = _end(self.root, self.path)
         if not same(now, self.value):
             return False
         members = _members(now)
         return len(members) == len(self.members) and all(map(same, members, self.members))
 
 
-class Surroundings:
-    """What a function and those that it finds read, as it was before it ran."""
+class PythonGuards:
+    """The guards on what a function and the functions it refers to read, with the values before the
+    trace."""
 
     def __init__(
         self, function: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> None:
-        self.found: list[Found] = []
+        self.guards: list[PythonGuard] = []
         self.seen: set[Any] = set()
         if isinstance(function, MethodType):
             function, args = function.__func__, (function.__self__, *args)
@@ -85,29 +86,29 @@ class Surroundings:
             self.visit(value)
 
     def visit_modules(self, modules: Iterable[Any]) -> None:
-        """Look through what modules do when they are called."""
+        """Scan the ``forward`` methods of modules."""
         for module in modules:
             self.visit_function(type(module).forward, (module,))
 
-    def settle(self) -> None:
-        """Raise if the function itself has changed a number or text that it reads; what else it has
-        changed is no condition."""
+    def refuse_mutations(self) -> None:
+        """Raise if the function itself has mutated a number or string that it reads; drop the
+        guards on anything else that it has mutated."""
         kept = []
-        for found in self.found:
-            if found.is_same():
+        for found in self.guards:
+            if found.holds():
                 kept.append(found)
             elif is_plain(found.value):
                 raise TraceError(
                     f"{found.name} is read and changed inside a compiled function; that happens "
-                    "only while tracing, and the program would keep today's value.\n"
+                    "only while tracing, and the program would keep the traced value.\n"
                     "  fix: change it outside of the function, or keep it in a tensor."
                 )
-        self.found = kept
+        self.guards = kept
 
-    # -- looking through ------------------------------------------------------------------------
+    # -- scanning -------------------------------------------------------------------------------
 
     def visit(self, value: Any) -> None:
-        """Look through what may be called, and what is in it."""
+        """Scan a callable value and what it contains."""
         if isinstance(value, MethodType):
             self.visit_function(value.__func__, (value.__self__,))
         elif isinstance(value, FunctionType):
@@ -133,8 +134,8 @@ class Surroundings:
     def visit_function(
         self, function: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> None:
-        """Look through a function of which some arguments are known."""
-        if not isinstance(function, FunctionType) or not _is_users(function):
+        """Scan a function, some of whose arguments are known."""
+        if not isinstance(function, FunctionType) or not _is_users_function(function):
             return
         given = {**dict(zip(function.__code__.co_varnames, args, strict=False)), **(kwargs or {})}
         arguments = {name: value for name, value in given.items() if _has_attributes(value)}
@@ -156,65 +157,65 @@ class Surroundings:
                     self.visit(value)
 
     def note(self, read: Read, function: FunctionType, arguments: Mapping[str, Any]) -> None:
-        begin = _begin(read, function, arguments)
-        if begin is None:
+        root = _root(read, function, arguments)
+        if root is None:
             return
-        value = _end(begin, read.path)
+        value = _end(root, read.path)
         if value is MISSING or isinstance(value, ModuleType):
             return
-        self.add(f"{read} in {function.__qualname__}()", begin, read.path)
-        owner = _owner_of_method(begin, read.path)
+        self.add(f"{read} in {function.__qualname__}()", root, read.path)
+        owner = _owner_of_method(root, read.path)
         if owner is None:
             self.visit(value)
         else:
             self.visit_method(owner, read.path[-1][1])
 
     def visit_method(self, owner: Any, name: str) -> None:
-        """Look through what an object has of its class."""
+        """Scan a method of an object's class."""
         method = inspect.getattr_static(type(owner), name, None)
         if isinstance(method, (staticmethod, classmethod)):
             self.visit_function(method.__func__)
         else:
             self.visit_function(method.fget if isinstance(method, property) else method, (owner,))
 
-    def add(self, name: str, begin: Place, path: Path = ()) -> None:
-        self.found.append(Found(name, begin, path))
+    def add(self, name: str, root: Slot, path: Path = ()) -> None:
+        self.guards.append(PythonGuard(name, root, path))
 
-    # -- places ---------------------------------------------------------------------------------
+    # -- slots ----------------------------------------------------------------------------------
 
-    def places(self) -> list[Place]:
-        """All places on the way to the values, once each."""
-        found: dict[tuple[int, Any], Place] = {}
-        for entry in self.found:
-            walked = _walk(entry.begin, entry.path)
-            for holder, key in (*(place for place, _ in walked), *_nearer(walked, entry.path)):
+    def slots(self) -> list[Slot]:
+        """All slots on the paths to the values, without duplicates."""
+        found: dict[tuple[int, Any], Slot] = {}
+        for entry in self.guards:
+            followed = _follow(entry.root, entry.path)
+            for holder, key in (*(slot for slot, _ in followed), *_shadowing(followed, entry.path)):
                 if holder is not None:
                     found.setdefault((id(holder), key), (holder, key))
         return list(found.values())
 
     def collections(self) -> list[Collection[Any]]:
-        """The containers among the values."""
-        held = {id(entry.value): entry.value for entry in self.found}
+        """The containers among the guarded values."""
+        held = {id(entry.value): entry.value for entry in self.guards}
         return [collection for value in held.values() for collection in _collections(value)]
 
 
-class Places:
-    """Identity guards on places: cells, entries of mappings, and others, with what they hold."""
+class SlotGuards:
+    """Identity guards on slots: cells, entries of mappings, and others, with their content."""
 
-    def __init__(self, places: Iterable[Place]) -> None:
+    def __init__(self, slots: Iterable[Slot]) -> None:
         self.cells: list[tuple[CellType, Any]] = []
         self.entries: list[tuple[Callable[..., Any], Any, Any]] = []
         self.others: list[tuple[Any, Any, Any]] = []
-        for holder, key in places:
+        for holder, key in slots:
             if key is None:
                 self.cells.append((holder, holder.cell_contents))
             elif isinstance(holder, (dict, MappingProxyType)):
                 self.entries.append((holder.get, key, holder.get(key, MISSING)))
             else:
-                self.others.append((holder, key, _held(holder, key)))
+                self.others.append((holder, key, _content(holder, key)))
 
-    def are_same(self) -> bool:
-        """Whether they hold the same objects as when this was made."""
+    def hold(self) -> bool:
+        """Whether all slots hold the same objects as when this was made."""
         try:
             for cell, then in self.cells:
                 if cell.cell_contents is not then:
@@ -223,9 +224,9 @@ class Places:
                 if get(key, MISSING) is not then:
                     return False
             for holder, key, then in self.others:
-                if _held(holder, key) is not then:
+                if _content(holder, key) is not then:
                     return False
-        except (LookupError, ValueError):  # one of them is gone
+        except (LookupError, ValueError):  # a slot no longer exists
             return False
         return True
 
@@ -233,11 +234,11 @@ class Places:
 # -- paths --------------------------------------------------------------------------------------
 
 
-def _begin(read: Read, function: FunctionType, arguments: Mapping[str, Any]) -> Place | None:
-    """Where a path begins."""
-    if read.begin == "global":
+def _root(read: Read, function: FunctionType, arguments: Mapping[str, Any]) -> Slot | None:
+    """The slot of a read's root."""
+    if read.root == "global":
         return (function.__globals__, read.name) if read.name in function.__globals__ else None
-    if read.begin == "argument":
+    if read.root == "argument":
         return (None, arguments[read.name]) if read.name in arguments else None
     names = function.__code__.co_freevars
     if read.name not in names or function.__closure__ is None:
@@ -245,14 +246,14 @@ def _begin(read: Read, function: FunctionType, arguments: Mapping[str, Any]) -> 
     return function.__closure__[names.index(read.name)], None
 
 
-def _walk(begin: Place, path: Path) -> list[tuple[Place, Any]]:
-    """The places from the begin on, with what they hold, as far as they can be followed."""
-    holder, key = begin
+def _follow(root: Slot, path: Path) -> list[tuple[Slot, Any]]:
+    """The slots from the root along the path, with their content, as far as they resolve."""
+    holder, key = root
     if holder is None:
-        found: list[tuple[Place, Any]] = [((None, None), key)]
+        found: list[tuple[Slot, Any]] = [((None, None), key)]
     else:
         try:
-            found = [(begin, _held(holder, key))]
+            found = [(root, _content(holder, key))]
         except (LookupError, ValueError):
             return []
     for kind, name in path:
@@ -264,29 +265,29 @@ def _walk(begin: Place, path: Path) -> list[tuple[Place, Any]]:
     return found
 
 
-def _nearer(walked: list[tuple[Place, Any]], path: Path) -> Iterator[Place]:
-    """Where an object may get an attribute of its own in place of one of its class."""
-    for (_, value), (kind, name) in zip(walked, path, strict=False):
+def _shadowing(followed: list[tuple[Slot, Any]], path: Path) -> Iterator[Slot]:
+    """Instance dictionary slots that could shadow a class attribute on the path."""
+    for (_, value), (kind, name) in zip(followed, path, strict=False):
         own = getattr(value, "__dict__", None) if kind == "attribute" else None
         if type(own) is dict and name not in own:
             yield own, name
 
 
-def _end(begin: Place, path: Path) -> Any:
+def _end(root: Slot, path: Path) -> Any:
     """The value at the end of a path."""
-    walked = _walk(begin, path)
-    return walked[-1][1] if walked else MISSING
+    followed = _follow(root, path)
+    return followed[-1][1] if followed else MISSING
 
 
-def _held(holder: Any, key: Any) -> Any:
+def _content(holder: Any, key: Any) -> Any:
     if key is None:
         return holder.cell_contents
     return getattr(holder, key) if isinstance(holder, FunctionType) else holder[key]
 
 
 def _holder(value: Any, name: str) -> Any:
-    """The mapping in which an object has an attribute, if it simply holds it."""
-    if isinstance(value, Tensor) or (isinstance(value, ModuleType) and not _is_of_users(value)):
+    """The mapping that stores an attribute of an object; ``None`` if it is computed."""
+    if isinstance(value, Tensor) or (isinstance(value, ModuleType) and not _is_users_module(value)):
         return None
     own = getattr(value, "__dict__", None)
     if own is not None and name in own:
@@ -311,16 +312,16 @@ def _container(value: Any, key: Any) -> Any:
     return None
 
 
-def _owner_of_method(begin: Place, path: Path) -> Any:
-    """The object whose method a path ends at."""
-    walked = _walk(begin, path)
-    if len(walked) != len(path) or not path or path[-1][0] != "attribute":
+def _owner_of_method(root: Slot, path: Path) -> Any:
+    """The object whose method is at the end of a path."""
+    followed = _follow(root, path)
+    if len(followed) != len(path) or not path or path[-1][0] != "attribute":
         return None
-    return walked[-1][1]
+    return followed[-1][1]
 
 
 def _members(value: Any) -> list[Any]:
-    """What a container or a record holds."""
+    """The members of a container or a record."""
     members: list[Any] = []
     for collection in _collections(value):
         members += collection.values() if isinstance(collection, dict) else collection
@@ -328,8 +329,7 @@ def _members(value: Any) -> list[Any]:
 
 
 def _collections(value: Any) -> list[Collection[Any]]:
-    """A container or a record as lists, and dictionaries for their values, with the records
-    inside."""
+    """A container, or a record and its nested records, as lists and dictionaries."""
     if isinstance(value, (list, dict)):
         return [value] if len(value) <= _LONGEST else []
     if not _is_record(value):
@@ -339,30 +339,30 @@ def _collections(value: Any) -> list[Collection[Any]]:
 
 
 def _is_record(value: Any) -> bool:
-    """Whether an object just holds plain values and other records under names."""
+    """Whether an object is a namespace of plain values and other records."""
     kind = type(value).__module__
-    if callable(value) or not (_is_name_of_users(kind) or kind in _RECORDS):
+    if callable(value) or not (_is_users_name(kind) or kind in _RECORDS):
         return False
     own = getattr(value, "__dict__", None)
     return type(own) is dict and all(is_plain(v) or _is_record(v) for v in own.values())
 
 
 def _has_attributes(value: Any) -> bool:
-    """Whether an argument is an object that may decide something by what it holds."""
+    """Whether the attributes of an argument may decide what the function does."""
     return not (isinstance(value, (Tensor, list, tuple, dict)) or is_plain(value))
 
 
-# -- whose code it is ---------------------------------------------------------------------------
+# -- user code ----------------------------------------------------------------------------------
 
 
-def _is_users(function: FunctionType) -> bool:
-    return _is_name_of_users(str(function.__globals__.get("__name__", "")))
+def _is_users_function(function: FunctionType) -> bool:
+    return _is_users_name(str(function.__globals__.get("__name__", "")))
 
 
-def _is_of_users(module: ModuleType) -> bool:
-    return _is_name_of_users(module.__name__)
+def _is_users_module(module: ModuleType) -> bool:
+    return _is_users_name(module.__name__)
 
 
-def _is_name_of_users(name: str) -> bool:
+def _is_users_name(name: str) -> bool:
     root = name.partition(".")[0]
-    return root not in _NO_USERS and root not in sys.stdlib_module_names
+    return root not in _NOT_USERS and root not in sys.stdlib_module_names

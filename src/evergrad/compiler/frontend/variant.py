@@ -1,4 +1,5 @@
-"""A traced signature with its program, and a call of it in the long way."""
+"""A variant: the program compiled for one signature, with its guards; and a call of it on the
+general path."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _Given = tuple[list[Tensor], list[Tensor]]
 
 
 class Variant:
-    """One traced signature: when it holds, and its program."""
+    """One compiled trace of a signature: its guards and its program."""
 
     def __init__(
         self, captured: Captured, check_finite: bool = False, limit: int | None = None
@@ -30,38 +31,39 @@ class Variant:
         self.check_finite = check_finite
         self.limit = limit
         self.program = program_of(captured, limit)
-        self.conditions = captured.conditions
+        self.guards = captured.guards
         self.storages = [t._storage for t in captured.outside]
         self.written = {id(storage) for storage in captured.written}
-        # What tells whether the options are still those that the program has.
-        self.current: Callable[[], bool] | None = None
+        # The fast check of the guards under which the program's numbers were set; None if they are
+        # stale.
+        self.numbers_valid: Callable[[], bool] | None = None
 
     def lower(self) -> None:
-        """Have a program that can tell what it was made of, in place of one from the disk."""
+        """Rebuild a program loaded from the disk cache, which has no lowering to report on."""
         from evergrad.compiler.build import build_program  # imports all passes
 
         if self.program.executable.lowering is None:
             self.program = build_program(self.captured, self.limit)
-            self.forget_numbers()
+            self.invalidate_numbers()
 
     def numbers(self) -> list[float]:
-        """The options that are read at run time, as they are now."""
-        return [read_number(*place) for place in self.captured.numbers]
+        """The current values of the options that are read at run time."""
+        return [read_number(*entry) for entry in self.captured.numbers]
 
-    def give_numbers(self) -> None:
-        """Give the program the options that are read at run time, unless it has them already."""
-        are_untouched = self.conditions.are_untouched
-        if self.current is not are_untouched:
+    def update_numbers(self) -> None:
+        """Set the program's runtime numbers, unless they are valid."""
+        fast_check = self.guards.fast_check
+        if self.numbers_valid is not fast_check:
             self.program.set_numbers(self.numbers())
-            self.current = are_untouched
+            self.numbers_valid = fast_check
 
-    def forget_numbers(self) -> None:
-        """Have the program given its options anew."""
-        self.current = None
+    def invalidate_numbers(self) -> None:
+        """Have the runtime numbers set again before the next run."""
+        self.numbers_valid = None
 
-    def is_entangled(self, tensors: list[Tensor]) -> bool:
-        """Whether memory that the program writes to is also that of another argument: a program
-        takes arguments for values of their own."""
+    def aliases_written(self, tensors: list[Tensor]) -> bool:
+        """Whether storage that the program writes is shared with another argument: a program
+        assumes that its arguments do not alias."""
         captured = self.captured
         if not tensors or not (captured.overwritten or captured.written):
             return False
@@ -80,7 +82,7 @@ class Variant:
         else:
             own, leaves = captured.targets
             results = CompiledCall.apply(call, *(tensors[i] for i in own), *leaves)
-        return captured.results.put_together(list(results), tensors)
+        return captured.results.assemble(list(results), tensors)
 
 
 class Call:
@@ -88,36 +90,36 @@ class Call:
 
     def __init__(self, variant: Variant, tensors: list[Tensor]) -> None:
         self.variant = variant
-        self.tensors: list[Any] = [*tensors, *(t._grad for t in variant.captured.fetched)]
+        self.tensors: list[Any] = [*tensors, *(t._grad for t in variant.captured.grad_inputs)]
         self.derivative = variant.captured.derivative
         self.kept: dict[int, Tensor] = {}
 
     def results(self) -> _Given:
-        """Run the program; gives the results, and what the derivative reads."""
-        self.keep_overwritten()
+        """Run the program; returns the results and the residuals."""
+        self.save_overwritten()
         found = self.checked_results() if self.variant.check_finite else self.run(self.deliver)
         return cast(_Given, found)
 
     def run(self, deliver: Callable[[list[Any]], _Given | None]) -> Any:
-        """Run the program; an index that is out of range is told with the line of its lookup."""
+        """Run the program; an index out of range is reported with the location of its lookup."""
         variant = self.variant
-        variant.forget_numbers()  # floats among the arguments are written over the options
+        variant.invalidate_numbers()  # floats among the arguments are written over the options
         try:
             return variant.program.run(self.arrays(), variant.numbers(), deliver)
         except IndexError as error:
-            raise self.told_where(error) from None
+            raise self.with_location(error) from None
 
-    def told_where(self, error: IndexError) -> IndexError:
-        """An error of the run; of a lookup in the program, with its line."""
+    def with_location(self, error: IndexError) -> IndexError:
+        """An error of the run; that of a failed lookup gets its source location."""
         return self.failed_lookup() if self.variant.program.status_word[0] else error
 
     def failed_lookup(self) -> IndexError:
-        """The error of a lookup in the program, with its line."""
+        """The error of a failed lookup in the program, with its source location."""
         variant = self.variant
         return failed_lookup(variant.captured.graph, self.inputs(), variant.program.generators())
 
     def checked_results(self) -> Any:
-        """Run the program; if it gives numbers that are not finite, undo it and tell why."""
+        """Run the program; if it produces non-finite values, undo it and raise with the reason."""
         captured = self.variant.captured
         count = captured.output_count
         check = FiniteCheck(captured.graph, count, self.inputs(), captured.written)
@@ -131,69 +133,69 @@ class Call:
         return results
 
     def arrays(self) -> list[Any]:
-        """The elements of the arguments, as the program takes them."""
+        """The arguments as contiguous arrays."""
         return contiguous_arrays(self.tensors)
 
     def deliver(self, found: list[Any]) -> _Given:
-        """Hand out what a run has computed. Doing it twice is as good as doing it once."""
+        """Wrap the outputs of a run as tensors and assign writes and gradients. Idempotent."""
         captured = self.variant.captured
         made = [
             None if a is None else fresh(a, o.type)
             for a, o in zip(found, captured.graph.outputs, strict=True)
         ]
         start = captured.result_count + len(captured.written)
-        for place in captured.overwritten:
-            assign(self.tensors[place], made[start])  # type: ignore[arg-type]
+        for index in captured.overwritten:
+            assign(self.tensors[index], made[start])  # type: ignore[arg-type]
             start += 1
         for tensor, grad in captured.grads:
             if isinstance(grad, Output):
-                tensor._grad = made[grad.place]
+                tensor._grad = made[grad.index]
                 tensor._grad._storage.tag(GRADIENT)  # type: ignore[union-attr]
                 start += 1
             else:
                 tensor._grad = grad
-        return made[: captured.result_count], self.read_by_derivative(made[start:])  # type: ignore[return-value]
+        return made[: captured.result_count], self.residuals(made[start:])  # type: ignore[return-value]
 
     def inputs(self) -> list[Tensor]:
         """The inputs of the graph as tensors."""
         numbers = [from_float(number) for number in self.variant.numbers()]
         return [*self.tensors, *numbers, *self.variant.captured.outside]
 
-    def name_of_input(self, place: int) -> str:
-        """An input of the graph, for a message."""
+    def name_of_input(self, index: int) -> str:
+        """The description of a graph input, for a message."""
         captured = self.variant.captured
-        if place < captured.arguments - len(captured.fetched):
-            return f"argument {place} (counting tensors), {captured.graph.inputs[place].type}"
-        number = place - captured.arguments
+        if index < captured.arguments - len(captured.grad_inputs):
+            return f"argument {index} (counting tensors), {captured.graph.inputs[index].type}"
+        number = index - captured.arguments
         if number < 0:
-            return f"a gradient that was there, {captured.graph.inputs[place].type}"
+            return f"an existing gradient, {captured.graph.inputs[index].type}"
         if number < len(captured.numbers):
             container, key, _ = captured.numbers[number]
             return f"the option {key!r}" if isinstance(container, dict) else f"the float {key}"
-        return f"a tensor of the outside, {captured.graph.inputs[place].type}"
+        return f"a captured tensor, {captured.graph.inputs[index].type}"
 
-    def keep_overwritten(self) -> None:
-        """Copy the inputs that the derivative reads and the program overwrites."""
+    def save_overwritten(self) -> None:
+        """Copy the residual inputs that the program overwrites."""
         if self.derivative is None:
             return
         captured, inputs = self.variant.captured, self.inputs()
-        for kind, n in self.derivative.places:
+        for kind, n in self.derivative.residuals:
             is_own = kind == "input" and n in captured.overwritten
             if is_own or (kind == "input" and id(inputs[n]._storage) in self.variant.written):
                 self.kept[n] = from_array(inputs[n]._value.copy())
 
-    def read_by_derivative(self, saved: list[Any]) -> list[Tensor]:
+    def residuals(self, saved: list[Any]) -> list[Tensor]:
         if self.derivative is None:
             return []
         inputs = self.inputs()
         return [
             saved[n] if kind == "saved" else self.kept[n] if n in self.kept else inputs[n]
-            for kind, n in self.derivative.places
+            for kind, n in self.derivative.residuals
         ]
 
 
 def contiguous_arrays(tensors: Iterable[Tensor]) -> list[Any]:
-    """The elements of arguments, as a program takes them."""
+    """The arrays of tensors, copied where they are not contiguous."""
     return [v if v.flags.c_contiguous else v.copy() for v in [t._value for t in tensors]]
 
 

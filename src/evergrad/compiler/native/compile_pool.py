@@ -1,9 +1,9 @@
-"""Processes that compile, so that LLVM is not in this one and all processors are used.
+"""Compile pool: worker processes that compile in parallel, and keep LLVM out of this one.
 
-Workers (:mod:`.native.compile_worker`) are started when texts wait, one for each processor at most,
-and end when nothing was to be done for some seconds, or with this process. A thread speaks with
-each. If one cannot be started, dies or does not answer, none is tried again: texts get no object
-code then, and who wants it has to compile by himself.
+Workers (:mod:`.native.compile_worker`) are started on demand, at most one for each processor, and
+exit when idle for some seconds, or with this process. A thread serves each. If one cannot be
+started, dies or does not reply, the pool is marked as failed: requests then yield no object code,
+and the caller compiles in process.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from evergrad.compiler.native import compile_worker
 from evergrad.core import fork
 from evergrad.core.settings import processors
 
-# With as many the longest text takes longer than its share of all. Each has tens of megabytes.
-MOST = 4
-# Workers that had nothing to do for so many seconds end.
-IDLE = 5.0
-# The program of a worker. Its folder may be inside a zip file, from which no script can start.
+# More workers do not help: the longest module takes longer than its share. Each has tens of
+# megabytes.
+MAX_WORKERS = 4
+# Idle workers exit after so many seconds.
+IDLE_SECONDS = 5.0
+# Entry point of a worker. Its folder may be inside a zip file, from which no script can start.
 _START = "import sys; sys.path += sys.argv[1:]; import compile_worker; compile_worker.main()"
-# A text takes seconds at most; a worker that takes longer than this is not waited for.
-PATIENCE = 120.0
+# A module takes seconds at most; a worker that takes longer is taken for dead.
+REPLY_TIMEOUT = 120.0
 
 
 @cache
 def command() -> list[str] | None:
-    """What starts a worker; ``None`` where Python does not know how it was started itself, and in a
+    """The command that starts a worker; ``None`` where ``sys.executable`` is unknown, and in a
     frozen application, whose executable is not Python."""
     found = find_spec("llvmlite")
     is_python = Path(sys.executable or "").name.startswith("python")
@@ -52,83 +53,83 @@ def command() -> list[str] | None:
 
 
 class _Job(NamedTuple):
-    """A text that waits; long ones go first, since they take longest."""
+    """A queued IR module; the longest goes first, since it takes longest."""
 
     order: tuple[int, int]
-    text: str
+    ir: str
     keep: Callable[[bytes], object]
     answer: Future[bytes | None]
 
 
-class Workers:
-    """At most so many processes; ``compile`` may be called by any thread."""
+class CompilePool:
+    """A pool of at most ``limit`` worker processes; ``compile`` is thread-safe."""
 
-    def __init__(self, most: int | None = None) -> None:
-        self.most = most or min(MOST, processors())
-        self.changed = threading.Condition()  # may be taken again by the thread that has it
-        self._begin_anew()
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit or min(MAX_WORKERS, processors())
+        self.condition = threading.Condition()  # reentrant
+        self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self.jobs: list[_Job] = []
         self.count = 0
         self.threads: list[threading.Thread] = []
-        # How many threads take jobs, and how many of these have none.
-        self.taking = self.idle = 0
+        # The number of running threads, and how many of them are idle.
+        self.active = self.idle = 0
         self.processes: list[Popen[bytes]] = []
         self.has_failed = False
 
     def compile(
-        self, text: str, keep: Callable[[bytes], object] = lambda code: None
+        self, ir: str, keep: Callable[[bytes], object] = lambda code: None
     ) -> Future[bytes | None]:
-        """Object code, some time; ``None`` if it has to be made in another way. It is given to
-        ``keep`` before, also if nobody waits for it any more."""
+        """A future of the object code; ``None`` if the caller has to compile it. ``keep`` is called
+        with it first, even if the future is dropped."""
         answer: Future[bytes | None] = Future()
-        with self.changed:
+        with self.condition:
             if self.has_failed:
                 answer.set_result(None)
                 return answer
             self.count += 1
-            heapq.heappush(self.jobs, _Job((-len(text), self.count), text, keep, answer))
-            if len(self.jobs) > self.idle and self.taking < self.most:
-                self._take_more()
-            self.changed.notify()
+            heapq.heappush(self.jobs, _Job((-len(ir), self.count), ir, keep, answer))
+            if len(self.jobs) > self.idle and self.active < self.limit:
+                self._add_thread()
+            self.condition.notify()
         return answer
 
-    def _take_more(self) -> None:
-        """Have one more thread that takes jobs."""
-        thread = threading.Thread(target=self._speak, daemon=True, name="evergrad-compile")
+    def _add_thread(self) -> None:
+        """Start one more thread that serves jobs."""
+        thread = threading.Thread(target=self._run_worker, daemon=True, name="evergrad-compile")
         try:
             thread.start()
         except RuntimeError:  # too many threads, or this process is about to end
             self._fail()
         else:
-            self.taking += 1
+            self.active += 1
             self.threads.append(thread)
 
-    def _speak(self) -> None:
-        """Give jobs to one worker as long as there are any."""
+    def _run_worker(self) -> None:
+        """Send jobs to one worker process until the queue stays empty."""
         job = None
         try:
             with self._started() as process:
                 while (job := self._next()) is not None:
-                    code = _ask(process, job.text)
+                    code = _request_object(process, job.ir)
                     if code is not None:
                         job.keep(code)
                     job.answer.set_result(code)
-        except Exception:  # whatever it is, nobody must wait for an answer
+        except Exception:  # in any case resolve all futures
             self._fail(job)
         finally:
-            with self.changed:
+            with self.condition:
                 self.threads.remove(threading.current_thread())
 
     @contextlib.contextmanager
     def _started(self) -> Iterator[Popen[bytes]]:
-        """A worker, for which is waited at the end."""
+        """A worker process, killed and reaped at exit."""
         arguments = command()
-        with self.changed:
+        with self.condition:
             if arguments is None or self.has_failed:
-                raise OSError("no worker is wanted, or none can be started")
-            # In a session of its own: an interrupt from the keyboard is for this process alone.
+                raise OSError("the compile pool is closed, or no worker can be started")
+            # In a session of its own, so that a keyboard interrupt reaches this process only.
             process = Popen(
                 arguments, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, bufsize=0,
                 start_new_session=True,
@@ -141,59 +142,59 @@ class Workers:
                 finally:
                     process.kill()
         finally:
-            with self.changed:
+            with self.condition:
                 self.processes.remove(process)
 
     def _next(self) -> _Job | None:
-        """The next job; ``None`` if there was none for long, or is nobody to wait for it."""
-        with self.changed:
+        """The next job; ``None`` after a timeout or when the pool has failed."""
+        with self.condition:
             self.idle += 1
-            self.changed.wait_for(lambda: self.jobs or self.has_failed, IDLE)
+            self.condition.wait_for(lambda: self.jobs or self.has_failed, IDLE_SECONDS)
             self.idle -= 1
             if self.jobs:
                 return heapq.heappop(self.jobs)
-            self.taking -= 1
+            self.active -= 1
             return None
 
     def _fail(self, job: _Job | None = None) -> None:
-        """Nobody waits for workers any more."""
-        with self.changed:
+        """Mark the pool as failed, and resolve all futures with ``None``."""
+        with self.condition:
             self.has_failed = True
             left, self.jobs = self.jobs, []
-            self.changed.notify_all()
+            self.condition.notify_all()
         for one in [*left, *([] if job is None else [job])]:
             one.answer.set_result(None)
 
     def close(self) -> None:
-        """End all workers now, and start no more."""
+        """Kill all workers and start no more."""
         self._fail()
-        with self.changed:
+        with self.condition:
             threads = list(self.threads)
             for process in self.processes:
                 process.kill()
         for thread in threads:
-            thread.join(PATIENCE)
+            thread.join(REPLY_TIMEOUT)
 
-    def forget(self) -> None:
-        """In a forked child: the workers and the threads are those of the parent."""
+    def reset_in_child(self) -> None:
+        """Reset in a forked child: workers and threads are the parent's."""
         for process in self.processes:
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     with contextlib.suppress(OSError):
                         pipe.close()
-            process.returncode = 0  # not ours to wait for
-        self.changed = threading.Condition()
-        self._begin_anew()
+            process.returncode = 0  # the parent reaps it
+        self.condition = threading.Condition()
+        self._reset()
 
 
-def _ask(process: Popen[bytes], text: str) -> bytes | None:
-    """What a worker answers; ``None`` if LLVM refuses the text."""
+def _request_object(process: Popen[bytes], ir: str) -> bytes | None:
+    """A worker's reply; ``None`` if LLVM rejects the IR."""
     assert process.stdin is not None
-    data = text.encode()
+    data = ir.encode()
     message = memoryview(compile_worker.LENGTH.pack(len(data)) + data)
     while message:
         message = message[process.stdin.write(message) :]
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + REPLY_TIMEOUT
     reply = _receive(process, compile_worker.REPLY.size, deadline)
     is_made, length = compile_worker.REPLY.unpack(reply)
     code = _receive(process, length, deadline)
@@ -207,20 +208,20 @@ def _receive(process: Popen[bytes], length: int, deadline: float) -> bytes:
     found = bytearray()
     while len(found) < length:
         if not poll.poll(1000 * max(deadline - time.monotonic(), 0)):
-            raise TimeoutError("a worker does not answer")
+            raise TimeoutError("a compile worker does not reply")
         part = process.stdout.read(length - len(found))
         if not part:
-            raise EOFError("a worker has ended")
+            raise EOFError("a compile worker has exited")
         found += part
     return bytes(found)
 
 
-WORKERS = Workers()
-atexit.register(WORKERS.close)
-# Nobody forks while a worker is being started: the child would keep its pipes.
+COMPILE_POOL = CompilePool()
+atexit.register(COMPILE_POOL.close)
+# No fork while a worker is being started: the child would inherit its pipes.
 fork.register(
     "compile workers",
-    before=lambda: WORKERS.changed.acquire(),
-    after_in_parent=lambda: WORKERS.changed.release(),
-    after_in_child=WORKERS.forget,
+    before=lambda: COMPILE_POOL.condition.acquire(),
+    after_in_parent=lambda: COMPILE_POOL.condition.release(),
+    after_in_child=COMPILE_POOL.reset_in_child,
 )

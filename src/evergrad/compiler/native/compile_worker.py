@@ -1,9 +1,8 @@
-"""The program of a process that compiles for another one: texts come in, object code goes out.
+"""Compile worker: a process that compiles IR modules to object code for another one.
 
 Started by :mod:`.native.compile_pool`, with the folders of llvmlite and of this module on the path:
-nothing else of this package is imported, nor anything of the user's. A request is the length of a
-text and the text; a reply is one (or zero, if LLVM refused), a length and the object code (or
-nothing).
+nothing else of this package is imported, nor anything of the user's. A request is the length of the
+IR and the IR; a reply is a status (1, or 0 if LLVM rejected the IR), a length and the object code.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ from typing import BinaryIO
 
 LENGTH = struct.Struct("<q")
 REPLY = struct.Struct("<bq")
-# Who is not asked anything for so many seconds ends, even if nobody tells it to.
-_LONGEST_SILENCE = 600
+# A worker without requests for so many seconds exits by itself.
+_IDLE_TIMEOUT = 600
 
 
 def serve(requests: BinaryIO, replies: BinaryIO) -> None:
-    """Answer until nobody asks any more."""
-    emission = importlib.import_module("llvm_backend")
+    """Reply to requests until the pipe is closed."""
+    backend = importlib.import_module("llvm_backend")
     while True:
-        signal.alarm(_LONGEST_SILENCE)
+        signal.alarm(_IDLE_TIMEOUT)
         head = requests.read(LENGTH.size)
         if len(head) < LENGTH.size:
             return
-        text = requests.read(*LENGTH.unpack(head)).decode()
+        ir = requests.read(*LENGTH.unpack(head)).decode()
         signal.alarm(0)
         try:
-            reply = 1, emission.object_code(text)
+            reply = 1, backend.object_code(ir)
         except RuntimeError:
             reply = 0, b""
         replies.write(REPLY.pack(reply[0], len(reply[1])) + reply[1])
@@ -41,5 +40,5 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
 
 def main() -> None:
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print does not belong to replies
+    os.dup2(2, 1)  # keeps what libraries print out of the replies
     serve(sys.stdin.buffer, replies)

@@ -1,8 +1,8 @@
-"""A folder of files that several processes share: object code, and programs made of it.
+"""Disk cache of object files and programs, shared by processes.
 
-Each file begins with a word that tells its kind and a checksum, so that a damaged one is noticed
-and made again. Files appear by renaming. A folder that cannot be read or written is done without;
-one that has grown large loses the files that were not used for the longest time.
+Each file begins with a magic word and a checksum, so that a damaged one is detected and rebuilt.
+Files are written atomically by renaming. Without read or write access the cache is disabled; one
+that exceeds its size limit evicts the least recently used files.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from pathlib import Path
 
 from evergrad import config
 
-# When the files of a folder have more bytes than this, the oldest go until it is half as many.
+# Size limit of the cache; eviction goes down to half of it.
 MOST_BYTES = 512 << 20
 
 
 def folder() -> Path:
-    """Where files are kept between processes."""
+    """The directory of the cache."""
     return Path(config.KERNEL_CACHE)
 
 
 def read(path: Path, kind: bytes) -> bytes | None:
-    """What a file holds; ``None`` if there is none, or if it is damaged (then it is removed)."""
+    """The content of a file; ``None`` if it is missing or damaged (then it is removed)."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -35,13 +35,13 @@ def read(path: Path, kind: bytes) -> bytes | None:
         remove(path)
         return None
     with contextlib.suppress(OSError):
-        os.utime(path)  # it was used now
+        os.utime(path)  # least recently used order
     return data[head:]
 
 
 def write(path: Path, kind: bytes, content: bytes) -> None:
-    """Keep a file, whole or not at all."""
-    import tempfile  # much comes with it that those who only read do not need
+    """Write a file atomically."""
+    import tempfile  # start-up: only writers need it
 
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,16 +62,16 @@ def remove(path: Path) -> None:
 
 
 @cache
-def _prune_once(place: Path) -> None:
-    """Prune a folder before this process first writes to it."""
-    prune(place, MOST_BYTES)
+def _prune_once(directory: Path) -> None:
+    """Prune a directory before this process first writes to it."""
+    prune(directory, MOST_BYTES)
 
 
-def prune(place: Path, most: int) -> None:
-    """Remove the files used least lately, if there are more than ``most`` bytes, until half as
-    many are left. What a program misses it makes again."""
+def prune(directory: Path, most: int) -> None:
+    """Evict the least recently used files of a directory that exceeds ``most`` bytes, down to half
+    of that. Evicted content is rebuilt on demand."""
     files = []
-    for path in place.iterdir():
+    for path in directory.iterdir():
         with contextlib.suppress(OSError):  # another process may have removed it
             found = path.stat()
             files.append((found.st_mtime_ns, found.st_size, path))

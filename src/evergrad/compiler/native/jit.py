@@ -1,11 +1,10 @@
-"""LLVM IR as text into machine code in this process, with a cache on disk.
+"""JIT: compiles LLVM IR to machine code in this process, with a disk cache.
 
-A text is compiled once per machine: its object code is kept (:mod:`.native.disk_cache`) under a
-name made of the text, the CPU and LLVM's version. Who remembers that name needs no text to load the
-code again. LLVM itself is in other processes (:mod:`.native.compile_pool`); where these cannot be,
-this one compiles by :mod:`.native.llvm_backend`. Object code is put into memory by
-:mod:`.native.loader`, which refuses with an exception what LLVM would end the process for; LLVM
-loads on systems that it does not know.
+An IR module is compiled once per machine: its object file is kept (:mod:`.native.disk_cache`) under
+a hash of the IR, the target and LLVM's version, so code can be loaded by that name without its IR.
+LLVM runs in other processes (:mod:`.native.compile_pool`); where these are not available, this one
+compiles by :mod:`.native.llvm_backend`. Object files are loaded by :mod:`.native.loader`, which
+raises where LLVM would abort the process; on systems that it does not support LLVM loads.
 """
 
 from __future__ import annotations
@@ -20,25 +19,25 @@ from typing import TYPE_CHECKING, Any
 
 from evergrad import config
 from evergrad.compiler.native import disk_cache, loader
-from evergrad.compiler.native.elf import UnknownCodeError
+from evergrad.compiler.native.elf import ObjectFileError
 from evergrad.compiler.native.target import has_fma, llvm, target_name, vector_bits
 from evergrad.core import fork
 
-if TYPE_CHECKING:  # only those who compile need it
+if TYPE_CHECKING:  # start-up: only compilation needs it
     from concurrent.futures import Future
 
 __all__ = ["has_fma", "target_name", "vector_bits"]
 
 _KIND = b"evergrad object 2\n"
-# Metadata in the text of a kernel, which is numbered anew in a module.
+# Metadata in the IR of a kernel, renumbered in a module.
 _METADATA = re.compile(r"!M(\d+)")
 _lock = threading.Lock()
 _addresses: dict[str, int] = {}
-# For each kernel the file that holds its code.
+# Object file by kernel.
 _files: dict[str, str] = {}
-# Kernels of which the code was asked for, and by the names of files what workers will give.
-_begun: set[str] = set()
-_coming: dict[str, Future[bytes | None]] = {}
+# Kernels whose compilation was requested, and in-flight compilations by file name.
+_requested: set[str] = set()
+_in_flight: dict[str, Future[bytes | None]] = {}
 
 
 def _compile_pool() -> Any:
@@ -47,72 +46,72 @@ def _compile_pool() -> Any:
     return compile_pool
 
 
-def compiles_outside() -> bool:
-    """Whether other processes compile for this one."""
+def uses_compile_pool() -> bool:
+    """Whether worker processes compile for this one."""
     if config.COMPILE_IN_PROCESS or not loader.can_load():
         return False
     pool = _compile_pool()
-    return pool.command() is not None and not pool.WORKERS.has_failed
+    return pool.command() is not None and not pool.COMPILE_POOL.has_failed
 
 
 @cache
-def makes_code() -> bool:
-    """Whether a process may make machine code here: some systems forbid it."""
+def can_jit() -> bool:
+    """Whether this system lets a process make executable pages."""
     if loader.can_load():
         try:
             loader.load([])
-        except UnknownCodeError:
+        except ObjectFileError:
             return False
     return True
 
 
-def try_workers() -> bool:
-    """Whether another process really compiles."""
-    return _compile_pool().WORKERS.compile("").result() is not None
+def check_compile_pool() -> bool:
+    """Whether a worker process compiles (an empty module)."""
+    return _compile_pool().COMPILE_POOL.compile("").result() is not None
 
 
-def begin(kernel: Any) -> None:
-    """Let a kernel, and those it calls, be compiled meanwhile, if they have to be."""
+def compile_async(kernel: Any) -> None:
+    """Start compiling a kernel, and those it calls, in the background if they are not cached."""
     with _lock:
         for one in (kernel, *kernel.calls.values()):
-            if one.name in _addresses or one.name in _begun or not compiles_outside():
+            if one.name in _addresses or one.name in _requested or not uses_compile_pool():
                 continue
-            _begun.add(one.name)
-            _begin(module_text([one]))
+            _requested.add(one.name)
+            _compile_async(module_ir([one]))
 
 
-def begin_text(text: str) -> None:
-    """Let a text that will be wanted be compiled meanwhile, if it has to be."""
+def compile_ir_async(ir: str) -> None:
+    """Start compiling an IR module in the background if it is not cached."""
     with _lock:
-        _begin(text)
+        _compile_async(ir)
 
 
-def _begin(text: str) -> None:
-    file = _file_of(text)
+def _compile_async(ir: str) -> None:
+    file = _file_name(ir)
     if not (disk_cache.folder() / file).exists():
-        _request(file, text)
+        _request(file, ir)
 
 
 def addresses(kernels: Iterable[Any]) -> dict[str, int]:
-    """The address of each kernel; those not known yet are compiled, each by itself so that programs
-    share them. The name of a kernel tells its text: equal names are taken for equal kernels."""
+    """The address of each kernel; those not loaded yet are compiled, each as a module of its own so
+    that programs share them. A kernel's name is a hash of its IR: equal names are equal kernels."""
     with _lock:
         wanted = {kernel.name: kernel for kernel in kernels}
         missing = [kernel for name, kernel in wanted.items() if name not in _addresses]
-        found = _object_codes([module_text([kernel]) for kernel in missing])
-        _enter([(file, code, [k.name]) for k, (file, code) in zip(missing, found, strict=True)])
+        found = _object_codes([module_ir([kernel]) for kernel in missing])
+        _register([(file, code, [k.name]) for k, (file, code) in zip(missing, found, strict=True)])
         return {name: _addresses[name] for name in wanted}
 
 
 def files_of(names: Iterable[str]) -> dict[str, str]:
-    """For each of these kernels, which have addresses, the file with its object code."""
+    """The object files of these kernels, which have addresses."""
     with _lock:
         return {name: _files[name] for name in names}
 
 
 def load_files(files: dict[str, str]) -> bool:
-    """Give kernels addresses without their texts, each from the file it is in; says whether all
-    have one now. A file that is gone or damaged leaves all kernels as they are."""
+    """Load kernels from their object files, without their IR; returns whether all are loaded. A
+    missing or damaged file leaves all kernels as they are."""
     with _lock:
         missing: dict[str, list[str]] = {}
         for name, file in files.items():
@@ -124,38 +123,37 @@ def load_files(files: dict[str, str]) -> bool:
             if code is None:
                 return False
             found.append((file, code, names))
-        _enter(found)
+        _register(found)
         return True
 
 
-def addresses_in(text: str, names: Iterable[str]) -> dict[str, int]:
-    """The addresses of functions in one text."""
+def addresses_in(ir: str, names: Iterable[str]) -> dict[str, int]:
+    """The addresses of functions in one IR module."""
     with _lock:
-        ((_, code),) = _object_codes([text])
+        ((_, code),) = _object_codes([ir])
         (find,) = _load([code])
         return {name: find(name) for name in names}
 
 
-def module_text(kernels: Iterable[Any]) -> str:
-    """Kernels as one module: what they share stands once, their metadata get numbers of their
-    own."""
+def module_ir(kernels: Iterable[Any]) -> str:
+    """Kernels as one module: shared helpers are deduplicated and metadata renumbered."""
     helpers: dict[str, str] = {}
-    texts = []
+    modules = []
     first = 0
     for kernel in kernels:
         helpers.update(kernel.helpers)
-        texts.append(_renumbered(kernel.ir, first))
+        modules.append(_renumbered(kernel.ir, first))
         first += 1 + max((int(n) for n in _METADATA.findall(kernel.ir)), default=-1)
-    return "\n".join([*helpers.values(), *texts])
+    return "\n".join([*helpers.values(), *modules])
 
 
-def _renumbered(text: str, first: int) -> str:
-    return _METADATA.sub(lambda match: f"!{first + int(match[1])}", text)
+def _renumbered(ir: str, first: int) -> str:
+    return _METADATA.sub(lambda match: f"!{first + int(match[1])}", ir)
 
 
-def name_of(text: str, kind: str) -> str:
-    """A name that tells a function's text (in which it calls itself ``@SELF``)."""
-    return f"{kind}_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+def name_of(ir: str, kind: str) -> str:
+    """A symbol name that is a hash of the function's IR (in which it calls itself ``@SELF``)."""
+    return f"{kind}_{hashlib.sha256(ir.encode()).hexdigest()[:24]}"
 
 
 def function_of(address: int, *arguments: Any, result: Any = None) -> Any:
@@ -163,13 +161,13 @@ def function_of(address: int, *arguments: Any, result: Any = None) -> Any:
     return ctypes.CFUNCTYPE(result, *arguments)(address)
 
 
-def assembly(text: str) -> str:
-    """The machine code of a text, for reading."""
-    return llvm().assembly(text)  # type: ignore[no-any-return]
+def assembly(ir: str) -> str:
+    """The assembly of an IR module."""
+    return llvm().assembly(ir)  # type: ignore[no-any-return]
 
 
-def _enter(found: Sequence[tuple[str, bytes, Sequence[str]]]) -> None:
-    """Load files with the code of kernels, and remember where each came from."""
+def _register(found: Sequence[tuple[str, bytes, Sequence[str]]]) -> None:
+    """Load object files, and register the addresses and files of their kernels."""
     if not found:
         return
     for find, (file, _, names) in zip(_load([code for _, code, _ in found]), found, strict=True):
@@ -179,56 +177,56 @@ def _enter(found: Sequence[tuple[str, bytes, Sequence[str]]]) -> None:
 
 
 def _load(codes: Sequence[bytes]) -> list[Callable[[str], int]]:
-    """Put object code into memory; gives, for each, who knows the addresses in it."""
+    """Load object files; returns a symbol lookup for each."""
     if loader.can_load():
         return [found.__getitem__ for found in loader.load(codes)]
     return [llvm().load(code) for code in codes]
 
 
-def _file_of(text: str) -> str:
-    """The name of the file that holds the object code of a text."""
-    return f"{hashlib.sha256(f'{target_name()}|{text}'.encode()).hexdigest()}.o"
+def _file_name(ir: str) -> str:
+    """The name of the file with the object code of an IR module."""
+    return f"{hashlib.sha256(f'{target_name()}|{ir}'.encode()).hexdigest()}.o"
 
 
-def _object_codes(texts: Sequence[str]) -> list[tuple[str, bytes]]:
-    """Names of files, and what they hold: from the disk, or compiled and kept there."""
-    files = [_file_of(text) for text in texts]
+def _object_codes(modules: Sequence[str]) -> list[tuple[str, bytes]]:
+    """File names and object files of IR modules: from the disk cache, or compiled and cached."""
+    files = [_file_name(ir) for ir in modules]
     codes = [disk_cache.read(disk_cache.folder() / file, _KIND) for file in files]
-    for file, text, code in zip(files, texts, codes, strict=True):
+    for file, ir, code in zip(files, modules, codes, strict=True):
         if code is None:
-            _request(file, text)
+            _request(file, ir)
         else:
-            _coming.pop(file, None)  # it has come
+            _in_flight.pop(file, None)  # compiled meanwhile
     made = []
-    for file, text, code in zip(files, texts, codes, strict=True):
-        made.append((file, _compiled(file, text) if code is None else code))
+    for file, ir, code in zip(files, modules, codes, strict=True):
+        made.append((file, _compiled(file, ir) if code is None else code))
     return made
 
 
-def _request(file: str, text: str) -> None:
-    """Let workers compile a text that will be wanted, if there are any."""
-    if file not in _coming and compiles_outside():
+def _request(file: str, ir: str) -> None:
+    """Send an IR module to the compile pool, if there is one."""
+    if file not in _in_flight and uses_compile_pool():
         write = partial(disk_cache.write, disk_cache.folder() / file, _KIND)
-        _coming[file] = _compile_pool().WORKERS.compile(text, write)
+        _in_flight[file] = _compile_pool().COMPILE_POOL.compile(ir, write)
 
 
-def _compiled(file: str, text: str) -> bytes:
-    """The object code of a text, of which a worker may know already."""
-    coming, path = _coming.pop(file, None), disk_cache.folder() / file
-    code = None if coming is None else coming.result()
+def _compiled(file: str, ir: str) -> bytes:
+    """The object file of an IR module, from its in-flight compilation if there is one."""
+    in_flight, path = _in_flight.pop(file, None), disk_cache.folder() / file
+    code = None if in_flight is None else in_flight.result()
     if code is None:
-        code = llvm().object_code(text)
-    if not path.exists():  # nobody has kept it, or it is gone again
+        code = llvm().object_code(ir)
+    if not path.exists():  # not written yet, or evicted again
         disk_cache.write(path, _KIND, code)
     return code
 
 
-def _forget_begun() -> None:
-    """In a forked child nobody brings what was asked for."""
+def _reset_in_child() -> None:
+    """Drop in-flight compilations in a forked child: the pool's threads are gone."""
     global _lock
     _lock = threading.Lock()
-    _begun.clear()
-    _coming.clear()
+    _requested.clear()
+    _in_flight.clear()
 
 
-fork.register("compiled objects", after_in_child=_forget_begun)
+fork.register("compiled objects", after_in_child=_reset_in_child)

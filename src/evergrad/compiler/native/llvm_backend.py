@@ -1,8 +1,8 @@
-"""LLVM: texts into object code.
+"""LLVM backend: IR to object code.
 
 The only module of the compiler that imports llvmlite, which takes tens of megabytes: it is for
-:mod:`.native.compile_worker`, a process of its own that knows nothing else of this package, and for
-those who have to do without such a process.
+:mod:`.native.compile_worker`, a process that imports nothing else of this package, and for systems
+where no such process can be started.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _machine() -> Any:
 
 
 def _new_machine() -> Any:
-    """The machine to compile for. Code may lie anywhere, but no further than 2 GB apart."""
+    """The target machine. Code is position-independent, within an image of at most 2 GB."""
     with contextlib.suppress(RuntimeError, AttributeError):
         llvm.initialize()  # needed by older llvmlite only
     llvm.initialize_native_target()
@@ -33,34 +33,34 @@ def _new_machine() -> Any:
 
 
 def description() -> str:
-    """The machine and LLVM's version, as a text."""
+    """The target and LLVM's version, as a string."""
     cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     version = ".".join(map(str, llvm.llvm_version_info))
     return f"{_machine().triple} {cpu} {features} {version}"
 
 
 def has_feature(name: str) -> bool:
-    """Whether this processor has what LLVM calls so."""
+    """Whether this CPU has a feature, by LLVM's name."""
     return bool(llvm.get_host_cpu_features().get(name))
 
 
-def object_code(text: str) -> bytes:
-    return bytes(_machine().emit_object(_optimized(text)))
+def object_code(ir: str) -> bytes:
+    return bytes(_machine().emit_object(_optimized(ir)))
 
 
-def assembly(text: str) -> str:
-    """The machine code of a text, for reading."""
-    return str(_machine().emit_assembly(_optimized(text)))
+def assembly(ir: str) -> str:
+    """The assembly of an IR module."""
+    return str(_machine().emit_assembly(_optimized(ir)))
 
 
-def _optimized(text: str) -> Any:
-    """A module that is ready for the machine; how much LLVM looks for depends on what its text
-    leaves to it, since looking takes most of the time."""
-    module = llvm.parse_assembly(text)
+def _optimized(ir: str) -> Any:
+    """An IR module optimized for the target; the pipeline depends on what the IR leaves to LLVM,
+    since optimization takes most of the time."""
+    module = llvm.parse_assembly(ir)
     module.verify()
-    if "prefer-vector-width" in text:  # loops over elements, which LLVM has to vectorise
+    if "prefer-vector-width" in ir:  # loops over elements, which LLVM has to vectorise
         _run_pipeline(module, level=3, is_scalar=True)
-    elif "noinline" in text and _KNOWS_PASSES:  # tiles, written register by register
+    elif "noinline" in ir and _HAS_PASSES:  # microkernels, written register by register
         _run_passes(module)
     else:
         _run_pipeline(module, level=1, is_scalar=False)
@@ -75,12 +75,12 @@ def _run_pipeline(module: Any, level: int, is_scalar: bool) -> None:
     builder.getModulePassManager().run(module, builder)
 
 
-# What tiles need: no memory for their local values, and loops that are tested at their ends.
+# What microkernels need: locals in registers, and rotated loops.
 _PASSES = (
     "always_inliner", "sroa", "simplify_cfg", "instruction_combine", "loop_simplify",
     "loop_rotate", "instruction_combine", "simplify_cfg",
 )  # fmt: skip
-_KNOWS_PASSES = all(hasattr(llvm.ModulePassManager, f"add_{name}_pass") for name in _PASSES)
+_HAS_PASSES = all(hasattr(llvm.ModulePassManager, f"add_{name}_pass") for name in _PASSES)
 
 
 def _run_passes(module: Any) -> None:
@@ -91,26 +91,26 @@ def _run_passes(module: Any) -> None:
     passes.run(module, builder)
 
 
-# Code stays for the life of the process: programs hold its addresses.
+# Code stays loaded for the life of the process: programs hold its addresses.
 _engines: list[Any] = []
 
 
 def load(code: bytes) -> Callable[[str], int]:
-    """Object code in memory, by LLVM: a function from names to addresses.
+    """Load an object file with LLVM: returns a function from symbols to addresses.
 
-    For systems that :mod:`.native.loader` does not know, and only for code that was made here or
-    has its checksum: LLVM ends the process where it cannot load something.
+    For systems that :mod:`.native.loader` does not support, and only for code that was compiled
+    here or has its checksum: LLVM aborts the process where it cannot load something.
     """
     llvm.check_jit_execution()
     for name in ("libm.so.6", "libm.dylib"):
         with contextlib.suppress(RuntimeError):
             llvm.load_library_permanently(name)
     file = llvm.ObjectFileRef.from_data(code)
-    if not file:  # it would be read nevertheless
+    if not file:  # LLVM would dereference it nevertheless
         file.detach()
-        raise RuntimeError("not object code that LLVM knows")
-    # LLVM's own choice of memory puts sections wherever there is room, perhaps too far apart;
-    # llvmlite's puts them into one block. The machine is the engine's from now on.
+        raise RuntimeError("not an object file that LLVM can load")
+    # LLVM's default memory manager may allocate sections too far apart; llvmlite's uses one block.
+    # The engine owns the target machine from now on.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_machine(), use_lmm=True)
     engine.add_object_file(file)
     engine.finalize_object()

@@ -1,8 +1,5 @@
-"""A graph as native code with a planned memory, ready to run.
-
-:class:`Program` binds an executable (instructions in waves over planned buffers) to memory and
-machine code.
-"""
+"""A program: an executable (instructions in waves over planned buffers) bound to memory and machine
+code."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ import numpy as np
 from evergrad.compiler.cache.executable import Executable, executable_of
 from evergrad.compiler.codegen.rng import STATE_BUFFER_BYTES
 from evergrad.compiler.native import jit
-from evergrad.compiler.runtime.rng_state import Streams
+from evergrad.compiler.runtime.rng_state import RngStates
 from evergrad.compiler.runtime.thread_pool import Run, length_of
 from evergrad.compiler.schedule.buffers import Buffer, BufferView, address_of
 from evergrad.compiler.schedule.instructions import Instruction
@@ -34,16 +31,16 @@ from evergrad.memory.cache_lines import isolated_zeros
 if TYPE_CHECKING:
     from evergrad.compiler.schedule.lower import Lowering
 
-# Programs with less work than this (elements and products) run on the calling thread alone.
+# Programs with less work than this (elements and products) run serially.
 _WORTH_THREADS = 1 << 20
 
 
 class Program:
-    """A lowered graph with its plan; takes memory and compiles when it first runs."""
+    """A lowered graph with its memory plan; allocates and compiles at its first run."""
 
-    # Results of at most so many bytes are computed in memory of the program and copied out of it:
-    # that is cheaper than telling the kernels of new memory.
-    small = 512
+    # Outputs of at most so many bytes are computed in the program's own memory and copied out: that
+    # is cheaper than patching new addresses into the argument blocks.
+    small_bytes = 512
 
     def __init__(
         self, source: Lowering | Executable, when_bound: Callable[[Executable], None] | None = None
@@ -59,30 +56,30 @@ class Program:
         self.status = isolated_zeros((8,), np.int64)
         self.status_word = self.status.data[:1]
         self.bound = False
-        self.forget_arguments()
-        # Of the run that is going on: the arrays of arguments and results, by buffer and by output.
+        self.unbind_arguments()
+        # Arrays of the current run: arguments and results, by buffer and by output.
         self.current: dict[int, Any] = {}
         self.results: list[Any] = []
 
     @property
     def lowering(self) -> Lowering:
-        """What the program was made of; only one that was not read from the disk can tell."""
+        """The lowering of the program; one loaded from the disk cache has none."""
         assert self.executable.lowering is not None, "a program from the disk has no lowering"
         return self.executable.lowering
 
     @property
     def graph(self) -> Graph:
-        """The simplified graph."""
+        """The optimized graph."""
         return self.lowering.graph
 
     # -- memory ---------------------------------------------------------------------------------
 
     def bind(self) -> None:
-        """Take memory and compile; the program can run afterwards."""
-        self.hold_arena(self.plan.peak)
+        """Allocate memory and compile; the program can run afterwards."""
+        self.bind_arena(self.plan.peak)
         self.number_values = isolated_zeros((max(self.executable.numbers, 1),), np.float64)
         self.number_words: Any = self.number_values.data
-        self.streams = Streams(self.executable.streams)
+        self.rng_states = RngStates(self.executable.streams)
         self.prepare_results()
         kernels = [i.kernel for i in self.instructions if i.kernel is not None]
         called = [k for kernel in kernels for k in kernel.calls.values()]
@@ -116,7 +113,7 @@ class Program:
             tasks += [(*calls[number], chunk) for number, chunk in task_order(wave)]
             ends.append(len(tasks))
         close()
-        # What writes to the outside, after everything that may fail.
+        # The segment that writes captured tensors, after everything that may fail.
         self.final = self.segments[-1] if self.segments else None
         self.threads = 2 if work > _WORTH_THREADS else 1
         self.bound = True
@@ -124,75 +121,74 @@ class Program:
             self.when_bound(self.executable)
             self.when_bound = None
 
-    def hold_arena(self, size: int) -> None:
-        """Take the memory of the values between kernels, for as long as there is the program."""
-        memory = self.take_arena(size + 64)
+    def bind_arena(self, size: int) -> None:
+        """Allocate the arena for the life of the program."""
+        memory = self.allocate_arena(size + 64)
         shift = -address_of(memory) % 64
         self.arena_address = address_of(memory) + shift
         self.arena_bytes = memory[shift : shift + size]
-        # Enters the ledger with the bytes of the plan.
+        # Counted in the ledger with the bytes of the plan.
         self.arena = fresh(self.arena_bytes, tensor_type((size,), dtypes.uint8))
 
-    def take_arena(self, size: int) -> Any:
+    def allocate_arena(self, size: int) -> Any:
         try:
             return pool.empty((size,), np.dtype(np.uint8))
         except MemoryError:
             raise MemoryError(
-                f"the compiled program needs {size:,} bytes for the values between its kernels, "
-                "and there is not as much memory; nothing was written.\n"
-                "  fix: a smaller batch. explain() tells who lives at the peak, and where."
+                f"out of memory: the compiled program needs an arena of {size:,} bytes for its "
+                "intermediate values; nothing was written.\n"
+                "  fix: a smaller batch. explain() lists the live buffers at the peak."
             ) from None
 
     def prepare_results(self) -> None:
-        """Find which results are computed in memory of their own and which are copied out of where
-        they lie."""
+        """Classify the outputs: computed in buffers of their own, in small buffers, or copied."""
         executable = self.executable
         written = range(executable.results, executable.results + len(executable.written))
         self.constants = [None if isinstance(o, BufferView) else o for o in executable.outputs]
-        self.given = [(b.number, b.owner) for b in self.buffers if b.kind == "input"]
+        self.argument_buffers = [(b.number, b.owner) for b in self.buffers if b.kind == "input"]
         self.computed: list[tuple[int, BufferView]] = []
         self.copied: list[tuple[int, BufferView]] = []
-        # Memory of the program for small results, by their buffers; what is copied out of it, and
-        # out of the arena, when a run has ended.
-        self.boxes: dict[int, Any] = {}
-        self.boxed: list[tuple[int, Any]] = []
-        for number, place in enumerate(executable.outputs):
-            if not isinstance(place, BufferView) or number in written:
+        # Small output buffers of the program, by number; and what is copied out of them, and out of
+        # the arena, after a run.
+        self.small_buffers: dict[int, Any] = {}
+        self.small_outputs: list[tuple[int, Any]] = []
+        for number, view in enumerate(executable.outputs):
+            if not isinstance(view, BufferView) or number in written:
                 continue
-            buffer = place.buffer
+            buffer = view.buffer
             own = buffer.kind == "output" and buffer.owner == number
-            if own and buffer.nbytes <= self.small:
-                self.boxes[buffer.number] = isolated_zeros(place.shape, place.dtype.np)
-                self.boxed.append((number, self.boxes[buffer.number]))
+            if own and buffer.nbytes <= self.small_bytes:
+                self.small_buffers[buffer.number] = isolated_zeros(view.shape, view.dtype.np)
+                self.small_outputs.append((number, self.small_buffers[buffer.number]))
             elif own:
-                self.computed.append((number, place))
-            elif place.nbytes <= self.small and buffer.kind not in ("input", "output"):
-                self.boxed.append((number, self.array(place)))
+                self.computed.append((number, view))
+            elif view.nbytes <= self.small_bytes and buffer.kind not in ("input", "output"):
+                self.small_outputs.append((number, self.array(view)))
             else:
-                self.copied.append((number, place))
+                self.copied.append((number, view))
         self.is_random = bool(executable.generators)
-        self.is_looked_at = self.has_calls or self.copies_arguments()
+        self.needs_arrays = self.has_calls or self.copies_arguments()
 
     def copies_arguments(self) -> bool:
-        """Whether arguments, or results of this run, are copied when it has ended."""
-        places = [p for _, p in self.copied] + [p for p, _ in self.executable.copies]
-        return any(p.buffer.kind in ("input", "output") for p in places)
+        """Whether arguments, or outputs of this run, are copied after it."""
+        views = [p for _, p in self.copied] + [p for p, _ in self.executable.copies]
+        return any(p.buffer.kind in ("input", "output") for p in views)
 
     def argument_block(self, instruction: Instruction) -> Any:
         kernel = instruction.kernel
         assert kernel is not None
         block = isolated_zeros((len(instruction.pointers) + len(kernel.numbers),), np.int64)
         self.keep.append(block)
-        for slot, place in enumerate(instruction.pointers):
-            if place is None:
+        for slot, view in enumerate(instruction.pointers):
+            if view is None:
                 block[slot] = address_of(self.status)
                 continue
-            buffer = place.buffer
-            if buffer.kind in ("input", "output") and buffer.number not in self.boxes:
+            buffer = view.buffer
+            if buffer.kind in ("input", "output") and buffer.number not in self.small_buffers:
                 words = block.data
-                self.patches.setdefault(buffer.number, []).append((words, slot, place.offset))
+                self.patches.setdefault(buffer.number, []).append((words, slot, view.offset))
             else:
-                block[slot] = self.fixed_address(buffer) + place.offset
+                block[slot] = self.fixed_address(buffer) + view.offset
         block[len(instruction.pointers) :] = kernel.numbers
         for number, called in kernel.calls.items():
             block[len(instruction.pointers) + number] = self.addresses[called.name]
@@ -204,28 +200,28 @@ class Program:
         if buffer.kind == "number":
             return address_of(self.number_values) + 8 * int(buffer.owner)
         if buffer.kind == "rng_state":
-            return address_of(self.streams.memory) + STATE_BUFFER_BYTES * int(buffer.owner)
+            return address_of(self.rng_states.memory) + STATE_BUFFER_BYTES * int(buffer.owner)
         if buffer.kind == "output":
-            return address_of(self.boxes[buffer.number])
+            return address_of(self.small_buffers[buffer.number])
         return address_of(buffer.owner.value)
 
     @property
-    def is_one_run(self) -> bool:
-        """Whether all is computed by one native run."""
+    def is_single_run(self) -> bool:
+        """Whether everything is computed by one native run."""
         first, *others = self.segments or [None]
-        alone = isinstance(first, Run) and not others
-        return alone and not self.is_looked_at and all(o is None for o in self.constants)
+        is_single = isinstance(first, Run) and not others
+        return is_single and not self.needs_arrays and all(o is None for o in self.constants)
 
     @property
     def is_native(self) -> bool:
-        """Whether a run is one native run with nothing to do around it but to tell the kernels of
-        arguments, and to copy what they have left in memory of the program."""
-        return self.is_one_run and not (self.is_random or self.copied)
+        """Whether a run is a single native run that only needs argument addresses before it and
+        copies of small outputs after it."""
+        return self.is_single_run and not (self.is_random or self.copied)
 
     @property
     def can_fail(self) -> bool:
-        """Whether a kernel may tell of a failure, as lookups do."""
-        return any(place is None for i in self.instructions for place in i.pointers)
+        """Whether a kernel may set the status word, as lookups do."""
+        return any(view is None for i in self.instructions for view in i.pointers)
 
     # -- running --------------------------------------------------------------------------------
 
@@ -235,17 +231,18 @@ class Program:
         numbers: Iterable[float] | None,
         deliver: Callable[[list[Any]], Any] = lambda found: found,
     ) -> Any:
-        """Run on arrays and numbers (``None``: those of the last run); gives ``deliver`` the arrays
-        of the outputs that are not written in place.
+        """Run on arrays and numbers (``None``: those of the last run); passes ``deliver`` the
+        arrays of the outputs that are not written in place.
 
-        What fails or is interrupted leaves everything outside as it was. Once the outside has been
-        written, the run is brought to its end, with ``deliver``, before an interrupt goes on.
+        A run that fails or is interrupted leaves captured tensors and RNG states unchanged. Once
+        captured tensors have been written, the run is completed, with ``deliver``, before an
+        interrupt propagates.
         """
         if not self.bound:
             self.bind()
         self.prepare(arguments, numbers)
-        # Kernels draw from copies of the states, which are given back when all has gone well.
-        streams = [(generator, generator.get_state()) for generator in self.set_aside()]
+        # Kernels use copies of the RNG states, which are stored after a successful run.
+        states = [(generator, generator.get_state()) for generator in self.generators_to_restore()]
         token = numpy_errors.set(QUIET) if self.has_calls else None
         try:
             for segment in self.segments:
@@ -255,89 +252,89 @@ class Program:
             if self.has_written():
                 deliver(self.outputs())
             else:
-                for generator, state in streams:
+                for generator, state in states:
                     generator.set_state(state)
             raise
         finally:
             if token is not None:
                 numpy_errors.reset(token)
-            self.forget_arrays()
+            self.release_arrays()
 
     def prepare(self, arguments: Sequence[Any], numbers: Iterable[float] | None) -> None:
-        """Take what memory is still needed and tell the kernels where their arguments lie."""
+        """Allocate outputs and patch addresses into the argument blocks."""
         if numbers is not None:
             self.set_numbers(numbers)
         if self.executable.streams:
-            self.streams.take()
+            self.rng_states.load()
         results = self.results = list(self.constants)
-        for number, place in self.copied:
-            results[number] = self.memory_for(number, place)
-        for number, place in self.computed:
-            results[number] = array = self.memory_for(number, place)
-            self.tell(place.buffer.number, array)
-        self.tell_arguments(arguments)
-        if self.is_looked_at:
-            self.look_at_arrays(arguments)
+        for number, view in self.copied:
+            results[number] = self.memory_for(number, view)
+        for number, view in self.computed:
+            results[number] = array = self.memory_for(number, view)
+            self.bind_address(view.buffer.number, array)
+        self.bind_arguments(arguments)
+        if self.needs_arrays:
+            self.set_arrays(arguments)
         self.committed = False
         if self.final.__class__ is Run:
-            self.final.forget()
+            self.final.reset()
 
     def set_numbers(self, numbers: Iterable[float]) -> None:
-        """Write down the numbers of this run and of those that bring none."""
+        """Set the runtime numbers of this run and of those that pass none."""
         words = self.number_words
         for number, value in enumerate(numbers):
             words[number] = value
 
-    def forget_arguments(self) -> None:
-        """Tell the kernels of all arguments anew, whatever they were told last."""
-        # Gives the array that the kernels were last told of, for each argument.
-        self.told: dict[int, Any] = {}
+    def unbind_arguments(self) -> None:
+        """Have all argument addresses patched at the next run."""
+        # Weak references to the arrays whose addresses are patched in, by argument buffer.
+        self.bound_arrays: dict[int, Any] = {}
 
-    def tell_arguments(self, arguments: Sequence[Any]) -> None:
-        """Write the addresses of the arguments that are other arrays than in the last run."""
-        told = self.told
-        for number, owner in self.given:
+    def bind_arguments(self, arguments: Sequence[Any]) -> None:
+        """Patch the addresses of arguments that are other arrays than in the last run."""
+        bound_arrays = self.bound_arrays
+        for number, owner in self.argument_buffers:
             array = arguments[owner]
-            if told.get(number, _no_array)() is not array:
-                self.tell_argument(number, array)
+            if bound_arrays.get(number, _no_array)() is not array:
+                self.bind_argument(number, array)
 
-    def tell_argument(self, number: int, array: Any) -> None:
-        """Tell the kernels of an argument, and remember it when all of them know."""
-        self.told[number] = _no_array
-        self.tell(number, array)
-        self.told[number] = weakref.ref(array)
+    def bind_argument(self, number: int, array: Any) -> None:
+        """Patch the address of an argument, recorded only once all kernels have it."""
+        self.bound_arrays[number] = _no_array
+        self.bind_address(number, array)
+        self.bound_arrays[number] = weakref.ref(array)
 
-    def tell(self, number: int, array: Any) -> None:
-        """Tell the kernels where a buffer of this run lies."""
+    def bind_address(self, number: int, array: Any) -> None:
+        """Patch the address of a buffer of this run into the argument blocks."""
         patches = self.patches.get(number)
         if patches is not None:
             start = _start_of(array)
             for words, slot, offset in patches:
                 words[slot] = start + offset
 
-    def look_at_arrays(self, arguments: Sequence[Any]) -> None:
-        """Have the arguments and results of this run at hand as arrays."""
-        self.current = {number: arguments[owner] for number, owner in self.given}
-        self.current.update(self.boxes)
-        for number, place in self.computed:
-            self.current[place.buffer.number] = self.results[number]
+    def set_arrays(self, arguments: Sequence[Any]) -> None:
+        """Set the arrays of arguments and results of this run."""
+        self.current = {number: arguments[owner] for number, owner in self.argument_buffers}
+        self.current.update(self.small_buffers)
+        for number, view in self.computed:
+            self.current[view.buffer.number] = self.results[number]
 
-    def forget_arrays(self) -> None:
-        """Let go of the arrays of a run."""
+    def release_arrays(self) -> None:
+        """Release the arrays of a run."""
         self.results = []
-        if self.is_looked_at:
+        if self.needs_arrays:
             self.current = {}
 
-    def memory_for(self, number: int, place: BufferView) -> Any:
-        """An array for a result of this run."""
-        return pool.empty(place.shape, place.dtype.np)
+    def memory_for(self, number: int, view: BufferView) -> Any:
+        """An array for an output of this run."""
+        return pool.empty(view.shape, view.dtype.np)
 
-    def set_aside(self) -> list[Any]:
-        """The generators whose states a run keeps, since a NumPy call may fail that drew."""
+    def generators_to_restore(self) -> list[Any]:
+        """The generators whose states a run saves, since a NumPy call may fail after using one."""
         return self.generators() if self.has_calls else []
 
     def generators(self) -> list[Any]:
-        """The generators that the program draws from."""
+        """The generators that the program uses."""
         return [default_generator() if g is None else g for g in self.executable.generators]
 
     def run_segment(self, segment: Any) -> None:
@@ -351,28 +348,28 @@ class Program:
             )
 
     def has_written(self) -> bool:
-        """Whether this run has begun to write to the outside."""
+        """Whether this run has begun to write captured tensors."""
         return self.committed or (isinstance(self.final, Run) and self.final.has_succeeded())
 
     def outputs(self) -> list[Any]:
-        """The results; then what is written to the outside is there, and the run has ended."""
+        """Complete the run: copy outputs, RNG states and writes; returns the outputs."""
         if not self.committed:
-            for number, place in self.copied:
-                np.copyto(self.results[number], self.array(place))
-            for number, box in self.boxed:
-                self.results[number] = box.copy()
+            for number, view in self.copied:
+                np.copyto(self.results[number], self.array(view))
+            for number, small in self.small_outputs:
+                self.results[number] = small.copy()
             if self.executable.streams:
-                self.streams.give_back()
+                self.rng_states.store()
         self.committed = True
-        for place, storage in self.executable.copies:
-            np.copyto(storage.value, self.array(place))
+        for view, storage in self.executable.copies:
+            np.copyto(storage.value, self.array(view))
         for storage in self.executable.written:
             storage.version += 1
         return self.results
 
-    def array(self, place: BufferView) -> Any:
-        """A place as an array."""
-        buffer = place.buffer
+    def array(self, view: BufferView) -> Any:
+        """A buffer view as an array."""
+        buffer = view.buffer
         if buffer.kind == "arena":
             base, start = self.arena_bytes, self.arena_address + buffer.offset
         elif buffer.kind == "number":
@@ -382,7 +379,7 @@ class Program:
             inside = buffer.kind in ("input", "output")
             base = self.current[buffer.number] if inside else buffer.owner.value
             start = address_of(base)
-        return np.asarray(_Window(base, start + place.offset, place)).view(place.dtype.np)
+        return np.asarray(_Window(base, start + view.offset, view)).view(view.dtype.np)
 
     def python_call(self, instruction: Instruction) -> None:
         """Run the NumPy evaluation of an equation."""
@@ -397,37 +394,37 @@ class Program:
     def evaluate(self, eqn: Equation, instruction: Instruction) -> None:
         given = [self.array(a) if isinstance(a, BufferView) else a for a in instruction.args]
         if eqn.op.random:
-            self.streams.give_back()
+            self.rng_states.store()
         if hasattr(eqn.specialization, "run"):
             result = eqn.specialization.run(*given)
         else:
             found = eqn.apply(*[from_array(g) if isinstance(g, np.ndarray) else g for g in given])
             result = found._value if eqn.op.outputs == 1 else tuple(f._value for f in found)
         if eqn.op.random:
-            self.streams.take()
+            self.rng_states.load()
         results = (result,) if eqn.op.outputs == 1 else result
-        for place, value in zip(instruction.outs, results, strict=True):
-            np.copyto(self.array(place), value)
+        for view, value in zip(instruction.outs, results, strict=True):
+            np.copyto(self.array(view), value)
 
 
 def _no_array() -> None:
-    """What kernels were told of that have not been told of anything, or not all of them."""
+    """A dead reference: no array is bound, or not in all argument blocks."""
 
 
 def _start_of(array: Any) -> int:
-    """The address of an array, in the cheapest way that works for it."""
+    """The address of an array, by the cheapest way that works."""
     try:
         return addressof(c_char.from_buffer(array))
-    except (TypeError, ValueError):  # no elements, or not to be written
+    except (TypeError, ValueError):  # empty or read-only
         return address_of(array)
 
 
 class _Window:
-    """Memory of an array, seen with another shape."""
+    """Memory of an array with another shape and strides."""
 
-    def __init__(self, base: Any, start: int, place: BufferView) -> None:
+    def __init__(self, base: Any, start: int, view: BufferView) -> None:
         self.base = base
         self.__array_interface__ = {
-            "shape": place.shape, "strides": place.strides, "data": (start, False), "version": 3,
-            "typestr": f"|V{place.dtype.itemsize}",
+            "shape": view.shape, "strides": view.strides, "data": (start, False), "version": 3,
+            "typestr": f"|V{view.dtype.itemsize}",
         }  # fmt: skip

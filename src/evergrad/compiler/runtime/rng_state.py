@@ -1,8 +1,7 @@
-"""The states of random generators while a program runs, where its kernels find them.
+"""RNG states of a running program, in memory that its kernels read and write.
 
-A program takes the states over when it begins, and gives them back when it has ended and around
-each NumPy call that draws. A generator that belongs to the calling thread is asked for anew by
-every run.
+A program loads the states when it begins, and stores them when it has ended and around each NumPy
+call that uses random numbers. The default generator of the calling thread is resolved at every run.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from evergrad.core.rng.bit_generators import MersenneTwister, Philox
 from evergrad.memory.cache_lines import isolated_zeros
 
 
-class Streams:
-    """The states of generators in one piece of memory."""
+class RngStates:
+    """The states of generators in one buffer."""
 
     def __init__(self, generators: Sequence[Any]) -> None:
         self.generators = list(generators)
         self.memory = isolated_zeros((len(self.generators), STATE_BUFFER_BYTES), np.uint8)
 
-    def take(self) -> None:
-        """Copy the states in."""
+    def load(self) -> None:
+        """Copy the generators' states to the buffer."""
         for generator, memory in zip(self.generators, self.memory, strict=True):
             source = source_of(generator)._source
             if isinstance(source, Philox):
@@ -35,19 +34,19 @@ class Streams:
                 memory[:STATE_BYTES].view(np.uint32)[:] = source.memory[:STATE_WORDS]
                 memory[STATE_BYTES : STATE_BYTES + 8].view(np.int64)[0] = source.memory[STATE_WORDS]
 
-    def give_back(self) -> None:
-        """Let the generators go on from where the program has come to."""
+    def store(self) -> None:
+        """Copy the states back to the generators."""
         for generator, memory in zip(self.generators, self.memory, strict=True):
             source = source_of(generator)._source
             if isinstance(source, Philox):
                 source.offset = int(memory[8:16].view(np.uint64)[0])
             else:
-                _give_back(source, memory)
+                _store(source, memory)
 
 
-def _give_back(twister: MersenneTwister, memory: Any) -> None:
+def _store(twister: MersenneTwister, memory: Any) -> None:
     words = memory[:STATE_BYTES].view(np.uint32)
-    place = int(memory[STATE_BYTES : STATE_BYTES + 8].view(np.int64)[0])
-    assert 0 <= place <= STATE_WORDS
+    position = int(memory[STATE_BYTES : STATE_BYTES + 8].view(np.int64)[0])
+    assert 0 <= position <= STATE_WORDS
     twister.memory[:STATE_WORDS] = words
-    twister.memory[STATE_WORDS] = place
+    twister.memory[STATE_WORDS] = position

@@ -1,15 +1,15 @@
-"""Threads that run a native program together, without the GIL.
+"""Thread pool: runs a native program on several threads, without the GIL.
 
-A program is a list of tasks (function, arguments, chunk) cut into waves. Everybody claims tasks of
-a wave from one counter, some from its front and some from its back, until none is left, then waits
-until all that were claimed are done; who ran what does not matter, since a task's result depends on
-its chunk alone. A helper that is not there, because it has not woken up yet or another process has
-its processor, keeps nobody waiting unless it has claimed a task. Who waits, for others or for the
-next program, spins for a moment and then sleeps on a futex.
+A program is a list of tasks (function, arguments, chunk) divided into waves. The threads claim the
+tasks of a wave from one atomic counter, some from its front and some from its back, until none is
+left; then a barrier waits until all claimed tasks are done. The result of a task depends on its
+chunk alone, not on the thread that ran it. A worker that is late, because it is still waking up or
+preempted, delays nothing unless it has claimed a task. Waiting threads, at a barrier or for the
+next program, spin briefly and then park on a futex.
 
-One program runs with the team at a time; a second caller, a nested one, or one in a process forked
-from here runs its program by itself, one task after the other. Callers that meet often are better
-off each by itself: once the team was found busy, nobody takes it for a while.
+One program at a time has the pool; a second caller, a nested one, or one in a forked child runs its
+program serially on its own thread. Frequent concurrent callers are faster serially: after a caller
+has found the pool busy, the next runs do not try to acquire it.
 """
 
 from __future__ import annotations
@@ -28,98 +28,99 @@ from evergrad.core import fork
 from evergrad.core.settings import get_num_threads
 from evergrad.memory.cache_lines import isolated_copy, isolated_zeros
 
-_CAN_SLEEP = sys.platform == "linux" and FUTEX is not None
-# With less work than this (elements and products) a run is brief, and with less than that short.
+_CAN_PARK = sys.platform == "linux" and FUTEX is not None
+# Upper bounds on the work (elements and products) of a brief and of a short run.
 _BRIEF, _SHORT = 1 << 14, 1 << 19
-# For how many runs nobody takes the team after somebody found it busy.
-_APART = 64
+# How many runs are serial after a caller has found the pool busy.
+_SERIAL_RUNS = 64
 
 
-class Team:
-    """The caller and its helpers. It lives as long as the process, since they look at its words."""
+class ThreadPool:
+    """The worker threads besides the caller. It lives as long as the process, since they read its
+    words."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.lock = threading.Lock()
-        # How many runs are still to be done by their callers alone.
-        self.apart = 0
+        # How many more runs are serial.
+        self.serial_runs = 0
         self.words = isolated_zeros((32,), np.int64)
         self.address = self.words.ctypes.data
         addresses = native()
-        help = jit.function_of(addresses["team_help"], ctypes.c_void_p, ctypes.c_int64)
+        worker = jit.function_of(addresses["pool_worker"], ctypes.c_void_p, ctypes.c_int64)
         self._run = jit.function_of(
-            addresses["team_run"], ctypes.c_void_p, ctypes.c_void_p, result=ctypes.c_int64
+            addresses["pool_run"], ctypes.c_void_p, ctypes.c_void_p, result=ctypes.c_int64
         )
         for number in range(1, size):
             threading.Thread(
-                target=help, args=(self.address, number), daemon=True, name=f"evergrad-{number}"
+                target=worker, args=(self.address, number), daemon=True, name=f"evergrad-{number}"
             ).start()
 
-    def take(self) -> bool:
-        """Whether the caller has the team for itself now; it must release the lock then."""
-        if self.apart > 0:
-            self.apart -= 1
+    def try_acquire(self) -> bool:
+        """Acquire the pool without blocking; on success the caller must release the lock."""
+        if self.serial_runs > 0:
+            self.serial_runs -= 1
             return False
         if self.lock.acquire(blocking=False):
             return True
-        self.apart = _APART
+        self.serial_runs = _SERIAL_RUNS
         return False
 
     def run(self, run: int) -> int:
         return int(self._run(self.address, run))
 
 
-# The teams of this process by their size.
-_teams: dict[int, Team] = {}
+# The thread pools of this process by size.
+_pools: dict[int, ThreadPool] = {}
 _made = threading.Lock()
 
 
-def team() -> Team:
-    """The team of this process, of the size that ``set_num_threads`` asks for."""
-    size = get_num_threads() if _CAN_SLEEP else 1
-    found = _teams.get(size)
+def thread_pool() -> ThreadPool:
+    """The thread pool of this process, of the size set by ``set_num_threads``."""
+    size = get_num_threads() if _CAN_PARK else 1
+    found = _pools.get(size)
     if found is None:
         with _made:
-            found = _teams.get(size) or _teams.setdefault(size, Team(size))
+            found = _pools.get(size) or _pools.setdefault(size, ThreadPool(size))
     return found
 
 
-def _forget_others() -> None:
-    """In a forked child the helpers and other callers are gone."""
+def _reset_in_child() -> None:
+    """Drop the pools and other callers in a forked child: their threads are gone."""
     global _made
-    _teams.clear()
+    _pools.clear()
     _made = threading.Lock()
     if native.cache_info().currsize:
-        jit.function_of(native()["team_forget"])()
+        jit.function_of(native()["pool_forget_callers"])()
 
 
-fork.register("thread pool", after_in_child=_forget_others)
+fork.register("thread pool", after_in_child=_reset_in_child)
 
 
-def _alone(run: int) -> Callable[[], int]:
-    """Runs tasks on the calling thread; the code of a build with a GIL is called with it, and
-    releases it by itself where that is worth it."""
+def _serial_runner(run: int) -> Callable[[], int]:
+    """Runs tasks on the calling thread; with a GIL the native code is entered holding it, and
+    releases it where the run is long enough."""
     if _has_gil():
-        with_gil = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(native()["team_alone"])
+        with_gil = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(native()["pool_serial"])
         return functools.partial(with_gil, ctypes.c_void_p(run))
     without = jit.function_of(
-        native()["team_run"], ctypes.c_void_p, ctypes.c_void_p, result=ctypes.c_int64
+        native()["pool_run"], ctypes.c_void_p, ctypes.c_void_p, result=ctypes.c_int64
     )
     return functools.partial(without, None, ctypes.c_void_p(run))
 
 
 def _has_gil() -> bool:
-    """Whether one thread at a time is in Python, as everywhere but in free-threaded builds."""
+    """Whether this is a build with a GIL, not a free-threaded one."""
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
 def length_of(work: int) -> int:
-    """How long a run with so much work takes on one thread, roughly."""
+    """The duration class of a run with so much work on one thread."""
     return BRIEF if work < _BRIEF else SHORT if work < _SHORT else LONG
 
 
 class Run:
-    """A list of tasks in waves, ready to be run; ``length`` says how long that takes."""
+    """A list of tasks in waves, bound and ready to run; ``length`` is its duration class."""
 
     def __init__(
         self, tasks: Sequence[tuple[int, int, int]], ends: list[int], scratch: int,
@@ -138,41 +139,41 @@ class Run:
             self.scratch_bytes, status.ctypes.data, length,
         ], np.int64)  # fmt: skip
         self.address = int(self.words.ctypes.data)
-        self.run_alone = _alone(self.address)
+        self.run_serial = _serial_runner(self.address)
         self.threads = 0
-        self.make_room(1)
+        self.reserve_scratch(1)
 
     def run(self, threads: int) -> int:
-        """Run all tasks; with the team if it is free and several threads are wanted. Gives the word
-        that tells of failures."""
-        helpers = self.take_helpers(threads) if threads > 1 else None
-        if helpers is None:
-            return self.run_alone()
+        """Run all tasks, by the thread pool if it is free and ``threads`` is more than one. Returns
+        the status word, nonzero on failure."""
+        pool = self.acquire_pool(threads) if threads > 1 else None
+        if pool is None:
+            return self.run_serial()
         try:
-            return helpers.run(self.address)
+            return pool.run(self.address)
         finally:
-            helpers.lock.release()
+            pool.lock.release()
 
-    def take_helpers(self, threads: int) -> Team | None:
-        """The team, with room for all of it, if it is free and several threads are wanted; who
-        has got it must release its lock."""
+    def acquire_pool(self, threads: int) -> ThreadPool | None:
+        """The acquired thread pool, with scratch memory for its threads, if it is free and
+        ``threads`` is more than one; the caller must release its lock."""
         if threads > 1:
-            found = team()
+            found = thread_pool()
             if found.size > 1:
-                self.make_room(found.size)
-                return found if found.take() else None
+                self.reserve_scratch(found.size)
+                return found if found.try_acquire() else None
         return None
 
-    def forget(self) -> None:
-        """Be as if it had not been run."""
+    def reset(self) -> None:
+        """Clear the mark that it was run."""
         self.first_counter[0] = 0
 
     def has_succeeded(self) -> bool:
-        """Whether it was run since it was last forgotten, and no task has failed."""
+        """Whether it was run since the last reset, and no task has failed."""
         return bool(self.first_counter[0]) and not self.status_word[0]
 
-    def make_room(self, threads: int) -> None:
-        """Have scratch memory for so many threads."""
+    def reserve_scratch(self, threads: int) -> None:
+        """Allocate scratch memory for so many threads."""
         if threads > self.threads:
             self.scratch = isolated_zeros((threads * self.scratch_bytes,), np.uint8)
             self.words[4] = self.scratch.ctypes.data

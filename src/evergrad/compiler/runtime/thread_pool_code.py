@@ -1,8 +1,5 @@
-"""The machine code by which a program is run, alone or by a team; :mod:`.runtime.thread_pool` tells
-how.
-
-Owns the text (LLVM IR) and what its words mean. It is compiled once, like a kernel.
-"""
+"""The native code (LLVM IR) of :mod:`.runtime.thread_pool`: serial and parallel runs, workers, and
+the release of the GIL. It is compiled once, like a kernel."""
 
 from __future__ import annotations
 
@@ -13,33 +10,33 @@ from evergrad.compiler.native import jit
 
 FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())
 
-# How often who waits looks before it sleeps, for others and for the next run. Each time takes some
-# ten nanoseconds.
-_SPINS = 2000
-_IDLE = 4000
-# How often who comes back from a run looks whether the GIL is free before it asks for it, and, if
-# another caller sleeps, whether that has come. To wake up takes some ten microseconds.
-_PATIENCE = 1000
-_LINGER = 6000
-# For how many runs nobody waits for a caller that sleeps after that was in vain.
-_DEAF = 512
-# How long a run takes: microseconds, less than about a tenth of a millisecond, or more.
+# Spins before parking at a barrier, and while idle between runs. One spin takes some ten
+# nanoseconds.
+_BARRIER_SPINS = 2000
+_IDLE_SPINS = 4000
+# Spins for a free GIL after a run before blocking on it, and for a handoff to another caller that
+# blocks on it. To wake up takes some ten microseconds.
+_GIL_SPINS = 1000
+_HANDOFF_SPINS = 6000
+# How many runs skip the handoff after one has timed out.
+_HANDOFF_BACKOFF = 512
+# Duration class of a run: microseconds, less than about a tenth of a millisecond, or more.
 BRIEF, SHORT, LONG = 2, 1, 0
-# Tasks of a wave are claimed from both ends: from here on bits count those claimed from the back.
+# Tasks of a wave are claimed from both ends: the high bits count claims from the back.
 _BACK_BITS = 32
-# What is added to the number of helpers at the gate: that it is open, or that the caller sleeps.
+# Flags added to the number of workers at the gate: that it is open, or that the caller is parked.
 _OPEN = 1 << 20
-_ASLEEP = 1 << 16
+_PARKED = 1 << 16
 
-# Words of a run, in the order of i64: [0] tasks, [1] where each wave ends, [2] waves, [3] counters,
-# [4] scratch memory, [5] its bytes for each thread, [6] the word that tells of failures, [7] how
-# long the run takes. Each wave has 64 bytes of counters: how many of its tasks were claimed, from
-# the front and from the back, how many are done, and how many threads sleep until all are.
+# Words of a run, each an i64: [0] tasks, [1] the end of each wave, [2] number of waves,
+# [3] counters, [4] scratch memory, [5] its bytes per thread, [6] address of the status word,
+# [7] duration class. Each wave has 64 bytes of counters: tasks claimed (from the front and from the
+# back), tasks done, and threads parked at its barrier.
 #
-# Words of a team, each in a cache line of its own: [0] how many runs there were, [8] the present
-# one, [16] how many helpers sleep until the next, [24] the gate: how many helpers are inside of the
-# run, and whether they may enter.
-_TEXT = r"""
+# Words of a thread pool, each in a cache line of its own: [0] epoch (number of runs), [8] current
+# run, [16] number of parked workers, [24] the gate: number of workers inside of the run, and
+# whether they may enter.
+_IR = r"""
 declare i64 @syscall(i64, ...)
 declare i64 @llvm.usub.sat.i64(i64, i64)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
@@ -49,12 +46,12 @@ declare void @PyEval_RestoreThread(ptr)
 PAUSE_DECLARATION
 FLUSH_DECLARATIONS
 
-; Of all runs by a calling thread alone, in one cache line: [0] whether one who came back has the
-; GIL, [1] how many callers may sleep until they have it, [2] how many run without it, [3] who began
-; the last run, [4] for how many more nobody waits for one that sleeps.
+; Callers of serial runs, in one cache line: [0] whether a returning caller has the GIL, [1] number
+; of callers blocked on it, [2] number of callers running without it, [3] thread state of the latest
+; caller, [4] number of runs that still skip the handoff.
 @callers = internal global [8 x i64] zeroinitializer, align 64
 
-; Goes through all waves of a run as one of its threads.
+; Executes all waves of a run as one of its threads.
 define internal void @execute(ptr %run, i64 %thread) nounwind {
 entry:
   FLUSH
@@ -85,7 +82,7 @@ wave:
   %count = sub i64 %end, %first
   %claimed = getelementptr [8 x i64], ptr %counters, i64 %w
   %done = getelementptr i64, ptr %claimed, i64 1
-  %sleepers = getelementptr i64, ptr %claimed, i64 2
+  %parked_count = getelementptr i64, ptr %claimed, i64 2
   br label %claim
 claim:
   %ran = phi i64 [0, %wave], [%ran1, %after]
@@ -94,7 +91,7 @@ claim:
   %back = lshr i64 %were, BACK_BITS
   %taken = add i64 %front, %back
   %is_left = icmp ult i64 %taken, %count
-  br i1 %is_left, label %check, label %tell
+  br i1 %is_left, label %check, label %finish
 check:
   %failed = load atomic i64, ptr %status monotonic, align 8
   %fine = icmp eq i64 %failed, 0
@@ -115,7 +112,7 @@ work:
 after:
   %ran1 = add i64 %ran, 1
   br label %claim
-tell:
+finish:
   %any = icmp ne i64 %ran, 0
   br i1 %any, label %add, label %spin
 add:
@@ -124,33 +121,33 @@ add:
   %is_last = icmp eq i64 %now, %count
   br i1 %is_last, label %last, label %spin
 last:
-  %asleep = load atomic i64, ptr %sleepers seq_cst, align 8
-  %is_asleep = icmp ne i64 %asleep, 0
-  br i1 %is_asleep, label %wake, label %next
+  %parked_now = load atomic i64, ptr %parked_count seq_cst, align 8
+  %any_parked = icmp ne i64 %parked_now, 0
+  br i1 %any_parked, label %wake, label %next
 wake:
   %woken = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %done, i32 WAKE, i32 2147483647)
   br label %next
 spin:
-  %n = phi i64 [0, %tell], [0, %add], [%n1, %pause]
+  %n = phi i64 [0, %finish], [0, %add], [%n1, %pause]
   %here = load atomic i64, ptr %done acquire, align 8
   %all = icmp eq i64 %here, %count
   br i1 %all, label %next, label %pause
 pause:
   PAUSE
   %n1 = add i64 %n, 1
-  %long = icmp ugt i64 %n1, SPINS
-  br i1 %long, label %doze, label %spin
-doze:
-  %s = atomicrmw add ptr %sleepers, i64 1 seq_cst
-  br label %dozing
-dozing:
+  %long = icmp ugt i64 %n1, BARRIER
+  br i1 %long, label %park, label %spin
+park:
+  %s = atomicrmw add ptr %parked_count, i64 1 seq_cst
+  br label %parked
+parked:
   %here2 = load atomic i64, ptr %done seq_cst, align 8
   %all2 = icmp eq i64 %here2, %count
   br i1 %all2, label %next, label %sleep
 sleep:
   %here32 = trunc i64 %here2 to i32
   %slept = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %done, i32 WAIT, i32 %here32, ptr null)
-  br label %dozing
+  br label %parked
 next:
   %w1 = add i64 %w, 1
   %more = icmp ult i64 %w1, %waves
@@ -160,39 +157,39 @@ end_of_run:
   ret void
 }
 
-; What a helper does all its life: waits for a run, enters it if the gate is still open.
-define void @team_help(ptr %team, i64 %thread) nounwind {
+; The worker loop: waits for a run and enters it if the gate is still open.
+define void @pool_worker(ptr %pool, i64 %thread) nounwind {
 entry:
-  %runp = getelementptr i64, ptr %team, i64 8
-  %sleepers = getelementptr i64, ptr %team, i64 16
-  %gate = getelementptr i64, ptr %team, i64 24
+  %runp = getelementptr i64, ptr %pool, i64 8
+  %parked_count = getelementptr i64, ptr %pool, i64 16
+  %gate = getelementptr i64, ptr %pool, i64 24
   br label %top
 top:
   %last = phi i64 [0, %entry], [%epoch, %enter], [%epoch, %leave], [%epoch, %wake]
   br label %spin
 spin:
   %n = phi i64 [0, %top], [%n1, %pause]
-  %now = load atomic i64, ptr %team acquire, align 8
-  %called = icmp ne i64 %now, %last
-  br i1 %called, label %go, label %pause
+  %now = load atomic i64, ptr %pool acquire, align 8
+  %is_new = icmp ne i64 %now, %last
+  br i1 %is_new, label %go, label %pause
 pause:
   PAUSE
   %n1 = add i64 %n, 1
   %long = icmp ugt i64 %n1, IDLE
-  br i1 %long, label %doze, label %spin
-doze:
-  %s = atomicrmw add ptr %sleepers, i64 1 seq_cst
-  br label %dozing
-dozing:
-  %now2 = load atomic i64, ptr %team seq_cst, align 8
-  %called2 = icmp ne i64 %now2, %last
-  br i1 %called2, label %awake, label %sleep
+  br i1 %long, label %park, label %spin
+park:
+  %s = atomicrmw add ptr %parked_count, i64 1 seq_cst
+  br label %parked
+parked:
+  %now2 = load atomic i64, ptr %pool seq_cst, align 8
+  %is_new2 = icmp ne i64 %now2, %last
+  br i1 %is_new2, label %awake, label %sleep
 sleep:
   %last32 = trunc i64 %last to i32
-  %slept = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %team, i32 WAIT, i32 %last32, ptr null)
-  br label %dozing
+  %slept = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %pool, i32 WAIT, i32 %last32, ptr null)
+  br label %parked
 awake:
-  %s2 = atomicrmw sub ptr %sleepers, i64 1 seq_cst
+  %s2 = atomicrmw sub ptr %parked_count, i64 1 seq_cst
   br label %go
 go:
   %epoch = phi i64 [%now, %spin], [%now2, %awake]
@@ -214,27 +211,27 @@ inside:
   br label %leave
 leave:
   %were = atomicrmw sub ptr %gate, i64 1 seq_cst
-  %is_last = icmp eq i64 %were, ASLEEP_AND_ONE
+  %is_last = icmp eq i64 %were, PARKED_AND_ONE
   br i1 %is_last, label %wake, label %top
 wake:
   %woken = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %gate, i32 WAKE, i32 1)
   br label %top
 }
 
-; Runs with the team, or alone if there is none; gives the word that tells of failures. Nobody is
-; waited for that has not begun to help; who is inside at the end is, since the next run uses the
-; same counters.
-define i64 @team_run(ptr %team, ptr %run) nounwind {
+; Runs by the thread pool, or serially if it is null; returns the status word. Workers that have not
+; entered the gate are not waited for; those inside at the end are, since the next run reuses the
+; counters.
+define i64 @pool_run(ptr %pool, ptr %run) nounwind {
 entry:
-  %is_alone = icmp eq ptr %team, null
-  br i1 %is_alone, label %by_myself, label %together
-by_myself:
-  %failed_alone = call i64 @alone(ptr %run)
-  ret i64 %failed_alone
-together:
-  %runp = getelementptr i64, ptr %team, i64 8
-  %sleepers = getelementptr i64, ptr %team, i64 16
-  %gate = getelementptr i64, ptr %team, i64 24
+  %no_pool = icmp eq ptr %pool, null
+  br i1 %no_pool, label %inline, label %with_pool
+inline:
+  %failed_serial = call i64 @serial(ptr %run)
+  ret i64 %failed_serial
+with_pool:
+  %runp = getelementptr i64, ptr %pool, i64 8
+  %parked_count = getelementptr i64, ptr %pool, i64 16
+  %gate = getelementptr i64, ptr %pool, i64 24
   %statusp = getelementptr i64, ptr %run, i64 6
   %status = load ptr, ptr %statusp
   store i64 0, ptr %status
@@ -246,14 +243,14 @@ together:
   call void @llvm.memset.p0.i64(ptr %counters, i8 0, i64 %bytes, i1 false)
   store ptr %run, ptr %runp
   store atomic i64 OPEN, ptr %gate release, align 8
-  %e = load i64, ptr %team
+  %e = load i64, ptr %pool
   %e1 = add i64 %e, 1
-  store atomic i64 %e1, ptr %team seq_cst, align 8
-  %s = load atomic i64, ptr %sleepers seq_cst, align 8
+  store atomic i64 %e1, ptr %pool seq_cst, align 8
+  %s = load atomic i64, ptr %parked_count seq_cst, align 8
   %any = icmp ne i64 %s, 0
   br i1 %any, label %wake, label %go
 wake:
-  %woken = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %team, i32 WAKE, i32 2147483647)
+  %woken = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %pool, i32 WAKE, i32 2147483647)
   br label %go
 go:
   call void @execute(ptr %run, i64 0)
@@ -267,27 +264,27 @@ spin:
 pause:
   PAUSE
   %n1 = add i64 %n, 1
-  %long = icmp ugt i64 %n1, SPINS
-  br i1 %long, label %doze, label %spin
-doze:
-  %inside1 = atomicrmw add ptr %gate, i64 ASLEEP seq_cst
-  br label %dozing
-dozing:
+  %long = icmp ugt i64 %n1, BARRIER
+  br i1 %long, label %park, label %spin
+park:
+  %inside1 = atomicrmw add ptr %gate, i64 PARKED seq_cst
+  br label %parked
+parked:
   %inside2 = load atomic i64, ptr %gate seq_cst, align 8
-  %empty2 = icmp eq i64 %inside2, ASLEEP
+  %empty2 = icmp eq i64 %inside2, PARKED
   br i1 %empty2, label %end, label %sleep
 sleep:
   %inside32 = trunc i64 %inside2 to i32
   %slept = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %gate, i32 WAIT, i32 %inside32, ptr null)
-  br label %dozing
+  br label %parked
 end:
   %failed = load i64, ptr %status
   ret i64 %failed
 }
 
-; Runs on the calling thread: all tasks in their order, until one fails. The first counter tells
-; that it has begun.
-define internal i64 @alone(ptr %run) nounwind {
+; Runs all tasks in order on the calling thread, until one fails. The first counter marks that it
+; has begun.
+define internal i64 @serial(ptr %run) nounwind {
 entry:
   FLUSH
   %tasks = load ptr, ptr %run
@@ -329,102 +326,103 @@ done:
   ret i64 %failed
 }
 
-; As alone, for a caller that has the GIL. Runs without it; a brief run keeps it, since to give it
-; on and to get it back takes longer.
+; As serial, for a caller that holds the GIL. Releases it for the run; a brief run keeps it, since
+; releasing and reacquiring takes longer.
 ;
-; To ask for the GIL while somebody has it is to sleep, and to wake up takes longer than a short run
-; and the Python around it. So who comes back waits, spinning, until none of the others has the GIL;
-; and after a short run, if another caller sleeps or the last one is not in a run, until that has
-; come, since who sleeps would never find it free. If that was in vain nobody waits for a while.
-define i64 @team_alone(ptr %run) nounwind {
+; Acquiring a GIL that is held blocks, and waking up takes longer than a short run and the Python
+; around it. So a returning caller spins until no other caller has the GIL; and after a short run,
+; if another caller is blocked or the latest one is not in a run, until that one has taken over
+; (handoff), since a blocked caller would never find the GIL free. After a timeout the handoff is
+; skipped for a number of runs.
+define i64 @pool_serial(ptr %run) nounwind {
 entry:
   %waitingp = getelementptr i64, ptr @callers, i64 1
   %insidep = getelementptr i64, ptr @callers, i64 2
   %callerp = getelementptr ptr, ptr @callers, i64 3
-  %deafp = getelementptr i64, ptr @callers, i64 4
+  %backoffp = getelementptr i64, ptr @callers, i64 4
   %lengthp = getelementptr i64, ptr %run, i64 7
   %length = load i64, ptr %lengthp
   %is_brief = icmp eq i64 %length, BRIEF
   br i1 %is_brief, label %kept, label %free
 kept:
-  %failed0 = call i64 @alone(ptr %run)
+  %failed0 = call i64 @serial(ptr %run)
   br label %end
 free:
   %me = call ptr @PyThreadState_Get()
   %last = load ptr, ptr %callerp
   %is_other = icmp ne ptr %me, %last
   store atomic ptr %me, ptr %callerp monotonic, align 8
-  %was_deaf = load i64, ptr %deafp
-  %deaf = call i64 @llvm.usub.sat.i64(i64 %was_deaf, i64 1)
-  store i64 %deaf, ptr %deafp
+  %old_backoff = load i64, ptr %backoffp
+  %backoff = call i64 @llvm.usub.sat.i64(i64 %old_backoff, i64 1)
+  store i64 %backoff, ptr %backoffp
   %is_long = icmp eq i64 %length, LONG
-  %is_deaf = icmp ne i64 %deaf, 0
-  %goes_on = or i1 %is_long, %is_deaf
+  %backs_off = icmp ne i64 %backoff, 0
+  %goes_on = or i1 %is_long, %backs_off
   %waits = xor i1 %goes_on, true
   %state = call ptr @PyEval_SaveThread()
   store atomic i64 0, ptr @callers release, align 8
   %entered = atomicrmw add ptr %insidep, i64 1 monotonic
-  %failed1 = call i64 @alone(ptr %run)
+  %failed1 = call i64 @serial(ptr %run)
   %left_it = atomicrmw sub ptr %insidep, i64 1 monotonic
-  br label %ask
-ask:
+  br label %contend
+contend:
   %n = phi i64 [0, %free], [%n1, %wait]
   %latest = load atomic ptr, ptr %callerp monotonic, align 8
-  %nobody_came = icmp eq ptr %latest, %me
+  %no_new_caller = icmp eq ptr %latest, %me
   %waiting = load atomic i64, ptr %waitingp monotonic, align 8
-  %one_sleeps = icmp ne i64 %waiting, 0
+  %any_waiting = icmp ne i64 %waiting, 0
   %inside = load atomic i64, ptr %insidep monotonic, align 8
   %none_runs = icmp eq i64 %inside, 0
   %one_is_away = and i1 %is_other, %none_runs
-  %one_may_come = or i1 %one_sleeps, %one_is_away
-  %to_come = and i1 %nobody_came, %one_may_come
+  %one_may_come = or i1 %any_waiting, %one_is_away
+  %to_come = and i1 %no_new_caller, %one_may_come
   %stays = and i1 %to_come, %waits
-  br i1 %stays, label %linger, label %try
-linger:
-  %too_long = icmp ugt i64 %n, LINGER
-  br i1 %too_long, label %in_vain, label %wait
+  br i1 %stays, label %handoff, label %try
+handoff:
+  %too_long = icmp ugt i64 %n, HANDOFF
+  br i1 %too_long, label %handoff_failed, label %wait
 try:
   %pair = cmpxchg ptr @callers, i64 0, i64 1 acquire monotonic
   %taken = extractvalue {i64, i1} %pair, 1
-  br i1 %taken, label %back, label %patience
-patience:
-  %long = icmp ugt i64 %n, PATIENCE
+  br i1 %taken, label %back, label %acquire_spin
+acquire_spin:
+  %long = icmp ugt i64 %n, ACQUIRE
   br i1 %long, label %late, label %wait
 wait:
   PAUSE
   %n1 = add i64 %n, 1
-  br label %ask
-in_vain:
+  br label %contend
+handoff_failed:
   br label %late
 late:
-  %deaf_now = phi i64 [%deaf, %patience], [DEAF, %in_vain]
+  %backoff_now = phi i64 [%backoff, %acquire_spin], [BACKOFF, %handoff_failed]
   store atomic i64 1, ptr @callers monotonic, align 8
   br label %back
 back:
   %is_late = phi i1 [false, %try], [true, %late]
-  %deaf_then = phi i64 [%deaf, %try], [%deaf_now, %late]
-  %asking = atomicrmw add ptr %waitingp, i64 1 monotonic
+  %backoff_then = phi i64 [%backoff, %try], [%backoff_now, %late]
+  %waiters1 = atomicrmw add ptr %waitingp, i64 1 monotonic
   call void @PyEval_RestoreThread(ptr %state)
-  %asked = atomicrmw sub ptr %waitingp, i64 1 monotonic
+  %waiters2 = atomicrmw sub ptr %waitingp, i64 1 monotonic
   br i1 %is_late, label %forget, label %end
 forget:
-  store i64 %deaf_then, ptr %deafp
+  store i64 %backoff_then, ptr %backoffp
   br label %end
 end:
   %failed = phi i64 [%failed0, %kept], [%failed1, %back], [%failed1, %forget]
   ret i64 %failed
 }
 
-; Forgets all callers but this one: in a forked child the others are gone.
-define void @team_forget() nounwind {
+; Forgets all callers: in a forked child the other threads are gone.
+define void @pool_forget_callers() nounwind {
   call void @llvm.memset.p0.i64(ptr @callers, i8 0, i64 64, i1 false)
   ret void
 }
 """
 
 
-# A result too small for a normal number becomes zero in a run: processors take a hundred times as
-# long for such numbers, and moments of optimizers end there. What was set before is set afterwards.
+# Subnormal results are flushed to zero in a run: they are a hundred times slower on CPUs, and the
+# moments of optimizers decay into them. The previous mode is restored afterwards.
 _X86_FLUSH = (
     "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)",
     "%mode = alloca i32\n  call void @llvm.x86.sse.stmxcsr(ptr %mode)\n"
@@ -443,13 +441,13 @@ _ARM_FLUSH = (
 
 @cache
 def native() -> dict[str, int]:
-    """The addresses of what the text defines."""
-    return jit.addresses_in(text(), ("team_alone", "team_forget", "team_help", "team_run"))
+    """The addresses of the functions of the IR."""
+    return jit.addresses_in(ir(), ("pool_serial", "pool_forget_callers", "pool_worker", "pool_run"))
 
 
 @cache
-def text() -> str:
-    """The text for this machine."""
+def ir() -> str:
+    """The IR for this machine."""
     is_x86 = platform.machine() in ("x86_64", "AMD64")
     declarations, flush, restore = _X86_FLUSH if is_x86 else _ARM_FLUSH
     pause = "call void @llvm.x86.sse2.pause()" if is_x86 else "fence seq_cst"
@@ -457,13 +455,13 @@ def text() -> str:
         "PAUSE_DECLARATION": "declare void @llvm.x86.sse2.pause()" if is_x86 else "",
         "FLUSH_DECLARATIONS": declarations, "FLUSH": flush, "RESTORE": restore,
         "PAUSE": pause, "FUTEX": FUTEX or 0, "WAIT": 128, "WAKE": 129,
-        "SPINS": _SPINS, "IDLE": _IDLE, "PATIENCE": _PATIENCE,
-        "LINGER": _LINGER, "DEAF": _DEAF,
+        "BARRIER": _BARRIER_SPINS, "IDLE": _IDLE_SPINS, "ACQUIRE": _GIL_SPINS,
+        "HANDOFF": _HANDOFF_SPINS, "BACKOFF": _HANDOFF_BACKOFF,
         "BRIEF": BRIEF, "LONG": LONG,
         "FROM_BACK": 1 << _BACK_BITS, "BELOW_BACK": (1 << _BACK_BITS) - 1, "BACK_BITS": _BACK_BITS,
-        "ASLEEP_AND_ONE": _ASLEEP + 1, "ASLEEP": _ASLEEP, "OPEN": _OPEN,
+        "PARKED_AND_ONE": _PARKED + 1, "PARKED": _PARKED, "OPEN": _OPEN,
     }  # fmt: skip
-    found = _TEXT
+    found = _IR
     for word, meaning in words.items():
         found = found.replace(word, str(meaning))
     return found

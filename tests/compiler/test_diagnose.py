@@ -34,7 +34,7 @@ class State:
 
 
 def line_of(function: Callable[..., Any], offset: int) -> str:
-    return f"test_checks.py:{function.__code__.co_firstlineno + offset}"
+    return f"test_diagnose.py:{function.__code__.co_firstlineno + offset}"
 
 
 # -- failing steps ------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def test_a_failing_call_after_a_write(threads: int) -> None:
     with pytest.raises(RuntimeError) as caught:
         step(eg.tensor(BAD))
     assert _same(state.now(), before)
-    assert any("test_checks.py" in note and "cholesky" in note for note in caught.value.__notes__)
+    assert any("test_diagnose.py" in note and "cholesky" in note for note in caught.value.__notes__)
     step(eg.tensor(GOOD))
     assert float(state.count) == 2.0
     assert not _same(state.now(), before)
@@ -345,12 +345,12 @@ def test_infinities_that_come_to_nothing_are_none_of_its_business() -> None:
 def test_what_was_not_finite_before_is_named() -> None:
     weight = eg.tensor([1.0, float("inf")])
     compiled = eg.compile(lambda x, scale: x * weight * scale, check_finite=True)
-    with pytest.raises(NonFiniteError, match=r"nan was there before: argument 0 "):
+    with pytest.raises(NonFiniteError, match=r"nan was in an input: argument 0 "):
         compiled(eg.tensor([float("nan"), 1.0]), 1.0)
-    with pytest.raises(NonFiniteError, match=r"inf was there before: a tensor of the outside"):
+    with pytest.raises(NonFiniteError, match=r"inf was in an input: a captured tensor"):
         compiled(eg.ones(2), 1.0)
     weight.fill_(1.0)
-    with pytest.raises(NonFiniteError, match=r"inf was there before: the float 0"):
+    with pytest.raises(NonFiniteError, match=r"inf was in an input: the float 0"):
         compiled(eg.ones(2), float("inf"))
 
 

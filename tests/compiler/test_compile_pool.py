@@ -17,7 +17,7 @@ import pytest
 
 from evergrad import config
 from evergrad.compiler.native import compile_pool, disk_cache, jit, llvm_backend, loader
-from evergrad.compiler.native.compile_pool import Workers
+from evergrad.compiler.native.compile_pool import CompilePool
 
 pytestmark = pytest.mark.skipif(not loader.can_load(), reason="LLVM stays in this process")
 
@@ -28,8 +28,8 @@ def text_of(answer: int, calls: int = 0) -> str:
 
 
 @pytest.fixture
-def own() -> Iterator[Workers]:
-    made = Workers(2)
+def own() -> Iterator[CompilePool]:
+    made = CompilePool(2)
     yield made
     made.close()
     assert not made.processes
@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def is_there(process: int) -> bool:
-    """Whether a process is running, or is dead and nobody was told."""
+    """Whether a process is running, or is dead and not reaped."""
     return Path(f"/proc/{process}").exists()
 
 
@@ -66,7 +66,7 @@ def run(program: str, folder: Path, **environment: str) -> str:
     return done.stdout
 
 
-def test_they_give_what_llvm_gives_here(own: Workers) -> None:
+def test_they_give_what_llvm_gives_here(own: CompilePool) -> None:
     texts = [text_of(n, calls=n % 7) for n in range(12)]
     answers = [own.compile(text) for text in texts]
     found = [answer.result(timeout=60) for answer in answers]
@@ -74,23 +74,23 @@ def test_they_give_what_llvm_gives_here(own: Workers) -> None:
     assert 1 <= len(own.processes) <= 2
 
 
-def test_what_nobody_waits_for_is_kept(folder: Path) -> None:
+def test_a_dropped_request_is_cached(folder: Path) -> None:
     text = text_of(77)
-    jit.begin_text(text)
-    kept = folder / jit._file_of(text)
+    jit.compile_ir_async(text)
+    kept = folder / jit._file_name(text)
     assert comes_true(kept.exists)
     assert disk_cache.read(kept, jit._KIND) == llvm_backend.object_code(text)
 
 
-def test_a_text_that_llvm_refuses_harms_no_other(own: Workers) -> None:
+def test_ir_that_llvm_rejects_harms_no_other(own: CompilePool) -> None:
     wrong, right = own.compile("define void @f( {"), own.compile(text_of(3))
     assert wrong.result(timeout=60) is None
     assert right.result(timeout=60) == llvm_backend.object_code(text_of(3))
     assert not own.has_failed
 
 
-def test_idle_ones_end(own: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compile_pool, "IDLE", 0.05)
+def test_idle_ones_end(own: CompilePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_pool, "IDLE_SECONDS", 0.05)
     assert own.compile(text_of(4)).result(timeout=60)
     process = own.processes[0].pid
     assert comes_true(lambda: not own.processes and not is_there(process))
@@ -98,7 +98,7 @@ def test_idle_ones_end(own: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     assert own.processes[0].pid != process
 
 
-def test_one_that_dies_is_done_without(own: Workers) -> None:
+def test_a_worker_that_dies_disables_the_pool(own: CompilePool) -> None:
     assert own.compile(text_of(6)).result(timeout=60)
     process = own.processes[0].pid
     os.kill(process, signal.SIGKILL)
@@ -109,9 +109,9 @@ def test_one_that_dies_is_done_without(own: Workers) -> None:
 
 
 def test_one_that_does_not_answer_is_not_waited_for(
-    own: Workers, monkeypatch: pytest.MonkeyPatch
+    own: CompilePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compile_pool, "PATIENCE", 0.1)
+    monkeypatch.setattr(compile_pool, "REPLY_TIMEOUT", 0.1)
     sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
     monkeypatch.setattr(compile_pool, "command", lambda: sleeping)
     answers = [own.compile(text_of(n)) for n in range(3)]
@@ -123,24 +123,24 @@ def test_one_that_does_not_answer_is_not_waited_for(
     "command", [None, ["/no/such/program"], [sys.executable, "-c", "raise SystemExit(3)"]]
 )
 def test_without_workers_this_process_compiles(
-    own: Workers, folder: Path, monkeypatch: pytest.MonkeyPatch, command: list[str] | None
+    own: CompilePool, folder: Path, monkeypatch: pytest.MonkeyPatch, command: list[str] | None
 ) -> None:
-    monkeypatch.setattr(compile_pool, "WORKERS", own)
+    monkeypatch.setattr(compile_pool, "COMPILE_POOL", own)
     monkeypatch.setattr(compile_pool, "command", lambda: command)
     find = jit.addresses_in(text_of(41), ["answer"])
     assert jit.function_of(find["answer"], result=ctypes.c_int64)() == 41
-    assert not jit.compiles_outside()
+    assert not jit.uses_compile_pool()
     (file,) = folder.iterdir()
     assert file.read_bytes().endswith(llvm_backend.object_code(text_of(41)))
 
 
-def test_many_threads_ask(own: Workers) -> None:
+def test_many_threads_request(own: CompilePool) -> None:
     found: dict[int, Any] = {}
 
-    def ask(number: int) -> None:
+    def request(number: int) -> None:
         found[number] = own.compile(text_of(number)).result(timeout=60)
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    threads = [threading.Thread(target=request, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -148,7 +148,7 @@ def test_many_threads_ask(own: Workers) -> None:
     assert found == {number: llvm_backend.object_code(text_of(number)) for number in range(8)}
 
 
-def test_interrupts_from_the_keyboard_do_not_reach_them(own: Workers) -> None:
+def test_interrupts_from_the_keyboard_do_not_reach_them(own: CompilePool) -> None:
     assert own.compile(text_of(9)).result(timeout=60)
     assert os.getsid(own.processes[0].pid) != os.getsid(0)
 
@@ -185,7 +185,7 @@ def test_llvm_stays_outside(tmp_path: Path) -> None:
 
 
 def test_they_end_with_their_process(tmp_path: Path) -> None:
-    program = STEP + "gradient()\nprint(*[p.pid for p in compile_pool.WORKERS.processes])\n"
+    program = STEP + "gradient()\nprint(*[p.pid for p in compile_pool.COMPILE_POOL.processes])\n"
     processes = [int(word) for word in run(program, tmp_path).split()]
     assert processes
     assert not any(map(is_there, processes))
@@ -198,7 +198,7 @@ def test_a_process_may_end_while_they_start(tmp_path: Path) -> None:
 def test_they_end_when_their_process_is_killed(tmp_path: Path) -> None:
     program = STEP + (
         "gradient()\n"
-        "print(*[p.pid for p in compile_pool.WORKERS.processes], flush=True)\n"
+        "print(*[p.pid for p in compile_pool.COMPILE_POOL.processes], flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
     killed = subprocess.run(
@@ -212,7 +212,7 @@ def test_they_end_when_their_process_is_killed(tmp_path: Path) -> None:
 
 
 def is_running(process: int) -> bool:
-    """Whether a process, which nobody may be there to bury, does something."""
+    """Whether a process, perhaps never reaped, is running."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -223,17 +223,17 @@ def test_a_forked_process_has_workers_of_its_own(tmp_path: Path) -> None:
     program = STEP + (
         "eg.set_num_threads(1)\n"
         "first = gradient()\n"
-        "mine = {p.pid for p in compile_pool.WORKERS.processes}\n"
+        "mine = {p.pid for p in compile_pool.COMPILE_POOL.processes}\n"
         "child = os.fork()\n"
         "if child == 0:\n"
-        "    fresh = not compile_pool.WORKERS.processes\n"
+        "    fresh = not compile_pool.COMPILE_POOL.processes\n"
         "    y = eg.compile(lambda x: (x.exp() / 3).cos().sum())(eg.ones(7, 9))\n"
-        "    theirs = {p.pid for p in compile_pool.WORKERS.processes}\n"
-        "    compile_pool.WORKERS.close()\n"
+        "    theirs = {p.pid for p in compile_pool.COMPILE_POOL.processes}\n"
+        "    compile_pool.COMPILE_POOL.close()\n"
         "    os._exit(0 if fresh and theirs and not theirs & mine else 1)\n"
         "assert os.waitpid(child, 0)[1] == 0\n"
         "eg.compile(lambda x: (x.sin() / 5).exp().sum())(eg.ones(5, 3))\n"
-        "assert not compile_pool.WORKERS.has_failed\n"
+        "assert not compile_pool.COMPILE_POOL.has_failed\n"
         "print(first == gradient())\n"
     )
     assert run(program, tmp_path) == "True\n"

@@ -102,7 +102,7 @@ def test_team_and_large_steps() -> None:
         eg.set_num_threads(threads)
         found = Training(lambda: [nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 8)], "AdamW")
         losses = found.step.loop(x)
-        assert next(iter(found.step.plain)).program.threads > 1
+        assert next(iter(found.step.fast_paths)).program.threads > 1
         return [losses.numpy(), *found.state()]
 
     one, two = train(1), train(2)
@@ -174,18 +174,18 @@ def test_a_loop_inside_of_a_larger_program() -> None:
         np.testing.assert_allclose(outer(xs).item(), np.sin(xs.numpy()).sum(), rtol=1e-13)
 
 
-@pytest.mark.parametrize(("given", "told"), [
+@pytest.mark.parametrize(("given", "message"), [
     ((), "at least one tensor"), ((2.0,), "at least one tensor"),
     ((eg.tensor(1.0),), "first dimension"), ((eg.ones(3), eg.ones(4)), r"\[3, 4\]"),
     ((eg.ones(0, 2),), "one at least"),
 ])  # fmt: skip
-def test_bad_rows_are_told(given: Any, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_bad_rows_are_reported(given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         eg.compile(lambda *x: x[0] * 2).loop(*given)
 
 
-def test_results_that_are_no_tensors_are_told() -> None:
-    with pytest.raises(TypeError, match="let the step give tensors only"):
+def test_results_that_are_no_tensors_are_refused() -> None:
+    with pytest.raises(TypeError, match="return tensors only from the step"):
         eg.compile(lambda x: (x * 2, "name")).loop(eg.ones(3))
 
 

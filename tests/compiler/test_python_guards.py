@@ -1,4 +1,4 @@
-"""What a compiled function reads from around it: it is noticed when that changes."""
+"""Guards on Python state: a change of what a compiled function reads is noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of compiled functions share memory with arguments and each other as in eager mode."""
+"""Outputs of compiled functions alias arguments and each other as in eager mode."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def leaves_of(value: Any) -> list[Any]:
     return [leaf for leaf in found if isinstance(leaf, eg.Tensor)]
 
 
-@pytest.mark.parametrize("laid", ["in order", "turned"])
+@pytest.mark.parametrize("layout", ["contiguous", "transposed"])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_results_share_memory(name: str, laid: str) -> None:
+def test_results_share_memory(name: str, layout: str) -> None:
     function = FUNCTIONS[name]
     for _ in range(2):
         kinds = []
         weight = randn(3, 3, seed=1)
         for f in (function, eg.compile(function)):
-            x = randn(3, 3).t() if laid == "turned" else randn(3, 3)
+            x = randn(3, 3).t() if layout == "transposed" else randn(3, 3)
             w = weight.clone()
             found = f(x, w)
             tensors = [x, w, *leaves_of(found)]

@@ -18,7 +18,7 @@ from evergrad.compiler.native import disk_cache, jit
 
 TEXT = "define i64 @answer() {\n  ret i64 42\n}\n"
 
-# Runs a compiled step and prints its result and how many texts were asked of LLVM for it.
+# Runs a compiled step and prints its result and how many IR modules LLVM compiled for it.
 PROGRAM = """
 import evergrad as eg
 from evergrad.compiler.native import jit

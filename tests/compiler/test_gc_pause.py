@@ -1,4 +1,4 @@
-"""Compiled functions hold what they need and no more; reference counts alone free it."""
+"""Compiled functions leave no cycles: reference counts alone free what they hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether everything holds the same objects as before."""
+"""Identity guards: whether containers and slots hold the same objects as before."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from evergrad.compiler.frontend.identity_guards import unchanged
-from evergrad.compiler.frontend.python_guards import Places
+from evergrad.compiler.frontend.identity_guards import identity_guard
+from evergrad.compiler.frontend.python_guards import SlotGuards
 
 
 class Record:
@@ -45,24 +45,24 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_changes_are_seen(name: str) -> None:
     collections = held()
-    are_same = unchanged([*collections.values(), ("what", "cannot", "change")])
-    assert are_same()
+    holds = identity_guard([*collections.values(), ("what", "cannot", "change")])
+    assert holds()
     CHANGES[name](collections)
-    assert not are_same()
-    assert unchanged(collections.values())()
+    assert not holds()
+    assert identity_guard(collections.values())()
 
 
 def test_what_was_put_back_is_the_same() -> None:
     collections = held()
-    are_same = unchanged(collections.values())
+    holds = identity_guard(collections.values())
     rate = collections["options"]["lr"]
     collections["options"]["lr"] = 1
-    assert not are_same()
+    assert not holds()
     collections["options"]["lr"] = rate
-    assert are_same()
+    assert holds()
 
 
-def places() -> tuple[Any, Places]:
+def places() -> tuple[Any, SlotGuards]:
     """A cell, a dictionary, a list and a function, and guards on them."""
     cell, names, items = CellType(object()), {"here": object(), 3: 1}, [object(), 5]
 
@@ -70,7 +70,7 @@ def places() -> tuple[Any, Places]:
 
     pairs = [(cell, None), (names, "here"), (names, "not here"), (names, 3), (items, 1),
              (vars(Record), "kind"), (function, "__defaults__")]  # fmt: skip
-    return (cell, names, items, function), Places(pairs)
+    return (cell, names, items, function), SlotGuards(pairs)
 
 
 @pytest.mark.parametrize(
@@ -88,34 +88,34 @@ def places() -> tuple[Any, Places]:
 )
 def test_places(change: Any) -> None:
     held, guards = places()
-    assert guards.are_same()
+    assert guards.hold()
     held[1]["other"] = 1  # nobody reads it
     held[2][0] = 1
-    assert guards.are_same()
+    assert guards.hold()
     change(*held)
-    assert not guards.are_same()
+    assert not guards.hold()
 
 
 def test_attributes_of_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     _, guards = places()
     with monkeypatch.context() as patch:
         patch.setattr(Record, "kind", object())
-        assert not guards.are_same()
-    assert guards.are_same()
+        assert not guards.hold()
+    assert guards.hold()
 
 
 def test_nothing_to_look_at() -> None:
-    assert unchanged([])() and Places([]).are_same()
+    assert identity_guard([])() and SlotGuards([]).hold()
 
 
 def test_a_dictionary_that_grows_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """As another thread may make it do where there is no GIL."""
     watched = {"a": object(), "b": object()}
-    are_same = unchanged([watched])
+    holds = identity_guard([watched])
 
     def grow(now: Any, then: Any) -> bool:
         watched["c"] = object()
         return now is then
 
     monkeypatch.setattr("evergrad.compiler.frontend.identity_guards.is_", grow)
-    assert not are_same()
+    assert not holds()

@@ -1,9 +1,9 @@
-"""What it costs to run a program by a team of threads: two waves of tasks that do nothing.
+"""The overhead of a run by the thread pool: two waves of tasks that do nothing.
 
-    python bench/team.py [--threads N] [--rounds N]
+    python bench/thread_pool.py [--threads N] [--rounds N]
 
-Prints microseconds on the clock of a run on the calling thread alone, of a run with the team right
-after another one, and of one after a pause in which the helpers have gone to sleep: the median, and
+Prints microseconds on the clock of a run on the calling thread alone, of a run with the pool right
+after another one, and of one after a pause in which the workers have parked: the median, and
 the tenth that went best, which a busy machine disturbs least.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 
 import evergrad
 from evergrad.compiler.native import jit
-from evergrad.compiler.runtime.thread_pool import Run, team
+from evergrad.compiler.runtime.thread_pool import Run, thread_pool
 
 TEXT = """
 define void @nothing(ptr %args, i64 %chunk, ptr %scratch) {
@@ -34,7 +34,7 @@ def empty_run(threads: int) -> Run:
     tasks = [(address, 0, 0)] * (WAVES * threads)
     ends = [threads * (wave + 1) for wave in range(WAVES)]
     run = Run(tasks, ends, 0, np.zeros(8, np.int64))
-    run.make_room(threads)
+    run.reserve_scratch(threads)
     return run
 
 
@@ -55,15 +55,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5000)
     options = parser.parse_args()
     evergrad.set_num_threads(options.threads)
-    run, helped = empty_run(options.threads), team()
+    run, pool = empty_run(options.threads), thread_pool()
 
     def together() -> int:
-        return helped.run(run.address)
+        return pool.run(run.address)
 
     found = {
-        "alone": microseconds(run.run_alone, options.rounds),
-        "together, one after the other": microseconds(together, options.rounds),
-        "together, after a pause": microseconds(together, options.rounds // 20, PAUSE),
+        "serial": microseconds(run.run_serial, options.rounds),
+        "thread pool, one after the other": microseconds(together, options.rounds),
+        "thread pool, after a pause": microseconds(together, options.rounds // 20, PAUSE),
     }
     print(f"{'':32}{'median':>10}{'best tenth':>12}")
     for name, times in found.items():

@@ -13,12 +13,12 @@ import pytest
 import evergrad as eg
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.native import jit
-from evergrad.compiler.runtime.thread_pool import Run, Team, team
+from evergrad.compiler.runtime.thread_pool import Run, ThreadPool, thread_pool
 from evergrad.compiler.schedule.instructions import Instruction
 from evergrad.compiler.schedule.waves import task_order
 
-# Adds one more than the sum of a row to an element of the next row, and tells of a failure if there
-# is a word for it.
+# Adds one more than the sum of a row to an element of the next row, and sets the status word if
+# there is one.
 TEXT = """
 define void @sum_and_one(ptr %args, i64 %chunk, ptr %scratch) {
 entry:
@@ -98,65 +98,65 @@ class Rows:
         return found
 
 
-def team_of(size: int) -> Team:
+def pool_of(size: int) -> ThreadPool:
     eg.set_num_threads(size)
-    return team()
+    return thread_pool()
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_waves_follow_each_other(size: int) -> None:
     """Also with more threads than processors: some are never there in time."""
-    rows, helped = Rows(6, 4), team_of(size)
-    rows.run.make_room(size)
+    rows, pool = Rows(6, 4), pool_of(size)
+    rows.run.reserve_scratch(size)
     for _ in range(400):
         rows.numbers[:] = 0
-        assert helped.run(rows.run.address) == 0
+        assert pool.run(rows.run.address) == 0
         np.testing.assert_array_equal(rows.numbers, rows.expected())
         assert rows.run.has_succeeded()
 
 
-def test_helpers_that_sleep_are_woken() -> None:
-    rows, helped = Rows(3, 40), team_of(2)
-    rows.run.make_room(2)
+def test_parked_workers_are_woken() -> None:
+    rows, pool = Rows(3, 40), pool_of(2)
+    rows.run.reserve_scratch(2)
     for _ in range(5):
         time.sleep(0.01)
         rows.numbers[:] = 0
-        helped.run(rows.run.address)
+        pool.run(rows.run.address)
         np.testing.assert_array_equal(rows.numbers, rows.expected())
 
 
 def test_two_runs_in_turns() -> None:
-    """A helper that is late for one run finds the other."""
-    both, helped = [Rows(1, 2), Rows(5, 3)], team_of(3)
+    """A worker that is late for one run finds the other."""
+    both, pool = [Rows(1, 2), Rows(5, 3)], pool_of(3)
     for rows in both:
-        rows.run.make_room(3)
+        rows.run.reserve_scratch(3)
     for _ in range(400):
         for rows in both:
             rows.numbers[:] = 0
-            helped.run(rows.run.address)
+            pool.run(rows.run.address)
         for rows in both:
             np.testing.assert_array_equal(rows.numbers, rows.expected())
 
 
 def test_two_threads_begin_at_both_ends() -> None:
     """So each has the same part of rows in every wave."""
-    count, helped = 40, team_of(2)
+    count, pool = 40, pool_of(2)
     places = np.zeros(count, np.int64)
     args = np.array([places.ctypes.data], np.int64)
     address = jit.addresses_in(WHERE, ["where"])["where"]
     tasks = np.array([(address, args.ctypes.data, chunk) for chunk in range(count)], np.int64)
     run = Run(tasks, [count], 64, np.zeros(8, np.int64))
-    run.make_room(2)
+    run.reserve_scratch(2)
     together = 0
     for _ in range(2000):
-        helped.run(run.address)
+        pool.run(run.address)
         ends = np.flatnonzero(np.diff(places))
         assert len(ends) <= 1
         assert places[0] == run.scratch.ctypes.data or not len(ends), "the caller has the front"
         together += len(ends)
         if together == 20:
             break
-    assert together, "a helper took part"
+    assert together, "a worker took part"
 
 
 def wave_of(*sizes: tuple[int, int]) -> list[Instruction]:
@@ -190,22 +190,22 @@ def test_what_cannot_be_halved_goes_where_there_is_less() -> None:
 def test_nothing_runs_after_a_wave_that_failed(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if way == "alone without a GIL":
         monkeypatch.setattr("evergrad.compiler.runtime.thread_pool._has_gil", lambda: False)
-    rows, helped = Rows(4, 3, failing=1), team_of(2)
-    rows.run.make_room(2)
-    run: Callable[[], int] = rows.run.run_alone
+    rows, pool = Rows(4, 3, failing=1), pool_of(2)
+    rows.run.reserve_scratch(2)
+    run: Callable[[], int] = rows.run.run_serial
     if way == "together":
-        run = lambda: helped.run(rows.run.address)
+        run = lambda: pool.run(rows.run.address)
     for _ in range(50):
         rows.numbers[:] = 0
-        rows.run.forget()
+        rows.run.reset()
         assert run() == 1
         assert not rows.run.has_succeeded()
         np.testing.assert_array_equal(rows.numbers[1], rows.expected()[1])
         assert not rows.numbers[3:].any()
 
 
-def test_one_team_and_several_callers() -> None:
-    """Who does not get the team runs alone."""
+def test_one_thread_pool_and_several_callers() -> None:
+    """A caller that does not acquire the pool runs serially."""
     eg.set_num_threads(2)
     found: list[bool] = []
 

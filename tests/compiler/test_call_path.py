@@ -1,4 +1,4 @@
-"""The fast path of a call gives what the long way gives, and fails as it does."""
+"""The fast path of a call gives the same results and errors as the general path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import evergrad as eg
 from evergrad import nn
 from evergrad.compiler.runtime import call_path
-from evergrad.compiler.runtime.call_path import UNSERVED
+from evergrad.compiler.runtime.call_path import NOT_HANDLED
 from evergrad.core.state import STATE
 from evergrad.memory.ledger import LEDGER
 
@@ -48,17 +48,17 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
 
     def noting(*given: Any) -> Any:
-        serve = call_path.plain_call(*given)
+        serve = call_path.make_fast_path(*given)
 
         def noted(*call: Any) -> Any:
             result = serve(*call)
-            if result is not UNSERVED:
+            if result is not NOT_HANDLED:
                 found.append(result)
             return result
 
         return serve and noted
 
-    monkeypatch.setattr("evergrad.compiler.api.plain_call", noting)
+    monkeypatch.setattr("evergrad.compiler.api.make_fast_path", noting)
     return found
 
 
@@ -130,19 +130,19 @@ def test_arguments_that_are_served() -> None:
 
     x, y = randn(2, 3), randn(4)
     step(x, y)
-    (serve,) = step.plain.values()
+    (serve,) = step.fast_paths.values()
 
     def is_served(*args: Any) -> bool:
-        return serve(args, STATE.get()) is not UNSERVED
+        return serve(args, STATE.get()) is not NOT_HANDLED
 
     whole = randn(8)
     views = [whole[:4], whole[:4].detach(), whole[::2], randn(4, 2)[:, 0]]
     assert all(is_served(x, other) for other in [y, randn(4, seed=2), *views])
     assert is_served(x.T.contiguous().T, y)
-    asking, outdated = randn(4).requires_grad_(), whole[4:]
-    whole.mul_(asking.sum())
+    leaf, outdated = randn(4).requires_grad_(), whole[4:]
+    whole.mul_(leaf.sum())
     others = [
-        written, asking, asking * 2, asking[:4], outdated, randn(4).float(), randn(5),
+        written, leaf, leaf * 2, leaf[:4], outdated, randn(4).float(), randn(5),
         eg.nn.Parameter(y), y.numpy(), 1.0, None,
     ]  # fmt: skip
     assert not any(is_served(x, other) for other in others)
@@ -179,7 +179,7 @@ def test_arguments_of_the_two_ways_in_turn(served: list[Any]) -> None:
 def test_a_fast_path_keeps_what_it_needs() -> None:
     compiled, x = eg.compile(lambda x: (x * 2).sum()), randn(3)
     expected = [compiled(x).item() for _ in range(3)][-1]
-    (serve,) = compiled.plain.values()
+    (serve,) = compiled.fast_paths.values()
     del compiled
     gc.collect()
     assert serve((x,), STATE.get()).item() == expected
@@ -339,7 +339,7 @@ def test_a_lookup_that_fails_and_one_that_does_not(served: list[Any]) -> None:
 
     for _ in range(3):
         step(eg.tensor([1, 3]))
-    with pytest.raises(IndexError, match=r"nothing was written(.|\n)*test_plain"):
+    with pytest.raises(IndexError, match=r"nothing was written(.|\n)*test_call_path"):
         step(eg.tensor([1, 4]))
     assert table.tolist() == [[3.0, 3.0]] * 4
     assert step(eg.tensor([0, 2])).tolist() == [[4.0, 4.0]] * 2
