@@ -188,9 +188,9 @@ def pointers(epilogue: Epilogue) -> tuple[str, ...]:
     return ("x", "weight", *others, "y")
 
 
-def emit_epilogue(text: KernelBuilder, epilogue: Epilogue, value: str, output: str) -> str:
+def emit_epilogue(ir: KernelBuilder, epilogue: Epilogue, value: str, output: str) -> str:
     """Elements of an output channel, counted over all groups, after the epilogue."""
-    lanes = Lanes(text)
+    lanes = Lanes(ir)
     results = [value]
 
     def operand(kind: str, what: Any) -> str:
@@ -198,7 +198,7 @@ def emit_epilogue(text: KernelBuilder, epilogue: Epilogue, value: str, output: s
             return results[int(what)]
         if kind == "number":
             return lanes.number(what)
-        return text.splat(text.load(text.at(text[f"channel{what}"], output)), text.vector.element)
+        return ir.splat(ir.load(ir.at(ir[f"channel{what}"], output)), ir.vector.element)
 
     for op in epilogue:
         operands = [operand(kind, what) for kind, what in op.operands]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.compiler.kernels.pooling.reduce import fits
+from evergrad.compiler.kernels.pooling.reduce import is_supported
 from evergrad.compiler.passes.rewriter import rewrite, specialize, with_equations
 from evergrad.compiler.schedule.def_use import DefUse
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
@@ -67,7 +67,7 @@ class _Finder:
             return []
         g, index = eqn.args
         places = self.values.producer.get(self.values.root(index))
-        if places is None or places.op.name != "max_pool_places" or not fits(places):
+        if places is None or places.op.name != "max_pool_places" or not is_supported(places):
             return []
         x, windows = places.args[0], places.attrs["windows"]
         if not _are_flat(places, eqn) or g.type.dtype is not x.type.dtype:

@@ -41,18 +41,18 @@ def best_tile(vector: Vector, rows: int, length: int) -> Tile:
 
 @cache
 def tile_function(vector: Vector, tile: Tile) -> tuple[str, str]:
-    """The name and the text of the function that computes a tile.
+    """The name and the ir of the function that computes a tile.
 
     ``C = [C +] sum over planes p and places t of A[p, t, :] B[p * step + table[t] + :]`` with
     ``rows`` rows of C that are ``leading`` elements apart; it starts from C if ``more``.
     """
-    writer = _TileWriter(vector, tile)
+    writer = _TileBuilder(vector, tile)
     return writer.name, writer.write()
 
 
-class _TileWriter:
+class _TileBuilder:
     kind = "conv_tile"
-    more_arguments = ""
+    extra_arguments = ""
 
     def __init__(self, vector: Vector, tile: Tile) -> None:
         self.vector = vector
@@ -74,7 +74,7 @@ class _TileWriter:
         self.lines.append(
             f"define internal void @{self.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, "
             "i64 %leading, i64 %planes, i64 %step, i64 %places, ptr noalias %table, i1 %more"
-            f"{self.more_arguments}) noinline nounwind {{"
+            f"{self.extra_arguments}) noinline nounwind {{"
         )
         self.lines.append("entry:")
         self.enter()
@@ -191,12 +191,12 @@ class _TileWriter:
             )
 
 
-class _PixelWriter(_TileWriter):
+class _PixelTileBuilder(_TileBuilder):
     """A tile of pixels, anywhere in the planes at ``%b``, times vectors of outputs, whose weights
     lie in order at ``%a``."""
 
     kind = "conv_pixels"
-    more_arguments = ", ptr noalias %pixels"
+    extra_arguments = ", ptr noalias %pixels"
 
     def enter(self) -> None:
         for r in range(self.tile.rows):
@@ -221,27 +221,27 @@ class _PixelWriter(_TileWriter):
 
 
 @cache
-def pixel_function(vector: Vector, tile: Tile) -> tuple[str, str]:
-    """The name and the text of the function that computes a tile of pixels.
+def pixel_tile_function(vector: Vector, tile: Tile) -> tuple[str, str]:
+    """The name and the ir of the function that computes a tile of pixels.
 
     ``C = [C +] sum over planes p and places t of B[pixels[r] + p * step + table[t]] A[p, t, :]``
     with a row of C for each of ``rows`` pixels.
     """
-    writer = _PixelWriter(vector, tile)
+    writer = _PixelTileBuilder(vector, tile)
     return writer.name, writer.write()
 
 
 def call_tile(
-    text: KernelBuilder, tile: Tile, a: str, b: str, c: str, leading: str,
+    ir: KernelBuilder, tile: Tile, a: str, b: str, c: str, leading: str,
     planes: str, step: str, places: str, table: str, more: str, pixels: str | None = None,
 ) -> None:  # fmt: skip
     """Compute a tile inside of another kernel: one of pixels, if they are given."""
-    many, fma = text.vector.type, f"llvm.fma.{text.vector.mangled}"
-    text.helpers[fma] = f"declare {many} @{fma}({many}, {many}, {many})"
-    name, function = (tile_function if pixels is None else pixel_function)(text.vector, tile)
-    text.helpers[name] = function
+    many, fma = ir.vector.type, f"llvm.fma.{ir.vector.mangled}"
+    ir.helpers[fma] = f"declare {many} @{fma}({many}, {many}, {many})"
+    name, function = (tile_function if pixels is None else pixel_tile_function)(ir.vector, tile)
+    ir.helpers[name] = function
     last = "" if pixels is None else f", ptr {pixels}"
-    text.do(
+    ir.do(
         f"call void @{name}(ptr {a}, ptr {b}, ptr {c}, i64 {leading}, i64 {planes}, i64 {step}, "
         f"i64 {places}, ptr {table}, i1 {more}{last})"
     )
