@@ -1,8 +1,8 @@
-"""Convolution with samples side by side in registers: for many samples of small images.
+"""Convolution with batch lanes: for large batches of small images.
 
-All lanes meet the same element of the kernel at the same place: nothing is padded, and elements of
-the kernel that would meet padding are passed over. A chunk goes over some rows of outputs of a
-block of samples; a tile is a few outputs of one pixel. The sums are turned when they are written.
+All lanes of a register are the same pixel of different samples: nothing is padded, and taps that
+would read padding are skipped. A chunk computes some rows of outputs of a block of samples; a tile is
+a few output channels of one pixel. The sums are transposed when they are stored.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from evergrad.compiler.kernels.conv.padded_planes import Axis, Correlation, Stri
 from evergrad.compiler.kernels.gemm.microkernel import transposed
 from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
 
-# A block of turned samples and the sums of a chunk stay in caches of so many bytes.
+# A block of packed samples and the sums of a chunk stay in caches of so many bytes.
 _NEAR = 1 << 20
 _SUMS = 256 << 10
-# What a tile reads of a few channels stays in the first cache.
+# The channels that a tile reads at once stay in the first cache.
 _NEAREST = 32 << 10
-# Cycles to take up a vector of sums and put it down again.
+# Cycles to load and store a vector of sums.
 _KEEPING = 2.0
-# Convolutions whose tiling is remembered.
+# Convolutions whose tiling is cached.
 _KNOWN = 256
-# Shapes of tiles, for machines with 32 and with 16 registers.
+# Shapes of register tiles, for machines with 32 and with 16 registers.
 _TILES_32 = (
     (6, 4), (8, 3), (12, 2), (24, 1), (5, 4), (4, 4), (3, 4), (2, 4), (1, 4), (7, 3), (4, 3),
     (10, 2), (8, 2), (6, 2), (20, 1), (16, 1), (12, 1), (8, 1),
@@ -42,8 +42,8 @@ _TILES_16 = ((3, 4), (4, 3), (6, 2), (12, 1), (2, 4), (1, 4), (3, 3), (4, 2), (8
 
 
 class BatchLanesTiling(NamedTuple):
-    """Tiles (outputs times registers of samples), the rows of a chunk, and how many channels a
-    tile goes through at once."""
+    """The register tile (output channels times vectors of samples), the rows of a chunk, and the
+    channels that are reduced at a time."""
 
     tile: Tile
     block_rows: int
@@ -52,7 +52,7 @@ class BatchLanesTiling(NamedTuple):
     @classmethod
     @lru_cache(_KNOWN)
     def choose(cls, vector: Vector, problem: Correlation) -> BatchLanesTiling:
-        """The cheapest tiling of those for which the samples stay in cache."""
+        """The cheapest tiling for which a block of samples stays in cache."""
         shapes = _TILES_32 if vector.has_many else _TILES_16
         near = [Tile(*t) for t in shapes if t[1] == 1 or _fits_cache(vector, problem, t[1])]
         tilings = [cls.of(vector, problem, tile) for tile in near]
@@ -60,7 +60,7 @@ class BatchLanesTiling(NamedTuple):
 
     @classmethod
     def of(cls, vector: Vector, problem: Correlation, tile: Tile) -> BatchLanesTiling:
-        """Rows are tiling until there are enough chunks, and sums stay in cache."""
+        """Rows are split until there are enough chunks and sums stay in cache."""
         rows, columns = problem.rows.extent, problem.columns.extent
         pixel = tile.vectors * vector.lanes * vector.size
         outputs = -(-problem.outputs // tile.rows) * tile.rows
@@ -71,7 +71,7 @@ class BatchLanesTiling(NamedTuple):
         return cls(tile, -(-rows // -(-rows // block)), -(-problem.channels // parts))
 
     def cycles(self, vector: Vector, problem: Correlation) -> float:
-        """About how many cycles a group of a sample takes, with turning it and its outputs."""
+        """Estimated cycles of a group of a sample, with packing it and transposing its outputs."""
         high, wide = self.tile
         image = input_image(problem)
         panels = -(-problem.outputs // high)
@@ -82,8 +82,8 @@ class BatchLanesTiling(NamedTuple):
         total = panels * (
             problem.channels * valid_pairs * step + parts * pixels * high * wide * _KEEPING
         )
-        turned = sum(i.packing_cycles(vector) for i in (image, output_image(problem)))
-        return total * image.blocks(vector, wide) / problem.samples + turned / problem.groups
+        packing = sum(i.packing_cycles(vector) for i in (image, output_image(problem)))
+        return total * image.blocks(vector, wide) / problem.samples + packing / problem.groups
 
 
 def input_image(problem: Correlation) -> Image:
@@ -102,8 +102,8 @@ def _fits_cache(vector: Vector, problem: Correlation, vectors: int) -> bool:
 
 
 def supports_batch_lanes(vector: Vector, problem: Correlation, x: Strides) -> bool:
-    """Whether a convolution can be computed with samples side by side: images are small, they and
-    the rows of outputs lie in order, and elements of the kernel are always as far apart."""
+    """Whether a convolution can use batch lanes: images are small and contiguous, so are rows of
+    outputs, and every axis has taps."""
     return (
         input_image(problem).is_contiguous(x)
         and all(axis.out_stride == 1 and axis.taps for axis in (problem.rows, problem.columns))
@@ -111,34 +111,34 @@ def supports_batch_lanes(vector: Vector, problem: Correlation, x: Strides) -> bo
     )
 
 
-def _inside(axis: Axis, place: int) -> tuple[int, int]:
-    """The elements of the kernel that meet x at an output: the first, and how many."""
+def _valid_taps(axis: Axis, output: int) -> tuple[int, int]:
+    """The first tap that reads inside x for an output, and the number of such taps."""
     valid_pairs = [
         n for n, (_, shift) in enumerate(axis.taps)
-        if 0 <= axis.stride * place + shift < axis.size
+        if 0 <= axis.stride * output + shift < axis.size
     ]  # fmt: skip
     return (valid_pairs[0], len(valid_pairs)) if valid_pairs else (0, 0)
 
 
-def _between(axis: Axis) -> int:
-    """How far the elements of x that two neighbours in the kernel meet are apart."""
+def _tap_distance(axis: Axis) -> int:
+    """The distance in x of two neighbouring taps."""
     shifts = [shift for _, shift in axis.taps[:2]]
     return shifts[-1] - shifts[0]
 
 
-def _table(axis: Axis, step: int) -> list[int]:
-    """For each output the first element of the kernel that meets x, how many do, and where the
-    first one does, elements being ``step`` apart."""
+def _table(axis: Axis, stride: int) -> list[int]:
+    """For each output the first tap that reads inside x, the number of such taps, and the offset
+    that the first one reads, given the stride of the axis in packed x."""
     table = []
-    for place in range(axis.extent):
-        first, count = _inside(axis, place)
-        at = (axis.stride * place + axis.taps[first][1]) * step if count else 0
+    for output in range(axis.extent):
+        first, count = _valid_taps(axis, output)
+        at = (axis.stride * output + axis.taps[first][1]) * stride if count else 0
         table += [first, count, at]
     return table
 
 
 class _Numbers(NamedTuple):
-    """The kernel's numbers; tables of rows and of columns follow."""
+    """Integer arguments; tables of rows and of columns follow."""
 
     groups: int
     samples: int
@@ -163,25 +163,26 @@ class _Numbers(NamedTuple):
 def batch_lanes_kernel(
     vector: Vector, problem: Correlation, x: Strides, y: Strides, epilogue: Epilogue
 ) -> Kernel:
-    """The kernel that takes turned images, the packed weight, what later epilogue take, and y."""
+    """The kernel with the arguments packed x, the packed weight, operands of the epilogue, and y."""
     tiling = BatchLanesTiling.choose(vector, problem)
     tile, rows, columns, image = tiling.tile, problem.rows, problem.columns, input_image(problem)
     batch_lanes = tile.vectors * vector.lanes
     panels = -(-problem.outputs // tile.rows)
     row_blocks = -(-rows.extent // tiling.block_rows)
-    row_step = image.columns * batch_lanes
+    row_stride = image.columns * batch_lanes
     numbers = _Numbers(
         problem.groups, problem.samples, row_blocks, tiling.block_rows, rows.extent, columns.extent,
-        problem.outputs, panels, problem.channels, tiling.channels, len(problem.taps), len(columns.taps),
-        image.block_size(vector, tile.vectors), image.plane * batch_lanes, _between(rows) * row_step,
-        _between(columns) * batch_lanes, y.sample, y.channel,
+        problem.outputs, panels, problem.channels, tiling.channels, len(problem.taps),
+        len(columns.taps), image.block_size(vector, tile.vectors), image.plane * batch_lanes,
+        _tap_distance(rows) * row_stride, _tap_distance(columns) * batch_lanes, y.sample, y.channel,
     )  # fmt: skip
     pixels = -(-tiling.block_rows * columns.extent // vector.lanes) * vector.lanes
     return with_numbers(
         _kernel_ir(vector, tile, epilogue), numbers,
-        [*_table(rows, row_step), *_table(columns, batch_lanes)],
+        [*_table(rows, row_stride), *_table(columns, batch_lanes)],
         image.blocks(vector, tile.vectors) * problem.groups * row_blocks,
-        (panels * tile.rows * tiling.block_rows * columns.extent + pixels) * batch_lanes * vector.size,
+        (panels * tile.rows * tiling.block_rows * columns.extent + pixels) * batch_lanes
+        * vector.size,
     )  # fmt: skip
 
 
@@ -192,8 +193,8 @@ def batch_lanes_kernel(
 def _kernel_ir(vector: Vector, tile: Tile, epilogue: Epilogue) -> Kernel:
     ir = KernelBuilder(vector, pointers(epilogue), _Numbers._fields)
     batch_lanes = tile.vectors * vector.lanes
-    place, part = ir.split("%chunk", ir["row_blocks"])
-    block, group = ir.split(place, ir["groups"])
+    image, part = ir.split("%chunk", ir["row_blocks"])
+    block, group = ir.split(image, ir["groups"])
     row = ir.mul(part, ir["block_rows"])
     rows = ir.least(ir["block_rows"], ir.sub(ir["count_rows"], row))
     x = ir.at(
@@ -217,7 +218,7 @@ def _kernel_ir(vector: Vector, tile: Tile, epilogue: Epilogue) -> Kernel:
 def _multiply(
     ir: KernelBuilder, tile: Tile, x: str, group: str, row: str, rows: str, leading: str
 ) -> None:
-    """All tiles of these rows, some channels after the other."""
+    """Compute all tiles of these rows, a block of channels at a time."""
     depth = ir.mul(ir["channels"], ir["taps"], tile.rows)
     weight = ir.at(ir["weight"], ir.mul(group, ir["panels"], depth))
     columns_at = ir.mul(ir["count_rows"], 3)
@@ -247,7 +248,7 @@ def _multiply(
 
 
 def _addresses(ir: KernelBuilder, tile: Tile, c: str, leading: str) -> list[str]:
-    """Where the sums of a tile lie."""
+    """The addresses of the sums of a tile."""
     rows = [ir.at(c, ir.mul(leading, r)) for r in range(tile.rows)]
     return [ir.at(row, v * ir.vector.lanes) for row in rows for v in range(tile.vectors)]
 
@@ -261,8 +262,8 @@ def _tile(
     counts: tuple[str, str, str],
     more: str,
 ) -> None:
-    """Add the products of so many channels, rows and columns of the kernel to sums, which start
-    from what they were if there were channels before."""
+    """Accumulate the products of some channels and the valid rows and columns of the kernel; onto
+    the sums in memory if ``more``."""
 
     def typed(values: list[str]) -> list[tuple[str, str]]:
         return [(ir.vector.type, value) for value in values]
@@ -287,7 +288,7 @@ def _tile(
 
 
 def _products(ir: KernelBuilder, tile: Tile, a: str, b: str, sums: list[str]) -> list[str]:
-    """The sums with one more product each."""
+    """The sums after one multiply-add each."""
     values = [ir.load_vector(ir.at(b, v * ir.vector.lanes)) for v in range(tile.vectors)]
     after = []
     for r in range(tile.rows):
@@ -307,9 +308,8 @@ def _write(
     pixels: str,
     leading: str,
 ) -> None:
-    """Turn the sums: pixels in their order, for one sample after the other from ``first`` on. The
-    last go first: what is written of samples that there are not, to the place of the last one, it
-    overwrites."""
+    """Transpose the sums to NCHW, apply the epilogue and store the samples from ``first`` on. In
+    descending order: lanes past the batch are stored to its last sample, which overwrites them."""
     lanes = ir.vector.lanes
     final = ir.sub(ir["samples"], 1)
     count = ir.least(str(batch_lanes), ir.sub(ir["samples"], first))
@@ -321,7 +321,7 @@ def _write(
             block = [ir.load_vector(ir.at(corner, n * batch_lanes)) for n in range(lanes)]
             mask = ir.range_mask(ir.lane_indices("0"), "0", ir.sub(pixels, pixel))
             to = ir.add(ir.mul(o, ir["y_channel"]), pixel)
-            turned = zip(starts, transposed(ir, block), strict=True)
-            for start, values in reversed(list(turned)):
+            stores = zip(starts, transposed(ir, block), strict=True)
+            for start, values in reversed(list(stores)):
                 values = emit_epilogue(ir, epilogue, values, ir.add(output, o))
                 ir.store_masked(values, ir.at(start, to), mask)

@@ -1,9 +1,8 @@
-"""The gradient of a convolution's weight with samples side by side in registers: for many samples
-of small images.
+"""Weight gradient of a convolution with batch lanes: for large batches of small images.
 
-All lanes meet the same element of the kernel at the same place. A chunk computes a row of the
-kernel for some outputs and all channels, over all samples: it ends with the gradient itself. A tile
-is a few outputs times a few channels, for one element of the kernel.
+A chunk computes a row of the kernel for some output channels and all input channels, reduced over
+all samples: no partial sums are left. A tile is a few output channels times a few input channels,
+for one tap.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.batch_lanes import input_image, output_image
 from evergrad.compiler.kernels.conv.padded_planes import Axis, Correlation, Strides
 
-# The turned samples of a block, x and y, stay in a cache of so many bytes.
+# The packed samples of a block, x and y, stay in a cache of so many bytes.
 _NEAR = 1 << 20
 _MOST_VECTORS = 4
-# Convolutions whose tiling is remembered.
+# Convolutions whose tiling is cached.
 _KNOWN = 256
-# Cycles to take up a vector of sums and put it down again, and to add up lanes.
+# Cycles to load and store a vector of sums, and to reduce its lanes.
 _KEEPING = 1.0
 _ADDING = 8.0
-# Outputs times channels of a tile, for machines with 32 and with 16 registers.
+# Output times input channels of a register tile, for machines with 32 and with 16 registers.
 _TILES_32 = (
     (4, 6), (6, 4), (5, 5), (8, 3), (3, 8), (12, 2), (2, 12), (12, 1), (8, 1), (6, 1), (6, 3),
     (4, 4), (4, 3), (3, 3), (8, 2), (1, 12), (1, 8),
@@ -33,12 +32,14 @@ _TILES_16 = ((3, 4), (4, 3), (2, 5), (6, 2), (8, 1), (4, 2), (2, 3), (1, 8))
 
 
 class GradTile(NamedTuple):
+    """A register tile: output channels times input channels."""
+
     outputs: int
     channels: int
 
 
 class WeightGradTiling(NamedTuple):
-    """Tiles, and the registers of samples that are side by side."""
+    """The register tile, and the vectors of batch lanes."""
 
     tile: GradTile
     vectors: int
@@ -46,20 +47,19 @@ class WeightGradTiling(NamedTuple):
     @classmethod
     @lru_cache(_KNOWN)
     def choose(cls, vector: Vector, problem: Correlation) -> WeightGradTiling:
-        """The cheapest tiling of those for which the samples stay in cache."""
+        """The cheapest tiling for which a block of samples stays in cache."""
         shapes = _TILES_32 if vector.has_many else _TILES_16
-        tile = GradTile(*min(shapes, key=lambda tile: _step(problem, tile)))
+        tile = GradTile(*min(shapes, key=lambda tile: _step_cycles(problem, tile)))
         more = [n for n in range(2, _MOST_VECTORS + 1) if _fits_cache(vector, problem, n)]
         tilings = [cls(tile, n) for n in (1, *more)]
         return min(tilings, key=lambda tiling: tiling.cycles(vector, problem))
 
     def cycles(self, vector: Vector, problem: Correlation) -> float:
-        """About how many cycles a pixel of a group of y takes, with turning samples and adding
-        sums up."""
+        """Estimated cycles of a pixel of a group of y, with packing samples and reducing lanes."""
         images = input_image(problem), output_image(problem)
         blocks = images[0].blocks(vector, self.vectors)
         valid_pairs = problem.rows.valid_pairs * problem.columns.valid_pairs
-        total = valid_pairs * _step(problem, self.tile) * self.vectors
+        total = valid_pairs * _step_cycles(problem, self.tile) * self.vectors
         kept = (
             problem.rows.valid_pairs
             * len(problem.columns.taps)
@@ -68,12 +68,12 @@ class WeightGradTiling(NamedTuple):
         )
         total += kept * _KEEPING
         added = problem.outputs * problem.channels * len(problem.taps) * _ADDING
-        turned = sum(image.packing_cycles(vector) for image in images) / problem.groups
-        return ((total * blocks + added) / problem.samples + turned) / output_image(problem).plane
+        packing = sum(image.packing_cycles(vector) for image in images) / problem.groups
+        return ((total * blocks + added) / problem.samples + packing) / output_image(problem).plane
 
 
-def _step(problem: Correlation, tile: tuple[int, int]) -> float:
-    """The cycles in which all tiles go one vector further."""
+def _step_cycles(problem: Correlation, tile: tuple[int, int]) -> float:
+    """The cycles of one step of the reduction for all tiles."""
     high, wide = tile
     count = -(-problem.outputs // high) * -(-problem.channels // wide)
     return count * max(high * wide / 2, (high + wide) / 2, LATENCY)
@@ -87,8 +87,7 @@ def _fits_cache(vector: Vector, problem: Correlation, vectors: int) -> bool:
 def supports_batch_lanes_weight_grad(
     vector: Vector, problem: Correlation, x: Strides, y: Strides
 ) -> bool:
-    """Whether the gradient can be computed with samples side by side: both images are small
-    and lie in order."""
+    """Whether the weight gradient can use batch lanes: both images are small and contiguous."""
     return (
         input_image(problem).is_contiguous(x)
         and output_image(problem).is_contiguous(y)
@@ -97,7 +96,7 @@ def supports_batch_lanes_weight_grad(
 
 
 class _Numbers(NamedTuple):
-    """The kernel's numbers; tables of the kernel's rows and columns follow."""
+    """Integer arguments; tables of the rows and columns of taps follow."""
 
     blocks: int
     panels: int
@@ -109,22 +108,22 @@ class _Numbers(NamedTuple):
     x_block: int
     x_channel: int
     x_row: int
-    x_step: int
+    x_column: int
     y_block: int
     y_channel: int
 
 
 def batch_lanes_weight_grad_kernel(vector: Vector, problem: Correlation) -> Kernel:
-    """The kernel that takes turned y and x and the gradient of the weight."""
+    """The kernel with the arguments packed y, packed x and the weight gradient."""
     tiling = WeightGradTiling.choose(vector, problem)
     tile, x, y = tiling.tile, input_image(problem), output_image(problem)
     batch_lanes = tiling.vectors * vector.lanes
     panels = -(-problem.outputs // tile.outputs)
     rows, columns = problem.rows, problem.columns
     numbers = _Numbers(
-        x.blocks(vector, tiling.vectors), panels, len(rows.taps), len(columns.taps), problem.outputs,
-        problem.channels, columns.extent, x.block_size(vector, tiling.vectors), x.plane * batch_lanes,
-        x.columns * rows.stride * batch_lanes, columns.stride * batch_lanes,
+        x.blocks(vector, tiling.vectors), panels, len(rows.taps), len(columns.taps),
+        problem.outputs, problem.channels, columns.extent, x.block_size(vector, tiling.vectors),
+        x.plane * batch_lanes, x.columns * rows.stride * batch_lanes, columns.stride * batch_lanes,
         y.block_size(vector, tiling.vectors), y.plane * batch_lanes,
     )  # fmt: skip
     channels = -(-problem.channels // tile.channels) * tile.channels
@@ -136,13 +135,13 @@ def batch_lanes_weight_grad_kernel(vector: Vector, problem: Correlation) -> Kern
     )  # fmt: skip
 
 
-def _table(axis: Axis, step: int) -> list[int]:
-    """For each element of the kernel which outputs meet x (from, to), and where the first one
-    does, elements being ``step`` apart."""
+def _table(axis: Axis, stride: int) -> list[int]:
+    """For each tap the range of outputs for which it reads inside x, and the offset that the first
+    one reads, given the stride of the axis in packed x."""
     table = []
     for _, shift in axis.taps:
         first, last = axis.valid_outputs(shift)
-        table += [first, last, (axis.stride * first + shift) * step]
+        table += [first, last, (axis.stride * first + shift) * stride]
     return table
 
 
@@ -152,8 +151,8 @@ def _table(axis: Axis, step: int) -> list[int]:
 @cache
 def _kernel_ir(vector: Vector, tile: GradTile, vectors: int) -> Kernel:
     ir = KernelBuilder(vector, ("y", "x", "out"), _Numbers._fields)
-    place, tap = ir.split("%chunk", ir["tap_rows"])
-    group, panel = ir.split(place, ir["panels"])
+    item, tap = ir.split("%chunk", ir["tap_rows"])
+    group, panel = ir.split(item, ir["panels"])
     output = ir.mul(panel, tile.outputs)
     _clear(ir, tile)
     first, last, begin = (ir.number(ir.table(ir.mul(tap, 3)), n) for n in range(3))
@@ -184,13 +183,13 @@ def _clear(ir: KernelBuilder, tile: GradTile) -> None:
 
 
 def _tiles(ir: KernelBuilder, tile: GradTile) -> str:
-    """How many tiles all channels are."""
+    """The number of tiles of all channels."""
     channels = ir.add(ir["channels"], tile.channels - 1)
     return ir.op(f"udiv i64 {channels}, {tile.channels}")
 
 
 def _add_row(ir: KernelBuilder, tile: GradTile, vectors: int, ys: list[str], x: str) -> None:
-    """Add the products of a row of outputs to the sums: [tiles, columns of the kernel, tile]."""
+    """Accumulate the products of a row of y: [tiles, columns of the kernel, tile]."""
     lanes, batch_lanes = ir.vector.lanes, vectors * ir.vector.lanes
     table = ir.table(ir.mul(ir["tap_rows"], 3))
     size = tile.outputs * tile.channels * lanes
@@ -210,7 +209,7 @@ def _add_row(ir: KernelBuilder, tile: GradTile, vectors: int, ys: list[str], x: 
         start = [(ir.vector.type, ir.load_vector(address)) for address in sums]
         with ir.carrying_loop(ir.sub(last, first), start) as (column, held):
             y_at = ir.mul(ir.add(first, column), batch_lanes)
-            x_at = ir.mul(column, ir["x_step"])
+            x_at = ir.mul(column, ir["x_column"])
             held.after = held.values
             for v in range(vectors):
                 held.after = _products(
@@ -224,7 +223,7 @@ def _add_row(ir: KernelBuilder, tile: GradTile, vectors: int, ys: list[str], x: 
 
 
 def _products(ir: KernelBuilder, ys: list[str], xs: list[str], sums: list[str]) -> list[str]:
-    """The sums with one more product each."""
+    """The sums after one multiply-add each."""
     factors = [ir.load_vector(address) for address in xs]
     after = []
     for n, address in enumerate(ys):
@@ -235,7 +234,7 @@ def _products(ir: KernelBuilder, ys: list[str], xs: list[str], sums: list[str]) 
 
 
 def _write(ir: KernelBuilder, tile: GradTile, group: str, output: str, tap: str) -> None:
-    """Add lanes up and write this row of the kernel."""
+    """Reduce lanes and store this row of the kernel."""
     lanes, columns = ir.vector.lanes, ir["tap_columns"]
     outputs = ir.least(str(tile.outputs), ir.sub(ir["outputs"], output))
     whole = ir.mul(ir["tap_rows"], columns)
@@ -245,9 +244,9 @@ def _write(ir: KernelBuilder, tile: GradTile, group: str, output: str, tap: str)
         ir.loop(columns) as column,
     ):
         number, inner = ir.split(channel, str(tile.channels))
-        place = ir.add(ir.mul(number, columns), column)
-        place = ir.add(ir.mul(ir.add(ir.mul(place, tile.outputs), n), tile.channels), inner)
-        total = ir.sum_of_lanes(ir.load_vector(ir.at(ir.scratch, ir.mul(place, lanes))))
+        at = ir.add(ir.mul(number, columns), column)
+        at = ir.add(ir.mul(ir.add(ir.mul(at, tile.outputs), n), tile.channels), inner)
+        total = ir.sum_of_lanes(ir.load_vector(ir.at(ir.scratch, ir.mul(at, lanes))))
         row = ir.add(ir.mul(group, ir["outputs"]), output, n)
         element = ir.add(ir.mul(row, ir["channels"]), channel)
         to = ir.add(ir.mul(element, whole), ir.mul(tap, columns), column)

@@ -1,8 +1,8 @@
-"""Convolution without columns: the kernel behind ``conv`` and ``conv_input``.
+"""Direct convolution with pixel lanes, for ``conv`` and ``conv_input``.
 
-A chunk lays a few rows of a sample out as planes in scratch memory. The outputs are then a product
-of matrices whose second factor is read in place: each of its rows is a piece of a plane. What comes
-out between two rows means nothing and is left behind when rows are written.
+A chunk packs a few rows of a sample into padded planes in scratch memory. The outputs are then a
+matrix product with an implicit im2col matrix, whose rows are slices of planes. The sums in the halo
+between two rows are discarded when rows are stored.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from evergrad.compiler.kernels.conv.padded_planes import (
 )
 from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
 
-# Rows and sums of a chunk stay in a cache of this many bytes.
+# Planes and sums of a chunk stay in a cache of this many bytes.
 _CACHE = 512 << 10
-# The elements of the kernel that a tile goes through at once, over a few channels.
+# The depth of the reduction of one call of the microkernel: taps of a few channels.
 _DEPTH = 256
-# Images of more elements than this are tiling into rows until there are at least so many chunks.
+# Images of more elements than this are split by rows until there are at least so many chunks.
 _WORTH_CUTTING = 512
 _FEW_CHUNKS = 4
 # Cycles to copy a vector of a row.
@@ -38,7 +38,7 @@ _COPYING = 4.0
 
 
 class _Numbers(NamedTuple):
-    """The kernel's numbers beside those of planes; a table of tap_offsets follows that of planes."""
+    """Integer arguments besides those of planes; a table of tap offsets follows that of planes."""
 
     items: int
     per_chunk: int
@@ -60,8 +60,7 @@ class _Numbers(NamedTuple):
 
 
 class DirectTiling(NamedTuple):
-    """How the outputs are tiling: tiles, how many of them are on top of each other, and the rows of a
-    chunk."""
+    """The register tile, the blocks of output channels as high as it, and the rows of a chunk."""
 
     tile: Tile
     blocks: int
@@ -84,7 +83,7 @@ class DirectTiling(NamedTuple):
         return cls(tile, -(-problem.outputs // tile.rows), rows)
 
     def cycles(self, vector: Vector, problem: Correlation) -> float:
-        """About how many cycles a sample takes: its tiles, laying planes out, and writing rows."""
+        """Estimated cycles of a sample: its tiles, packing planes and storing rows."""
         whole, rest = divmod(problem.rows.extent, self.rows)
         depth = problem.channels * len(problem.taps)
         total = 0.0
@@ -97,21 +96,21 @@ class DirectTiling(NamedTuple):
         return total
 
     def passes(self, vector: Vector, problem: Correlation) -> float:
-        """How often a sample has the whole weight read."""
+        """How often a sample reads the whole weight."""
         pixels = _pixels(problem, self.rows)
         blocks = -(-problem.rows.extent // self.rows)
         return blocks * -(-pixels // (self.tile.vectors * vector.lanes))
 
 
 def _pixels(problem: Correlation, rows: int) -> int:
-    """The elements from the first output to the last of so many rows."""
+    """The elements of planes from the first to the last output of some rows."""
     return (rows - 1) * problem.width + problem.columns.extent
 
 
 def direct_kernel(
     vector: Vector, problem: Correlation, x: Strides, y: Strides, epilogue: Epilogue
 ) -> Kernel:
-    """The kernel that takes x, the packed weight, what later epilogue take, and y."""
+    """The kernel with the arguments x, the packed weight, operands of the epilogue, and y."""
     tile, blocks, block = DirectTiling.choose(vector, problem)
     rows, columns = problem.rows, problem.columns
     planes = Planes.of(problem, x, block)
@@ -129,8 +128,9 @@ def direct_kernel(
         y.row * rows.out_stride, y.column * columns.out_stride,
     )  # fmt: skip
     return with_numbers(
-        _kernel_ir(vector, tile, epilogue), [*numbers, *planes], [*planes.tables(problem, x), *tap_offsets],
-        -(-items // per_chunk), (planes.size(wide) + blocks * tile.rows * leading) * vector.size,
+        _kernel_ir(vector, tile, epilogue), [*numbers, *planes],
+        [*planes.tables(problem, x), *tap_offsets], -(-items // per_chunk),
+        (planes.size(wide) + blocks * tile.rows * leading) * vector.size,
     )  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def _kernel_ir(vector: Vector, tile: Tile, epilogue: Epilogue) -> Kernel:
 
 
 def _multiply(ir: KernelBuilder, tile: Tile, group: str, rows: str) -> None:
-    """All tiles of the outputs that begin in these rows."""
+    """Compute all tiles of the outputs of these rows."""
     whole = ir.mul(ir.sub(rows, 1), ir["width"])
     pixels = ir.add(whole, ir["count_columns"])
     blocks = ir.op(f"udiv i64 {ir.add(ir['outputs'], tile.rows - 1)}, {tile.rows}")
@@ -191,7 +191,7 @@ def _multiply(ir: KernelBuilder, tile: Tile, group: str, rows: str) -> None:
 
 
 def _write_rows(ir: KernelBuilder, epilogue: Epilogue, y: str, group: str, rows: str) -> None:
-    """Take the outputs out of the sums."""
+    """Apply the epilogue to the sums and store the rows of outputs."""
     sums, step = ir.at(ir.scratch, ir["sums_at"]), ir["y_column"]
     for kind in ir.by_stride(step):
         with ir.loop(ir["outputs"]) as channel, ir.loop(rows) as row:

@@ -1,8 +1,8 @@
-"""The gradient of a convolution's weight for few channels: a dot product for each element of it.
+"""Weight gradient of a convolution with few channels: a dot product for each element.
 
-A chunk lays rows of some samples out as planes, and y as rows of the same width with zeros between
-them; an element of the gradient is the product of a row of y and a plane, shifted. Sums are kept as
-whole vectors: every chunk leaves its own, and a second kernel adds these up in their order.
+A chunk packs rows of some samples into padded planes, and y into rows of the same width with zeros
+in the halo; an element of the gradient is the dot product of a row of y and a shifted plane. Every
+chunk leaves vectors of partial sums, and a second kernel reduces these in a fixed order.
 """
 
 from __future__ import annotations
@@ -30,32 +30,34 @@ from evergrad.compiler.kernels.conv.padded_planes import (
 
 # Planes and rows of y stay in a cache of this many bytes.
 _CACHE = 384 << 10
-# All chunks together may leave sums of this many bytes.
+# Partial sums of all chunks have at most this many bytes.
 _SUMS = 16 << 20
-# Rows of y times taps of the kernel that are held in registers: with 32 and with 16 of these.
+# Shapes of register tiles (rows of y times taps), for machines with 32 and with 16 registers.
 _TILES_32 = ((4, 6), (6, 4), (5, 5), (3, 8), (2, 9), (2, 6), (1, 12), (1, 9), (1, 5), (1, 3))
 _TILES_16 = ((3, 3), (4, 2), (2, 4), (1, 6), (1, 3))
-# Cycles to take up a vector of sums and put it down again.
+# Cycles to load and store a vector of sums.
 _KEEPING = 3.0
 
 
 class DotTile(NamedTuple):
+    """A register tile: output channels times taps, of any input channel."""
+
     outputs: int
     taps: int
 
 
 def _cycles(tile: tuple[int, int], outputs: int, taps: int) -> float:
-    """The cycles in which all tiles go one vector further; loads of x mostly cross cache lines."""
+    """The cycles of one step of the reduction for all tiles; loads of x mostly cross cache lines."""
     high, wide = tile
     count = -(-outputs // high) * -(-taps // wide)
     return count * max(high * wide / 2, (high + 2 * wide) / 2, LATENCY)
 
 
 class DotTiling(NamedTuple):
-    """How the work is tiling: tiles, the rows of y that are laid out at a time, and parts."""
+    """The register tile, the rows packed at a time, and the partitions of the reduction."""
 
     tile: DotTile
-    outputs: int  # with those that only fill tiles
+    outputs: int  # padded to whole tiles
     taps: int
     block_rows: int
     items: int
@@ -79,27 +81,27 @@ class DotTiling(NamedTuple):
 
 
 def dot_cycles(vector: Vector, problem: Correlation) -> float:
-    """About how many cycles a pixel of y takes, with its share of keeping sums."""
+    """Estimated cycles of a pixel of y, with its share of loading and storing sums."""
     tiling = DotTiling.choose(vector, problem)
     step_cycles = _cycles(tiling.tile, tiling.outputs, tiling.taps)
     iterations = -(-tiling.block_rows * problem.width // vector.lanes)
     kept = tiling.outputs * tiling.taps
     if kept * vector.lanes * vector.size > _CACHE:
-        return math.inf  # sums would come from memory again and again
+        return math.inf  # sums do not stay in cache
     return (step_cycles * iterations + _KEEPING * kept) / (
         tiling.block_rows * problem.columns.extent
     )
 
 
 def dot_sum_bytes(vector: Vector, problem: Correlation) -> int:
-    """The bytes of the sums of all parts."""
+    """The bytes of the partial sums."""
     tiling = DotTiling.choose(vector, problem)
     size = tiling.outputs * tiling.taps * vector.lanes * vector.size
     return tiling.parts * problem.groups * size
 
 
 class _Numbers(NamedTuple):
-    """The kernel's numbers beside those of planes; a table of taps follows that of planes."""
+    """Integer arguments besides those of planes; a table of tap offsets follows that of planes."""
 
     groups: int
     items: int
@@ -120,13 +122,14 @@ class _Numbers(NamedTuple):
 
 
 def dot_kernel(vector: Vector, problem: Correlation, x: Strides, y: Strides) -> Kernel:
-    """The kernel that takes y, x and the memory for sums."""
+    """The kernel with the arguments y, x and the partial sums."""
     tiling = DotTiling.choose(vector, problem)
     planes = Planes.of(problem, x, tiling.block_rows)
     leading = (tiling.block_rows * problem.width // vector.lanes + 2) * vector.lanes
     numbers = _Numbers(
-        problem.groups, tiling.items, -(-tiling.items // tiling.parts), -(-problem.rows.extent // tiling.block_rows),
-        tiling.block_rows, problem.rows.extent, problem.columns.extent, problem.outputs, tiling.outputs, tiling.taps,
+        problem.groups, tiling.items, -(-tiling.items // tiling.parts),
+        -(-problem.rows.extent // tiling.block_rows), tiling.block_rows, problem.rows.extent,
+        problem.columns.extent, problem.outputs, tiling.outputs, tiling.taps,
         planes.size(vector.lanes), leading, *y,
     )  # fmt: skip
     scratch = (planes.size(vector.lanes) + tiling.outputs * leading) * vector.size
@@ -138,7 +141,7 @@ def dot_kernel(vector: Vector, problem: Correlation, x: Strides, y: Strides) -> 
 
 
 def _all_tap_offsets(planes: Planes, problem: Correlation, count: int) -> list[int]:
-    """The taps of all channels, and the last of them again to fill tiles."""
+    """The tap offsets of all channels; the last one is repeated up to whole tiles."""
     offsets = planes.tap_offsets(problem)
     found = [c * planes.channel_size + p for c in range(problem.channels) for p in offsets]
     return found + found[-1:] * (count - len(found))
@@ -167,24 +170,24 @@ def _kernel_ir(vector: Vector, tile: DotTile) -> Kernel:
 
 
 def _pack_y(ir: KernelBuilder, y: str, rows: str) -> None:
-    """Write rows of y with zeros between and behind them; outputs that fill tiles repeat the last
-    one."""
+    """Pack rows of y with zeros in the halo; the last output channel is repeated up to whole
+    tiles."""
     final = ir.sub(ir["outputs"], 1)
-    step = ir["y_column"]
-    for kind in ir.by_stride(step):
+    stride = ir["y_column"]
+    for kind in ir.by_stride(stride):
         with ir.loop(ir["outputs_padded"]) as output:
             source = ir.at(y, ir.mul(ir.least(output, final), ir["y_channel"]))
             target = ir.at(ir.scratch, ir["y_at"], ir.mul(output, ir["y_leading"]))
             with ir.loop(rows) as row:
                 from_row = ir.at(source, ir.mul(row, ir["y_row"]))
                 to = ir.at(target, ir.mul(row, ir["width"]))
-                copy_row(ir, kind, from_row, to, "0", ir["count_columns"], step)
+                copy_row(ir, kind, from_row, to, "0", ir["count_columns"], stride)
             end = ir.at(target, ir.mul(rows, ir["width"]))
             ir.store_vector("zeroinitializer", end)
 
 
 def _multiply(ir: KernelBuilder, tile: DotTile, sums: str, pixels: str, is_later: str) -> None:
-    """Add the products of these rows to all sums."""
+    """Accumulate the products of these rows onto all sums."""
     lanes = ir.vector.lanes
     table = ir.table(ir.mul(ir["planes"], 4))
     leading = ir.mul(ir["taps"], lanes)
@@ -212,7 +215,7 @@ def _dot(
     pixels: str,
     is_later: str,
 ) -> None:
-    """Go along some rows and planes with a sum for each pair of them."""
+    """Accumulate the dot products of all pairs of rows and planes."""
     many = ir.vector.type
     masks = ir.splat(is_later, "i1")
     start = [(many, ir.load_masked(at, masks, "zeroinitializer")) for at in sums]
@@ -229,7 +232,7 @@ def _dot(
         ir.store_vector(value, address)
 
 
-# -- adding up ----------------------------------------------------------------------------------
+# -- reduction of partial sums ----------------------------------------------------------------------------------
 
 
 class _SumNumbers(NamedTuple):
@@ -244,7 +247,8 @@ class _SumNumbers(NamedTuple):
 
 
 def dot_sum_kernel(vector: Vector, problem: Correlation) -> Kernel:
-    """The kernel that adds the sums of all parts and lanes up; it takes them and the gradient."""
+    """The kernel that reduces partial sums and their lanes; its arguments are these and the
+    gradient."""
     tiling = DotTiling.choose(vector, problem)
     items = problem.groups * problem.outputs
     size = tiling.outputs * tiling.taps * vector.lanes

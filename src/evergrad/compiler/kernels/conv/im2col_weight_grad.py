@@ -1,10 +1,9 @@
-"""The gradient of a convolution's weight: the kernel behind ``conv_weight``.
+"""Weight gradient of a convolution with implicit im2col: a matrix product over pixels.
 
-A chunk goes through some rows of a sample, or through some samples if these are small, for one
-group and a band of its outputs. It lays x out with channels last and padding, so that elements of a
-window lie in *runs*, and y with its pixels first; a run times the pixels of y is a product of
-matrices over all pixels. Parts of the pixels leave sums of their own, and a second kernel adds
-these up in their order.
+A chunk takes some rows of a sample, or some samples if these are small, for one group and a band of
+its output channels. It packs x to padded NHWC, in which a row of a window is a contiguous *run* of
+the im2col matrix, and y to NHWC; the gradient of a run is a matrix product reduced over all pixels.
+Partitions of the pixels leave partial sums, and a second kernel reduces these in a fixed order.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ from evergrad.compiler.kernels.conv.microkernel import Tile, best_tile, call_til
 from evergrad.compiler.kernels.conv.pack_nhwc import pack_x, pack_y
 from evergrad.compiler.kernels.conv.padded_planes import Strides
 
-# The rows of a chunk stay in a cache of this many bytes; a tile goes through so many pixels.
+# The rows of a chunk stay in a cache of this many bytes; a tile reduces so many pixels at once.
 _CACHE = 384 << 10
 _DEPTH = 192
-# All chunks block_samples may leave sums of this many bytes; those of one chunk should stay in cache.
+# Partial sums of all chunks have at most this many bytes; those of one chunk should stay in cache.
 _SUMS = 16 << 20
 _BAND = 512 << 10
 # There are at least so many chunks, if there is work; more of them have at least so many pixels.
 _FEW_CHUNKS = 4
 _LONG_PART = 512
-# A band has at least so many products for each element of x that is laid out for it.
+# A band has at least so many products for each element of x that is packed for it.
 _WORTH_LAYING = 128
-# Pixels of so many channels lie apart, and each column of the kernel is a run.
+# With so many channels pixels are padded, and each column of the kernel is a run.
 _MANY_CHANNELS = 128
-# Cycles to lay an element out.
+# Cycles to pack an element.
 _LAYING = 0.4
 
 
 class WindowAxis(NamedTuple):
-    """One dimension: x has ``size`` elements, y has ``extent``."""
+    """Window geometry of one dimension: x has ``size`` elements, y has ``extent``."""
 
     size: int
     extent: int
@@ -51,13 +50,13 @@ class WindowAxis(NamedTuple):
     dilation: int
     padding: int
 
-    def needed(self, count: int) -> int:
-        """How many elements of padded x so many outputs need."""
+    def input_extent(self, count: int) -> int:
+        """The elements of padded x that ``count`` outputs read."""
         return (count - 1) * self.stride + self.dilation * (self.kernel - 1) + 1
 
 
 class WeightGradient(NamedTuple):
-    """The problem."""
+    """The shape of a weight gradient."""
 
     samples: int
     groups: int
@@ -74,21 +73,21 @@ class WeightGradient(NamedTuple):
     @property
     def width(self) -> int:
         """The pixels of a row of x."""
-        return self.columns.needed(self.columns.extent)
+        return self.columns.input_extent(self.columns.extent)
 
     @property
     def run_length(self) -> int:
         return self.channels * (1 if self.is_split else self.columns.kernel)
 
     def pixel(self, vector: Vector) -> int:
-        """The elements from one pixel of x to the next: an odd number of vectors if there are many,
-        since powers of two would share places in the cache."""
+        """The stride of pixels of packed x: an odd number of vectors if there are many, since powers
+        of two would share cache sets."""
         if self.channels < _MANY_CHANNELS:
             return self.channels
         return (-(-self.channels // vector.lanes) | 1) * vector.lanes
 
     def runs(self, vector: Vector) -> list[int]:
-        """Where each run begins, from where its window does."""
+        """The offset of each run from the start of its window."""
         starts = [r * self.rows.dilation * self.width for r in range(self.rows.kernel)]
         if self.is_split:
             across = [c * self.columns.dilation for c in range(self.columns.kernel)]
@@ -97,18 +96,19 @@ class WeightGradient(NamedTuple):
 
 
 class Im2colTiling(NamedTuple):
-    """Tiles, what is laid out at a time, and the parts of the work."""
+    """The register tile, the samples and rows packed at a time, and the partitions of the
+    reduction."""
 
     tile: Tile
-    blocks: int  # of outputs, as high as a tile
+    blocks: int  # of output channels, as high as a tile
     padded_run: int
-    leading: int  # the elements of a row of sums
-    is_whole: bool  # a tile goes from sample to sample rather than from row to row
-    block_samples: int  # samples
-    block_rows: int  # rows
+    leading: int  # dimension of the sums
+    is_whole: bool  # a tile reduces whole samples rather than rows
+    block_samples: int
+    block_rows: int
     items: int
     parts: int
-    band: int  # blocks of outputs
+    band: int  # blocks of output channels
 
     @classmethod
     def choose(cls, vector: Vector, problem: WeightGradient) -> Im2colTiling:
@@ -119,7 +119,7 @@ class Im2colTiling(NamedTuple):
         blocks = -(-problem.outputs // tile.rows)
         band = _band(vector, problem, tile, blocks, leading)
         is_whole = problem.rows.extent * problem.columns.extent <= _DEPTH
-        block_samples, block = _laid_out(vector, problem, band * tile.rows, is_whole)
+        block_samples, block = _block_shape(vector, problem, band * tile.rows, is_whole)
         items = -(-problem.samples // block_samples) * -(-problem.rows.extent // block)
         sums = blocks * tile.rows * leading
         pixels = problem.columns.extent * block * block_samples * items
@@ -135,7 +135,7 @@ class Im2colTiling(NamedTuple):
 
     @property
     def sums(self) -> int:
-        """The elements of the sums of all outputs of a group."""
+        """The elements of the sums of a group."""
         return self.blocks * self.tile.rows * self.leading
 
     @property
@@ -144,7 +144,7 @@ class Im2colTiling(NamedTuple):
 
 
 def _band(vector: Vector, problem: WeightGradient, tile: Tile, blocks: int, leading: int) -> int:
-    """How many blocks of outputs a chunk takes: all, or an even number of chunks does."""
+    """The blocks of output channels of a chunk: all of them, or those of an even number of bands."""
     fitting = _BAND // (tile.rows * leading * vector.size)
     taps = problem.rows.kernel * problem.columns.kernel
     least = -(-_WORTH_LAYING // (taps * tile.rows))
@@ -153,14 +153,14 @@ def _band(vector: Vector, problem: WeightGradient, tile: Tile, blocks: int, lead
     return -(-blocks // bands)
 
 
-def _laid_out(
+def _block_shape(
     vector: Vector, problem: WeightGradient, outputs: int, is_whole: bool
 ) -> tuple[int, int]:
-    """How many samples and rows are laid out at a time."""
+    """The samples and rows that are packed at a time."""
     rows, columns = problem.rows, problem.columns
     pixel = problem.pixel(vector)
     if is_whole:
-        size = rows.needed(rows.extent) * problem.width * pixel
+        size = rows.input_extent(rows.extent) * problem.width * pixel
         size += rows.extent * columns.extent * outputs
         return max(1, min(problem.samples, _CACHE // (size * vector.size))), rows.extent
     row = problem.width * pixel * rows.stride + columns.extent * outputs
@@ -169,22 +169,22 @@ def _laid_out(
 
 
 def im2col_cycles(vector: Vector, problem: WeightGradient) -> float:
-    """About how many cycles a pixel of y takes, with laying x and y out."""
+    """Estimated cycles of a pixel of y, with packing x and y."""
     tile = best_tile(vector, problem.outputs, problem.run_length)
-    laid = problem.rows.stride * problem.columns.stride * -(-problem.channels // vector.lanes)
-    laid = (laid + -(-problem.outputs // vector.lanes)) * vector.lanes
+    packed = problem.rows.stride * problem.columns.stride * -(-problem.channels // vector.lanes)
+    packed = (packed + -(-problem.outputs // vector.lanes)) * vector.lanes
     products = tile_cycles(vector, tile, problem.outputs, problem.run_length)
-    return len(problem.runs(vector)) * products + _LAYING * laid
+    return len(problem.runs(vector)) * products + _LAYING * packed
 
 
 def im2col_sum_bytes(vector: Vector, problem: WeightGradient) -> int:
-    """The bytes of the sums of all parts, with a vector that is read behind them."""
+    """The bytes of the partial sums, and of a vector that is read past their end."""
     tiling = Im2colTiling.choose(vector, problem)
     return (tiling.parts * problem.groups * tiling.sums + vector.lanes) * vector.size
 
 
 def sums_are_gradient(vector: Vector, problem: WeightGradient) -> bool:
-    """Whether the sums are the gradient as it lies, so that nothing has to be added up."""
+    """Whether the sums have the layout of the gradient and need no reduction."""
     tiling = Im2colTiling.choose(vector, problem)
     is_full = tiling.sums == problem.outputs * problem.channels
     return (
@@ -193,8 +193,8 @@ def sums_are_gradient(vector: Vector, problem: WeightGradient) -> bool:
 
 
 class _Numbers(NamedTuple):
-    """The numbers of the kernel; the tables of pixels in a unit (a row or a sample) and of runs
-    follow."""
+    """Integer arguments; the tables of pixel offsets in a unit (a row of pixels or a sample) and of
+    runs follow."""
 
     groups: int
     bands: int
@@ -208,7 +208,7 @@ class _Numbers(NamedTuple):
     block_rows: int
     unit_rows: int
     unit_pixels: int
-    unit_step: int
+    unit_stride: int
     sub_block: int
     channels: int
     outputs: int
@@ -240,12 +240,12 @@ class _Numbers(NamedTuple):
 
 
 def im2col_kernel(vector: Vector, problem: WeightGradient, x: Strides, y: Strides) -> Kernel:
-    """The kernel that takes y, x and the memory for sums."""
+    """The kernel with the arguments y, x and the partial sums."""
     tiling = Im2colTiling.choose(vector, problem)
     rows, columns, tile = problem.rows, problem.columns, tiling.tile
     pixel, runs = problem.pixel(vector), problem.runs(vector)
     row_size = problem.width * pixel
-    sample_size = rows.needed(tiling.block_rows) * row_size
+    sample_size = rows.input_extent(tiling.block_rows) * row_size
     wide = tile.vectors * vector.lanes
     y_at = (tiling.block_samples * sample_size // wide + 3) * wide
     first = min(max(0, columns.padding), problem.width)
@@ -253,11 +253,12 @@ def im2col_kernel(vector: Vector, problem: WeightGradient, x: Strides, y: Stride
     unit_rows = rows.extent if tiling.is_whole else 1
     unit_pixels = unit_rows * columns.extent
     numbers = _Numbers(
-        problem.groups, tiling.bands, tiling.band, tiling.blocks, tiling.items, -(-tiling.items // tiling.parts),
-        problem.samples, tiling.block_samples, -(-rows.extent // tiling.block_rows), tiling.block_rows,
+        problem.groups, tiling.bands, tiling.band, tiling.blocks, tiling.items,
+        -(-tiling.items // tiling.parts), problem.samples, tiling.block_samples,
+        -(-rows.extent // tiling.block_rows), tiling.block_rows,
         unit_rows, unit_pixels, sample_size if tiling.is_whole else rows.stride * row_size,
-        max(1, _DEPTH // unit_pixels), problem.channels, problem.outputs, rows.extent, columns.extent,
-        rows.size, rows.stride, rows.needed(1) - rows.stride, rows.padding, columns.padding,
+        max(1, _DEPTH // unit_pixels), problem.channels, problem.outputs, rows.extent,
+        columns.extent, rows.size, rows.stride, rows.input_extent(1) - rows.stride, rows.padding, columns.padding,
         problem.width, first, max(first, last), pixel, sample_size, len(runs), tiling.padded_run,
         tiling.leading, tiling.sums, y_at, *x, *y,
     )  # fmt: skip
@@ -267,24 +268,25 @@ def im2col_kernel(vector: Vector, problem: WeightGradient, x: Strides, y: Stride
         for c in range(columns.extent)
     ]
     y_size = tiling.block_samples * tiling.block_rows * columns.extent * tiling.band * tile.rows
-    behind = vector.lanes * (max(pixel, tile.rows) + 2)  # what is written too much
+    overrun = vector.lanes * (max(pixel, tile.rows) + 2)  # of the last stores
     return with_numbers(
-        _kernel_ir(vector, tile), numbers, [*pixels, *runs], tiling.parts * problem.groups * tiling.bands,
-        (y_at + y_size + behind) * vector.size,
+        _kernel_ir(vector, tile), numbers, [*pixels, *runs],
+        tiling.parts * problem.groups * tiling.bands,
+        (y_at + y_size + overrun) * vector.size,
     )  # fmt: skip
 
 
 @cache
 def _kernel_ir(vector: Vector, tile: Tile) -> Kernel:
     ir = KernelBuilder(vector, ("y", "x", "sums"), _Numbers._fields)
-    place, band = ir.split("%chunk", ir["bands"])
-    part, group = ir.split(place, ir["groups"])
+    partition, band = ir.split("%chunk", ir["bands"])
+    part, group = ir.split(partition, ir["groups"])
     first, last = ir.items(part, ir["per_part"], ir["items"])
     first_block, end = ir.items(band, ir["band"], ir["blocks"])
     blocks = ir.sub(end, first_block)
     sums = ir.at(
         ir["sums"],
-        ir.mul(place, ir["sums_size"]),
+        ir.mul(partition, ir["sums_size"]),
         ir.mul(first_block, tile.rows, ir["leading"]),
     )
     x = ir.at(ir["x"], ir.mul(group, ir["channels"], ir["x_channel"]))
@@ -307,14 +309,14 @@ def _kernel_ir(vector: Vector, tile: Tile) -> Kernel:
 def _multiply(
     ir: KernelBuilder, tile: Tile, sums: str, units: str, blocks: str, is_later: str
 ) -> None:
-    """Add the products of these rows or samples to all tiles of the sums."""
+    """Accumulate the products of these rows or samples onto all tiles of the sums."""
     pixels = ir.mul(units, ir["unit_pixels"])
     table = ir.table()
     runs = ir.table(ir["unit_pixels"])
     with ir.loop(units, ir["sub_block"]) as unit, ir.loop(ir["runs"]) as run:
         count = ir.least(ir["sub_block"], ir.sub(units, unit))
-        begin = ir.at(ir.scratch, ir.mul(unit, ir["unit_step"]), ir.number(runs, run))
-        place = ir.mul(run, ir["padded_run"])
+        begin = ir.at(ir.scratch, ir.mul(unit, ir["unit_stride"]), ir.number(runs, run))
+        column = ir.mul(run, ir["padded_run"])
         below = ir.op(f"icmp ne i64 {unit}, 0")
         more = ir.op(f"or i1 {below}, {is_later}")
         with (
@@ -323,45 +325,45 @@ def _multiply(
         ):
             done = ir.add(ir.mul(number, pixels), ir.mul(unit, ir["unit_pixels"]))
             a = ir.at(ir.scratch, ir["y_at"], ir.mul(done, tile.rows))
-            c = ir.at(sums, ir.mul(number, tile.rows, ir["leading"]), place, q)
+            c = ir.at(sums, ir.mul(number, tile.rows, ir["leading"]), column, q)
             call_tile(
-                ir, tile, a, ir.at(begin, q), c, ir["leading"], count, ir["unit_step"],
+                ir, tile, a, ir.at(begin, q), c, ir["leading"], count, ir["unit_stride"],
                 ir["unit_pixels"], table, more,
             )  # fmt: skip
 
 
-# -- adding up ----------------------------------------------------------------------------------
+# -- reduction of partial sums ----------------------------------------------------------------------------------
 
 
 class _SumNumbers(NamedTuple):
     items: int
     per_chunk: int
     parts: int
-    step: int
+    part_stride: int
     outputs: int
-    group_step: int
+    group_stride: int
     leading: int
     channels: int
     kernel_rows: int
     kernel_columns: int
-    row_step: int
-    column_step: int
+    row_stride: int
+    column_stride: int
 
 
 def im2col_sum_kernel(vector: Vector, problem: WeightGradient) -> Kernel:
-    """The kernel that adds the sums of all parts up and writes them in the order of a weight,
-    channels first; it takes the sums and the gradient."""
+    """The kernel that reduces partial sums and stores them in the layout of a weight, channels
+    first; its arguments are the sums and the gradient."""
     tiling = Im2colTiling.choose(vector, problem)
     items = problem.groups * problem.outputs
     per_chunk = max(1, min(items, (1 << 15) // (tiling.leading * tiling.parts)))
     if problem.is_split:
-        row_step, column_step = problem.columns.kernel * tiling.padded_run, tiling.padded_run
+        row_stride, column_stride = problem.columns.kernel * tiling.padded_run, tiling.padded_run
     else:
-        row_step, column_step = tiling.padded_run, problem.channels
+        row_stride, column_stride = tiling.padded_run, problem.channels
     numbers = _SumNumbers(
         items, per_chunk, tiling.parts, problem.groups * tiling.sums, problem.outputs,
         tiling.sums, tiling.leading, problem.channels, problem.rows.kernel, problem.columns.kernel,
-        row_step, column_step,
+        row_stride, column_stride,
     )  # fmt: skip
     return with_numbers(_sum_kernel_ir(vector), numbers, [], -(-items // per_chunk))
 
@@ -382,12 +384,12 @@ def _sum_kernel_ir(vector: Vector) -> Kernel:
             group, output = ir.split(item, ir["outputs"])
             at = ir.at(
                 ir["sums"], channel,
-                ir.mul(group, ir["group_step"]), ir.mul(output, ir["leading"]),
-                ir.mul(r, ir["row_step"]), ir.mul(c, ir["column_step"]),
+                ir.mul(group, ir["group_stride"]), ir.mul(output, ir["leading"]),
+                ir.mul(r, ir["row_stride"]), ir.mul(c, ir["column_stride"]),
             )  # fmt: skip
             start = [(vector.type, ir.load_vector(at))]
             with ir.carrying_loop(ir["parts"], start, first=1) as (part, held):
-                other = ir.load_vector(ir.at(at, ir.mul(part, ir["step"])))
+                other = ir.load_vector(ir.at(at, ir.mul(part, ir["part_stride"])))
                 held.after = [ir.op(f"fadd {vector.type} {held.values[0]}, {other}")]
             element = ir.add(ir.mul(item, ir["channels"]), channel)
             to = ir.at(ir["out"], ir.mul(element, taps), ir.mul(r, columns), c)

@@ -1,9 +1,9 @@
-"""Convolution with outputs side by side in registers: for many outputs, and for small images.
+"""Convolution with output-channel lanes: for many output channels, and for small images.
 
-A chunk lays some rows of a sample, or some samples, out as planes and computes a band of their
-outputs. A tile is a few pixels, wherever they lie, times vectors of outputs: no element is computed
-that is not wanted, and a weight is read once for all pixels of the chunk. The sums, in which each
-pixel has its outputs side by side, are turned when they are written.
+A chunk packs some rows of a sample, or some samples, into padded planes and computes a band of
+output channels. A tile is a few pixels, at any offsets, times vectors of output channels: nothing
+is computed in the halo, and a weight is read once for all pixels of the chunk. The sums are in NHWC
+order and are transposed when they are stored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, poin
 
 # Planes and sums of a chunk stay in a cache of this many bytes.
 _CACHE = 640 << 10
-# The elements of the kernel that a tile goes through at once, over a few channels.
+# The depth of the reduction of one call of the microkernel: taps of a few channels.
 _DEPTH = 96
 # There are at least so many chunks, if there is work for them.
 _FEW_CHUNKS = 4
@@ -33,34 +33,36 @@ _WORTH_CUTTING = 1 << 20
 # Pixels of a chunk: at least for a band of its own, and at most.
 _ENOUGH_PIXELS = 96
 _MOST_PIXELS = 1024
-# Cycles to copy or to turn a vector.
+# Cycles to copy or to transpose a vector.
 _COPYING = 4.0
-# How much longer a tile takes than its products: pixels are read one by one.
+# The overhead of a tile over its FMAs: pixels are broadcast one by one.
 _SLOWER = 1.2
-# Shapes of tiles, for machines with 32 and with 16 registers: addresses of pixels take others.
+# Shapes of register tiles, for machines with 32 and with 16 registers; addresses of pixels take
+# general registers.
 _TILES_32 = ((6, 4), (8, 3), (8, 2), (8, 1), (4, 4), (4, 1))
 _TILES_16 = ((6, 2), (4, 2), (4, 3), (8, 1), (4, 1))
 
 
 def _tile_cycles(vector: Vector, tile: tuple[int, int], pixels: int, outputs: int) -> float:
-    """The cycles in which all tiles go one place further."""
+    """The cycles of one step of the reduction for all tiles."""
     high, wide = tile
     count = -(-pixels // high) * -(-outputs // (wide * vector.lanes))
     return count * _SLOWER * max(high * wide / 2, (high + wide + 1) / 2, LATENCY)
 
 
 class OutputLanesTiling(NamedTuple):
-    """Tiles, what is laid out at a time, and the bands of outputs, in tiles."""
+    """The register tile, the samples and rows packed at a time, and the panels of a band of output
+    channels."""
 
     tile: Tile
-    block_samples: int  # samples
-    block_rows: int  # rows
+    block_samples: int
+    block_rows: int
     panels: int
     band: int
 
     @classmethod
     def choose(cls, vector: Vector, problem: Correlation) -> OutputLanesTiling:
-        block_samples, block = _laid_out(vector, problem)
+        block_samples, block = _block_shape(vector, problem)
         pixels = block_samples * block * problem.columns.extent
         shapes = _TILES_32 if vector.has_many else _TILES_16
         tile = Tile(*min(shapes, key=lambda t: _tile_cycles(vector, t, pixels, problem.outputs)))
@@ -75,7 +77,7 @@ class OutputLanesTiling(NamedTuple):
         )
 
     def cycles(self, vector: Vector, problem: Correlation) -> float:
-        """About how many cycles a sample takes, with laying planes out and turning sums."""
+        """Estimated cycles of a sample, with packing planes and transposing sums."""
         pixels = self.block_samples * self.block_rows * problem.columns.extent
         rows = -(-problem.rows.extent // self.block_rows)
         depth = problem.channels * len(problem.taps)
@@ -83,16 +85,17 @@ class OutputLanesTiling(NamedTuple):
         high = problem.rows.extent + rows * problem.rows.halo
         bands = -(-self.panels // self.band)
         copied = problem.channels * problem.planes * high * problem.width * bands
-        turned = problem.outputs * problem.rows.extent * (problem.columns.extent + vector.lanes - 1)
-        return total / self.block_samples + _COPYING * (copied + turned) / vector.lanes
+        columns = problem.columns.extent + vector.lanes - 1
+        stored = problem.outputs * problem.rows.extent * columns
+        return total / self.block_samples + _COPYING * (copied + stored) / vector.lanes
 
     def passes(self, problem: Correlation) -> float:
-        """How often a sample has the whole weight read."""
+        """How often a sample reads the whole weight."""
         return -(-problem.rows.extent // self.block_rows) / self.block_samples
 
 
-def _laid_out(vector: Vector, problem: Correlation) -> tuple[int, int]:
-    """How many samples and rows are laid out at a time."""
+def _block_shape(vector: Vector, problem: Correlation) -> tuple[int, int]:
+    """The samples and rows that are packed at a time."""
     rows, columns = problem.rows.extent, problem.columns.extent
     fitting = problem.rows_fitting(_CACHE // vector.size, problem.outputs)
     fitting = max(1, min(fitting, _MOST_PIXELS // columns))
@@ -105,8 +108,8 @@ def _laid_out(vector: Vector, problem: Correlation) -> tuple[int, int]:
 
 
 class _Numbers(NamedTuple):
-    """The kernel's numbers beside those of planes; tables of tap_offsets and of pixels follow that of
-    planes."""
+    """Integer arguments besides those of planes; the tables of tap offsets and of pixel offsets
+    follow that of planes."""
 
     bands: int
     band: int
@@ -134,7 +137,7 @@ class _Numbers(NamedTuple):
 def output_lanes_kernel(
     vector: Vector, problem: Correlation, x: Strides, y: Strides, epilogue: Epilogue
 ) -> Kernel:
-    """The kernel that takes x, the packed weight, what later epilogue take, and y."""
+    """The kernel with the arguments x, the packed weight, operands of the epilogue, and y."""
     tiling = OutputLanesTiling.choose(vector, problem)
     tile, rows, columns = tiling.tile, problem.rows, problem.columns
     planes = Planes.of(problem, x, tiling.block_rows)
@@ -148,8 +151,8 @@ def output_lanes_kernel(
     bands = -(-tiling.panels // tiling.band)
     leading = tiling.band * wide
     numbers = _Numbers(
-        bands, tiling.band, tiling.panels, problem.groups, problem.samples, tiling.block_samples, row_blocks,
-        tiling.block_rows, rows.extent, columns.extent, problem.outputs, len(tap_offsets),
+        bands, tiling.band, tiling.panels, problem.groups, problem.samples, tiling.block_samples,
+        row_blocks, tiling.block_rows, rows.extent, columns.extent, problem.outputs, len(tap_offsets),
         max(1, _DEPTH // max(1, len(tap_offsets))), sample_size, leading, sums_at,
         rows.start * y.row + columns.start * y.column, y.sample, y.channel, y.row * rows.out_stride,
         y.column * columns.out_stride,
@@ -206,7 +209,7 @@ def _kernel_ir(vector: Vector, tile: Tile, epilogue: Epilogue) -> Kernel:
 
 
 def _multiply(ir: KernelBuilder, tile: Tile, panel: str, panels: str, pixels: str) -> None:
-    """All tiles of these pixels and panels."""
+    """Compute all tiles of these pixels and panels."""
     wide = tile.vectors * ir.vector.lanes
     depth = ir.mul(ir["channels"], ir["taps"])
     weight = ir.at(ir["weight"], ir.mul(panel, depth, wide))
@@ -234,7 +237,8 @@ def _multiply(ir: KernelBuilder, tile: Tile, panel: str, panels: str, pixels: st
 def _write(
     ir: KernelBuilder, epilogue: Epilogue, y: str, first: str, samples: str, rows: str, outputs: str
 ) -> None:
-    """Turn the sums: rows of pixels, for one output after the other, from ``first`` on."""
+    """Transpose the sums to NCHW, apply the epilogue and store. ``first`` is the first output
+    channel, counted over all groups."""
     lanes, columns = ir.vector.lanes, ir["count_columns"]
     sums = ir.at(ir.scratch, ir["sums_at"])
     for kind in ir.by_stride(ir["y_column"]):

@@ -1,7 +1,7 @@
-"""Images with samples side by side, as convolutions of many small images read them.
+"""Packing of images for batch lanes.
 
-Samples go into blocks of a few registers: [blocks, elements of an image, samples of a block]. What
-a block has too many are zeros.
+The packed layout is [blocks, elements of an image, samples of a block], with blocks of a few vectors
+of samples; the last block is padded with zeros.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.padded_planes import Strides
 from evergrad.compiler.kernels.gemm.microkernel import transposed
 
-# What turning a lane_block of registers costs, in operations of other kernels.
+# The cost of transposing a square block of registers, in operations of other kernels.
 _COST = 1 << 10
-# Cycles to turn a vector: as many lines as valid are samples side by side are under way at once,
-# which takes longer if they share places in caches, or do not stay valid.
+# Cycles to transpose a vector: as many cache lines as there are batch lanes are in flight at once,
+# which takes longer if they share cache sets, or exceed the cache.
 _TURNING = 5.0
 _TURNING_SHARED = 14.0
 _TURNING_FAR = 30.0
@@ -31,7 +31,7 @@ _PAGE = 4096
 
 
 class Image(NamedTuple):
-    """Samples of so many channels, rows and columns."""
+    """The shape of a batch of images."""
 
     samples: int
     channels: int
@@ -47,21 +47,21 @@ class Image(NamedTuple):
         return self.channels * self.plane
 
     def is_contiguous(self, strides: Strides) -> bool:
-        """Whether the elements of a sample lie one after the other."""
+        """Whether each sample is contiguous."""
         given = (
             (self.channels, strides.channel),
             (self.rows, strides.row),
             (self.columns, strides.column),
         )
-        wanted = self.plane, self.columns, 1
+        contiguous = self.plane, self.columns, 1
         return all(
-            step == expected
-            for (extent, step), expected in zip(given, wanted, strict=True)
+            stride == expected
+            for (extent, stride), expected in zip(dims, contiguous, strict=True)
             if extent > 1
         )
 
     def packing_cycles(self, vector: Vector) -> float:
-        """About how many cycles it takes to turn a sample."""
+        """Estimated cycles to pack a sample."""
         nbytes = self.elements * vector.size
         cycles = _TURNING if nbytes % _PAGE else _TURNING_SHARED
         if self.samples * nbytes > _NEAR:
@@ -69,7 +69,7 @@ class Image(NamedTuple):
         return cycles * self.elements / vector.lanes
 
     def block_size(self, vector: Vector, vectors: int) -> int:
-        """The elements of a block of packed samples, which ends with a whole lane_block."""
+        """The elements of a block of packed samples, padded to whole vectors of elements."""
         return -(-self.elements // vector.lanes) * vector.lanes * vectors * vector.lanes
 
     def blocks(self, vector: Vector, vectors: int) -> int:
@@ -81,6 +81,8 @@ class Image(NamedTuple):
 
 
 class _Numbers(NamedTuple):
+    """Integer arguments."""
+
     items: int
     per_chunk: int
     lane_blocks: int
@@ -91,8 +93,8 @@ class _Numbers(NamedTuple):
 
 
 def pack_batch_lanes_kernel(vector: Vector, image: Image, x_sample: int, vectors: int) -> Kernel:
-    """The kernel that takes images, which lie ``x_sample`` elements apart, and the memory for them
-    in blocks of so many registers."""
+    """The kernel with the arguments images, whose samples have the stride ``x_sample``, and their
+    packed copy, in blocks of so many vectors."""
     lane_blocks = -(-image.elements // vector.lanes)
     items = image.blocks(vector, vectors) * lane_blocks
     per_chunk = items_per_chunk(items, vectors * _COST)

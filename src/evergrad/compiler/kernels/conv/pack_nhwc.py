@@ -1,8 +1,8 @@
-"""Images with their pixels first, as the gradient of a convolution's weight reads them.
+"""NHWC packing of images for the weight gradient of a convolution.
 
-Squares of registers are exchanged, rows for columns. Whole registers are written, also where fewer
-elements are meant: what comes too much is overwritten by what is written next, since both images
-are written in the order of their pixels, x before y.
+Square blocks of registers are transposed. Whole registers are stored, also for a partial block: the
+excess is overwritten by later stores, since both images are stored in ascending order of pixels, x
+before y.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from evergrad.compiler.kernels.gemm.microkernel import transposed
 
 
 def pack_x(ir: KernelBuilder, x: str, row: str, samples: str, rows: str) -> None:
-    """Write padded rows of some samples to scratch memory: [samples, rows, columns, channels]. The
-    last channels come first: what they write too much belongs to the first of the next pixel."""
+    """Pack padded rows of some samples into scratch memory: [samples, rows, columns, channels].
+    Blocks of channels are in descending order: the excess of the last one is in the first block of
+    the next pixel."""
     lanes = ir.vector.lanes
     top = ir.sub(ir.mul(row, ir["stride_rows"]), ir["pad_rows"])
     high = ir.add(ir.mul(rows, ir["stride_rows"]), ir["extra_rows"])
@@ -46,14 +47,14 @@ def pack_x(ir: KernelBuilder, x: str, row: str, samples: str, rows: str) -> None
 def _transpose_channels(
     ir: KernelBuilder, kind: int, sources: list[str], target: str, upto: str
 ) -> None:
-    """Write some channels of a row's pixels."""
-    lanes, step = ir.vector.lanes, ir["x_column"]
-    low = ir.mul(ir["first_column"], step)
-    high = ir.add(ir.mul(ir.sub(upto, 1), step), 1)
+    """Store a block of channels of a row of pixels."""
+    lanes, stride = ir.vector.lanes, ir["x_column"]
+    low = ir.mul(ir["first_column"], stride)
+    high = ir.add(ir.mul(ir.sub(upto, 1), stride), 1)
     with ir.loop(ir["width"], lanes) as column:
-        start = ir.mul(column, step)
+        start = ir.mul(column, stride)
         block = [
-            ir.load_strided(kind, source, start, step, low, high, "zeroinitializer")
+            ir.load_strided(kind, source, start, stride, low, high, "zeroinitializer")
             for source in sources
         ]
         to = ir.at(target, ir.mul(column, ir["pixel"]))
@@ -64,8 +65,8 @@ def _transpose_channels(
 def pack_y(
     ir: KernelBuilder, tile: Tile, y: str, samples: str, rows: str, first: str, blocks: str
 ) -> None:
-    """Write the pixels of some blocks of outputs to scratch memory, each with ``rows`` of a tile's
-    outputs: [blocks, pixels, outputs]. ``first`` is the first block."""
+    """Pack some blocks of as many output channels as a tile has rows into scratch memory: [blocks,
+    pixels, output channels]. ``first`` is the first block."""
     final = ir.sub(ir["outputs"], 1)
     columns = ir["count_columns"]
     size = ir.mul(samples, rows, columns, tile.rows)
@@ -85,15 +86,15 @@ def pack_y(
 
 
 def _transpose_outputs(ir: KernelBuilder, kind: int, sources: list[str], target: str) -> None:
-    """Write a row of pixels with one element of each source."""
-    lanes, step, count = ir.vector.lanes, ir["y_column"], len(sources)
-    high = ir.add(ir.mul(ir.sub(ir["count_columns"], 1), step), 1)
+    """Store a row of pixels with one element of each source."""
+    lanes, stride, count = ir.vector.lanes, ir["y_column"], len(sources)
+    high = ir.add(ir.mul(ir.sub(ir["count_columns"], 1), stride), 1)
     with ir.loop(ir["count_columns"], lanes) as column:
-        start = ir.mul(column, step)
+        start = ir.mul(column, stride)
         blocks = []
         for first in range(0, count, lanes):
             block = [
-                ir.load_strided(kind, source, start, step, "0", high, "zeroinitializer")
+                ir.load_strided(kind, source, start, stride, "0", high, "zeroinitializer")
                 for source in sources[first : first + lanes]
             ]
             block += ["zeroinitializer"] * (lanes - len(block))

@@ -1,6 +1,6 @@
-"""A convolution's weight as kernels read it: [groups, blocks of outputs, channels, taps, outputs].
+"""Packing of a convolution's weight: [groups, blocks of outputs, channels, taps, outputs].
 
-What a block has too many are copies of the last output.
+The last block is padded with copies of the last output channel.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from evergrad.compiler.kernels.gemm.microkernel import transposed
 
 
 class WeightStrides(NamedTuple):
-    """The elements of a weight from one group, output and channel to the next, and where its taps
-    are."""
+    """The strides of a weight in elements, and the offsets of its taps."""
 
     group: int
     output: int
@@ -31,12 +30,12 @@ class WeightStrides(NamedTuple):
 
     @property
     def has_contiguous_taps(self) -> bool:
-        """Whether the elements of each kernel lie one after the other."""
+        """Whether the taps of each channel are contiguous."""
         return self.taps == list(range(len(self.taps)))
 
 
 class _Numbers(NamedTuple):
-    """The numbers of the kernel; the table of taps follows."""
+    """Integer arguments; the table of tap offsets follows."""
 
     items: int
     per_chunk: int
@@ -54,22 +53,22 @@ class _Numbers(NamedTuple):
 def pack_weight_kernel(
     vector: Vector, problem: Correlation, rows: int, strides: WeightStrides
 ) -> Kernel:
-    """The kernel that lays a weight out in blocks of so many outputs; it takes the weight and the
-    copy."""
+    """The kernel that packs a weight into blocks of ``rows`` output channels; its arguments are the
+    weight and the packed copy."""
     blocks = -(-problem.outputs // rows)
     items = problem.groups * blocks
     count = len(strides.taps)
     per_chunk = items_per_chunk(items, problem.channels * count * rows * 8)
     runs, run = _runs_of(problem.channels, strides) if strides.has_contiguous_taps else (0, 0)
     numbers = _Numbers(
-        items, per_chunk, blocks, problem.outputs, problem.channels, count, strides.group, strides.output,
-        strides.channel, runs, run,
+        items, per_chunk, blocks, problem.outputs, problem.channels, count, strides.group,
+        strides.output, strides.channel, runs, run,
     )  # fmt: skip
     return with_numbers(_kernel_ir(vector, rows), numbers, strides.taps, -(-items // per_chunk))
 
 
 def packed_bytes(vector: Vector, problem: Correlation, rows: int) -> int:
-    """The bytes of a weight that is laid out in blocks of so many outputs."""
+    """The bytes of a weight packed into blocks of ``rows`` output channels."""
     blocks = -(-problem.outputs // rows)
     count = prod((problem.groups, blocks, rows, problem.channels, max(1, len(problem.taps))))
     return count * vector.size
@@ -81,8 +80,8 @@ def _kernel_ir(vector: Vector, rows: int) -> Kernel:
     first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
     final = ir.sub(ir["outputs"], 1)
     depth = ir.mul(ir["channels"], ir["taps"])
-    in_order = ir.op(f"icmp ne i64 {ir['runs']}, 0")
-    scattered = ir.op(f"xor i1 {in_order}, true")
+    is_contiguous = ir.op(f"icmp ne i64 {ir['runs']}, 0")
+    scattered = ir.op(f"xor i1 {is_contiguous}, true")
     with ir.loop(last, first=first) as item:
         group, block = ir.split(item, ir["blocks"])
         source = ir.at(ir["weight"], ir.mul(group, ir["w_group"]))
@@ -92,36 +91,36 @@ def _kernel_ir(vector: Vector, rows: int) -> Kernel:
             for r in range(rows)
         ]
         target = ir.at(ir["packed"], ir.mul(item, depth, rows))
-        with ir.when(in_order):
+        with ir.when(is_contiguous):
             for number in range(0, rows, vector.lanes):
                 some = starts[number : number + vector.lanes]
                 transpose_runs(ir, some, ir.at(target, number), ir["runs"], ir["run"], rows)
         with ir.when(scattered):
-            _copy(ir, starts, target)
+            _interleave_taps(ir, starts, target)
     return ir.kernel("conv_pack_weight")
 
 
 def _runs_of(channels: int, strides: WeightStrides) -> tuple[int, int]:
-    """How many runs of elements the kernels of so many channels of an output are, and of how many
-    elements: one, if channels lie one after the other, too."""
+    """The number and the length of the contiguous runs of an output channel: one run if its input
+    channels are contiguous too."""
     count = len(strides.taps)
     return (1, channels * count) if strides.channel == count else (channels, count)
 
 
 def transpose_runs(
-    ir: KernelBuilder, starts: list[str], target: str, runs: str, length: str, step: int
+    ir: KernelBuilder, starts: list[str], target: str, runs: str, length: str, stride: int
 ) -> None:
-    """Write the elements of some outputs, which lie in runs, side by side."""
+    """Interleave the runs of some output channels."""
     with ir.loop(runs) as run:
         begin = ir.mul(run, ir["w_channel"])
         sources = [ir.at(start, begin) for start in starts]
-        _transpose_run(ir, sources, ir.at(target, ir.mul(run, length, step)), length, step)
+        _transpose_run(ir, sources, ir.at(target, ir.mul(run, length, stride)), length, stride)
 
 
 def _transpose_run(
-    ir: KernelBuilder, starts: list[str], target: str, depth: str, step: int
+    ir: KernelBuilder, starts: list[str], target: str, depth: str, stride: int
 ) -> None:
-    """Write the elements of some outputs, which lie in order, side by side."""
+    """Interleave one contiguous run of some output channels."""
     lanes = ir.vector.lanes
     with ir.loop(depth, lanes) as k:
         left = ir.sub(depth, k)
@@ -131,16 +130,15 @@ def _transpose_run(
         for n, values in enumerate(transposed(ir, block)):
             is_there = ir.op(f"icmp sgt i64 {left}, {n}")
             count = ir.op(f"select i1 {is_there}, i64 {len(starts)}, i64 0")
-            to = ir.at(target, ir.mul(ir.add(k, n), step))
+            to = ir.at(target, ir.mul(ir.add(k, n), stride))
             ir.store_strided(1, values, to, "1", count)
 
 
-def _copy(ir: KernelBuilder, starts: list[str], target: str) -> None:
-    """Write the elements of all outputs one by one."""
+def _interleave_taps(ir: KernelBuilder, starts: list[str], target: str) -> None:
+    """Interleave the taps of all output channels one by one."""
     table, rows = ir.table(), len(starts)
     with ir.loop(ir["channels"]) as channel, ir.loop(ir["taps"]) as tap:
         offset = ir.add(ir.mul(channel, ir["w_channel"]), ir.number(table, tap))
-        place = ir.mul(ir.add(ir.mul(channel, ir["taps"]), tap), rows)
-        to = ir.at(target, place)
+        to = ir.at(target, ir.mul(ir.add(ir.mul(channel, ir["taps"]), tap), rows))
         for r, start in enumerate(starts):
             ir.store(ir.load(ir.at(start, offset)), ir.at(to, r))

@@ -1,9 +1,8 @@
-"""Images as convolution kernels lay them out: padded planes whose rows lie end to end.
+"""Padded planes: the packed layout of images that direct convolution kernels read.
 
-Where windows are more than one element apart, every phase of rows and columns has a plane of its
-own. All windows are neighbours then, and an element of the kernel is always the same distance away
-from where its window begins. What lies between two rows belongs to no window; where both sides are
-padded, rows share it.
+A strided convolution has one plane for each phase of rows and columns. Windows then have stride
+one, and a tap is at a constant offset from the start of its window. The halo between two rows
+belongs to no window; where both sides are padded, neighbouring rows share it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from evergrad.compiler.codegen.ir_builder import KernelBuilder
 
 
 class Strides(NamedTuple):
-    """How many elements lie from one sample, channel, row and column to the next."""
+    """The strides of an image in elements."""
 
     sample: int
     channel: int
@@ -23,8 +22,8 @@ class Strides(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """One dimension of a correlation: ``y[start + step * i] = sum of w[tap] x[stride * i + shift]``
-    over (tap, shift) pairs, for ``extent`` numbers ``i``; ``x`` has ``size`` elements."""
+    """One dimension of a correlation: ``y[start + out_stride * i] = sum of w[tap] x[stride * i +
+    shift]`` over (tap, shift) pairs, for ``i`` below ``extent``; ``x`` has ``size`` elements."""
 
     size: int
     extent: int
@@ -43,11 +42,11 @@ class Axis(NamedTuple):
 
     @property
     def halo(self) -> int:
-        """How many more elements than outputs a plane has."""
+        """The elements of a plane beyond its outputs."""
         return max(((shift - self.low) // self.stride for _, shift in self.taps), default=0)
 
     def valid_range(self, phase: int) -> tuple[int, int]:
-        """Which elements of a phase's plane lie in x (from, to)."""
+        """The range of a phase's plane that is inside x; the rest is padding."""
         begin = self.low + phase
         first = max(0, -(begin // self.stride))
         last = min(self.extent + self.halo, (self.size - 1 - begin) // self.stride + 1)
@@ -55,30 +54,30 @@ class Axis(NamedTuple):
 
     @property
     def shared_padding(self) -> int:
-        """How much of the padding behind a row can be the padding before the next one."""
+        """The padding after a row that is also the padding before the next one."""
         ends = [self.valid_range(phase) for phase in self.phases]
         length = self.extent + self.halo
         return min(self.halo, *(min(first, length - last) for first, last in ends))
 
     def valid_outputs(self, shift: int) -> tuple[int, int]:
-        """Which outputs meet x with an element of the kernel (from, to)."""
+        """The range of outputs for which a tap reads inside x."""
         first = max(0, -(shift // self.stride))
         return first, max(first, min(self.extent, (self.size - 1 - shift) // self.stride + 1))
 
     @property
     def valid_pairs(self) -> int:
-        """How often an element of the kernel meets x."""
+        """The (output, tap) pairs that read inside x."""
         ranges = [self.valid_outputs(shift) for _, shift in self.taps]
         return sum(last - first for first, last in ranges)
 
     def plane_offset(self, shift: int) -> tuple[int, int]:
-        """The phase of a shift and how far it is into its plane."""
+        """The index of a shift's phase, and its offset in that plane."""
         distance = shift - self.low
         return self.phases.index(distance % self.stride), distance // self.stride
 
 
 class Correlation(NamedTuple):
-    """A convolution between x and y, in groups of channels."""
+    """A cross-correlation of x with a weight to y, in groups of channels."""
 
     samples: int
     groups: int
@@ -89,7 +88,7 @@ class Correlation(NamedTuple):
 
     @property
     def taps(self) -> list[tuple[int, int]]:
-        """The pairs of row and column in the kernel."""
+        """The (row, column) pairs of the kernel."""
         return [(r, c) for r, _ in self.rows.taps for c, _ in self.columns.taps]
 
     @property
@@ -108,7 +107,7 @@ class Correlation(NamedTuple):
 
 
 class Planes(NamedTuple):
-    """The numbers of kernels that lay planes out; the table of planes is their first table."""
+    """Integer arguments of kernels that pack planes; the table of planes is their first table."""
 
     channels: int
     planes: int
@@ -127,18 +126,18 @@ class Planes(NamedTuple):
         """The planes for ``block`` rows of outputs."""
         rows = block + problem.rows.halo
         return cls(
-            problem.channels, problem.planes, rows, problem.width, problem.planes * rows * problem.width,
-            problem.rows.size, problem.rows.stride, x.sample, x.channel, x.row,
-            x.column * problem.columns.stride,
+            problem.channels, problem.planes, rows, problem.width,
+            problem.planes * rows * problem.width, problem.rows.size, problem.rows.stride, x.sample,
+            x.channel, x.row, x.column * problem.columns.stride,
         )  # fmt: skip
 
     def size(self, wide: int) -> int:
-        """The elements of all planes and of the zeros behind them, a multiple of ``wide``."""
+        """The elements of all planes and of the zeros after them, a multiple of ``wide``."""
         return (self.channels * self.channel_size // wide + 3) * wide
 
     def tables(self, problem: Correlation, x: Strides) -> list[int]:
-        """For each plane the row of x and the element of a row at its beginning, and which of its
-        columns lie in x (from, to)."""
+        """For each plane the row of x and the offset in it where the plane starts, and the range of
+        its columns that is inside x."""
         rows, columns = problem.rows, problem.columns
         table = []
         for row_phase in rows.phases:
@@ -148,7 +147,7 @@ class Planes(NamedTuple):
         return table
 
     def tap_offsets(self, problem: Correlation) -> list[int]:
-        """Where each element of the kernel meets x, from where its window begins."""
+        """The offset of each tap from the start of its window."""
         rows, columns = problem.rows, problem.columns
         table = []
         for _, row_shift in rows.taps:
@@ -161,7 +160,7 @@ class Planes(NamedTuple):
 
 
 def pack_planes(ir: KernelBuilder, wide: int, x: str, row: str, to: str) -> None:
-    """Write the padded planes of all channels to scratch memory, and zeros behind them: twice as
+    """Pack the padded planes of all channels into scratch memory, followed by zeros: twice as
     many as are read at once. ``row`` is the first row of outputs."""
     for kind in ir.by_stride(ir["x_stride"]):
         _pack(ir, kind, x, row, to)
@@ -171,7 +170,7 @@ def pack_planes(ir: KernelBuilder, wide: int, x: str, row: str, to: str) -> None
 
 
 def _pack(ir: KernelBuilder, kind: int, x: str, row: str, to: str) -> None:
-    """Write the planes of all channels; for ``kind`` see :meth:`.KernelBuilder.by_stride`."""
+    """Pack the planes of all channels; for ``kind`` see :meth:`.KernelBuilder.by_stride`."""
     size = ir.mul(ir["plane_rows"], ir["width"])
     top = ir.mul(row, ir["stride_rows"])
     with ir.loop(ir["channels"]) as channel, ir.loop(ir["planes"]) as plane:
@@ -189,14 +188,14 @@ def _pack(ir: KernelBuilder, kind: int, x: str, row: str, to: str) -> None:
 
 
 def copy_row(
-    ir: KernelBuilder, kind: int, source: str, target: str, low: str, high: str, step: str
+    ir: KernelBuilder, kind: int, source: str, target: str, low: str, high: str, stride: str
 ) -> None:
-    """Write a row of a plane: elements ``step`` apart between two places, zeros elsewhere. Goes on
-    behind its end with zeros up to a whole vector: rows are written in their order. For ``kind``
-    see :meth:`.KernelBuilder.by_stride`."""
-    first = ir.mul(low, step)
-    last = ir.add(ir.mul(ir.sub(high, 1), step), 1)
+    """Copy a row of a plane: strided elements in a range, zeros elsewhere. The last vector may
+    extend past the row: rows are written in ascending order. For ``kind`` see
+    :meth:`.KernelBuilder.by_stride`."""
+    first = ir.mul(low, stride)
+    last = ir.add(ir.mul(ir.sub(high, 1), stride), 1)
     with ir.loop(ir["width"], ir.vector.lanes) as j:
-        start = ir.mul(j, step)
-        value = ir.load_strided(kind, source, start, step, first, last, "zeroinitializer")
+        start = ir.mul(j, stride)
+        value = ir.load_strided(kind, source, start, stride, first, last, "zeroinitializer")
         ir.store_vector(value, ir.at(target, j))
