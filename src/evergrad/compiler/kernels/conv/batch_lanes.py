@@ -1,8 +1,8 @@
 """Convolution with batch lanes: for large batches of small images.
 
 All lanes of a register are the same pixel of different samples: nothing is padded, and taps that
-would read padding are skipped. A chunk computes some rows of outputs of a block of samples; a tile is
-a few output channels of one pixel. The sums are transposed when they are stored.
+would read padding are skipped. A chunk computes some rows of outputs of a block of samples; a tile
+is a few output channels of one pixel. The sums are transposed when they are stored.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ class BatchLanesTiling(NamedTuple):
         high, wide = self.tile
         image = input_image(problem)
         panels = -(-problem.outputs // high)
-        step = max(high * wide / 2, (high + wide + 1) / 2, LATENCY)
+        cycles = max(high * wide / 2, (high + wide + 1) / 2, LATENCY)
         pixels = problem.rows.extent * problem.columns.extent
         valid_pairs = problem.rows.valid_pairs * problem.columns.valid_pairs
         parts = -(-problem.channels // self.channels)
         total = panels * (
-            problem.channels * valid_pairs * step + parts * pixels * high * wide * _KEEPING
+            problem.channels * valid_pairs * cycles + parts * pixels * high * wide * _KEEPING
         )
         packing = sum(i.packing_cycles(vector) for i in (image, output_image(problem)))
         return total * image.blocks(vector, wide) / problem.samples + packing / problem.groups
@@ -163,7 +163,7 @@ class _Numbers(NamedTuple):
 def batch_lanes_kernel(
     vector: Vector, problem: Correlation, x: Strides, y: Strides, epilogue: Epilogue
 ) -> Kernel:
-    """The kernel with the arguments packed x, the packed weight, operands of the epilogue, and y."""
+    """The kernel with the arguments packed x, packed weight, operands of the epilogue, and y."""
     tiling = BatchLanesTiling.choose(vector, problem)
     tile, rows, columns, image = tiling.tile, problem.rows, problem.columns, input_image(problem)
     batch_lanes = tile.vectors * vector.lanes

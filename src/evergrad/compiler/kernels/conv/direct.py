@@ -142,8 +142,8 @@ def _kernel_ir(vector: Vector, tile: Tile, epilogue: Epilogue) -> Kernel:
     ir = KernelBuilder(vector, pointers(epilogue), (*_Numbers._fields, *Planes._fields))
     first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
     with ir.loop(last, first=first) as item:
-        place, block = ir.split(item, ir["row_blocks"])
-        sample, group = ir.split(place, ir["groups"])
+        image, block = ir.split(item, ir["row_blocks"])
+        sample, group = ir.split(image, ir["groups"])
         row = ir.mul(block, ir["block_rows"])
         rows = ir.least(ir["block_rows"], ir.sub(ir["count_rows"], row))
         x = ir.at(
@@ -192,8 +192,8 @@ def _multiply(ir: KernelBuilder, tile: Tile, group: str, rows: str) -> None:
 
 def _write_rows(ir: KernelBuilder, epilogue: Epilogue, y: str, group: str, rows: str) -> None:
     """Apply the epilogue to the sums and store the rows of outputs."""
-    sums, step = ir.at(ir.scratch, ir["sums_at"]), ir["y_column"]
-    for kind in ir.by_stride(step):
+    sums, stride = ir.at(ir.scratch, ir["sums_at"]), ir["y_column"]
+    for kind in ir.by_stride(stride):
         with ir.loop(ir["outputs"]) as channel, ir.loop(rows) as row:
             source = ir.at(sums, ir.mul(channel, ir["leading"]), ir.mul(row, ir["width"]))
             target = ir.at(y, ir.mul(channel, ir["y_channel"]), ir.mul(row, ir["y_row"]))
@@ -201,4 +201,4 @@ def _write_rows(ir: KernelBuilder, epilogue: Epilogue, y: str, group: str, rows:
             with ir.loop(ir["count_columns"], ir.vector.lanes) as j:
                 value = emit_epilogue(ir, epilogue, ir.load_vector(ir.at(source, j)), output)
                 left = ir.sub(ir["count_columns"], j)
-                ir.store_strided(kind, value, ir.at(target, ir.mul(j, step)), step, left)
+                ir.store_strided(kind, value, ir.at(target, ir.mul(j, stride)), stride, left)

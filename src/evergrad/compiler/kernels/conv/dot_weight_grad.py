@@ -47,7 +47,7 @@ class DotTile(NamedTuple):
 
 
 def _cycles(tile: tuple[int, int], outputs: int, taps: int) -> float:
-    """The cycles of one step of the reduction for all tiles; loads of x mostly cross cache lines."""
+    """The cycles of one step of the reduction for all tiles; most loads of x cross cache lines."""
     high, wide = tile
     count = -(-outputs // high) * -(-taps // wide)
     return count * max(high * wide / 2, (high + 2 * wide) / 2, LATENCY)

@@ -80,8 +80,8 @@ class WeightGradient(NamedTuple):
         return self.channels * (1 if self.is_split else self.columns.kernel)
 
     def pixel(self, vector: Vector) -> int:
-        """The stride of pixels of packed x: an odd number of vectors if there are many, since powers
-        of two would share cache sets."""
+        """The stride of pixels of packed x: an odd number of vectors if there are many channels, since
+        powers of two would share cache sets."""
         if self.channels < _MANY_CHANNELS:
             return self.channels
         return (-(-self.channels // vector.lanes) | 1) * vector.lanes
@@ -144,7 +144,7 @@ class Im2colTiling(NamedTuple):
 
 
 def _band(vector: Vector, problem: WeightGradient, tile: Tile, blocks: int, leading: int) -> int:
-    """The blocks of output channels of a chunk: all of them, or those of an even number of bands."""
+    """The blocks of output channels of a chunk: all, or those of an even number of bands."""
     fitting = _BAND // (tile.rows * leading * vector.size)
     taps = problem.rows.kernel * problem.columns.kernel
     least = -(-_WORTH_LAYING // (taps * tile.rows))

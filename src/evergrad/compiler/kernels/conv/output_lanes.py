@@ -103,8 +103,8 @@ def _block_shape(vector: Vector, problem: Correlation) -> tuple[int, int]:
         return 1, -(-rows // -(-rows // fitting))
     planes = problem.channels * problem.planes * (rows + problem.rows.halo) * problem.width
     size = (planes + problem.outputs * rows * columns) * vector.size
-    wanted = -(-_ENOUGH_PIXELS // (rows * columns))
-    return max(1, min(problem.samples, wanted, _CACHE // size)), rows
+    enough = -(-_ENOUGH_PIXELS // (rows * columns))
+    return max(1, min(problem.samples, enough, _CACHE // size)), rows
 
 
 class _Numbers(NamedTuple):
@@ -176,8 +176,8 @@ def output_lanes_kernel(
 def _kernel_ir(vector: Vector, tile: Tile, epilogue: Epilogue) -> Kernel:
     ir = KernelBuilder(vector, pointers(epilogue), (*_Numbers._fields, *Planes._fields))
     item, band = ir.split("%chunk", ir["bands"])
-    place, block = ir.split(item, ir["row_blocks"])
-    some, group = ir.split(place, ir["groups"])
+    image, block = ir.split(item, ir["row_blocks"])
+    some, group = ir.split(image, ir["groups"])
     sample, row = ir.mul(some, ir["block_samples"]), ir.mul(block, ir["block_rows"])
     samples = ir.least(ir["block_samples"], ir.sub(ir["samples"], sample))
     rows = ir.least(ir["block_rows"], ir.sub(ir["count_rows"], row))

@@ -1,7 +1,7 @@
 """Packing of images for batch lanes.
 
-The packed layout is [blocks, elements of an image, samples of a block], with blocks of a few vectors
-of samples; the last block is padded with zeros.
+The packed layout is [blocks, elements of an image, samples of a block], where a block is a few
+vectors of samples; the last block is padded with zeros.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Image(NamedTuple):
 
     def is_contiguous(self, strides: Strides) -> bool:
         """Whether each sample is contiguous."""
-        given = (
+        dims = (
             (self.channels, strides.channel),
             (self.rows, strides.row),
             (self.columns, strides.column),

@@ -1,7 +1,7 @@
-"""Which convolutions become native kernels, and which kernels these are.
+"""Algorithm selection and lowering of convolutions and their gradients.
 
-Takes ``conv``, ``conv_input`` and ``conv_weight`` over one or two dimensions; others run their
-NumPy evaluation. The one place where an implementation of a convolution is chosen.
+Lowers ``conv``, ``conv_input`` and ``conv_weight`` over one or two dimensions; others run their
+NumPy evaluation. The algorithm is the one with the fewest estimated cycles.
 """
 
 from __future__ import annotations
@@ -75,15 +75,15 @@ from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Equation, Var
 from evergrad.ops.rows.pool.geometry import Windows
 
-# Pixels of an image without rows of its own are taken so many at a time.
+# The longest row of pixels of an image that is flattened.
 _LONGEST_ROW = 128
-# A weight of more bytes comes from far away each time, so many bytes in a cycle.
+# A weight of more bytes is read from memory on each pass, so many bytes per cycle.
 _NEAR_BYTES = 768 << 10
 _BYTES_A_CYCLE = 8
 
 
 def _with_unit_row(strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a sequence as those of an image of a single row."""
+    """Strides of a sequence as those of an image with one row of pixels."""
     return strides if len(strides) == 4 else (*strides[:2], 0, strides[2])
 
 
@@ -93,7 +93,7 @@ def _strides(array: Any) -> Strides:
 
 
 def _operand(lowering: Lowering, var: Var) -> tuple[Var | BufferView, Strides]:
-    """An image with its strides; laid out anew if its columns do not lie one after the other."""
+    """An image with its strides; a contiguous copy if its columns do not have a positive stride."""
     if var.layout.strides[-1] > 0:
         return var, _strides(var.layout)
     return contiguous(lowering, var), _contiguous_strides(var.type.shape)
@@ -107,7 +107,7 @@ def _contiguous_strides(shape: tuple[int, ...]) -> Strides:
 
 
 def _lower_pointwise(lowering: Lowering, eqn: Equation, transposed: bool) -> bool:
-    """A kernel of one element makes a convolution a product of matrices."""
+    """Lower a convolution with a kernel of one element as a matrix product."""
     groups = eqn.attrs["groups"]
     image, weight = eqn.args
     if not image.layout.flags.c_contiguous or not weight.layout.flags.c_contiguous:
@@ -137,7 +137,7 @@ def _forward_axis(windows: Windows, dim: int) -> Axis:
 
 
 def _backward_axes(windows: Windows, dim: int) -> list[Axis]:
-    """One axis for each phase of x: its elements that the same elements of the kernel meet."""
+    """One axis for each phase of x: the elements that the same taps contribute to."""
     size, stride, dilation = windows.size[dim], windows.stride[dim], windows.dilation[dim]
     axes = []
     for phase in range(min(stride, size)):
@@ -158,8 +158,8 @@ def _lower_correlations(
     parts: Sequence[Correlation],
     weight_strides: tuple[int, int, int],
 ) -> None:
-    """For each part of the output lay the weight out (with these strides from group, output and
-    channel to the next) and go over the image, with what is then done to what is written."""
+    """For each part of the output pack the weight (with these strides of group, output and channel)
+    and add the kernel with its epilogue."""
     image, weight, *others = eqn.args
     epilogue = epilogue_of(eqn)
     name = "conv" if epilogue else eqn.op.name
@@ -174,17 +174,17 @@ def _lower_correlations(
         nbytes, pack, write = _packing(vector, part, strides, algorithm)
         packed = lowering.scratch(nbytes, f"{name} weight")
         lowering.add_kernel(f"{name} pack", pack, [weight], [packed], weight.type.numel)
-        given = source
+        operand = source
         if algorithm == "batch_lanes":
             vectors = BatchLanesTiling.choose(vector, part).tile.vectors
-            given = _packed_batch_lanes(
+            operand = _packed_batch_lanes(
                 lowering, vector, input_image(part), source, image_strides, vectors
             )
         kernel = write(vector, part, image_strides, _contiguous_strides(out.type.shape), epilogue)
         pixels = part.rows.extent * part.columns.extent * part.samples * part.groups
         work = pixels * part.outputs * part.channels * len(part.taps) // 8
         label = "+".join([name, *(op.name for op in epilogue)])
-        lowering.add_kernel(label, kernel, [given, packed, *others], [out], work)
+        lowering.add_kernel(label, kernel, [operand, packed, *others], [out], work)
 
 
 def _packed_batch_lanes(
@@ -195,7 +195,7 @@ def _packed_batch_lanes(
     strides: Strides,
     vectors: int,
 ) -> BufferView:
-    """An image with its samples side by side in so many registers."""
+    """An image packed for so many vectors of batch lanes."""
     packed = lowering.scratch(image.packed_bytes(vector, vectors), "batch lanes")
     kernel = pack_batch_lanes_kernel(vector, image, strides.sample, vectors)
     lowering.add_kernel(
@@ -207,16 +207,14 @@ def _packed_batch_lanes(
 def _packing(
     vector: Vector, part: Correlation, strides: WeightStrides, algorithm: str
 ) -> tuple[int, Kernel, Callable[[Vector, Correlation, Strides, Strides, Epilogue], Kernel]]:
-    """How a part is computed: the bytes of the weight as it is laid out, the kernel that does so,
-    and what makes the kernel that reads it."""
+    """The bytes of the packed weight, the kernel that packs it, and the factory of the kernel that
+    reads it."""
     if algorithm == "winograd":
         nbytes = transformed_bytes(vector, part)
         return nbytes, transform_weight_kernel(vector, part, strides), winograd_kernel
     if algorithm == "output_lanes":
-        outputs, write = (
-            OutputLanesTiling.choose(vector, part).tile.vectors * vector.lanes,
-            output_lanes_kernel,
-        )
+        outputs = OutputLanesTiling.choose(vector, part).tile.vectors * vector.lanes
+        write = output_lanes_kernel
     elif algorithm == "batch_lanes":
         outputs, write = BatchLanesTiling.choose(vector, part).tile.rows, batch_lanes_kernel
     else:
@@ -228,8 +226,8 @@ def _packing(
 def _algorithms(
     vector: Vector, part: Correlation, strides: WeightStrides, image: Strides
 ) -> list[str]:
-    """The algorithms in which a part can be computed: along rows of pixels (direct), with outputs side by
-    side (pixels) or samples (samples), or in fewer products (winograd)."""
+    """The algorithms that support a part: pixel lanes (direct), output-channel lanes, batch lanes,
+    or Winograd."""
     algorithms = ["direct", "output_lanes"]
     if strides.has_contiguous_taps and image.column == 1 and supports_winograd(vector, part):
         algorithms.append("winograd")
@@ -239,12 +237,12 @@ def _algorithms(
 
 
 def _cheapest(vector: Vector, part: Correlation, algorithms: Sequence[str]) -> str:
-    """The algorithm that takes the fewest cycles."""
+    """The algorithm with the fewest estimated cycles."""
     return min(algorithms, key=lambda algorithm: _cycles(vector, part, algorithm))
 
 
 def _cycles(vector: Vector, part: Correlation, algorithm: str) -> float:
-    """About how many cycles a sample takes."""
+    """Estimated cycles of a sample."""
     if algorithm == "winograd":
         return WinogradTiling.choose(vector, part).cycles(vector, part)
     if algorithm == "batch_lanes":
@@ -268,10 +266,10 @@ def lower_conv(lowering: Lowering, eqn: Equation) -> bool:
     image, weight = (a.type.shape for a in eqn.args[:2])
     outputs = weight[0] // groups
     rows, columns = (_forward_axis(windows, dim) for dim in (0, 1))
-    given = Correlation(image[0], groups, weight[1], outputs, rows, columns)
+    correlation = Correlation(image[0], groups, weight[1], outputs, rows, columns)
     output, channel, _, _ = _strides(eqn.args[1].layout)
     strides = outputs * output, output, channel
-    _lower_correlations(lowering, eqn, [given], strides)
+    _lower_correlations(lowering, eqn, [correlation], strides)
     return True
 
 
@@ -344,15 +342,12 @@ def _weight_grad_kernels(
     y: Strides,
     algorithm: str,
 ) -> tuple[Kernel, int, Kernel | None]:
-    """How the gradient of a weight is computed: the kernel that leaves sums, their bytes, and the
-    kernel that makes the gradient of them, if it is not what they are."""
+    """The kernel that computes partial sums, their bytes, and the kernel that reduces them to the
+    weight gradient, unless they already are the gradient."""
     if algorithm == "winograd":
         kernel = winograd_weight_grad_kernel(vector, gradient, x, y)
-        return (
-            kernel,
-            winograd_weight_grad_sum_bytes(vector, gradient),
-            winograd_weight_grad_sum_kernel(vector, gradient),
-        )
+        nbytes = winograd_weight_grad_sum_bytes(vector, gradient)
+        return kernel, nbytes, winograd_weight_grad_sum_kernel(vector, gradient)
     if algorithm == "dot":
         kernel = dot_kernel(vector, correlation, x, y)
         return kernel, dot_sum_bytes(vector, correlation), dot_sum_kernel(vector, correlation)
@@ -365,9 +360,8 @@ def _weight_grad_kernels(
 def _weight_grad_algorithms(
     vector: Vector, correlation: Correlation, gradient: WeightGradient, x: Strides, y: Strides
 ) -> list[str]:
-    """The algorithms in which the gradient of a weight can be computed: neighbouring pixels in registers
-    (correlation), the elements of a window's row (gradient), samples (samples), or fewer products
-    (winograd)."""
+    """The algorithms that support a weight gradient: dot products with pixel lanes (dot), a matrix
+    product over pixels (im2col), batch lanes, or Winograd."""
     algorithms = ["dot", "im2col"]
     if supports_winograd_weight_grad(vector, gradient, x, y):
         algorithms.append("winograd")
@@ -379,7 +373,7 @@ def _weight_grad_algorithms(
 def _cheapest_weight_grad(
     vector: Vector, correlation: Correlation, gradient: WeightGradient, algorithms: Sequence[str]
 ) -> str:
-    """The algorithm that takes the fewest cycles."""
+    """The algorithm with the fewest estimated cycles."""
     return min(
         algorithms,
         key=lambda algorithm: _weight_grad_cycles(vector, correlation, gradient, algorithm),
@@ -389,21 +383,21 @@ def _cheapest_weight_grad(
 def _weight_grad_cycles(
     vector: Vector, correlation: Correlation, gradient: WeightGradient, algorithm: str
 ) -> float:
-    """About how many cycles a pixel of y takes."""
+    """Estimated cycles of a pixel of y."""
     if algorithm == "winograd":
         return winograd_weight_grad_cycles(vector, gradient)
     if algorithm == "batch_lanes":
         return WeightGradTiling.choose(vector, correlation).cycles(vector, correlation)
-    return (
-        dot_cycles(vector, correlation) if algorithm == "dot" else im2col_cycles(vector, gradient)
-    )
+    if algorithm == "dot":
+        return dot_cycles(vector, correlation)
+    return im2col_cycles(vector, gradient)
 
 
 def _flattened_pixels(windows: Windows, x: Strides, y: Strides) -> tuple[Windows, Strides, Strides]:
-    """Windows of one element as those of an image that has nothing between them; in rows of another
-    length if both images are one row of pixels."""
-    (row_step, column_step), (rows, columns) = windows.stride, windows.counts
-    x = x._replace(row=x.row * row_step, column=x.column * column_step)
+    """Windows of one element as those of a dense image, with longer rows of pixels if both images
+    are contiguous."""
+    (row_stride, column_stride), (rows, columns) = windows.stride, windows.counts
+    x = x._replace(row=x.row * row_stride, column=x.column * column_stride)
     if all(strides.row == columns * strides.column for strides in (x, y)):
         pixels = rows * columns
         columns = max(n for n in range(1, min(pixels, _LONGEST_ROW) + 1) if pixels % n == 0)

@@ -1,12 +1,12 @@
-"""Convolution with kernels of 3x3 elements in fewer products (Winograd's F(2x2, 3x3)).
+"""Winograd convolution F(2x2, 3x3): kernels of 3x3 elements with stride one.
 
-Outputs are taken in tiles of 2x2, each of which depends on a tile_column of 4x4 elements of x. 16 sums
-of these elements, times 16 sums of the kernel's elements, added over channels, give 16 numbers
-whose sums are the 4 outputs: 16 products instead of 36. A chunk transforms some rows of tiles of
-a sample, or some samples; then come 16 products of matrices.
+A spatial tile of 2x2 outputs depends on an input tile of 4x4 elements. The input transform of the
+input tile, times the transformed weight, elementwise and reduced over channels, is an accumulator of
+4x4 elements whose output transform is the spatial tile: 16 products instead of 36. A chunk
+transforms some rows of spatial tiles of a sample, or some samples, and computes 16 matrix products.
 
-Factors are 1 and 1/2, so whole numbers stay exact. An infinity in x makes NaN of all four outputs
-of its tiles, also of those that do not depend on it.
+Factors are 1 and 1/2, so integers stay exact. An infinity in x makes all four outputs of its spatial
+tiles NaN, also those that do not depend on it.
 """
 
 from __future__ import annotations
@@ -30,55 +30,55 @@ from evergrad.compiler.kernels.conv.winograd_transforms import (
 from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
 from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
 
-# Fewer channels or outputs are not worth transforming.
+# Fewer input or output channels are not worth transforming.
 _FEW = 32
-# There are at least so many chunks; bands of outputs have at least so many, if there are more.
+# There are at least so many chunks; bands have at least so many output channels, if there are more.
 _FEW_CHUNKS = 4
 _BAND = 64
-# Samples are taken block_samples up to so many tiles.
+# Blocks of samples have at most so many spatial tiles.
 _MOST_SQUARES = 1024
-# Convolutions whose tiling is remembered.
+# Convolutions whose tiling is cached.
 _KNOWN = 256
-# Transformed elements of x that stay in cache, in bytes, and sums of some outputs that should.
+# Transformed inputs that stay in cache, in bytes, and accumulators that should.
 _NEAR = 512 << 10
 _SUMS = 224 << 10
-# Bytes in a cycle that come from the cache nearby, and from further away.
+# Bytes per cycle from the near cache, and from the next one.
 _FROM_NEAR = 32
 _FROM_FAR = 8
-# Cycles to transform a register of each of the 16 elements: of x with laying it out, of sums and of
-# the weight.
+# Cycles to transform a tile of 16 registers: of inputs with packing, of outputs and of the weight.
 _TRANSFORMING = 60.0
 _WRITING = 40.0
 _WEIGHING = 400.0
-# How much longer products take than their number says.
+# The overhead of the matrix products over their FMAs.
 _SLOWER = 1.1
 
 
 def supports_winograd(vector: Vector, problem: Correlation) -> bool:
-    """Whether a convolution can be computed so, and may be worth it."""
+    """Whether a convolution can use Winograd, and may profit."""
     return (
         vector.element == "float"
         and min(problem.channels, problem.outputs) >= _FEW
-        and all(_is_plain(axis) for axis in (problem.rows, problem.columns))
+        and all(_is_three_taps(axis) for axis in (problem.rows, problem.columns))
     )
 
 
-def _is_plain(axis: Axis) -> bool:
-    """Whether windows are three neighbours each, one element apart, for all outputs."""
+def _is_three_taps(axis: Axis) -> bool:
+    """Whether windows have three contiguous taps and stride one, and all outputs are written."""
     shifts = sorted(shift for _, shift in axis.taps)
     return axis.stride == axis.out_stride == 1 and shifts == list(range(axis.low, axis.low + 3))
 
 
 def _tile_count(axis: Axis) -> int:
-    """The tiles along an axis."""
+    """The spatial tiles along an axis."""
     return -(-axis.extent // 2)
 
 
 class WinogradTiling(NamedTuple):
-    """What is transformed at a time, and the outputs of a chunk and of the sums that are held."""
+    """The samples and rows of spatial tiles that are transformed at a time, and the output channels
+    of a chunk and of its accumulators."""
 
-    block_samples: int  # samples
-    block_rows: int  # rows of tiles
+    block_samples: int
+    block_rows: int  # of spatial tiles
     band: int
     held: int
 
@@ -103,16 +103,16 @@ class WinogradTiling(NamedTuple):
         )
         bands = min(-(-_FEW_CHUNKS // chunks), max(1, problem.outputs // _BAND))
         high = tile_for(vector).rows
-        band = _rounded(-(-problem.outputs // bands), high)
+        band = _round_up(-(-problem.outputs // bands), high)
         length = block_samples * block * _tile_count(problem.columns)
-        place = PLACES * length * vector.size
+        channel = PLACES * length * vector.size
         parts = 1
-        if place * problem.channels <= _NEAR:  # it is read again for each part
-            parts = -(-place * band // _SUMS)
-        return cls(block_samples, block, band, _rounded(-(-band // parts), high))
+        if channel * problem.channels <= _NEAR:  # inputs are read again for each part
+            parts = -(-channel * band // _SUMS)
+        return cls(block_samples, block, band, _round_up(-(-band // parts), high))
 
     def cycles(self, vector: Vector, problem: Correlation) -> float:
-        """About how many cycles a sample takes."""
+        """Estimated cycles of a sample."""
         lanes = vector.lanes
         vectors = -(-self.length(problem) // lanes)
         pieces = self.block_samples * self.block_rows * -(-_tile_count(problem.columns) // lanes)
@@ -131,16 +131,16 @@ class WinogradTiling(NamedTuple):
         return (chunk * chunks + whole) / problem.samples
 
     def length(self, problem: Correlation) -> int:
-        """The tiles of a chunk."""
+        """The spatial tiles of a chunk."""
         return self.block_samples * self.block_rows * _tile_count(problem.columns)
 
 
-def _rounded(value: int, step: int) -> int:
-    return -(-value // step) * step
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
 
 
 class _Numbers(NamedTuple):
-    """The kernel's numbers."""
+    """Integer arguments."""
 
     channels: int
     outputs: int
@@ -180,14 +180,14 @@ class _Numbers(NamedTuple):
 def winograd_kernel(
     vector: Vector, problem: Correlation, x: Strides, y: Strides, epilogue: Epilogue
 ) -> Kernel:
-    """The kernel that takes x, whose columns lie in order, the transformed weight, what later
-    epilogue take, and y."""
+    """The kernel with the arguments x, whose columns are contiguous, the transformed weight,
+    operands of the epilogue, and y."""
     tiling = WinogradTiling.choose(vector, problem)
     rows, columns = problem.rows, problem.columns
     tile_rows, tile_columns = _tile_count(rows), _tile_count(columns)
     width = tile_columns + 1
     lanes = vector.lanes
-    # An odd number of registers, else rows would share places in the cache; one more is written.
+    # An odd number of registers, else rows would share cache sets; one more is stored.
     leading = (-(-tiling.length(problem) // lanes) + 1 | 1) * lanes
     plane = (tiling.block_rows + 1) * width + lanes
     inputs_at = -(-SIDE * plane // lanes) * lanes + lanes
@@ -198,9 +198,9 @@ def winograd_kernel(
     row_blocks = -(-tile_rows // tiling.block_rows)
     bands = -(-problem.outputs // tiling.band)
     numbers = _Numbers(
-        problem.channels, problem.outputs, element_stride(vector, problem), bands, tiling.band, tiling.held,
-        problem.groups, problem.samples, tiling.block_samples, row_blocks, tiling.block_rows, tile_rows,
-        tile_columns, width, plane, rows.size, columns.size, rows.low, columns.low, rows.extent,
+        problem.channels, problem.outputs, element_stride(vector, problem), bands, tiling.band,
+        tiling.held, problem.groups, problem.samples, tiling.block_samples, row_blocks,
+        tiling.block_rows, tile_rows, tile_columns, width, plane, rows.size, columns.size, rows.low, columns.low, rows.extent,
         columns.extent, leading, panel_width(tile_for(vector), tiling.length(problem)), inputs_at,
         input_stride, sums_at, sum_stride, *x[:3], *y[:3],
     )  # fmt: skip
@@ -213,8 +213,8 @@ def winograd_kernel(
 def _kernel_ir(vector: Vector, epilogue: Epilogue) -> Kernel:
     ir = KernelBuilder(vector, pointers(epilogue), _Numbers._fields)
     item, band = ir.split("%chunk", ir["bands"])
-    place, block = ir.split(item, ir["row_blocks"])
-    some, group = ir.split(place, ir["groups"])
+    image, block = ir.split(item, ir["row_blocks"])
+    some, group = ir.split(image, ir["groups"])
     sample, row = ir.mul(some, ir["block_samples"]), ir.mul(block, ir["block_rows"])
     samples = ir.least(ir["block_samples"], ir.sub(ir["samples"], sample))
     rows = ir.least(ir["block_rows"], ir.sub(ir["tile_rows"], row))
@@ -241,11 +241,11 @@ def _kernel_ir(vector: Vector, epilogue: Epilogue) -> Kernel:
 
 
 def _transform(ir: KernelBuilder, x: str, samples: str, row: str, rows: str) -> None:
-    """Write the 16 sums of all tiles' elements: [places, channels, tiles]. A row's last
-    register may go on behind its tiles: rows are written in their order."""
+    """Store the input transform of all spatial tiles: [elements of the tile, channels, tiles]. The
+    last register may extend past a row: rows are stored in ascending order."""
     lanes = ir.vector.lanes
     length = ir.mul(rows, ir["tile_columns"])
-    places = [
+    offsets = [
         ir.add(ir.mul(ir["plane"], 2 * (r % 2) + c % 2), ir.mul(ir["width"], r // 2), c // 2)
         for r in range(SIDE)
         for c in range(SIDE)
@@ -261,16 +261,16 @@ def _transform(ir: KernelBuilder, x: str, samples: str, row: str, rows: str) -> 
         )
         with ir.loop(rows) as r, ir.loop(ir["tile_columns"], lanes) as column:
             begin = ir.at(ir.scratch, ir.mul(r, ir["width"]), column)
-            values = [ir.load_vector(ir.at(begin, place)) for place in places]
+            values = [ir.load_vector(ir.at(begin, offset)) for offset in offsets]
             to = ir.at(target, ir.mul(r, ir["tile_columns"]), column)
             for n, value in enumerate(transform_2d(ir, values, input_transform)):
                 ir.store_vector(value, ir.at(to, ir.mul(ir["input_stride"], n)))
 
 
 def _pack_phases(ir: KernelBuilder, x: str, row: str, rows: str) -> None:
-    """Write rows of a channel, with padding, as planes: the even and odd columns of even rows, then
-    those of odd rows. A row's last register may go on behind it: rows are written in order, and
-    planes lie apart."""
+    """Pack padded rows of a channel into planes by phase: the even and odd columns of even rows,
+    then those of odd rows. The last register may extend past a row: rows are stored in ascending
+    order, and planes are padded."""
     lanes = ir.vector.lanes
     top = ir.add(ir["first_row"], ir.mul(row, 2))
     with ir.loop(ir.mul(ir.add(rows, 1), 2)) as number:
@@ -293,17 +293,17 @@ def _pack_phases(ir: KernelBuilder, x: str, row: str, rows: str) -> None:
 def _multiply(
     ir: KernelBuilder, tile: Tile, group: str, output: str, outputs: str, rows: str
 ) -> None:
-    """The products of matrices for some outputs, place by place: [places, outputs, tiles]."""
+    """The 16 matrix products for some output channels: [elements of the tile, outputs, tiles]."""
     tiles = ir.mul(rows, ir["tile_columns"])
-    with ir.loop(PLACES) as place:
-        number = ir.add(ir.mul(group, PLACES), place)
+    with ir.loop(PLACES) as element:
+        number = ir.add(ir.mul(group, PLACES), element)
         a = ir.at(
             ir["weight"],
             ir.mul(number, ir["element_stride"]),
             ir.mul(output, ir["channels"]),
         )
-        b = ir.at(ir.scratch, ir["inputs_at"], ir.mul(place, ir["input_stride"]))
-        c = ir.at(ir.scratch, ir["sums_at"], ir.mul(place, ir["sum_stride"]))
+        b = ir.at(ir.scratch, ir["inputs_at"], ir.mul(element, ir["input_stride"]))
+        c = ir.at(ir.scratch, ir["sums_at"], ir.mul(element, ir["sum_stride"]))
         leading = ir["leading"]
         multiply(
             ir, tile, Matrix(a, tile.rows), Matrix(b, leading), Matrix(c, leading),
@@ -321,7 +321,8 @@ def _write(
     rows: str,
     outputs: str,
 ) -> None:
-    """Make outputs, from ``first`` on, of the sums: pairs of rows for one after the other."""
+    """Apply the output transform and the epilogue, and store the outputs. ``first`` is the first
+    output channel, counted over all groups."""
     lanes = ir.vector.lanes
     top = ir.mul(row, 2)
     below = ir.sub(ir.sub(ir["count_rows"], top), 1)

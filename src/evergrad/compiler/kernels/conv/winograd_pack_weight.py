@@ -1,7 +1,7 @@
-"""A weight of 3x3 elements as Winograd's convolution reads it: 16 sums of each 9 elements, laid out
-as [groups, places, blocks of outputs, channels, outputs].
+"""Winograd weight transform, packed as [groups, elements of the tile, blocks of outputs, channels,
+outputs].
 
-What a block has too many are copies of the last output.
+The last block is padded with copies of the last output channel.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from evergrad.compiler.kernels.conv.winograd_transforms import PLACES, transform
 from evergrad.compiler.kernels.gemm.microkernel import tile_for
 
 _TAPS = 9
-# So many channels are transformed at a time.
+# The channels that are transformed at a time.
 _CHANNELS = 32
 
 
 def _blocks(vector: Vector, problem: Correlation) -> int:
-    """The blocks of outputs of a group."""
+    """The blocks of output channels of a group."""
     return -(-problem.outputs // tile_for(vector).rows)
 
 
 def element_stride(vector: Vector, problem: Correlation) -> int:
-    """The elements from one place to the next: a line of the cache more than there are, since
-    powers of two would share places in it."""
+    """The stride of the elements of a transformed tile: padded by a cache line, since powers of two
+    would share cache sets."""
     return (_blocks(vector, problem) * problem.channels + 2) * tile_for(vector).rows
 
 
@@ -42,7 +42,7 @@ def transformed_bytes(vector: Vector, problem: Correlation) -> int:
 
 
 class _Numbers(NamedTuple):
-    """The numbers of the kernel; a table of taps in the order of x follows."""
+    """Integer arguments; a table of taps in the order of x follows."""
 
     items: int
     per_chunk: int
@@ -56,7 +56,7 @@ class _Numbers(NamedTuple):
 
 
 def transform_weight_kernel(vector: Vector, problem: Correlation, strides: WeightStrides) -> Kernel:
-    """The kernel that takes a weight and the memory for its sums."""
+    """The kernel with the arguments weight and transformed weight."""
     rows = tile_for(vector).rows
     items = problem.groups * _blocks(vector, problem)
     per_chunk = items_per_chunk(items, problem.channels * PLACES * rows * 8)
@@ -76,18 +76,18 @@ def transform_weight_kernel(vector: Vector, problem: Correlation, strides: Weigh
 
 
 def _taps_by_shift(problem: Correlation) -> list[int]:
-    """The kernel's elements, in the order of the elements of x that they meet."""
+    """The taps in the order of the elements of x that they read."""
     shifts = [(r, c) for _, r in problem.rows.taps for _, c in problem.columns.taps]
     return sorted(range(_TAPS), key=shifts.__getitem__)
 
 
 @cache
 def _kernel_ir(vector: Vector) -> Kernel:
-    """A register has the outputs of a block."""
-    ir = KernelBuilder(vector, ("weight", "sums"), _Numbers._fields)
+    """Lanes are the output channels of a block."""
+    ir = KernelBuilder(vector, ("weight", "transformed"), _Numbers._fields)
     first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
     size = ir.mul(ir["channels"], vector.lanes)
-    step = ir["element_stride"]
+    stride = ir["element_stride"]
     final = ir.sub(ir["outputs"], 1)
     is_joined = ir.op(f"icmp eq i64 {ir['w_channel']}, {_TAPS}")
     with ir.loop(last, first=first) as item:
@@ -98,7 +98,7 @@ def _kernel_ir(vector: Vector) -> Kernel:
             ir.at(weight, ir.mul(ir.least(ir.add(top, r), final), ir["w_output"]))
             for r in range(vector.lanes)
         ]
-        start = ir.at(ir["sums"], ir.mul(group, step, PLACES), ir.mul(block, size))
+        start = ir.at(ir["transformed"], ir.mul(group, stride, PLACES), ir.mul(block, size))
         with ir.loop(ir["channels"], _CHANNELS) as channel:
             count = ir.least(str(_CHANNELS), ir.sub(ir["channels"], channel))
             begin = ir.mul(channel, ir["w_channel"])
@@ -111,12 +111,12 @@ def _kernel_ir(vector: Vector) -> Kernel:
 
 
 def _transform(ir: KernelBuilder, to: str, count: str) -> None:
-    """Write the sums of the channels in scratch memory."""
+    """Transform the channels in scratch memory."""
     lanes = ir.vector.lanes
-    places = [ir.number(ir.table(), n) for n in range(_TAPS)]
+    order = [ir.number(ir.table(), n) for n in range(_TAPS)]
     with ir.loop(count) as channel:
         source = ir.at(ir.scratch, ir.mul(channel, _TAPS * lanes))
-        taps = [ir.load_vector(ir.at(source, ir.mul(place, lanes))) for place in places]
+        taps = [ir.load_vector(ir.at(source, ir.mul(tap, lanes))) for tap in order]
         target = ir.at(to, ir.mul(channel, lanes))
         for n, value in enumerate(transform_2d(ir, taps, _weight_transform)):
             ir.store_vector(value, ir.at(target, ir.mul(ir["element_stride"], n)))

@@ -1,9 +1,9 @@
-"""The gradient of a weight of 3x3 elements in fewer products (see :mod:`.kernels.conv.winograd`).
+"""Winograd weight gradient of 3x3 kernels (see :mod:`.kernels.conv.winograd`).
 
-A chunk goes through some rows of tiles of a sample, or through some samples, for a band of
-outputs. Elements of x, and those of the gradient y of the outputs, are laid out with channels last
-and transformed; 16 products of matrices follow, over all tiles. Parts of the tiles leave sums
-of their own; a second kernel adds these up in their order and makes the 3x3 elements of them.
+A chunk takes some rows of spatial tiles of a sample, or some samples, for a band of output channels.
+x and the output gradient y are packed to NHWC and transformed; 16 matrix products follow, reduced
+over all spatial tiles. Partitions of the tiles leave partial sums; a second kernel reduces these in
+a fixed order and transforms them to the 3x3 taps.
 """
 
 from __future__ import annotations
@@ -28,31 +28,32 @@ from evergrad.compiler.kernels.conv.winograd_transforms import (
 from evergrad.compiler.kernels.gemm.microkernel import tile_for, transposed
 
 _TAPS = 3
-# Fewer channels or outputs are not worth transforming.
+# Fewer input or output channels are not worth transforming.
 _FEW = 32
-# What is transformed at a time stays in a cache of this many bytes, if there are so many tiles.
+# What is transformed at a time stays in a cache of this many bytes, if there are so many spatial
+# tiles.
 _CACHE = 832 << 10
 _ENOUGH = 48
-# All chunks block_samples may leave sums of this many bytes.
+# Partial sums of all chunks have at most this many bytes.
 _SUMS = 16 << 20
-# There are at least so many chunks; more of them have at least so many tiles. Bands have at least
-# so many outputs, if there are more.
+# There are at least so many chunks; more of them have at least so many spatial tiles. Bands have at
+# least so many output channels, if there are more.
 _FEW_CHUNKS = 4
 _LONG_PART = 256
 _BAND = 64
-# Cycles to lay a register of a tile_cycles out and to transform it, of x and of y.
+# Cycles to pack and transform a register of a tile, of x and of y.
 _TRANSFORMING = 80.0
-# How much longer products take than their number says, and bytes of sums that are read in a cycle.
+# The overhead of the matrix products over their FMAs, and bytes of sums read per cycle.
 _SLOWER = 1.15
 _BYTES_A_CYCLE = 24
-# Convolutions whose tiling is remembered.
+# Convolutions whose tiling is cached.
 _KNOWN = 256
 
 
 def supports_winograd_weight_grad(
     vector: Vector, problem: WeightGradient, x: Strides, y: Strides
 ) -> bool:
-    """Whether a gradient can be computed so, and may be worth it."""
+    """Whether a weight gradient can use Winograd, and may profit."""
     return (
         vector.element == "float"
         and min(problem.channels, problem.outputs) >= _FEW
@@ -65,12 +66,13 @@ def supports_winograd_weight_grad(
 
 
 class _Tiling(NamedTuple):
-    """What is transformed at a time, and the parts of the work."""
+    """The samples and rows of spatial tiles that are transformed at a time, the partitions of the
+    reduction, and the output channels of a chunk."""
 
-    block_samples: int  # samples
-    block_rows: int  # rows of tiles
+    block_samples: int
+    block_rows: int  # of spatial tiles
     parts: int
-    band: int  # outputs
+    band: int
 
     @classmethod
     @lru_cache(_KNOWN)
@@ -98,13 +100,12 @@ class _Tiling(NamedTuple):
 
 
 def _tile_counts(problem: WeightGradient) -> tuple[int, int]:
-    """Rows and columns of tiles."""
+    """The rows and columns of spatial tiles."""
     return -(-problem.rows.extent // 2), -(-problem.columns.extent // 2)
 
 
 def _tile_stride(vector: Vector, channels: int) -> int:
-    """The elements from one tile_cycles to the next: an odd number of registers, else tiles would
-    share places in the cache."""
+    """The stride of spatial tiles: an odd number of registers, else they would share cache sets."""
     return (-(-channels // vector.lanes) | 1) * vector.lanes
 
 
@@ -114,12 +115,12 @@ def _sum_size(vector: Vector, problem: WeightGradient) -> int:
 
 
 def _sum_row(vector: Vector, problem: WeightGradient) -> int:
-    """The elements of the sums of an output and a place."""
+    """The padded channels of a row of the sums."""
     return -(-problem.channels // vector.lanes) * vector.lanes
 
 
 def winograd_weight_grad_cycles(vector: Vector, problem: WeightGradient) -> float:
-    """About how many cycles a pixel of y takes, with laying x and y out."""
+    """Estimated cycles of a pixel of y, with packing x and y."""
     tiling = _Tiling.choose(vector, problem)
     rows, columns = _tile_counts(problem)
     bands = -(-problem.outputs // tiling.band)
@@ -133,7 +134,7 @@ def winograd_weight_grad_cycles(vector: Vector, problem: WeightGradient) -> floa
 
 
 def winograd_weight_grad_sum_bytes(vector: Vector, problem: WeightGradient) -> int:
-    """The bytes of the sums of all parts."""
+    """The bytes of the partial sums."""
     return (
         _Tiling.choose(vector, problem).parts
         * problem.groups
@@ -143,7 +144,7 @@ def winograd_weight_grad_sum_bytes(vector: Vector, problem: WeightGradient) -> i
 
 
 class _Numbers(NamedTuple):
-    """The numbers of the kernel."""
+    """Integer arguments."""
 
     groups: int
     bands: int
@@ -184,7 +185,7 @@ class _Numbers(NamedTuple):
 def winograd_weight_grad_kernel(
     vector: Vector, problem: WeightGradient, x: Strides, y: Strides
 ) -> Kernel:
-    """The kernel that takes y, x and the memory for sums."""
+    """The kernel with the arguments y, x and the partial sums."""
     tiling = _Tiling.choose(vector, problem)
     rows, columns = problem.rows, problem.columns
     tile_rows, tile_columns = _tile_counts(problem)
@@ -197,17 +198,18 @@ def winograd_weight_grad_kernel(
         _tile_stride(vector, tiling.band),
     )
     x_element_stride, y_element_stride = (
-        tiles * step + lanes for step in (x_tile_stride, y_tile_stride)
+        tiles * stride + lanes for stride in (x_tile_stride, y_tile_stride)
     )
-    # Rows of pixels are laid out at the beginning; whole tiles of registers are written.
+    # Rows of pixels are packed at the start; whole blocks of registers are stored.
     x_at = ((2 * tiling.block_rows + 2) * (2 * tile_columns + 2) + lanes) * lanes
     y_at = x_at + PLACES * x_element_stride
     bands = -(-problem.outputs // tiling.band)
     numbers = _Numbers(
-        problem.groups, bands, tiling.band, items, -(-items // tiling.parts), problem.samples, tiling.block_samples,
-        row_blocks, tiling.block_rows, tile_rows, tile_columns, problem.channels, problem.outputs,
+        problem.groups, bands, tiling.band, items, -(-items // tiling.parts), problem.samples,
+        tiling.block_samples, row_blocks, tiling.block_rows, tile_rows, tile_columns, problem.channels, problem.outputs,
         rows.size, columns.size, rows.extent, columns.extent, -rows.padding, -columns.padding,
-        x_tile_stride, y_tile_stride, x_element_stride, y_element_stride, x_at, y_at, panel_width(tile_for(vector), problem.channels),
+        x_tile_stride, y_tile_stride, x_element_stride, y_element_stride, x_at, y_at,
+        panel_width(tile_for(vector), problem.channels),
         _sum_size(vector, problem), _sum_row(vector, problem), *x[:3], *y[:3],
     )  # fmt: skip
     return with_numbers(
@@ -219,8 +221,8 @@ def winograd_weight_grad_kernel(
 @cache
 def _kernel_ir(vector: Vector) -> Kernel:
     ir = KernelBuilder(vector, ("y", "x", "sums"), _Numbers._fields)
-    place, band = ir.split("%chunk", ir["bands"])
-    part, group = ir.split(place, ir["groups"])
+    partition, band = ir.split("%chunk", ir["bands"])
+    part, group = ir.split(partition, ir["groups"])
     first, last = ir.items(part, ir["per_part"], ir["items"])
     output, end = ir.items(band, ir["band"], ir["outputs"])
     outputs = ir.sub(end, output)
@@ -229,7 +231,7 @@ def _kernel_ir(vector: Vector) -> Kernel:
     y = ir.at(ir["y"], ir.mul(top_output, ir["y_channel"]))
     sums = ir.at(
         ir["sums"],
-        ir.mul(place, ir["sums_size"]),
+        ir.mul(partition, ir["sums_size"]),
         ir.mul(output, ir["sums_row"]),
     )
     with ir.loop(last, first=first) as item:
@@ -251,13 +253,13 @@ def _kernel_ir(vector: Vector) -> Kernel:
 
 
 class _Image(NamedTuple):
-    """An image that is laid out: what it has, the first row and column that are wanted (which may
-    lie outside) and how many of them."""
+    """An image to be packed: its strides and extents, the first row and column of the block (which
+    may be in the padding), and the extents of the block."""
 
     start: str
     channels: str
-    channel_step: str
-    row_step: str
+    channel_stride: str
+    row_stride: str
     size_rows: str
     size_columns: str
     first_row: str
@@ -267,7 +269,8 @@ class _Image(NamedTuple):
 
 
 def _transform_x(ir: KernelBuilder, x: str, row: str, rows: str, done: str) -> None:
-    """Write the sums of tiles of x behind ``done`` tiles: [places, tiles, channels]."""
+    """Store the input transform of tiles of x after ``done`` tiles: [elements of the tile, tiles,
+    channels]."""
     image = _Image(
         x, ir["channels"], ir["x_channel"], ir["x_row"], ir["x_rows"], ir["x_columns"],
         ir.add(ir["first_row"], ir.mul(row, 2)), ir["first_column"],
@@ -278,7 +281,7 @@ def _transform_x(ir: KernelBuilder, x: str, row: str, rows: str, done: str) -> N
 
 
 def _transform_y(ir: KernelBuilder, y: str, row: str, rows: str, done: str, outputs: str) -> None:
-    """The same for the gradient of outputs."""
+    """The same for the output gradient."""
     image = _Image(
         y, outputs, ir["y_channel"], ir["y_row"], ir["y_rows"], ir["y_columns"],
         ir.mul(row, 2), "0", ir.mul(rows, 2), ir.mul(ir["tile_columns"], 2),
@@ -290,8 +293,7 @@ def _transform_y(ir: KernelBuilder, y: str, row: str, rows: str, done: str, outp
 
 
 def _output_grad_transform(ir: KernelBuilder, y: list[str]) -> list[str]:
-    """What an output and its neighbour add to the gradients of their sums; the last with its sign
-    turned."""
+    """The transpose of the output transform along one dimension; the last element is negated."""
     return [y[0], ir.plus(y[0], y[1]), ir.minus(y[0], y[1]), y[1]]
 
 
@@ -301,10 +303,10 @@ def _transform(
     side: int,
     transform: Transform1d,
     to: str,
-    step: str,
-    place: str,
+    tile_stride: str,
+    element_stride: str,
 ) -> None:
-    """Lay some channels out at a time, and write the sums of all tiles."""
+    """Pack and transform a vector of channels at a time, for all spatial tiles."""
     lanes = ir.vector.lanes
     with ir.loop(image.channels, lanes) as channel:
         _pack(ir, image, channel)
@@ -320,31 +322,31 @@ def _transform(
                 for j in range(side)
             ]
             number = ir.add(ir.mul(r, ir["tile_columns"]), column)
-            target = ir.at(to, ir.mul(number, step), channel)
+            target = ir.at(to, ir.mul(number, tile_stride), channel)
             for n, value in enumerate(transform_2d(ir, values, transform)):
-                ir.store_vector(value, ir.at(target, ir.mul(place, n)))
+                ir.store_vector(value, ir.at(target, ir.mul(element_stride, n)))
 
 
 def _pack(ir: KernelBuilder, image: _Image, channel: str) -> None:
-    """Write the pixels of a register of channels at the beginning of scratch memory. A row's last
-    pixels may go on behind it: rows are written in order."""
+    """Pack the pixels of a vector of channels to the start of scratch memory. The last pixels may
+    extend past a row: rows are stored in ascending order."""
     lanes = ir.vector.lanes
     final = ir.sub(image.channels, 1)
     starts = [
-        ir.at(image.start, ir.mul(ir.least(ir.add(channel, n), final), image.channel_step))
+        ir.at(image.start, ir.mul(ir.least(ir.add(channel, n), final), image.channel_stride))
         for n in range(lanes)
     ]
     with ir.loop(image.rows) as r:
         at = ir.add(image.first_row, r)
         inside = ir.op(f"icmp ult i64 {at}, {image.size_rows}")
         upto = ir.op(f"select i1 {inside}, i64 {image.size_columns}, i64 0")
-        begin = ir.mul(at, image.row_step)
+        begin = ir.mul(at, image.row_stride)
         sources = [ir.at(start, begin) for start in starts]
         target = ir.at(ir.scratch, ir.mul(r, image.width, lanes))
         with ir.loop(image.width, lanes) as column:
-            place = ir.add(image.first_column, column)
+            first = ir.add(image.first_column, column)
             block = [
-                ir.load_strided(1, source, place, "1", "0", upto, "zeroinitializer")
+                ir.load_strided(1, source, first, "1", "0", upto, "zeroinitializer")
                 for source in sources
             ]
             for n, pixel in enumerate(transposed(ir, block)):
@@ -352,42 +354,42 @@ def _pack(ir: KernelBuilder, image: _Image, channel: str) -> None:
 
 
 def _multiply(ir: KernelBuilder, sums: str, tiles: str, outputs: str, more: str) -> None:
-    """Add the products of these tiles to all sums."""
-    with ir.loop(PLACES) as place:
-        a = ir.at(ir.scratch, ir["y_at"], ir.mul(place, ir["y_element_stride"]))
-        b = ir.at(ir.scratch, ir["x_at"], ir.mul(place, ir["x_element_stride"]))
-        c = ir.at(sums, ir.mul(place, ir["outputs"], ir["sums_row"]))
+    """Accumulate the products of these spatial tiles onto all sums."""
+    with ir.loop(PLACES) as element:
+        a = ir.at(ir.scratch, ir["y_at"], ir.mul(element, ir["y_element_stride"]))
+        b = ir.at(ir.scratch, ir["x_at"], ir.mul(element, ir["x_element_stride"]))
+        c = ir.at(sums, ir.mul(element, ir["outputs"], ir["sums_row"]))
         multiply(
             ir, tile_for(ir.vector), Matrix(a, ir["y_tile_stride"]), Matrix(b, ir["x_tile_stride"]),
             Matrix(c, ir["sums_row"]), tiles, outputs, ir["channels"], ir["panel"], more,
         )  # fmt: skip
 
 
-# -- adding up ----------------------------------------------------------------------------------
+# -- reduction of partial sums ----------------------------------------------------------------------------------
 
 
 class _SumNumbers(NamedTuple):
     items: int
     per_chunk: int
     parts: int
-    part_step: int
+    part_stride: int
     outputs: int
-    group_step: int
+    group_stride: int
     element_stride: int
     row: int
     channels: int
 
 
 def winograd_weight_grad_sum_kernel(vector: Vector, problem: WeightGradient) -> Kernel:
-    """The kernel that adds the sums of all parts up and makes the gradient of them; it takes the
-    sums and the gradient."""
+    """The kernel that reduces partial sums and transforms them to the gradient; its arguments are
+    the sums and the gradient."""
     parts = _Tiling.choose(vector, problem).parts
     items = problem.groups * problem.outputs
     row, size = _sum_row(vector, problem), _sum_size(vector, problem)
     per_chunk = max(1, min(items, (1 << 15) // (PLACES * row * parts)))
     numbers = _SumNumbers(
-        items, per_chunk, parts, problem.groups * size, problem.outputs, size, problem.outputs * row,
-        row, problem.channels,
+        items, per_chunk, parts, problem.groups * size, problem.outputs, size,
+        problem.outputs * row, row, problem.channels,
     )  # fmt: skip
     return with_numbers(_sum_kernel_ir(vector), numbers, [], -(-items // per_chunk))
 
@@ -403,14 +405,14 @@ def _sum_kernel_ir(vector: Vector) -> Kernel:
     ):
         group, output = ir.split(item, ir["outputs"])
         start = ir.at(
-            ir["sums"], channel, ir.mul(group, ir["group_step"]),
+            ir["sums"], channel, ir.mul(group, ir["group_stride"]),
             ir.mul(output, ir["row"]),
         )  # fmt: skip
         begins = [ir.at(start, ir.mul(ir["element_stride"], n)) for n in range(PLACES)]
         held = [(vector.type, ir.load_vector(begin)) for begin in begins]
         with ir.carrying_loop(ir["parts"], held, first=1) as (part, carried):
-            step = ir.mul(part, ir["part_step"])
-            others = [ir.load_vector(ir.at(begin, step)) for begin in begins]
+            offset = ir.mul(part, ir["part_stride"])
+            others = [ir.load_vector(ir.at(begin, offset)) for begin in begins]
             pairs = zip(carried.values, others, strict=True)
             carried.after = [ir.plus(value, other) for value, other in pairs]
         element = ir.add(ir.mul(item, ir["channels"]), channel)
@@ -422,7 +424,7 @@ def _sum_kernel_ir(vector: Vector) -> Kernel:
 
 
 def _weight_grad_transform(ir: KernelBuilder, u: list[str]) -> list[str]:
-    """The gradients of three elements from those of their sums, the last with its sign turned."""
+    """The transpose of the weight transform along one dimension; its last operand is negated."""
     outer = ir.half(ir.plus(u[1], u[2]))
     middle = ir.half(ir.minus(u[1], u[2]))
     return [ir.plus(u[0], outer), middle, ir.minus(outer, u[3])]
