@@ -30,11 +30,11 @@ def _type(g: TensorType, x: TensorType, *, windows: Windows, of_relu: bool) -> T
 
 def _eval(g: Any, x: Any, *, windows: Windows, of_relu: bool) -> Any:
     rank = len(windows.size)
-    places = TABLE["max_pool_places"].eval(x, windows=windows)
+    argmax = TABLE["max_pool_places"].eval(x, windows=windows)
     lead = x.shape[: x.ndim - rank]
     flat = (*lead, -1)
     total = TABLE["scatter_sum"].eval(
-        g.reshape(flat), places.reshape(flat), dim=len(lead), shape=x.reshape(flat).shape
+        g.reshape(flat), argmax.reshape(flat), dim=len(lead), shape=x.reshape(flat).shape
     )
     total = total.reshape(x.shape)
     return np.where(x <= 0, x.dtype.type(0), total) if of_relu else total
@@ -48,29 +48,31 @@ MAX_POOL_INPUT = Op(
 
 def fuse_pool_gradients(graph: Graph) -> Graph:
     """The graph with each gradient of ``max_pool`` as one equation."""
-    finder = _Finder(graph)
-    joined = {id(last): made for eqn in graph.equations for last, made in finder.found(eqn)}
-    if not joined:
+    matcher = _Matcher(graph)
+    fused = {id(last): made for eqn in graph.equations for last, made in matcher.matched(eqn)}
+    if not fused:
         return graph
-    equations = [joined.get(id(eqn), eqn) for eqn in graph.equations]
+    equations = [fused.get(id(eqn), eqn) for eqn in graph.equations]
     return with_equations(graph, equations).without_dead_code()
 
 
-class _Finder:
+class _Matcher:
+    """Matches the equations of the gradient of ``max_pool``."""
+
     def __init__(self, graph: Graph) -> None:
         self.values = DefUse(graph)
 
-    def found(self, eqn: Equation) -> list[tuple[Equation, Equation]]:
+    def matched(self, eqn: Equation) -> list[tuple[Equation, Equation]]:
         """If an equation scatters gradients to argmax positions: the equation that returns them in
         the shape of x, or after relu's gradient, and its replacement."""
         if eqn.op.name != "scatter_sum":
             return []
         g, index = eqn.args
-        places = self.values.producer.get(self.values.root(index))
-        if places is None or places.op.name != "max_pool_places" or not is_supported(places):
+        argmax = self.values.producer.get(self.values.root(index))
+        if argmax is None or argmax.op.name != "max_pool_places" or not is_supported(argmax):
             return []
-        x, windows = places.args[0], places.attrs["windows"]
-        if not _are_flat(places, eqn) or g.type.dtype is not x.type.dtype:
+        x, windows = argmax.args[0], argmax.attrs["windows"]
+        if not _are_flat(argmax, eqn) or g.type.dtype is not x.type.dtype:
             return []
         shaped = self.only_user(eqn.outs[0])
         if shaped is None or shaped.op.name != "reshape" or shaped.outs[0].type != x.type:
@@ -100,11 +102,11 @@ class _Finder:
         )
 
 
-def _are_flat(places: Equation, scatter: Equation) -> bool:
+def _are_flat(argmax: Equation, scatter: Equation) -> bool:
     """Whether argmax positions index the dimension that is scattered over."""
     index, shape = scatter.args[1].type.shape, scatter.attrs["shape"]
     lead = len(index) - 1
-    found = places.outs[0].type.shape
+    found = argmax.outs[0].type.shape
     is_last = scatter.attrs["dim"] == lead
     return bool(is_last and index[:-1] == shape[:-1] == found[:lead])
 

@@ -232,7 +232,7 @@ def _dot(
         ir.store_vector(value, address)
 
 
-# -- reduction of partial sums ----------------------------------------------------------------------------------
+# -- reduction of partial sums -------------------------------------------------------------------
 
 
 class _SumNumbers(NamedTuple):

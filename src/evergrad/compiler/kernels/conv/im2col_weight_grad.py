@@ -80,8 +80,8 @@ class WeightGradient(NamedTuple):
         return self.channels * (1 if self.is_split else self.columns.kernel)
 
     def pixel(self, vector: Vector) -> int:
-        """The stride of pixels of packed x: an odd number of vectors if there are many channels, since
-        powers of two would share cache sets."""
+        """The stride of pixels of packed x: with many channels an odd number of vectors, as powers
+        of two would share cache sets."""
         if self.channels < _MANY_CHANNELS:
             return self.channels
         return (-(-self.channels // vector.lanes) | 1) * vector.lanes
@@ -258,9 +258,9 @@ def im2col_kernel(vector: Vector, problem: WeightGradient, x: Strides, y: Stride
         -(-rows.extent // tiling.block_rows), tiling.block_rows,
         unit_rows, unit_pixels, sample_size if tiling.is_whole else rows.stride * row_size,
         max(1, _DEPTH // unit_pixels), problem.channels, problem.outputs, rows.extent,
-        columns.extent, rows.size, rows.stride, rows.input_extent(1) - rows.stride, rows.padding, columns.padding,
-        problem.width, first, max(first, last), pixel, sample_size, len(runs), tiling.padded_run,
-        tiling.leading, tiling.sums, y_at, *x, *y,
+        columns.extent, rows.size, rows.stride, rows.input_extent(1) - rows.stride, rows.padding,
+        columns.padding, problem.width, first, max(first, last), pixel, sample_size, len(runs),
+        tiling.padded_run, tiling.leading, tiling.sums, y_at, *x, *y,
     )  # fmt: skip
     pixels = [
         r * rows.stride * row_size + c * columns.stride * pixel
@@ -332,7 +332,7 @@ def _multiply(
             )  # fmt: skip
 
 
-# -- reduction of partial sums ----------------------------------------------------------------------------------
+# -- reduction of partial sums -------------------------------------------------------------------
 
 
 class _SumNumbers(NamedTuple):

@@ -152,8 +152,8 @@ def output_lanes_kernel(
     leading = tiling.band * wide
     numbers = _Numbers(
         bands, tiling.band, tiling.panels, problem.groups, problem.samples, tiling.block_samples,
-        row_blocks, tiling.block_rows, rows.extent, columns.extent, problem.outputs, len(tap_offsets),
-        max(1, _DEPTH // max(1, len(tap_offsets))), sample_size, leading, sums_at,
+        row_blocks, tiling.block_rows, rows.extent, columns.extent, problem.outputs,
+        len(tap_offsets), max(1, _DEPTH // max(1, len(tap_offsets))), sample_size, leading, sums_at,
         rows.start * y.row + columns.start * y.column, y.sample, y.channel, y.row * rows.out_stride,
         y.column * columns.out_stride,
     )  # fmt: skip

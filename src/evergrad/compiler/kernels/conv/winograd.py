@@ -1,12 +1,12 @@
 """Winograd convolution F(2x2, 3x3): kernels of 3x3 elements with stride one.
 
 A spatial tile of 2x2 outputs depends on an input tile of 4x4 elements. The input transform of the
-input tile, times the transformed weight, elementwise and reduced over channels, is an accumulator of
-4x4 elements whose output transform is the spatial tile: 16 products instead of 36. A chunk
-transforms some rows of spatial tiles of a sample, or some samples, and computes 16 matrix products.
+input tile, times the transformed weight, elementwise and reduced over channels, has the spatial
+tile as its output transform: 16 products instead of 36. A chunk transforms some rows of spatial
+tiles of a sample, or some samples, and computes 16 matrix products.
 
-Factors are 1 and 1/2, so integers stay exact. An infinity in x makes all four outputs of its spatial
-tiles NaN, also those that do not depend on it.
+Factors are 1 and 1/2, so integers stay exact. An infinity in x makes all four outputs of its
+spatial tiles NaN, also those that do not depend on it.
 """
 
 from __future__ import annotations
@@ -200,8 +200,9 @@ def winograd_kernel(
     numbers = _Numbers(
         problem.channels, problem.outputs, element_stride(vector, problem), bands, tiling.band,
         tiling.held, problem.groups, problem.samples, tiling.block_samples, row_blocks,
-        tiling.block_rows, tile_rows, tile_columns, width, plane, rows.size, columns.size, rows.low, columns.low, rows.extent,
-        columns.extent, leading, panel_width(tile_for(vector), tiling.length(problem)), inputs_at,
+        tiling.block_rows, tile_rows, tile_columns, width, plane, rows.size, columns.size, rows.low,
+        columns.low, rows.extent, columns.extent, leading,
+        panel_width(tile_for(vector), tiling.length(problem)), inputs_at,
         input_stride, sums_at, sum_stride, *x[:3], *y[:3],
     )  # fmt: skip
     chunks = -(-problem.samples // tiling.block_samples) * problem.groups * row_blocks * bands

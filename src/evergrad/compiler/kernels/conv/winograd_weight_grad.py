@@ -1,9 +1,9 @@
 """Winograd weight gradient of 3x3 kernels (see :mod:`.kernels.conv.winograd`).
 
-A chunk takes some rows of spatial tiles of a sample, or some samples, for a band of output channels.
-x and the output gradient y are packed to NHWC and transformed; 16 matrix products follow, reduced
-over all spatial tiles. Partitions of the tiles leave partial sums; a second kernel reduces these in
-a fixed order and transforms them to the 3x3 taps.
+A chunk takes some rows of spatial tiles of a sample, or some samples, for a band of output
+channels. x and the output gradient y are packed to NHWC and transformed; 16 matrix products follow,
+reduced over all spatial tiles. Partitions of the tiles leave partial sums; a second kernel reduces
+these in a fixed order and transforms them to the 3x3 taps.
 """
 
 from __future__ import annotations
@@ -206,7 +206,8 @@ def winograd_weight_grad_kernel(
     bands = -(-problem.outputs // tiling.band)
     numbers = _Numbers(
         problem.groups, bands, tiling.band, items, -(-items // tiling.parts), problem.samples,
-        tiling.block_samples, row_blocks, tiling.block_rows, tile_rows, tile_columns, problem.channels, problem.outputs,
+        tiling.block_samples, row_blocks, tiling.block_rows, tile_rows, tile_columns,
+        problem.channels, problem.outputs,
         rows.size, columns.size, rows.extent, columns.extent, -rows.padding, -columns.padding,
         x_tile_stride, y_tile_stride, x_element_stride, y_element_stride, x_at, y_at,
         panel_width(tile_for(vector), problem.channels),
@@ -365,7 +366,7 @@ def _multiply(ir: KernelBuilder, sums: str, tiles: str, outputs: str, more: str)
         )  # fmt: skip
 
 
-# -- reduction of partial sums ----------------------------------------------------------------------------------
+# -- reduction of partial sums -------------------------------------------------------------------
 
 
 class _SumNumbers(NamedTuple):

@@ -1,8 +1,7 @@
-"""The gradient of ``max_pool``: the places of the largest elements are found again.
+"""The gradient of ``max_pool``, with a recomputed argmax.
 
-Where windows lie side by side, each element of the gradient is written once, by a vector of
-windows. Where they overlap or leave elements out, gradients are added to zeros one by one, in the
-order of windows.
+If pooling windows partition x, vectors of windows store each element of the gradient once. If they
+overlap or leave gaps, gradients are scattered one by one onto zeros, in the order of windows.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ def lower_max_pool_input(lowering: Lowering, eqn: Equation) -> bool:
         made = _kernel_ir(vector, specialized_stride(windows), of_relu)
     scratch = 0 if _partition_input(windows) else vector.lanes * (vector.size + 4)
     kernel = with_numbers(made, numbers, [], -(-numbers.items // numbers.per_chunk), scratch)
-    given = [contiguous(lowering, a) for a in (g, x)]
-    lowering.add_kernel(eqn.op.name, kernel, given, [out], g.type.numel * prod(windows.kernel))
+    operands = [contiguous(lowering, a) for a in (g, x)]
+    lowering.add_kernel(eqn.op.name, kernel, operands, [out], g.type.numel * prod(windows.kernel))
     return True
 
 
 def _partition_input(windows: Windows) -> bool:
-    """Whether windows two columns wide cover x, each element once."""
+    """Whether windows, two columns wide, partition x."""
     return (
         can_unroll(windows)
         and windows.kernel == windows.stride
@@ -63,14 +62,14 @@ def _partition_input(windows: Windows) -> bool:
 
 
 def _after_relu(ir: KernelBuilder, gradient: str, best: str, of_relu: bool) -> str:
-    """The gradients of windows, after relu's: zero where the largest element is not above zero."""
+    """The gradients of windows through relu: zero where the maximum is not positive."""
     if not of_relu:
         return gradient
     below = ir.op(f"fcmp ole {ir.vector.type} {best}, zeroinitializer")
     return select(ir, below, ir.vector.type, "zeroinitializer", gradient)
 
 
-# -- windows side by side -----------------------------------------------------------------------
+# -- windows that partition x -------------------------------------------------------------------
 
 
 @cache
@@ -78,7 +77,7 @@ def _partition_kernel_ir(vector: Vector, rows: int, of_relu: bool) -> Kernel:
     ir = KernelBuilder(vector, ("g", "x", "out"), Numbers._fields)
     first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
     first, last = (ir.mul(item, ir["y_rows"]) for item in (first, last))
-    # Rows of windows follow each other, and so do the rows of x that they cover.
+    # Consecutive rows of windows cover consecutive rows of x.
     with ir.loop(last, first=first) as row, ir.loop(ir["y_columns"], vector.lanes) as column:
         mask = ir.range_mask(ir.lane_indices(column), "0", ir["y_columns"])
         left = ir.mul(column, 2)
@@ -102,7 +101,7 @@ def _partition_kernel_ir(vector: Vector, rows: int, of_relu: bool) -> Kernel:
 
 
 def _argmax(ir: KernelBuilder, values: list[str]) -> tuple[str, str]:
-    """The largest of some values in each lane, and which it is."""
+    """The maximum of some values in each lane, and its index."""
     best, number = values[0], "zeroinitializer"
     for n, value in enumerate(values[1:], 1):
         larger = is_larger(ir, value, best)
@@ -112,20 +111,20 @@ def _argmax(ir: KernelBuilder, values: list[str]) -> tuple[str, str]:
 
 
 def _at_argmax(ir: KernelBuilder, gradient: str, number: str, count: int) -> list[str]:
-    """The gradient for each element of the windows: zero for all but one of them."""
+    """The gradient for each element of the windows: zero except at the argmax."""
     many, integers = ir.vector.type, ir.vector.of("i32")
-    found = []
+    parts = []
     for n in range(count):
-        here = ir.op(f"icmp eq {integers} {number}, {ir.splat(str(n), 'i32')}")
-        found.append(select(ir, here, many, gradient, "zeroinitializer"))
-    return found
+        is_argmax = ir.op(f"icmp eq {integers} {number}, {ir.splat(str(n), 'i32')}")
+        parts.append(select(ir, is_argmax, many, gradient, "zeroinitializer"))
+    return parts
 
 
 # -- any windows --------------------------------------------------------------------------------
 
 
 @cache
-def _kernel_ir(vector: Vector, step: int, of_relu: bool) -> Kernel:
+def _kernel_ir(vector: Vector, stride: int, of_relu: bool) -> Kernel:
     ir = KernelBuilder(vector, ("g", "x", "out"), Numbers._fields)
     first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
     size = ir.mul(ir["x_rows"], ir["x_columns"])
@@ -138,23 +137,23 @@ def _kernel_ir(vector: Vector, step: int, of_relu: bool) -> Kernel:
             ir.loop(ir["y_rows"]) as row,
             ir.loop(ir["y_columns"], vector.lanes) as column,
         ):
-            best, places = window_argmax(ir, step, x, row, column)
+            best, positions = window_argmax(ir, stride, x, row, column)
             left = ir.sub(ir["y_columns"], column)
             mask = ir.range_mask(ir.lane_indices("0"), "0", left)
             source = ir.at(g, ir.mul(row, ir["y_columns"]), column)
             gradient = ir.load_masked(source, mask, "zeroinitializer")
-            kept = _after_relu(ir, gradient, best, of_relu)
-            _scatter_add(ir, out, kept, places, ir.least(left, str(vector.lanes)))
+            through = _after_relu(ir, gradient, best, of_relu)
+            _scatter_add(ir, out, through, positions, ir.least(left, str(vector.lanes)))
     return ir.kernel("max_pool_grad")
 
 
-def _scatter_add(ir: KernelBuilder, out: str, gradient: str, places: str, count: str) -> None:
-    """Add the first ``count`` lanes at their places, one after the other."""
+def _scatter_add(ir: KernelBuilder, out: str, gradient: str, positions: str, count: str) -> None:
+    """Accumulate the first ``count`` lanes at their positions, one after the other."""
     lanes = ir.vector.lanes
     at = ir.at(ir.scratch, lanes)
     ir.store_vector(gradient, ir.scratch)
-    ir.do(f"store {ir.vector.of('i32')} {places}, ptr {at}, align 4")
+    ir.do(f"store {ir.vector.of('i32')} {positions}, ptr {at}, align 4")
     with ir.loop(count) as n:
         address = ir.op(f"getelementptr i32, ptr {at}, i64 {n}")
-        place = ir.op(f"sext i32 {ir.op(f'load i32, ptr {address}')} to i64")
-        accumulate(ir, ir.at(out, place), ir.load(ir.at(ir.scratch, n)))
+        position = ir.op(f"sext i32 {ir.op(f'load i32, ptr {address}')} to i64")
+        accumulate(ir, ir.at(out, position), ir.load(ir.at(ir.scratch, n)))

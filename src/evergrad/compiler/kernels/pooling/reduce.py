@@ -1,6 +1,6 @@
-"""Windows that are folded into one element each: ``max_pool``, ``max_pool_places``, ``window_sum``.
+"""Reductions of pooling windows: ``max_pool``, ``max_pool_places`` (argmax), ``window_sum``.
 
-A vector of neighbouring windows goes through the places of the window together.
+Lanes are neighbouring windows, reduced over the elements of the window.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core.trace import Equation, Var
 from evergrad.ops.rows.pool.geometry import Windows
 
-# How much a place of a window costs, in operations of other kernels.
+# The cost of an element of a window, in operations of other kernels.
 _COST = 4
 _FEW_PLACES = 9
 
 
 class Numbers(NamedTuple):
-    """The numbers of kernels over windows."""
+    """Integer arguments of pooling kernels."""
 
     items: int
     per_chunk: int
@@ -52,7 +52,7 @@ class Numbers(NamedTuple):
 
 
 def as_2d(windows: Windows) -> Windows:
-    """Windows over one dimension as windows over a single row."""
+    """One-dimensional windows as windows over an image with one row of pixels."""
     if len(windows.size) == 2:
         return windows
     return Windows(
@@ -62,28 +62,28 @@ def as_2d(windows: Windows) -> Windows:
 
 
 def is_supported(eqn: Equation) -> bool:
-    """Whether an equation over windows of its first argument can be native."""
-    found = eqn.args[0].type
+    """Whether there are kernels for an equation over pooling windows of its first argument."""
+    type = eqn.args[0].type
     return (
-        is_native(found.dtype)
-        and 0 < found.numel < 1 << 31
+        is_native(type.dtype)
+        and 0 < type.numel < 1 << 31
         and eqn.outs[0].type.numel > 0
         and len(eqn.attrs["windows"].size) <= 2
     )
 
 
 def contiguous(lowering: Lowering, var: Var) -> Var | BufferView:
-    """A value that lies in order: itself, or a copy of it."""
+    """A contiguous value: itself, or a copy of it."""
     if var.layout.flags.c_contiguous:
         return var
-    place = lowering.scratch(var.type.nbytes, f"copy of {var.type}")
-    copy = BufferView(place.buffer, 0, var.type.shape, strides_of(var), var.type.dtype)
+    scratch = lowering.scratch(var.type.nbytes, f"copy of {var.type}")
+    copy = BufferView(scratch.buffer, 0, var.type.shape, strides_of(var), var.type.dtype)
     lowering.copy(var, copy)
     return copy
 
 
 def pooling_numbers(windows: Windows, items: int) -> Numbers:
-    """The numbers of kernels over windows of so many images."""
+    """The integer arguments of pooling kernels over so many planes."""
     windows = as_2d(windows)
     work = prod(windows.counts) * prod(windows.kernel) * _COST
     return Numbers(
@@ -99,9 +99,9 @@ def lower_pooling(lowering: Lowering, eqn: Equation) -> bool:
     (x,), out = eqn.args, eqn.outs[0]
     windows = as_2d(eqn.attrs["windows"])
     numbers = pooling_numbers(windows, out.type.numel // prod(windows.counts))
-    step = specialized_stride(windows)
+    stride = specialized_stride(windows)
     kernel_size = windows.kernel if can_unroll(windows) else None
-    made = _kernel_ir(vector_for(x.type.dtype), eqn.op.name, step, kernel_size)
+    made = _kernel_ir(vector_for(x.type.dtype), eqn.op.name, stride, kernel_size)
     kernel = with_numbers(made, numbers, [], -(-numbers.items // numbers.per_chunk))
     work = out.type.numel * prod(windows.kernel)
     lowering.add_kernel(eqn.op.name, kernel, [contiguous(lowering, x)], [out], work)
@@ -109,14 +109,13 @@ def lower_pooling(lowering: Lowering, eqn: Equation) -> bool:
 
 
 def specialized_stride(windows: Windows) -> int:
-    """How many columns windows are apart if that is 1 or 2, for which there are faster kernels; 0
-    stands for other numbers."""
+    """The column stride if it is 1 or 2, for which kernels are specialized, else 0."""
     return windows.stride[1] if windows.stride[1] <= 2 else 0
 
 
 def can_unroll(windows: Windows) -> bool:
-    """Whether windows are few elements that all lie in x, without others between them: their places
-    are then written out one by one."""
+    """Whether the loops over a window are unrolled: it is small and dense, and no window reads
+    padding."""
     return (
         prod(windows.kernel) <= _FEW_PLACES
         and all(low == 0 for low, _ in windows.padding)
@@ -134,12 +133,12 @@ def can_unroll(windows: Windows) -> bool:
 
 
 class _Reduction(NamedTuple):
-    """What is done with a window: values carried from place to place, how one more place changes
-    them, and which of them is the result."""
+    """A reduction over a window: the initial values, the update with one more element, and which
+    value is the result."""
 
     start: Callable[[KernelBuilder, str], list[tuple[str, str]]]
-    step: Callable[[KernelBuilder, list[str], str, str, str], list[str]]
-    outside: str  # what elements outside of x count as
+    update: Callable[[KernelBuilder, list[str], str, str, str], list[str]]
+    padding: str  # the value of elements outside of x
     result: int
 
 
@@ -153,7 +152,7 @@ def _minus_infinity(vector: Vector) -> str:
 
 
 def is_larger(ir: KernelBuilder, value: str, best: str) -> str:
-    """NaN is larger than anything; of two NaNs the later."""
+    """Whether a value replaces the maximum: NaN exceeds all others, and a later NaN an earlier."""
     many, masks = ir.vector.type, ir.vector.of("i1")
     above = ir.op(f"fcmp ogt {many} {value}, {best}")
     unordered = ir.op(f"fcmp uno {many} {value}, {value}")
@@ -161,7 +160,7 @@ def is_larger(ir: KernelBuilder, value: str, best: str) -> str:
 
 
 def select(ir: KernelBuilder, mask: str, type: str, a: str, b: str) -> str:
-    """Lanes of one or the other, as a mask says."""
+    """Lanes of ``a`` where the mask is set, else of ``b``."""
     return ir.op(f"select {ir.vector.of('i1')} {mask}, {type} {a}, {type} {b}")
 
 
@@ -177,14 +176,14 @@ def _argmax_start(ir: KernelBuilder, begin: str) -> list[tuple[str, str]]:
 
 
 def _argmax(ir: KernelBuilder, held: list[str], value: str, mask: str, here: str) -> list[str]:
-    best, place, found = held
+    best, position, found = held
     masks = ir.vector.of("i1")
     first = ir.op(f"xor {masks} {found}, {ir.splat('true', 'i1')}")
     wanted = ir.op(f"or {masks} {is_larger(ir, value, best)}, {first}")
     take = ir.op(f"and {masks} {wanted}, {mask}")
     return [
         select(ir, take, ir.vector.type, value, best),
-        select(ir, take, ir.vector.of("i32"), here, place),
+        select(ir, take, ir.vector.of("i32"), here, position),
         ir.op(f"or {masks} {found}, {mask}"),
     ]
 
@@ -206,9 +205,9 @@ def _reduction_of(name: str, vector: Vector) -> _Reduction:
 
 
 @cache
-def _kernel_ir(vector: Vector, name: str, step: int, kernel: tuple[int, ...] | None) -> Kernel:
-    """The kernel of a reduction; for ``step`` see :func:`specialized_stride`. ``kernel`` says how large windows
-    are if they are plain."""
+def _kernel_ir(vector: Vector, name: str, stride: int, kernel: tuple[int, ...] | None) -> Kernel:
+    """The kernel of a reduction; for ``stride`` see :func:`specialized_stride`. ``kernel`` is the
+    size of windows if their loops are unrolled."""
     ir = KernelBuilder(vector, ("x", "y"), Numbers._fields)
     reduction = _reduction_of(name, vector)
     first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
@@ -220,21 +219,21 @@ def _kernel_ir(vector: Vector, name: str, step: int, kernel: tuple[int, ...] | N
         with ir.loop(ir["y_columns"], vector.lanes) as column:
             mask = ir.range_mask(ir.lane_indices(column), "0", ir["y_columns"])
             if kernel is None:
-                result = _reduce_windows(ir, reduction, step, x, row, column)[reduction.result]
+                result = _reduce_windows(ir, reduction, stride, x, row, column)[reduction.result]
             else:
-                result = _reduce_unrolled(ir, reduction, step, kernel, x, row, column, mask)
+                result = _reduce_unrolled(ir, reduction, stride, kernel, x, row, column, mask)
             _store(ir, reduction, result, ir.add(line, column), mask)
     return ir.kernel(name)
 
 
 def _reduce_unrolled(
-    ir: KernelBuilder, reduction: _Reduction, step: int, kernel: tuple[int, ...], x: str, row: str,
-    column: str, mask: str,
+    ir: KernelBuilder, reduction: _Reduction, stride: int, kernel: tuple[int, ...], x: str,
+    row: str, column: str, mask: str,
 ) -> str:  # fmt: skip
-    """A vector of plain windows from (row, column) on, as the mask says, folded."""
+    """Reduce a masked vector of windows from (row, column) on, with unrolled loops."""
     many = ir.vector.of("i32")
     top, left = (
-        ir.mul(place, ir[f"stride_{word}"]) for place, word in ((row, "rows"), (column, "columns"))
+        ir.mul(index, ir[f"stride_{word}"]) for index, word in ((row, "rows"), (column, "columns"))
     )
     corner = ir.add(ir.mul(top, ir["x_columns"]), left)
     begin = ir.lane_indices(corner, ir["stride_columns"])
@@ -242,19 +241,19 @@ def _reduce_unrolled(
     held = [value for _, value in reduction.start(ir, begin)]
     for r in range(kernel[0]):
         line = ir.at(x, ir.mul(ir.add(top, r), ir["x_columns"]))
-        for c, value in enumerate(load_window_row(ir, step, kernel[1], line, left, mask)):
+        for c, value in enumerate(load_window_row(ir, stride, kernel[1], line, left, mask)):
             distance = ir.add(ir.mul(ir["x_columns"], r), c)
             here = ir.op(f"add {many} {begin}, {ir.splat_index(distance)}")
-            held = reduction.step(ir, held, value, everywhere, here)
+            held = reduction.update(ir, held, value, everywhere, here)
     return held[reduction.result]
 
 
 def load_window_row(
-    ir: KernelBuilder, step: int, count: int, line: str, left: str, mask: str
+    ir: KernelBuilder, stride: int, count: int, line: str, left: str, mask: str
 ) -> list[str]:
-    """The ``count`` elements of each window in a row of x; two neighbours are read together if
-    windows are two columns apart."""
-    if step == 2:
+    """The ``count`` elements of each window in a row of x; with stride 2 a pair is loaded and
+    deinterleaved."""
+    if stride == 2:
         found = []
         for c in range(0, count, 2):
             halves = [
@@ -266,34 +265,34 @@ def load_window_row(
             ]  # fmt: skip
             found += ir.deinterleaved(*halves)
         return found[:count]
-    if step == 1:
+    if stride == 1:
         return [ir.load_masked(ir.at(line, left, c), mask, "zeroinitializer") for c in range(count)]
-    places = ir.lane_indices("0", ir["stride_columns"])
-    return [ir.gather(ir.at(line, left, c), places, mask, "zeroinitializer") for c in range(count)]
+    indices = ir.lane_indices("0", ir["stride_columns"])
+    return [ir.gather(ir.at(line, left, c), indices, mask, "zeroinitializer") for c in range(count)]
 
 
-def _store(ir: KernelBuilder, reduction: _Reduction, result: str, place: str, mask: str) -> None:
+def _store(ir: KernelBuilder, reduction: _Reduction, result: str, element: str, mask: str) -> None:
     if not reduction.result:
-        ir.store_masked(result, ir.at(ir["y"], place), mask)
+        ir.store_masked(result, ir.at(ir["y"], element), mask)
         return
     lanes = ir.vector.lanes
     wide = Vector("i64", lanes, 8)
     widened = ir.op(f"sext {wide.of('i32')} {result} to {wide.type}")
-    address = ir.op(f"getelementptr i64, ptr {ir['y']}, i64 {place}")
+    address = ir.op(f"getelementptr i64, ptr {ir['y']}, i64 {element}")
     ir.store_masked(widened, address, mask, wide)
 
 
-def window_argmax(ir: KernelBuilder, step: int, x: str, row: str, column: str) -> tuple[str, str]:
-    """The largest elements of a vector of windows from (row, column) on, and their places."""
+def window_argmax(ir: KernelBuilder, stride: int, x: str, row: str, column: str) -> tuple[str, str]:
+    """The maxima of a vector of windows from (row, column) on, and their positions."""
     reduction = _reduction_of("max_pool_places", ir.vector)
-    best, places, _ = _reduce_windows(ir, reduction, step, x, row, column)
-    return best, places
+    best, positions, _ = _reduce_windows(ir, reduction, stride, x, row, column)
+    return best, positions
 
 
 def _reduce_windows(
-    ir: KernelBuilder, reduction: _Reduction, step: int, x: str, row: str, column: str
+    ir: KernelBuilder, reduction: _Reduction, stride: int, x: str, row: str, column: str
 ) -> list[str]:
-    """What is held after a vector of windows from (row, column) on was folded."""
+    """The carried values after the reduction of a vector of windows from (row, column) on."""
     top = ir.mul(row, ir["stride_rows"])
     left = ir.mul(column, ir["stride_columns"])
     corner = ir.add(ir.mul(top, ir["x_columns"]), left)
@@ -308,12 +307,18 @@ def _reduce_windows(
         with ir.carrying_loop(ir["kernel_columns"], held) as (c, inner):
             shift = ir.sub(ir.mul(c, ir["dilation_columns"]), ir["pad_columns"])
             at_column = ir.add(left, shift)
-            places = ir.lane_indices(at_column, step or ir["stride_columns"])
-            mask = ir.range_mask(places, "0", last)
+            indices = ir.lane_indices(at_column, stride or ir["stride_columns"])
+            mask = ir.range_mask(indices, "0", last)
             value = ir.load_strided(
-                step, ir.at(x, begin), at_column, ir["stride_columns"], "0", last, reduction.outside
+                stride,
+                ir.at(x, begin),
+                at_column,
+                ir["stride_columns"],
+                "0",
+                last,
+                reduction.padding,
             )
-            here = ir.op(f"add {ir.vector.of('i32')} {places}, {ir.splat_index(begin)}")
-            inner.after = reduction.step(ir, inner.values, value, mask, here)
+            here = ir.op(f"add {ir.vector.of('i32')} {indices}, {ir.splat_index(begin)}")
+            inner.after = reduction.update(ir, inner.values, value, mask, here)
         outer.after = inner.values
     return outer.values

@@ -1,7 +1,7 @@
-"""The transposes of folded windows: ``window_spread``, and ``scatter_sum`` and ``gather`` at places
-along the last dimension.
+"""Transposes of pooling reductions: ``window_spread``, and ``scatter_sum`` and ``gather`` along the
+last dimension.
 
-Every image or row belongs to one chunk, which adds to it in a fixed order.
+Every plane or row of a matrix belongs to one chunk, which accumulates in a fixed order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from evergrad.core.shapes import TensorType
 from evergrad.core.trace import Equation
 from evergrad.ops.rows.pool.geometry import Windows
 
-# How much an element costs, in operations of other kernels.
+# The cost of an element, in operations of other kernels.
 _COST = 16
 
 
@@ -57,8 +57,8 @@ def lower_spread(lowering: Lowering, eqn: Equation) -> bool:
 
 
 def _column_table(windows: Windows) -> list[int]:
-    """For each column of the window: its distance from where windows begin, and which windows
-    have it inside of x (from, to)."""
+    """For each column of the window: its offset from the start of windows, and the range of windows
+    for which it is inside x."""
     table = []
     size, count, stride = windows.size[1], windows.counts[1], windows.stride[1]
     for column in range(windows.kernel[1]):
@@ -89,39 +89,39 @@ def _spread_kernel_ir(vector: Vector, names: tuple[str, ...]) -> Kernel:
 
 
 def _spread_row(ir: KernelBuilder, source: str, target: str) -> None:
-    """Add a row to another at all columns of the window."""
+    """Accumulate a row of windows at all columns of the window."""
     with ir.loop(ir["kernel_columns"]) as c:
         shift, low, high = (ir.number(ir.table(ir.mul(c, 3)), n) for n in range(3))
         with ir.loop(high, first=low) as column:
-            place = ir.add(ir.mul(column, ir["stride_columns"]), shift)
-            accumulate(ir, ir.at(target, place), ir.load(ir.at(source, column)))
+            at = ir.add(ir.mul(column, ir["stride_columns"]), shift)
+            accumulate(ir, ir.at(target, at), ir.load(ir.at(source, column)))
 
 
 def accumulate(ir: KernelBuilder, address: str, value: str) -> None:
-    """Add to an element in memory."""
+    """Add a value to an element in memory."""
     total = ir.op(f"fadd {ir.vector.element} {ir.load(address)}, {value}")
     ir.store(total, address)
 
 
 def zero_fill(ir: KernelBuilder, start: str, count: str) -> None:
-    """Write zeros."""
+    """Store zeros."""
     with ir.loop(count) as n:
         ir.store("0.0", ir.at(start, n))
 
 
-# -- places along the last dimension ------------------------------------------------------------
+# -- gather and scatter along the last dimension ------------------------------------------------
 
 
 class _RowNumbers(NamedTuple):
     items: int
     per_chunk: int
-    extent: int  # elements of a row that places count through
-    places: int  # places of a row
+    extent: int  # of the indexed dimension
+    indices: int  # of a row of the index
 
 
 def _row_numbers(eqn: Equation, whole: TensorType) -> _RowNumbers | None:
-    """The numbers of a gather or scatter between ``whole`` and its index, if rows of the one
-    belong to rows of the other."""
+    """The integer arguments of a gather or scatter between ``whole`` and its index, if both have
+    the same leading dimensions."""
     index = eqn.args[1].type
     rank = len(whole.shape)
     if (
@@ -135,21 +135,21 @@ def _row_numbers(eqn: Equation, whole: TensorType) -> _RowNumbers | None:
     ):
         return None
     items = whole.numel // whole.shape[-1]
-    extent, places = whole.shape[-1], index.shape[-1]
-    return _RowNumbers(items, items_per_chunk(items, places * _COST + extent), extent, places)
+    extent, indices = whole.shape[-1], index.shape[-1]
+    return _RowNumbers(items, items_per_chunk(items, indices * _COST + extent), extent, indices)
 
 
 def _lower_rows(
-    lowering: Lowering, eqn: Equation, whole: TensorType, ir: Callable[[Vector], Kernel]
+    lowering: Lowering, eqn: Equation, whole: TensorType, kernel_ir: Callable[[Vector], Kernel]
 ) -> bool:
     numbers = _row_numbers(eqn, whole)
     if numbers is None:
         return False
-    made = ir(vector_for(whole.dtype))
+    made = kernel_ir(vector_for(whole.dtype))
     kernel = with_numbers(made, numbers, [], -(-numbers.items // numbers.per_chunk))
-    given = [contiguous(lowering, a) for a in eqn.args]
-    work = numbers.items * numbers.places * _COST
-    lowering.add_kernel(eqn.op.name, kernel, given, [eqn.outs[0], None], work)
+    operands = [contiguous(lowering, a) for a in eqn.args]
+    work = numbers.items * numbers.indices * _COST
+    lowering.add_kernel(eqn.op.name, kernel, operands, [eqn.outs[0], None], work)
     return True
 
 
@@ -170,11 +170,11 @@ def _scatter_kernel_ir(vector: Vector) -> Kernel:
     with ir.loop(last, first=first) as item:
         target = ir.at(ir["out"], ir.mul(item, ir["extent"]))
         zero_fill(ir, target, ir["extent"])
-        with ir.loop(ir["places"]) as n:
-            element = ir.add(ir.mul(item, ir["places"]), n)
-            place, inside = _checked_index(ir, element)
+        with ir.loop(ir["indices"]) as n:
+            element = ir.add(ir.mul(item, ir["indices"]), n)
+            index, inside = _checked_index(ir, element)
             with ir.when(inside):
-                accumulate(ir, ir.at(target, place), ir.load(ir.at(ir["source"], element)))
+                accumulate(ir, ir.at(target, index), ir.load(ir.at(ir["source"], element)))
     return ir.kernel("scatter_sum")
 
 
@@ -184,19 +184,19 @@ def _gather_kernel_ir(vector: Vector) -> Kernel:
     first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
     with ir.loop(last, first=first) as item:
         source = ir.at(ir["x"], ir.mul(item, ir["extent"]))
-        with ir.loop(ir["places"]) as n:
-            element = ir.add(ir.mul(item, ir["places"]), n)
-            place, inside = _checked_index(ir, element)
+        with ir.loop(ir["indices"]) as n:
+            element = ir.add(ir.mul(item, ir["indices"]), n)
+            index, inside = _checked_index(ir, element)
             with ir.when(inside):
-                ir.store(ir.load(ir.at(source, place)), ir.at(ir["out"], element))
+                ir.store(ir.load(ir.at(source, index)), ir.at(ir["out"], element))
     return ir.kernel("gather")
 
 
 def _checked_index(ir: KernelBuilder, element: str) -> tuple[str, str]:
-    """The place an element of the index names, and whether it exists; tells if not."""
-    place = ir.number(ir["index"], element)
-    inside = ir.op(f"icmp ult i64 {place}, {ir['extent']}")
+    """An element of the index, and whether it is in range; sets the status if not."""
+    index = ir.number(ir["index"], element)
+    inside = ir.op(f"icmp ult i64 {index}, {ir['extent']}")
     outside = ir.op(f"xor i1 {inside}, true")
     with ir.when(outside):
         ir.do(f"store i64 1, ptr {ir['status']}")
-    return place, inside
+    return index, inside
