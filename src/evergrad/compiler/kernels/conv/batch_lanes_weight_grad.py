@@ -60,13 +60,8 @@ class WeightGradTiling(NamedTuple):
         blocks = images[0].blocks(vector, self.vectors)
         valid_pairs = problem.rows.valid_pairs * problem.columns.valid_pairs
         total = valid_pairs * _step_cycles(problem, self.tile) * self.vectors
-        kept = (
-            problem.rows.valid_pairs
-            * len(problem.columns.taps)
-            * problem.channels
-            * problem.outputs
-        )
-        total += kept * _KEEPING
+        kept = problem.channels * problem.outputs * len(problem.columns.taps)
+        total += problem.rows.valid_pairs * kept * _KEEPING
         added = problem.outputs * problem.channels * len(problem.taps) * _ADDING
         packing = sum(image.packing_cycles(vector) for image in images) / problem.groups
         return ((total * blocks + added) / problem.samples + packing) / output_image(problem).plane

@@ -67,9 +67,8 @@ class OutputLanesTiling(NamedTuple):
         shapes = _TILES_32 if vector.has_many else _TILES_16
         tile = Tile(*min(shapes, key=lambda t: _tile_cycles(vector, t, pixels, problem.outputs)))
         panels = -(-problem.outputs // (tile.vectors * vector.lanes))
-        chunks = (
-            problem.groups * -(-problem.samples // block_samples) * -(-problem.rows.extent // block)
-        )
+        row_blocks = -(-problem.rows.extent // block)
+        chunks = problem.groups * -(-problem.samples // block_samples) * row_blocks
         work = problem.outputs * problem.channels * len(problem.taps) * pixels * chunks
         fewest = _FEW_CHUNKS if work > _WORTH_CUTTING else 1
         return cls(
@@ -144,9 +143,8 @@ def output_lanes_kernel(
     tap_offsets = planes.tap_offsets(problem)
     sample_size = problem.channels * planes.channel_size
     wide = tile.vectors * vector.lanes
-    sums_at = (
-        (tiling.block_samples - 1) * sample_size + planes.size(vector.lanes)
-    ) // wide * wide + wide
+    packed = (tiling.block_samples - 1) * sample_size + planes.size(vector.lanes)
+    sums_at = packed // wide * wide + wide
     row_blocks = -(-rows.extent // tiling.block_rows)
     bands = -(-tiling.panels // tiling.band)
     leading = tiling.band * wide

@@ -96,11 +96,8 @@ class WinogradTiling(NamedTuple):
     def _of(
         cls, vector: Vector, problem: Correlation, block_samples: int, block: int
     ) -> WinogradTiling:
-        chunks = (
-            problem.groups
-            * -(-problem.samples // block_samples)
-            * -(-_tile_count(problem.rows) // block)
-        )
+        row_blocks = -(-_tile_count(problem.rows) // block)
+        chunks = problem.groups * -(-problem.samples // block_samples) * row_blocks
         bands = min(-(-_FEW_CHUNKS // chunks), max(1, problem.outputs // _BAND))
         high = tile_for(vector).rows
         band = _round_up(-(-problem.outputs // bands), high)
@@ -124,9 +121,8 @@ class WinogradTiling(NamedTuple):
         chunk += weight / (_FROM_NEAR if weight <= _NEAR else _FROM_FAR)
         inputs = PLACES * problem.channels * lanes * vectors * vector.size
         chunk += 2 * bands * inputs / _FROM_FAR if inputs > _NEAR else 0.0
-        chunks = -(-problem.samples // self.block_samples) * -(
-            -_tile_count(problem.rows) // self.block_rows
-        )
+        row_blocks = -(-_tile_count(problem.rows) // self.block_rows)
+        chunks = -(-problem.samples // self.block_samples) * row_blocks
         whole = _WEIGHING * problem.channels * -(-problem.outputs // lanes)
         return (chunk * chunks + whole) / problem.samples
 

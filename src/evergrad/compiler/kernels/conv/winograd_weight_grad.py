@@ -193,10 +193,8 @@ def winograd_weight_grad_kernel(
     row_blocks = -(-tile_rows // tiling.block_rows)
     items = -(-problem.samples // tiling.block_samples) * row_blocks
     tiles = tiling.block_samples * tiling.block_rows * tile_columns
-    x_tile_stride, y_tile_stride = (
-        _tile_stride(vector, problem.channels),
-        _tile_stride(vector, tiling.band),
-    )
+    x_tile_stride = _tile_stride(vector, problem.channels)
+    y_tile_stride = _tile_stride(vector, tiling.band)
     x_element_stride, y_element_stride = (
         tiles * stride + lanes for stride in (x_tile_stride, y_tile_stride)
     )
