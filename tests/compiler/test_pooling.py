@@ -53,7 +53,7 @@ def test_max_pool(case: Any, dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", list(TOLERANCES), ids=str)
 @pytest.mark.parametrize("case", [*POOLS, (2, 2), ((1, 2), (1, 2)), ((3, 2), (3, 2))], ids=str)
 def test_gradient_of_max_pool(case: Any, dtype: Any) -> None:
-    """One kernel without a stored argmax, also with the gradient of relu before it; bitwise equal."""
+    """One kernel without a stored argmax, also with the gradient of relu; bitwise equal."""
 
     def step(x: Any, is_relu: bool) -> Any:
         x = x.detach().requires_grad_()
@@ -75,7 +75,7 @@ def test_gradient_of_max_pool(case: Any, dtype: Any) -> None:
 @pytest.mark.parametrize("case", [(2, 2), (3, 2, 1)], ids=str)
 @pytest.mark.parametrize("dims", [(0, 2, 3), (2, 3), (0, 2)], ids=str)
 def test_sums_of_the_gradient_of_max_pool(case: Any, dims: Any) -> None:
-    """Sums over whole images, as in the gradient of a bias, are sums over windows; others are not."""
+    """Sums over whole images, as in the gradient of a bias, are over windows; others are not."""
 
     def step(x: Any, is_relu: bool) -> Any:
         x = x.detach().requires_grad_()
