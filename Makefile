@@ -36,6 +36,7 @@ bench-all: bench ## and scaling, two Python threads, a shared machine
 bench-ops: $(VENV)/bench.stamp ## time single ops and the overhead per op against PyTorch
 	$(PY) bench/overhead.py
 	$(PY) bench/ops.py
+	$(PY) bench/linalg.py
 
 soak: $(VENV)/test.stamp $(VENV)/app.stamp oracle ## run the long tests, one at a time
 	$(PY) -m pytest tests/soak -p no:xdist

@@ -45,19 +45,18 @@ def _derivative(op: Op) -> str:
 
 def _lowering(op: Op) -> str:
     """What a compiled program makes of a row."""
-    from evergrad.compiler.codegen import elementwise
-    from evergrad.compiler.codegen.reductions import REDUCTIONS
     from evergrad.compiler.kernels.registry import LOWERINGS
     from evergrad.compiler.passes.simplify import RULES
-    from evergrad.compiler.schedule.fusibility import INDEXED
+    from evergrad.ops.rows.creation.constants import FULL
+    from evergrad.ops.rows.movement.joining import CAT
 
     if op.alias:
         return "view"
-    if op.name in elementwise.ELEMENTWISE or op.name in (*REDUCTIONS, *INDEXED, "where", "full"):
+    if op.emit.function is not None or op.combine or op.indexing or op is FULL:
         return "loop"
-    if op.name in LOWERINGS or op.name == "cat":
+    if op in LOWERINGS or op is CAT:
         return "kernel"
-    return "other ops" if op.name in RULES else "NumPy"
+    return "other ops" if op in RULES else "NumPy"
 
 
 def _element_types(samples: list[Any]) -> str:

@@ -127,7 +127,7 @@ hold(step.lock)  # never released in the child
 hold(jit._lock)
 jit._begun.add("kernel")
 jit._coming["file"] = None
-before = (parallel_ufunc._helpers, len(WORKERS.processes), len(thread_pool._teams))
+before = (parallel_ufunc._workers, len(WORKERS.processes), len(thread_pool._teams))
 assert all(before), before
 hold(blas.several_threads, 0.3)  # a fork waits for these two
 hold(WORKERS.changed, 0.3)
@@ -146,7 +146,7 @@ def is_free(lock):
 child = os.fork()
 if child:
     _, status = os.waitpid(child, 0)
-    assert (parallel_ufunc._helpers, len(WORKERS.processes), len(thread_pool._teams)) == before
+    assert (parallel_ufunc._workers, len(WORKERS.processes), len(thread_pool._teams)) == before
     assert jit._begun and jit._coming and not is_free(step.lock)
     assert is_free(blas.several_threads) and not _imp.lock_held()
     sys.exit(os.waitstatus_to_exitcode(status))
@@ -154,8 +154,8 @@ if child:
 states = {
     "imports": not _imp.lock_held() and bool(__import__("evergrad.fft")),
     "blas threads": is_free(blas.several_threads),
-    "parallel ufunc": parallel_ufunc._helpers == 0 and parallel_ufunc._jobs.empty()
-        and is_free(parallel_ufunc._hiring),
+    "parallel ufunc": parallel_ufunc._workers == 0 and parallel_ufunc._jobs.empty()
+        and is_free(parallel_ufunc._starting),
     "compile workers": not WORKERS.processes and not WORKERS.jobs and not WORKERS.threads
         and is_free(WORKERS.changed),
     "compiled objects": not jit._begun and not jit._coming and is_free(jit._lock),

@@ -116,6 +116,29 @@ def test_derivatives_of_reflections(torch: ModuleType, complex: bool) -> None:
             compare(torch, call, a[0], tau[0], c)
 
 
+@pytest.mark.parametrize("missing", [1, 2])
+@pytest.mark.parametrize("size", [1e-3, 1e-6, 1e-9, 0.0])
+@pytest.mark.parametrize("order", [6, 60])
+def test_gradient_of_the_determinant_near_singular_matrices(
+    order: int, size: float, missing: int
+) -> None:
+    """In float32, against the cofactors of the same matrix by singular values in float64."""
+    generator = np.random.default_rng([order, missing])
+    u, v = (np.linalg.qr(generator.standard_normal((order, order)))[0] for _ in range(2))
+    s = np.linspace(0.8, 1.2, order)
+    s[-missing:] = size
+    a = ((u * s) @ v).astype(np.float32)
+    u, s, v = np.linalg.svd(a.astype(np.float64))
+    others = [np.prod(np.delete(s, i)) for i in range(order)]
+    expected = (u * others) @ v * np.linalg.det(u) * np.linalg.det(v)
+    x = evergrad.tensor(a, requires_grad=True)
+    evergrad.linalg.det(x).backward()
+    assert x.grad is not None
+    largest = np.prod(np.linspace(0.8, 1.2, order)[:-missing])
+    rounding = 4 * order * np.finfo(np.float32).eps  # of the matrix, as a factorization rounds it
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=0, atol=rounding * largest)
+
+
 # -- refusals -----------------------------------------------------------------------------------
 
 

@@ -1,7 +1,7 @@
 """Lazy imports: names that are imported at their first use, so that ``import evergrad`` is fast.
 
-A fork waits for imports of this package in other threads (:mod:`evergrad.core.fork` calls what is
-here): the child would deadlock on the lock of a half-imported module.
+A fork waits for imports of this package in other threads: the child would deadlock on the lock of a
+half-imported module. :mod:`evergrad.core.fork` calls the functions here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Heavy functions of eager mode as kernels: the same values and derivatives as op by op."""
+"""Eager composites as kernels: the same values and derivatives as op by op."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def grad_node(leaf: Any) -> Any:
 
 
 def test_a_trace_has_the_ordinary_ops() -> None:
-    """The compiler of whole steps fuses across heavy functions: it must see into them."""
+    """The compiler of whole steps fuses across eager composites: it must see their ops."""
     compiled = eg.compile(lambda x: F.layer_norm(x, (6,)) * 2)
     x = eg.randn(4, 6)
     assert_close(compiled(x), F.layer_norm(x, (6,)) * 2)
@@ -345,7 +345,7 @@ def test_infinities_and_nan_as_op_by_op() -> None:
 
 
 def test_what_was_not_chosen_has_no_gradient() -> None:
-    """Infinite slopes in front of a heavy function, behind which a choice leaves elements out."""
+    """Infinite derivatives before an eager composite, behind which a selection drops elements."""
     x = eg.tensor([[0.0, 0.0], [1.0, 4.0]], requires_grad=True)
     out = F.layer_norm(x.sqrt(), (2,), eps=1.0)
     eg.where(eg.tensor([[False], [True]]), out, 0).sum().backward()
@@ -455,7 +455,7 @@ def test_a_forked_child_uses_the_kernels() -> None:
     assert F.layer_norm(x, (32,)).tolist() == expected
 
 
-def test_the_compiler_is_loaded_by_the_first_heavy_call() -> None:
+def test_the_compiler_is_loaded_by_the_first_large_call() -> None:
     program = (
         "import sys, evergrad as eg\n"
         "eg.nn.functional.gelu(eg.ones(8))\n"

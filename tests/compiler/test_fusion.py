@@ -264,3 +264,11 @@ def test_what_is_repeated_counts_as_often_in_a_sum(shape: tuple[int, ...], dims:
     x = normal(*shape)
     for found, expected in zip(eg.compile(function)(x), function(x), strict=True):
         assert_near(found, expected)
+
+
+def test_a_condition_of_bytes_is_true_where_it_is_not_zero() -> None:
+    condition = eg.tensor([1, 0, 2, 0], dtype=eg.uint8)
+    a, b = eg.ones(4), eg.zeros(4)
+    expected = [1.0, 0.0, 1.0, 0.0]
+    assert eg.where(condition, a, b).tolist() == expected
+    assert eg.compile(lambda *args: eg.where(*args))(condition, a, b).tolist() == expected

@@ -20,7 +20,7 @@ from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.core.trace import Graph
 from evergrad.nn import functional as F
 
-from .test_plan_bytes import make_step
+from .test_memory_plan import make_step
 
 SOURCES = Path(eg.__file__).parent
 

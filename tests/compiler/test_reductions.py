@@ -11,6 +11,7 @@ import pytest
 from evergrad.compiler.codegen.reductions import combine_partials
 from evergrad.compiler.native import jit
 from evergrad.core import dtypes
+from evergrad.core.row_facts import Combine
 
 _GUARD = 77
 _NUMPY: dict[str, Any] = {"sum": np.add, "amax": np.maximum, "amin": np.minimum}
@@ -20,7 +21,7 @@ def folded(name: str, parts: Any) -> Any:
     """What the kernel makes of parts [blocks, count, length]."""
     blocks, count, length = parts.shape
     found = {np.dtype(t.np): t for t in (dtypes.float32, dtypes.float64, dtypes.int64)}[parts.dtype]
-    kernel = combine_partials(name, found, count, length)
+    kernel = combine_partials(Combine(name), found, count, length)
     function = jit.function_of(
         jit.addresses([kernel])[kernel.name], ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
     )

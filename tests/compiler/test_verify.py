@@ -14,13 +14,14 @@ from evergrad import config
 from evergrad.compiler.passes import pipeline, rematerialize
 from evergrad.compiler.passes.pipeline import Pass, Target, optimize
 from evergrad.compiler.passes.rewriter import rewrite, specialize, with_equations
+from evergrad.core.op import TABLE
 from evergrad.core.shapes import tensor_type
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.core.tracing import tracing
 from evergrad.errors import VerificationError
 from evergrad.nn import functional as F
 
-from .test_plan_bytes import make_step
+from .test_memory_plan import make_step
 
 Broken = Callable[[Graph], Graph]
 
@@ -121,12 +122,12 @@ def changes_a_result_type(graph: Graph) -> Graph:
 
 def forges_a_specialization(graph: Graph) -> Graph:
     """An equation and its specialization agree, but the row's type rule does not."""
-    made = specialize("exp", Var(eg.ones(7)._type, graph.inputs[0].trace))
+    made = specialize(TABLE["exp"], Var(eg.ones(7)._type, graph.inputs[0].trace))
     original = made.out_types
     wrong = eg.ones(8)._type
     made.out_types = (wrong,)
     given, out = Var(eg.ones(7)._type, graph.inputs[0].trace), Var(wrong, graph.inputs[0].trace)
-    full = specialize("full", 1.0, size=(7,), dtype=eg.float32)
+    full = specialize(TABLE["full"], 1.0, size=(7,), dtype=eg.float32)
     forged = [Equation(full, (1.0,), (given,), None), Equation(made, (given,), (out,), None)]
     FORGED.append((made, original))
     return with_equations(graph, [*graph.equations, *forged])
@@ -332,9 +333,9 @@ def test_what_passes_may_do(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> No
         def replace(trace: Any, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
             if eqn.op.name != "exp":
                 return None
-            (zero,) = trace.emit(specialize("mul", args[0], 0.0), (args[0], 0.0), None)
-            (more,) = trace.emit(specialize("add", args[0], zero), (args[0], zero), None)
-            return trace.emit(specialize("exp", more), (more,), None)
+            (zero,) = trace.emit(specialize(TABLE["mul"], args[0], 0.0), (args[0], 0.0), None)
+            (more,) = trace.emit(specialize(TABLE["add"], args[0], zero), (args[0], zero), None)
+            return trace.emit(specialize(TABLE["exp"], more), (more,), None)
 
         return rewrite(graph, replace)
 

@@ -141,7 +141,7 @@ def test_a_planner_that_gives_all_buffers_one_offset_is_caught(
             made.offset = 0
         return max((b.nbytes for b in buffers), default=0)
 
-    monkeypatch.setattr(memory_plan, "_lay_out", together)
+    monkeypatch.setattr(memory_plan, "_assign_offsets", together)
     with pytest.raises(VerificationError, match=r"traced at: .*test_verify_plan"):
         eg.compile(lambda x: chain(x) * 3.5).plan(eg.ones(16, 16))
 
@@ -158,14 +158,18 @@ def test_live_ranges_that_end_too_early_are_caught(monkeypatch: pytest.MonkeyPat
 
 
 def test_instructions_that_run_too_early_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executable, "in_waves", lambda instructions: [list(instructions)])
+    monkeypatch.setattr(
+        executable, "partition_into_waves", lambda instructions: [list(instructions)]
+    )
     with pytest.raises(VerificationError, match="is written by"):
         eg.compile(lambda x: chain(x) * 5.5).plan(eg.ones(16, 16))
 
 
 def test_programs_above_the_bound_are_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "VERIFY_EQUATIONS", 0)
-    monkeypatch.setattr(executable, "in_waves", lambda instructions: [list(instructions)])
+    monkeypatch.setattr(
+        executable, "partition_into_waves", lambda instructions: [list(instructions)]
+    )
     compiled = eg.compile(lambda x: chain(x) * 6.5)
     compiled.plan(eg.ones(16, 16))
     ((variant,),) = compiled.variants.values()

@@ -17,6 +17,7 @@ from evergrad.autograd.function import Function, FunctionCtx, run_forward, unrec
 from evergrad.core import dtypes
 from evergrad.core.op import Op, Specialization
 from evergrad.core.rng.default_generator import default_generator
+from evergrad.core.row_facts import lowered
 from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor, current_node, detached, fresh
@@ -63,28 +64,18 @@ class CustomOp(Op):
     __slots__ = ("build", "cls", "count", "randomness")
 
     def __init__(self, cls: type[Function], count: int, build: Callable[..., Any]) -> None:
-        self.name = f"custom:{cls.__name__}"
-        self.family = "custom"
         self.cls = cls
         self.count = count  # how many of the arguments are inputs
         self.build = build  # the call's arguments from its input tensors
         self.randomness = "error"  # of the vmap that batches it
-        self.type = lambda *types: tuple(types[count:])
-        self.eval = lambda *arrays: arrays[count:]
-        self.vjp = "custom"
-        self.jvp = self.forward_mode
-        self.batch = self.batched
-        self.promote = None
-        self.outputs = 2  # always a tuple
-        self.alias = ""
-        self.random = True  # never merged or dropped
-        self.takes_out = False
-        self.upcast = False
-        self.doc = cls.__doc__ or ""
-        self.scatter_index = None
-        self.selects = False
-        self.nan_safe_vjp = None
-        self.specializations = {}
+        super().__init__(
+            f"custom:{cls.__name__}", family="custom", in_table=False,
+            type=lambda *types: tuple(types[count:]), eval=lambda *arrays: arrays[count:],
+            vjp="custom", jvp=self.forward_mode, batch=self.batched,
+            outputs=2,  # always a tuple
+            random=True,  # never merged or dropped
+            upcast=False, emit=lowered("its traced forward"), doc=cls.__doc__ or "",
+        )  # fmt: skip
 
     def apply(self, *args: Any, **attrs: Any) -> Any:
         inputs = args[: self.count]

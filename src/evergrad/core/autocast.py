@@ -1,8 +1,9 @@
 """Autocast: which ops compute in a lower precision and which in float32 while the mode is on.
 
-The mode is a field of :class:`~evergrad.core.state.State`. The policy of rows is applied in
-``bind``, which costs nothing while the mode is off; functions of several rows are wrapped by
-:func:`under_autocast` when they become public. The lists are those of PyTorch's CPU backend.
+The mode is a field of :class:`~evergrad.core.state.State`. A row states its policy in a column,
+which ``bind`` reads while the mode is on. A function made of several rows states one where it is
+defined, by :func:`autocast_policy`; :func:`under_autocast` wraps it when it becomes public. The
+policies are those of PyTorch's CPU backend.
 """
 
 from __future__ import annotations
@@ -14,39 +15,12 @@ from typing import Any, TypeVar
 from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.dtypes import dtype
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 Convert = Callable[[Tensor], Tensor]
-
-LOWER_ROWS = frozenset({"matmul", "linear"})
-FLOAT32_ROWS = frozenset({"prod"})
-
-LOWER_FUNCTIONS = frozenset({
-    "addbmm", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
-    "conv_transpose2d", "conv_transpose3d", "prelu", "scaled_dot_product_attention", "vecdot",
-})  # fmt: skip
-
-FLOAT32_FUNCTIONS = frozenset({
-    "adaptive_avg_pool3d", "adaptive_max_pool3d", "avg_pool3d", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "cdist", "cholesky", "cholesky_ex", "cholesky_inverse",
-    "cholesky_solve", "cond", "cosine_embedding_loss", "cross_entropy", "ctc_loss", "eig", "eigh",
-    "eigvals", "eigvalsh", "fft", "fft2", "fftn", "fractional_max_pool2d", "fractional_max_pool3d",
-    "geqrf", "grid_sample", "hfft", "hinge_embedding_loss", "householder_product", "huber_loss",
-    "ifft", "ifft2", "ifftn", "ihfft", "inv", "inv_ex", "inverse", "irfft", "irfft2", "irfftn",
-    "kl_div", "l1_loss", "local_response_norm", "lstsq", "lu", "lu_solve", "margin_ranking_loss",
-    "matrix_rank", "max_pool3d", "max_unpool2d", "max_unpool3d", "mse_loss", "multi_margin_loss",
-    "multilabel_margin_loss", "nanquantile", "nll_loss", "orgqr", "ormqr", "pinverse",
-    "poisson_nll_loss", "polar", "qr", "quantile", "rfft", "rfft2", "rfftn", "smooth_l1_loss",
-    "soft_margin_loss", "solve", "stft", "svd", "svdvals", "tensorinv", "tensorsolve", "trace",
-    "triangular_solve", "triplet_margin_loss", "view_as_complex",
-})  # fmt: skip
-
-PROMOTED_FUNCTIONS = frozenset({"index_copy"})
-
-# Products that PyTorch does not cast, though their rows have a policy.
-PLAIN_FUNCTIONS = frozenset({"addmv", "bilinear", "dot", "mv", "vdot"})
 
 
 class Autocast:
@@ -62,14 +36,13 @@ class Autocast:
         self.dtype = dtype
         self.cache = cache
 
-    def convert_arguments(self, row: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of a row, cast by its policy; the same tuple if nothing changes."""
-        if row in LOWER_ROWS:
-            convert = self.lowered
-        elif row in FLOAT32_ROWS:
-            convert = widened
-        else:
+    def convert_arguments(
+        self, policy: AutocastPolicy | None, args: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
+        """The arguments of a row of this policy; the same tuple if nothing changes."""
+        if policy is None or policy is AutocastPolicy.KEEP:
             return args
+        convert = _CONVERSIONS[policy](self, args)
         converted = tuple([convert(a) if isinstance(a, Tensor) else a for a in args])
         changed = any(a is not b for a, b in zip(args, converted, strict=True))
         return converted if changed else args
@@ -124,18 +97,35 @@ def addend_for(product: Tensor, addend: Tensor) -> Tensor:
     return autocast.lowered(addend)
 
 
-def under_autocast(name: str, function: F) -> F:
-    """The function wrapped with its autocast policy; itself if it has none."""
-    policy = _POLICIES.get(name)
-    if policy is None:
+def autocast_policy(policy: AutocastPolicy) -> Callable[[F], F]:
+    """State the policy of a function made of several rows."""
+
+    def state(function: F) -> F:
+        function.autocast = policy  # type: ignore[attr-defined]
         return function
+
+    return state
+
+
+def policy_of(function: Callable[..., Any]) -> AutocastPolicy:
+    """The policy that a function states."""
+    stated: AutocastPolicy = getattr(function, "autocast", AutocastPolicy.KEEP)
+    return stated
+
+
+def under_autocast(function: F) -> F:
+    """The function as the mode wants it, if it states a policy; else itself."""
+    stated = policy_of(function)
+    if stated is AutocastPolicy.KEEP:
+        return function
+    conversion = _CONVERSIONS[stated]
 
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         autocast = STATE.get().autocast
         if autocast is None:
             return function(*args, **kwargs)
-        convert = policy(autocast, args)
+        convert = conversion(autocast, args)
         with using(autocast=None):
             return function(
                 *[_converted(convert, a) for a in args],
@@ -160,9 +150,9 @@ def _to_widest(autocast: Autocast, args: tuple[Any, ...]) -> Convert:
     return widened if has_float32 else autocast.lowered
 
 
-_POLICIES: dict[str, Callable[[Autocast, tuple[Any, ...]], Convert]] = {
-    **dict.fromkeys(LOWER_FUNCTIONS, lambda autocast, args: autocast.lowered),
-    **dict.fromkeys(FLOAT32_FUNCTIONS, lambda autocast, args: widened),
-    **dict.fromkeys(PROMOTED_FUNCTIONS, _to_widest),
-    **dict.fromkeys(PLAIN_FUNCTIONS, lambda autocast, args: lambda tensor: tensor),
+_CONVERSIONS: dict[AutocastPolicy, Callable[[Autocast, tuple[Any, ...]], Convert]] = {
+    AutocastPolicy.LOWER: lambda autocast, args: autocast.lowered,
+    AutocastPolicy.FLOAT32: lambda autocast, args: widened,
+    AutocastPolicy.WIDEST: _to_widest,
+    AutocastPolicy.OFF: lambda autocast, args: lambda tensor: tensor,
 }

@@ -171,7 +171,7 @@ def _as_operand(op: Op, arg: Any) -> Any:
 def _under_autocast(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments in the precision of the op's autocast policy, if the mode is on."""
     autocast = STATE.get().autocast
-    return args if autocast is None else autocast.convert_arguments(op.name, args)
+    return args if autocast is None else autocast.convert_arguments(op.autocast, args)
 
 
 def symbolic_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
 from evergrad.core.namespace import ops
 from evergrad.core.op import NONDIFFERENTIABLE, ArgType, Op
+from evergrad.core.row_facts import LEAST_DERIVATIVE, AutocastPolicy, Facts
 from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 
@@ -103,12 +104,14 @@ def elementwise(
     upcast: bool = True,
     holomorphic: bool = True,
     doc: str = "",
+    **facts: Unpack[Facts],
 ) -> Op:
     """An elementwise row, with broadcasting.
 
     ``d`` has one formula per argument (or one, for a single argument). ``takes_out`` says that
     ``function`` is a ufunc or accepts ``out=`` like one. ``holomorphic`` is false where the
-    formula of a complex argument already is the vjp and jvp for real directions.
+    formula of a complex argument already is the vjp and jvp for real directions. ``facts`` are the
+    further columns of :class:`~evergrad.core.op.Op`; the family keeps its precision under autocast.
     """
     formulas: tuple[Formula | None, ...]
     formulas = () if isinstance(d, str) else (d,) if callable(d) else tuple(d)
@@ -149,6 +152,8 @@ def elementwise(
         return total
 
     nothing = isinstance(d, str)
+    facts.setdefault("autocast", AutocastPolicy.KEEP)
+    facts.setdefault("eager_derivative", LEAST_DERIVATIVE)
     op = Op(
         name,
         family="elementwise",
@@ -161,6 +166,7 @@ def elementwise(
         takes_out=takes_out,
         upcast=upcast,
         doc=doc,
+        **facts,
     )
     if not nothing:
         op.nan_safe_vjp = partial(pull, _nan_safe)
@@ -193,11 +199,12 @@ def linear(
     takes_out: bool = False,
     upcast: bool = False,
     doc: str = "",
+    **facts: Unpack[Facts],
 ) -> Op:
     """A row that is linear in the arguments at ``arguments`` (all of them if not given), jointly.
 
     ``transpose(g, *args, **attrs)`` gives one cotangent per argument (or just the one). It may use
-    the types of the linear arguments, not their values.
+    the types of the linear arguments, not their values. ``facts`` are the further columns.
     """
 
     def vjp(g: Any, out: Any, *args: Any, **attrs: Any) -> Any:
@@ -214,7 +221,7 @@ def linear(
 
     op = Op(
         name, family="linear", type=type, eval=function, vjp=vjp, jvp=jvp, batch=batch, alias=alias,
-        promote=promote, takes_out=takes_out, upcast=upcast, doc=doc,
+        promote=promote, takes_out=takes_out, upcast=upcast, doc=doc, **facts,
     )  # fmt: skip
     return op
 
@@ -233,10 +240,12 @@ def bilinear(
     promote: Callable[[Sequence[ArgType]], dtype] | None = None,
     takes_out: bool = False,
     doc: str = "",
+    **facts: Unpack[Facts],
 ) -> Op:
     """A row that is linear in each of its two arguments.
 
-    ``transposes(g, a, b, **attrs)`` gives the cotangents of both.
+    ``transposes(g, a, b, **attrs)`` gives the cotangents of both. ``facts`` are the further
+    columns.
     """
 
     def vjp(g: Any, out: Any, a: Any, b: Any, **attrs: Any) -> Any:
@@ -252,7 +261,7 @@ def bilinear(
 
     op = Op(
         name, family="bilinear", type=type, eval=function, vjp=vjp, jvp=jvp, batch=batch,
-        promote=promote, takes_out=takes_out, doc=doc,
+        promote=promote, takes_out=takes_out, doc=doc, **facts,
     )  # fmt: skip
     return op
 
@@ -266,9 +275,11 @@ def reduction(
     batch: Callable[..., Any] | None = None,
     takes_out: bool = False,
     doc: str = "",
+    **facts: Unpack[Facts],
 ) -> Op:
     """A row that reduces the dimensions ``dims``: ``d(t, out, x, dims)`` weights a tangent
-    elementwise, with ``out`` kept broadcastable, and the tangent of the result is their sum."""
+    elementwise, with ``out`` kept broadcastable, and the tangent of the result is their sum.
+    ``facts`` are the further columns."""
 
     def kept(value: Tensor, x: Tensor, dims: Shape, keepdim: bool) -> Tensor:
         if keepdim:
@@ -290,10 +301,12 @@ def reduction(
         return ops.sum(weighed, dims, keepdim) if dims else weighed
 
     nothing = isinstance(d, str)
+    facts.setdefault("eager_derivative", LEAST_DERIVATIVE)
     op = Op(
         name, family="reduction", type=type, eval=function,
         vjp=NONDIFFERENTIABLE if nothing else partial(pull, _same), jvp=None if nothing else jvp,
         batch=batch, takes_out=takes_out, doc=doc,
+        **facts,
     )  # fmt: skip
     if not nothing:
         op.nan_safe_vjp = partial(pull, _nan_safe)
@@ -314,16 +327,17 @@ def opaque(
     takes_out: bool = False,
     upcast: bool = True,
     doc: str = "",
+    **facts: Unpack[Facts],
 ) -> Op:
     """A row of no family: ``vjp(g, out, *args, **attrs)`` gives a cotangent per argument.
 
     Without ``jvp``, forward mode transposes the vjp. With several outputs ``g`` and ``out`` are
-    tuples.
+    tuples. ``facts`` are the further columns.
     """
     return Op(
         name, family="opaque", type=type, eval=function, vjp=vjp, jvp=jvp, batch=batch,
         promote=promote, outputs=outputs, random=random, takes_out=takes_out, upcast=upcast,
-        doc=doc,
+        doc=doc, **facts,
     )  # fmt: skip
 
 

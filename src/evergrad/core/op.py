@@ -20,6 +20,15 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.eager.fusion import clear_composite_kernels
 from evergrad.core.eager.kernels import clear_row_kernels
 from evergrad.core.evaluate import evaluator
+from evergrad.core.row_facts import (
+    UNSTATED,
+    VIEW,
+    AutocastPolicy,
+    Combine,
+    EagerKernel,
+    Emit,
+    Indexing,
+)
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.vjp_program import VjpProgram
 from evergrad.extension import ExtensionPoint, provides
@@ -49,26 +58,19 @@ class Op:
     the result; ``batch`` is the batching rule of :func:`~evergrad.func.vmap`. ``promote`` gives the
     element type to which arguments are promoted, one for all or one for each (``None``: the row
     takes them as they are).
+
+    ``emit`` is how the compiler computes one element, with its cost, or why there is no such code;
+    ``combine`` how a reduction joins partial results; ``indexing`` at which positions an argument
+    lets it read or write; ``commutative`` whether two arguments may change places; ``autocast`` the
+    precision under autocast; ``eager`` the size from which eager mode uses a kernel, and
+    ``eager_derivative`` the same for the vjp of a row in which this one occurs (``None``: no such
+    kernel). Their types are in :mod:`evergrad.core.row_facts`.
     """
 
     __slots__ = (
-        "alias",
-        "batch",
-        "doc",
-        "eval",
-        "family",
-        "jvp",
-        "name",
-        "nan_safe_vjp",
-        "outputs",
-        "promote",
-        "random",
-        "scatter_index",
-        "selects",
-        "specializations",
-        "takes_out",
-        "type",
-        "upcast",
+        "alias", "autocast", "batch", "combine", "commutative", "doc", "eager", "eager_derivative",
+        "emit", "eval", "family", "indexing", "jvp", "name", "nan_safe_vjp", "outputs", "promote",
+        "random", "scatter_index", "selects", "specializations", "takes_out", "type", "upcast",
         "vjp",
     )  # fmt: skip
 
@@ -88,10 +90,20 @@ class Op:
         random: bool = False,
         takes_out: bool = False,
         upcast: bool = True,
+        emit: Emit = UNSTATED,
+        combine: Combine | None = None,
+        indexing: Indexing | None = None,
+        commutative: bool = False,
+        autocast: AutocastPolicy | None = None,
+        eager: EagerKernel | None = None,
+        eager_derivative: int | None = None,
         doc: str = "",
+        in_table: bool = True,
     ) -> None:
-        if name in TABLE:
-            raise ValueError(f"the table already has a row named {name!r}")
+        if in_table:
+            if name in TABLE:
+                raise ValueError(f"the table already has a row named {name!r}")
+            TABLE[name] = self
         self.name = name
         self.family = family
         self.type = type
@@ -108,6 +120,13 @@ class Op:
         self.takes_out = takes_out
         # Whether 16-bit floats are evaluated in float32 (rows that only move data need not be).
         self.upcast = upcast
+        self.emit = VIEW if alias else emit
+        self.combine = combine
+        self.indexing = indexing
+        self.commutative = commutative
+        self.autocast = AutocastPolicy.KEEP if alias else autocast
+        self.eager = eager
+        self.eager_derivative = eager_derivative
         self.doc = doc
         # For a row that scatters its argument into zeros (the transpose of a slice): the NumPy
         # index of the part, from the attributes.
@@ -118,7 +137,6 @@ class Op:
         self.selects = False
         self.nan_safe_vjp: Callable[..., Any] | None = None
         self.specializations: dict[Any, Specialization] = {}
-        TABLE[name] = self
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
@@ -126,6 +144,16 @@ class Op:
     @property
     def differentiable(self) -> bool:
         return self.vjp is not NONDIFFERENTIABLE
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether an element of the result depends on the elements at its own position alone."""
+        return self.family == "elementwise" or self.emit.function is not None
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether it reads elements at positions that an argument gives."""
+        return self.indexing is not None and self.indexing.reads
 
     def apply(self, *args: Any, **attrs: Any) -> Any:
         """Apply the op: what an equation of a graph runs."""

@@ -83,7 +83,7 @@ def view_after(state: State, source: Tensor, specialization: Specialization, lay
     chain = () if view is None else view.chain
     base = source if view is None or view.base is None else view.base
     hidden = not state.grad
-    if specialization.op.name == "as_strided" or len(chain) > _MAX_CHAIN:
+    if specialization.op is TABLE["as_strided"] or len(chain) > _MAX_CHAIN:
         chain = (_as_strided_op(source, layout),)
         # The op starts at the storage: it cannot be replayed on a leaf that is a view itself.
         hidden = hidden or base._view is not None

@@ -1,7 +1,4 @@
-"""The memory report as one HTML page without scripts or external resources.
-
-The timeline is an inline SVG of live bytes by category; its tooltips are ``<title>`` elements.
-"""
+"""The memory report as one HTML page: live bytes by category over time, and tables."""
 
 from __future__ import annotations
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.dtypes import int64
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
 from evergrad.errors import ShapeError
@@ -103,7 +105,7 @@ def _fractional_max_pool(rank: int) -> tuple[Any, Any]:
     with_indices.__doc__ = f"``{name}``, and which element of its plane each number was."
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"The largest numbers of windows at random places, in {rank} dimensions."
-    return function, with_indices
+    return autocast_policy(AutocastPolicy.FLOAT32)(function), with_indices
 
 
 fractional_max_pool2d, fractional_max_pool2d_with_indices = _fractional_max_pool(2)

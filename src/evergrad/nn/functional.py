@@ -170,6 +170,6 @@ __all__ = [
     "upsample_bilinear", "upsample_nearest",
 ]  # fmt: skip
 
-# Functions on autocast's lists look at that mode; the others stay as they are.
+# Functions that state a policy look at autocast's mode; the others stay as they are.
 for _name in __all__:
-    globals()[_name] = under_autocast(_name, globals()[_name])
+    globals()[_name] = under_autocast(globals()[_name])

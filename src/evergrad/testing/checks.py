@@ -17,6 +17,7 @@ from evergrad.core import dtypes
 from evergrad.core.interpret import interpret
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.rng.default_generator import manual_seed
+from evergrad.core.row_facts import Cost
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.core.trace import Graph
@@ -50,7 +51,8 @@ FAMILIES = ("elementwise", "linear", "bilinear", "reduction", "opaque")
 
 
 def check_row(row: Op) -> None:
-    """The row is documented, sampled, and says what its derivative is."""
+    """The row is documented, sampled, and states its derivative and what the compiler, autocast and
+    eager mode need."""
     name = row.name
     ensure(bool(all_samples().get(name)), f"{name} has no sample in evergrad.testing.samples")
     ensure(bool(row.doc.strip()), f"{name} has no doc")
@@ -59,6 +61,13 @@ def check_row(row: Op) -> None:
         callable(row.vjp) or row.vjp == NONDIFFERENTIABLE,
         f"{name} has no derivative and does not say NONDIFFERENTIABLE",
     )
+    ensure(
+        row.emit.function is not None or bool(row.emit.reason.strip()),
+        f"{name} states neither how an element is emitted nor what evaluates it: give it "
+        "emit=cheap(...), expensive(...), lowered(...) or numpy_evaluates(...)",
+    )
+    ensure(isinstance(row.emit.cost, Cost), f"{name} has no cost class")
+    ensure(row.autocast is not None, f"{name} has no autocast policy: state autocast=...")
     ensure(  # what is drawn need not be smooth in the parameters of its distribution
         not row.differentiable or row.random or any(map(has_derivative, all_samples()[name])),
         f"{name} has a derivative, but no sample at which it is checked",

@@ -1,15 +1,14 @@
 """How one element of an op is computed, in LLVM IR.
 
-Owns the element types as IR knows them, :class:`Code` (the text being written) and the table
-:data:`ELEMENTWISE`: op name to a function that writes the op for one element. An op or element type
-that is not here runs its NumPy evaluation inside the program.
+Owns the element types as IR knows them, :class:`Code` (the text being written) and
+:class:`Element`, the builder against which rows write their ``emit``. A row without one, or an
+element type that is not here, runs its NumPy evaluation inside the program.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from evergrad.compiler.codegen import vecmath
 from evergrad.compiler.codegen.rng import counted_element, threshold_of
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
+from evergrad.core.op import Op
 
 
 class Kind:
@@ -201,20 +201,12 @@ def convert(code: Code, value: str, source: dtype, target: dtype) -> str:
 
 # -- ops ----------------------------------------------------------------------------------------
 
-Writer = Callable[..., str]
-ELEMENTWISE: dict[str, Writer] = {}
-# Ops worth keeping in cache rather than computing again in a later pass over a row.
-EXPENSIVE = {
-    "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "tanh", "sigmoid", "erf", "erfc",
-    "sin", "cos", "tan", "pow", "softplus", "logsigmoid", "elu", "sinh", "cosh", "atan", "asin",
-    "acos", "ndtr", "index", "counted_chance",
-}  # fmt: skip
-# Ops whose elements depend on their number, which a writer is given after the arguments.
-NUMBERED = ("counted_chance",)
-
 
 class Element:
-    """What a writer is given: the code, the arguments' and the result's types, the attributes."""
+    """Emits the operations of one element: the :class:`~evergrad.core.row_facts.Builder` of rows.
+
+    ``found`` is the element type of the arguments, ``out`` that of the result.
+    """
 
     __slots__ = ("attrs", "code", "found", "kind", "out")
 
@@ -229,6 +221,10 @@ class Element:
     def type(self) -> str:
         return self.kind.compute
 
+    @property
+    def is_float(self) -> bool:
+        return self.kind.is_float
+
     def number(self, value: Any) -> str:
         return constant(value, self.found)
 
@@ -236,7 +232,19 @@ class Element:
         return self.code.op(text)
 
     def call(self, function: str, *args: str) -> str:
+        """Call a function of floats: an intrinsic or a helper of :mod:`.codegen.vecmath`."""
+        if not self.kind.is_float:
+            raise TypeError(f"{function} is for floats, not {self.found.name}: state floats=True")
         return self.code.call(function, self.type, *args)
+
+    def cast(self, x: str) -> str:
+        return convert(self.code, x, self.found, self.out)
+
+    def cast_bool(self, x: str) -> str:
+        """A truth value in the element type of the result."""
+        return convert(self.code, x, dtypes.bool_, self.out)
+
+    # -- arithmetic -----------------------------------------------------------------------------
 
     def arith(self, word: str, a: str, b: str) -> str:
         """``add``, ``sub``, ``mul`` or ``div``."""
@@ -246,6 +254,43 @@ class Element:
             return self.op(f"{'or' if word == 'add' else 'and'} i1 {a}, {b}")
         return self.op(f"{word} {self.type} {a}, {b}")
 
+    def add(self, a: str, b: str) -> str:
+        return self.arith("add", a, b)
+
+    def sub(self, a: str, b: str) -> str:
+        return self.arith("sub", a, b)
+
+    def mul(self, a: str, b: str) -> str:
+        return self.arith("mul", a, b)
+
+    def div(self, a: str, b: str) -> str:
+        return self.arith("div", a, b)
+
+    def neg(self, x: str) -> str:
+        return self.op(f"fneg {self.type} {x}" if self.is_float else f"sub {self.type} 0, {x}")
+
+    def abs(self, x: str) -> str:
+        if self.kind.is_float:
+            return self.call("llvm.fabs", x)
+        if not self.kind.signed:
+            return x
+        return self.choose(self.lt(x, "0"), self.neg(x), x)
+
+    def maximum(self, a: str, b: str) -> str:
+        return self._extreme("max", a, b)
+
+    def minimum(self, a: str, b: str) -> str:
+        return self._extreme("min", a, b)
+
+    def _extreme(self, word: str, a: str, b: str) -> str:
+        if self.kind.is_float:
+            return self.call(f"llvm.{word}imum", a, b)
+        if self.type == "i1":
+            return self.op(f"{'or' if word == 'max' else 'and'} i1 {a}, {b}")
+        return self.code.call(f"llvm.{'s' if self.kind.signed else 'u'}{word}", self.type, a, b)
+
+    # -- comparisons ----------------------------------------------------------------------------
+
     def compare(self, float_word: str, int_word: str, a: str, b: str) -> str:
         if self.kind.is_float:
             return self.op(f"fcmp {float_word} {self.type} {a}, {b}")
@@ -253,173 +298,134 @@ class Element:
             int_word = ("s" if self.kind.signed else "u") + int_word
         return self.op(f"icmp {int_word} {self.type} {a}, {b}")
 
+    def eq(self, a: str, b: str) -> str:
+        return self.compare("oeq", "eq", a, b)
+
+    def ne(self, a: str, b: str) -> str:
+        return self.compare("une", "ne", a, b)
+
+    def lt(self, a: str, b: str) -> str:
+        return self.compare("olt", "lt", a, b)
+
+    def le(self, a: str, b: str) -> str:
+        return self.compare("ole", "le", a, b)
+
+    def gt(self, a: str, b: str) -> str:
+        return self.compare("ogt", "gt", a, b)
+
+    def ge(self, a: str, b: str) -> str:
+        return self.compare("oge", "ge", a, b)
+
+    def is_nan(self, x: str) -> str:
+        return self.op(f"fcmp uno {self.type} {x}, {x}") if self.is_float else "false"
+
+    def is_inf(self, x: str) -> str:
+        return self.eq(self.abs(x), self.number(math.inf)) if self.is_float else "false"
+
+    def is_finite(self, x: str) -> str:
+        if not self.is_float:
+            return "true"
+        return self.op(f"fcmp one {self.type} {self.abs(x)}, {self.number(math.inf)}")
+
     def choose(self, condition: str, a: str, b: str) -> str:
         return self.op(f"select i1 {condition}, {self.type} {a}, {self.type} {b}")
 
+    # -- truth values and bits ------------------------------------------------------------------
 
-def supports(name: str, operands: tuple[Any, ...], outs: tuple[Any, ...]) -> bool:
-    """Whether a writer exists for an op on these types."""
-    if name not in ELEMENTWISE:
+    def truth(self, x: str) -> str:
+        return convert(self.code, x, self.found, dtypes.bool_)
+
+    def logical_and(self, a: str, b: str) -> str:
+        return self.op(f"and i1 {a}, {b}")
+
+    def logical_or(self, a: str, b: str) -> str:
+        return self.op(f"or i1 {a}, {b}")
+
+    def logical_xor(self, a: str, b: str) -> str:
+        return self.op(f"xor i1 {a}, {b}")
+
+    def logical_not(self, x: str) -> str:
+        return self.op(f"xor i1 {x}, true")
+
+    def bit_and(self, a: str, b: str) -> str:
+        return self.op(f"and {self.type} {a}, {b}")
+
+    def bit_or(self, a: str, b: str) -> str:
+        return self.op(f"or {self.type} {a}, {b}")
+
+    def bit_xor(self, a: str, b: str) -> str:
+        return self.op(f"xor {self.type} {a}, {b}")
+
+    def bit_not(self, x: str) -> str:
+        return self.op(f"xor {self.type} {x}, {'true' if self.type == 'i1' else '-1'}")
+
+    def random_bit(self, seed: str, offset: str, number: str, keep: float) -> str:
+        """Whether the random number of an element is below a probability."""
+        return counted_element(self.op, seed, offset, number, str(threshold_of(keep)))
+
+    # -- functions of floats --------------------------------------------------------------------
+
+    def sqrt(self, x: str) -> str:
+        return self.call("llvm.sqrt", x)
+
+    def floor(self, x: str) -> str:
+        return self.call("llvm.floor", x)
+
+    def ceil(self, x: str) -> str:
+        return self.call("llvm.ceil", x)
+
+    def trunc(self, x: str) -> str:
+        return self.call("llvm.trunc", x)
+
+    def round(self, x: str) -> str:
+        """To the nearest integer, ties to the even one."""
+        return self.call("llvm.roundeven", x)
+
+    def exp(self, x: str) -> str:
+        return self.call("vm_exp", x)
+
+    def exp2(self, x: str) -> str:
+        return self.call("llvm.exp2", x)
+
+    def expm1(self, x: str) -> str:
+        return self.call("vm_expm1", x)
+
+    def log(self, x: str) -> str:
+        return self.call("vm_log", x)
+
+    def log1p(self, x: str) -> str:
+        return self.call("vm_log1p", x)
+
+    def log2(self, x: str) -> str:
+        return self.call("llvm.log2", x)
+
+    def log10(self, x: str) -> str:
+        return self.call("llvm.log10", x)
+
+    def sin(self, x: str) -> str:
+        return self.call("llvm.sin", x)
+
+    def cos(self, x: str) -> str:
+        return self.call("llvm.cos", x)
+
+    def tanh(self, x: str) -> str:
+        return self.call("vm_tanh", x)
+
+    def sigmoid(self, x: str) -> str:
+        return self.call("vm_sigmoid", x)
+
+    def erf(self, x: str) -> str:
+        return self.call("vm_erf", x)
+
+    def ndtr(self, x: str) -> str:
+        return self.call("vm_ndtr", x)
+
+    def pow(self, a: str, b: str) -> str:
+        return self.call("llvm.pow", a, b)
+
+
+def supports(op: Op, operands: tuple[Any, ...], outs: tuple[Any, ...]) -> bool:
+    """Whether an element of a row can be emitted for these types."""
+    if op.emit.function is None or not all(t.dtype in KINDS for t in (*operands, *outs)):
         return False
-    found = [t.dtype for t in (*operands, *outs)]
-    if not all(t in KINDS for t in found):
-        return False
-    return name not in FLOAT_ONLY or KINDS[operands[0].dtype].is_float
-
-
-FLOAT_ONLY: set[str] = set()
-
-
-def writes(*names: str, floats: bool = False) -> Callable[[Writer], Writer]:
-    def enter(function: Writer) -> Writer:
-        for name in names:
-            ELEMENTWISE[name] = function
-            if floats:
-                FLOAT_ONLY.add(name)
-        return function
-
-    return enter
-
-
-for _word in ("add", "sub", "mul"):
-    ELEMENTWISE[_word] = lambda e, a, b, word=_word: e.arith(word, a, b)
-
-for _name, _float, _int in (
-    ("eq", "oeq", "eq"), ("ne", "une", "ne"), ("lt", "olt", "lt"), ("le", "ole", "le"),
-    ("gt", "ogt", "gt"), ("ge", "oge", "ge"),
-):  # fmt: skip
-    ELEMENTWISE[_name] = lambda e, a, b, f=_float, i=_int: e.compare(f, i, a, b)
-
-for _name in ("exp", "log", "tanh", "erf", "log1p", "expm1", "ndtr"):
-    ELEMENTWISE[_name] = lambda e, a, name=_name: e.call(f"vm_{name}", a)
-    FLOAT_ONLY.add(_name)
-
-for _name, _intrinsic in (
-    ("sqrt", "sqrt"), ("floor", "floor"), ("ceil", "ceil"), ("trunc", "trunc"), ("sin", "sin"),
-    ("cos", "cos"), ("exp2", "exp2"), ("log2", "log2"), ("log10", "log10"),
-):  # fmt: skip
-    ELEMENTWISE[_name] = lambda e, a, name=_intrinsic: e.call(f"llvm.{name}", a)
-    FLOAT_ONLY.add(_name)
-
-for _name, _word in (("bitwise_and", "and"), ("bitwise_or", "or"), ("bitwise_xor", "xor")):
-    ELEMENTWISE[_name] = lambda e, a, b, word=_word: e.op(f"{word} {e.type} {a}, {b}")
-
-for _name, _word in (("logical_and", "and"), ("logical_or", "or"), ("logical_xor", "xor")):
-    ELEMENTWISE[_name] = lambda e, a, b, word=_word: e.op(
-        f"{word} i1 {convert(e.code, a, e.found, dtypes.bool_)}, "
-        f"{convert(e.code, b, e.found, dtypes.bool_)}"
-    )
-
-for _name, _float, _int in (
-    ("maximum", "maximum", "max"), ("clamp_min", "maximum", "max"),
-    ("minimum", "minimum", "min"), ("clamp_max", "minimum", "min"),
-):  # fmt: skip
-
-    def _extreme(e: Element, a: str, b: str, f: str = _float, i: str = _int) -> str:
-        if e.kind.is_float:
-            return e.call(f"llvm.{f}", a, b)
-        if e.type == "i1":
-            return e.op(f"{'or' if i == 'max' else 'and'} i1 {a}, {b}")
-        return e.call(f"llvm.{'s' if e.kind.signed else 'u'}{i}", a, b)
-
-    ELEMENTWISE[_name] = _extreme
-
-
-@writes("div", floats=True)
-def _div(e: Element, a: str, b: str) -> str:
-    return e.arith("div", a, b)
-
-
-@writes("neg")
-def _neg(e: Element, a: str) -> str:
-    return e.op(f"fneg {e.type} {a}") if e.kind.is_float else e.op(f"sub {e.type} 0, {a}")
-
-
-@writes("abs")
-def _abs(e: Element, a: str) -> str:
-    if e.kind.is_float:
-        return e.call("llvm.fabs", a)
-    if not e.kind.signed:
-        return a
-    return e.choose(e.compare("olt", "lt", a, "0"), e.op(f"sub {e.type} 0, {a}"), a)
-
-
-@writes("square")
-def _square(e: Element, a: str) -> str:
-    return e.arith("mul", a, a)
-
-
-@writes("reciprocal", floats=True)
-def _reciprocal(e: Element, a: str) -> str:
-    return e.arith("div", e.number(1), a)
-
-
-@writes("rsqrt", floats=True)
-def _rsqrt(e: Element, a: str) -> str:
-    return e.arith("div", e.number(1), e.call("llvm.sqrt", a))
-
-
-@writes("sigmoid", floats=True)
-def _sigmoid(e: Element, a: str) -> str:
-    return e.call("vm_sigmoid", a)
-
-
-@writes("pow", floats=True)
-def _pow(e: Element, a: str, b: str) -> str:
-    return e.call("llvm.pow", a, b)
-
-
-@writes("relu")
-def _relu(e: Element, a: str) -> str:
-    return e.choose(e.compare("olt", "lt", a, e.number(0)), e.number(0), a)
-
-
-@writes("sign")
-def _sign(e: Element, a: str) -> str:
-    above = e.choose(e.compare("ogt", "gt", a, e.number(0)), e.number(1), e.number(0))
-    return e.choose(e.compare("olt", "lt", a, e.number(0)), e.number(-1), above)
-
-
-@writes("isnan")
-def _isnan(e: Element, a: str) -> str:
-    return e.op(f"fcmp uno {e.type} {a}, {a}") if e.kind.is_float else "false"
-
-
-@writes("isinf")
-def _isinf(e: Element, a: str) -> str:
-    if not e.kind.is_float:
-        return "false"
-    return e.op(f"fcmp oeq {e.type} {e.call('llvm.fabs', a)}, {e.number(math.inf)}")
-
-
-@writes("isfinite")
-def _isfinite(e: Element, a: str) -> str:
-    if not e.kind.is_float:
-        return "true"
-    return e.op(f"fcmp one {e.type} {e.call('llvm.fabs', a)}, {e.number(math.inf)}")
-
-
-@writes("logical_not")
-def _logical_not(e: Element, a: str) -> str:
-    return e.op(f"xor i1 {convert(e.code, a, e.found, dtypes.bool_)}, true")
-
-
-@writes("bitwise_not")
-def _bitwise_not(e: Element, a: str) -> str:
-    return e.op(f"xor {e.type} {a}, {'true' if e.type == 'i1' else '-1'}")
-
-
-@writes("counted_chance")
-def _counted_chance(e: Element, seed: str, offset: str, number: str) -> str:
-    kept = counted_element(e.op, seed, offset, number, str(threshold_of(e.attrs["keep"])))
-    return convert(e.code, kept, dtypes.bool_, e.out)
-
-
-@writes("cast")
-def _cast(e: Element, a: str) -> str:
-    return convert(e.code, a, e.found, e.out)
-
-
-@writes("clone")
-def _clone(e: Element, a: str) -> str:
-    return a
+    return not op.emit.floats or KINDS[operands[0].dtype].is_float

@@ -1,4 +1,4 @@
-"""How a register of elements of an op is computed: the writers of :mod:`.codegen.elementwise`, lane
+"""How a register of elements of a row is computed: the builder of :mod:`.codegen.elementwise`, lane
 by lane.
 
 For kernels that are written register by register, such as convolutions.
@@ -8,22 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.compiler.codegen import activations, vecmath  # noqa: F401 - enters its ops
+from evergrad.compiler.codegen import vecmath
 from evergrad.compiler.codegen.elementwise import Element, constant
 from evergrad.compiler.codegen.ir_builder import KernelBuilder
 from evergrad.core import dtypes
 
-# Ops whose writers say nothing but operations that go lane by lane, and those that call functions
-# of :mod:`.codegen.vecmath`, which exist for registers of float32.
-PLAIN = frozenset((
-    "add", "sub", "mul", "div", "neg", "abs", "square", "relu", "leaky_relu", "clamp", "clamp_min",
-    "clamp_max", "maximum", "minimum", "hardtanh", "hardsigmoid", "hardswish",
-))  # fmt: skip
-CURVES = frozenset(("sigmoid", "tanh", "ndtr", "erf", "exp", "expm1", "elu", "softplus"))
-
 
 class Lanes(Element):
-    """What a writer is given in place of one element: a register of them."""
+    """Emits the operations of a register of floats in place of one element."""
 
     __slots__ = ("text",)
 

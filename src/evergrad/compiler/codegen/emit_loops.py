@@ -18,8 +18,9 @@ from evergrad.compiler.codegen.loop_kernel_cache import cached_kernel
 from evergrad.compiler.codegen.loop_nest import LoopNest
 from evergrad.compiler.codegen.loop_point import IterationPoint, emit_element
 from evergrad.compiler.codegen.loop_reductions import ReductionEmitter
-from evergrad.compiler.codegen.reductions import REDUCTIONS
+from evergrad.compiler.codegen.reductions import combine_of
 from evergrad.compiler.native.jit import name_of, vector_bits
+from evergrad.core.row_facts import Combine, Indexing
 from evergrad.core.trace import Equation, Var
 
 
@@ -186,7 +187,7 @@ class LoopEmitter(LoopNest):
 
     def inner_pass(self, number: int) -> None:
         """One traversal of the inner loops: stores, reductions and scratch values of a stage."""
-        reductions = [e for e in self.group.members if e.op.name in REDUCTIONS
+        reductions = [e for e in self.group.members if e.op.combine
                       and self.stage[e.outs[0]] == number and self.reduces_full(e)]  # fmt: skip
         stores = [v for v in self.stores if self.stage[v] == number and not self.is_outer(v)]
         kept = [v for v in self.scratch if self.stage[v] == number]
@@ -241,12 +242,12 @@ class LoopEmitter(LoopNest):
             out = eqn.outs[0]
             if self.stage[out] != number:
                 continue
-            if eqn.op.name in REDUCTIONS:
+            if eqn.op.combine:
                 if out in self.group.outer_reductions and not self.reduces_full(eqn):
                     value = self.outer_operand(self.uses[id(eqn), 0])
                     self.reductions.add_to_partial(eqn, value)
                     continue
-            elif self.is_outer(out) and eqn.op.name != "index":
+            elif self.is_outer(out) and eqn.op.indexing is not Indexing.LOOKUP:
                 self.outer_values[out] = self.outer_element(eqn)
             else:
                 continue
@@ -255,7 +256,7 @@ class LoopEmitter(LoopNest):
                 elementwise.store(self.code, out.type.dtype, self.outer_values[out], address)
 
     def outer_element(self, eqn: Equation) -> str:
-        if eqn.op.name == "gather":
+        if eqn.op.indexing is Indexing.PICK:
             index = self.outer_operand(self.uses[id(eqn), 1])
             index = self.checked_index(index, self.entry.number(("inner", 0)), False)
             point = IterationPoint(self, self.stage[eqn.outs[0]] + 1, [index], is_isolated=True)
@@ -295,8 +296,8 @@ class LoopEmitter(LoopNest):
     def kernel_slots(self) -> list[tuple[str, Any]]:
         return [*self.slots, *(("partial", e.outs[0]) for e in self.outer_reductions())]
 
-    def kernel_partials(self) -> list[tuple[Var, str, int]]:
-        return [(e.outs[0], e.op.name, self.partial_length(e)) for e in self.outer_reductions()]
+    def kernel_partials(self) -> list[tuple[Var, Combine, int]]:
+        return [(e.outs[0], combine_of(e), self.partial_length(e)) for e in self.outer_reductions()]
 
     def scratch_stride(self) -> int:
         """The bytes of the scratch memory of one value."""

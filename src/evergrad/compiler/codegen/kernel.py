@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from evergrad.core.row_facts import Combine
 from evergrad.core.trace import Var
 
 
@@ -42,4 +43,4 @@ class Kernel:
         self.chunking: Chunking | None = None
         self.passes = 1  # traversals of its elements
         # Outer reductions: (value, op, elements of one partial result).
-        self.partials: list[tuple[Var, str, int]] = []
+        self.partials: list[tuple[Var, Combine, int]] = []

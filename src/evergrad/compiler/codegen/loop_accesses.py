@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from evergrad.compiler.codegen import elementwise
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
+from evergrad.core.row_facts import Indexing
 from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Equation, Var
+from evergrad.ops.rows.creation.constants import FULL
 
 if TYPE_CHECKING:
     from evergrad.compiler.schedule.def_use import DefUse
@@ -80,7 +82,7 @@ class LoopAccesses:
             axes = self.group.maps[id(eqn)]
             for number, arg in enumerate(eqn.args):
                 self.uses[id(eqn), number] = self.operand(eqn, number, arg, axes)
-            if eqn.op.name in elementwise.NUMBERED:
+            if eqn.op.emit.numbered:
                 self.uses[id(eqn), len(eqn.args)] = self.element_index(eqn.outs[0], axes)
         for var in self.stored:
             if var not in self.group.outer_reductions:
@@ -89,7 +91,7 @@ class LoopAccesses:
                     if axis >= 0:
                         strides[axis] = stride
                 self.stores[var] = self.access("write", var, tuple(strides))
-        if any(e.op.name in ("index", "gather") for e in self.group.members):
+        if any(e.op.looks_up for e in self.group.members):
             self.slot(STATUS, None)
 
     def slot(self, kind: str, value: Any) -> int:
@@ -118,8 +120,7 @@ class LoopAccesses:
 
     def operand(self, eqn: Equation, number: int, arg: Any, axes: tuple[int, ...]) -> Any:
         """An argument of an equation: a constant (IR), a value of the group or an access."""
-        name = eqn.op.name
-        if name == "full":
+        if eqn.op is FULL:
             return elementwise.constant(arg, eqn.specialization.out_types[0].dtype)
         found = eqn.specialization.operands[number].dtype
         if not isinstance(arg, Var):
@@ -129,9 +130,9 @@ class LoopAccesses:
             return elementwise.literal(self.values.literal[root], found)
         if arg in self.group.axes and root in self.producer:
             return root
-        if name == "index":
+        if eqn.op.indexing is Indexing.LOOKUP:
             return self.lookup_operand(eqn, number, arg, axes)
-        if name in ("gather", "scatter_sum"):
+        if eqn.op.indexing is not None:
             return self.access("read", arg, self.strides_along(arg, axes))
         aligned = axes[len(axes) - len(arg.type.shape) :] if arg.type.shape else ()
         return self.access("read", arg, self.strides_along(arg, aligned))
@@ -162,7 +163,7 @@ class LoopAccesses:
 
     def operands(self, eqn: Equation) -> list[Any]:
         """The operands of an equation, in the order of its arguments."""
-        count = len(eqn.args) + (eqn.op.name in elementwise.NUMBERED)
+        count = len(eqn.args) + eqn.op.emit.numbered
         return [self.uses[id(eqn), number] for number in range(count)]
 
     def structure(self) -> tuple[Any, ...]:

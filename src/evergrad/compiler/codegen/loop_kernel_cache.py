@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from evergrad.compiler.codegen.emit_loops import LoopEmitter
     from evergrad.compiler.codegen.kernel import Kernel
+    from evergrad.core.row_facts import Combine
+    from evergrad.core.trace import Var
 
 # By the structure of their groups, without the values they are called with.
 EMITTED: dict[Any, Kernel] = {}
@@ -27,7 +29,9 @@ def cached_kernel(loops: LoopEmitter) -> Kernel:
     return _with_values(known, loops.kernel_slots(), loops.kernel_partials())
 
 
-def _with_values(kernel: Kernel, slots: list[Any], partials: list[Any]) -> Kernel:
+def _with_values(
+    kernel: Kernel, slots: list[Any], partials: list[tuple[Var, Combine, int]]
+) -> Kernel:
     """A kernel for other values, with a copy of its numbers."""
     made = copy(kernel)
     made.numbers = list(kernel.numbers)

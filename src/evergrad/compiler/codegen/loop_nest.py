@@ -11,10 +11,9 @@ from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.codegen.kernel import Chunking
 from evergrad.compiler.codegen.loop_accesses import STATUS, LoopAccesses
-from evergrad.compiler.codegen.reductions import REDUCTIONS
+from evergrad.core.row_facts import Cost, Indexing
 from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Equation, Var
 
@@ -145,10 +144,10 @@ class LoopNest(LoopAccesses):
         self.stage: dict[Var, int] = {}
         for eqn in self.group.members:
             out = eqn.outs[0]
-            if eqn.op.name in REDUCTIONS:
+            if eqn.op.combine:
                 self.stage[out] = self.stage_of_operand(eqn, 0)
                 continue
-            is_outer = self.is_outer(out) and eqn.op.name != "index"
+            is_outer = self.is_outer(out) and eqn.op.indexing is not Indexing.LOOKUP
             stage = -1 if is_outer else 0
             for number in range(len(eqn.args)):
                 source = self.uses[id(eqn), number]
@@ -163,7 +162,7 @@ class LoopNest(LoopAccesses):
             self.stage[out] = stage
         self.passes = 1 + max(
             [self.stage[e.outs[0]] for e in self.group.members
-             if not self.is_outer(e.outs[0]) or e.op.name in REDUCTIONS],
+             if not self.is_outer(e.outs[0]) or e.op.combine],
             default=-1,
         )  # fmt: skip
         self.choose_scratch()
@@ -179,9 +178,9 @@ class LoopNest(LoopAccesses):
         last_use = self.last_uses()
         for eqn in self.group.members:
             out = eqn.outs[0]
-            if eqn.op.name in REDUCTIONS or self.is_outer(out) or out in self.stores:
+            if eqn.op.combine or self.is_outer(out) or out in self.stores:
                 continue
-            if eqn.op.name not in elementwise.EXPENSIVE:
+            if eqn.op.emit.cost is not Cost.EXPENSIVE:
                 continue
             if last_use.get(out, -1) > self.stage[out]:
                 self.scratch[out] = len(self.scratch)
@@ -192,9 +191,9 @@ class LoopNest(LoopAccesses):
         for eqn in reversed(self.group.members):
             out = eqn.outs[0]
             stage = -1
-            if eqn.op.name in REDUCTIONS or out in self.stores:
+            if eqn.op.combine or out in self.stores:
                 stage = self.stage[out]
-            if eqn.op.name not in REDUCTIONS and not self.is_outer(out):
+            if not eqn.op.combine and not self.is_outer(out):
                 stage = max(self.stage[out], last.get(out, -1))
             for number in range(len(eqn.args)):
                 source = self.uses[id(eqn), number]

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.codegen.elementwise import KINDS, Code, Element
+from evergrad.core.row_facts import Indexing
 from evergrad.core.trace import Equation, Var
+from evergrad.ops.rows.creation.constants import FULL
 
 if TYPE_CHECKING:
     from evergrad.compiler.codegen.emit_loops import LoopEmitter
@@ -111,10 +113,10 @@ class IterationPoint:
                 return self.load_scratch(var)
             return self.load(loops.stores[var])
         eqn = loops.producer[var]
-        if eqn.op.name == "index":
+        if eqn.op.indexing is Indexing.LOOKUP:
             return self.operand(loops.uses[id(eqn), 0])
         args = [self.operand(operand) for operand in loops.operands(eqn)]
-        if eqn.op.name == "scatter_sum":
+        if eqn.op.indexing is Indexing.SPREAD:
             found = eqn.outs[0].type.dtype
             here = loops.code.op(f"icmp eq i64 {self.linear()}, {args[1]}")
             type = KINDS[found].compute
@@ -147,10 +149,10 @@ def emit_element(code: Code, eqn: Equation, args: list[str]) -> str:
     """IR of one element of an elementwise equation."""
     operands = eqn.specialization.operands
     out = eqn.specialization.out_types[0].dtype
-    if eqn.op.name == "full":
+    if eqn.op is FULL:
         return elementwise.literal(eqn.args[0], out)
-    if eqn.op.name == "where":
-        kind = KINDS[out].compute
-        return code.op(f"select i1 {args[0]}, {kind} {args[1]}, {kind} {args[2]}")
-    given = Element(code, operands[0].dtype, out, eqn.attrs)
-    return elementwise.rounded(code, out, elementwise.ELEMENTWISE[eqn.op.name](given, *args))
+    emit = eqn.op.emit
+    assert emit.function is not None, f"{eqn.op.name} is not elementwise"
+    # The last operand: that of a selection is a value, its first the condition.
+    value = emit.function(Element(code, operands[-1].dtype, out, eqn.attrs), *args)
+    return value if emit.exact else elementwise.rounded(code, out, value)

@@ -17,13 +17,20 @@ from evergrad.compiler.codegen.ir_builder import (
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.native.jit import name_of
 from evergrad.core.dtypes import dtype
+from evergrad.core.row_facts import Combine
 from evergrad.core.trace import Equation
 
-# The ops that reduce, with their identity elements.
-_IDENTITIES: dict[str, Any] = {
-    "sum": 0, "amax": float("-inf"), "amin": float("inf"), "any": False, "all": True,
+# The identity elements of reductions.
+_IDENTITIES: dict[Combine, Any] = {
+    Combine.SUM: 0, Combine.MAX: float("-inf"), Combine.MIN: float("inf"), Combine.ANY: False,
+    Combine.ALL: True,
 }  # fmt: skip
-REDUCTIONS = tuple(_IDENTITIES)
+
+
+def combine_of(eqn: Equation) -> Combine:
+    """How the reduction of an equation joins two partial results."""
+    assert eqn.op.combine is not None, f"{eqn.op.name} is no reduction"
+    return eqn.op.combine
 
 
 def memory_type(compute: str) -> str:
@@ -38,32 +45,32 @@ def compute_type(eqn: Equation) -> str:
 
 def identity_of(eqn: Equation) -> str:
     """The identity element of a reduction."""
-    return elementwise.constant(_IDENTITIES[eqn.op.name], eqn.specialization.operands[0].dtype)
+    return elementwise.constant(_IDENTITIES[combine_of(eqn)], eqn.specialization.operands[0].dtype)
 
 
 def reduce_element(code: Code, eqn: Equation, held: str, value: str) -> str:
     """An accumulator after one more element."""
-    return _reduce_two(code, eqn.op.name, compute_type(eqn), held, value)
+    return _reduce_two(code, combine_of(eqn), compute_type(eqn), held, value)
 
 
-def _reduce_two(code: Code, name: str, type: str, a: str, b: str) -> str:
-    if name == "sum":
+def _reduce_two(code: Code, combine: Combine, type: str, a: str, b: str) -> str:
+    if combine is Combine.SUM:
         word = f"fadd {elementwise.ANY_ORDER}" if type in elementwise.FLOATS else "add"
         return code.op(f"{word} {type} {a}, {b}")
-    if name in ("any", "all"):
-        return code.op(f"{'or' if name == 'any' else 'and'} {type} {a}, {b}")
-    return code.call("llvm.maximum" if name == "amax" else "llvm.minimum", type, a, b)
+    if combine in (Combine.ANY, Combine.ALL):
+        return code.op(f"{'or' if combine is Combine.ANY else 'and'} {type} {a}, {b}")
+    return code.call("llvm.maximum" if combine is Combine.MAX else "llvm.minimum", type, a, b)
 
 
-def combine_partials(name: str, found: dtype, chunks: int, length: int) -> Kernel:
+def combine_partials(combine: Combine, found: dtype, chunks: int, length: int) -> Kernel:
     """A kernel that combines the partial results of ``chunks`` chunks, of ``length`` elements each,
     in their order. A chunk of this kernel is a block of an outer reduction."""
-    if name == "sum" and is_native(found):
+    if combine is Combine.SUM and is_native(found):
         return with_numbers(_sums(vector_for(found)), (chunks, length), (), 1)
     code = Code()
     type = KINDS[found].compute
     memory = memory_type(type)
-    start = elementwise.constant(_IDENTITIES[name], found)
+    start = elementwise.constant(_IDENTITIES[combine], found)
     if memory != type:
         start = "1" if start == "true" else "0"
     code.lines += [
@@ -83,7 +90,7 @@ def combine_partials(name: str, found: dtype, chunks: int, length: int) -> Kerne
         f"  %p = getelementptr {memory}, ptr %parts, i64 %at",
         f"  %part = load {memory}, ptr %p",
     ]  # fmt: skip
-    result = _reduce_two(code, name, memory, "%held", "%part")
+    result = _reduce_two(code, combine, memory, "%held", "%part")
     code.lines += [
         f"  %sum = {_renamed(code, result)}",
         "  %c1 = add i64 %c, 1", "  %more = icmp ult i64 %c1, %count",
@@ -140,7 +147,7 @@ def _renamed(code: Code, result: str) -> str:
 
 def is_ordered(eqn: Equation) -> bool:
     """Whether an inner reduction is over ordered integers in place of floats."""
-    return eqn.op.name in ("amax", "amin") and compute_type(eqn) in _INTEGERS
+    return eqn.op.combine in (Combine.MAX, Combine.MIN) and compute_type(eqn) in _INTEGERS
 
 
 _INTEGERS = {"float": ("i32", 31, 0x7FC00000), "double": ("i64", 63, 0x7FF8000000000000)}
@@ -161,7 +168,7 @@ def max_ordered(code: Code, eqn: Equation, held: str, value: str) -> str:
     """The maximum of an ordered integer and a float."""
     type = compute_type(eqn)
     integer, bits, nan = _INTEGERS[type]
-    if eqn.op.name == "amin":
+    if eqn.op.combine is Combine.MIN:
         value = code.op(f"fneg {type} {value}")
     raw = code.op(f"bitcast {type} {value} to {integer}")
     sign = code.op(f"ashr {integer} {raw}, {bits}")
@@ -180,4 +187,4 @@ def from_ordered(code: Code, eqn: Equation, held: str) -> str:
     flipped = code.op(f"and {integer} {sign}, {(1 << bits) - 1}")
     raw = code.op(f"xor {integer} {held}, {flipped}")
     value = code.op(f"bitcast {integer} {raw} to {type}")
-    return code.op(f"fneg {type} {value}") if eqn.op.name == "amin" else value
+    return code.op(f"fneg {type} {value}") if eqn.op.combine is Combine.MIN else value

@@ -12,12 +12,15 @@ from time import thread_time_ns
 from typing import Any
 
 from evergrad.compiler.frontend.diagnose import Snapshot
+from evergrad.compiler.passes.conv_epilogue import CONV_EPILOGUE
 from evergrad.compiler.runtime.program import Program
 from evergrad.compiler.runtime.thread_pool import Run
 from evergrad.compiler.schedule.buffers import BufferView, address_of
 from evergrad.compiler.schedule.instructions import Instruction
 from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.trace import Equation, Var
+from evergrad.ops.rows.conv import CONV, CONV_INPUT, CONV_WEIGHT
+from evergrad.ops.rows.matmul import LINEAR, MATMUL
 
 _REPEATS = 4
 # Nanoseconds: what is shorter is measured together with others of its kind, up to so many.
@@ -114,13 +117,13 @@ def _nanoseconds(run: Callable[[], object], times: int) -> float:
 
 def flops_of(eqn: Equation) -> int:
     """Additions and multiplications of a product; 0 for what is none."""
-    name, out = eqn.op.name, eqn.outs[0].type
-    if name in ("matmul", "linear"):
+    op, out = eqn.op, eqn.outs[0].type
+    if op in (MATMUL, LINEAR):
         return 2 * out.numel * int(eqn.args[0].type.shape[-1])
-    if name not in ("conv", "conv_epilogue", "conv_input", "conv_weight"):
+    if op not in (CONV, CONV_EPILOGUE, CONV_INPUT, CONV_WEIGHT):
         return 0
-    result = out if name in ("conv", "conv_epilogue") else eqn.args[0].type
-    weight = out if name == "conv_weight" else eqn.args[1].type
+    result = out if op in (CONV, CONV_EPILOGUE) else eqn.args[0].type
+    weight = out if op is CONV_WEIGHT else eqn.args[1].type
     return 2 * int(result.numel) * prod(map(int, weight.shape[1:]))
 
 
@@ -130,7 +133,7 @@ def bytes_of(instruction: Instruction, equations: list[Equation]) -> int:
     if instruction.kernel is None:
         places = [*instruction.args, *instruction.outs]
         return sum(_size(p) for p in places if isinstance(p, BufferView))
-    lookups = [e for e in equations if e.op.name in ("index", "gather")]
+    lookups = [e for e in equations if e.op.looks_up]
     taken = {e.args[0]: e.outs[0].type.nbytes for e in lookups}
     total = 0
     slots = instruction.kernel.slots or [("", None)] * len(instruction.pointers)

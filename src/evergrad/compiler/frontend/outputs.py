@@ -15,7 +15,8 @@ from evergrad.core.tensor import Tensor, detached, on_storage
 from evergrad.core.trace import Var
 from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
 from evergrad.core.views import ViewOp, viewable
-from evergrad.ops.rows.movement.views import permute, put_back
+from evergrad.ops.rows.movement.strided import AS_STRIDED
+from evergrad.ops.rows.movement.views import RESHAPE, permute, put_back
 from evergrad.ops.rows.random.draws import memory_order
 
 # Given the arguments and the computed results of a call, one of them or another tensor.
@@ -62,9 +63,9 @@ class Alias:
 
 def _can_look(array: Any, op: Op, attrs: dict[str, Any]) -> bool:
     """Whether a view that was taken of elements in order can be taken of these."""
-    if op.name == "reshape":
+    if op is RESHAPE:
         return viewable(array, attrs["shape"])
-    return op.name != "as_strided" or bool(array.flags.c_contiguous)
+    return op is not AS_STRIDED or bool(array.flags.c_contiguous)
 
 
 class Form(Enum):

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from evergrad.autograd.function import Function
-from evergrad.compiler.kernels.random_rows import COUNTED_CHANCE, MASK_OF_BITS
+from evergrad.compiler.kernels.random_rows import MASK_OF_BITS
 from evergrad.compiler.passes.pipeline import Target, optimize
 from evergrad.core.interpret import interpret
 from evergrad.core.state import STATE
@@ -22,11 +22,9 @@ from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.errors import SavedValueError
 from evergrad.extension import ExtensionPoint
+from evergrad.ops.rows.elementwise.basic import CAST
 
 _compiled_function: ExtensionPoint[..., Callable[..., Any]] = ExtensionPoint("compiled_function")
-
-# Ops that go element by element, beside those of that family.
-_ELEMENTWISE = ("cast", "clone", "where", MASK_OF_BITS.name, COUNTED_CHANCE.name)
 
 
 class Derivative:
@@ -172,7 +170,7 @@ def _cheap(graph: Graph) -> set[int]:
     given = set(graph.inputs)
     for eqn in graph.equations:
         sources = {a for a in eqn.args if isinstance(a, Var)}
-        elementwise = eqn.op.family == "elementwise" or eqn.op.name in _ELEMENTWISE
+        elementwise = eqn.op.is_pointwise or eqn.op is MASK_OF_BITS
         is_mask = eqn.op.alias or (elementwise and eqn.outs[0].type.dtype.itemsize == 1)
         if eqn.op.random:
             drawn.update(eqn.outs)
@@ -190,7 +188,7 @@ def _cheap(graph: Graph) -> set[int]:
 
 def _widens(eqn: Equation) -> bool:
     """Whether an equation gives the numbers that it takes, in more bytes."""
-    if eqn.op.name != "cast":
+    if eqn.op is not CAST:
         return False
     source, target = eqn.args[0].type.dtype, eqn.outs[0].type.dtype
     both_float = source.is_floating_point and target.is_floating_point

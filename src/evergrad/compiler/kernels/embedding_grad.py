@@ -14,6 +14,7 @@ from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core import dtypes
 from evergrad.core.trace import Equation
+from evergrad.ops.rows.indexing.index import INDEX_SUM
 
 _TYPES = {dtypes.float32: "float", dtypes.float64: "double"}
 _COLUMNS = 64
@@ -123,7 +124,7 @@ def row_sum_kernel(eqn: Equation) -> Kernel:
     return kernel
 
 
-@lowers("index_sum")
+@lowers(INDEX_SUM)
 def lower_row_sum(lowering: Lowering, eqn: Equation) -> bool:
     if not row_sum_fits(eqn):
         return False

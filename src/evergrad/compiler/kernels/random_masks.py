@@ -8,11 +8,18 @@ from math import prod
 from evergrad.compiler.codegen import rng
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.codegen.rng import KernelIR, threshold_of
-from evergrad.compiler.kernels.random_rows import ROWS_OF_A_WORD, blocks_of, is_counted
+from evergrad.compiler.kernels.random_rows import (
+    CHANCE_BITS,
+    ROWS_OF_A_WORD,
+    STREAM_POSITION,
+    blocks_of,
+    is_counted,
+)
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core import dtypes
 from evergrad.core.trace import Equation
+from evergrad.ops.rows.random.draws import CHANCE
 
 
 def _kernel(made: KernelIR, numbers: list[int]) -> Kernel:
@@ -22,7 +29,7 @@ def _kernel(made: KernelIR, numbers: list[int]) -> Kernel:
     return kernel
 
 
-@lowers("chance")
+@lowers(CHANCE)
 def lower_chance(lowering: Lowering, eqn: Equation) -> bool:
     out = eqn.outs[0]
     if out.type.dtype is not dtypes.bool_ or is_counted(eqn.attrs["generator"]):
@@ -34,7 +41,7 @@ def lower_chance(lowering: Lowering, eqn: Equation) -> bool:
     return True
 
 
-@lowers("chance_bits")
+@lowers(CHANCE_BITS)
 def lower_chance_bits(lowering: Lowering, eqn: Equation) -> bool:
     *lead, rows, columns = eqn.attrs["size"]
     blocks = -(-rows // ROWS_OF_A_WORD)
@@ -46,7 +53,7 @@ def lower_chance_bits(lowering: Lowering, eqn: Equation) -> bool:
     return True
 
 
-@lowers("stream_position")
+@lowers(STREAM_POSITION)
 def lower_position(lowering: Lowering, eqn: Equation) -> bool:
     kernel = _kernel(rng.position(), [blocks_of(eqn.attrs["count"])])
     state = lowering.rng_state(eqn.attrs["generator"])

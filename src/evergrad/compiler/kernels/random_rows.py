@@ -20,6 +20,7 @@ from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.rng.bit_generators import Philox, philox4x32, unit64
 from evergrad.core.rng.default_generator import default_generator
 from evergrad.core.rng.generator import Generator
+from evergrad.core.row_facts import Builder, Value, expensive, lowered, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, tensor_type
 
 # Rows of a matrix whose elements in one column are the bits of one word.
@@ -127,13 +128,23 @@ def _position_type(*, count: int, generator: Any) -> tuple[TensorType, TensorTyp
 
 
 CHANCE_BITS = _row(
-    "chance_bits", _bits_type, _draw_bits, "1 with one probability for all, as bits.", random=True
-)
-MASK_OF_BITS = _row("mask_of_bits", _mask_type, _mask_of_bits, "Bits as elements.")
+    "chance_bits", _bits_type, _draw_bits, "1 with one probability for all, as bits.", random=True,
+    emit=lowered("kernels.random_masks"),
+)  # fmt: skip
+MASK_OF_BITS = _row("mask_of_bits", _mask_type, _mask_of_bits, "Bits as elements.",
+                    emit=numpy_evaluates("attention reads the bits"))  # fmt: skip
 STREAM_POSITION = _row(
     "stream_position", _position_type, _position,
     "Seed and offset of a counter-based generator, which is advanced.", 2, random=True,
+    emit=lowered("kernels.random_masks"),
 )  # fmt: skip
+
+
+def _emit_counted(b: Builder, seed: Value, offset: Value, number: Value) -> Value:
+    return b.cast_bool(b.random_bit(seed, offset, number, b.attrs["keep"]))
+
+
 COUNTED_CHANCE = _row(
-    "counted_chance", _mask_type, _counted, "1 with one probability for all, from a position."
-)
+    "counted_chance", _mask_type, _counted, "1 with one probability for all, from a position.",
+    emit=expensive(_emit_counted, numbered=True),
+)  # fmt: skip

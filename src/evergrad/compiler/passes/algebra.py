@@ -5,51 +5,57 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from evergrad.core.op import Op
 from evergrad.core.shapes import reduced_shape, tensor_type
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Trace, Var
+from evergrad.ops.rows.elementwise.basic import ADD, CAST, CLONE, MUL
 from evergrad.ops.rows.movement.joining import cat
-from evergrad.ops.rows.movement.views import permute, reshape
+from evergrad.ops.rows.movement.slices import PAD_SLICE
+from evergrad.ops.rows.movement.views import PERMUTE, RESHAPE, permute, reshape
+from evergrad.ops.rows.reduce.sums import SUM
+from evergrad.ops.surface.handles import DETACH
+from evergrad.ops.surface.view_forms import UPDATE
 
 # For an op: a function of the arguments that returns the replacement, or ``None`` to keep it.
 Rule = Callable[..., Any]
-IDENTITIES: dict[str, Rule] = {}
+IDENTITIES: dict[Op, Rule] = {}
 
 
-def identity(name: str) -> Callable[[Rule], Rule]:
+def identity(row: Op) -> Callable[[Rule], Rule]:
     """Register a rule for an op."""
 
     def enter(rule: Rule) -> Rule:
-        IDENTITIES[name] = rule
+        IDENTITIES[row] = rule
         return rule
 
     return enter
 
 
-@identity("detach")
+@identity(DETACH)
 def _detach(x: Tensor) -> Tensor:
     return x
 
 
-@identity("clone")
+@identity(CLONE)
 def _clone(x: Tensor) -> Tensor | None:
     """A copy of a contiguous value is the value itself: values are never overwritten."""
     return x if x.layout_array().flags.c_contiguous else None
 
 
-@identity("cast")
+@identity(CAST)
 def _cast(x: Tensor, dtype: Any) -> Tensor | None:
     return x if x.dtype is dtype else None
 
 
-@identity("mul")
+@identity(MUL)
 def _mul(a: Any, b: Any) -> Any:
     if isinstance(a, Tensor) and not isinstance(b, Tensor) and b == 1:
         return a
     return b if isinstance(b, Tensor) and not isinstance(a, Tensor) and a == 1 else None
 
 
-@identity("sum")
+@identity(SUM)
 def _sum(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor | None:
     """A reduction over dimensions of extent 1."""
     if any(x.shape[d] != 1 for d in dims):
@@ -57,19 +63,19 @@ def _sum(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor | None:
     return reshape(x, reduced_shape(x._type.shape, dims, keepdim))
 
 
-@identity("update")
+@identity(UPDATE)
 def _update(base: Tensor, value: Tensor, chain: Any) -> Tensor | None:
     """An update through permutations and reshapes that overwrites its whole base."""
     shapes = [base._type.shape]
     for op, attrs in chain.ops:
-        if op.name not in ("permute", "reshape"):
+        if op not in (PERMUTE, RESHAPE):
             return None
         shapes.append(op.type(tensor_type(shapes[-1], base.dtype), **attrs).shape)
     if value._type.shape != shapes.pop():
         return None
     for op, attrs in reversed(chain.ops):
         before = shapes.pop()
-        if op.name == "permute":
+        if op is PERMUTE:
             value = permute(value, [attrs["order"].index(d) for d in range(len(before))])
         else:
             value = reshape(value, before)
@@ -84,12 +90,12 @@ class SumOfSlices:
         self.parts: dict[Var, list[tuple[Any, Var]]] = {}
 
     def replace(self, trace: Trace, eqn: Equation, args: tuple[Any, ...]) -> Sequence[Var] | None:
-        if eqn.op.name == "pad_slice":
+        if eqn.op is PAD_SLICE:
             part = trace.emit(eqn.specialization, args, eqn.location)
             slices = _for_every_dim(eqn.attrs["slices"], part[0].type.shape)
             self.parts[part[0]] = [(slices, args[0])]
             return part
-        if eqn.op.name != "add" or not all(isinstance(a, Var) and a in self.parts for a in args):
+        if eqn.op is not ADD or not all(isinstance(a, Var) and a in self.parts for a in args):
             return None
         shape = eqn.outs[0].type.shape
         if any(a.type.shape != shape for a in args):

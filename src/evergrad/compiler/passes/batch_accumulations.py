@@ -13,7 +13,11 @@ from typing import Any
 from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.elementwise.basic import ADD
+from evergrad.ops.rows.matmul import MATMUL
 from evergrad.ops.rows.movement.joining import cat
+from evergrad.ops.rows.movement.views import PERMUTE, RESHAPE
+from evergrad.ops.rows.reduce.sums import SUM
 
 # Sums of fewer terms stay as they are, ...
 _FEWEST = 4
@@ -51,16 +55,14 @@ class _Finder:
                 self.uses[out] = self.uses.get(out, 0) + 1
         self.inner: set[int] = set()
         for eqn in graph.equations:
-            if eqn.op.name == "add":
+            if eqn.op is ADD:
                 self.inner.update(id(e) for e in self.added(eqn))
 
     def added(self, eqn: Equation) -> list[Equation]:
         """The additions among an addition's operands that have no other user."""
         makers = [self.maker.get(a) for a in eqn.args if isinstance(a, Var) and self.uses[a] == 1]
         shape = eqn.outs[0].type
-        return [
-            m for m in makers if m is not None and m.op.name == "add" and m.outs[0].type.same(shape)
-        ]
+        return [m for m in makers if m is not None and m.op is ADD and m.outs[0].type.same(shape)]
 
     def leaves(self, eqn: Equation) -> list[Any]:
         """The leaves of a tree of additions, from the left."""
@@ -68,7 +70,7 @@ class _Finder:
         pending: list[Any] = [eqn]
         while pending:
             node = pending.pop()
-            if isinstance(node, Equation) and node.op.name == "add":
+            if isinstance(node, Equation) and node.op is ADD:
                 inside = {id(m) for m in self.added(node)}
                 for arg in reversed(node.args):
                     maker = self.maker.get(arg) if isinstance(arg, Var) else None
@@ -80,7 +82,7 @@ class _Finder:
 
     def terms(self, eqn: Equation) -> Callable[[dict[Var, Any]], Var] | None:
         """A function that computes a sum with many like terms; ``None`` if it has few."""
-        if eqn.op.name != "add" or id(eqn) in self.inner:
+        if eqn.op is not ADD or id(eqn) in self.inner:
             return None
         leaves = self.leaves(eqn)
         kinds: dict[Any, list[Any]] = {}
@@ -106,20 +108,16 @@ class _Finder:
         if not isinstance(leaf, Var) or self.uses[leaf] != 1:
             return None
         eqn = self.behind_reshape(leaf)
-        if eqn is None or eqn.op.name not in ("sum", "matmul"):
+        if eqn is None or eqn.op not in (SUM, MATMUL):
             return None
         if eqn.args[0].type.numel > _MANY_ELEMENTS:
             return None
-        if eqn.op.name == "sum" and 0 in eqn.attrs["dims"]:
+        if eqn.op is SUM and 0 in eqn.attrs["dims"]:
             return "sum", leaf.type, eqn.args[0].type, tuple(eqn.attrs.items())
-        if eqn.op.name != "matmul" or eqn.outs[0] is not leaf:
+        if eqn.op is not MATMUL or eqn.outs[0] is not leaf:
             return None
         transposed = self.maker.get(eqn.args[0])
-        if (
-            transposed is None
-            or transposed.op.name != "permute"
-            or len(eqn.args[1].type.shape) != 2
-        ):
+        if transposed is None or transposed.op is not PERMUTE or len(eqn.args[1].type.shape) != 2:
             return None
         if eqn.args[1].type.shape[0] > _MANY_ROWS:
             return None
@@ -127,7 +125,7 @@ class _Finder:
 
     def behind_reshape(self, leaf: Var) -> Equation | None:
         eqn = self.maker.get(leaf)
-        if eqn is not None and eqn.op.name == "reshape" and self.uses[eqn.args[0]] == 1:
+        if eqn is not None and eqn.op is RESHAPE and self.uses[eqn.args[0]] == 1:
             return self.maker.get(eqn.args[0])
         return eqn
 

@@ -12,8 +12,9 @@ from typing import Any
 from evergrad.compiler.passes.rewriter import Environment, rewrite
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
-from evergrad.ops.rows.movement.joining import cat
-from evergrad.ops.rows.movement.views import permute
+from evergrad.ops.rows.elementwise.basic import CLONE
+from evergrad.ops.rows.movement.joining import CAT, cat
+from evergrad.ops.rows.movement.views import PERMUTE, permute
 
 
 def cat_layout(graph: Graph) -> Graph:
@@ -38,11 +39,11 @@ def _found(graph: Graph) -> dict[int, tuple[Equation, tuple[int, ...]]]:
             readers[value] = readers.get(value, 0) + 1
     found = {}
     for eqn in graph.equations:
-        permuted = maker.get(eqn.args[0]) if eqn.op.name == "clone" else None
-        if permuted is None or permuted.op.name != "permute" or readers[permuted.outs[0]] > 1:
+        permuted = maker.get(eqn.args[0]) if eqn.op is CLONE else None
+        if permuted is None or permuted.op is not PERMUTE or readers[permuted.outs[0]] > 1:
             continue
         join = maker.get(permuted.args[0])
-        if join is not None and join.op.name == "cat" and readers[join.outs[0]] == 1:
+        if join is not None and join.op is CAT and readers[join.outs[0]] == 1:
             found[id(eqn)] = join, permuted.attrs["order"]
     return found
 

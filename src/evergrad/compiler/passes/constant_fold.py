@@ -9,6 +9,7 @@ import numpy as np
 from evergrad.compiler.passes.rewriter import rewrite, with_equations
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.creation.constants import FULL
 
 # Larger constants are computed by the program.
 _MOST_ELEMENTS = 1 << 20
@@ -18,7 +19,7 @@ def constant_fold(graph: Graph) -> Graph:
     """The graph with folded values as captured tensors. ``full`` stays an equation, hoisted to the
     front: kernels take its value as a literal."""
     known = _evaluated(graph)
-    literals = [e for e in graph.equations if e.outs[0] in known and e.op.name == "full"]
+    literals = [e for e in graph.equations if e.outs[0] in known and e.op is FULL]
     if not known:
         return graph
     hoisted = {id(eqn) for eqn in literals}

@@ -12,15 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evergrad.compiler.codegen.elementwise import ELEMENTWISE
-from evergrad.compiler.codegen.elementwise_lanes import CURVES, PLAIN, Lanes
+from evergrad.compiler.codegen.elementwise_lanes import Lanes
 from evergrad.compiler.codegen.ir_builder import KernelBuilder, is_native
 from evergrad.compiler.passes.rewriter import specialize, with_equations
 from evergrad.compiler.schedule.def_use import DefUse
 from evergrad.core import dtypes
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
+from evergrad.core.row_facts import Cost, lowered
 from evergrad.core.shapes import TensorType
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.ops.rows.conv import CONV
 from evergrad.ops.rows.pool.geometry import Windows
 
 # Longer epilogues are separate loops.
@@ -51,12 +52,12 @@ def _type(
     groups: int,
     epilogue: Epilogue,
 ) -> TensorType:
-    found: TensorType = TABLE["conv"].type(x, w, windows=windows, groups=groups)
+    found: TensorType = CONV.type(x, w, windows=windows, groups=groups)
     return found
 
 
 def _eval(x: Any, w: Any, *others: Any, windows: Windows, groups: int, epilogue: Epilogue) -> Any:
-    results = [TABLE["conv"].eval(x, w, windows=windows, groups=groups)]
+    results = [CONV.eval(x, w, windows=windows, groups=groups)]
     for op in epilogue:
         found = {"result": results, "channel": others}
         operands = [found[kind][n] if kind in found else n for kind, n in op.operands]
@@ -66,7 +67,7 @@ def _eval(x: Any, w: Any, *others: Any, windows: Windows, groups: int, epilogue:
 
 CONV_EPILOGUE = Op(
     "conv_epilogue", family="custom", type=_type, eval=_eval, vjp=NONDIFFERENTIABLE, jvp=None,
-    batch=None, doc="A convolution with an elementwise epilogue.",
+    batch=None, emit=lowered("kernels.conv"), doc="A convolution with an elementwise epilogue.",
 )  # fmt: skip
 
 
@@ -95,7 +96,7 @@ def fuse_conv_epilogues(graph: Graph) -> Graph:
     fused: dict[int, Equation] = {}
     removed: set[int] = set()
     for eqn in graph.equations:
-        if eqn.op.name != "conv" or eqn.attrs["windows"].is_pointwise or not fits(eqn):
+        if eqn.op is not CONV or eqn.attrs["windows"].is_pointwise or not fits(eqn):
             continue
         followers = _followers(values, eqn.outs[0])
         if followers:
@@ -142,7 +143,8 @@ def _can_follow(eqn: Equation, inside: set[Var], out: Var) -> bool:
     """Whether the operands of an equation are results of the epilogue, values per channel and
     constants."""
     is_wide = out.type.dtype is dtypes.float32 and out.type.shape[-1] >= _WIDE
-    is_known = eqn.op.name in PLAIN or (eqn.op.name in CURVES and is_wide)
+    emit = eqn.op.emit
+    is_known = emit.lanes and (is_wide or emit.cost is Cost.CHEAP)
     if not is_known or eqn.attrs or not eqn.outs[0].type.same(out.type):
         return False
     others = [arg for arg in eqn.args if isinstance(arg, Var) and arg not in inside]
@@ -175,7 +177,7 @@ def _fused(eqn: Equation, followers: list[Equation]) -> Equation:
                 args.append(arg)
         epilogue.append(EpilogueOp(follower.op.name, tuple(operands)))
         results.append(follower.outs[0])
-    specialization = specialize(CONV_EPILOGUE.name, *args, **eqn.attrs, epilogue=tuple(epilogue))
+    specialization = specialize(CONV_EPILOGUE, *args, **eqn.attrs, epilogue=tuple(epilogue))
     return Equation(specialization, tuple(args), (results[-1],), eqn.location)
 
 
@@ -202,5 +204,7 @@ def emit_epilogue(ir: KernelBuilder, epilogue: Epilogue, value: str, output: str
 
     for op in epilogue:
         operands = [operand(kind, what) for kind, what in op.operands]
-        results.append(ELEMENTWISE[op.name](lanes, *operands))
+        emitted = TABLE[op.name].emit.function
+        assert emitted is not None
+        results.append(emitted(lanes, *operands))
     return results[-1]

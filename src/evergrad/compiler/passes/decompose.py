@@ -11,49 +11,54 @@ import numpy as np
 from evergrad.compiler.kernels.gemm.select import needs_copy
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
-from evergrad.core.op import TABLE
+from evergrad.core.op import Op
 from evergrad.core.tensor import Tensor
-from evergrad.ops.rows.elementwise.basic import exp, log, sqrt
+from evergrad.ops.rows.conv import CONV_WEIGHT
+from evergrad.ops.rows.elementwise.basic import CLONE, POW, exp, log, sqrt
+from evergrad.ops.rows.matmul import LINEAR, MATMUL
+from evergrad.ops.rows.movement.views import RESHAPE
 from evergrad.ops.rows.pool.geometry import Windows
 from evergrad.ops.rows.reduce.extrema import amax
+from evergrad.ops.rows.reduce.softmax import LOG_SOFTMAX, SOFTMAX
+from evergrad.ops.rows.reduce.sums import MEAN
 from evergrad.ops.rows.reduce.sums import sum as total
 
 # For an op: a function of the arguments that returns the replacement, or ``None`` to keep it.
 Rule = Callable[..., Any]
-DECOMPOSITIONS: dict[str, Rule] = {}
+DECOMPOSITIONS: dict[Op, Rule] = {}
 
 _WIDE = (dtypes.float32, dtypes.float64)
 _NARROW = (dtypes.bfloat16, dtypes.float16)
 
 
-def decomposition(name: str) -> Callable[[Rule], Rule]:
+def decomposition(row: Op) -> Callable[[Rule], Rule]:
     """Register a rule for an op."""
 
     def enter(rule: Rule) -> Rule:
-        DECOMPOSITIONS[name] = rule
+        DECOMPOSITIONS[row] = rule
         return rule
 
     return enter
 
 
-@decomposition("reshape")
+@decomposition(RESHAPE)
 def _reshape(x: Tensor, shape: tuple[int, ...]) -> Any:
     """Copied first if the layout, which a pass may have changed, does not allow a view."""
     try:
         np.reshape(x.layout_array(), shape, copy=False)
     except ValueError:
-        return bind(TABLE["reshape"], bind(TABLE["clone"], x), shape=shape)
+        return bind(RESHAPE, bind(CLONE, x), shape=shape)
     return None
 
 
-@decomposition("mean")
+@decomposition(MEAN)
 def _mean(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
     if x.dtype not in _WIDE:
         return None
     return total(x, dims, keepdim) / prod(x.shape[d] for d in dims) if dims else x
 
 
-@decomposition("softmax")
+@decomposition(SOFTMAX)
 def _softmax(x: Tensor, dim: int) -> Any:
     if x.dtype not in _WIDE or not x.ndim or not x.numel():
         return None
@@ -61,7 +66,7 @@ def _softmax(x: Tensor, dim: int) -> Any:
     return powers / total(powers, dim, True)
 
 
-@decomposition("log_softmax")
+@decomposition(LOG_SOFTMAX)
 def _log_softmax(x: Tensor, dim: int) -> Any:
     if x.dtype not in _WIDE or not x.ndim or not x.numel():
         return None
@@ -69,7 +74,7 @@ def _log_softmax(x: Tensor, dim: int) -> Any:
     return shifted - log(total(exp(shifted), dim, True))
 
 
-@decomposition("pow")
+@decomposition(POW)
 def _pow(x: Any, exponent: Any) -> Any:
     if not isinstance(x, Tensor) or isinstance(exponent, Tensor) or not x.is_floating_point():
         return None
@@ -78,23 +83,23 @@ def _pow(x: Any, exponent: Any) -> Any:
     return sqrt(x) if exponent == 0.5 else None
 
 
-def _with_copies(name: str) -> Rule:
+def _with_copies(row: Op) -> Rule:
     """Copies of operands whose strides GEMM cannot take; 16-bit operands are cast to float32."""
 
     def rule(a: Tensor, b: Tensor) -> Any:
         if a.dtype in _NARROW and a.numel() and b.numel():
             wide = [cast(x, dtypes.float32) for x in (a, b)]
-            return cast(bind(TABLE[name], *wide), a.dtype)
+            return cast(bind(row, *wide), a.dtype)
         if not (needs_copy(a._value) or needs_copy(b._value)):
             return None
-        copies = [bind(TABLE["clone"], x) if needs_copy(x._value) else x for x in (a, b)]
-        return bind(TABLE[name], *copies)
+        copies = [bind(CLONE, x) if needs_copy(x._value) else x for x in (a, b)]
+        return bind(row, *copies)
 
     return rule
 
 
-for _name in ("matmul", "linear"):
-    DECOMPOSITIONS[_name] = _with_copies(_name)
+for _row in (MATMUL, LINEAR):
+    DECOMPOSITIONS[_row] = _with_copies(_row)
 
 
 # From so many pixels on, if the products of all samples have no more bytes than this.
@@ -102,7 +107,7 @@ _MANY_PIXELS = 512
 _PRODUCTS_LIMIT = 16 << 20
 
 
-@decomposition("conv_weight")
+@decomposition(CONV_WEIGHT)
 def _conv_weight(y: Tensor, x: Tensor, *, windows: Windows, groups: int) -> Tensor | None:
     """Pointwise kernels over large images: one matrix product per sample, summed."""
     (samples, outputs), channels, pixels = y.shape[:2], x.shape[1], prod(windows.counts)

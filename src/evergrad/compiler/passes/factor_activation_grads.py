@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.passes.rewriter import Environment, rewrite, with_equations
 from evergrad.compiler.schedule.def_use import DefUse
 from evergrad.compiler.schedule.fusibility import MAX_FUSION_DISTANCE, is_elementwise
 from evergrad.core import dtypes
+from evergrad.core.row_facts import Cost
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.elementwise.basic import ADD, MUL
 
 # All hoisted derivatives together, in bytes.
 _LITTLE = 1 << 22
@@ -109,7 +110,7 @@ class _Factored:
                     self.products[id(eqn)] = found
 
     def _product_of(self, number: int, eqn: Equation) -> tuple[Var, tuple[_Factor, ...]] | None:
-        if eqn.op.name not in ("mul", "add") or eqn.attrs:
+        if eqn.op not in (MUL, ADD) or eqn.attrs:
             return None
         type = eqn.outs[0].type
         # In 16-bit types the factored form rounds differently.
@@ -118,7 +119,7 @@ class _Factored:
         if any(not value.type.same(type) for value in _values(eqn)):
             return None
         first, second = eqn.args
-        if eqn.op.name == "mul":
+        if eqn.op is MUL:
             if self._is_early(first, number):
                 first, second = second, first
             if self._is_early(first, number) or not self._is_early(second, number):
@@ -200,9 +201,9 @@ class _Early:
                 elif arg.type.nbytes * _SMALL > end.outs[0].type.nbytes:
                     sources.add(arg)
         makers = [self.known.producer.get(source) for source in sources]
-        names = {self.equations[one].op.name for one in chain}
-        names |= {maker.op.name for maker in makers if maker is not None}
-        is_worth = None not in makers and not names.isdisjoint(elementwise.EXPENSIVE)
+        costs = {self.equations[one].op.emit.cost for one in chain}
+        costs |= {maker.op.emit.cost for maker in makers if maker is not None}
+        is_worth = None not in makers and Cost.EXPENSIVE in costs
         return chain if is_worth and all(self._ends(s, chain) for s in sources) else None
 
     def _ends(self, source: Var, chain: set[int]) -> bool:

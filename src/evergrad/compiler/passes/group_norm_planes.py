@@ -14,13 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evergrad.compiler.codegen.reductions import REDUCTIONS
 from evergrad.compiler.passes.rewriter import rewrite, specialize
 from evergrad.compiler.schedule.def_use import DefUse
 from evergrad.compiler.schedule.fusibility import is_elementwise
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.creation.constants import FULL
+from evergrad.ops.rows.elementwise.basic import DIV, MUL, SUB
+from evergrad.ops.rows.movement.views import EXPAND, RESHAPE
+from evergrad.ops.rows.reduce.sums import SUM
 
 # Smaller planes and images stay as they are: one more kernel takes longer.
 _LEAST_PLANE = 512
@@ -78,10 +81,10 @@ def _splits(graph: Graph) -> dict[Shape, _Split]:
     found: dict[Shape, _Split] = {}
     reduced = {
         eqn.args[0].type.shape for eqn in graph.equations
-        if eqn.op.name == "sum" and eqn.attrs["dims"] == (2,)
+        if eqn.op is SUM and eqn.attrs["dims"] == (2,)
     }  # fmt: skip
     for eqn in graph.equations:
-        if eqn.op.name != "reshape" or len(eqn.args[0].type.shape) < 3:
+        if eqn.op is not RESHAPE or len(eqn.args[0].type.shape) < 3:
             continue
         image, grouped = eqn.args[0].type.shape, eqn.outs[0].type.shape
         if len(grouped) != 3 or grouped not in reduced or image[0] != grouped[0]:
@@ -105,8 +108,7 @@ class _Planes:
         self.fine: dict[Var, Tensor] = {}
 
     def replace(self, trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
-        name = eqn.op.name
-        is_reduction = name in REDUCTIONS
+        is_reduction = eqn.op.combine is not None
         shaped = eqn.args[0] if is_reduction else eqn.outs[0]
         split = self.splits.get(shaped.type.shape) if isinstance(shaped, Var) else None
         if split is None or not self.can_be_fine(eqn):
@@ -118,14 +120,14 @@ class _Planes:
         values: list[Any] = [a._value if isinstance(a, Tensor) else a for a in given]
         if is_reduction:
             return self.reduced(eqn, _tensor(values[0]), split, whole, env)
-        if name == "reshape":
+        if eqn.op is RESHAPE:
             made = values[0]
             if made.type.shape != split.fine:
                 return None
         else:
-            attrs = {**eqn.attrs, "shape": split.fine} if name == "expand" else eqn.attrs
+            attrs = {**eqn.attrs, "shape": split.fine} if eqn.op is EXPAND else eqn.attrs
             layout = eqn.op.eval(values[0].layout, **attrs) if eqn.op.alias else None
-            specialization = specialize(name, *values, **attrs)
+            specialization = specialize(eqn.op, *values, **attrs)
             (made,) = trace.emit(specialization, tuple(values), eqn.location, layout)
         result = _tensor(made).reshape(whole)._value
         self.fine[result] = _tensor(made)
@@ -133,10 +135,9 @@ class _Planes:
 
     def can_be_fine(self, eqn: Equation) -> bool:
         """Whether an equation is elementwise, a sum, or a view of the same elements in order."""
-        name = eqn.op.name
-        if name in ("reshape", "expand", "sum"):
+        if eqn.op in (RESHAPE, EXPAND, SUM):
             return True
-        return name != "full" and is_elementwise(self.values, eqn)
+        return eqn.op is not FULL and is_elementwise(self.values, eqn)
 
     def fine_of(self, var: Var, split: _Split, whole: Shape) -> Tensor | None:
         """A value in fine shape, if its layout allows the view."""
@@ -171,10 +172,10 @@ class _Planes:
         plane's mean, and of the planes' means from the group's."""
         maker = self.values.producer
         squared = maker.get(eqn.args[0])
-        if squared is None or squared.op.name != "mul" or squared.args[0] is not squared.args[1]:
+        if squared is None or squared.op is not MUL or squared.args[0] is not squared.args[1]:
             return None
         centered = maker.get(squared.args[0])
-        if centered is None or centered.op.name != "sub":
+        if centered is None or centered.op is not SUB:
             return None
         x, average = centered.args
         if not isinstance(x, Var) or not self.is_mean(average, x, eqn.attrs["dims"]):
@@ -192,13 +193,13 @@ class _Planes:
     def is_mean(self, average: Any, x: Var, dims: tuple[int, ...]) -> bool:
         """Whether a value is the mean over these dimensions."""
         divided = self.values.producer.get(average) if isinstance(average, Var) else None
-        if divided is None or divided.op.name != "div":
+        if divided is None or divided.op is not DIV:
             return False
         total = self.values.producer.get(divided.args[0])
         count = prod(x.type.shape[d] for d in dims)
         return (
             total is not None
-            and total.op.name == "sum"
+            and total.op is SUM
             and total.args[0] is x
             and total.attrs["dims"] == dims
             and total.attrs["keepdim"]

@@ -1,4 +1,4 @@
-"""The gradient of ``max_pool`` as one op: its row, and the passes that fuse it and its reductions.
+"""The gradient of ``max_pool`` as one op: the passes that fuse it and its reductions.
 
 The derivative is traced as two equations: the argmax of each pooling window, and a scatter-add of
 gradients into zeros. A kernel that recomputes the argmax needs no memory for it. If ``x`` is the
@@ -11,39 +11,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from evergrad.compiler.kernels.pooling.reduce import is_supported
+from evergrad.compiler.kernels.pooling.rows import MAX_POOL_INPUT
 from evergrad.compiler.passes.rewriter import rewrite, specialize, with_equations
 from evergrad.compiler.schedule.def_use import DefUse
-from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
-from evergrad.core.shapes import TensorType
 from evergrad.core.tensor import fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
-from evergrad.ops.rows.elementwise.basic import where
-from evergrad.ops.rows.pool.geometry import Windows
-
-
-def _type(g: TensorType, x: TensorType, *, windows: Windows, of_relu: bool) -> TensorType:
-    return x
-
-
-def _eval(g: Any, x: Any, *, windows: Windows, of_relu: bool) -> Any:
-    rank = len(windows.size)
-    argmax = TABLE["max_pool_places"].eval(x, windows=windows)
-    lead = x.shape[: x.ndim - rank]
-    flat = (*lead, -1)
-    total = TABLE["scatter_sum"].eval(
-        g.reshape(flat), argmax.reshape(flat), dim=len(lead), shape=x.reshape(flat).shape
-    )
-    total = total.reshape(x.shape)
-    return np.where(x <= 0, x.dtype.type(0), total) if of_relu else total
-
-
-MAX_POOL_INPUT = Op(
-    "max_pool_input", family="custom", type=_type, eval=_eval, vjp=NONDIFFERENTIABLE, jvp=None,
-    batch=None, doc="The gradient of max_pool, and of relu before it.",
-)  # fmt: skip
+from evergrad.ops.rows.elementwise.basic import WHERE, where
+from evergrad.ops.rows.elementwise.logic import LE
+from evergrad.ops.rows.indexing.scatter import SCATTER_SUM
+from evergrad.ops.rows.movement.views import RESHAPE
+from evergrad.ops.rows.pool.windows import MAX_POOL, MAX_POOL_PLACES
+from evergrad.ops.rows.reduce.sums import SUM
 
 
 def fuse_pool_gradients(graph: Graph) -> Graph:
@@ -65,22 +44,22 @@ class _Matcher:
     def matched(self, eqn: Equation) -> list[tuple[Equation, Equation]]:
         """If an equation scatters gradients to argmax positions: the equation that returns them in
         the shape of x, or after relu's gradient, and its replacement."""
-        if eqn.op.name != "scatter_sum":
+        if eqn.op is not SCATTER_SUM:
             return []
         g, index = eqn.args
         argmax = self.values.producer.get(self.values.root(index))
-        if argmax is None or argmax.op.name != "max_pool_places" or not is_supported(argmax):
+        if argmax is None or argmax.op is not MAX_POOL_PLACES or not is_supported(argmax):
             return []
         x, windows = argmax.args[0], argmax.attrs["windows"]
         if not _are_flat(argmax, eqn) or g.type.dtype is not x.type.dtype:
             return []
         shaped = self.only_user(eqn.outs[0])
-        if shaped is None or shaped.op.name != "reshape" or shaped.outs[0].type != x.type:
+        if shaped is None or shaped.op is not RESHAPE or shaped.outs[0].type != x.type:
             return []
         masked = self.only_user(shaped.outs[0])
         of_relu = masked is not None and self.is_relu_gradient(masked, x, shaped.outs[0])
         last = masked if masked is not None and of_relu else shaped
-        specialization = specialize("max_pool_input", g, x, windows=windows, of_relu=of_relu)
+        specialization = specialize(MAX_POOL_INPUT, g, x, windows=windows, of_relu=of_relu)
         return [(last, Equation(specialization, (g, x), last.outs, eqn.location))]
 
     def only_user(self, var: Var) -> Equation | None:
@@ -90,12 +69,12 @@ class _Matcher:
 
     def is_relu_gradient(self, eqn: Equation, x: Var, gradient: Var) -> bool:
         """Whether an equation is ``where(x <= 0, 0, gradient)``."""
-        if eqn.op.name != "where" or eqn.args[1] != 0 or eqn.args[2] is not gradient:
+        if eqn.op is not WHERE or eqn.args[1] != 0 or eqn.args[2] is not gradient:
             return False
         condition = self.values.producer.get(eqn.args[0])
         return (
             condition is not None
-            and condition.op.name == "le"
+            and condition.op is LE
             and condition.args[0] is x
             and not isinstance(condition.args[1], Var)
             and condition.args[1] == 0
@@ -117,12 +96,12 @@ def _are_flat(argmax: Equation, scatter: Equation) -> bool:
 def sum_pool_gradients(graph: Graph) -> Graph:
     """The graph in which gradients that are summed over whole images are summed over pooling
     windows instead."""
-    if not any(eqn.op.name == MAX_POOL_INPUT.name for eqn in graph.equations):
+    if not any(eqn.op is MAX_POOL_INPUT for eqn in graph.equations):
         return graph
     values = DefUse(graph)
     largest = {
         (eqn.args[0], eqn.attrs["windows"]): eqn.outs[0]
-        for eqn in graph.equations if eqn.op.name == "max_pool"
+        for eqn in graph.equations if eqn.op is MAX_POOL
     }  # fmt: skip
 
     def replace(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
@@ -144,10 +123,10 @@ def sum_pool_gradients(graph: Graph) -> Graph:
 
 def _summed(values: DefUse, eqn: Equation) -> Equation | None:
     """The gradient of ``max_pool`` that an equation reduces over whole images."""
-    if eqn.op.name != "sum":
+    if eqn.op is not SUM:
         return None
     found = values.producer.get(eqn.args[0])
-    if found is None or found.op.name != "max_pool_input":
+    if found is None or found.op is not MAX_POOL_INPUT:
         return None
     rank = len(eqn.args[0].type.shape)
     planes = range(rank - len(found.attrs["windows"].size), rank)

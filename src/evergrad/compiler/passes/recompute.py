@@ -8,10 +8,10 @@ few operations.
 
 from __future__ import annotations
 
-from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.passes.recompute_values import Dropped, with_recomputed
 from evergrad.compiler.schedule.def_use import DefUse
 from evergrad.compiler.schedule.fusibility import MAX_FUSION_DISTANCE, is_elementwise
+from evergrad.core.row_facts import Cost
 from evergrad.core.trace import Equation, Graph, Var
 
 # Smaller values are not worth another operation.
@@ -79,7 +79,7 @@ class _Choice:
                 continue
             chain[id(eqn)] = eqn
             if not eqn.op.alias:
-                expensive += eqn.op.name in elementwise.EXPENSIVE
+                expensive += eqn.op.emit.cost is Cost.EXPENSIVE
                 if not self._is_cheap(eqn):
                     return None
             if expensive > _MOST_EXPENSIVE or len(chain) > _LONGEST_CHAIN:

@@ -16,6 +16,9 @@ from evergrad.compiler.schedule.def_use import DefUse
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.elementwise.basic import ADD, MUL, NEG, SUB
+from evergrad.ops.rows.movement.views import EXPAND
+from evergrad.ops.rows.reduce.sums import SUM
 
 # Sums of fewer elements, or with fewer per result, take no time.
 _LEAST = 1 << 14
@@ -37,7 +40,7 @@ def reuse_reductions(graph: Graph) -> Graph:
 
 
 def _is_worth(eqn: Equation) -> bool:
-    if eqn.op.name != "sum" or not isinstance(eqn.args[0], Var):
+    if eqn.op is not SUM or not isinstance(eqn.args[0], Var):
         return False
     given, out = eqn.args[0].type, eqn.outs[0].type
     is_float = out.dtype is given.dtype and given.dtype in (dtypes.float32, dtypes.float64)
@@ -88,10 +91,10 @@ class _Sums:
             if found is None and len(core) == 1:
                 found = self.total(core[0], dims, env, depth + 1)
             return None if found is None else self.times(found, factors, env)
-        if eqn.op.name == "neg" and not depth:
+        if eqn.op is NEG and not depth:
             found = self.total(eqn.args[0], dims, env, depth + 1)
             return None if found is None else -found
-        if eqn.op.name not in ("add", "sub"):
+        if eqn.op not in (ADD, SUB):
             return None
         return self.added(eqn, dims, env, depth)
 
@@ -111,7 +114,7 @@ class _Sums:
         constant = [self.is_constant(arg, shape, dims) for arg in eqn.args]
         if any(part is None for part in parts) or all(constant):
             return None
-        is_sum = eqn.op.name == "add"
+        is_sum = eqn.op is ADD
         if not is_sum and not any(constant):
             return None
         total: Tensor = parts[0] + parts[1] if is_sum else parts[0] - parts[1]
@@ -121,7 +124,7 @@ class _Sums:
         """One or two values whose product is reduced, and the constant factors."""
         core, factors = self.without_factors(x, dims)
         eqn = self.maker.get(core)
-        if eqn is None or eqn.op.name != "mul":
+        if eqn is None or eqn.op is not MUL:
             return (core,), factors
         if any(not isinstance(a, Var) or a.type.shape != x.type.shape for a in eqn.args):
             return (core,), factors
@@ -132,7 +135,7 @@ class _Sums:
         factors: list[Any] = []
         while len(factors) < _DEEPEST:
             eqn = self.maker.get(x)
-            if eqn is None or eqn.op.name != "mul":
+            if eqn is None or eqn.op is not MUL:
                 break
             shape = x.type.shape
             constant = [a for a in eqn.args if self.is_constant(a, shape, dims)]
@@ -154,7 +157,7 @@ class _Sums:
 
     def behind_expand(self, var: Var) -> Var:
         eqn = self.maker.get(var)
-        return eqn.args[0] if eqn is not None and eqn.op.name == "expand" else var
+        return eqn.args[0] if eqn is not None and eqn.op is EXPAND else var
 
     def times(self, total: Tensor, factors: list[Any], env: Any) -> Tensor:
         for factor in factors:

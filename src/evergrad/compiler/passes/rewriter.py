@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from evergrad.compiler.schedule.buffers import address_of
-from evergrad.core.op import TABLE, Specialization
+from evergrad.core.op import Op, Specialization
 from evergrad.core.trace import Equation, Graph, Trace, Var
 from evergrad.core.tracing import tracing
+from evergrad.ops.surface.view_forms import UPDATE
 
 Environment = dict[Var, Any]
 Replace = Callable[[Trace, Equation, tuple[Any, ...], Environment], Sequence[Any] | None]
 
 
-def specialize(name: str, *args: Any, **attrs: Any) -> Specialization:
+def specialize(op: Op, *args: Any, **attrs: Any) -> Specialization:
     """A row of the op table specialized for values and numbers: for an equation a pass emits."""
-    op = TABLE[name]
     types = tuple([a.type if isinstance(a, Var) else type(a) for a in args])
     key: Any = (types, tuple(attrs.items())) if attrs else types
     return op.specializations.get(key) or op.resolve(key, types, attrs)
@@ -98,6 +98,6 @@ def _layout(eqn: Equation, args: tuple[Any, ...]) -> Any:
     """The layout of the result of a view or an update; ``None`` if contiguous."""
     if eqn.op.alias:
         return eqn.op.eval(args[0].layout, **eqn.attrs)
-    if eqn.op.name != "update" or eqn.outs[0].layout.flags.c_contiguous:
+    if eqn.op is not UPDATE or eqn.outs[0].layout.flags.c_contiguous:
         return None  # a derivative's update is contiguous, even if its base is transposed
     return args[0].layout

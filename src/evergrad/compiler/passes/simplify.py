@@ -25,7 +25,7 @@ def simplify(graph: Graph) -> Graph:
 
 
 def _replaced(eqn: Equation, args: tuple[Any, ...]) -> Sequence[Any] | None:
-    rule = RULES.get(eqn.op.name)
+    rule = RULES.get(eqn.op)
     if rule is None:
         return None
     operands = [fresh(a, a.type) if isinstance(a, Var) else a for a in args]

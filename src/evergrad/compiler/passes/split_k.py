@@ -16,6 +16,8 @@ from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
+from evergrad.ops.rows.matmul import MATMUL
+from evergrad.ops.rows.movement.views import PERMUTE
 
 # A smaller K has little to fetch. Halves are multiples of the tile's unrolling.
 _DEEP = 512
@@ -44,11 +46,11 @@ def split_k(graph: Graph) -> Graph:
 
 
 def _is_transposition(eqn: Equation) -> bool:
-    return eqn.op.name == "permute" and eqn.attrs["order"] == (1, 0)
+    return eqn.op is PERMUTE and eqn.attrs["order"] == (1, 0)
 
 
 def _is_deep(eqn: Equation, transposed: dict[Var, Var]) -> bool:
-    if eqn.op.name != "matmul" or eqn.args[0] not in transposed:
+    if eqn.op is not MATMUL or eqn.args[0] not in transposed:
         return False
     a, b, out = transposed[eqn.args[0]], eqn.args[1], eqn.outs[0].type
     if out.dtype not in (dtypes.float32, dtypes.float64) or len(b.type.shape) != 2:

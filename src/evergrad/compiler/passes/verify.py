@@ -21,9 +21,12 @@ from evergrad.core.shapes import TensorType, broadcast_shapes
 from evergrad.core.source_location import describe
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.errors import ShapeError, VerificationError
+from evergrad.ops.rows.movement.views import PERMUTE, RESHAPE
+from evergrad.ops.rows.random.draws import CHANCE
+from evergrad.ops.surface.view_forms import UPDATE
 
 # Views through which an update of as many elements as the base has overwrites all of it.
-_BIJECTIVE = ("permute", "reshape")
+_BIJECTIVE = (PERMUTE, RESHAPE)
 
 
 class _Draw(NamedTuple):
@@ -105,13 +108,13 @@ class Verifier:
                 if arg not in depends:
                     raise self.fail(f"argument {place} ({arg.type}) is used before it is set", eqn)
                 found |= depends[arg]
-        if eqn.op.name != "update":
+        if eqn.op is not UPDATE:
             return found
         self._check_update(eqn)
         base, value = eqn.args
         chain = eqn.attrs["chain"]
         is_whole = value.type.numel == base.type.numel
-        if is_whole and all(op.name in _BIJECTIVE for op, _ in chain.ops):
+        if is_whole and all(op in _BIJECTIVE for op, _ in chain.ops):
             return depends[value]
         return found | self._bit((base.type.shape, chain)) if found else found
 
@@ -154,7 +157,7 @@ class Verifier:
             if layout.shape != out.type.shape:
                 raise self.fail(f"the layout of {out.type} has shape {layout.shape}", eqn)
             if not layout.flags.c_contiguous:
-                base = eqn.args[0].layout if eqn.op.name == "update" else None
+                base = eqn.args[0].layout if eqn.op is UPDATE else None
                 if base is None or layout.strides != base.strides:
                     raise self.fail(f"a new value has strides {layout.strides}", eqn)
 
@@ -242,9 +245,9 @@ class Verifier:
 def _drawn(eqn: Equation) -> tuple[Any, ...]:
     """What a random equation takes from its generator. Masks are drawn in several forms that take
     the same random numbers."""
-    if eqn.op.name == STREAM_POSITION.name:
+    if eqn.op is STREAM_POSITION:
         return "chance", eqn.attrs["count"]
-    if eqn.op.name in ("chance", CHANCE_BITS.name):
+    if eqn.op in (CHANCE, CHANCE_BITS):
         return "chance", prod(eqn.attrs["size"])
     attrs = [(key, repr(value)) for key, value in eqn.attrs.items() if key != "generator"]
     return eqn.op.name, *attrs, *map(str, eqn.specialization.types)

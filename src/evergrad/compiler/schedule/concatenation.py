@@ -7,21 +7,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evergrad.compiler.codegen.elementwise import KINDS
+from evergrad.compiler.kernels.attention.rows import ATTENTION_BACKWARD
 from evergrad.compiler.schedule.buffers import BufferView
 from evergrad.compiler.schedule.nodes import Group, ScheduleNode, SingleNode
 from evergrad.core.trace import Equation, Var
+from evergrad.ops.rows.matmul import LINEAR, MATMUL
+from evergrad.ops.rows.movement.joining import CAT
 
 if TYPE_CHECKING:
     from evergrad.compiler.schedule.lower import Lowering
 
-_PRODUCTS = ("matmul", "linear")
+_PRODUCTS = (MATMUL, LINEAR)
 # Ops whose kernels write results of any strides, as long as the last dimension is contiguous.
-_STRIDED = ("attention_backward",)
+_STRIDED = (ATTENTION_BACKWARD,)
 
 
 def is_concatenation(node: ScheduleNode) -> bool:
     """Whether a node is a ``cat`` of parts that kernels can write."""
-    if not isinstance(node, SingleNode) or node.eqn.op.name != "cat":
+    if not isinstance(node, SingleNode) or node.eqn.op is not CAT:
         return False
     return node.eqn.outs[0].type.dtype in KINDS and node.eqn.outs[0].type.numel > 0
 
@@ -71,7 +74,7 @@ def _strides_in_place(lowering: Lowering, var: Var, view: BufferView) -> tuple[i
     if eqn is None or len(list(values.users(root))) != 1:
         return None
     node = lowering.node_of[id(eqn)]
-    if isinstance(node, SingleNode) and eqn.op.name not in (*_PRODUCTS, *_STRIDED):
+    if isinstance(node, SingleNode) and eqn.op not in (*_PRODUCTS, *_STRIDED):
         return None
     if isinstance(node, Group) and root in node.outer_reductions:
         return None
@@ -82,7 +85,7 @@ def _strides_in_place(lowering: Lowering, var: Var, view: BufferView) -> tuple[i
         return None  # the slice has no such view
     if isinstance(node, SingleNode) and shaped.strides[-1] != shaped.itemsize:
         return None
-    if eqn.op.name in _PRODUCTS and len(root.type.shape) != 2:
+    if eqn.op in _PRODUCTS and len(root.type.shape) != 2:
         return None
     return shaped.strides
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from evergrad.compiler.codegen import elementwise
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.ops.rows.creation.constants import FULL
 
 
 class DefUse:
@@ -31,7 +32,7 @@ class DefUse:
                 if isinstance(arg, Var):
                     self.uses.setdefault(arg, []).append(eqn)
             made = eqn.outs[0].type
-            if eqn.op.name == "full" and made.dtype in elementwise.KINDS and made.numel:
+            if eqn.op is FULL and made.dtype in elementwise.KINDS and made.numel:
                 self.literal[eqn.outs[0]] = eqn.args[0]
         self.outputs = {o for o in graph.outputs if isinstance(o, Var)}
 

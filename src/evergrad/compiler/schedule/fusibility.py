@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from evergrad.compiler.codegen import activations, elementwise  # noqa: F401 - registers its ops
-from evergrad.compiler.codegen.reductions import REDUCTIONS
+from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.schedule.def_use import DefUse
+from evergrad.core.row_facts import Combine, Indexing
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation
 
-# Ops that read elements at computed indices, and all ops that access such.
-LOOKUPS = ("index", "gather")
-INDEXED = (*LOOKUPS, "scatter_sum")
 # Equations further apart than this are in different parts of a program.
 MAX_FUSION_DISTANCE = 48
 
@@ -25,36 +22,32 @@ def is_fusible(values: DefUse, eqn: Equation) -> bool:
         return False
     if any(t.dtype not in elementwise.KINDS for t in specialization.out_types):
         return False
-    name = eqn.op.name
-    if name == "where":
-        return True
-    if name in REDUCTIONS:
+    if eqn.op.combine:
         return _is_fusible_reduction(eqn)
-    if name == "index":
+    if eqn.op.indexing is Indexing.LOOKUP:
         return _is_slice_lookup(eqn)
-    if name == "gather":
-        return _is_element_lookup(eqn, eqn.args[0].type.shape)
-    if name == "scatter_sum":
-        return _is_element_lookup(eqn, eqn.outs[0].type.shape)
-    return elementwise.supports(name, operands, specialization.out_types)
+    if eqn.op.indexing is not None:
+        indexed = eqn.args[0] if eqn.op.indexing is Indexing.PICK else eqn.outs[0]
+        return _is_element_lookup(eqn, indexed.type.shape)
+    return elementwise.supports(eqn.op, operands, specialization.out_types)
 
 
 def is_elementwise(values: DefUse, eqn: Equation) -> bool:
     """Whether an equation can be part of a group, each element of its result from one of each
     argument."""
-    is_plain = not eqn.op.alias and not eqn.op.random
-    return is_plain and eqn.op.name not in (*REDUCTIONS, *INDEXED) and is_fusible(values, eqn)
+    is_plain = not eqn.op.alias and not eqn.op.random and not eqn.op.combine and not eqn.op.indexing
+    return is_plain and is_fusible(values, eqn)
 
 
 def _is_fusible_reduction(eqn: Equation) -> bool:
     found, out = eqn.specialization.operands[0].dtype, eqn.specialization.out_types[0].dtype
     if found not in elementwise.KINDS or out not in elementwise.KINDS or not eqn.attrs["dims"]:
         return False
-    if eqn.op.name in ("any", "all"):
+    if eqn.op.combine in (Combine.ANY, Combine.ALL):
         return out.name == "bool" and found.name == "bool"
-    if eqn.op.name == "sum" and found is not out:
+    if eqn.op.combine is Combine.SUM and found is not out:
         return False
-    return eqn.op.name == "sum" or elementwise.KINDS[found].is_float
+    return eqn.op.combine is Combine.SUM or elementwise.KINDS[found].is_float
 
 
 def _is_slice_lookup(eqn: Equation) -> bool:

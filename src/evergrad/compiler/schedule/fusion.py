@@ -15,10 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from evergrad.compiler.codegen import elementwise
-from evergrad.compiler.codegen.reductions import REDUCTIONS
 from evergrad.compiler.schedule.def_use import DefUse
-from evergrad.compiler.schedule.fusibility import LOOKUPS, MAX_FUSION_DISTANCE, is_fusible
+from evergrad.compiler.schedule.fusibility import MAX_FUSION_DISTANCE, is_fusible
 from evergrad.compiler.schedule.horizontal_fusion import fuse_horizontally
 from evergrad.compiler.schedule.index_maps import (
     add_index_map,
@@ -27,7 +25,9 @@ from evergrad.compiler.schedule.index_maps import (
 )
 from evergrad.compiler.schedule.nodes import Group, ScheduleNode, SingleNode
 from evergrad.compiler.schedule.order import order_nodes
+from evergrad.core.row_facts import Cost, Indexing
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.ops.rows.elementwise.basic import ADD
 
 # A chain that is duplicated into another kernel rather than stored has at most this many equations,
 _MAX_DUPLICATES = 8
@@ -64,7 +64,7 @@ def _only_used_for(values: DefUse, ends: set[Var]) -> set[int]:
     for eqn in reversed(values.graph.equations):
         out, users = eqn.outs[0], values.uses.get(eqn.outs[0], ())
         is_end = out in ends or (users and out not in values.outputs)
-        if is_end and eqn.op.name not in REDUCTIONS and all(id(e) in found for e in users):
+        if is_end and not eqn.op.combine and all(id(e) in found for e in users):
             found.add(id(eqn))
     return found
 
@@ -110,14 +110,14 @@ class _Fuser:
         """Whether an equation reads program inputs and scalars alone, or scatters scalars into a
         larger value."""
         values, out = self.values, eqn.outs[0]
-        if eqn.op.name in LOOKUPS or id(eqn) in self.recomputed or eqn.op.random:
+        if eqn.op.looks_up or id(eqn) in self.recomputed or eqn.op.random:
             return False
-        if eqn.op.name not in REDUCTIONS and (out.type.numel == 1 or values.escapes(out)):
+        if not eqn.op.combine and (out.type.numel == 1 or values.escapes(out)):
             return False
         sources = [values.root(a) for a in eqn.args if isinstance(a, Var)]
         if any(s in self.delayed for s in sources):
             return False
-        if eqn.op.name == "scatter_sum":
+        if eqn.op.indexing is Indexing.SPREAD:
             return all(s.type.numel < out.type.numel for s in sources)
         return bool(sources) and all(s.type.numel == 1 or s not in values.producer for s in sources)
 
@@ -126,7 +126,7 @@ class _Fuser:
         gradient with two contributions is summed in the kernel that consumes it. Others would
         delay matrix products, and so extend the live ranges of their factors."""
         values, out = self.values, eqn.outs[0]
-        if eqn.op.name != "add" or id(eqn) in self.recomputed:
+        if eqn.op is not ADD or id(eqn) in self.recomputed:
             return False
         if out.type.numel == 1 or values.escapes(out):
             return False
@@ -152,7 +152,7 @@ class _Fuser:
         """Whether a value is an output, or an equation reads it that no loop can compute."""
         values = self.values
         return values.escapes(var) or any(
-            e.op.name == "index" or not is_fusible(values, e) for e in values.users(var)
+            e.op.indexing is Indexing.LOOKUP or not is_fusible(values, e) for e in values.users(var)
         )
 
     def _add_single(self, eqn: Equation) -> None:
@@ -183,7 +183,7 @@ class _Fuser:
     def _duplicate_producers(self, group: Group, eqn: Equation) -> None:
         """Duplicate the cheap producers of an equation into its group if their operands are stored
         anyway: their results then need not be stored."""
-        if eqn.op.name == "index":
+        if eqn.op.indexing is Indexing.LOOKUP:
             return  # it reads its table at other indices
         args = list(eqn.args)
         for number, arg in enumerate(eqn.args):
@@ -214,8 +214,8 @@ class _Fuser:
             if found.type.numel * _SMALL <= var.type.numel and not eqn.op.alias:
                 continue  # so small that it may be stored
             if not eqn.op.alias:
-                expensive += eqn.op.name in elementwise.EXPENSIVE
-                if eqn.op.name in (*REDUCTIONS, *LOOKUPS) or expensive > _MAX_EXPENSIVE_DUPLICATES:
+                expensive += eqn.op.emit.cost is Cost.EXPENSIVE
+                if eqn.op.combine or eqn.op.looks_up or expensive > _MAX_EXPENSIVE_DUPLICATES:
                     return []
             chain[id(eqn)] = eqn
             if len(chain) > _MAX_DUPLICATES:
@@ -232,7 +232,7 @@ class _Fuser:
         node = self.node_of.get(root)
         if not isinstance(node, Group) or root in node.outer_reductions:
             return True
-        if values.producer[root].op.name in REDUCTIONS or root.type.numel < prod(node.shape):
+        if values.producer[root].op.combine or root.type.numel < prod(node.shape):
             return True
         return self._must_be_stored(root)
 

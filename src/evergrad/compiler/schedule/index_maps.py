@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from evergrad.compiler.codegen.reductions import REDUCTIONS
 from evergrad.compiler.schedule.nodes import Group
+from evergrad.core.row_facts import Indexing
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Var
+from evergrad.ops.rows.movement.views import EXPAND, RESHAPE
 
 # Blocks of fewer outer iterations, or of fewer inner ones, are not reduced block by block.
 _WIDE = 16
@@ -21,9 +22,9 @@ _WIDE = 16
 def index_map_through_view(eqn: Equation, axes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The index map of a view that only adds, drops or repeats unit dimensions."""
     source, target = eqn.args[0].type.shape, eqn.outs[0].type.shape
-    if eqn.op.name == "expand":
+    if eqn.op is EXPAND:
         return (-1,) * (len(target) - len(source)) + axes
-    if eqn.op.name == "reshape":
+    if eqn.op is RESHAPE:
         kept = [a for a, n in zip(axes, source, strict=True) if n != 1]
         if [n for n in source if n != 1] != [n for n in target if n != 1]:
             return None
@@ -33,24 +34,24 @@ def index_map_through_view(eqn: Equation, axes: tuple[int, ...]) -> tuple[int, .
 
 def domain_of(eqn: Equation) -> Shape:
     """The iteration domain of an equation by itself."""
-    source: Var = eqn.args[0] if eqn.op.name in (*REDUCTIONS, "gather") else eqn.outs[0]
+    source: Var = eqn.args[0] if eqn.op.combine or eqn.op.indexing is Indexing.PICK else eqn.outs[0]
     return source.type.shape
 
 
 def add_index_map(group: Group, eqn: Equation, inside: list[tuple[int, ...] | None]) -> bool:
     """Enter the index map of an equation into a group, if there is one. ``inside`` are the maps of
     the arguments that the group computes."""
-    if eqn.op.name in REDUCTIONS:
+    if eqn.op.combine:
         return _map_reduction(group, eqn, inside[0])
-    if eqn.op.name == "gather":
+    if eqn.op.indexing is Indexing.PICK:
         return _map_element_lookup(group, eqn, inside)
     shape = eqn.outs[0].type.shape
-    if eqn.op.name == "index":
+    if eqn.op.indexing is Indexing.LOOKUP:
         return _map_slice_lookup(group, eqn, inside)
     axes = _aligned(group, shape, inside)
     if axes is None:
         return False
-    if eqn.op.name == "scatter_sum":
+    if eqn.op.indexing is Indexing.SPREAD:
         last = frozenset((len(shape) - 1,))
         if len(shape) != len(group.shape) or group.varying(axes) != group.dims:
             return False

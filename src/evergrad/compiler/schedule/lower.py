@@ -33,9 +33,11 @@ from evergrad.compiler.schedule.nodes import Group, ScheduleNode, SingleNode
 from evergrad.compiler.schedule.output_buffers import assign_outputs
 from evergrad.core import dtypes
 from evergrad.core.op import TABLE
+from evergrad.core.row_facts import Combine
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.ops.rows.indexing.index import INDEX, INDEX_SUM
 
 
 class Lowering:
@@ -189,7 +191,7 @@ class Lowering:
         if is_concatenation(node):
             lower_parts(self, node.eqn)
             return
-        lower = self.lowerings.get(node.eqn.op.name)
+        lower = self.lowerings.get(node.eqn.op)
         if lower is None or not lower(self, node.eqn):
             self.add_call(node.eqn)
 
@@ -258,8 +260,8 @@ class Lowering:
         if is_epilogue:
             instruction = product.then(self, group, instruction)
         self.instructions.append(instruction)
-        for var, name, length in kernel.partials:
-            self.combine(var, name, length, kernel, partials[var])
+        for var, combine, length in kernel.partials:
+            self.combine(var, combine, length, kernel, partials[var])
 
     def is_stored(self, var: Var, group: Group) -> bool:
         """Whether a value of a group is used outside of its kernel."""
@@ -276,13 +278,13 @@ class Lowering:
         return BufferView(buffer, 0, (), (), var.type.dtype)
 
     def combine(
-        self, var: Var, name: str, length: int, kernel: Kernel, partials: BufferView
+        self, var: Var, combine: Combine, length: int, kernel: Kernel, partials: BufferView
     ) -> None:
         """Add the kernel that combines the partial results of an outer reduction."""
         blocks = var.type.numel // length
-        combined = combine_partials(name, var.type.dtype, kernel.chunks // blocks, length)
+        combined = combine_partials(combine, var.type.dtype, kernel.chunks // blocks, length)
         combined.chunks = blocks
-        self.add_kernel(f"combine {name}", combined, [partials], [var])
+        self.add_kernel(f"combine {combine.value}", combined, [partials], [var])
 
 
 def _with_own_equations(graph: Graph) -> Graph:
@@ -296,11 +298,11 @@ def _with_own_equations(graph: Graph) -> Graph:
 def may_fail(node: ScheduleNode, values: DefUse) -> bool:
     """Whether the index checks of a node may fail. The gradient of a lookup has the indices that
     the lookup has checked."""
-    if not isinstance(node, SingleNode) or node.eqn.op.name != "index_sum":
+    if not isinstance(node, SingleNode) or node.eqn.op is not INDEX_SUM:
         return True
     _, *indices = node.eqn.args
     return not any(
-        e.op.name == "index"
+        e.op is INDEX
         and list(e.args[1:]) == indices
         and e.attrs["start"] == node.eqn.attrs["start"] == 0
         and e.args[0].type.shape[: len(indices)] == node.eqn.attrs["extents"][: len(indices)]

@@ -1,4 +1,4 @@
-"""The registry of lowerings: op name to the function that lowers an equation of the op.
+"""The registry of lowerings: a row to the function that lowers an equation of the op.
 
 Kernels register theirs with :func:`lowers`; :mod:`.kernels.registry` imports all modules that do.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from evergrad.core.op import Op
 from evergrad.core.trace import Equation
 
 if TYPE_CHECKING:
@@ -15,18 +16,18 @@ if TYPE_CHECKING:
 
 # Adds the instructions of an equation, or returns ``False``.
 LoweringFunction = Callable[["Lowering", Equation], bool]
-Lowerings = Mapping[str, LoweringFunction]
+Lowerings = Mapping[Op, LoweringFunction]
 
-_LOWERINGS: dict[str, LoweringFunction] = {}
+_LOWERINGS: dict[Op, LoweringFunction] = {}
 
 
-def lowers(*names: str) -> Callable[[LoweringFunction], LoweringFunction]:
+def lowers(*rows: Op) -> Callable[[LoweringFunction], LoweringFunction]:
     """Register the function that lowers equations of these ops."""
 
     def register(function: LoweringFunction) -> LoweringFunction:
-        for name in names:
-            assert name not in _LOWERINGS, f"two lowerings of {name}"
-            _LOWERINGS[name] = function
+        for row in rows:
+            assert row not in _LOWERINGS, f"two lowerings of {row.name}"
+            _LOWERINGS[row] = function
         return function
 
     return register

@@ -96,7 +96,7 @@ class _Targets:
 def _reads_same_element(group: Group, eqn: Equation, var: Var, source: Var, values: DefUse) -> bool:
     """Whether a loop that overwrites ``source`` by ``var`` reads each element of ``source`` only at
     the iteration that overwrites it."""
-    if group.inner is not None or eqn.op.name in ("index", "gather"):
+    if group.inner is not None or eqn.op.looks_up:
         return False
     if group.varying(group.axes[var]) != group.dims:
         return False

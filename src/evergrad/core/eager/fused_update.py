@@ -248,8 +248,7 @@ class FusedUpdate:
             results = found if isinstance(found, tuple) else (found,)
             graph = tracer.finish(results).without_dead_code()
         if any(eqn.op.family not in ("elementwise", "linear") for eqn in graph.equations) or any(
-            eqn.op.name not in ("cast", "where", "clone") and eqn.op.family == "linear"
-            for eqn in graph.equations
+            eqn.op.family == "linear" and not eqn.op.is_pointwise for eqn in graph.equations
         ):
             return None
         return graph

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from evergrad import config
 from evergrad.core import dtypes
 from evergrad.core.eager.fusion import is_large
+from evergrad.core.row_facts import LEAST_DERIVATIVE
 from evergrad.core.shapes import TensorType
 from evergrad.core.trace import Graph
 from evergrad.extension import ExtensionPoint
@@ -27,52 +28,12 @@ _graph_of_row: ExtensionPoint[..., Graph] = ExtensionPoint("graph_of_row")
 _FLOATS = (dtypes.float32, dtypes.float64)
 
 
-def _elements(*types: TensorType) -> int:
-    return max(t.numel for t in types)
-
-
-def _matmul_work(a: TensorType, b: TensorType) -> int:
-    return a.numel * b.shape[-1]
-
-
-def _linear_work(x: TensorType, weight: TensorType) -> int:
-    return x.numel * weight.shape[0]
-
-
-def _recurrent_work(rows: TensorType, *others: TensorType) -> int:
-    return rows.shape[0] * others[-3].numel
-
-
-# From which size on a kernel is faster than NumPy, and how size is counted.
-_ROWS: dict[str, tuple[int, Callable[..., int]]] = {
-    "conv": (1 << 9, _elements),
-    "conv_input": (1 << 9, _elements),
-    "conv_weight": (1 << 9, _elements),
-    "index_sum": (1 << 13, _elements),
-    "linear": (1 << 23, _linear_work),
-    "log_softmax": (1 << 14, _elements),
-    "matmul": (1 << 23, _matmul_work),
-    "max_pool": (1 << 9, _elements),
-    "max_pool_places": (1 << 9, _elements),
-    "relu": (1 << 15, _elements),
-    "sigmoid": (1 << 16, _elements),
-    "softmax": (1 << 16, _elements),
-    "window_spread": (1 << 9, _elements),
-    "window_sum": (1 << 9, _elements),
-    **{
-        f"{cell}_layer{end}": (1 << 13, _recurrent_work)
-        for cell in ("lstm", "gru", "rnn_tanh", "rnn_relu")
-        for end in ("", "_backward")
-    },
-}
-
-
 def may_use_kernel(op: Op, operands: Sequence[Any]) -> bool:
     """Whether a row on these types may have a kernel."""
-    numbers = (*_FLOATS, dtypes.int64) if op.name == "index_sum" else _FLOATS
-    return op.name in _ROWS and all(
-        isinstance(t, TensorType) and t.dtype in numbers and t.numel for t in operands
-    )
+    if op.eager is None:
+        return False
+    numbers = (*_FLOATS, dtypes.int64) if op.eager.integers else _FLOATS
+    return all(isinstance(t, TensorType) and t.dtype in numbers and t.numel for t in operands)
 
 
 # The kernels of rows; None where there is none for these types. Not stored in specializations: a
@@ -85,8 +46,8 @@ def row_evaluator(
     op: Op, attrs: Attrs, operands: tuple[TensorType, ...], plain: Callable[..., Any]
 ) -> Callable[..., Any]:
     """An evaluator that uses a kernel from the row's threshold on, else the plain one."""
-    least, measure = _ROWS[op.name]
-    size = measure(*operands)
+    assert op.eager is not None
+    least, size = op.eager.least, op.eager.size(*operands)
     key = op.name, tuple(attrs.items()), operands
 
     def run(*arrays: Any) -> Any:
@@ -118,14 +79,6 @@ def clear_row_kernels() -> None:
     _kernels.clear()
 
 
-# Elements from which on one kernel for the vjp of a row is faster than its NumPy calls, which are
-# slow for selections and for the positions of maxima.
-_LEAST_DERIVATIVE = 1 << 15
-_LEAST_WITH = {"where": 1 << 12, "max_pool_places": 1 << 9}
-# The rows of a fusable vjp: families, and rows of other families.
-_FUSABLE = ("elementwise", "reduction", "max_pool_places", "scatter_sum", "sum", "where")
-
-
 class FusedVjp:
     """The vjp of a row as one native program, from a size on."""
 
@@ -136,8 +89,8 @@ class FusedVjp:
         self.slots = [slot for slot in slots if slot is not None]
         self.top = top
         self.size = max(var.type.numel for var in graph.inputs)
-        names = {eqn.op.name for eqn in graph.equations}
-        self.least = min(_LEAST_WITH.get(name, _LEAST_DERIVATIVE) for name in names)
+        # NumPy takes long to choose between elements, and to find where the largest are.
+        self.least = min(eqn.op.eager_derivative or LEAST_DERIVATIVE for eqn in graph.equations)
         self.nbytes = sum(out.type.nbytes for out in graph.outputs if out is not None)
         # Compiled by the first large call; false where kernels do not support all of it.
         self.native: Any = None
@@ -169,6 +122,6 @@ def is_fusable(graph: Graph) -> bool:
     rows = [eqn.op for eqn in graph.equations if not eqn.op.alias]
     return (
         len(rows) > 1
-        and all(op.family in _FUSABLE or op.name in _FUSABLE for op in rows)
+        and all(op.eager_derivative is not None for op in rows)
         and all(var.type.numel and var.type.dtype in _FLOATS for var in graph.inputs)
     )

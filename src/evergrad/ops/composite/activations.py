@@ -12,10 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.eager.fusion import eager_composite
 from evergrad.core.inplace import write_result
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
@@ -177,6 +179,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
 
 @expose(out=False)
+@autocast_policy(AutocastPolicy.LOWER)
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """``leaky_relu`` with a learned slope, one or one for each channel."""
     if weight.dtype is not input.dtype:

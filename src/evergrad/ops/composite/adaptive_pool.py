@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.tensor import Tensor
 from evergrad.errors import ShapeError
@@ -57,6 +59,8 @@ def _adaptive_avg_pool(rank: int) -> Any:
 
     function.__name__ = function.__qualname__ = f"adaptive_avg_pool{rank}d"
     function.__doc__ = f"The means of windows that cover the last {rank} dimension(s)."
+    if rank == 3:
+        return autocast_policy(AutocastPolicy.FLOAT32)(function)
     return expose(method=False, out=False)(function) if rank == 1 else function
 
 
@@ -69,7 +73,7 @@ def _adaptive_max_pool(rank: int) -> Any:
 
     function.__name__ = function.__qualname__ = f"adaptive_max_pool{rank}d"
     function.__doc__ = f"The largest elements of windows that cover the last {rank} dimension(s)."
-    return function
+    return autocast_policy(AutocastPolicy.FLOAT32)(function) if rank == 3 else function
 
 
 def _adaptive_max_pool_with_indices(rank: int, plain: Any) -> Any:

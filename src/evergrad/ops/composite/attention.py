@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import cast
 from evergrad.core.compound import Compound
 from evergrad.core.eager.fusion import eager_composite
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.extension import ExtensionPoint
@@ -25,6 +27,7 @@ from evergrad.ops.surface.handles import detach
 _attend_ragged: ExtensionPoint[..., Tensor] = ExtensionPoint("ragged_attention")
 
 
+@autocast_policy(AutocastPolicy.LOWER)
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,

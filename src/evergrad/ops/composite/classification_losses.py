@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import cast
 from evergrad.core.eager.fusion import eager_composite
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
 from evergrad.errors import DTypeError, ShapeError
@@ -108,6 +110,7 @@ def _of_classes(
     return reduced(loss, reduction)
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def nll_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
     ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
@@ -119,6 +122,7 @@ def nll_loss(
     return _of_classes(-_at(input, places), counts, places, weight, reduction)
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
     ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
@@ -201,6 +205,7 @@ def _smoothed(
 # -- margins ------------------------------------------------------------------------------------
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
     size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -232,6 +237,7 @@ def multi_margin_loss(
     return reduced(loss if input.ndim == 2 else reshape(loss, ()), reduction)
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def multilabel_margin_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean",

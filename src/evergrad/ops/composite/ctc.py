@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.core.autocast import autocast_policy
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import ShapeError
 from evergrad.ops.composite.losses import chosen_reduction, reduced
@@ -30,6 +32,7 @@ Array = np.ndarray[Any, Any]
 _NEVER = -1e30
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def ctc_loss(
     log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
     reduction: str = "mean", zero_infinity: bool = False,

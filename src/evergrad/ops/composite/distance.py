@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import broadcast_shapes, normalize_dim
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import DTypeError, ShapeError
@@ -29,6 +31,7 @@ def _norm(input: Tensor, p: float, dim: int, keepdim: bool = False) -> Tensor:
 
 
 @expose(method=False, out=False)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def cdist(
     x1: Tensor, x2: Tensor, p: float = 2.0,
     compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary",

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import cast
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.composite.activations import hardtanh
@@ -71,6 +73,7 @@ def _positions(extent: int, aligned: bool) -> Any:
     return ends if aligned else ends * ((extent - 1) / extent)
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def grid_sample(
     input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",
     align_corners: bool | None = None,

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind
 from evergrad.core.families import elementwise
+from evergrad.core.row_facts import AutocastPolicy, Builder, Value, expensive
 from evergrad.core.shapes import broadcast_shapes
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
@@ -94,6 +96,7 @@ def _weighted(loss: Tensor, input: Tensor, weight: Tensor | None, reduction: str
 # -- regression ---------------------------------------------------------------------------------
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def mse_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean", weight: Tensor | None = None,
@@ -106,6 +109,7 @@ def mse_loss(
     return _weighted(square(difference), input, weight, reduction)
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def l1_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean", weight: Tensor | None = None,
@@ -116,6 +120,7 @@ def l1_loss(
     return _weighted(absolute(x - y), input, weight, reduction)
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def smooth_l1_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean", beta: float = 1.0,
@@ -133,6 +138,7 @@ def smooth_l1_loss(
     return reduced(loss, reduction)
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0,
     weight: Tensor | None = None,
@@ -163,16 +169,25 @@ def _bce_eval(x: Any, t: Any) -> Any:
     return (t - 1) * of_zero - t * of_one
 
 
+def _emit_bce(b: Builder, x: Value, target: Value) -> Value:
+    of_one = b.maximum(b.log(x), b.number(-100))
+    of_zero = b.maximum(b.log1p(b.neg(x)), b.number(-100))
+    missing = b.mul(b.sub(target, b.number(1)), of_zero)
+    return b.sub(missing, b.mul(target, of_one))
+
+
 BINARY_CROSS_ENTROPY = elementwise(
     "binary_cross_entropy", _bce_eval,
     (
         lambda g, y, x, t: g * (x - t) / clamp((1 - x) * x, min=1e-12),
         lambda g, y, x, t: g * (log(1 - x) - log(x)),
     ),
+    emit=expensive(_emit_bce, floats=True),
     takes_out=False, doc="-t log(x) - (1 - t) log(1 - x), with logarithms of at least -100.",
 )  # fmt: skip
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None,
     size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -196,6 +211,7 @@ def binary_cross_entropy(
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def binary_cross_entropy_with_logits(
     input: Tensor, target: Tensor, weight: Tensor | None = None,
     size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -214,6 +230,7 @@ def binary_cross_entropy_with_logits(
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def kl_div(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean", log_target: bool = False,
@@ -238,6 +255,7 @@ def kl_div(
     return result / input._type.shape[0] if by_batch and input.ndim else result
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def poisson_nll_loss(
     input: Tensor, target: Tensor, log_input: bool = True, full: bool = False,
     size_average: bool | None = None, eps: float = 1e-8, reduce: bool | None = None,
@@ -286,6 +304,7 @@ def _variance_for(input: Tensor, var: Tensor) -> Tensor:
 # -- margins ------------------------------------------------------------------------------------
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None,
     reduce: bool | None = None, reduction: str = "mean",
@@ -297,6 +316,7 @@ def hinge_embedding_loss(
     return reduced(loss, reduction)
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
     size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -311,6 +331,7 @@ def margin_ranking_loss(
     return reduced(clamp(-target * (input1 - input2) + margin, min=0), reduction)
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def soft_margin_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean",
@@ -330,6 +351,7 @@ def multilabel_soft_margin_loss(
     return reduced(mean(loss if weight is None else loss * weight, -1), reduction)
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0,
     size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -349,6 +371,7 @@ def cosine_embedding_loss(
     return reduced(loss, reduction)
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def triplet_margin_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2,
     eps: float = 1e-6, swap: bool = False, size_average: bool | None = None,

@@ -9,8 +9,10 @@ import math
 from typing import Any
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.eager.fusion import eager_composite
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
@@ -290,6 +292,7 @@ def _check_instances(input: Tensor) -> None:
         )
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def local_response_norm(
     input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import ShapeError
@@ -107,7 +109,8 @@ def _max_pool(rank: int) -> Any:
 
     function.__name__ = function.__qualname__ = f"max_pool{rank}d"
     function.__doc__ = f"The largest element of each window of the last {rank} dimension(s)."
-    return expose(method=False, out=False)(function)
+    policy = AutocastPolicy.FLOAT32 if rank == 3 else AutocastPolicy.KEEP
+    return expose(method=False, out=False)(autocast_policy(policy)(function))
 
 
 def _max_pool_with_indices(rank: int, plain: Any) -> Any:
@@ -141,7 +144,7 @@ def _max_unpool(rank: int) -> Any:
 
     function.__name__ = function.__qualname__ = f"max_unpool{rank}d"
     function.__doc__ = f"Zeros with each element back where ``max_pool{rank}d`` took it from."
-    return function
+    return autocast_policy(AutocastPolicy.KEEP if rank == 1 else AutocastPolicy.FLOAT32)(function)
 
 
 def _unpooled_size(
@@ -240,6 +243,7 @@ def avg_pool2d(
     )
 
 
+@autocast_policy(AutocastPolicy.FLOAT32)
 def avg_pool3d(
     input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
@@ -56,6 +58,7 @@ def _check_stacks(batch1: Tensor, batch2: Tensor) -> None:
 
 
 @expose()
+@autocast_policy(AutocastPolicy.OFF)
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     """The product of a matrix and a vector."""
     if input.ndim != 2 or vec.ndim != 1:
@@ -64,6 +67,7 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
 
 
 @expose()
+@autocast_policy(AutocastPolicy.OFF)
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """The sum of the products of two vectors' elements."""
     if input.ndim != 1 or tensor.ndim != 1:
@@ -77,6 +81,7 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
 
 
 @expose()
+@autocast_policy(AutocastPolicy.OFF)
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """``dot`` with the first vector conjugated."""
     return dot(conj(input), other)
@@ -146,6 +151,7 @@ def _plus(input: Tensor, product: Callable[[], Tensor], beta: Any, alpha: Any) -
 
 
 @expose(inplace=True)
+@autocast_policy(AutocastPolicy.LOWER)
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """``beta * input + alpha * (mat1 @ mat2)``"""
     for name, matrix in (("mat1", mat1), ("mat2", mat2)):
@@ -155,6 +161,7 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: An
 
 
 @expose(inplace=True)
+@autocast_policy(AutocastPolicy.OFF)
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """``beta * input + alpha * (mat @ vec)``"""
     if mat.ndim != 2 or vec.ndim != 1 or input.ndim > 1:
@@ -175,6 +182,7 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any
 
 
 @expose(inplace=True)
+@autocast_policy(AutocastPolicy.LOWER)
 def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
 ) -> Tensor:
@@ -184,6 +192,7 @@ def addbmm(
 
 
 @expose(inplace=True)
+@autocast_policy(AutocastPolicy.LOWER)
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
 ) -> Tensor:
@@ -289,6 +298,7 @@ def cross_product(input: Tensor, other: Tensor, dim: int = -1) -> Tensor:
 
 
 @expose(method=False, out=False)
+@autocast_policy(AutocastPolicy.OFF)
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input1^T weight[k] input2 + bias[k]`` for every output k."""
     if input1._type.shape[:-1] != input2._type.shape[:-1]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import warnings
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
 from evergrad.ops.composite.padding import pad
@@ -72,6 +74,7 @@ def _as_signals(name: str, x: Tensor, rank: int) -> Tensor:
 
 
 @expose(out=False)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def stft(
     input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
     window: Tensor | None = None, center: bool = True, pad_mode: str = "reflect",

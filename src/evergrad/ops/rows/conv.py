@@ -15,15 +15,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from evergrad.core import blas
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind
 from evergrad.core.eager.fusion import eager_composite
 from evergrad.core.families import bilinear
 from evergrad.core.op import Op
+from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered
 from evergrad.core.shapes import Shape, TensorType, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
@@ -177,13 +180,6 @@ class _Merges(NamedTuple):
     both: tuple[int, int, int]
 
 
-_MERGES = {
-    "conv": _Merges((0, 0), (0, 1), (1, 0, 1)),
-    "conv_input": _Merges((0, 0), (1, 1), (1, 0, 1)),
-    "conv_weight": _Merges((1, 0), (1, 1), (1, 1, 0)),
-}
-
-
 def _merged(x: Tensor, batch_dim: int, into: int) -> Tensor:
     x = movedim(x, batch_dim, into)
     shape = x._type.shape
@@ -196,9 +192,14 @@ def _split(x: Tensor, dim: int, count: int) -> tuple[Tensor, int]:
 
 
 def _batch_conv(
-    op: Op, args: Sequence[Tensor], dims: Sequence[int | None], *, windows: Windows, groups: int
+    merges: _Merges,
+    op: Op,
+    args: Sequence[Tensor],
+    dims: Sequence[int | None],
+    *,
+    windows: Windows,
+    groups: int,
 ) -> Any:
-    merges = _MERGES[op.name]
     a, b = args
     left, right = dims
     count = next(x._type.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
@@ -217,12 +218,21 @@ def _batch_conv(
     return _split(result, out, count)
 
 
-CONV = bilinear("conv", _conv_eval, _conv_type, _conv_transposes, batch=_batch_conv,
+CONV = bilinear("conv", _conv_eval, _conv_type, _conv_transposes,
+                batch=partial(_batch_conv, _Merges((0, 0), (0, 1), (1, 0, 1))),
+                emit=lowered("kernels.conv"), autocast=AutocastPolicy.KEEP,
+                eager=EagerKernel(1 << 9),
                 doc="Every window of the input times the weight.")  # fmt: skip
-CONV_INPUT = bilinear("conv_input", _input_eval, _input_type, _input_transposes, batch=_batch_conv,
+CONV_INPUT = bilinear("conv_input", _input_eval, _input_type, _input_transposes,
+                      batch=partial(_batch_conv, _Merges((0, 0), (1, 1), (1, 0, 1))),
+                      emit=lowered("kernels.conv"), autocast=AutocastPolicy.KEEP,
+                      eager=EagerKernel(1 << 9),
                       doc="conv's transpose in its input.")  # fmt: skip
 CONV_WEIGHT = bilinear("conv_weight", _weight_eval, _weight_type, _weight_transposes,
-                       batch=_batch_conv, doc="conv's transpose in its weight.")  # fmt: skip
+                       batch=partial(_batch_conv, _Merges((1, 0), (1, 1), (1, 1, 0))),
+                       emit=lowered("kernels.conv"), autocast=AutocastPolicy.KEEP,
+                       eager=EagerKernel(1 << 9),
+                       doc="conv's transpose in its weight.")  # fmt: skip
 
 
 # -- functions ----------------------------------------------------------------------------------
@@ -424,7 +434,7 @@ def _convolution(rank: int) -> Any:
 
     function.__name__ = function.__qualname__ = f"conv{rank}d"
     function.__doc__ = f"A convolution over the last {rank} dimension(s)."
-    return expose(method=False, out=False)(function)
+    return expose(method=False, out=False)(autocast_policy(AutocastPolicy.LOWER)(function))
 
 
 def _transposed_convolution(rank: int) -> Any:
@@ -438,7 +448,7 @@ def _transposed_convolution(rank: int) -> Any:
 
     function.__name__ = function.__qualname__ = f"conv_transpose{rank}d"
     function.__doc__ = f"The transpose of a convolution over the last {rank} dimension(s)."
-    return expose(method=False, out=False)(function)
+    return expose(method=False, out=False)(autocast_policy(AutocastPolicy.LOWER)(function))
 
 
 conv1d, conv2d, conv3d = (_convolution(rank) for rank in (1, 2, 3))

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy, policy_of
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import linear
 from evergrad.core.op import Op
+from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, normalize_dim, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import (
@@ -67,6 +69,7 @@ def _complex_back(g: Tensor, x: Tensor, *, dims: Shape, inverse: bool, scale: st
 
 FFT_COMPLEX = linear(
     "fft_complex", _complex_eval, lambda x, **attrs: x, _complex_back, batch=_batch_leading,
+    emit=numpy_evaluates("a library computes Fourier transforms"), autocast=AutocastPolicy.KEEP,
     doc="The discrete Fourier transform, or its inverse, of complex numbers.",
 )  # fmt: skip
 
@@ -91,6 +94,7 @@ FFT_TO_HALF = linear(
     "fft_to_half",
     lambda x, *, dims, scale: np.fft.rfftn(x, axes=dims, norm=_FORWARD_NORM[scale]),
     _to_half_type, _to_half_back, batch=_batch_leading,
+    emit=numpy_evaluates("a library computes Fourier transforms"), autocast=AutocastPolicy.KEEP,
     doc="The transform of real numbers, without what is conjugate to the rest.",
 )  # fmt: skip
 
@@ -111,6 +115,7 @@ def _from_half_back(g: Tensor, x: Tensor, *, dims: Shape, size: int, scale: str)
 
 FFT_FROM_HALF = linear(
     "fft_from_half", _from_half_eval, _from_half_type, _from_half_back, batch=_batch_leading,
+    emit=numpy_evaluates("a library computes Fourier transforms"), autocast=AutocastPolicy.KEEP,
     doc="The inverse transform from half a spectrum, to real numbers.",
 )  # fmt: skip
 
@@ -246,36 +251,42 @@ def _from_half(
 
 
 @expose(method=False, into=FFT, numpy_names=True)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
     """The discrete Fourier transform along a dimension, cut or filled up to ``n`` points."""
     return _complex_transform(input, *_one_dim(input, n, dim), norm, inverse=False)
 
 
 @expose(method=False, into=FFT, numpy_names=True)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
     """The inverse of ``fft``."""
     return _complex_transform(input, *_one_dim(input, n, dim), norm, inverse=True)
 
 
 @expose(method=False, into=FFT, numpy_names=True)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
     """``fft`` of real numbers, without the half that is conjugate to the rest."""
     return _to_half("rfft", input, *_one_dim(input, n, dim), norm)
 
 
 @expose(method=False, into=FFT, numpy_names=True)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
     """The inverse of ``rfft``, to ``n`` real numbers (an even number if not given)."""
     return _from_half("irfft", input, *_one_dim(input, n, dim), norm)
 
 
 @expose(method=False, into=FFT, numpy_names=True)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
     """``fft`` of half a signal that is conjugate symmetric in time, to ``n`` real numbers."""
     return _from_half("hfft", input, *_one_dim(input, n, dim), norm, conjugate=True)
 
 
 @expose(method=False, into=FFT, numpy_names=True)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
     """The inverse of ``hfft``."""
     return _to_half("ihfft", input, *_one_dim(input, n, dim), norm, conjugate=True)
@@ -285,24 +296,28 @@ def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
 
 
 @expose(method=False, into=FFT, numpy_names=True)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def fftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
     """``fft`` along several dimensions (all of them, if neither ``s`` nor ``dim`` is given)."""
     return _complex_transform(input, s, dim, norm, inverse=False)
 
 
 @expose(method=False, into=FFT, numpy_names=True)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def ifftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
     """The inverse of ``fftn``."""
     return _complex_transform(input, s, dim, norm, inverse=True)
 
 
 @expose(method=False, into=FFT, numpy_names=True)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def rfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
     """``fftn`` of real numbers, with half of the last dimension."""
     return _to_half("rfftn", input, s, dim, norm)
 
 
 @expose(method=False, into=FFT, numpy_names=True)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def irfftn(input: Tensor, s: Any = None, dim: Any = None, norm: str | None = None) -> Tensor:
     """The inverse of ``rfftn``."""
     return _from_half("irfftn", input, s, dim, norm)
@@ -330,7 +345,8 @@ def _in_two_dimensions(transform: Callable[..., Tensor]) -> Callable[..., Tensor
 
     function.__name__ = function.__qualname__ = transform.__name__[:-1] + "2"
     function.__doc__ = f"``{transform.__name__}`` along two dimensions, the last if not given."
-    return expose(method=False, into=FFT, numpy_names=True)(function)
+    plain = autocast_policy(policy_of(transform))(function)
+    return expose(method=False, into=FFT, numpy_names=True)(plain)
 
 
 fft2 = _in_two_dimensions(fftn)

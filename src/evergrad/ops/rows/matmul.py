@@ -21,6 +21,7 @@ from evergrad.core.compound import Compound
 from evergrad.core.eager.fusion import eager_composite
 from evergrad.core.families import bilinear
 from evergrad.core.op import Op
+from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered
 from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
@@ -151,8 +152,19 @@ def _stack_first(x: Tensor, dim: int | None, rank: int) -> Tensor:
     return reshape(x, (shape[0],) + (1,) * missing + shape[1:]) if missing else x
 
 
+def _matmul_work(a: TensorType, b: TensorType) -> int:
+    return a.numel * b.shape[-1]
+
+
+def _linear_work(x: TensorType, weight: TensorType) -> int:
+    return x.numel * weight.shape[0]
+
+
 MATMUL = bilinear("matmul", _matmul_eval, _matmul_type, _matmul_transposes, batch=_batch_matmul,
-                  takes_out=True, doc="Products of matrices, stack by stack.")  # fmt: skip
+                  takes_out=True,
+                  emit=lowered("kernels.gemm"), autocast=AutocastPolicy.LOWER,
+                  eager=EagerKernel(1 << 23, _matmul_work),
+                  doc="Products of matrices, stack by stack.")  # fmt: skip
 
 
 @expose()
@@ -258,7 +270,10 @@ def _batch_linear(op: Op, args: Sequence[Tensor], dims: Dims) -> Any:
 
 
 LINEAR = bilinear("linear", _linear_eval, _linear_type, _linear_transposes, batch=_batch_linear,
-                  takes_out=True, doc="x @ weight^T, for rows of any shape.")  # fmt: skip
+                  takes_out=True,
+                  emit=lowered("kernels.gemm"), autocast=AutocastPolicy.LOWER,
+                  eager=EagerKernel(1 << 23, _linear_work),
+                  doc="x @ weight^T, for rows of any shape.")  # fmt: skip
 
 
 def linear(input: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:

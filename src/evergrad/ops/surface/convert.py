@@ -22,6 +22,7 @@ from evergrad.core.families import opaque
 from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE
+from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import Shape, tensor_type
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Array, Tensor, from_array
@@ -50,7 +51,9 @@ class Constant:
 CONSTANT = opaque(
     "constant", lambda *, value: value.array.copy(),
     lambda *, value: tensor_type(value.array.shape, dtypes.from_numpy_dtype(value.array.dtype)),
-    NONDIFFERENTIABLE, upcast=False, doc="Numbers that stood in the program.",
+    NONDIFFERENTIABLE, upcast=False,
+    emit=numpy_evaluates("evaluated once, when constants are folded"), autocast=AutocastPolicy.KEEP,
+    doc="Numbers that stood in the program.",
 )  # fmt: skip
 
 

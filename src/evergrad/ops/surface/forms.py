@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import as_shape, normalize_dim, tensor_type
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.ops.composite.splitting import chunk, split, split_with_sizes, unbind
@@ -68,7 +70,7 @@ def _copying(name: str, view: Callable[..., Any]) -> None:
 
     function.__name__ = function.__qualname__ = f"{name}_copy"
     function.__doc__ = f"A copy of what ``{name}`` gives."
-    expose(method=name == "narrow")(function)
+    expose(method=name == "narrow")(autocast_policy(AutocastPolicy.KEEP)(function))
 
 
 for _name, _view in _VIEWS.items():

@@ -57,7 +57,7 @@ def expose(
         for name in (plain.__name__, *names):
             if name.startswith("_") and not name.startswith("__"):
                 continue  # a private name only carries the public ones
-            form = under_autocast(name, public)
+            form = under_autocast(public)
             if function:
                 _add_function(name, _accepting_out(form) if out else form, into)
             if method:
@@ -84,12 +84,19 @@ def expose_op(
     function = _UNARY(op) if len(params) == 1 else _BINARY(op)
     function.__name__ = function.__qualname__ = names[0]
     function.__doc__ = op.doc
+    function.row = op  # type: ignore[attr-defined]
     for name in names:
         _add_function(name, _accepting_out(function))
         setattr(Tensor, name, function)
         if inplace:
             setattr(Tensor, name + "_", _direct_in_place(op, name))
     return function
+
+
+def row_of(function: TensorFunction) -> Op:
+    """The row that :func:`expose_op` made public as this function."""
+    row: Op = function.row  # type: ignore[attr-defined]
+    return row
 
 
 def _UNARY(op: Op) -> TensorFunction:
@@ -264,5 +271,5 @@ def operator(
 
 __all__ = [
     "FUNCTIONS", "NUMBERS", "as_operand", "bind", "cast", "expose", "expose_op", "operator",
-    "resize", "write_out",
+    "resize", "row_of", "write_out",
 ]  # fmt: skip

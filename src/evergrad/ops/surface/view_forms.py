@@ -20,6 +20,7 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.families import linear
 from evergrad.core.node import Leaf
 from evergrad.core.op import Op
+from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import as_shape, contiguous_strides, normalize_dim
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, current_node, on_storage
@@ -142,7 +143,9 @@ def _batch_update(op: Op, args: Sequence[Tensor], dims: Dims, *, chain: ViewChai
 
 
 UPDATE = linear("update", _update_eval, lambda base, value, *, chain: base, _update_transpose,
-                batch=_batch_update, doc="The base with a viewed part replaced.")  # fmt: skip
+                batch=_batch_update,
+                emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP,
+                doc="The base with a viewed part replaced.")  # fmt: skip
 
 
 def _written(input: Tensor, src: Tensor, op: Op, attrs: dict[str, Any]) -> Tensor:

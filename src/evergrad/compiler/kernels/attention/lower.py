@@ -25,6 +25,8 @@ from evergrad.compiler.kernels.attention.forward import PLACES as FORWARD_PLACES
 from evergrad.compiler.kernels.attention.forward import forward
 from evergrad.compiler.kernels.attention.primitives import EIGHT, QUERIES, ROW, up
 from evergrad.compiler.kernels.attention.rows import (
+    ATTENTION,
+    ATTENTION_BACKWARD,
     BATCH_DIMS,
     MASKS,
     Dropout,
@@ -37,6 +39,7 @@ from evergrad.compiler.schedule.buffers import BufferView, full_view, strides_of
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core import dtypes
+from evergrad.core.row_facts import Combine
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Var
 
@@ -201,7 +204,7 @@ def _run_of(heads: int) -> int:
     return max(1, min(_MOST_HEADS, heads // _FEW_HEADS))
 
 
-@lowers("attention")
+@lowers(ATTENTION)
 def lower_attention(lowering: Lowering, eqn: Equation) -> bool:
     call = _Call(lowering, eqn, 3)
     text = forward(call.steps, eqn.attrs["empty_is_zero"], call.dropout)
@@ -223,7 +226,7 @@ def lower_attention(lowering: Lowering, eqn: Equation) -> bool:
     return True
 
 
-@lowers("attention_backward")
+@lowers(ATTENTION_BACKWARD)
 def lower_attention_backward(lowering: Lowering, eqn: Equation) -> bool:
     call = _Call(lowering, eqn, 6)
     cotangent = call.given("g", eqn.args[3])
@@ -257,6 +260,6 @@ def lower_attention_backward(lowering: Lowering, eqn: Equation) -> bool:
         return True
     parts = lowering.scratch(spans * dq.type.nbytes, f"parts of the gradient of {dq.type}")
     lowering.add_kernel("attention_backward", kernel, reads, [parts, dk, dv], call.work(5))
-    total = combine_partials("sum", dtypes.float32, spans, dq.type.numel)
+    total = combine_partials(Combine.SUM, dtypes.float32, spans, dq.type.numel)
     lowering.add_kernel("combine sum", total, [parts], [dq])
     return True

@@ -20,6 +20,7 @@ import numpy as np
 from evergrad.compiler.kernels.random_rows import counted_mask, unpack
 from evergrad.core import dtypes
 from evergrad.core.op import NONDIFFERENTIABLE, Op
+from evergrad.core.row_facts import lowered
 from evergrad.core.shapes import Shape, TensorType, tensor_type
 
 Steps = tuple[tuple[str, float], ...]
@@ -164,7 +165,7 @@ def _backward_eval(
 def _row(name: str, type: Any, evaluate: Any, outputs: int, doc: str) -> Op:
     return Op(
         name, family="custom", type=type, eval=evaluate, vjp=NONDIFFERENTIABLE, jvp=None,
-        batch=None, outputs=outputs, doc=doc,
+        batch=None, outputs=outputs, emit=lowered("kernels.attention"), doc=doc,
     )  # fmt: skip
 
 

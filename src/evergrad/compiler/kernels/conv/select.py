@@ -67,12 +67,13 @@ from evergrad.compiler.kernels.conv.winograd_weight_grad import (
 from evergrad.compiler.kernels.gemm.problem import Product
 from evergrad.compiler.kernels.gemm.select import add_product
 from evergrad.compiler.kernels.pooling.reduce import as_2d, contiguous
-from evergrad.compiler.passes.conv_epilogue import Epilogue, epilogue_of, fits
+from evergrad.compiler.passes.conv_epilogue import CONV_EPILOGUE, Epilogue, epilogue_of, fits
 from evergrad.compiler.schedule.buffers import BufferView
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Equation, Var
+from evergrad.ops.rows.conv import CONV, CONV_INPUT, CONV_WEIGHT
 from evergrad.ops.rows.pool.geometry import Windows
 
 # The longest row of pixels of an image that is flattened.
@@ -256,7 +257,7 @@ def _cycles(vector: Vector, part: Correlation, algorithm: str) -> float:
     return direct.cycles(vector, part) + direct.passes(vector, part) * reading
 
 
-@lowers("conv", "conv_epilogue")
+@lowers(CONV, CONV_EPILOGUE)
 def lower_conv(lowering: Lowering, eqn: Equation) -> bool:
     if not fits(eqn):
         return False
@@ -273,7 +274,7 @@ def lower_conv(lowering: Lowering, eqn: Equation) -> bool:
     return True
 
 
-@lowers("conv_input")
+@lowers(CONV_INPUT)
 def lower_conv_input(lowering: Lowering, eqn: Equation) -> bool:
     if not fits(eqn):
         return False
@@ -293,7 +294,7 @@ def lower_conv_input(lowering: Lowering, eqn: Equation) -> bool:
     return True
 
 
-@lowers("conv_weight")
+@lowers(CONV_WEIGHT)
 def lower_conv_weight(lowering: Lowering, eqn: Equation) -> bool:
     if not fits(eqn):
         return False

@@ -16,6 +16,7 @@ from evergrad.compiler.native.jit import name_of
 from evergrad.compiler.schedule.def_use import DefUse
 from evergrad.compiler.schedule.nodes import Group
 from evergrad.core.trace import Var
+from evergrad.ops.rows.elementwise.basic import ADD
 
 _WORD = 8
 # The product's factors and its result.
@@ -25,7 +26,7 @@ _POINTERS = 3
 def bias_of(group: Group, product: Var, values: DefUse) -> Var | None:
     """The row that is all that a group adds to a product."""
     eqn, *others = group.members
-    if others or eqn.op.name != "add" or eqn.attrs or len(eqn.args) != 2:
+    if others or eqn.op is not ADD or eqn.attrs or len(eqn.args) != 2:
         return None
     given = [arg for arg in eqn.args if isinstance(arg, Var) and values.root(arg) is not product]
     if len(given) != 1 or not all(isinstance(arg, Var) for arg in eqn.args):

@@ -28,6 +28,7 @@ from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.compiler.schedule.nodes import Group
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.ops.rows.matmul import LINEAR, MATMUL
 
 __all__ = ["Product", "add_product", "needs_copy", "product_of"]
 
@@ -46,11 +47,11 @@ def product_of(eqn: Equation, a: Any, b: Any) -> Product | None:
     """A product equation on operands that lie so, if it can be done as they lie."""
     if eqn.outs[0].type.dtype not in NAMES or 0 in (*a.shape, *b.shape):
         return None
-    if eqn.op.name == "linear":
+    if eqn.op is LINEAR:
         b = b.swapaxes(-1, -2)
         if a.ndim < 1 or b.ndim != 2:
             return None
-    elif eqn.op.name != "matmul" or a.ndim < 2 or b.ndim < 2:
+    elif eqn.op is not MATMUL or a.ndim < 2 or b.ndim < 2:
         return None
     if b.ndim == 2 and a.ndim != 2:
         flat = _flattened(a)
@@ -122,7 +123,7 @@ def foreseen(graph: Graph) -> Iterator[Kernel]:
     known = set()
     for eqn in graph.equations:
         found = eqn.outs[0].type.dtype
-        if eqn.op.name not in ("matmul", "linear") or found in known:
+        if eqn.op not in (MATMUL, LINEAR) or found in known:
             continue
         product = product_of(eqn, *(arg.layout for arg in eqn.args))
         if product is None or not is_ours(product, found):
@@ -197,7 +198,7 @@ def _await_reader(lowering: Lowering, label: str, product: Product, eqn: Equatio
     return True
 
 
-@lowers("matmul", "linear")
+@lowers(MATMUL, LINEAR)
 def lower_product(lowering: Lowering, eqn: Equation) -> bool:
     a, b = eqn.args
     out = eqn.outs[0]

@@ -24,6 +24,7 @@ from evergrad.compiler.kernels.pooling.reduce import (
     specialized_stride,
     window_argmax,
 )
+from evergrad.compiler.kernels.pooling.rows import MAX_POOL_INPUT
 from evergrad.compiler.kernels.pooling.transposes import accumulate, zero_fill
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
@@ -31,7 +32,7 @@ from evergrad.core.trace import Equation
 from evergrad.ops.rows.pool.geometry import Windows
 
 
-@lowers("max_pool_input")
+@lowers(MAX_POOL_INPUT)
 def lower_max_pool_input(lowering: Lowering, eqn: Equation) -> bool:
     (g, x), out = eqn.args, eqn.outs[0]
     if not is_supported(eqn):

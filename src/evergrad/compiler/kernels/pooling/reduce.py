@@ -24,8 +24,10 @@ from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.schedule.buffers import BufferView, strides_of
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
+from evergrad.core.op import Op
 from evergrad.core.trace import Equation, Var
 from evergrad.ops.rows.pool.geometry import Windows
+from evergrad.ops.rows.pool.windows import MAX_POOL, MAX_POOL_PLACES, WINDOW_SUM
 
 # The cost of an element of a window, in operations of other kernels.
 _COST = 4
@@ -92,7 +94,7 @@ def pooling_numbers(windows: Windows, items: int) -> Numbers:
     )  # fmt: skip
 
 
-@lowers("max_pool", "max_pool_places", "window_sum")
+@lowers(MAX_POOL, MAX_POOL_PLACES, WINDOW_SUM)
 def lower_pooling(lowering: Lowering, eqn: Equation) -> bool:
     if not is_supported(eqn):
         return False
@@ -101,7 +103,7 @@ def lower_pooling(lowering: Lowering, eqn: Equation) -> bool:
     numbers = pooling_numbers(windows, out.type.numel // prod(windows.counts))
     stride = specialized_stride(windows)
     kernel_size = windows.kernel if can_unroll(windows) else None
-    made = _kernel_ir(vector_for(x.type.dtype), eqn.op.name, stride, kernel_size)
+    made = _kernel_ir(vector_for(x.type.dtype), eqn.op, stride, kernel_size)
     kernel = with_numbers(made, numbers, [], -(-numbers.items // numbers.per_chunk))
     work = out.type.numel * prod(windows.kernel)
     lowering.add_kernel(eqn.op.name, kernel, [contiguous(lowering, x)], [out], work)
@@ -196,20 +198,20 @@ def _sum(ir: KernelBuilder, held: list[str], value: str, mask: str, here: str) -
     return [ir.op(f"fadd {ir.vector.type} {held[0]}, {value}")]
 
 
-def _reduction_of(name: str, vector: Vector) -> _Reduction:
-    if name == "window_sum":
+def _reduction_of(op: Op, vector: Vector) -> _Reduction:
+    if op is WINDOW_SUM:
         return _Reduction(_sum_start, _sum, "zeroinitializer", 0)
-    if name == "max_pool":
+    if op is MAX_POOL:
         return _Reduction(_max_start, _max, _minus_infinity(vector), 0)
     return _Reduction(_argmax_start, _argmax, _minus_infinity(vector), 1)
 
 
 @cache
-def _kernel_ir(vector: Vector, name: str, stride: int, kernel: tuple[int, ...] | None) -> Kernel:
+def _kernel_ir(vector: Vector, op: Op, stride: int, kernel: tuple[int, ...] | None) -> Kernel:
     """The kernel of a reduction; for ``stride`` see :func:`specialized_stride`. ``kernel`` is the
     size of windows if their loops are unrolled."""
     ir = KernelBuilder(vector, ("x", "y"), Numbers._fields)
-    reduction = _reduction_of(name, vector)
+    reduction = _reduction_of(op, vector)
     first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
     size = ir.mul(ir["x_rows"], ir["x_columns"])
     count = ir.mul(ir["y_rows"], ir["y_columns"])
@@ -223,7 +225,7 @@ def _kernel_ir(vector: Vector, name: str, stride: int, kernel: tuple[int, ...] |
             else:
                 result = _reduce_unrolled(ir, reduction, stride, kernel, x, row, column, mask)
             _store(ir, reduction, result, ir.add(line, column), mask)
-    return ir.kernel(name)
+    return ir.kernel(op.name)
 
 
 def _reduce_unrolled(
@@ -284,7 +286,7 @@ def _store(ir: KernelBuilder, reduction: _Reduction, result: str, element: str, 
 
 def window_argmax(ir: KernelBuilder, stride: int, x: str, row: str, column: str) -> tuple[str, str]:
     """The maxima of a vector of windows from (row, column) on, and their positions."""
-    reduction = _reduction_of("max_pool_places", ir.vector)
+    reduction = _reduction_of(MAX_POOL_PLACES, ir.vector)
     best, positions, _ = _reduce_windows(ir, reduction, stride, x, row, column)
     return best, positions
 

@@ -30,7 +30,9 @@ from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core import dtypes
 from evergrad.core.shapes import TensorType
 from evergrad.core.trace import Equation
+from evergrad.ops.rows.indexing.scatter import GATHER, SCATTER_SUM
 from evergrad.ops.rows.pool.geometry import Windows
+from evergrad.ops.rows.pool.windows import WINDOW_SPREAD
 
 # The cost of an element, in operations of other kernels.
 _COST = 16
@@ -39,7 +41,7 @@ _COST = 16
 # -- windows ------------------------------------------------------------------------------------
 
 
-@lowers("window_spread")
+@lowers(WINDOW_SPREAD)
 def lower_spread(lowering: Lowering, eqn: Equation) -> bool:
     if not is_supported(eqn):
         return False
@@ -153,12 +155,12 @@ def _lower_rows(
     return True
 
 
-@lowers("scatter_sum")
+@lowers(SCATTER_SUM)
 def lower_scatter_sum(lowering: Lowering, eqn: Equation) -> bool:
     return _lower_rows(lowering, eqn, eqn.outs[0].type, _scatter_kernel_ir)
 
 
-@lowers("gather")
+@lowers(GATHER)
 def lower_gather(lowering: Lowering, eqn: Equation) -> bool:
     return _lower_rows(lowering, eqn, eqn.args[0].type, _gather_kernel_ir)
 

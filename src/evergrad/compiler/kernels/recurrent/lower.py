@@ -18,8 +18,10 @@ from evergrad.compiler.native.jit import has_fma
 from evergrad.compiler.schedule.buffers import full_view
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
+from evergrad.core.row_facts import Combine
 from evergrad.core.shapes import Shape, tensor_type
 from evergrad.core.trace import Equation, Var
+from evergrad.ops.rows.recurrent.layer import BACKWARD_ROWS, ROWS
 from evergrad.ops.rows.recurrent.steps import Course
 
 # The names of arguments (those that kernels read) and of results.
@@ -129,7 +131,7 @@ def _has_kernel(eqn: Equation) -> bool:
     return is_native(found) and has_fma() and all(v.type.numel for v in values)
 
 
-@lowers("lstm_layer", "gru_layer", "rnn_tanh_layer", "rnn_relu_layer")
+@lowers(*ROWS.values())
 def lower_layer(lowering: Lowering, eqn: Equation) -> bool:
     if not _has_kernel(eqn):
         return False
@@ -140,10 +142,7 @@ def lower_layer(lowering: Lowering, eqn: Equation) -> bool:
     return True
 
 
-@lowers(
-    "lstm_layer_backward", "gru_layer_backward", "rnn_tanh_layer_backward",
-    "rnn_relu_layer_backward",
-)  # fmt: skip
+@lowers(*BACKWARD_ROWS.values())
 def lower_layer_backward(lowering: Lowering, eqn: Equation) -> bool:
     if not _has_kernel(eqn):
         return False
@@ -153,7 +152,7 @@ def lower_layer_backward(lowering: Lowering, eqn: Equation) -> bool:
         call.named["g_hidden"] = call.value(gates.type.shape, f"gradients of gates {gates.type}")
     call.named["bias"] = lowering.scratch(call.chunks * bias.type.nbytes, "parts of a bias")
     call.go_through_time()
-    total = combine_partials("sum", call.dtype, call.chunks, bias.type.numel)
+    total = combine_partials(Combine.SUM, call.dtype, call.chunks, bias.type.numel)
     lowering.add_kernel("combine sum", total, [call["bias"]], [bias])
     states, hidden = call["states"], call[call.layer.results[-1]]
     call.product(hidden.layout.swapaxes(0, 1), states.layout, [hidden, states], call["g_w_hh"])

@@ -15,6 +15,8 @@ from evergrad.compiler.kernels.random_rows import CHANCE_BITS, COUNTED_CHANCE, M
 from evergrad.compiler.passes.attention.patterns import Facts
 from evergrad.compiler.passes.rewriter import specialize, with_equations
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.ops.rows.elementwise.basic import CAST, DIV, MUL
+from evergrad.ops.rows.random.draws import CHANCE
 
 
 class Noise(NamedTuple):
@@ -37,12 +39,12 @@ def find_noise(facts: Facts, var: Any, weights: Var) -> Noise | None:
     region: list[Equation] = []
     scale = np.float32(1)
     mask = var
-    scaled = facts.made_by(var, "mul", "div")
+    scaled = facts.made_by(var, MUL, DIV)
     if scaled is not None:
         number = facts.number(scaled.args[1])
         if not isinstance(scaled.args[0], Var) or not isinstance(number, (int, float)):
             return None
-        scale = scale * number if scaled.op.name == "mul" else scale / np.float32(number)
+        scale = scale * number if scaled.op is MUL else scale / np.float32(number)
         region.append(scaled)
         mask = scaled.args[0]
     scale = scale.astype(var.type.dtype.np)  # as the noise is rounded
@@ -52,14 +54,14 @@ def find_noise(facts: Facts, var: Any, weights: Var) -> Noise | None:
 def _of_mask(
     facts: Facts, var: Var, mask: Var, region: list[Equation], scale: float
 ) -> Noise | None:
-    maker = facts.made_by(mask, "cast", MASK_OF_BITS.name, COUNTED_CHANCE.name)
+    maker = facts.made_by(mask, CAST, MASK_OF_BITS, COUNTED_CHANCE)
     if maker is None or len(mask.type.shape) < 2:
         return None
-    if maker.op.name == "cast":
-        if facts.made_by(maker.args[0], "chance") is None:
+    if maker.op is CAST:
+        if facts.made_by(maker.args[0], CHANCE) is None:
             return None
         dropout = Dropout(0.0, scale, counted=False)
-    elif maker.op.name == MASK_OF_BITS.name:
+    elif maker.op is MASK_OF_BITS:
         dropout = Dropout(0.0, scale, counted=False)
     else:
         dropout = Dropout(maker.attrs["keep"], scale, counted=True)
@@ -83,9 +85,9 @@ def with_packed_masks(graph: Graph, masks: Sequence[Equation]) -> Graph:
 def _drawn_as_bits(chance: Equation, mask: Equation) -> list[Equation]:
     size, out = chance.attrs["size"], mask.outs[0]
     generator = chance.attrs["generator"]
-    drawing = specialize(CHANCE_BITS.name, *chance.args, size=size, generator=generator)
+    drawing = specialize(CHANCE_BITS, *chance.args, size=size, generator=generator)
     words = Var(drawing.out_types[0], out.trace)
-    spreading = specialize(MASK_OF_BITS.name, words, size=size, dtype=out.type.dtype)
+    spreading = specialize(MASK_OF_BITS, words, size=size, dtype=out.type.dtype)
     return [
         Equation(drawing, chance.args, (words,), chance.location),
         Equation(spreading, (words,), (out,), mask.location),

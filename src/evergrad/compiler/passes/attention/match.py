@@ -23,7 +23,12 @@ from evergrad.compiler.passes.attention.patterns import (
 )
 from evergrad.compiler.passes.attention.rewrite import replaced
 from evergrad.core import dtypes
+from evergrad.core.op import Op
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.ops.rows.elementwise.basic import ADD, CAST, DIV, MUL, WHERE
+from evergrad.ops.rows.matmul import MATMUL
+from evergrad.ops.rows.movement.strided import AS_STRIDED
+from evergrad.ops.rows.movement.views import PERMUTE, RESHAPE
 
 # Element types of queries, keys and values; the kernels compute with float32 in any case.
 _TYPES = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
@@ -74,7 +79,7 @@ class Attention:
 
     def find_softmax(self) -> bool:
         p = self.weights
-        shared = self.facts.made_by(p, "reshape")
+        shared = self.facts.made_by(p, RESHAPE)
         self.is_shared = shared is not None
         if shared is not None:
             p = shared.args[0]
@@ -96,7 +101,7 @@ class Attention:
 
     def before_cast(self, x: Var) -> Var:
         """The operand of a cast between floating types, or the value itself."""
-        eqn = self.facts.made_by(x, "cast")
+        eqn = self.facts.made_by(x, CAST)
         if eqn is None or not eqn.args[0].type.dtype.is_floating_point:
             return x
         self.match.region.append(eqn)
@@ -104,7 +109,7 @@ class Attention:
 
     def before_dropout(self, p: Var) -> Var:
         """The result of softmax: the weights before dropout."""
-        dropped = self.facts.made_by(p, "mul")
+        dropped = self.facts.made_by(p, MUL)
         if dropped is None:
             return p
         for weights, factor in (dropped.args, dropped.args[::-1]):
@@ -120,44 +125,43 @@ class Attention:
         shape = x.type.shape
         while (eqn := self.facts.maker.get(x)) is not None:
             self.match.region.append(eqn)
-            if eqn.op.name == "matmul":
+            if eqn.op is MATMUL:
                 self.scores = eqn
                 self.q, self.k_transposed = eqn.args
                 self.steps.reverse()
                 self.masks.reverse()
                 return True
             source = self.step(eqn)
-            if source is None or (eqn.op.name != "reshape" and source.type.shape != shape):
+            if source is None or (eqn.op is not RESHAPE and source.type.shape != shape):
                 return False
             x = source
         return False
 
     def step(self, eqn: Equation) -> Var | None:
         """Record an op on the scores; its operand, or ``None`` if the op does not match."""
-        name, args = eqn.op.name, eqn.args
-        if name in ("mul", "div"):
+        op, args = eqn.op, eqn.args
+        if op in (MUL, DIV):
             return self.scaling(eqn)
-        if name == "add":
+        if op is ADD:
             return self.addition(args)
-        if name == "where":
+        if op is WHERE:
             return self.masking(args)
-        if name == "reshape" and self.groups == 1:
+        if op is RESHAPE and self.groups == 1:
             return self.sharing(eqn)
-        if name == "cast" and args[0].type.dtype in _TYPES:
-            self.back.append(((("next", ("cast", "d")),),))
+        if op is CAST and args[0].type.dtype in _TYPES:
+            self.back.append(((("next", (CAST, "d")),),))
             return args[0]  # type: ignore[no-any-return]
         return None
 
     def scaling(self, eqn: Equation) -> Var | None:
         x, factor = eqn.args
-        if eqn.op.name == "mul" and isinstance(factor, Var) and self.facts.number(x) is not None:
+        if eqn.op is MUL and isinstance(factor, Var) and self.facts.number(x) is not None:
             x, factor = factor, x
         number = self.facts.number(factor)
         if not isinstance(x, Var) or not isinstance(number, (int, float)) or not number:
             return None
-        word = eqn.op.name
-        self.steps.append(("scale", 1 / number if word == "div" else number))
-        product = (("product", (word, "d", number)),)
+        self.steps.append(("scale", 1 / number if eqn.op is DIV else number))
+        product = (("product", (eqn.op, "d", number)),)
         self.back.append(
             ((*unless_lost("next", "d", "product"), *product), (("next", product[0][1]),))
         )
@@ -167,7 +171,7 @@ class Attention:
         if not all(isinstance(a, Var) for a in args):
             return None
         x, mask = args
-        if self.facts.made_by(x, "matmul", "mul", "div", "where", "reshape") is None:
+        if self.facts.made_by(x, MATMUL, MUL, DIV, WHERE, RESHAPE) is None:
             x, mask = mask, x
         self.steps.append(("add", 0.0))
         self.masks.append(mask)
@@ -181,7 +185,7 @@ class Attention:
             return None
         name = f"mask {len(self.steps)}"
         self.match.bound[name] = mask
-        kept = ("where", name, "d", 0) if kind == "keep" else ("where", name, 0, "d")
+        kept = (WHERE, name, "d", 0) if kind == "keep" else (WHERE, name, 0, "d")
         # With a finite fill masked scores may still have weight: a triangle is then a mask operand.
         is_last = fill == -INFINITY and all(n in (0.0, fill) for k, n in self.steps if k != "scale")
         if kind == "keep" and is_last and self.facts.is_triangle(mask, x.type.shape[-2:]):
@@ -202,7 +206,7 @@ class Attention:
         if (*shared[:-3], shared[-3] * groups, shared[-2] // groups, shared[-1]) != own:
             return None
         self.groups = groups
-        self.back.append(((("next", ("reshape", "d")),),))
+        self.back.append(((("next", (RESHAPE, "d")),),))
         return source  # type: ignore[no-any-return]
 
     def fits(self) -> bool:
@@ -246,18 +250,18 @@ class Attention:
     def cotangents(self) -> list[Var]:
         facts = self.facts
         found: dict[Var, None] = {}
-        for transposed in facts.users(self.v, "permute"):
+        for transposed in facts.users(self.v, PERMUTE):
             if facts.is_transpose_of(transposed.outs[0], self.v):
-                for eqn in facts.users(transposed.outs[0], "matmul"):
+                for eqn in facts.users(transposed.outs[0], MATMUL):
                     if eqn.outs[0].type.shape == self.weights.type.shape:
                         found[eqn.args[0]] = None
-        for transposed in facts.users(self.weights, "permute"):
-            for eqn in facts.users(transposed.outs[0], "matmul"):
+        for transposed in facts.users(self.weights, PERMUTE):
+            for eqn in facts.users(transposed.outs[0], MATMUL):
                 found[eqn.args[1]] = None
         return list(found)
 
     def find_dv(self, backward: Backward) -> None:
-        for eqn in self.facts.users(backward.cotangent, "matmul"):
+        for eqn in self.facts.users(backward.cotangent, MATMUL):
             transposed = eqn.args[0]
             if eqn.args[1] is backward.cotangent and self.facts.is_transpose_of(
                 transposed, self.weights
@@ -270,17 +274,17 @@ class Attention:
         match = self.match
         made = [
             eqn
-            for eqn in self.facts.users(backward.cotangent, "matmul")
+            for eqn in self.facts.users(backward.cotangent, MATMUL)
             if eqn.args[0] is backward.cotangent and self.facts.is_transposed(eqn.args[1], self.v)
         ]
         if not made:
             return backward.dv is not None
         match.region.append(made[0])
         dp = made[0].outs[0]
-        for name in self.ways_back():
+        for row in self.ways_back():
             users = [
-                e for e in self.facts.users(dp, name)
-                if name != "mul" or (self.noise is not None and self.noise.var in e.args)
+                e for e in self.facts.users(dp, row)
+                if row is not MUL or (self.noise is not None and self.noise.var in e.args)
             ]  # fmt: skip
             if len(users) != 1:
                 return False
@@ -299,15 +303,15 @@ class Attention:
             d = match.bound["next"]
         return self.find_last_products(backward, d)
 
-    def ways_back(self) -> list[str]:
+    def ways_back(self) -> list[Op]:
         """The ops on the cotangent of the weights before the derivative of softmax."""
         after_dropout, before_dropout = self.is_cast
         dropped = self.noise is not None
-        present = {"reshape": self.is_shared, "cast": after_dropout, "mul": dropped}
-        return [name for name, is_there in present.items() if is_there] + ["cast"] * before_dropout
+        present = {RESHAPE: self.is_shared, CAST: after_dropout, MUL: dropped}
+        return [row for row, is_there in present.items() if is_there] + [CAST] * before_dropout
 
     def find_last_products(self, backward: Backward, d: Var) -> bool:
-        for eqn in self.facts.users(d, "matmul"):
+        for eqn in self.facts.users(d, MATMUL):
             if eqn.args[0] is d and self.facts.is_transposed(eqn.args[1], self.k_transposed):
                 backward.dq = eqn
             elif eqn.args[1] is d and self.facts.is_transposed(eqn.args[0], self.q):
@@ -317,7 +321,7 @@ class Attention:
     def take_scale(self) -> bool:
         """Move a scale of the queries from before the product to after it, where possible: it saves
         two passes over them."""
-        scaled = self.facts.made_by(self.q, "mul", "div")
+        scaled = self.facts.made_by(self.q, MUL, DIV)
         number = None if scaled is None else self.facts.number(scaled.args[1])
         if scaled is None or not isinstance(number, (int, float)) or not number:
             return True
@@ -337,7 +341,7 @@ class Attention:
             self.match.region.append(backward.dq)
             backward.dq = eqn
         self.q = scaled.args[0]
-        self.steps.insert(0, ("scale", 1 / number if scaled.op.name == "div" else number))
+        self.steps.insert(0, ("scale", 1 / number if scaled.op is DIV else number))
         return True
 
     # -- the whole ------------------------------------------------------------------------------
@@ -364,7 +368,7 @@ class Attention:
         transposed = [
             b.dk_transposed.outs[0] for b in self.backwards if b.dk_transposed is not None
         ]
-        return not any(self.facts.is_seen_by(var, "as_strided") for var in transposed)
+        return not any(self.facts.is_seen_by(var, AS_STRIDED) for var in transposed)
 
 
 # -- the passes ---------------------------------------------------------------------------------
@@ -380,10 +384,10 @@ def recognise_attention(graph: Graph) -> Graph:
 def pack_dropout_masks(graph: Graph) -> Graph:
     """The graph in which random masks of attention's dropout are stored as bits."""
     noises = [attention.noise for attention in _attentions(Facts(graph))]
-    masks = [noise.mask for noise in noises if noise is not None and noise.mask.op.name == "cast"]
+    masks = [noise.mask for noise in noises if noise is not None and noise.mask.op is CAST]
     return with_packed_masks(graph, masks) if masks else graph
 
 
 def _attentions(facts: Facts) -> list[Attention]:
-    products = [Attention(facts, e) for e in facts.graph.equations if e.op.name == "matmul"]
+    products = [Attention(facts, e) for e in facts.graph.equations if e.op is MATMUL]
     return [attention for attention in products if attention.found()]

@@ -9,8 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from evergrad.core.op import Op
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.ops.rows.creation.constants import FULL
+from evergrad.ops.rows.elementwise.basic import ADD, EXP, MUL, NEG, RECIPROCAL, SUB, WHERE
+from evergrad.ops.rows.elementwise.logic import BITWISE_AND, EQ, ISNAN
+from evergrad.ops.rows.matmul import MATMUL
+from evergrad.ops.rows.movement.diagonals import TRIL
+from evergrad.ops.rows.movement.views import EXPAND, PERMUTE
+from evergrad.ops.rows.reduce.extrema import AMAX
+from evergrad.ops.rows.reduce.softmax import SOFTMAX
+from evergrad.ops.rows.reduce.sums import SUM
+from evergrad.ops.surface.handles import DETACH
 
 Pattern = Any
 System = tuple[tuple[str, Pattern], ...]
@@ -20,35 +31,33 @@ INFINITY = float("inf")
 
 def unless_lost(value: str, source: str, product: str) -> System:
     """A product in which zero times infinity is zero."""
-    lost = ("bitwise_and", ("eq", source, 0), ("isnan", product))
-    return ((value, ("where", lost, 0, product)),)
+    lost = (BITWISE_AND, (EQ, source, 0), (ISNAN, product))
+    return ((value, (WHERE, lost, 0, product)),)
 
 
 # Softmax, with its derivative: from `x` to `p`, from `dp` to `dx`.
-_SOFTMAX: System = (("p", ("softmax", "x")),)
+_SOFTMAX: System = (("p", (SOFTMAX, "x")),)
 _SOFTMAX_BACK: System = (
-    ("dx", ("sub", "weighted", ("mul", "p", ("sum", "weighted")))),
-    ("weighted", ("mul", "dp", "p")),
+    ("dx", (SUB, "weighted", (MUL, "p", (SUM, "weighted")))),
+    ("weighted", (MUL, "dp", "p")),
 )
 # The same with zeros for a query whose keys are all masked.
 _SOFTMAX_OR_ZERO: System = (
-    ("p", ("mul", "powers", "factor")),
-    ("factor", ("reciprocal", ("where", "empty", 1, "total"))),
-    ("empty", ("eq", "total", 0)),
-    ("total", ("sum", "powers")),
-    ("powers", ("exp", ("sub", "x", ("where", ("eq", "top", -INFINITY), 0, "top")))),
-    ("top", ("amax", "x")),
+    ("p", (MUL, "powers", "factor")),
+    ("factor", (RECIPROCAL, (WHERE, "empty", 1, "total"))),
+    ("empty", (EQ, "total", 0)),
+    ("total", (SUM, "powers")),
+    ("powers", (EXP, (SUB, "x", (WHERE, (EQ, "top", -INFINITY), 0, "top")))),
+    ("top", (AMAX, "x")),
 )
-_LOSS = ("mul", ("neg", ("sum", ("mul", "dp", "powers"))), ("mul", "factor", "factor"))
+_LOSS = (MUL, (NEG, (SUM, (MUL, "dp", "powers"))), (MUL, "factor", "factor"))
 _SOFTMAX_OR_ZERO_BACK: System = (
     *unless_lost("dx", "rise", "product"),
-    ("product", ("mul", "rise", "powers")),
-    ("rise", ("add", ("mul", "dp", "factor"), ("expand", ("where", "empty", 0, _LOSS)))),
+    ("product", (MUL, "rise", "powers")),
+    ("rise", (ADD, (MUL, "dp", "factor"), (EXPAND, (WHERE, "empty", 0, _LOSS)))),
 )
 SOFTMAXES = ((_SOFTMAX, _SOFTMAX_BACK, False), (_SOFTMAX_OR_ZERO, _SOFTMAX_OR_ZERO_BACK, True))
 
-_COMMUTATIVE = ("mul", "add", "bitwise_and")
-_ROW_REDUCTIONS = ("sum", "amax")
 # The derivative of a softmax is found within this many equations from the cotangent of its result.
 _NEAR = 24
 
@@ -67,17 +76,17 @@ class Facts:
                 if isinstance(arg, Var):
                     self.uses.setdefault(arg, []).append(eqn)
 
-    def made_by(self, value: Any, *names: str) -> Equation | None:
+    def made_by(self, value: Any, *rows: Op) -> Equation | None:
         eqn = self.maker.get(value) if isinstance(value, Var) else None
-        return eqn if eqn is not None and eqn.op.name in names else None
+        return eqn if eqn is not None and eqn.op in rows else None
 
-    def users(self, var: Var, *names: str) -> Iterator[Equation]:
-        return (eqn for eqn in self.uses.get(var, ()) if eqn.op.name in names)
+    def users(self, var: Var, *rows: Op) -> Iterator[Equation]:
+        return (eqn for eqn in self.uses.get(var, ()) if eqn.op in rows)
 
-    def is_seen_by(self, var: Var, name: str) -> bool:
+    def is_seen_by(self, var: Var, row: Op) -> bool:
         """Whether a value, or a view of it, has a user of this op."""
         return any(
-            eqn.op.name == name or self.is_seen_by(eqn.outs[0], name)
+            eqn.op is row or self.is_seen_by(eqn.outs[0], row)
             for eqn in self.uses.get(var, ())
             if eqn.op.alias
         )
@@ -85,7 +94,7 @@ class Facts:
     def number(self, value: Any) -> Any:
         """A number, whether literal or a 0-d ``full``; else ``None``."""
         if isinstance(value, Var):
-            full = self.made_by(value, "full")
+            full = self.made_by(value, FULL)
             return None if full is None or full.attrs["size"] else full.args[0]
         return value
 
@@ -94,13 +103,13 @@ class Facts:
         return self.is_transpose_of(var, other) or self.is_transpose_of(other, var)
 
     def is_transpose_of(self, var: Var, source: Var) -> bool:
-        eqn = self.made_by(var, "permute")
+        eqn = self.made_by(var, PERMUTE)
         return eqn is not None and eqn.args[0] is source and eqn.attrs["order"] == swapped(source)
 
     def is_triangle(self, var: Any, shape: Shape) -> bool:
         """Whether a mask of this shape is causal: the lower triangle."""
-        eqn = self.made_by(var, "tril")
-        whole = None if eqn is None else self.made_by(eqn.args[0], "full")
+        eqn = self.made_by(var, TRIL)
+        whole = None if eqn is None else self.made_by(eqn.args[0], FULL)
         return (
             eqn is not None and whole is not None
             and eqn.attrs["diagonal"] == 0 and whole.args[0] is True
@@ -133,7 +142,7 @@ class Match:
         return all(self.unify(pattern, self.bound[name]) for name, pattern in system)
 
     def unify(self, pattern: Pattern, value: Any) -> bool:
-        while (passed := self.facts.made_by(value, "detach")) is not None:
+        while (passed := self.facts.made_by(value, DETACH)) is not None:
             self.region.append(passed)
             value = passed.args[0]
         if isinstance(pattern, str):
@@ -144,7 +153,7 @@ class Match:
         eqn = self.facts.made_by(value, pattern[0])
         if eqn is None or not _is_along_rows(eqn):
             return False
-        orders = [eqn.args, eqn.args[::-1]] if eqn.op.name in _COMMUTATIVE else [eqn.args]
+        orders = [eqn.args, eqn.args[::-1]] if eqn.op.commutative else [eqn.args]
         return any(self.unify_all(pattern[1:], args, eqn) for args in orders)
 
     def unify_all(self, patterns: Sequence[Pattern], args: Sequence[Any], eqn: Equation) -> bool:
@@ -174,7 +183,7 @@ class Match:
         found = [var]
         for source in found:
             for eqn in self.facts.uses.get(source, ()):
-                if eqn.op.outputs == 1 and eqn.op.name != "matmul" and eqn.outs[0] not in found:
+                if eqn.op.outputs == 1 and eqn.op is not MATMUL and eqn.outs[0] not in found:
                     found.append(eqn.outs[0])
             if len(found) > _NEAR:
                 break
@@ -184,6 +193,6 @@ class Match:
 def _is_along_rows(eqn: Equation) -> bool:
     """Whether a reduction or a softmax runs along the last dimension."""
     last = len(eqn.outs[0].type.shape) - 1
-    if eqn.op.name in _ROW_REDUCTIONS:
+    if eqn.op.combine:
         return bool(eqn.attrs["dims"] == (last,) and eqn.attrs["keepdim"])
-    return eqn.op.name != "softmax" or bool(eqn.attrs["dim"] == last)
+    return eqn.op is not SOFTMAX or bool(eqn.attrs["dim"] == last)

@@ -19,8 +19,12 @@ from evergrad.compiler.kernels.attention.rows import (
 from evergrad.compiler.passes.attention.patterns import Facts, swapped
 from evergrad.compiler.passes.rewriter import specialize, with_equations, with_layouts
 from evergrad.core import dtypes
+from evergrad.core.op import Op
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Graph, Var
+from evergrad.ops.rows.elementwise.basic import CAST, CLONE
+from evergrad.ops.rows.movement.strided import AS_STRIDED
+from evergrad.ops.rows.movement.views import PERMUTE, RESHAPE
 
 if TYPE_CHECKING:
     from evergrad.compiler.passes.attention.match import Attention, Backward
@@ -57,10 +61,10 @@ class _Replacement:
         self.equations: list[Equation] = []
 
     def emit(
-        self, name: str, args: Sequence[Var], outs: Sequence[Equation | None] = (), **attrs: Any
+        self, op: Op, args: Sequence[Var], outs: Sequence[Equation | None] = (), **attrs: Any
     ) -> tuple[Var, ...]:
         """Add an equation; its results are those of equations it replaces, or new ones."""
-        specialization = specialize(name, *args, **attrs)
+        specialization = specialize(op, *args, **attrs)
         trace = self.attention.result.outs[0].trace
         given = [*outs, *[None] * (specialization.op.outputs - len(outs))]
         results = tuple(
@@ -71,22 +75,22 @@ class _Replacement:
         return results
 
     def transpose(self, var: Var) -> Var:
-        return self.emit("permute", [var], order=swapped(var))[0]
+        return self.emit(PERMUTE, [var], order=swapped(var))[0]
 
     def by_key(self, mask: Var) -> Var:
         """A mask stored key by key."""
         if len(mask.type.shape) < 2:
             shape = (1,) * (2 - len(mask.type.shape)) + mask.type.shape
-            mask = self.emit("reshape", [mask], shape=shape)[0]
+            mask = self.emit(RESHAPE, [mask], shape=shape)[0]
         if mask.type.dtype is not dtypes.bool_:
             mask = self.wide(mask)
-        return self.emit("clone", [self.transpose(mask)])[0]
+        return self.emit(CLONE, [self.transpose(mask)])[0]
 
     def wide(self, var: Var) -> Var:
         """A value in the kernels' element type."""
         if var.type.dtype is dtypes.float32:
             return var
-        return self.emit("cast", [var], dtype=dtypes.float32)[0]
+        return self.emit(CAST, [var], dtype=dtypes.float32)[0]
 
     def settle(self, var: Var, eqn: Equation | None, order: Order) -> None:
         """Define an equation's result by a new one, cast and permuted as needed, unless it is that
@@ -96,9 +100,9 @@ class _Replacement:
         dtype = eqn.outs[0].type.dtype
         permutes = order != natural(var)
         if var.type.dtype is not dtype:
-            (var,) = self.emit("cast", [var], [] if permutes else [eqn], dtype=dtype)
+            (var,) = self.emit(CAST, [var], [] if permutes else [eqn], dtype=dtype)
         if permutes:
-            self.emit("permute", [var], [eqn], order=order)
+            self.emit(PERMUTE, [var], [eqn], order=order)
 
     def as_stored(self, eqn: Equation | None, order: Order) -> Equation | None:
         """The equation, if a kernel computes its result without a cast or permutation."""
@@ -118,12 +122,12 @@ class _Replacement:
     def may_permute(self, var: Var) -> bool:
         """Whether a result may have another layout."""
         facts = self.attention.facts
-        return self.attention.groups == 1 and not facts.is_seen_by(var, "as_strided")
+        return self.attention.groups == 1 and not facts.is_seen_by(var, AS_STRIDED)
 
     def order_wanted(self, y: Var) -> Order:
         """The order of dimensions in which a result is used."""
         own = natural(y)
-        users = self.attention.facts.users(y, "permute") if self.may_permute(y) else ()
+        users = self.attention.facts.users(y, PERMUTE) if self.may_permute(y) else ()
         orders = [eqn.attrs["order"] for eqn in users]
         return next((order for order in orders if order[-1] == own[-1]), own)
 
@@ -150,7 +154,7 @@ class _Replacement:
         self.masks = [self.transposed[mask] for mask in found.masks]
         order = self.order_wanted(found.result.outs[0])
         y, self.stats = self.emit(
-            ATTENTION.name, [*self.operands, *self.masks, *self.drawn()],
+            ATTENTION, [*self.operands, *self.masks, *self.drawn()],
             [self.as_stored(found.result, order)], **self.attrs(),
             empty_is_zero=found.empty_is_zero, order=order,
         )  # fmt: skip
@@ -171,7 +175,7 @@ class _Replacement:
         )
         wanted = (backward.dq, None, backward.dv)
         given = [self.as_stored(eqn, order) for eqn, order in zip(wanted, orders, strict=True)]
-        gradients = self.emit(ATTENTION_BACKWARD.name, args, given, **self.attrs(), orders=orders)
+        gradients = self.emit(ATTENTION_BACKWARD, args, given, **self.attrs(), orders=orders)
         for gradient, eqn, order in zip(gradients, wanted, orders, strict=True):
             self.settle(gradient, eqn, way_back(order))
         dk, back = gradients[1], way_back(orders[1])

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import batch_elementwise, linear
 from evergrad.core.namespace import late_bound
+from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import ones, ones_like
@@ -50,7 +52,9 @@ def _complex_transpose(g: Tensor, re: Tensor, im: Tensor) -> Any:
 
 
 COMPLEX = linear("complex", _complex_eval, _complex_type, _complex_transpose,
-                 batch=batch_elementwise, doc="Complex numbers from their parts.")  # fmt: skip
+                 batch=batch_elementwise,
+                 emit=numpy_evaluates("loops are of real numbers"), autocast=AutocastPolicy.KEEP,
+                 doc="Complex numbers from their parts.")  # fmt: skip
 
 
 @late_bound
@@ -61,6 +65,7 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
 
 
 @expose(method=False)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """Complex numbers from their absolute values and angles."""
     _complex_type(abs._type, angle._type)

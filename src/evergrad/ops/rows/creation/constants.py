@@ -23,6 +23,7 @@ from evergrad.core.families import opaque
 from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import NONDIFFERENTIABLE
+from evergrad.core.row_facts import AutocastPolicy, lowered, numpy_evaluates
 from evergrad.core.shapes import Shape, as_shape, tensor_type
 from evergrad.core.tensor import Array, Tensor
 from evergrad.memory import pool
@@ -93,7 +94,9 @@ def _full_eval(value: Any, *, size: Shape, dtype: dtype) -> Any:
 
 FULL = opaque(
     "full", _full_eval, lambda value, *, size, dtype: tensor_type(size, dtype), NONDIFFERENTIABLE,
-    upcast=False, doc="One number everywhere.",
+    upcast=False,
+    emit=lowered("a literal of the loops that read it"), autocast=AutocastPolicy.KEEP,
+    doc="One number everywhere.",
 )  # fmt: skip
 
 
@@ -272,6 +275,7 @@ def new_tensor(
 EYE = opaque(
     "eye", lambda *, size, dtype: np.eye(*size, dtype=dtype.np),
     lambda *, size, dtype: tensor_type(size, dtype), NONDIFFERENTIABLE, upcast=False,
+    emit=numpy_evaluates("evaluated once, when constants are folded"), autocast=AutocastPolicy.KEEP,
     doc="Ones on the diagonal.",
 )  # fmt: skip
 
@@ -320,7 +324,9 @@ def rounded(values: Array, dtype: dtype) -> Array:
 
 ARANGE = opaque(
     "arange", _arange_eval, lambda start, step, *, count, dtype: tensor_type((count,), dtype),
-    NONDIFFERENTIABLE, upcast=False, doc="Numbers at equal steps.",
+    NONDIFFERENTIABLE, upcast=False,
+    emit=numpy_evaluates("evaluated once, when constants are folded"), autocast=AutocastPolicy.KEEP,
+    doc="Numbers at equal steps.",
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.exact import fma64
 from evergrad.core.families import opaque
 from evergrad.core.op import NONDIFFERENTIABLE
+from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import tensor_type
 from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import as_number, check_place, chosen_dtype, deliver
@@ -64,7 +65,9 @@ def _linspace_eval(start: Any, end: Any, *, steps: int, dtype: dtype) -> Array:
 
 LINSPACE = opaque(
     "linspace", _linspace_eval, lambda start, end, *, steps, dtype: tensor_type((steps,), dtype),
-    NONDIFFERENTIABLE, upcast=False, doc="Equally many steps between two numbers.",
+    NONDIFFERENTIABLE, upcast=False,
+    emit=numpy_evaluates("evaluated once, when constants are folded"), autocast=AutocastPolicy.KEEP,
+    doc="Equally many steps between two numbers.",
 )  # fmt: skip
 
 
@@ -76,7 +79,9 @@ def _logspace_eval(start: Any, end: Any, base: Any, *, steps: int, dtype: dtype)
 LOGSPACE = opaque(
     "logspace", _logspace_eval,
     lambda start, end, base, *, steps, dtype: tensor_type((steps,), dtype),
-    NONDIFFERENTIABLE, upcast=False, doc="Powers of a base at equal steps of the exponent.",
+    NONDIFFERENTIABLE, upcast=False,
+    emit=numpy_evaluates("evaluated once, when constants are folded"), autocast=AutocastPolicy.KEEP,
+    doc="Powers of a base at equal steps of the exponent.",
 )  # fmt: skip
 
 

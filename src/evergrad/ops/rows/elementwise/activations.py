@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.families import elementwise
+from evergrad.core.row_facts import Builder, Value, cheap, expensive
 from evergrad.ops.rows.elementwise.basic import sigmoid, where
 from evergrad.ops.rows.elementwise.blocked import (
     expm1_of_negative,
@@ -28,8 +29,15 @@ def _elu_slope(t: Any, y: Any, x: Any, alpha: Any, reach: Any, scale: Any) -> An
     return t * where(x <= 0, (y + alpha * scale) / reach, scale)
 
 
+def _emit_elu(b: Builder, x: Value, alpha: Value, reach: Value, scale: Value) -> Value:
+    grown = b.expm1(b.minimum(b.div(x, reach), b.number(0)))
+    below = b.mul(grown, b.mul(alpha, scale))
+    return b.choose(b.le(x, b.number(0)), below, b.mul(x, scale))
+
+
 ELU = elementwise(
     "elu", in_pieces(_elu), (_elu_slope, None, None, None),
+    emit=expensive(_emit_elu, floats=True, lanes=True),
     doc="scale * x above 0, scale * alpha * (exp(x / reach) - 1) below.",
 )  # fmt: skip
 
@@ -40,50 +48,90 @@ def _softplus(x: Any, beta: Any, threshold: Any) -> Any:
     return pick(scaled > threshold, x, curve)
 
 
+def _emit_softplus_of_negative(b: Builder, x: Value) -> Value:
+    """``log(1 + exp(-|x|))``"""
+    return b.log1p(b.exp(b.neg(b.abs(x))))
+
+
+def _emit_softplus(b: Builder, x: Value, beta: Value, threshold: Value) -> Value:
+    scaled = b.mul(x, beta)
+    curve = b.add(b.maximum(scaled, b.number(0)), _emit_softplus_of_negative(b, scaled))
+    is_straight = b.gt(scaled, threshold)
+    return b.choose(is_straight, x, b.div(curve, beta))
+
+
 SOFTPLUS = elementwise(
     "softplus", in_pieces(_softplus),
     (lambda t, y, x, beta, threshold: where(x * beta > threshold, t, t * sigmoid(x * beta)),
      None, None),
+    emit=expensive(_emit_softplus, floats=True, lanes=True),
     doc="log(1 + exp(beta * x)) / beta, and x where beta * x exceeds the threshold.",
 )  # fmt: skip
 
 LOGSIGMOID = elementwise(
     "logsigmoid", in_pieces(lambda x: np.minimum(x, 0) - softplus_of_negative(x)),
-    (lambda t, y, x: t * sigmoid(-x),), doc="The logarithm of the sigmoid.",
+    (lambda t, y, x: t * sigmoid(-x),),
+    emit=expensive(
+        lambda b, x: b.sub(b.minimum(x, b.number(0)), _emit_softplus_of_negative(b, x)), floats=True
+    ),
+    doc="The logarithm of the sigmoid.",
 )  # fmt: skip
+
+
+def _emit_held(b: Builder, x: Value, low: Value, high: Value) -> Value:
+    return b.minimum(b.maximum(x, low), high)
+
+
+def _emit_ramp(b: Builder, x: Value) -> Value:
+    """``min(max(x + 3, 0), 6)``"""
+    return _emit_held(b, b.add(x, b.number(3)), b.number(0), b.number(6))
+
+
+def _emit_hardswish(b: Builder, x: Value) -> Value:
+    ramp = _emit_ramp(b, x)
+    return b.div(b.mul(x, ramp), b.number(6))
+
 
 HARDSWISH = elementwise(
     "hardswish", in_pieces(lambda x: x * np.clip(x + 3, 0, 6) / 6),
     (lambda t, y, x: where(x <= -3, 0, where(x < 3, t * (x / 3 + 0.5), t)),),
-    doc="x * min(max(x + 3, 0), 6) / 6",
+    emit=cheap(_emit_hardswish, floats=True, lanes=True), doc="x * min(max(x + 3, 0), 6) / 6",
 )  # fmt: skip
 
 SOFTSHRINK = elementwise(
     "softshrink", in_pieces(lambda x, edge: x - np.clip(x, -edge, edge)),
     (lambda t, y, x, edge: where(y == 0, 0, t), None),
+    emit=cheap(lambda b, x, edge: b.sub(x, _emit_held(b, x, b.neg(edge), edge)), floats=True),
     doc="x moved towards 0 by a number, or onto it.",
 )  # fmt: skip
 
 HARDSHRINK = elementwise(
     "hardshrink", in_pieces(lambda x, edge: choose(np.abs(x) <= edge, 0, x)),
     (lambda t, y, x, edge: where(y == 0, 0, t), None),
+    emit=cheap(lambda b, x, edge: b.choose(b.le(b.abs(x), edge), b.number(0), x), floats=True),
     doc="x beyond a number on either side, 0 between.",
 )  # fmt: skip
 
 LEAKY_RELU = elementwise(
     "leaky_relu", in_pieces(lambda x, slope: pick(x > 0, x, x * slope)),
     (lambda t, y, x, slope: where(x > 0, t, t * slope), None),
+    emit=cheap(
+        lambda b, x, slope: b.choose(b.gt(x, b.number(0)), x, b.mul(x, slope)),
+        floats=True, lanes=True,
+    ),
     doc="x above 0, a multiple of it below.",
 )  # fmt: skip
 
 HARDTANH = elementwise(
     "hardtanh", np.clip,
     (lambda t, y, x, low, high: where((x <= low) | (x >= high), 0, t), None, None),
+    emit=cheap(_emit_held, floats=True, lanes=True),
     doc="Held between two numbers, with slope 0 on them as beyond them.",
 )  # fmt: skip
 
 HARDSIGMOID = elementwise(
     "hardsigmoid", in_pieces(lambda x: np.clip(x + 3, 0, 6) / 6),
     (lambda t, y, x: where((x <= -3) | (x >= 3), 0, t / 6),),
+    emit=cheap(lambda b, x: b.div(_emit_ramp(b, x), b.number(6)), floats=True, lanes=True),
     doc="min(max(x + 3, 0), 6) / 6",
 )  # fmt: skip

@@ -22,6 +22,7 @@ from evergrad.core.families import elementwise, meet_as_float, not_bool, not_com
 from evergrad.core.inplace import write_in_place
 from evergrad.core.namespace import ops
 from evergrad.core.op import ArgType
+from evergrad.core.row_facts import RARE, Builder, Value, cheap
 from evergrad.core.shapes import TensorType
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise import blocked
@@ -73,11 +74,19 @@ def _lerp_eval(start: Any, end: Any, weight: Any, **out: Any) -> Any:
     return np.subtract(end, step, **out)
 
 
+def _emit_lerp(b: Builder, start: Value, end: Value, weight: Value) -> Value:
+    near = b.lt(b.abs(weight), b.number(0.5))
+    step = b.sub(end, start)
+    share = b.choose(near, b.neg(weight), b.sub(b.number(1), weight))
+    return b.sub(b.choose(near, start, end), b.mul(step, share))
+
+
 LERP = elementwise(
     "lerp", _lerp_eval,
     (lambda t, y, a, b, w: t * (1 - w), lambda t, y, a, b, w: t * w,
      lambda t, y, a, b, w: t * (b - a)),
-    promote=_first_decides, accepts=_inexact, doc="a + weight * (b - a)",
+    promote=_first_decides, accepts=_inexact, emit=cheap(_emit_lerp, floats=True),
+    doc="a + weight * (b - a)",
 )  # fmt: skip
 
 
@@ -124,14 +133,18 @@ ADDCMUL = elementwise(
     "addcmul", _addcmul_eval,
     (lambda t, y, x, a, b, value: t, lambda t, y, x, a, b, value: t * (b * value),
      lambda t, y, x, a, b, value: t * (a * value), lambda t, y, x, a, b, value: t * (a * b)),
-    promote=_tensors_decide, accepts=not_bool, doc="x + value * a * b",
+    promote=_tensors_decide, accepts=not_bool,
+    emit=cheap(lambda e, x, a, b, value: e.add(x, e.mul(e.mul(a, value), b)), floats=True),
+    doc="x + value * a * b",
 )  # fmt: skip
 ADDCDIV = elementwise(
     "addcdiv", _addcdiv_eval,
     (lambda t, y, x, a, b, value: t, lambda t, y, x, a, b, value: t * (value / b),
      lambda t, y, x, a, b, value: -t * (a / (b * b) * value),
      lambda t, y, x, a, b, value: t * (a / b)),
-    promote=_tensors_decide, accepts=not_bool, doc="x + value * a / b",
+    promote=_tensors_decide, accepts=not_bool,
+    emit=cheap(lambda e, x, a, b, value: e.add(x, e.div(e.mul(a, value), b)), floats=True),
+    doc="x + value * a / b",
 )  # fmt: skip
 
 
@@ -206,14 +219,14 @@ def _share(a: Tensor, b: Tensor) -> Tensor:
 logaddexp = binary(
     "logaddexp", _logaddexp_eval,
     (lambda t, y, a, b: t * _share(a, b), lambda t, y, a, b: t * _share(b, a)),
-    accepts=_inexact, inplace=False, doc="log(exp(a) + exp(b))",
+    accepts=_inexact, inplace=False, emit=RARE, doc="log(exp(a) + exp(b))",
 )  # fmt: skip
 _LN2 = math.log(2)
 logaddexp2 = binary(
     "logaddexp2", np.logaddexp2,
     (lambda t, y, a, b: t * _share(a * _LN2, b * _LN2),
      lambda t, y, a, b: t * _share(b * _LN2, a * _LN2)),
-    accepts=_floating, inplace=False, doc="log2(2**a + 2**b)",
+    accepts=_floating, inplace=False, emit=RARE, doc="log2(2**a + 2**b)",
 )  # fmt: skip
 
 
@@ -229,7 +242,7 @@ def _xlogy_slope_in_a(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
 xlogy = binary(
     "xlogy", _xlogy_eval, (_xlogy_slope_in_a, lambda t, y, a, b: t * (a / b)),
     promote=meet_as_float, accepts=not_complex, takes_out=False,
-    doc="a * log(b), and 0 where a is 0.",
+    emit=RARE, doc="a * log(b), and 0 where a is 0.",
 )  # fmt: skip
 
 
@@ -245,10 +258,10 @@ def _no_slope(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 copysign = binary("copysign", np.copysign, (_copysign_slope, _no_slope), promote=meet_as_float,
-                  accepts=not_complex, doc="|a| with the sign of b.")  # fmt: skip
+                  accepts=not_complex, emit=RARE, doc="|a| with the sign of b.")  # fmt: skip
 nextafter = binary(
     "nextafter", np.nextafter, (lambda t, y, a, b: where(a == b, 0, t), _no_slope),
-    accepts=_floating, upcast=False, doc="The float after a on the way to b.",
+    accepts=_floating, upcast=False, emit=RARE, doc="The float after a on the way to b.",
 )  # fmt: skip
 
 
@@ -262,7 +275,8 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
 HEAVISIDE = elementwise(
     "heaviside", lambda x, at_zero: np.where(x == 0, at_zero, x > 0),
     (_no_slope, lambda t, y, x, at_zero: where(x == 0, t, 0)),
-    accepts=not_complex, takes_out=False, doc="0 below zero, 1 above, a given value at zero.",
+    accepts=not_complex, takes_out=False, emit=RARE,
+    doc="0 below zero, 1 above, a given value at zero.",
 )  # fmt: skip
 
 
@@ -281,10 +295,17 @@ def _nan_to_num_eval(x: Any, nan: Any, posinf: Any, neginf: Any) -> Any:
     return np.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf)
 
 
+def _emit_nan_to_num(b: Builder, x: Value, nan: Value, above: Value, below: Value) -> Value:
+    value = b.choose(b.is_nan(x), nan, x)
+    value = b.choose(b.eq(x, b.number(math.inf)), above, value)
+    return b.choose(b.eq(x, b.number(-math.inf)), below, value)
+
+
 NAN_TO_NUM = elementwise(
     "nan_to_num", _nan_to_num_eval,
     (lambda t, y, x, nan, posinf, neginf: where(isfinite(x), t, 0), None, None, None),
-    promote=_first_decides, takes_out=False, doc="NaN and infinities replaced by numbers.",
+    promote=_first_decides, takes_out=False, emit=cheap(_emit_nan_to_num, floats=True),
+    doc="NaN and infinities replaced by numbers.",
 )  # fmt: skip
 
 
@@ -313,6 +334,7 @@ THRESHOLD = elementwise(
     "threshold", lambda x, threshold, value: np.where(x <= threshold, value, x),
     (lambda t, y, x, threshold, value: where(x <= threshold, 0, t), None, None),
     promote=_first_decides, accepts=not_complex, takes_out=False,
+    emit=cheap(lambda b, x, edge, value: b.choose(b.le(x, edge), value, x), floats=True),
     doc="x, or a value where x is small.",
 )  # fmt: skip
 

@@ -36,6 +36,14 @@ from evergrad.core.families import (
 from evergrad.core.inplace import write_in_place
 from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import ArgType, Op
+from evergrad.core.row_facts import (
+    RARE,
+    AutocastPolicy,
+    EagerKernel,
+    cheap,
+    expensive,
+    numpy_evaluates,
+)
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.memory import pool
@@ -43,7 +51,7 @@ from evergrad.ops.rows.creation.constants import check_number, zeros_like
 from evergrad.ops.rows.elementwise import blocked
 from evergrad.ops.rows.movement.complex_parts import real
 from evergrad.ops.rows.movement.views import sum_to_type
-from evergrad.ops.surface.public import NUMBERS, TensorFunction, expose, expose_op, operator
+from evergrad.ops.surface.public import NUMBERS, TensorFunction, expose, expose_op, operator, row_of
 
 ZERO_SLOPE = (lambda t, y, x: zeros_where(t),)
 
@@ -80,6 +88,7 @@ def _batch_same(op: Op, args: Sequence[Any], dims: Sequence[Any], **attrs: Any) 
 
 
 CAST = linear("cast", _cast_eval, _cast_type, _cast_back, batch=_batch_same,
+              emit=cheap(lambda b, x: b.cast(x)), autocast=AutocastPolicy.KEEP,
               doc="The same numbers in another element type.")  # fmt: skip
 
 
@@ -90,6 +99,7 @@ def _copy(x: Any) -> Any:
 
 
 CLONE = linear("clone", _copy, lambda x: x, lambda g, x: g, batch=_batch_same,
+               emit=cheap(lambda b, x: x), autocast=AutocastPolicy.KEEP,
                doc="A copy in memory of its own.")  # fmt: skip
 
 
@@ -125,14 +135,19 @@ def binary(
 
 # -- arithmetic ---------------------------------------------------------------------------------
 
-ADD = elementwise("add", np.add, (lambda t, y, a, b: t, lambda t, y, a, b: t), doc="a + b")
-SUB = elementwise("sub", np.subtract, (lambda t, y, a, b: t, lambda t, y, a, b: -t), doc="a - b",
-                  accepts=not_bool)  # fmt: skip
+ADD = elementwise("add", np.add, (lambda t, y, a, b: t, lambda t, y, a, b: t),
+                  emit=cheap(lambda b, x, y: b.add(x, y), lanes=True), commutative=True,
+                  doc="a + b")  # fmt: skip
+SUB = elementwise("sub", np.subtract, (lambda t, y, a, b: t, lambda t, y, a, b: -t),
+                  emit=cheap(lambda b, x, y: b.sub(x, y), lanes=True), accepts=not_bool,
+                  doc="a - b")  # fmt: skip
 MUL = elementwise("mul", np.multiply, (lambda t, y, a, b: t * b, lambda t, y, a, b: t * a),
+                  emit=cheap(lambda b, x, y: b.mul(x, y), lanes=True), commutative=True,
                   doc="a * b")  # fmt: skip
 # The slope in b is written without y: programs scale and mask quotients in place.
 DIV = elementwise("div", np.divide, (lambda t, y, a, b: t / b, lambda t, y, a, b: -t * (a / b / b)),
-                  promote=meet_as_float, doc="a / b")  # fmt: skip
+                  promote=meet_as_float, emit=cheap(lambda b, x, y: b.div(x, y), lanes=True),
+                  doc="a / b")  # fmt: skip
 
 
 def _scaled(input: Any, other: Any, alpha: Any) -> Any:
@@ -232,21 +247,26 @@ def _trunc_divide(a: Any, b: Any, **out: Any) -> Any:
 
 NO_SLOPE = (lambda t, y, a, b: zeros_where(t), lambda t, y, a, b: zeros_where(t))
 
-floor_divide = binary("floor_divide", _no_zero_divisor(np.floor_divide), NO_SLOPE,
-                      accepts=real_number, doc="The quotient rounded downwards.")  # fmt: skip
+# Native code cannot raise.
+BY_ZERO = numpy_evaluates("division of integers by zero is an error")
+
+floor_divide = binary(
+    "floor_divide", _no_zero_divisor(np.floor_divide), NO_SLOPE,
+    accepts=real_number, emit=BY_ZERO, doc="The quotient rounded downwards.",
+)  # fmt: skip
 TRUNC_DIVIDE = elementwise(
     "trunc_divide", _no_zero_divisor(_trunc_divide), NO_SLOPE,
-    accepts=real_number, doc="The quotient rounded towards zero.",
+    accepts=real_number, emit=BY_ZERO, doc="The quotient rounded towards zero.",
 )  # fmt: skip
 remainder = binary(
     "remainder", _no_zero_divisor(np.remainder),
     (lambda t, y, a, b: t, lambda t, y, a, b: -t * floor_divide(a, b)),
-    accepts=real_number, doc="What division leaves over, with the divisor's sign.",
+    accepts=real_number, emit=BY_ZERO, doc="What division leaves over, with the divisor's sign.",
 )  # fmt: skip
 fmod = binary(
     "fmod", _no_zero_divisor(np.fmod),
     (lambda t, y, a, b: t, lambda t, y, a, b: -t * bind(TRUNC_DIVIDE, a, b)),
-    accepts=real_number, doc="What division leaves over, with the dividend's sign.",
+    accepts=real_number, emit=BY_ZERO, doc="What division leaves over, with the dividend's sign.",
 )  # fmt: skip
 
 
@@ -267,6 +287,7 @@ def _pow_exponent(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 POW = elementwise("pow", _pow_eval, (_pow_base, _pow_exponent), accepts=not_bool,
+                  emit=expensive(lambda b, x, y: b.pow(x, y), floats=True),
                   doc="a to the power of b")  # fmt: skip
 
 
@@ -277,7 +298,7 @@ def _meet_as_number(types: Sequence[ArgType]) -> dtype:
 
 
 square = unary("square", np.square, lambda t, y, x: t * (x * 2), promote=_meet_as_number,
-               doc="x * x")  # fmt: skip
+               emit=cheap(lambda b, x: b.mul(x, x), lanes=True), doc="x * x")  # fmt: skip
 
 
 @expose(inplace=True)
@@ -309,7 +330,10 @@ def float_power(input: Any, exponent: Any) -> Tensor:
 
 
 neg = unary("neg", np.negative, lambda t, y, x: -t, "negative", promote=meet, accepts=not_bool,
-            doc="-x")  # fmt: skip
+            emit=cheap(lambda b, x: b.neg(x), lanes=True), doc="-x")  # fmt: skip
+
+
+NEG = row_of(neg)
 
 
 @expose()
@@ -320,22 +344,36 @@ def positive(input: Tensor) -> Tensor:
     return input
 
 
-reciprocal = unary("reciprocal", np.reciprocal, lambda t, y, x: -t * (y * y), doc="1 / x")
+reciprocal = unary("reciprocal", np.reciprocal, lambda t, y, x: -t * (y * y),
+                   emit=cheap(lambda b, x: b.div(b.number(1), x)), doc="1 / x")  # fmt: skip
 
 
 # -- powers, exponentials, logarithms -----------------------------------------------------------
 
-sqrt = unary("sqrt", np.sqrt, lambda t, y, x: t / (y * 2), doc="The square root.")
+sqrt = unary("sqrt", np.sqrt, lambda t, y, x: t / (y * 2), emit=cheap(lambda b, x: b.sqrt(x)),
+             doc="The square root.")  # fmt: skip
 rsqrt = unary("rsqrt", lambda x, **out: np.reciprocal(np.sqrt(x), **out),
-              lambda t, y, x: t * (y * y * y) * -0.5, doc="1 / sqrt(x)")  # fmt: skip
-exp = unary("exp", np.exp, lambda t, y, x: t * y, doc="e to the power of x.")
-exp2 = unary("exp2", np.exp2, lambda t, y, x: t * (y * math.log(2)), doc="2 to the power of x.")
-expm1 = unary("expm1", blocked.expm1, lambda t, y, x: t * (y + 1), doc="exp(x) - 1, exact near 0.")
-log = unary("log", np.log, lambda t, y, x: t / x, doc="The natural logarithm.")
-log2 = unary("log2", np.log2, lambda t, y, x: t / (x * math.log(2)), doc="The logarithm base 2.")
+              lambda t, y, x: t * (y * y * y) * -0.5,
+              emit=cheap(lambda b, x: b.div(b.number(1), b.sqrt(x))),
+              doc="1 / sqrt(x)")  # fmt: skip
+exp = unary("exp", np.exp, lambda t, y, x: t * y, emit=expensive(lambda b, x: b.exp(x), lanes=True),
+            doc="e to the power of x.")  # fmt: skip
+exp2 = unary("exp2", np.exp2, lambda t, y, x: t * (y * math.log(2)),
+             emit=expensive(lambda b, x: b.exp2(x)), doc="2 to the power of x.")  # fmt: skip
+expm1 = unary("expm1", blocked.expm1, lambda t, y, x: t * (y + 1),
+              emit=expensive(lambda b, x: b.expm1(x), lanes=True),
+              doc="exp(x) - 1, exact near 0.")  # fmt: skip
+log = unary("log", np.log, lambda t, y, x: t / x, emit=expensive(lambda b, x: b.log(x)),
+            doc="The natural logarithm.")  # fmt: skip
+log2 = unary("log2", np.log2, lambda t, y, x: t / (x * math.log(2)),
+             emit=expensive(lambda b, x: b.log2(x)), doc="The logarithm base 2.")  # fmt: skip
 log10 = unary("log10", np.log10, lambda t, y, x: t / (x * math.log(10)),
-              doc="The logarithm base 10.")  # fmt: skip
-log1p = unary("log1p", blocked.log1p, lambda t, y, x: t / (x + 1), doc="log(1 + x), exact near 0.")
+              emit=expensive(lambda b, x: b.log10(x)), doc="The logarithm base 10.")  # fmt: skip
+log1p = unary("log1p", blocked.log1p, lambda t, y, x: t / (x + 1),
+              emit=expensive(lambda b, x: b.log1p(x)), doc="log(1 + x), exact near 0.")  # fmt: skip
+
+
+RECIPROCAL, EXP = row_of(reciprocal), row_of(exp)
 
 
 def _sigmoid_eval(x: Any) -> Any:
@@ -345,9 +383,14 @@ def _sigmoid_eval(x: Any) -> Any:
 
 
 sigmoid = unary("sigmoid", blocked.in_pieces(_sigmoid_eval), lambda t, y, x: t * (y * (1 - y)),
+                emit=expensive(lambda b, x: b.sigmoid(x), lanes=True), eager=EagerKernel(1 << 16),
                 doc="1 / (1 + exp(-x))")  # fmt: skip
-relu = unary("relu", lambda x, **out: np.maximum(x, 0, **out), lambda t, y, x: where(y <= 0, 0, t),
-             promote=meet, accepts=real_number, doc="max(x, 0); slope 0 at 0.")  # fmt: skip
+relu = unary(
+    "relu", lambda x, **out: np.maximum(x, 0, **out), lambda t, y, x: where(y <= 0, 0, t),
+    promote=meet, accepts=real_number,
+    emit=cheap(lambda b, x: b.choose(b.lt(x, b.number(0)), b.number(0), x), lanes=True),
+    eager=EagerKernel(1 << 15), doc="max(x, 0); slope 0 at 0.",
+)  # fmt: skip
 
 
 # -- choosing -----------------------------------------------------------------------------------
@@ -362,30 +405,34 @@ maximum = binary(
     "maximum", np.maximum,
     (lambda t, y, a, b: _half_where_equal(t, a, b, a < b),
      lambda t, y, a, b: _half_where_equal(t, a, b, a > b)),
-    accepts=not_complex, inplace=False, doc="The larger of two; NaN if either is.",
+    accepts=not_complex, inplace=False, emit=cheap(lambda b, x, y: b.maximum(x, y), lanes=True),
+    commutative=True,
+    doc="The larger of two; NaN if either is.",
 )  # fmt: skip
 minimum = binary(
     "minimum", np.minimum,
     (lambda t, y, a, b: _half_where_equal(t, a, b, a > b),
      lambda t, y, a, b: _half_where_equal(t, a, b, a < b)),
-    accepts=not_complex, inplace=False, doc="The smaller of two; NaN if either is.",
+    accepts=not_complex, inplace=False, emit=cheap(lambda b, x, y: b.minimum(x, y), lanes=True),
+    commutative=True,
+    doc="The smaller of two; NaN if either is.",
 )  # fmt: skip
 fmax = binary(
     "fmax", np.fmax,
     (lambda t, y, a, b: where((a >= b) | (b != b), t, 0),
      lambda t, y, a, b: where((a >= b) | (b != b), 0, t)),
-    accepts=not_complex, inplace=False, doc="The larger of two; NaN only if both are.",
+    accepts=not_complex, inplace=False, emit=RARE, doc="The larger of two; NaN only if both are.",
 )  # fmt: skip
 fmin = binary(
     "fmin", np.fmin,
     (lambda t, y, a, b: where((a <= b) | (b != b), t, 0),
      lambda t, y, a, b: where((a <= b) | (b != b), 0, t)),
-    accepts=not_complex, inplace=False, doc="The smaller of two; NaN only if both are.",
+    accepts=not_complex, inplace=False, emit=RARE, doc="The smaller of two; NaN only if both are.",
 )  # fmt: skip
 
 
 def _where_type(c: TensorType, a: TensorType, b: TensorType) -> TensorType:
-    if c.dtype is not dtypes.bool_ and c.dtype is not dtypes.uint8:
+    if c.dtype is not dtypes.bool_:
         raise RuntimeError(
             f"where expected condition to be a boolean tensor, but got a tensor with dtype "
             f"{c.dtype.name}"
@@ -403,12 +450,16 @@ def _where_transpose(g: Tensor, c: Tensor, a: Tensor, b: Tensor) -> Any:
 
 def _where_meet(types: Sequence[Any]) -> tuple[dtype, ...]:
     condition = types[0].dtype if isinstance(types[0], TensorType) else dtypes.bool_
+    if condition is dtypes.uint8:
+        condition = dtypes.bool_
     common = result_dtype(types[1:])
     return condition, common, common
 
 
 WHERE = linear("where", blocked.where, _where_type, _where_transpose,
                batch=batch_elementwise, arguments=(1, 2), promote=_where_meet,
+               emit=cheap(lambda b, c, x, y: b.choose(c, x, y), exact=True),
+               autocast=AutocastPolicy.KEEP, eager_derivative=1 << 12,
                doc="a where the condition holds, else b.")  # fmt: skip
 WHERE.selects = True
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from evergrad.core.bind import bind
 from evergrad.core.families import elementwise, not_complex
+from evergrad.core.row_facts import cheap
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise.basic import fitting, where
 from evergrad.ops.surface.public import expose
@@ -31,16 +32,21 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
 CLAMP_MIN = elementwise(
     "clamp_min", np.maximum,
     (lambda t, y, x, low: where(x >= low, t, 0), lambda t, y, x, low: where(x < low, t, 0)),
-    accepts=not_complex, doc="Held above a bound.",
+    accepts=not_complex, emit=cheap(lambda b, x, low: b.maximum(x, low), lanes=True),
+    doc="Held above a bound.",
 )  # fmt: skip
 CLAMP_MAX = elementwise(
     "clamp_max", np.minimum,
     (lambda t, y, x, high: where(x <= high, t, 0), lambda t, y, x, high: where(x > high, t, 0)),
-    accepts=not_complex, doc="Held below a bound.",
+    accepts=not_complex, emit=cheap(lambda b, x, high: b.minimum(x, high), lanes=True),
+    doc="Held below a bound.",
 )  # fmt: skip
 CLAMP = elementwise(
     "clamp", lambda x, low, high, **out: np.minimum(np.maximum(x, low), high, **out),
     (lambda t, y, x, low, high: where((x >= low) & (x <= high), t, 0), None, None),
+    emit=cheap(
+        lambda b, x, low, high: b.minimum(b.maximum(x, low), high), floats=True, lanes=True
+    ),
     accepts=not_complex, doc="Held between two numbers.",
 )  # fmt: skip
 

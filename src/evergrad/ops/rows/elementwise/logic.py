@@ -16,11 +16,12 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.families import elementwise, meet, not_complex, opaque
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import NONDIFFERENTIABLE
+from evergrad.core.row_facts import RARE, AutocastPolicy, Emit, cheap, numpy_evaluates
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor, detached
 from evergrad.ops.rows.creation.constants import ones_like
 from evergrad.ops.rows.movement.complex_parts import imag
-from evergrad.ops.surface.public import NUMBERS, expose, expose_op, operator
+from evergrad.ops.surface.public import NUMBERS, expose, expose_op, operator, row_of
 
 
 def _integral(d: dtype) -> bool:
@@ -70,15 +71,21 @@ def _comparing(function: Callable[..., Any]) -> Callable[..., Any]:
     return compare
 
 
-eq = relation("eq", _comparing(np.equal), upcast=False, doc="a == b")
-ne = relation("ne", _comparing(np.not_equal), "not_equal", upcast=False, doc="a != b")
-lt = relation("lt", _comparing(np.less), "less", upcast=False, accepts=not_complex, doc="a < b")
+eq = relation("eq", _comparing(np.equal), upcast=False,
+              emit=cheap(lambda b, x, y: b.eq(x, y)), commutative=True, doc="a == b")  # fmt: skip
+ne = relation("ne", _comparing(np.not_equal), "not_equal", upcast=False,
+              emit=cheap(lambda b, x, y: b.ne(x, y)), commutative=True, doc="a != b")  # fmt: skip
+lt = relation("lt", _comparing(np.less), "less", upcast=False, accepts=not_complex,
+              emit=cheap(lambda b, x, y: b.lt(x, y)), doc="a < b")  # fmt: skip
 le = relation("le", _comparing(np.less_equal), "less_equal", upcast=False, accepts=not_complex,
-              doc="a <= b")  # fmt: skip
+              emit=cheap(lambda b, x, y: b.le(x, y)), doc="a <= b")  # fmt: skip
 gt = relation("gt", _comparing(np.greater), "greater", upcast=False, accepts=not_complex,
-              doc="a > b")  # fmt: skip
+              emit=cheap(lambda b, x, y: b.gt(x, y)), doc="a > b")  # fmt: skip
 ge = relation("ge", _comparing(np.greater_equal), "greater_equal", upcast=False,
-              accepts=not_complex, doc="a >= b")  # fmt: skip
+              accepts=not_complex, emit=cheap(lambda b, x, y: b.ge(x, y)),
+              doc="a >= b")  # fmt: skip
+
+EQ, LE = row_of(eq), row_of(le)
 
 operator("__eq__", eq)
 operator("__ne__", ne)
@@ -90,30 +97,56 @@ operator("__ge__", ge)
 
 # -- logic --------------------------------------------------------------------------------------
 
-logical_and = relation("logical_and", np.logical_and, doc="Both are nonzero.")
-logical_or = relation("logical_or", np.logical_or, doc="At least one is nonzero.")
-logical_xor = relation("logical_xor", np.logical_xor, doc="Exactly one is nonzero.")
-logical_not = question("logical_not", np.logical_not, inplace=True, doc="It is zero.")
+logical_and = relation("logical_and", np.logical_and,
+                       emit=cheap(lambda b, x, y: b.logical_and(b.truth(x), b.truth(y))),
+                       commutative=True,
+                       doc="Both are nonzero.")  # fmt: skip
+logical_or = relation("logical_or", np.logical_or,
+                      emit=cheap(lambda b, x, y: b.logical_or(b.truth(x), b.truth(y))),
+                      commutative=True,
+                      doc="At least one is nonzero.")  # fmt: skip
+logical_xor = relation("logical_xor", np.logical_xor,
+                       emit=cheap(lambda b, x, y: b.logical_xor(b.truth(x), b.truth(y))),
+                       commutative=True,
+                       doc="Exactly one is nonzero.")  # fmt: skip
+logical_not = question("logical_not", np.logical_not, inplace=True,
+                       emit=cheap(lambda b, x: b.logical_not(b.truth(x))),
+                       doc="It is zero.")  # fmt: skip
 
 
 # -- bits ---------------------------------------------------------------------------------------
 
 
 def _bitwise(
-    name: str, function: Callable[..., Any], accepts: Callable[[dtype], bool], doc: str
+    name: str, function: Callable[..., Any], accepts: Callable[[dtype], bool], emit: Emit, doc: str
 ) -> Any:
-    op = elementwise(name, function, NONDIFFERENTIABLE, promote=meet, accepts=accepts, doc=doc)
+    op = elementwise(
+        name, function, NONDIFFERENTIABLE, promote=meet, accepts=accepts, emit=emit,
+        commutative=emit.function is not None, doc=doc,
+    )  # fmt: skip
     return expose_op(op, (name,), inplace=True, params=("input", "other"))
 
 
-bitwise_and = _bitwise("bitwise_and", np.bitwise_and, _integral, "Bits set in both.")
-bitwise_or = _bitwise("bitwise_or", np.bitwise_or, _integral, "Bits set in either.")
-bitwise_xor = _bitwise("bitwise_xor", np.bitwise_xor, _integral, "Bits set in exactly one.")
-bitwise_left_shift = _bitwise("bitwise_left_shift", np.left_shift, _integral_not_bool, "a << b")
-bitwise_right_shift = _bitwise("bitwise_right_shift", np.right_shift, _integral_not_bool, "a >> b")
+_SHIFT = numpy_evaluates("a shift by more bits than there are is undefined in LLVM IR")
+bitwise_and = _bitwise("bitwise_and", np.bitwise_and, _integral,
+                       cheap(lambda b, x, y: b.bit_and(x, y)), "Bits set in both.")  # fmt: skip
+bitwise_or = _bitwise("bitwise_or", np.bitwise_or, _integral,
+                      cheap(lambda b, x, y: b.bit_or(x, y)), "Bits set in either.")  # fmt: skip
+bitwise_xor = _bitwise("bitwise_xor", np.bitwise_xor, _integral,
+                       cheap(lambda b, x, y: b.bit_xor(x, y)),
+                       "Bits set in exactly one.")  # fmt: skip
+bitwise_left_shift = _bitwise(
+    "bitwise_left_shift", np.left_shift, _integral_not_bool, _SHIFT, "a << b"
+)
+bitwise_right_shift = _bitwise(
+    "bitwise_right_shift", np.right_shift, _integral_not_bool, _SHIFT, "a >> b"
+)
 BITWISE_NOT = elementwise("bitwise_not", np.invert, NONDIFFERENTIABLE, accepts=_integral,
+                          emit=cheap(lambda b, x: b.bit_not(x)),
                           doc="All bits flipped; for booleans, not.")  # fmt: skip
 bitwise_not = expose_op(BITWISE_NOT, ("bitwise_not",), inplace=True, params=("input",))
+
+BITWISE_AND = row_of(bitwise_and)
 
 operator("__and__", bitwise_and, reflected="__rand__", inplace="bitwise_and_")
 operator("__or__", bitwise_or, reflected="__ror__", inplace="bitwise_or_")
@@ -133,14 +166,19 @@ def _invert(self: Tensor) -> Tensor:
 
 # -- what kind of number ------------------------------------------------------------------------
 
-isnan = late_bound(question("isnan", np.isnan, doc="Not a number."))
-isinf = question("isinf", np.isinf, doc="Infinite; complex numbers in either part.")
-isfinite = question("isfinite", np.isfinite, doc="Neither infinite nor NaN.")
+isnan = late_bound(
+    question("isnan", np.isnan, emit=cheap(lambda b, x: b.is_nan(x)), doc="Not a number.")
+)
+ISNAN = row_of(isnan)
+isinf = question("isinf", np.isinf, emit=cheap(lambda b, x: b.is_inf(x)),
+                 doc="Infinite; complex numbers in either part.")  # fmt: skip
+isfinite = question("isfinite", np.isfinite, emit=cheap(lambda b, x: b.is_finite(x)),
+                    doc="Neither infinite nor NaN.")  # fmt: skip
 isposinf = question("isposinf", lambda x, **out: np.equal(x, np.inf, **out), accepts=not_complex,
-                    doc="Equal to inf.")  # fmt: skip
+                    emit=RARE, doc="Equal to inf.")  # fmt: skip
 isneginf = question("isneginf", lambda x, **out: np.equal(x, -np.inf, **out), accepts=not_complex,
-                    doc="Equal to -inf.")  # fmt: skip
-signbit = question("signbit", np.signbit, accepts=not_complex, doc="Negative, or -0.0.")
+                    emit=RARE, doc="Equal to -inf.")  # fmt: skip
+signbit = question("signbit", np.signbit, accepts=not_complex, emit=RARE, doc="Negative, or -0.0.")
 
 
 @expose(out=False)
@@ -200,7 +238,8 @@ def _isin_type(elements: TensorType, test_elements: TensorType, *, invert: bool)
 
 ISIN = opaque(
     "isin", lambda x, among, *, invert: np.isin(x, among, invert=invert), _isin_type,
-    NONDIFFERENTIABLE, promote=meet, doc="Elements that occur in another tensor.",
+    NONDIFFERENTIABLE, promote=meet, emit=RARE, autocast=AutocastPolicy.KEEP,
+    doc="Elements that occur in another tensor.",
 )  # fmt: skip
 
 

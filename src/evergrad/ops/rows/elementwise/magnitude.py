@@ -14,6 +14,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import batch_elementwise, elementwise, meet, not_complex, opaque
 from evergrad.core.namespace import late_bound
+from evergrad.core.row_facts import AutocastPolicy, Builder, Value, cheap, numpy_evaluates
 from evergrad.core.shapes import tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise.basic import CLONE, ZERO_SLOPE, unary, where, zeros_where
@@ -27,8 +28,9 @@ def conj(input: Tensor) -> Tensor:
     return bind(CONJ, input) if input.dtype.is_complex else input
 
 
+COMPLEX = numpy_evaluates("loops are of real numbers")
 CONJ = elementwise("conj", np.conjugate, (lambda t, y, x: conj(t),), holomorphic=False,
-                   doc="The complex conjugate.")  # fmt: skip
+                   emit=COMPLEX, doc="The complex conjugate.")  # fmt: skip
 expose("conj_physical")(conj)
 
 
@@ -44,11 +46,13 @@ def _complex_abs_jvp(tangents: Any, out: Tensor, z: Tensor) -> Tensor:
     return real(conj(sgn(z)) * tangents[0])
 
 
-ABS_REAL = elementwise("abs", np.absolute, (_slope_of_abs,), accepts=not_complex, doc="|x|")
+ABS_REAL = elementwise("abs", np.absolute, (_slope_of_abs,), accepts=not_complex,
+                       emit=cheap(lambda b, x: b.abs(x), lanes=True), doc="|x|")  # fmt: skip
 # |z| maps complex to real: both derivatives are written for real directions.
 ABS_COMPLEX = opaque(
     "abs_complex", np.absolute, lambda z: tensor_type(z.shape, z.dtype.to_real()),
-    _complex_abs_vjp, jvp=_complex_abs_jvp, batch=batch_elementwise, doc="|z| of complex numbers.",
+    _complex_abs_vjp, jvp=_complex_abs_jvp, batch=batch_elementwise,
+    emit=COMPLEX, autocast=AutocastPolicy.KEEP, doc="|z| of complex numbers.",
 )  # fmt: skip
 
 
@@ -67,8 +71,13 @@ def _sign_eval(x: Any) -> Any:
     return x.copy() if x.dtype.kind == "b" else np.subtract((x > 0).astype(x.dtype), x < 0)
 
 
+def _emit_sign(b: Builder, x: Value) -> Value:
+    above = b.choose(b.gt(x, b.number(0)), b.number(1), b.number(0))
+    return b.choose(b.lt(x, b.number(0)), b.number(-1), above)
+
+
 sign = unary("sign", _sign_eval, ZERO_SLOPE, promote=meet, accepts=not_complex, takes_out=False,
-             doc="-1, 0 or 1.")  # fmt: skip
+             emit=cheap(_emit_sign), doc="-1, 0 or 1.")  # fmt: skip
 
 
 def _sgn_eval(z: Any) -> Any:
@@ -87,7 +96,13 @@ def _sgn_slope(t: Tensor, y: Tensor, z: Tensor) -> Tensor:
     return where(size == 0, 0, across / where(size == 0, 1, size))
 
 
+def _emit_sgn(b: Builder, x: Value) -> Value:
+    """What is neither above nor below 0 stays: NaN, and zeros of either sign."""
+    above = b.choose(b.gt(x, b.number(0)), b.number(1), x)
+    return b.choose(b.lt(x, b.number(0)), b.number(-1), above)
+
+
 SGN = elementwise("sgn", _sgn_eval, (_sgn_slope,), holomorphic=False, takes_out=False,
-                  doc="z / |z|, and 0 at 0.")  # fmt: skip
+                  emit=cheap(_emit_sgn, floats=True), doc="z / |z|, and 0 at 0.")  # fmt: skip
 sgn = expose_op(SGN, ("sgn",), inplace=True, params=("input",))
 expose("__abs__", function=False)(abs)

@@ -9,6 +9,7 @@ import numpy as np
 
 from evergrad.core.bind import bind
 from evergrad.core.families import elementwise, meet, real_number
+from evergrad.core.row_facts import cheap
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise.basic import ZERO_SLOPE, unary
 from evergrad.ops.surface.public import expose
@@ -19,14 +20,19 @@ def _rounding(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 floor = unary("floor", _rounding(np.floor), ZERO_SLOPE, promote=meet, accepts=real_number,
+              emit=cheap(lambda b, x: b.floor(x), floats=True),
               doc="Rounded downwards.")  # fmt: skip
 ceil = unary("ceil", _rounding(np.ceil), ZERO_SLOPE, promote=meet, accepts=real_number,
-             doc="Rounded upwards.")  # fmt: skip
+             emit=cheap(lambda b, x: b.ceil(x), floats=True), doc="Rounded upwards.")  # fmt: skip
 trunc = unary("trunc", _rounding(np.trunc), ZERO_SLOPE, "fix", promote=meet, accepts=real_number,
+              emit=cheap(lambda b, x: b.trunc(x), floats=True),
               doc="Rounded towards zero.")  # fmt: skip
 frac = unary("frac", lambda x, **out: np.subtract(x, np.trunc(x), **out), lambda t, y, x: t,
-             promote=meet, accepts=lambda d: d.is_floating_point, doc="x - trunc(x)")  # fmt: skip
+             promote=meet, accepts=lambda d: d.is_floating_point,
+             emit=cheap(lambda b, x: b.sub(x, b.trunc(x)), floats=True),
+             doc="x - trunc(x)")  # fmt: skip
 ROUND = elementwise("round", _rounding(np.rint), ZERO_SLOPE, accepts=real_number,
+                    emit=cheap(lambda b, x: b.round(x), floats=True),
                     doc="Rounded to the nearest integer, ties to the even one.")  # fmt: skip
 
 

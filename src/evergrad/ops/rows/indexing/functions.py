@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, broadcast_shapes, normalize_dim
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
@@ -109,6 +111,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
 
 
 @writing
+@autocast_policy(AutocastPolicy.WIDEST)
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Write:
     """The slices with the given numbers replaced by those of ``source``."""
     index = require_index("index_copy_", index, int32=False)

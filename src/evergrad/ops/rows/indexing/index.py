@@ -20,6 +20,14 @@ from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import linear, opaque
 from evergrad.core.op import Op
+from evergrad.core.row_facts import (
+    AutocastPolicy,
+    Cost,
+    EagerKernel,
+    Indexing,
+    lowered,
+    numpy_evaluates,
+)
 from evergrad.core.shapes import (
     Shape,
     TensorType,
@@ -138,7 +146,10 @@ def _batch_index(
 
 
 INDEX = linear("index", _index_eval, _index_type, _index_transpose, batch=_batch_index,
-               arguments=(0,), takes_out=True, doc="The elements at index tensors.")  # fmt: skip
+               arguments=(0,), takes_out=True,
+               emit=lowered("loops", Cost.EXPENSIVE), indexing=Indexing.LOOKUP,
+               autocast=AutocastPolicy.KEEP,
+               doc="The elements at index tensors.")  # fmt: skip
 
 
 # -- index: the transpose, and writes -----------------------------------------------------------
@@ -228,7 +239,10 @@ def _batch_index_sum(
 
 INDEX_SUM = linear(
     "index_sum", _index_sum_eval, _index_sum_type, _index_sum_transpose, batch=_batch_index_sum,
-    arguments=(0,), upcast=True, doc="Zeros with the source added at index tensors.",
+    arguments=(0,), upcast=True,
+    emit=lowered("kernels.embedding_grad"), autocast=AutocastPolicy.KEEP,
+    eager=EagerKernel(1 << 13, integers=True),
+    doc="Zeros with the source added at index tensors.",
 )  # fmt: skip
 
 
@@ -278,6 +292,7 @@ def _batch_index_write(
 INDEX_ADD = linear(
     "index_add", _index_add_eval, lambda x, source, *indices, start, wrap: x, _index_add_transpose,
     batch=_batch_index_write, arguments=(0, 1), promote=_one_dtype, takes_out=True, upcast=True,
+    emit=numpy_evaluates("writes at indices, which may repeat"), autocast=AutocastPolicy.KEEP,
     doc="A tensor with the source added at index tensors.",
 )  # fmt: skip
 
@@ -329,6 +344,7 @@ INDEX_COPY = linear(
     "index_copy", _index_copy_eval, lambda x, source, *indices, start, wrap: x,
     _index_copy_transpose, batch=_batch_index_write, arguments=(0, 1), promote=_one_dtype,
     takes_out=True,
+    emit=numpy_evaluates("writes at indices, which may repeat"), autocast=AutocastPolicy.KEEP,
     doc="A tensor with the source, or one number, written at index tensors; the last write stays.",
 )  # fmt: skip
 
@@ -422,5 +438,7 @@ def _embedding_jvp(
 
 EMBEDDING = opaque(
     "embedding", _embedding_eval, _embedding_type, _embedding_vjp, jvp=_embedding_jvp, upcast=False,
+    emit=numpy_evaluates("it writes to the table where rows are renormalized"),
+    autocast=AutocastPolicy.KEEP,
     doc="Rows of a table; one row may get no gradient, or each its share by frequency.",
 )  # fmt: skip

@@ -16,6 +16,13 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import FLOATING, dtype
 from evergrad.core.families import linear, opaque
 from evergrad.core.op import Op
+from evergrad.core.row_facts import (
+    LEAST_DERIVATIVE,
+    AutocastPolicy,
+    Indexing,
+    lowered,
+    numpy_evaluates,
+)
 from evergrad.core.shapes import (
     Shape,
     broadcast_shapes,
@@ -107,6 +114,7 @@ GATHER: Op = linear(
     "gather", _gather_eval, lambda x, index, *, dim: tensor_type(index.shape, x.dtype),
     lambda g, x, index, *, dim: (bind(SCATTER_SUM, g, index, dim=dim, shape=x._type.shape), None),
     batch=_batch_scatter, arguments=(0,),
+    emit=lowered("loops, kernels.pooling"), indexing=Indexing.PICK, autocast=AutocastPolicy.KEEP,
     doc="For each element of the index, the element at that place of a dimension.",
 )  # fmt: skip
 
@@ -122,6 +130,8 @@ SCATTER_SUM: Op = linear(
     lambda g, index, *, dim, shape: tensor_type(shape, g.dtype),
     lambda g, source, index, *, dim, shape: (bind(GATHER, g, index, dim=dim), None),
     batch=_batch_scatter, arguments=(0,), upcast=True,
+    emit=lowered("loops, kernels.pooling"), autocast=AutocastPolicy.KEEP,
+    indexing=Indexing.SPREAD, eager_derivative=LEAST_DERIVATIVE,
     doc="Zeros with the source added at places along a dimension: gather's transpose.",
 )  # fmt: skip
 
@@ -154,6 +164,7 @@ def _scatter_add_transpose(g: Tensor, x: Tensor, index: Tensor, source: Tensor, 
 SCATTER_ADD = linear(
     "scatter_add", _scatter_add_eval, lambda x, index, source, *, dim: x, _scatter_add_transpose,
     batch=_batch_scatter, arguments=(0, 2), promote=_scatter_types, takes_out=True, upcast=True,
+    emit=numpy_evaluates("writes at indices, which may repeat"), autocast=AutocastPolicy.KEEP,
     doc="A tensor with the source added at places along a dimension.",
 )  # fmt: skip
 
@@ -179,6 +190,7 @@ def _scatter_transpose(g: Tensor, x: Tensor, index: Tensor, source: Tensor, *, d
 SCATTER = linear(
     "scatter", _scatter_eval, lambda x, index, source, *, dim: x, _scatter_transpose,
     batch=_batch_scatter, arguments=(0, 2), promote=_scatter_types, takes_out=True,
+    emit=numpy_evaluates("writes at indices, which may repeat"), autocast=AutocastPolicy.KEEP,
     doc="A tensor with the source written at places along a dimension; the last write stays.",
 )  # fmt: skip
 
@@ -274,6 +286,7 @@ SCATTER_REDUCE = opaque(
     "scatter_reduce", _scatter_reduce_eval,
     lambda x, index, source, *, dim, reduce, include_self: x, _scatter_reduce_vjp,
     batch=_batch_scatter, promote=_scatter_types,
+    emit=numpy_evaluates("writes at indices, which may repeat"), autocast=AutocastPolicy.KEEP,
     doc="A tensor folded with the source at places along a dimension.",
 )  # fmt: skip
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
+from evergrad.core.row_facts import numpy_evaluates
 from evergrad.core.tensor import Tensor
 from evergrad.errors import LinAlgError
 from evergrad.ops.rows.elementwise.magnitude import conj
@@ -23,6 +24,9 @@ Array = np.ndarray[Any, Any]
 
 # What ``evergrad.linalg`` offers.
 LINALG: dict[str, Callable[..., Any]] = {}
+
+
+BY_LAPACK = numpy_evaluates("LAPACK computes it")
 
 
 # -- checks -------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import numpy as np
 from evergrad import return_types
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import opaque
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import zeros_like
@@ -22,16 +23,13 @@ from evergrad.ops.rows.elementwise.basic import log, where
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.linalg import kernels
 from evergrad.ops.rows.linalg import spectral_kernels as spectral
-from evergrad.ops.rows.linalg.base import LINALG, adjoint, check_square
+from evergrad.ops.rows.linalg.base import BY_LAPACK, LINALG, adjoint, check_square
 from evergrad.ops.rows.linalg.solve import INV, batch_stack
 from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.complex_parts import imag, real
 from evergrad.ops.rows.movement.views import reshape, transpose
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
-
-# Up to this share of the largest condition number of a precision an inverse is used.
-_FAR_FROM_SINGULAR = 0.01
 
 
 def _scalar_type(a: TensorType) -> TensorType:
@@ -51,6 +49,7 @@ def _det_jvp(tangents: Any, y: Tensor, a: Tensor) -> Tensor:
 
 
 DET = opaque("det", kernels.det, _scalar_type, _det_vjp, jvp=_det_jvp, batch=batch_stack,
+             emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
              doc="The determinant of each matrix.")  # fmt: skip
 
 
@@ -63,14 +62,14 @@ def _products_of_others(s: Any) -> Any:
 
 
 def _cofactor_eval(a: Any) -> Any:
-    """By the inverse where no pivot is small, else by singular values."""
+    """By inverse and determinant of the same factors, in whose product the errors of a small pivot
+    cancel; by singular values where a pivot is zero."""
     if not np.isfinite(a).all():
         return np.full(a.shape, np.nan, a.dtype)
     if not a.size:
         return np.zeros_like(a)
     inverse, det = kernels.inverse_and_det(a)
-    condition = np.abs(a).sum(-2).max(-1) * np.abs(inverse).sum(-2).max(-1)
-    if (condition < _FAR_FROM_SINGULAR / np.finfo(a.dtype).eps).all():
+    if np.isfinite(inverse).all():
         return np.swapaxes(inverse, -2, -1) * det[..., None, None]
     return _cofactor_by_singular_values(a)
 
@@ -93,7 +92,9 @@ COFACTOR = opaque(
     "cofactor", _cofactor_eval, lambda a: a,
     lambda g, c, a: conj(_cofactor_linear(conj(g), c, a)),
     jvp=lambda tangents, c, a: _cofactor_linear(tangents[0], c, a),
-    batch=batch_stack, doc="The slope of the determinant by each element.",
+    batch=batch_stack,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+    doc="The slope of the determinant by each element.",
 )  # fmt: skip
 
 
@@ -126,6 +127,7 @@ def _slogdet_jvp(tangents: Any, out: Sequence[Tensor], a: Tensor) -> Any:
 
 SLOGDET = opaque("slogdet", kernels.slogdet, _slogdet_type, _slogdet_vjp, jvp=_slogdet_jvp,
                  batch=batch_stack, outputs=2,
+                 emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
                  doc="Sign and logarithm of the size of each determinant.")  # fmt: skip
 
 

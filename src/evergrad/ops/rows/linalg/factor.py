@@ -12,9 +12,11 @@ from typing import Any
 
 from evergrad import return_types
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import opaque
 from evergrad.core.op import NONDIFFERENTIABLE
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import eye, zeros
@@ -22,6 +24,7 @@ from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.linalg import kernels
 from evergrad.ops.rows.linalg import spectral_kernels as spectral
 from evergrad.ops.rows.linalg.base import (
+    BY_LAPACK,
     LINALG,
     adjoint,
     check_floating,
@@ -93,11 +96,13 @@ def _cholesky_jvp(tangents: Any, out: Any, a: Tensor, *, is_upper: bool, check: 
 CHOLESKY = opaque(
     "cholesky", _cholesky_eval, lambda a, **attrs: (a, tensor_type(a.shape[:-2], dtypes.int32)),
     _cholesky_vjp, jvp=_cholesky_jvp, batch=batch_stack, outputs=2,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
     doc="The factor L of A = L L^H, or U of A = U^H U, and the first minor not positive (or 0).",
 )  # fmt: skip
 
 
 @expose("cholesky", method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def _linalg_cholesky(input: Tensor, *, upper: bool = False) -> Tensor:
     """The triangular ``L`` with ``L L^H = A``, or with ``upper`` its adjoint."""
     check_square("linalg.cholesky", input)
@@ -105,12 +110,14 @@ def _linalg_cholesky(input: Tensor, *, upper: bool = False) -> Tensor:
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """The triangular ``L`` with ``L L^H = A``, or with ``upper`` its adjoint."""
     return _linalg_cholesky(input, upper=upper)
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """The factor, or NaN, and the order of the first leading minor that is not positive (or 0)."""
     check_square("linalg.cholesky", input)
@@ -119,6 +126,7 @@ def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = Fals
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def cholesky_solve(input: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
     """The solution of ``A X = input``, given the Cholesky factor ``input2`` of ``A``."""
     for name, x in (("b", input), ("u", input2)):
@@ -160,11 +168,14 @@ def _inverse_jvp(tangents: Any, y: Tensor, factor: Tensor) -> Tensor:
 
 CHOLESKY_INVERSE = opaque(
     "cholesky_inverse", _inverse_eval, lambda factor: factor, _inverse_vjp,
-    jvp=_inverse_jvp, batch=batch_stack, doc="The inverse of L L^H, of which L is given.",
+    jvp=_inverse_jvp, batch=batch_stack,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+    doc="The inverse of L L^H, of which L is given.",
 )  # fmt: skip
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def cholesky_inverse(input: Tensor, upper: bool = False) -> Tensor:
     """The inverse of ``A``, given its Cholesky factor."""
     check_square("cholesky_inverse", input)
@@ -222,6 +233,7 @@ def _qr_jvp(tangents: Any, out: Any, a: Tensor, *, complete: bool) -> tuple[Tens
 
 
 QR = opaque("qr", spectral.qr, _qr_type, _qr_vjp, jvp=_qr_jvp, batch=batch_stack, outputs=2,
+            emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
             doc="A = Q R for matrices at least as high as wide.")  # fmt: skip
 
 
@@ -236,6 +248,7 @@ def _qr(A: Tensor, complete: bool) -> tuple[Tensor, Tensor]:
 
 
 @expose("qr", method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def _linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
     """Orthonormal columns times an upper triangle; with ``mode="r"`` the triangle only."""
     check_matrix("linalg.qr", A)
@@ -249,6 +262,7 @@ def _linalg_qr(A: Tensor, mode: str = "reduced") -> Any:
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def qr(input: Tensor, some: bool = True) -> Any:
     """Orthonormal columns times an upper triangle; a full basis without ``some``."""
     return return_types.qr(*_linalg_qr(input, "reduced" if some else "complete"))
@@ -262,10 +276,13 @@ def _geqrf_type(a: TensorType) -> tuple[TensorType, TensorType]:
 
 
 GEQRF = opaque("geqrf", spectral.geqrf, _geqrf_type, NONDIFFERENTIABLE, batch=batch_stack,
-               outputs=2, doc="R of A = Q R, and below it the vectors for Q.")  # fmt: skip
+               outputs=2,
+               emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+               doc="R of A = Q R, and below it the vectors for Q.")  # fmt: skip
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def geqrf(input: Tensor) -> Any:
     """QR as LAPACK leaves it: R, below it the reflection vectors, and their factors."""
     check_matrix("geqrf", input)
@@ -320,7 +337,9 @@ HOUSEHOLDER_PRODUCT = opaque(
     "householder_product", spectral.householder_product,
     lambda x, tau: tensor_type(
         broadcast_shapes(x.shape[:-2], tau.shape[:-2]) + x.shape[-2:], x.dtype),
-    _product_vjp, batch=batch_stack, doc="The first columns of a product of reflections.",
+    _product_vjp, batch=batch_stack,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+    doc="The first columns of a product of reflections.",
 )  # fmt: skip
 
 
@@ -334,11 +353,14 @@ ORMQR = opaque(
     "ormqr", spectral.multiply_by_reflections,
     lambda x, tau, c, *, adjoint: tensor_type(
         broadcast_shapes(x.shape[:-2], tau.shape[:-2], c.shape[:-2]) + c.shape[-2:], c.dtype),
-    _ormqr_vjp, batch=batch_stack, doc="A product Q of reflections, or Q^H, times a matrix.",
+    _ormqr_vjp, batch=batch_stack,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+    doc="A product Q of reflections, or Q^H, times a matrix.",
 )  # fmt: skip
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def householder_product(input: Tensor, tau: Tensor) -> Tensor:
     """The first columns of the product of reflections whose vectors stand below a diagonal."""
     name = "linalg.householder_product"
@@ -358,12 +380,14 @@ def householder_product(input: Tensor, tau: Tensor) -> Tensor:
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def orgqr(input: Tensor, input2: Tensor) -> Tensor:
     """``linalg.householder_product`` under LAPACK's name."""
     return householder_product(input, input2)
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def ormqr(
     input: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False
 ) -> Tensor:

@@ -44,6 +44,13 @@ def work_of(order: int, other: int, dtype: np.dtype[Any]) -> int:
     return order * order * other * (4 if dtype.kind == "c" else 1)
 
 
+def _first(marked: Array) -> Array:
+    """Where the first mark of each row is (from 1), or 0."""
+    if not marked.any():
+        return np.zeros(marked.shape[:-1], np.int32)
+    return np.where(marked.any(-1), marked.argmax(-1) + 1, 0).astype(np.int32)
+
+
 def fill_failed(found: Array, info: Array) -> None:
     """NaN in the matrices of a flat stack that a routine refused."""
     if info.any():
@@ -191,8 +198,7 @@ def _factor_together(a: Array) -> tuple[Array, Array]:
         factors = a[:, column + 1 :, column]
         np.divide(factors, divisor, out=factors, where=divisor != 0)
         a[:, column + 1 :, column + 1 :] -= factors[:, :, None] * a[:, column, None, column + 1 :]
-    zero = np.diagonal(a, axis1=1, axis2=2) == 0
-    return pivots, np.where(zero.any(1), zero.argmax(1) + 1, 0).astype(np.int32)
+    return pivots, _first(np.diagonal(a, axis1=1, axis2=2) == 0)
 
 
 def permutation_of(pivots: Array, rows: int) -> Array:
@@ -217,14 +223,18 @@ def permutation_of(pivots: Array, rows: int) -> Array:
 def permute_rows(x: Array, order: Array, *, inverse: bool) -> Array:
     """``x[order]``, or the array ``y`` with ``y[order] = x``; ``order`` is a column of indices."""
     batch = np.broadcast_shapes(x.shape[:-2], order.shape[:-2])
-    if inverse:
-        order = np.argsort(order, axis=-2)
     found = pool.empty(batch + x.shape[-2:], x.dtype)
     if order.ndim == 2:
-        np.take(x, order[:, 0], axis=-2, out=found, mode="clip")
+        if inverse:
+            found[..., order[:, 0], :] = x
+        else:
+            np.take(x, order[:, 0], axis=-2, out=found, mode="clip")
+        return found
+    order = np.broadcast_to(order, batch + order.shape[-2:])
+    x = np.broadcast_to(x, found.shape)
+    if inverse:
+        np.put_along_axis(found, order, x, axis=-2)
     else:
-        x = np.broadcast_to(x, found.shape)
-        order = np.broadcast_to(order, batch + order.shape[-2:])
         found[...] = np.take_along_axis(x, order, axis=-2)
     return found
 
@@ -354,9 +364,9 @@ def cholesky(a: Array, *, upper: bool) -> tuple[Array, Array]:
         with openblas.threads_for(work_of(order, order, a.dtype)):
             info = lapack.call("potrf", a.dtype, len(found), uplo=b"L" if upper else b"U",
                                n=order, a=found, lda=order)  # fmt: skip
-        undefined = np.isnan(np.diagonal(found, axis1=1, axis2=2))
-        if undefined.any():  # OpenBLAS takes a NaN for positive
-            info = np.where(undefined.any(1), undefined.argmax(1) + 1, info).astype(np.int32)
+        # OpenBLAS takes a NaN for positive.
+        undefined = _first(np.isnan(np.diagonal(found, axis1=1, axis2=2)))
+        info = np.where(undefined, undefined, info)
     fill_failed(found, info)
     return found.reshape(a.shape), info.reshape(batch)
 
@@ -366,9 +376,8 @@ def cholesky_inverse(factor: Array) -> tuple[Array, Array]:
     *batch, order = factor.shape[:-1]
     if _are_many_small(math.prod(batch), order):
         inverted = substitute(factor, np.eye(order, dtype=factor.dtype), upper=False)
-        zero = np.diagonal(factor, axis1=-2, axis2=-1) == 0
-        info = np.where(zero.any(-1), zero.argmax(-1) + 1, 0).astype(np.int32)
-        return blas.matmul(np.conj(np.swapaxes(inverted, -2, -1)), inverted), info
+        inverses = blas.matmul(np.conj(np.swapaxes(inverted, -2, -1)), inverted)
+        return inverses, _first(np.diagonal(factor, axis1=-2, axis2=-1) == 0)
     rows, _ = _in_place(factor, may_be_transposed=False)
     found = triangle(rows, upper=True)
     info = np.zeros(len(found), np.int32)

@@ -13,11 +13,12 @@ from evergrad import return_types
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.families import opaque
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.linalg import kernels
-from evergrad.ops.rows.linalg.base import LINALG, check_square, complain
+from evergrad.ops.rows.linalg.base import BY_LAPACK, LINALG, check_square, complain
 from evergrad.ops.rows.linalg.solve import batch_stack
 from evergrad.ops.rows.movement.views import sum_to_type
 from evergrad.ops.surface.public import expose
@@ -45,6 +46,7 @@ def _factor_type(
 LDL_FACTOR = opaque(
     "ldl_factor", _factor_eval, _factor_type, lambda g, out, a, *, hermitian, check: None,
     batch=batch_stack, outputs=3,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
     doc="L and D of A = P L D L^T P^T in one triangle, pivots, the first zero on D (or 0).",
 )  # fmt: skip
 
@@ -72,6 +74,7 @@ def _solve_vjp(
 
 LDL_SOLVE = opaque(
     "ldl_solve", kernels.ldl_solve, _solve_type, _solve_vjp,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
     doc="The X with A X = B, for A given by its L and D.",
 )  # fmt: skip
 

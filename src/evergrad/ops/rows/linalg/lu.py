@@ -9,14 +9,17 @@ from typing import Any
 
 from evergrad import return_types
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import linear, opaque
 from evergrad.core.op import NONDIFFERENTIABLE
+from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import arange, eye, zeros
 from evergrad.ops.rows.linalg import kernels
 from evergrad.ops.rows.linalg.base import (
+    BY_LAPACK,
     LINALG,
     adjoint,
     check_equation,
@@ -77,12 +80,14 @@ def _lu_vjp(g: Any, out: Any, a: Tensor, *, check: bool) -> Tensor:
 
 LU_FACTOR = opaque(
     "lu_factor", _lu_eval, _lu_type, _lu_vjp, batch=batch_stack, outputs=3,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
     doc="L and U of A = P L U in one matrix, the row exchanges, and the first zero pivot (or 0).",
 )  # fmt: skip
 LU_ORDER = opaque(
     "lu_order", lambda pivots, *, rows: kernels.permutation_of(pivots, rows),
     lambda pivots, *, rows: tensor_type((*pivots.shape[:-1], rows), dtypes.int64),
     NONDIFFERENTIABLE, batch=batch_stack,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
     doc="Which row stands where after the exchanges of an LU factorization.",
 )  # fmt: skip
 
@@ -94,6 +99,7 @@ PERMUTE_ROWS = linear(
     lambda g, x, order, *, inverse: (
         sum_to_type(permuted_rows(g, order, inverse=not inverse), x._type), None),
     arguments=(0,), batch=batch_stack,
+    emit=numpy_evaluates("indices of each matrix"), autocast=AutocastPolicy.KEEP,
     doc="The rows of X in an order (a column of indices), or brought back from it.",
 )  # fmt: skip
 
@@ -142,6 +148,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def lu(A: Tensor, *, pivot: bool = True) -> Any:
     """``A = P L U`` with a permutation, a unit lower and an upper triangle."""
     check_matrix("linalg.lu", A)
@@ -152,6 +159,7 @@ def lu(A: Tensor, *, pivot: bool = True) -> Any:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def lu_solve(
     LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
@@ -182,12 +190,14 @@ def _solve_left(packed: Tensor, pivots: Tensor, B: Tensor, of_adjoint: bool) -> 
 
 
 @expose("lu_solve")
+@autocast_policy(AutocastPolicy.FLOAT32)
 def _lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """``linalg.lu_solve(LU_data, LU_pivots, input)``"""
     return lu_solve(LU_data, LU_pivots, input)
 
 
 @expose("lu", out=False)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def _lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
     """The factorization in one matrix, the row exchanges, and if asked for the first zero pivot."""
     packed, pivots, info = lu_factor_ex(A, pivot=pivot, check_errors=not get_infos)

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype
 from evergrad.core.families import opaque
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import normalize_dim, normalize_dims
 from evergrad.core.tensor import Tensor
 from evergrad.ops.composite.einsum import einsum
@@ -25,6 +27,7 @@ from evergrad.ops.rows.elementwise.magnitude import abs as absolute
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.linalg import exponential, spectra
 from evergrad.ops.rows.linalg.base import (
+    BY_LAPACK,
     LINALG,
     adjoint,
     check_floating,
@@ -148,6 +151,7 @@ def nuclear_norm(input: Tensor, dim: Any = (-2, -1), keepdim: bool = False) -> T
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def cond(input: Tensor, p: Any = None) -> Tensor:
     """How much an error may grow when a system is solved: ``norm(A) * norm(A^-1)``."""
     check_rank("linalg.cond", input)
@@ -214,7 +218,9 @@ MATRIX_EXP = opaque(
     "matrix_exp", exponential.matrix_exp, lambda a: a,
     lambda g, y, a: _exp_change(adjoint(a), g),
     jvp=lambda tangents, y, a: _exp_change(a, tangents[0]),
-    batch=batch_stack, doc="The exponential of each matrix.",
+    batch=batch_stack,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+    doc="The exponential of each matrix.",
 )  # fmt: skip
 
 
@@ -284,6 +290,7 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.LOWER)
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """The sum of the products of two vectors' elements, the first conjugated."""
     check_floating("linalg.vecdot", x, low_precision=True)
@@ -301,6 +308,7 @@ def _linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = 
 
 
 @expose(out=False)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal."""
     if input.ndim != 2:

@@ -13,10 +13,12 @@ import numpy as np
 
 from evergrad import return_types
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import opaque
 from evergrad.core.op import ArgType, Op
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import zeros
@@ -24,6 +26,7 @@ from evergrad.ops.rows.elementwise.basic import maximum, square, where
 from evergrad.ops.rows.elementwise.magnitude import abs as absolute
 from evergrad.ops.rows.linalg import spectral_kernels as spectral
 from evergrad.ops.rows.linalg.base import (
+    BY_LAPACK,
     LINALG,
     adjoint,
     check_matrix,
@@ -145,7 +148,9 @@ def _batch_pinv(op: Op, args: Sequence[Any], dims: Sequence[int | None], **attrs
 
 
 PINV = opaque("pinv", _pinv_eval, _pinv_type, _pinv_vjp, jvp=_pinv_jvp, batch=_batch_pinv,
-              promote=_pinv_types, doc="The pseudo-inverse.")  # fmt: skip
+              promote=_pinv_types,
+              emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+              doc="The pseudo-inverse.")  # fmt: skip
 
 
 @expose(method=False, into=LINALG)
@@ -163,6 +168,7 @@ def pinv(
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     """The pseudo-inverse."""
     return pinv(input, rcond)
@@ -180,6 +186,7 @@ def _largest(s: Tensor) -> Any:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def matrix_rank(
     input: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
 ) -> Tensor:
@@ -253,11 +260,13 @@ def _lstsq_jvp(tangents: Any, out: Any, a: Tensor, b: Tensor, *, rtol: float, dr
 
 LSTSQ = opaque(
     "lstsq", _lstsq_eval, _lstsq_type, _lstsq_vjp, jvp=_lstsq_jvp, batch=batch_stack, outputs=3,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
     doc="The shortest X that brings A X closest to B, ranks and singular values of A.",
 )  # fmt: skip
 
 
 @expose(out=False, method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def lstsq(
     input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> Any:

@@ -13,13 +13,16 @@ import numpy as np
 
 from evergrad import return_types
 from evergrad.core import blas, dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind
 from evergrad.core.families import batch_elementwise, opaque
 from evergrad.core.op import NONDIFFERENTIABLE
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.linalg import kernels
 from evergrad.ops.rows.linalg.base import (
+    BY_LAPACK,
     LINALG,
     adjoint,
     check_equation,
@@ -73,6 +76,7 @@ def _solve_jvp(tangents: Any, x: Tensor, a: Tensor, b: Tensor, *, check: bool) -
 
 
 SOLVE = opaque("solve", _solve_eval, _solution_type, _solve_vjp, jvp=_solve_jvp, batch=batch_stack,
+               emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
                doc="The solution X of A X = B for small A.")  # fmt: skip
 
 
@@ -90,6 +94,7 @@ def _factor_type(a: TensorType, *, check: bool) -> tuple[TensorType, TensorType,
 
 FACTOR_SYSTEM = opaque(
     "factor_system", _factor_eval, _factor_type, NONDIFFERENTIABLE, batch=batch_stack, outputs=3,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
     doc="An LU factorization of A for `solve`, the order of its columns, the first zero pivot.",
 )  # fmt: skip
 
@@ -122,6 +127,7 @@ SOLVE_FACTORED = opaque(
     lambda a, packed, order, b, *, of_adjoint: kernels.solve(packed, order, b, adjoint=of_adjoint),
     lambda a, packed, order, b, *, of_adjoint: _solution_type(a, b), _factored_vjp,
     jvp=_factored_jvp, batch=batch_stack,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
     doc="The solution X of A X = B, or A^H X = B, by the factors of A.",
 )  # fmt: skip
 
@@ -164,6 +170,7 @@ def _as_given(x: Tensor, left: bool, vector: bool) -> Tensor:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """The solution of ``A X = B``, or without ``left`` of ``X A = B``; ``B`` may hold vectors."""
     a, columns, vector = _system("linalg.solve", A, B, left)
@@ -209,6 +216,7 @@ SOLVE_TRIANGULAR = opaque(
     "solve_triangular",
     lambda a, b, *, is_upper, unit: kernels.substitute(a, b, upper=is_upper, unit=unit),
     _solution_type, _triangular_vjp, jvp=_triangular_jvp, batch=batch_stack,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
     doc="The solution X of A X = B for triangular A.",
 )  # fmt: skip
 
@@ -242,6 +250,7 @@ def solve_triangular(
 
 
 @expose(out=False)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def triangular_solve(
     input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False,
     unitriangular: bool = False,
@@ -278,11 +287,13 @@ def _inv_jvp(tangents: Any, out: Any, a: Tensor, *, check: bool) -> Any:
 INV = opaque(
     "inv", _inv_eval, lambda a, *, check: (a, tensor_type(a.shape[:-2], dtypes.int32)), _inv_vjp,
     jvp=_inv_jvp, batch=batch_stack, outputs=2,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
     doc="The inverse of each matrix, and the first zero pivot (or 0).",
 )  # fmt: skip
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def inv(A: Tensor) -> Tensor:
     """The inverse of each matrix."""
     check_square("linalg.inv", A)
@@ -290,6 +301,7 @@ def inv(A: Tensor) -> Tensor:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     """The inverse, and for each matrix the first zero pivot (0 if there is none)."""
     check_square("linalg.inv", A)
@@ -297,6 +309,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def inverse(input: Tensor) -> Tensor:
     """The inverse of each matrix."""
     return inv(input)
@@ -314,6 +327,7 @@ def _tensor_halves(name: str, shape: Shape, ind: int) -> int:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def tensorinv(input: Tensor, ind: int = 2) -> Tensor:
     """The inverse of ``tensordot(input, ., input.ndim - ind)``."""
     if ind <= 0:
@@ -324,6 +338,7 @@ def tensorinv(input: Tensor, ind: int = 2) -> Tensor:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def tensorsolve(input: Tensor, other: Tensor, dims: Any = None) -> Tensor:
     """The tensor X with ``tensordot(input, X, X.ndim) == other``; ``dims`` are moved last first."""
     if dims is not None:

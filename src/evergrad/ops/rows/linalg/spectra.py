@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from evergrad import return_types
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import opaque
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
@@ -25,6 +27,7 @@ from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.linalg import spectral_kernels as kernels
 from evergrad.ops.rows.linalg.base import (
+    BY_LAPACK,
     LINALG,
     adjoint,
     check_matrix,
@@ -97,7 +100,9 @@ def _eigh_jvp(tangents: Any, out: Any, a: Tensor, *, uplo: str) -> tuple[Tensor,
 
 
 EIGH = opaque("eigh", _eigh_eval, _eigh_type, _eigh_vjp, jvp=_eigh_jvp, batch=batch_stack,
-              outputs=2, doc="Eigenvalues and eigenvectors of Hermitian matrices.")  # fmt: skip
+              outputs=2,
+              emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+              doc="Eigenvalues and eigenvectors of Hermitian matrices.")  # fmt: skip
 
 
 def _eigvalsh_eval(a: Any, *, uplo: Any) -> Any:
@@ -119,7 +124,9 @@ def _eigvalsh_jvp(tangents: Any, out: Tensor, a: Tensor, *, uplo: str) -> Tensor
 
 EIGVALSH = opaque(
     "eigvalsh", _eigvalsh_eval, lambda a, *, uplo: _eigh_type(a, uplo=uplo)[0], _eigvalsh_vjp,
-    jvp=_eigvalsh_jvp, batch=batch_stack, doc="Eigenvalues of Hermitian matrices.",
+    jvp=_eigvalsh_jvp, batch=batch_stack,
+    emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+    doc="Eigenvalues of Hermitian matrices.",
 )  # fmt: skip
 
 
@@ -130,6 +137,7 @@ def _checked_uplo(uplo: str) -> str:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def eigh(input: Tensor, UPLO: str = "L") -> Any:
     """Ascending eigenvalues and orthonormal eigenvectors; one triangle of the matrix is read."""
     check_square("linalg.eigh", input)
@@ -137,6 +145,7 @@ def eigh(input: Tensor, UPLO: str = "L") -> Any:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def eigvalsh(input: Tensor, UPLO: str = "L") -> Tensor:
     """The ascending eigenvalues of a Hermitian matrix, of which one triangle is read."""
     check_square("linalg.eigvalsh", input)
@@ -182,6 +191,7 @@ def _eig_jvp(tangents: Any, out: Any, a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 EIG = opaque("eig", _eig_eval, _eig_type, _eig_vjp, jvp=_eig_jvp, batch=batch_stack, outputs=2,
+             emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
              doc="Eigenvalues and eigenvectors of square matrices.")  # fmt: skip
 
 
@@ -200,11 +210,13 @@ def _eigvals_jvp(tangents: Any, out: Tensor, a: Tensor) -> Tensor:
 
 EIGVALS = opaque(
     "eigvals", lambda a: _eig_eval(a, vectors=False)[0], lambda a: _eig_type(a)[0], _eigvals_vjp,
-    jvp=_eigvals_jvp, batch=batch_stack, doc="Eigenvalues of square matrices.",
+    jvp=_eigvals_jvp, batch=batch_stack, emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+    doc="Eigenvalues of square matrices.",
 )  # fmt: skip
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def eig(input: Tensor) -> Any:
     """The eigenvalues, in no particular order, and eigenvectors of length 1; always complex."""
     check_square("linalg.eig", input)
@@ -212,6 +224,7 @@ def eig(input: Tensor) -> Any:
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def eigvals(input: Tensor) -> Tensor:
     """The eigenvalues, in no particular order; always complex."""
     check_square("linalg.eigvals", input)
@@ -315,6 +328,7 @@ def _svd_jvp(tangents: Any, out: Sequence[Tensor], a: Tensor, *, full: bool) -> 
 
 
 SVD = opaque("svd", _svd_eval, _svd_type, _svd_vjp, jvp=_svd_jvp, batch=batch_stack, outputs=3,
+             emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
              doc="A = U diag(S) V^H with orthonormal columns of U and V.")  # fmt: skip
 
 
@@ -336,7 +350,9 @@ def _svdvals_jvp(tangents: Any, out: Tensor, a: Tensor) -> Tensor:
 
 
 SVDVALS = opaque("svdvals", _svdvals_eval, lambda a: _svd_type(a, full=False)[1], _svdvals_vjp,
-                 jvp=_svdvals_jvp, batch=batch_stack, doc="The singular values.")  # fmt: skip
+                 jvp=_svdvals_jvp, batch=batch_stack,
+                 emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
+                 doc="The singular values.")  # fmt: skip
 
 
 def _check_driver(name: str, driver: str | None) -> None:
@@ -348,6 +364,7 @@ def _check_driver(name: str, driver: str | None) -> None:
 
 
 @expose("svd", method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def _linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Any:
     """``A = U diag(S) Vh`` with descending ``S``; without ``full_matrices`` only what it needs."""
     check_matrix("linalg.svd", A)
@@ -357,6 +374,7 @@ def _linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = N
 
 
 @expose(method=False, into=LINALG)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """The singular values in descending order."""
     check_matrix("linalg.svdvals", A)
@@ -365,6 +383,7 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
 
 
 @expose()
+@autocast_policy(AutocastPolicy.FLOAT32)
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     """``input = U diag(S) V^H``; without ``some`` full bases, without ``compute_uv`` zeros."""
     if compute_uv:

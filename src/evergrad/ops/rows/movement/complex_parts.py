@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import linear
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.movement.views import Dims, contiguous, to_front
@@ -57,6 +59,7 @@ def view_as_real(input: Tensor) -> Tensor:
 
 
 @expose(method=False, out=False)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def view_as_complex(input: Tensor) -> Tensor:
     """A last dimension of (real, imaginary) as complex numbers."""
     if input.dtype not in (dtypes.float32, dtypes.float64):

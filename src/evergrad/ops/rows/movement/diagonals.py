@@ -12,6 +12,7 @@ from evergrad.core.bind import bind
 from evergrad.core.dtypes import as_dtype
 from evergrad.core.families import linear
 from evergrad.core.op import Op
+from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import TensorType, normalize_dim
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.ops.rows.movement.strided import DIAGONAL_SCATTER
@@ -39,7 +40,10 @@ def _triangle(name: str, cut: Any, doc: str) -> Op:
     def batch(op: Op, args: Sequence[Tensor], dims: Sequence[Any], *, diagonal: int) -> Any:
         return bind(op, to_front(args[0], dims[0]), diagonal=diagonal), 0
 
-    op = linear(name, evaluate, type_rule, transpose, batch=batch, doc=doc)
+    op = linear(
+        name, evaluate, type_rule, transpose, batch=batch,
+        emit=numpy_evaluates("data movement alone"), autocast=AutocastPolicy.KEEP, doc=doc,
+    )  # fmt: skip
     return op
 
 

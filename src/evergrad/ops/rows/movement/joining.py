@@ -13,6 +13,7 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.families import linear, result_dtype
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
+from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import Size, TensorType, normalize_dim
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import ShapeError
@@ -85,6 +86,7 @@ def _cat_eval(*xs: Any, dim: int) -> Any:
 
 
 CAT = linear("cat", _cat_eval, _cat_type, _cat_transpose, batch=_batch_cat,
+             emit=lowered("schedule.lower"), autocast=AutocastPolicy.KEEP,
              doc="Tensors one after the other.")  # fmt: skip
 
 

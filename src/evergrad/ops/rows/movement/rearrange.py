@@ -12,6 +12,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.families import linear
 from evergrad.core.op import Op
+from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import Shape, as_shape, normalize_dim
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.ops.rows.indexing.functions import index_select
@@ -39,7 +40,9 @@ def _batch_flip(op: Op, args: Sequence[Tensor], at: Dims, *, dims: Shape) -> Any
 
 FLIP: Op = linear(
     "flip", _flip_eval, lambda x, *, dims: x, lambda g, x, *, dims: bind(FLIP, g, dims=dims),
-    batch=_batch_flip, takes_out=True, doc="Dimensions in reverse order.",
+    batch=_batch_flip, takes_out=True,
+    emit=numpy_evaluates("data movement alone"), autocast=AutocastPolicy.KEEP,
+    doc="Dimensions in reverse order.",
 )  # fmt: skip
 
 
@@ -104,6 +107,7 @@ def _batch_roll(op: Op, args: Sequence[Tensor], at: Dims, *, shifts: Shape, dims
 ROLL = linear(
     "roll", lambda x, *, shifts, dims: np.roll(x, shifts, dims), lambda x, *, shifts, dims: x,
     _roll_back, batch=_batch_roll,
+    emit=numpy_evaluates("data movement alone"), autocast=AutocastPolicy.KEEP,
     doc="Dimensions shifted around: what leaves one end enters the other.",
 )  # fmt: skip
 

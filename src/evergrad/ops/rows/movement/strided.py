@@ -12,6 +12,7 @@ from evergrad.core.bind import bind
 from evergrad.core.families import linear
 from evergrad.core.namespace import ops
 from evergrad.core.op import Op
+from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, as_shape, normalize_dim
 from evergrad.core.tensor import Tensor, on_storage
 from evergrad.ops.rows.movement.slices import select
@@ -62,7 +63,9 @@ DIAGONAL_SCATTER: Op = linear(
     "diagonal_embed", _diagonal_scatter_eval,
     lambda g, *, offset, dim1, dim2, shape: shaped(g, shape),
     lambda g, x, *, shape, **attrs: bind(DIAGONAL, g, **attrs),
-    batch=_batch_diagonal, doc="Zeros with a diagonal laid in: diagonal's transpose.",
+    batch=_batch_diagonal,
+    emit=numpy_evaluates("data movement alone"), autocast=AutocastPolicy.KEEP,
+    doc="Zeros with a diagonal laid in: diagonal's transpose.",
 )  # fmt: skip
 
 
@@ -119,7 +122,9 @@ FOLD: Op = linear(
     "fold_dim", _fold_eval,
     lambda g, *, dim, size, step, shape: shaped(g, shape),
     lambda g, x, *, dim, size, step, shape: bind(UNFOLD, g, dim=dim, size=size, step=step),
-    batch=_batch_unfold, upcast=True, doc="Overlapping windows added up: unfold's transpose.",
+    batch=_batch_unfold, upcast=True,
+    emit=numpy_evaluates("data movement alone"), autocast=AutocastPolicy.KEEP,
+    doc="Overlapping windows added up: unfold's transpose.",
 )  # fmt: skip
 
 

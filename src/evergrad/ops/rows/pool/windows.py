@@ -19,6 +19,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.families import linear, opaque
 from evergrad.core.op import NONDIFFERENTIABLE, Op
+from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, contiguous_strides, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.memory import pool
@@ -172,11 +173,15 @@ MAX_POOL_PLACES = opaque(
     "max_pool_places", _max_pool_places_eval,
     lambda x, *, windows: tensor_type((*_lead(x, windows), *windows.counts), dtypes.int64),
     NONDIFFERENTIABLE, batch=_batch_lead,
+    emit=lowered("kernels.pooling"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 9),
+    eager_derivative=1 << 9,
     doc="Where each window has its largest element, counted through the windowed dimensions.",
 )  # fmt: skip
 MAX_POOL = opaque(
     "max_pool", _max_pool_eval, _windowed_type, _max_pool_vjp, jvp=_max_pool_jvp,
-    batch=_batch_lead, doc="The largest element of each window.",
+    batch=_batch_lead,
+    emit=lowered("kernels.pooling"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 9),
+    doc="The largest element of each window.",
 )  # fmt: skip
 
 
@@ -210,6 +215,7 @@ ADAPTIVE_MAX_PLACES = opaque(
     "adaptive_max_places", _adaptive_max_places_eval,
     lambda x, *, count: tensor_type(_last_become(x, count).shape, dtypes.int64),
     NONDIFFERENTIABLE, batch=_batch_lead,
+    emit=numpy_evaluates("windows of unequal extents"), autocast=AutocastPolicy.KEEP,
     doc="Where each of ``count`` windows that cover the last dimensions has its largest element.",
 )  # fmt: skip
 
@@ -269,12 +275,14 @@ ADAPTIVE_MEAN: Op = linear(
     "adaptive_mean", _adaptive_mean_eval, lambda x, *, count: _last_become(x, count),
     lambda g, x, *, count: bind(ADAPTIVE_SPREAD, g, size=x._type.shape[-len(count) :]),
     batch=_batch_lead, upcast=True,
+    emit=numpy_evaluates("windows of unequal extents"), autocast=AutocastPolicy.KEEP,
     doc="The mean of each of ``count`` windows that cover the last dimensions.",
 )  # fmt: skip
 ADAPTIVE_SPREAD: Op = linear(
     "adaptive_spread", _adaptive_spread_eval, lambda g, *, size: _last_become(g, size),
     lambda g, x, *, size: bind(ADAPTIVE_MEAN, g, count=x._type.shape[-len(size) :]),
     batch=_batch_lead, upcast=True,
+    emit=numpy_evaluates("windows of unequal extents"), autocast=AutocastPolicy.KEEP,
     doc="To each element its share of the windows it is in: the transpose of those means.",
 )  # fmt: skip
 
@@ -312,12 +320,16 @@ def _spread_type(g: TensorType, *, windows: Windows) -> TensorType:
 WINDOW_SUM: Op = linear(
     "window_sum", _window_sum_eval, _windowed_type,
     lambda g, x, *, windows: bind(WINDOW_SPREAD, g, windows=windows),
-    batch=_batch_lead, upcast=True, doc="The sum of each window.",
+    batch=_batch_lead, upcast=True,
+    emit=lowered("kernels.pooling"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 9),
+    doc="The sum of each window.",
 )  # fmt: skip
 WINDOW_SPREAD: Op = linear(
     "window_spread", _window_spread_eval, _spread_type,
     lambda g, x, *, windows: bind(WINDOW_SUM, g, windows=windows),
-    batch=_batch_lead, upcast=True, doc="To each element the sum of its windows: its transpose.",
+    batch=_batch_lead, upcast=True,
+    emit=lowered("kernels.pooling"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 9),
+    doc="To each element the sum of its windows: its transpose.",
 )  # fmt: skip
 
 
@@ -349,10 +361,14 @@ def _col2im_type(columns: TensorType, *, windows: Windows) -> TensorType:
 IM2COL: Op = linear(
     "im2col", _im2col_eval, _im2col_type,
     lambda g, x, *, windows: bind(COL2IM, g, windows=windows),
-    batch=_batch_lead, doc="The elements of every window: [..., *kernel, *counts].",
+    batch=_batch_lead,
+    emit=numpy_evaluates("data movement between overlapping windows"), autocast=AutocastPolicy.KEEP,
+    doc="The elements of every window: [..., *kernel, *counts].",
 )  # fmt: skip
 COL2IM: Op = linear(
     "col2im", _col2im_eval, _col2im_type,
     lambda g, x, *, windows: bind(IM2COL, g, windows=windows),
-    batch=_batch_lead, upcast=True, doc="The elements of windows added up where they came from.",
+    batch=_batch_lead, upcast=True,
+    emit=numpy_evaluates("data movement between overlapping windows"), autocast=AutocastPolicy.KEEP,
+    doc="The elements of windows added up where they came from.",
 )  # fmt: skip

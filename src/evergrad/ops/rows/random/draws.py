@@ -20,6 +20,7 @@ from evergrad.core.families import opaque
 from evergrad.core.namespace import ops
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.rng.default_generator import Generator, default_generator
+from evergrad.core.row_facts import AutocastPolicy, Emit, lowered, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, as_shape, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.creation.constants import (
@@ -45,10 +46,13 @@ def check_generator(generator: Any) -> None:
         raise TypeError(f"generator must be an evergrad.Generator, not {type(generator).__name__}")
 
 
+SAMPLED = numpy_evaluates("each number depends on the generator's state after the one before")
+
+
 # -- rows of numbers ----------------------------------------------------------------------------
 
 
-def _drawing(name: str, method: Callable[..., Array], doc: str) -> Op:
+def _drawing(name: str, method: Callable[..., Array], doc: str, emit: Emit = SAMPLED) -> Op:
     """A row whose arguments are numbers: ``method(generator, size, dtype, *numbers)``."""
 
     def evaluate(*numbers: Any, size: Shape, dtype: dtype, generator: Generator | None) -> Array:
@@ -57,7 +61,10 @@ def _drawing(name: str, method: Callable[..., Array], doc: str) -> Op:
     def type_rule(*numbers: Any, size: Shape, dtype: dtype, generator: Any) -> TensorType:
         return tensor_type(size, dtype)
 
-    return opaque(name, evaluate, type_rule, NONDIFFERENTIABLE, random=True, upcast=False, doc=doc)
+    return opaque(
+        name, evaluate, type_rule, NONDIFFERENTIABLE, random=True, upcast=False, emit=emit,
+        autocast=AutocastPolicy.KEEP, doc=doc,
+    )  # fmt: skip
 
 
 UNIFORM = _drawing("uniform", Generator.uniform, "Uniform between two numbers.")
@@ -71,7 +78,7 @@ GEOMETRIC = _drawing(
 )  # fmt: skip
 CHANCE = _drawing(
     "chance", lambda source, size, kind, p: source.bernoulli(p, size, kind),
-    "1 with one probability for all.",
+    "1 with one probability for all.", lowered("codegen.rng"),
 )  # fmt: skip
 INTEGERS = _drawing(
     "randint", lambda source, size, kind, low, high: source.randint(low, high, size, kind),
@@ -147,7 +154,10 @@ def _sampling(
     def type_rule(*types: TensorType, generator: Any) -> TensorType:
         return tensor_type(broadcast_shapes(*(t.shape for t in types)), types[0].dtype)
 
-    return opaque(name, evaluate, type_rule, vjp, random=True, upcast=False, doc=doc)
+    return opaque(
+        name, evaluate, type_rule, vjp, random=True, upcast=False, emit=SAMPLED,
+        autocast=AutocastPolicy.KEEP, doc=doc,
+    )  # fmt: skip
 
 
 def _gamma_slope(g: Tensor, out: Tensor, alpha: Tensor, *, generator: Any) -> Tensor:
@@ -333,7 +343,9 @@ def _bernoulli_eval(p: Array, *, dtype: dtype, generator: Generator | None) -> A
 
 BERNOULLI = opaque(
     "bernoulli", _bernoulli_eval, lambda p, *, dtype, generator: tensor_type(p.shape, dtype),
-    _no_slope, random=True, upcast=False, doc="1 with a probability for each element.",
+    _no_slope, random=True, upcast=False,
+    emit=SAMPLED, autocast=AutocastPolicy.KEEP,
+    doc="1 with a probability for each element.",
 )  # fmt: skip
 
 
@@ -361,7 +373,9 @@ def _multinomial_eval(
 
 MULTINOMIAL = opaque(
     "multinomial", _multinomial_eval, _multinomial_type, NONDIFFERENTIABLE, random=True,
-    upcast=False, doc="Categories by their weights, for each row.",
+    upcast=False,
+    emit=SAMPLED, autocast=AutocastPolicy.KEEP,
+    doc="Categories by their weights, for each row.",
 )  # fmt: skip
 
 

@@ -16,18 +16,20 @@ from evergrad.core.families import elementwise, meet_as_float, not_complex, opaq
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
 from evergrad.core.rng.default_generator import Generator, default_generator
+from evergrad.core.row_facts import RARE, AutocastPolicy
 from evergrad.core.shapes import TensorType
 from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.elementwise.basic import log
-from evergrad.ops.rows.random.draws import check_floating, check_generator
+from evergrad.ops.rows.random.draws import SAMPLED, check_floating, check_generator
 from evergrad.ops.rows.special.functions import digamma
 from evergrad.ops.rows.special.quantile_derivatives import dirichlet_slope, gamma_slope
 
 
 def _slope_row(name: str, function: Any, d: Any, doc: str) -> Op:
     return elementwise(
-        name, function, d, promote=meet_as_float, accepts=not_complex, takes_out=False, doc=doc
-    )
+        name, function, d, promote=meet_as_float, accepts=not_complex, takes_out=False, emit=RARE,
+        doc=doc,
+    )  # fmt: skip
 
 
 # -- gamma --------------------------------------------------------------------------------------
@@ -92,7 +94,9 @@ def _dirichlet_vjp(g: Tensor, out: Tensor, alpha: Tensor, *, generator: Any) -> 
 
 DIRICHLET = opaque(
     "sample_dirichlet", _dirichlet_eval, _dirichlet_type, _dirichlet_vjp, random=True,
-    upcast=False, doc="Shares of 1 with concentrations that stand in the last dimension.",
+    upcast=False,
+    emit=SAMPLED, autocast=AutocastPolicy.KEEP,
+    doc="Shares of 1 with concentrations that stand in the last dimension.",
 )  # fmt: skip
 
 

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.families import opaque
-from evergrad.core.op import Op
+from evergrad.core.op import TABLE, Op
+from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
@@ -159,18 +160,25 @@ def _backward_vjp(
 # -- rows ---------------------------------------------------------------------------------------
 
 
+def _work(rows: TensorType, *others: TensorType) -> int:
+    """Products of a step's rows with the hidden weight."""
+    return rows.shape[0] * others[-3].numel
+
+
 def _enter(cell: Cell, doc: str) -> Op:
     """The rows of a kind of layer; gives the first."""
-
+    kernel = EagerKernel(1 << 13, _work)
     backward = opaque(
         f"{cell.name}_layer_backward", getattr(evaluate, f"{cell.name}_backward"),
         partial(_backward_type, cell), partial(_backward_vjp, cell), outputs=3 + cell.state,
+        emit=lowered("kernels.recurrent"), autocast=AutocastPolicy.KEEP, eager=kernel,
         doc=f"The gradients of {cell.name}_layer by gates, first state, hidden weight and bias.",
     )  # fmt: skip
     return opaque(
         f"{cell.name}_layer", getattr(evaluate, cell.name), partial(_layer_type, cell),
         partial(_layer_vjp, cell, backward), jvp=partial(_layer_jvp, cell),
-        outputs=1 + cell.state + len(cell.kept), doc=doc,
+        outputs=1 + cell.state + len(cell.kept), emit=lowered("kernels.recurrent"),
+        autocast=AutocastPolicy.KEEP, eager=kernel, doc=doc,
     )  # fmt: skip
 
 
@@ -180,6 +188,7 @@ ROWS = {
     RNN_TANH.name: _enter(RNN_TANH, "h = tanh(W x + U h) over all steps."),
     RNN_RELU.name: _enter(RNN_RELU, "h = relu(W x + U h) over all steps."),
 }
+BACKWARD_ROWS = {name: TABLE[f"{name}_layer_backward"] for name in ROWS}
 CELLS = {cell.name: cell for cell in (LSTM, GRU, RNN_TANH, RNN_RELU)}
 
 

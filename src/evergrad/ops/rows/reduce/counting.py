@@ -17,6 +17,7 @@ from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import meet, opaque
 from evergrad.core.op import NONDIFFERENTIABLE, ArgType
+from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import TensorType, normalize_dim, tensor_type
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.ops.rows.indexing.scatter import gather
@@ -112,6 +113,7 @@ def _searchsorted_eval(sequence: Any, values: Any, *, side: Any, dtype: dtype) -
 
 SEARCHSORTED = opaque(
     "searchsorted", _searchsorted_eval, _searchsorted_type, NONDIFFERENTIABLE, promote=meet,
+    emit=numpy_evaluates("sorting and selection"), autocast=AutocastPolicy.KEEP,
     doc="Where values would stand in sorted sequences.",
 )  # fmt: skip
 
@@ -174,6 +176,7 @@ def _own_type(types: Sequence[ArgType]) -> dtype:
 
 
 HISTC = opaque("histc", _histc_eval, _histc_type, NONDIFFERENTIABLE, promote=_own_type,
+               emit=numpy_evaluates("counts at computed positions"), autocast=AutocastPolicy.KEEP,
                doc="How many elements fall into equal bins.")  # fmt: skip
 
 

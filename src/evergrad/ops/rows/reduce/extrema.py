@@ -16,6 +16,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.families import reduction
 from evergrad.core.op import Op
+from evergrad.core.row_facts import AutocastPolicy, Combine, lowered, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, normalize_dims
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise.basic import maximum, minimum, where
@@ -34,7 +35,7 @@ def shared_by_ties(t: Tensor, y: Tensor, x: Tensor, dims: Shape) -> Any:
     return where(tied, t / total(tied, dims, True), 0)
 
 
-def _extreme(name: str, ufunc: Any, doc: str) -> Op:
+def _extreme(name: str, ufunc: Any, combine: Combine, doc: str) -> Op:
     def evaluate(x: Any, *, dims: Shape, keepdim: bool, **out: Any) -> Any:
         return ufunc.reduce(x, axis=dims, keepdims=keepdim, **out)
 
@@ -44,11 +45,12 @@ def _extreme(name: str, ufunc: Any, doc: str) -> Op:
         return folded(x, dims=dims, keepdim=keepdim)
 
     return reduction(name, evaluate, type_rule, shared_by_ties, batch=batch_fold, takes_out=True,
+                     emit=lowered("loops"), autocast=AutocastPolicy.KEEP, combine=combine,
                      doc=doc)  # fmt: skip
 
 
-AMAX = _extreme("amax", np.maximum, "The largest over dimensions.")
-AMIN = _extreme("amin", np.minimum, "The smallest over dimensions.")
+AMAX = _extreme("amax", np.maximum, Combine.MAX, "The largest over dimensions.")
+AMIN = _extreme("amin", np.minimum, Combine.MIN, "The smallest over dimensions.")
 
 
 def _fold(op: Op, name: str, input: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
@@ -89,10 +91,11 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
 
 # -- places -------------------------------------------------------------------------------------
 
+POSITIONS = numpy_evaluates("positions of extremes: not a reduction of one value")
 ARGMAX = place_row("argmax", lambda x, *, dim: np.argmax(x, dim, keepdims=True),
-                   "Where the largest first stands.")  # fmt: skip
+                   POSITIONS, "Where the largest first stands.")  # fmt: skip
 ARGMIN = place_row("argmin", lambda x, *, dim: np.argmin(x, dim, keepdims=True),
-                   "Where the smallest first stands.")  # fmt: skip
+                   POSITIONS, "Where the smallest first stands.")  # fmt: skip
 
 
 def _place(op: Op, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:

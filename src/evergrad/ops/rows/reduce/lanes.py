@@ -12,6 +12,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.families import opaque
 from evergrad.core.op import NONDIFFERENTIABLE, Op
+from evergrad.core.row_facts import AutocastPolicy, Emit, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, normalize_dim, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.indexing.scatter import gather
@@ -43,9 +44,14 @@ def check_nonempty(name: str, shape: Shape, dims: Sequence[int]) -> None:
             raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
 
 
+# For rows that find places by order.
+BY_SORTING = numpy_evaluates("sorting and selection")
+
+
 def place_row(
     name: str,
     function: Callable[..., Any],
+    emit: Emit,
     doc: str,
     extent: Callable[..., int] = lambda n, **attrs: 1,
     booleans: bool = True,
@@ -58,7 +64,10 @@ def place_row(
         shape = with_extent(x.shape, dim, extent(x.shape[dim], **attrs))
         return tensor_type(shape, dtypes.int64)
 
-    return opaque(name, function, type_rule, NONDIFFERENTIABLE, batch=batch_along, doc=doc)
+    return opaque(
+        name, function, type_rule, NONDIFFERENTIABLE, batch=batch_along, emit=emit,
+        autocast=AutocastPolicy.KEEP, doc=doc,
+    )  # fmt: skip
 
 
 def gathered(op: Op, input: Tensor, dim: int, **attrs: Any) -> tuple[Tensor, Tensor]:

@@ -13,9 +13,11 @@ import numpy as np
 
 from evergrad import return_types
 from evergrad.core import dtypes
+from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import reduction
 from evergrad.core.op import Op
+from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, TensorType, normalize_dim, reduced_shape
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Var
@@ -27,7 +29,7 @@ from evergrad.ops.rows.indexing.scatter import gather
 from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.ops.rows.movement.views import expand, movedim, reshape
 from evergrad.ops.rows.reduce.extrema import shared_by_ties
-from evergrad.ops.rows.reduce.lanes import chosen, place_row
+from evergrad.ops.rows.reduce.lanes import BY_SORTING, chosen, place_row
 from evergrad.ops.rows.reduce.sort import sort, stable_order
 from evergrad.ops.rows.reduce.sums import batch_fold, folded
 from evergrad.ops.rows.reduce.sums import sum as total
@@ -49,9 +51,9 @@ def _nanmedian_places(x: Any, *, dim: int) -> Any:
     return np.take_along_axis(stable_order(x, dim), np.maximum(there - 1, 0) // 2, dim)
 
 
-MEDIAN_PLACE = place_row("median_place", _median_places, "Where the median stands.",
+MEDIAN_PLACE = place_row("median_place", _median_places, BY_SORTING, "Where the median stands.",
                          booleans=False)  # fmt: skip
-NANMEDIAN_PLACE = place_row("nanmedian_place", _nanmedian_places,
+NANMEDIAN_PLACE = place_row("nanmedian_place", _nanmedian_places, BY_SORTING,
                             "Where the median of what is not NaN stands.",
                             booleans=False)  # fmt: skip
 
@@ -69,7 +71,10 @@ def _median_of_all(name: str, places: Any, doc: str) -> Op:
             raise NotImplementedError(f"\"{name}\" not implemented for '{x.dtype.name}'")
         return folded(x, dims=dims, keepdim=keepdim)
 
-    return reduction(name, evaluate, type_rule, shared_by_ties, batch=batch_fold, doc=doc)
+    return reduction(
+        name, evaluate, type_rule, shared_by_ties, batch=batch_fold, emit=BY_SORTING,
+        autocast=AutocastPolicy.KEEP, doc=doc,
+    )  # fmt: skip
 
 
 MEDIAN = _median_of_all("median", _median_places, "The median over dimensions.")
@@ -110,7 +115,9 @@ def _mode_places(x: Any, *, dim: int) -> Any:
     return np.moveaxis(np.take_along_axis(order, commonest, -1), -1, dim)
 
 
-MODE_PLACE = place_row("mode_place", _mode_places, "Where the commonest element last stands.")
+MODE_PLACE = place_row(
+    "mode_place", _mode_places, BY_SORTING, "Where the commonest element last stands."
+)
 
 
 @expose(numpy_names=True)
@@ -183,6 +190,7 @@ def _quantile(
 
 
 @expose(numpy_names=True)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def quantile(
     input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *,
     interpolation: str = "linear",
@@ -192,6 +200,7 @@ def quantile(
 
 
 @expose(numpy_names=True)
+@autocast_policy(AutocastPolicy.FLOAT32)
 def nanquantile(
     input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *,
     interpolation: str = "linear",

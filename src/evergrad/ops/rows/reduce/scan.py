@@ -18,6 +18,7 @@ from evergrad.core.bind import bind
 from evergrad.core.families import linear, opaque
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
+from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import TensorType, normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.memory import pool
@@ -132,9 +133,12 @@ def _batch_recur(op: Op, args: Any, at: Any, *, dim: int, reverse: bool) -> Any:
     return recur(a, b, dim + 1, reverse), 0
 
 
+SCAN = numpy_evaluates("a scan: each element needs the one before")
 RECUR = opaque(
     "recur", _recur_eval, lambda a, b, *, dim, reverse: a, _recur_vjp, jvp=_recur_jvp,
-    batch=_batch_recur, doc="y[i] = a[i] * y[i - 1] + b[i] along a dimension.",
+    batch=_batch_recur,
+    emit=SCAN, autocast=AutocastPolicy.KEEP,
+    doc="y[i] = a[i] * y[i - 1] + b[i] along a dimension.",
 )  # fmt: skip
 
 
@@ -156,7 +160,9 @@ def _cumsum_transpose(g: Tensor, x: Tensor, *, dim: int, reverse: bool) -> Any:
 
 CUMSUM = linear(
     "cumsum", _cumsum_eval, _same_type, _cumsum_transpose,
-    batch=batch_along, upcast=True, doc="The running sum along a dimension.",
+    batch=batch_along, upcast=True,
+    emit=SCAN, autocast=AutocastPolicy.KEEP,
+    doc="The running sum along a dimension.",
 )  # fmt: skip
 
 
@@ -174,7 +180,9 @@ def _cumprod_jvp(tangents: Any, y: Tensor, x: Tensor, *, dim: int, reverse: bool
 
 
 CUMPROD = opaque("cumprod", _cumprod_eval, _same_type, _cumprod_vjp, jvp=_cumprod_jvp,
-                 batch=batch_along, doc="The running product along a dimension.")  # fmt: skip
+                 batch=batch_along,
+                 emit=SCAN, autocast=AutocastPolicy.KEEP,
+                 doc="The running product along a dimension.")  # fmt: skip
 
 
 @late_bound
@@ -246,7 +254,9 @@ def _logcumsumexp_jvp(tangents: Any, y: Tensor, x: Tensor, *, dim: int, reverse:
 
 LOGCUMSUMEXP = opaque(
     "logcumsumexp", _logcumsumexp_eval, _logcumsumexp_type, _logcumsumexp_vjp,
-    jvp=_logcumsumexp_jvp, batch=batch_along, doc="log of the running sum of exp(x).",
+    jvp=_logcumsumexp_jvp, batch=batch_along,
+    emit=SCAN, autocast=AutocastPolicy.KEEP,
+    doc="log of the running sum of exp(x).",
 )  # fmt: skip
 
 
@@ -271,9 +281,9 @@ def _running_places(ufunc: Any) -> Any:
     return places
 
 
-CUMMAX_PLACES = place_row("cummax_places", _running_places(np.maximum),
+CUMMAX_PLACES = place_row("cummax_places", _running_places(np.maximum), SCAN,
                           "Where the largest so far last stood.", extent=lambda n: n)  # fmt: skip
-CUMMIN_PLACES = place_row("cummin_places", _running_places(np.minimum),
+CUMMIN_PLACES = place_row("cummin_places", _running_places(np.minimum), SCAN,
                           "Where the smallest so far last stood.", extent=lambda n: n)  # fmt: skip
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from evergrad.core.bind import bind
 from evergrad.core.families import opaque
 from evergrad.core.op import Op
+from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered
 from evergrad.core.tensor import Tensor
 from evergrad.memory import pool
 from evergrad.ops.rows.elementwise.basic import exp
@@ -79,9 +80,13 @@ SOFTMAX = opaque(
     "softmax", _along_lanes(_softmax_eval), lambda x, *, dim: x,
     lambda g, y, x, *, dim: _softmax_slope(g, y, dim),
     jvp=lambda tangents, y, x, *, dim: _softmax_slope(tangents[0], y, dim),
-    batch=_batch, doc="Exponentials along a dimension, divided by their sum.",
+    batch=_batch,
+    emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 16),
+    doc="Exponentials along a dimension, divided by their sum.",
 )  # fmt: skip
 LOG_SOFTMAX = opaque(
     "log_softmax", _along_lanes(_log_softmax_eval), lambda x, *, dim: x, _log_softmax_vjp,
-    jvp=_log_softmax_jvp, batch=_batch, doc="The logarithm of softmax, without its rounding.",
+    jvp=_log_softmax_jvp, batch=_batch,
+    emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 14),
+    doc="The logarithm of softmax, without its rounding.",
 )  # fmt: skip

@@ -21,6 +21,13 @@ from evergrad.core.dtypes import as_dtype
 from evergrad.core.families import linear, reduction
 from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import NONDIFFERENTIABLE, Op
+from evergrad.core.row_facts import (
+    LEAST_DERIVATIVE,
+    AutocastPolicy,
+    Combine,
+    lowered,
+    numpy_evaluates,
+)
 from evergrad.core.shapes import (
     Shape,
     TensorType,
@@ -80,7 +87,10 @@ def _sum_transpose(g: Tensor, x: Tensor, *, dims: Shape, keepdim: bool) -> Tenso
 
 
 SUM = linear("sum", _sum_eval, folded, _sum_transpose, batch=batch_fold, takes_out=True,
-             upcast=True, doc="The sum over dimensions.")  # fmt: skip
+             upcast=True,
+             emit=lowered("loops"), autocast=AutocastPolicy.KEEP, combine=Combine.SUM,
+             eager_derivative=LEAST_DERIVATIVE,
+             doc="The sum over dimensions.")  # fmt: skip
 
 
 @late_bound
@@ -103,7 +113,9 @@ def _mean_transpose(g: Tensor, x: Tensor, *, dims: Shape, keepdim: bool) -> Tens
 
 
 MEAN = linear("mean", _mean_eval, folded, _mean_transpose, batch=batch_fold, takes_out=True,
-              upcast=True, doc="The mean over dimensions.")  # fmt: skip
+              upcast=True,
+              emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP,
+              doc="The mean over dimensions.")  # fmt: skip
 
 
 @expose(numpy_names=True)
@@ -169,7 +181,10 @@ def _others(x: Tensor, dims: Shape) -> Tensor:
 
 
 PROD = reduction("prod", _prod_eval, folded, lambda t, y, x, dims: t * _others(x, dims),
-                 batch=batch_fold, takes_out=True, doc="The product over dimensions.")  # fmt: skip
+                 batch=batch_fold, takes_out=True,
+                 emit=numpy_evaluates("a reduction that is rare in models"),
+                 autocast=AutocastPolicy.FLOAT32,
+                 doc="The product over dimensions.")  # fmt: skip
 
 
 @expose(numpy_names=True)
@@ -194,9 +209,11 @@ def _truth_type(x: TensorType, *, dims: Shape, keepdim: bool) -> TensorType:
 
 ANY = reduction("any", lambda x, *, dims, keepdim: np.any(x, axis=dims, keepdims=keepdim),
                 _truth_type, NONDIFFERENTIABLE, batch=batch_fold,
+                emit=lowered("loops"), autocast=AutocastPolicy.KEEP, combine=Combine.ANY,
                 doc="Whether any element is nonzero.")  # fmt: skip
 ALL = reduction("all", lambda x, *, dims, keepdim: np.all(x, axis=dims, keepdims=keepdim),
                 _truth_type, NONDIFFERENTIABLE, batch=batch_fold,
+                emit=lowered("loops"), autocast=AutocastPolicy.KEEP, combine=Combine.ALL,
                 doc="Whether all elements are nonzero.")  # fmt: skip
 
 
@@ -234,6 +251,8 @@ def _softmax_weight(t: Tensor, y: Tensor, x: Tensor, dims: Shape) -> Tensor:
 
 
 LOGSUMEXP = reduction("logsumexp", _logsumexp_eval, folded, _softmax_weight, batch=batch_fold,
+                      emit=numpy_evaluates("several reductions, one after the other"),
+                      autocast=AutocastPolicy.KEEP,
                       doc="log(sum(exp(x))), without overflow.")  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from evergrad.core.compound import Compound
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import opaque, reduction
 from evergrad.core.op import ArgType, Op
+from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, normalize_dims, reduced_shape
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import scalar_tensor
@@ -90,9 +91,15 @@ def _correction_in_double(types: Sequence[ArgType]) -> tuple[dtype, dtype]:
 
 
 VAR = opaque("var", _var_eval, _spread_type, _var_vjp, jvp=_var_jvp, batch=batch_fold,
-             promote=_correction_in_double, doc="The variance over dimensions.")  # fmt: skip
+             promote=_correction_in_double,
+             emit=numpy_evaluates("several reductions, one after the other"),
+             autocast=AutocastPolicy.KEEP,
+             doc="The variance over dimensions.")  # fmt: skip
 STD = opaque("std", _std_eval, _spread_type, _std_vjp, jvp=_std_jvp, batch=batch_fold,
-             promote=_correction_in_double, doc="The standard deviation.")  # fmt: skip
+             promote=_correction_in_double,
+             emit=numpy_evaluates("several reductions, one after the other"),
+             autocast=AutocastPolicy.KEEP,
+             doc="The standard deviation.")  # fmt: skip
 
 
 def _spread(
@@ -167,7 +174,9 @@ def _norm_slope(t: Tensor, y: Tensor, x: Tensor, dims: Shape) -> Tensor:
 
 NORM = reduction(
     "norm", _norm_eval, folded, _norm_slope,
-    batch=batch_fold, doc="The Euclidean length over dimensions.",
+    batch=batch_fold,
+    emit=numpy_evaluates("several reductions, one after the other"), autocast=AutocastPolicy.KEEP,
+    doc="The Euclidean length over dimensions.",
 )  # fmt: skip
 
 
@@ -201,7 +210,9 @@ def _in_own_type(types: Sequence[ArgType]) -> dtype:
 
 POWER_NORM = opaque(
     "power_norm", _power_norm_eval, _spread_type, _power_norm_vjp, jvp=_power_norm_jvp,
-    batch=batch_fold, promote=_in_own_type, doc="sum(|x|**p) ** (1/p) over dimensions.",
+    batch=batch_fold, promote=_in_own_type,
+    emit=numpy_evaluates("several reductions, one after the other"), autocast=AutocastPolicy.KEEP,
+    doc="sum(|x|**p) ** (1/p) over dimensions.",
 )  # fmt: skip
 
 

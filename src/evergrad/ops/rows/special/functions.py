@@ -20,6 +20,7 @@ from evergrad.core.bind import bind
 from evergrad.core.families import elementwise, meet_as_float, not_complex
 from evergrad.core.namespace import ops
 from evergrad.core.op import Op
+from evergrad.core.row_facts import RARE, Emit, expensive
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import arange
 from evergrad.ops.rows.elementwise.basic import exp, log, log1p, unary, where
@@ -35,20 +36,21 @@ SPECIAL: dict[str, Callable[..., Any]] = {}
 _TWO_OVER_SQRT_PI = 2 / math.sqrt(math.pi)
 
 
-def _row(name: str, function: Callable[..., Any], d: Any, doc: str) -> Op:
+def _row(name: str, function: Callable[..., Any], d: Any, doc: str, emit: Emit = RARE) -> Op:
     return elementwise(
-        name, function, d, promote=meet_as_float, accepts=not_complex, takes_out=False, doc=doc
-    )
+        name, function, d, promote=meet_as_float, accepts=not_complex, takes_out=False, emit=emit,
+        doc=doc,
+    )  # fmt: skip
 
 
-def _common(name: str, function: Callable[..., Any], d: Any, doc: str) -> Any:
+def _common(name: str, function: Callable[..., Any], d: Any, doc: str, emit: Emit = RARE) -> Any:
     """A row of one argument, public as function, method and in-place method."""
-    return unary(name, function, d, accepts=not_complex, takes_out=False, doc=doc)
+    return unary(name, function, d, accepts=not_complex, takes_out=False, emit=emit, doc=doc)
 
 
-def _special(name: str, function: Callable[..., Any], d: Any, doc: str) -> Any:
+def _special(name: str, function: Callable[..., Any], d: Any, doc: str, emit: Emit = RARE) -> Any:
     """A row of one argument that only ``evergrad.special`` offers."""
-    op = _row(name, function, d, doc)
+    op = _row(name, function, d, doc, emit)
 
     def public(input: Tensor) -> Tensor:
         return bind(op, input)  # type: ignore[no-any-return]
@@ -63,6 +65,7 @@ def _special(name: str, function: Callable[..., Any], d: Any, doc: str) -> Any:
 erf = _common(
     "erf", evaluate.erf, lambda t, y, x: t * (exp(-x * x) * _TWO_OVER_SQRT_PI),
     "The integral of 2 / sqrt(pi) * exp(-x * x) from 0.",
+    expensive(lambda b, x: b.erf(x), lanes=True),
 )  # fmt: skip
 erfc = _common(
     "erfc", evaluate.erfc, lambda t, y, x: t * (exp(-x * x) * -_TWO_OVER_SQRT_PI),
@@ -79,6 +82,7 @@ erfcx = _special(
 ndtr = _special(
     "ndtr", evaluate.ndtr, lambda t, y, x: t * (exp(x * x * -0.5) * (0.5 / math.pi) ** 0.5),
     "The distribution function of the standard normal distribution.",
+    expensive(lambda b, x: b.ndtr(x), lanes=True),
 )  # fmt: skip
 log_ndtr = _special(
     "log_ndtr", evaluate.log_ndtr,
