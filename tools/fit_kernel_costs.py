@@ -272,8 +272,8 @@ COSTS = {
     "winograd_weight_grad": "_TRANSFORMING _SLOWER 1/_BYTES_A_CYCLE",
     "batch_lanes_weight_grad": "_KEEPING _ADDING",
 }
-FORWARD = ("direct", "pixels", "samples", "winograd")
-GRADIENT = ("dots", "runs", "samples", "winograd")
+FORWARD = ("direct", "output_lanes", "batch_lanes", "winograd")
+GRADIENT = ("dot", "im2col", "batch_lanes", "winograd")
 
 
 def conv_samples(rounds: int, cycle: float) -> Iterator[Sample]:
@@ -291,7 +291,7 @@ def conv_samples(rounds: int, cycle: float) -> Iterator[Sample]:
             found = eg.compile(lambda x, w, pad=pad: F.conv2d(x, w, padding=pad))
             yield from _measured(found, (x, w), chosen, rounds, cycle, conv._cycles, samples)
         for way in GRADIENT:
-            conv._cheapest_gradient = lambda vector, dots, runs, ways, way=way: _take(
+            conv._cheapest_weight_grad = lambda vector, dots, runs, ways, way=way: _take(
                 chosen, way, ways, dots, runs
             )
 
@@ -300,7 +300,9 @@ def conv_samples(rounds: int, cycle: float) -> Iterator[Sample]:
 
             found = eg.compile(gradient)
             given = (x, w.detach().requires_grad_(), g)
-            yield from _measured(found, given, chosen, rounds, cycle, conv._gradient_cycles, pixels)
+            yield from _measured(
+                found, given, chosen, rounds, cycle, conv._weight_grad_cycles, pixels
+            )
 
 
 def _take(chosen: list[Any], way: str, ways: Any, *problem: Any) -> str:

@@ -12,7 +12,7 @@ import pytest
 import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad import nn
-from evergrad.compiler.kernels.conv import select as convolutions
+from evergrad.compiler.kernels.conv import select
 
 from .convolutions import (
     TOLERANCES,
@@ -29,7 +29,7 @@ from .steps import assert_alike
 # -- convolutions -------------------------------------------------------------------------------
 
 # Samples, groups, channels and outputs of a group; size; kernel; stride, padding, dilation.
-# Kernels are made for shapes of tiles; both element types share their writers.
+# Kernels are built for shapes of register tiles; both element types share their builders.
 CONVOLUTIONS = [
     ((2, 1, 1, 6), (28, 28), (5, 5), 1, 2, 1),
     ((2, 1, 6, 16), (14, 14), (5, 5), 1, 0, 1),
@@ -65,21 +65,20 @@ def test_convolution(case: Any, dtype: Any) -> None:
 
 
 @pytest.mark.usefixtures("made_anew")
-@pytest.mark.parametrize("way", ["direct", "pixels"])
+@pytest.mark.parametrize("algorithm", ["direct", "output_lanes"])
 @pytest.mark.parametrize("case, dtype", [
     (((5, 2, 3, 70), (5, 7), (3, 2), 1, 1, 1), eg.float32),
     (((2, 1, 5, 19), (9, 18), (3, 3), (1, 2), (2, 1), 1), eg.float64),
     (((3, 1, 40, 8), (70, 33), (2, 3), (2, 1), 1, (1, 2)), eg.float32),
 ])  # fmt: skip
-def test_both_ways(monkeypatch: Any, way: str, case: Any, dtype: Any) -> None:
-    """Rows of pixels in registers, or outputs side by side: whichever is chosen."""
-    monkeypatch.setattr(convolutions, "_cheapest", lambda *given: way)
+def test_pixel_and_output_lanes(monkeypatch: Any, algorithm: str, case: Any, dtype: Any) -> None:
+    monkeypatch.setattr(select, "_cheapest", lambda *given: algorithm)
     test_convolution(case, dtype)
 
 
-# -- samples side by side -----------------------------------------------------------------------
+# -- batch lanes --------------------------------------------------------------------------------
 
-MANY_SAMPLES = [
+BATCHES = [
     ((64, 1, 6, 16), (14, 14), (5, 5), 1, 0, 1),
     ((70, 1, 3, 26), (7, 5), (3, 3), 1, 2, 1),
     ((33, 2, 5, 3), (6, 9), (3, 2), 1, (1, 4), (2, 1)),
@@ -94,20 +93,20 @@ MANY_SAMPLES = [
 @pytest.mark.usefixtures("made_anew")
 @pytest.mark.parametrize(
     "case, dtype",
-    [(c, eg.float32) for c in MANY_SAMPLES] + [(c, eg.float64) for c in MANY_SAMPLES[1::2]],
+    [(c, eg.float32) for c in BATCHES] + [(c, eg.float64) for c in BATCHES[1::2]],
     ids=str,
 )
-def test_samples_side_by_side(monkeypatch: Any, case: Any, dtype: Any) -> None:
-    """Also where they do not fill registers, and the kernel lies in padding."""
-    take_samples(monkeypatch)
+def test_batch_lanes(monkeypatch: Any, case: Any, dtype: Any) -> None:
+    """Also with partial registers, and with taps that read only padding."""
+    use_batch_lanes(monkeypatch)
     test_convolution(case, dtype)
 
 
-def take_samples(monkeypatch: Any) -> None:
-    """Have convolutions computed with samples side by side, wherever that can be."""
-    for name in ("_cheapest", "_cheapest_gradient"):
-        way = lambda *given: "samples" if "samples" in given[-1] else given[-1][0]
-        monkeypatch.setattr(convolutions, name, way)
+def use_batch_lanes(monkeypatch: Any) -> None:
+    """Use batch lanes for all convolutions that support them."""
+    for name in ("_cheapest", "_cheapest_weight_grad"):
+        choose = lambda *given: "batch_lanes" if "batch_lanes" in given[-1] else given[-1][0]
+        monkeypatch.setattr(select, name, choose)
 
 
 @pytest.mark.usefixtures("made_anew")
@@ -115,28 +114,28 @@ def take_samples(monkeypatch: Any) -> None:
     lambda x: x[::2], lambda x: x[:, 1:4], lambda x: x.transpose(0, 1), lambda x: x[..., 1:],
     lambda x: x[:1].expand(20, 5, 9, 8),
 ], ids=["every second", "channels", "samples inside", "a part", "one for all"])  # fmt: skip
-def test_samples_that_lie_apart(monkeypatch: Any, take: Callable[[Any], Any]) -> None:
-    take_samples(monkeypatch)
+def test_batch_lanes_of_views(monkeypatch: Any, take: Callable[[Any], Any]) -> None:
+    use_batch_lanes(monkeypatch)
     x = normal((20, 5, 9, 8), eg.float32)
     w = normal((4, take(x).shape[1], 3, 3), eg.float32, 1)
     check(lambda x, w: F.conv2d(take(x), w, padding=1), x, w, beside=("pad_slice",))
 
 
-def test_which_convolutions_go_by_samples() -> None:
-    """Many small images with few channels; not a single one, or large ones."""
+def test_selection_of_batch_lanes() -> None:
+    """Large batches of small images with few channels; not a single one, or large ones."""
     found = {}
     for samples, size in ((64, 14), (1, 14), (16, 40)):
         x, w = normal((samples, 6, size, size), eg.float32), normal((16, 6, 5, 5), eg.float32, 1)
         compiled = eg.compile(with_gradients(F.conv2d))
         compiled(x, w)
-        found[samples] = [name for name in kernels(compiled) if "conv_sample" in name]
+        found[samples] = [name for name in kernels(compiled) if "conv_batch_lanes" in name]
     assert len(found[64]) == 3
     assert found[1] == found[16] == []
 
 
-# -- 3x3 in fewer products ----------------------------------------------------------------------
+# -- Winograd -----------------------------------------------------------------------------------
 
-SQUARES = [
+WINOGRAD_CASES = [
     ((2, 1, 3, 5), (6, 6), (3, 3), 1, 1, 1),
     ((1, 1, 1, 1), (1, 1), (3, 3), 1, 1, 1),
     ((3, 1, 5, 9), (7, 40), (3, 3), 1, (0, 2), 1),
@@ -147,81 +146,81 @@ SQUARES = [
 
 
 @pytest.mark.usefixtures("made_anew")
-@pytest.mark.parametrize("case", SQUARES, ids=str)
-def test_in_fewer_products(monkeypatch: Any, case: Any) -> None:
-    for name in ("_cheapest", "_cheapest_gradient"):
-        monkeypatch.setattr(convolutions, name, lambda *given: "winograd")
+@pytest.mark.parametrize("case", WINOGRAD_CASES, ids=str)
+def test_winograd(monkeypatch: Any, case: Any) -> None:
+    for name in ("_cheapest", "_cheapest_weight_grad"):
+        monkeypatch.setattr(select, name, lambda *given: "winograd")
     test_convolution(case, eg.float32)
 
 
-def results_of(ways: tuple[str, str], monkeypatch: Any, x: Any, w: Any) -> list[Any]:
-    """The result of a convolution and its gradients, computed in these ways."""
-    for name, way in zip(("_cheapest", "_cheapest_gradient"), ways, strict=True):
-        monkeypatch.setattr(convolutions, name, lambda *given, way=way: way)
+def results_of(algorithms: tuple[str, str], monkeypatch: Any, x: Any, w: Any) -> list[Any]:
+    """The result of a convolution and its gradients, computed by these algorithms."""
+    for name, algorithm in zip(("_cheapest", "_cheapest_weight_grad"), algorithms, strict=True):
+        monkeypatch.setattr(select, name, lambda *given, algorithm=algorithm: algorithm)
     found = eg.compile(with_gradients(partial(F.conv2d, padding=1)))(x, w)
     return [f.array() for f in found]
 
 
-ALL_PRODUCTS, FEWER_PRODUCTS = ("direct", "runs"), ("winograd", "winograd")
+DIRECT, WINOGRAD = ("direct", "im2col"), ("winograd", "winograd")
 
 
 @pytest.mark.usefixtures("made_anew")
-def test_fewer_products_are_as_exact(monkeypatch: Any) -> None:
-    """Results and gradients are about as far from the exact ones as those of all products."""
+def test_accuracy_of_winograd(monkeypatch: Any) -> None:
+    """Results and gradients are about as accurate as those of direct convolution."""
     x, w = normal((2, 64, 18, 18), eg.float32), normal((64, 64, 3, 3), eg.float32, 1)
     exact = with_gradients(partial(F.conv2d, padding=1))(x.double(), w.double())
     errors = {
-        ways: [
+        algorithms: [
             float(np.sqrt(np.square(found - true.array()).mean()))
-            for found, true in zip(results_of(ways, monkeypatch, x, w), exact, strict=True)
+            for found, true in zip(results_of(algorithms, monkeypatch, x, w), exact, strict=True)
         ]
-        for ways in (ALL_PRODUCTS, FEWER_PRODUCTS)
+        for algorithms in (DIRECT, WINOGRAD)
     }
-    for fewer, usual in zip(errors[FEWER_PRODUCTS], errors[ALL_PRODUCTS], strict=True):
-        assert fewer < 2 * usual
+    for winograd, direct in zip(errors[WINOGRAD], errors[DIRECT], strict=True):
+        assert winograd < 2 * direct
 
 
 @pytest.mark.usefixtures("made_anew")
-def test_whole_numbers_stay_exact(monkeypatch: Any) -> None:
+def test_winograd_of_integers_is_exact(monkeypatch: Any) -> None:
     numbers = np.random.default_rng(5)
     x = eg.tensor(numbers.integers(-8, 9, (2, 5, 9, 10)).astype(np.float32))
     w = eg.tensor(numbers.integers(-8, 9, (6, 5, 3, 3)).astype(np.float32))
-    found = [results_of(ways, monkeypatch, x, w)[0] for ways in (FEWER_PRODUCTS, ALL_PRODUCTS)]
+    found = [results_of(a, monkeypatch, x, w)[0] for a in (WINOGRAD, DIRECT)]
     np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("size, is_chosen", [(3, True), (1, False), (5, False)])
-def test_which_convolutions_take_fewer_products(size: int, is_chosen: bool) -> None:
+def test_selection_of_winograd(size: int, is_chosen: bool) -> None:
     x, w = normal((4, 64, 16, 16), eg.float32), normal((64, 64, size, size), eg.float32, 1)
     compiled = eg.compile(with_gradients(partial(F.conv2d, padding=size // 2)))
     compiled(x, w)
     found = [name for name in kernels(compiled) if "winograd" in name]
-    assert any("gradient" in name for name in found) == is_chosen
-    assert any("gradient" not in name for name in found) == is_chosen
+    assert any("weight_grad" in name for name in found) == is_chosen
+    assert any("weight_grad" not in name for name in found) == is_chosen
 
 
 @pytest.mark.parametrize("take", [
     lambda x: x.transpose(1, 3), lambda x: x[..., ::2], lambda x: x[:, :, 3:29, 5:36],
     lambda x: x[:1].expand(3, 40, 40, 40),
 ], ids=["channels last", "every second column", "a part", "one for all"])  # fmt: skip
-def test_images_that_do_not_lie_in_order(take: Callable[[Any], Any]) -> None:
+def test_images_that_are_not_contiguous(take: Callable[[Any], Any]) -> None:
     x, w = normal((2, 40, 40, 40), eg.float32), normal((48, 40, 3, 3), eg.float32, 1)
     check(lambda x, w: F.conv2d(take(x), w), x, w, beside=("pad_slice",))
 
 
-# -- biases --------------------------------------------------------------------------------------
+# -- epilogues ----------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("made_anew")
-@pytest.mark.parametrize("way", ["direct", "pixels", "winograd", "samples"])
+@pytest.mark.parametrize("algorithm", ["direct", "output_lanes", "winograd", "batch_lanes"])
 @pytest.mark.parametrize("shape, weight, groups", [
     ((2, 6, 13, 9), (20, 3, 3, 3), 2), ((3, 40, 9, 9), (33, 40, 3, 3), 1),
 ])  # fmt: skip
-def test_a_bias_is_added_where_results_are_written(
-    monkeypatch: Any, way: str, shape: Any, weight: Any, groups: int
+def test_bias_epilogue(
+    monkeypatch: Any, algorithm: str, shape: Any, weight: Any, groups: int
 ) -> None:
-    """To the bit what a kernel of its own would give."""
-    monkeypatch.setattr(convolutions, "_cheapest", lambda *given: way)
+    """Bitwise equal to a separate addition."""
+    monkeypatch.setattr(select, "_cheapest", lambda *given: algorithm)
     x, w = normal(shape, eg.float32), normal(weight, eg.float32, 1)
     bias = normal(weight[:1], eg.float32, 2)
 
@@ -233,20 +232,18 @@ def test_a_bias_is_added_where_results_are_written(
     np.testing.assert_array_equal(
         alone(x, w, bias).array(), eg.compile(both)(x, w, bias)[1].array()
     )
-    turned = ["turn samples"] if way == "samples" else []
-    assert labels(alone) == ["conv pack", *turned, "conv+add"]
+    packed = ["pack batch lanes"] if algorithm == "batch_lanes" else []
+    assert labels(alone) == ["conv pack", *packed, "conv+add"]
 
 
 @pytest.mark.usefixtures("made_anew")
-@pytest.mark.parametrize("way", ["direct", "pixels", "winograd", "samples"])
+@pytest.mark.parametrize("algorithm", ["direct", "output_lanes", "winograd", "batch_lanes"])
 @pytest.mark.parametrize("dtype", list(TOLERANCES), ids=str)
-def test_what_follows_is_done_where_results_are_written(
-    monkeypatch: Any, way: str, dtype: Any
-) -> None:
+def test_batch_norm_epilogue(monkeypatch: Any, algorithm: str, dtype: Any) -> None:
     """Batch norm outside of training and relu, as in eager evaluation; also of NaN."""
-    if way == "winograd" and dtype is not eg.float32:
-        way = "direct"
-    monkeypatch.setattr(convolutions, "_cheapest", lambda *given: way)
+    if algorithm == "winograd" and dtype is not eg.float32:
+        algorithm = "direct"
+    monkeypatch.setattr(select, "_cheapest", lambda *given: algorithm)
     conv, norm = nn.Conv2d(6, 20, 3, padding=1, groups=2).to(dtype), nn.BatchNorm2d(20).to(dtype)
     norm.train()(normal((9, 20, 4, 4), dtype, 2) * 3 + 1)
     norm.eval()
@@ -260,7 +257,7 @@ def test_what_follows_is_done_where_results_are_written(
         compiled = eg.compile(function)
         found, expected = compiled(x).array(), function(x).array()
         assert "conv+add+mul+add+relu" in labels(compiled)
-        if way != "winograd":  # which spreads NaN over squares
+        if algorithm != "winograd":  # which spreads NaN over spatial tiles
             np.testing.assert_allclose(found, expected, TOLERANCES[dtype], TOLERANCES[dtype])
         x[1, 2, 3, 4] = 0
         found, expected = compiled(x).array(), function(x).array()
@@ -276,7 +273,7 @@ ACTIVATIONS = {
     "neg+maximum": lambda y: eg.maximum(y, -y), "neg+minimum": lambda y: eg.minimum(-y, y),
     "div": lambda y: y / 3,
 }  # fmt: skip
-CURVES = {
+EXPENSIVE_ACTIVATIONS = {
     "sigmoid+mul": F.silu, "tanh": eg.tanh, "ndtr+mul": F.gelu, "elu": F.elu,
     "softplus": F.softplus, "softplus+tanh+mul": F.mish, "erf": eg.erf,
     "exp": lambda y: (y / 8).exp(), "expm1": lambda y: (y / 8).expm1(),
@@ -285,13 +282,11 @@ CURVES = {
 
 
 @pytest.mark.usefixtures("made_anew")
-@pytest.mark.parametrize("way", ["direct", "pixels", "winograd", "samples"])
-@pytest.mark.parametrize("name", [*ACTIVATIONS, *CURVES])
-def test_activations_are_done_where_results_are_written(
-    monkeypatch: Any, way: str, name: str
-) -> None:
-    monkeypatch.setattr(convolutions, "_cheapest", lambda *given: way)
-    activation = {**ACTIVATIONS, **CURVES}[name]
+@pytest.mark.parametrize("algorithm", ["direct", "output_lanes", "winograd", "batch_lanes"])
+@pytest.mark.parametrize("name", [*ACTIVATIONS, *EXPENSIVE_ACTIVATIONS])
+def test_activation_epilogue(monkeypatch: Any, algorithm: str, name: str) -> None:
+    monkeypatch.setattr(select, "_cheapest", lambda *given: algorithm)
+    activation = {**ACTIVATIONS, **EXPENSIVE_ACTIVATIONS}[name]
     x, w = normal((3, 4, 5, 50), eg.float32), normal((6, 4, 3, 3), eg.float32, 1)
     bias = normal((6,), eg.float32, 2)
 
@@ -304,15 +299,15 @@ def test_activations_are_done_where_results_are_written(
     assert labels(compiled)[-1].endswith(name)
 
 
-@pytest.mark.parametrize("name", CURVES)
+@pytest.mark.parametrize("name", EXPENSIVE_ACTIVATIONS)
 @pytest.mark.parametrize("columns, dtype", [(12, eg.float32), (50, eg.float64)], ids=str)
-def test_curves_of_narrow_images_and_of_doubles_are_loops(
+def test_expensive_activations_of_narrow_images_and_of_doubles_are_loops(
     name: str, columns: int, dtype: Any
 ) -> None:
     x, w = normal((3, 4, 5, columns), dtype), normal((6, 4, 3, 3), dtype, 1)
 
     def function(x: Any) -> Any:
-        return CURVES[name](F.conv2d(x, w, padding=1))
+        return EXPENSIVE_ACTIVATIONS[name](F.conv2d(x, w, padding=1))
 
     compiled = eg.compile(function)
     assert_alike(*scaled([compiled(x)], [function(x)]), TOLERANCES[dtype])
@@ -320,13 +315,13 @@ def test_curves_of_narrow_images_and_of_doubles_are_loops(
 
 
 def test_an_activation_whose_gradient_is_wanted() -> None:
-    """What it was made of is written, since backward reads it."""
+    """Its operand is stored, since backward reads it."""
     x, w = normal((3, 4, 5, 50), eg.float32), normal((6, 4, 3, 3), eg.float32, 1)
     for activation in (F.silu, F.hardswish, F.leaky_relu, F.gelu):
         check(lambda x, w, f=activation: f(F.conv2d(x, w, padding=1)), x, w)
 
 
-def test_what_others_read_as_well_is_written() -> None:
+def test_intermediates_with_other_users_are_stored() -> None:
     """A result that is returned, or that more than one equation reads, and differences from it."""
     x, w = normal((2, 3, 8, 8), eg.float64), normal((4, 3, 3, 3), eg.float64, 1)
     bias = normal((4, 1, 1), eg.float64, 2)
@@ -342,7 +337,7 @@ def test_what_others_read_as_well_is_written() -> None:
         assert_alike(found, expected, 1e-11)
 
 
-def test_what_is_no_bias_is_added_by_itself() -> None:
+def test_other_additions_are_no_epilogue() -> None:
     """Numbers for each column, those that are computed, and sums that go into outside memory."""
     x, w = normal((2, 8, 8, 8), eg.float64), normal((8, 8, 3, 3), eg.float64, 1)
     row = normal((8,), eg.float64, 2)
@@ -372,8 +367,8 @@ def test_biases_of_a_step_need_no_kernels() -> None:
     assert "add" not in labels(compiled)
 
 
-def test_a_large_gradient_is_written_where_it_lies() -> None:
-    """A kernel of one element with few pixels: there is nothing to add up."""
+def test_weight_gradient_without_partial_sums() -> None:
+    """A kernel of one element with few pixels."""
     x, w = normal((1, 128, 7, 7), eg.float32), normal((96, 128, 1, 1), eg.float32, 1)
     check(F.conv2d, x, w)
     compiled = eg.compile(with_gradients(F.conv2d))

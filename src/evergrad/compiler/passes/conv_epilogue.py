@@ -24,7 +24,7 @@ from evergrad.core.trace import Equation, Graph, Var
 from evergrad.ops.rows.conv import CONV
 from evergrad.ops.rows.pool.geometry import Windows
 
-# Longer epilogues are left to a loop.
+# Longer epilogues are separate loops.
 _MOST_OPS = 16
 # Activations are expensive, and images narrower than this leave many lanes empty.
 _WIDE = 48
@@ -72,7 +72,7 @@ CONV_EPILOGUE = Op(
 
 
 def epilogue_of(eqn: Equation) -> Epilogue:
-    """The epilogue of a convolution."""
+    """The epilogue of a convolution; empty if it has none."""
     found: Epilogue = eqn.attrs.get("epilogue", ())
     return found
 
@@ -91,51 +91,51 @@ def fits(eqn: Equation) -> bool:
 
 
 def fuse_conv_epilogues(graph: Graph) -> Graph:
-    """The graph with convolutions that apply what follows them."""
+    """The graph with elementwise ops fused into convolutions as epilogues."""
     values = DefUse(graph)
-    joined: dict[int, Equation] = {}
-    gone: set[int] = set()
+    fused: dict[int, Equation] = {}
+    removed: set[int] = set()
     for eqn in graph.equations:
         if eqn.op is not CONV or eqn.attrs["windows"].is_pointwise or not fits(eqn):
             continue
         followers = _followers(values, eqn.outs[0])
         if followers:
-            gone.update(id(step) for step in (eqn, *followers))
-            joined[id(followers[-1])] = _joined(eqn, followers)
-    if not joined:
+            removed.update(id(e) for e in (eqn, *followers))
+            fused[id(followers[-1])] = _fused(eqn, followers)
+    if not fused:
         return graph
-    kept = [e for e in graph.equations if id(e) in joined or id(e) not in gone]
-    return with_equations(graph, [joined.get(id(e), e) for e in kept])
+    kept = [e for e in graph.equations if id(e) in fused or id(e) not in removed]
+    return with_equations(graph, [fused.get(id(e), e) for e in kept])
 
 
 def _followers(values: DefUse, out: Var) -> list[Equation]:
     """The elementwise users of a result that a kernel can apply, up to the last one before which no
     intermediate has another user."""
     inside = {out}
-    steps: list[Equation] = []
+    followers: list[Equation] = []
     best = 0
     users = [*values.uses.get(out, ())]
-    while users and len(steps) < _MOST_OPS:
+    while users and len(followers) < _MOST_OPS:
         users.sort(key=lambda eqn: values.position[id(eqn)])
         eqn = users.pop(0)
-        if eqn in steps:
+        if eqn in followers:
             continue
         if not _can_follow(eqn, inside, out):
             break
-        steps.append(eqn)
+        followers.append(eqn)
         inside.add(eqn.outs[0])
         users += values.uses.get(eqn.outs[0], ())
-        if _is_closed(values, [out, *(e.outs[0] for e in steps)], steps):
-            best = len(steps)
-    return steps[:best]
+        if _is_closed(values, [out, *(e.outs[0] for e in followers)], followers):
+            best = len(followers)
+    return followers[:best]
 
 
-def _is_closed(values: DefUse, made: Sequence[Var], steps: Sequence[Equation]) -> bool:
+def _is_closed(values: DefUse, results: Sequence[Var], followers: Sequence[Equation]) -> bool:
     """Whether no result but the last has a user outside of the epilogue."""
-    known = {id(step) for step in steps}
+    known = {id(e) for e in followers}
     return not any(
         var in values.outputs or any(id(e) not in known for e in values.uses.get(var, ()))
-        for var in made[:-1]
+        for var in results[:-1]
     )
 
 
@@ -148,36 +148,36 @@ def _can_follow(eqn: Equation, inside: set[Var], out: Var) -> bool:
     if not is_known or eqn.attrs or not eqn.outs[0].type.same(out.type):
         return False
     others = [arg for arg in eqn.args if isinstance(arg, Var) and arg not in inside]
-    return all(_is_by_channel(arg, out) for arg in others)
+    return all(_is_per_channel(arg, out) for arg in others)
 
 
-def _is_by_channel(given: Any, out: Var) -> bool:
+def _is_per_channel(arg: Any, out: Var) -> bool:
     """Whether an argument has one value per channel."""
-    if not isinstance(given, Var) or given.type.dtype is not out.type.dtype:
+    if not isinstance(arg, Var) or arg.type.dtype is not out.type.dtype:
         return False
-    if len(given.type.shape) > len(out.type.shape):
+    if len(arg.type.shape) > len(out.type.shape):
         return False
-    expanded = np.broadcast_to(given.layout, out.type.shape)
+    expanded = np.broadcast_to(arg.layout, out.type.shape)
     pixels = (0,) * (expanded.ndim - 2)
-    return expanded.strides == (0, given.layout.itemsize, *pixels)
+    return expanded.strides == (0, arg.layout.itemsize, *pixels)
 
 
-def _joined(eqn: Equation, followers: list[Equation]) -> Equation:
+def _fused(eqn: Equation, followers: list[Equation]) -> Equation:
     args, results = list(eqn.args), [eqn.outs[0]]
-    steps = []
+    epilogue = []
     for follower in followers:
-        given: list[tuple[str, Any]] = []
+        operands: list[tuple[str, Any]] = []
         for arg in follower.args:
             if not isinstance(arg, Var):
-                given.append(("number", arg))
+                operands.append(("number", arg))
             elif arg in results:
-                given.append(("result", results.index(arg)))
+                operands.append(("result", results.index(arg)))
             else:
-                given.append(("channel", len(args) - len(eqn.args)))
+                operands.append(("channel", len(args) - len(eqn.args)))
                 args.append(arg)
-        steps.append(EpilogueOp(follower.op.name, tuple(given)))
+        epilogue.append(EpilogueOp(follower.op.name, tuple(operands)))
         results.append(follower.outs[0])
-    specialization = specialize(CONV_EPILOGUE, *args, **eqn.attrs, epilogue=tuple(steps))
+    specialization = specialize(CONV_EPILOGUE, *args, **eqn.attrs, epilogue=tuple(epilogue))
     return Equation(specialization, tuple(args), (results[-1],), eqn.location)
 
 
@@ -190,9 +190,9 @@ def pointers(epilogue: Epilogue) -> tuple[str, ...]:
     return ("x", "weight", *others, "y")
 
 
-def emit_epilogue(text: KernelBuilder, epilogue: Epilogue, value: str, output: str) -> str:
+def emit_epilogue(ir: KernelBuilder, epilogue: Epilogue, value: str, output: str) -> str:
     """Elements of an output channel, counted over all groups, after the epilogue."""
-    lanes = Lanes(text)
+    lanes = Lanes(ir)
     results = [value]
 
     def operand(kind: str, what: Any) -> str:
@@ -200,7 +200,7 @@ def emit_epilogue(text: KernelBuilder, epilogue: Epilogue, value: str, output: s
             return results[int(what)]
         if kind == "number":
             return lanes.number(what)
-        return text.splat(text.load(text.at(text[f"channel{what}"], output)), text.vector.element)
+        return ir.splat(ir.load(ir.at(ir[f"channel{what}"], output)), ir.vector.element)
 
     for op in epilogue:
         operands = [operand(kind, what) for kind, what in op.operands]

@@ -60,7 +60,7 @@ class _Split(NamedTuple):
         return (*given[:place], *found, *given[place + 1 :])
 
     def dims_of(self, dims: tuple[int, ...], whole: Shape) -> tuple[int, ...]:
-        """The fine dimensions of these."""
+        """The fine dimensions of some dimensions of ``whole``."""
         if whole == self.grouped:
             places: list[tuple[int, ...]] = [(0,), (1,), (2, *self.planes)]
         else:
@@ -99,10 +99,12 @@ def _splits(graph: Graph) -> dict[Shape, _Split]:
 
 
 class _Planes:
+    """Rewrites equations over images, or images in groups, to the fine shape."""
+
     def __init__(self, graph: Graph, splits: dict[Shape, _Split]) -> None:
         self.splits = splits
         self.values = DefUse(graph)
-        # DefUse computed in fine shape, by their view in the original shape.
+        # Values in fine shape, by their view in the original shape.
         self.fine: dict[Var, Tensor] = {}
 
     def replace(self, trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.compiler.kernels.pooling.reduce import fits
+from evergrad.compiler.kernels.pooling.reduce import is_supported
 from evergrad.compiler.kernels.pooling.rows import MAX_POOL_INPUT
 from evergrad.compiler.passes.rewriter import rewrite, specialize, with_equations
 from evergrad.compiler.schedule.def_use import DefUse
@@ -27,29 +27,31 @@ from evergrad.ops.rows.reduce.sums import SUM
 
 def fuse_pool_gradients(graph: Graph) -> Graph:
     """The graph with each gradient of ``max_pool`` as one equation."""
-    finder = _Finder(graph)
-    joined = {id(last): made for eqn in graph.equations for last, made in finder.found(eqn)}
-    if not joined:
+    matcher = _Matcher(graph)
+    fused = {id(last): made for eqn in graph.equations for last, made in matcher.matched(eqn)}
+    if not fused:
         return graph
-    equations = [joined.get(id(eqn), eqn) for eqn in graph.equations]
+    equations = [fused.get(id(eqn), eqn) for eqn in graph.equations]
     return with_equations(graph, equations).without_dead_code()
 
 
-class _Finder:
+class _Matcher:
+    """Matches the equations of the gradient of ``max_pool``."""
+
     def __init__(self, graph: Graph) -> None:
         self.values = DefUse(graph)
 
-    def found(self, eqn: Equation) -> list[tuple[Equation, Equation]]:
+    def matched(self, eqn: Equation) -> list[tuple[Equation, Equation]]:
         """If an equation scatters gradients to argmax positions: the equation that returns them in
         the shape of x, or after relu's gradient, and its replacement."""
         if eqn.op is not SCATTER_SUM:
             return []
         g, index = eqn.args
-        places = self.values.producer.get(self.values.root(index))
-        if places is None or places.op is not MAX_POOL_PLACES or not fits(places):
+        argmax = self.values.producer.get(self.values.root(index))
+        if argmax is None or argmax.op is not MAX_POOL_PLACES or not is_supported(argmax):
             return []
-        x, windows = places.args[0], places.attrs["windows"]
-        if not _are_flat(places, eqn) or g.type.dtype is not x.type.dtype:
+        x, windows = argmax.args[0], argmax.attrs["windows"]
+        if not _are_flat(argmax, eqn) or g.type.dtype is not x.type.dtype:
             return []
         shaped = self.only_user(eqn.outs[0])
         if shaped is None or shaped.op is not RESHAPE or shaped.outs[0].type != x.type:
@@ -79,11 +81,11 @@ class _Finder:
         )
 
 
-def _are_flat(places: Equation, scatter: Equation) -> bool:
+def _are_flat(argmax: Equation, scatter: Equation) -> bool:
     """Whether argmax positions index the dimension that is scattered over."""
     index, shape = scatter.args[1].type.shape, scatter.attrs["shape"]
     lead = len(index) - 1
-    found = places.outs[0].type.shape
+    found = argmax.outs[0].type.shape
     is_last = scatter.attrs["dim"] == lead
     return bool(is_last and index[:-1] == shape[:-1] == found[:lead])
 

@@ -1,8 +1,8 @@
-"""The inner kernel of convolutions: a tile of sums held in registers.
+"""The microkernel of convolutions: a register tile of accumulators.
 
-A tile is ``rows`` factors that are broadcast times ``vectors`` registers of neighbouring elements.
-It goes through a table of places, for each of some planes, and adds the products of what lies
-there. :func:`best_tile` is the one place where the shape of tiles is chosen.
+A tile is ``rows`` broadcast factors times ``vectors`` registers of neighbouring elements. It
+accumulates the products at a table of tap offsets, for each of some planes. :func:`best_tile`
+chooses the shape of tiles.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector
 from evergrad.compiler.native.target import machine
 
-# Shapes of tiles, for machines with 32 and with 16 registers.
+# Shapes of register tiles, for machines with 32 and with 16 registers.
 _TILES_32 = (
     (8, 3), (6, 4), (12, 2), (4, 5), (5, 4), (3, 6), (2, 8), (1, 8), (14, 1), (8, 2), (8, 1),
     (6, 1), (4, 1), (2, 4), (1, 4), (1, 1),
@@ -22,13 +22,15 @@ _TILES_16 = ((6, 2), (4, 3), (4, 2), (3, 3), (2, 4), (1, 6), (8, 1), (6, 1), (4,
 
 
 class Tile(NamedTuple):
+    """A register tile: broadcast factors times vectors."""
+
     rows: int
     vectors: int
 
 
 def tile_cycles(vector: Vector, tile: tuple[int, int], rows: int, length: int) -> float:
-    """The cycles in which all tiles of ``rows`` times ``length`` elements go one place further, if
-    two products and two loads start in each; loads that cross cache lines count twice."""
+    """The cycles of one step of the reduction for all tiles of ``rows`` times ``length`` elements,
+    with two FMAs and two loads issued per cycle; loads that cross cache lines count twice."""
     high, wide = tile
     count = -(-rows // high) * -(-length // (wide * vector.lanes))
     return count * machine().cycles(high * wide, high + 2 * wide + 1)
@@ -42,18 +44,20 @@ def best_tile(vector: Vector, rows: int, length: int) -> Tile:
 
 @cache
 def tile_function(vector: Vector, tile: Tile) -> tuple[str, str]:
-    """The name and the text of the function that computes a tile.
+    """The name and the IR of the function that computes a tile.
 
-    ``C = [C +] sum over planes p and places t of A[p, t, :] B[p * step + table[t] + :]`` with
-    ``rows`` rows of C that are ``leading`` elements apart; it starts from C if ``more``.
+    ``C = [C +] sum over planes p and taps t of A[p, t, :] B[p * stride + table[t] + :]`` with
+    ``rows`` rows of C and leading dimension ``leading``; it accumulates onto C if ``more``.
     """
-    writer = _TileWriter(vector, tile)
-    return writer.name, writer.write()
+    builder = _TileBuilder(vector, tile)
+    return builder.name, builder.build()
 
 
-class _TileWriter:
+class _TileBuilder:
+    """A tile of neighbouring elements of the planes at ``%b``, times weights at ``%a``."""
+
     kind = "conv_tile"
-    more_arguments = ""
+    extra_arguments = ""
 
     def __init__(self, vector: Vector, tile: Tile) -> None:
         self.vector = vector
@@ -71,14 +75,14 @@ class _TileWriter:
         )
         return name
 
-    def write(self) -> str:
+    def build(self) -> str:
         self.lines.append(
             f"define internal void @{self.name}(ptr noalias %a, ptr noalias %b, ptr noalias %c, "
-            "i64 %leading, i64 %planes, i64 %step, i64 %places, ptr noalias %table, i1 %more"
-            f"{self.more_arguments}) noinline nounwind {{"
+            "i64 %leading, i64 %planes, i64 %stride, i64 %taps, ptr noalias %table, i1 %more"
+            f"{self.extra_arguments}) noinline nounwind {{"
         )
         self.lines.append("entry:")
-        self.enter()
+        self.emit_invariants()
         self.lines.append("  br i1 %more, label %held, label %start")
         self.lines.append("held:")
         self.load_sums()
@@ -91,19 +95,19 @@ class _TileWriter:
         self.lines += ["  ret void", "}"]
         return "\n".join(self.lines) + "\n"
 
-    def enter(self) -> None:
-        """What is the same for the whole tile."""
+    def emit_invariants(self) -> None:
+        """Emit the loop invariants of the tile."""
 
-    def enter_plane(self) -> None:
-        """What is the same for a plane, which begins at ``%b0``."""
+    def emit_plane_invariants(self) -> None:
+        """Emit the loop invariants of a plane, which starts at ``%b0``."""
 
     def phis(self, word: str, sources: list[tuple[str, str]]) -> None:
-        """A value for each sum that comes from where the function came from."""
-        for place, name in enumerate(self.sums(word)):
-            given = ", ".join(
-                f"[{s if len(s) > 1 else self.sums(s)[place]}, %{label}]" for s, label in sources
+        """A phi node for each accumulator, with these (values, block) sources."""
+        for n, name in enumerate(self.sums(word)):
+            incoming = ", ".join(
+                f"[{s if len(s) > 1 else self.sums(s)[n]}, %{label}]" for s, label in sources
             )
-            self.lines.append(f"  {name} = phi {self.vector.type} {given}")
+            self.lines.append(f"  {name} = phi {self.vector.type} {incoming}")
 
     def planes(self) -> None:
         self.lines += [
@@ -113,23 +117,23 @@ class _TileWriter:
             "  %b0 = phi ptr [%b, %start], [%b1, %plane_end]",
         ]
         self.phis("u", [("s", "start"), ("w", "plane_end")])
-        self.enter_plane()
+        self.emit_plane_invariants()
         self.lines += [
             "  %some = icmp slt i64 %p, %planes",
-            "  br i1 %some, label %place, label %end",
-            "place:",
+            "  br i1 %some, label %tap, label %end",
+            "tap:",
             "  %t = phi i64 [0, %plane], [%t1, %body]",
             "  %a1 = phi ptr [%a0, %plane], [%a2, %body]",
         ]
         self.phis("w", [("u", "plane"), ("x", "body")])
         self.lines += [
-            "  %left = icmp slt i64 %t, %places",
+            "  %left = icmp slt i64 %t, %taps",
             "  br i1 %left, label %body, label %plane_end",
             "body:",
         ]
         self.products()
-        self.lines += ["  %t1 = add i64 %t, 1", "  br label %place", "plane_end:"]
-        self.address("%b1", "%b0", "%step")
+        self.lines += ["  %t1 = add i64 %t, 1", "  br label %tap", "plane_end:"]
+        self.address("%b1", "%b0", "%stride")
         self.lines += ["  %p1 = add i64 %p, 1", "  br label %plane"]
 
     def products(self) -> None:
@@ -151,7 +155,7 @@ class _TileWriter:
             )
 
     def multiply_row(self, r: int, address: str) -> None:
-        """Add the products of the element at an address and all vectors."""
+        """Accumulate the products of the broadcast element at an address and all vectors."""
         vector, vectors, many = self.vector, self.tile.vectors, self.vector.type
         self.lines += [
             f"  %as{r} = load {vector.element}, ptr {address}",
@@ -192,21 +196,21 @@ class _TileWriter:
             )
 
 
-class _PixelWriter(_TileWriter):
-    """A tile of pixels, anywhere in the planes at ``%b``, times vectors of outputs, whose weights
-    lie in order at ``%a``."""
+class _PixelTileBuilder(_TileBuilder):
+    """A tile of pixels, at any offsets in the planes at ``%b``, times vectors of output channels,
+    whose weights are contiguous at ``%a``."""
 
-    kind = "conv_pixels"
-    more_arguments = ", ptr noalias %pixels"
+    kind = "conv_pixel_tile"
+    extra_arguments = ", ptr noalias %pixels"
 
-    def enter(self) -> None:
+    def emit_invariants(self) -> None:
         for r in range(self.tile.rows):
             self.lines += [
                 f"  %xp{r} = getelementptr i64, ptr %pixels, i64 {r}",
                 f"  %xo{r} = load i64, ptr %xp{r}",
             ]
 
-    def enter_plane(self) -> None:
+    def emit_plane_invariants(self) -> None:
         for r in range(self.tile.rows):
             self.address(f"%xb{r}", "%b0", f"%xo{r}")
 
@@ -222,27 +226,27 @@ class _PixelWriter(_TileWriter):
 
 
 @cache
-def pixel_function(vector: Vector, tile: Tile) -> tuple[str, str]:
-    """The name and the text of the function that computes a tile of pixels.
+def pixel_tile_function(vector: Vector, tile: Tile) -> tuple[str, str]:
+    """The name and the IR of the function that computes a tile of pixels.
 
-    ``C = [C +] sum over planes p and places t of B[pixels[r] + p * step + table[t]] A[p, t, :]``
+    ``C = [C +] sum over planes p and taps t of B[pixels[r] + p * stride + table[t]] A[p, t, :]``
     with a row of C for each of ``rows`` pixels.
     """
-    writer = _PixelWriter(vector, tile)
-    return writer.name, writer.write()
+    builder = _PixelTileBuilder(vector, tile)
+    return builder.name, builder.build()
 
 
 def call_tile(
-    text: KernelBuilder, tile: Tile, a: str, b: str, c: str, leading: str,
-    planes: str, step: str, places: str, table: str, more: str, pixels: str | None = None,
+    ir: KernelBuilder, tile: Tile, a: str, b: str, c: str, leading: str,
+    planes: str, stride: str, taps: str, table: str, more: str, pixels: str | None = None,
 ) -> None:  # fmt: skip
-    """Compute a tile inside of another kernel: one of pixels, if they are given."""
-    many, fma = text.vector.type, f"llvm.fma.{text.vector.mangled}"
-    text.helpers[fma] = f"declare {many} @{fma}({many}, {many}, {many})"
-    name, function = (tile_function if pixels is None else pixel_function)(text.vector, tile)
-    text.helpers[name] = function
+    """Call the function of a tile in a kernel; of a tile of pixels if there are ``pixels``."""
+    many, fma = ir.vector.type, f"llvm.fma.{ir.vector.mangled}"
+    ir.helpers[fma] = f"declare {many} @{fma}({many}, {many}, {many})"
+    name, function = (tile_function if pixels is None else pixel_tile_function)(ir.vector, tile)
+    ir.helpers[name] = function
     last = "" if pixels is None else f", ptr {pixels}"
-    text.do(
-        f"call void @{name}(ptr {a}, ptr {b}, ptr {c}, i64 {leading}, i64 {planes}, i64 {step}, "
-        f"i64 {places}, ptr {table}, i1 {more}{last})"
+    ir.do(
+        f"call void @{name}(ptr {a}, ptr {b}, ptr {c}, i64 {leading}, i64 {planes}, i64 {stride}, "
+        f"i64 {taps}, ptr {table}, i1 {more}{last})"
     )

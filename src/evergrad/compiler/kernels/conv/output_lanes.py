@@ -1,9 +1,9 @@
-"""Convolution with outputs side by side in registers: for many outputs, and for small images.
+"""Convolution with output-channel lanes: for many output channels, and for small images.
 
-A chunk lays some rows of a sample, or some samples, out as planes and computes a band of their
-outputs. A tile is a few pixels, wherever they lie, times vectors of outputs: no element is computed
-that is not wanted, and a weight is read once for all pixels of the chunk. The sums, in which each
-pixel has its outputs side by side, are turned when they are written.
+A chunk packs some rows of a sample, or some samples, into padded planes and computes a band of
+output channels. A tile is a few pixels, at any offsets, times vectors of output channels: nothing
+is computed in the halo, and a weight is read once for all pixels of the chunk. The sums are in NHWC
+order and are transposed when they are stored.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from evergrad.compiler.kernels.conv.microkernel import Tile, call_tile
 from evergrad.compiler.kernels.conv.padded_planes import (
     Correlation,
     Planes,
-    Steps,
-    lay_out_planes,
+    Strides,
+    pack_planes,
 )
 from evergrad.compiler.kernels.gemm.microkernel import transposed
 from evergrad.compiler.native.target import machine
@@ -26,7 +26,7 @@ from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, poin
 
 # Planes and sums of a chunk stay in a cache of this many bytes.
 _CACHE = 5 * machine().l2_bytes // 8
-# The elements of the kernel that a tile goes through at once, over a few channels.
+# The depth of the reduction of one call of the microkernel: taps of a few channels.
 _DEPTH = 96
 # There are at least so many chunks, if there is work for them.
 _FEW_CHUNKS = 4
@@ -34,91 +34,97 @@ _WORTH_CUTTING = 1 << 20
 # Pixels of a chunk: at least for a band of its own, and at most.
 _ENOUGH_PIXELS = 96
 _MOST_PIXELS = 1024
-# Cycles to copy or to turn a vector.
+# Cycles to copy or to transpose a vector.
 # Fitted by tools/fit_kernel_costs.py.
 _COPYING = 4.0
-# How much longer a tile takes than its products: pixels are read one by one.
+# The overhead of a tile over its FMAs: pixels are broadcast one by one.
 # Fitted by tools/fit_kernel_costs.py.
 _SLOWER = 1.2
-# Shapes of tiles, for machines with 32 and with 16 registers: addresses of pixels take others.
+# Shapes of register tiles, for machines with 32 and with 16 registers; addresses of pixels take
+# general registers.
 _TILES_32 = ((6, 4), (8, 3), (8, 2), (8, 1), (4, 4), (4, 1))
 _TILES_16 = ((6, 2), (4, 2), (4, 3), (8, 1), (4, 1))
 
 
 def _tile_cycles(vector: Vector, tile: tuple[int, int], pixels: int, outputs: int) -> float:
-    """The cycles in which all tiles go one place further."""
+    """The cycles of one step of the reduction for all tiles."""
     high, wide = tile
     count = -(-pixels // high) * -(-outputs // (wide * vector.lanes))
     return count * _SLOWER * machine().cycles(high * wide, high + wide + 1)
 
 
-class PixelCut(NamedTuple):
-    """Tiles, what is laid out at a time, and the bands of outputs, in tiles."""
+class OutputLanesTiling(NamedTuple):
+    """The register tile, the samples and rows packed at a time, and the panels of a band of output
+    channels."""
 
     tile: Tile
-    together: int  # samples
-    block: int  # rows
+    block_samples: int
+    block_rows: int
     panels: int
     band: int
 
     @classmethod
-    def choose(cls, vector: Vector, given: Correlation) -> PixelCut:
-        together, block = _laid_out(vector, given)
-        pixels = together * block * given.columns.extent
+    def choose(cls, vector: Vector, problem: Correlation) -> OutputLanesTiling:
+        block_samples, block = _block_shape(vector, problem)
+        pixels = block_samples * block * problem.columns.extent
         shapes = _TILES_32 if vector.has_32_registers else _TILES_16
-        tile = Tile(*min(shapes, key=lambda t: _tile_cycles(vector, t, pixels, given.outputs)))
-        panels = -(-given.outputs // (tile.vectors * vector.lanes))
-        chunks = given.groups * -(-given.samples // together) * -(-given.rows.extent // block)
-        work = given.outputs * given.channels * len(given.taps) * pixels * chunks
+        tile = Tile(*min(shapes, key=lambda t: _tile_cycles(vector, t, pixels, problem.outputs)))
+        panels = -(-problem.outputs // (tile.vectors * vector.lanes))
+        row_blocks = -(-problem.rows.extent // block)
+        chunks = problem.groups * -(-problem.samples // block_samples) * row_blocks
+        work = problem.outputs * problem.channels * len(problem.taps) * pixels * chunks
         fewest = _FEW_CHUNKS if work > _WORTH_CUTTING else 1
-        return cls(tile, together, block, panels, -(-panels // min(panels, -(-fewest // chunks))))
+        return cls(
+            tile, block_samples, block, panels, -(-panels // min(panels, -(-fewest // chunks)))
+        )
 
-    def cycles(self, vector: Vector, given: Correlation) -> float:
-        """About how many cycles a sample takes, with laying planes out and turning sums."""
-        pixels = self.together * self.block * given.columns.extent
-        rows = -(-given.rows.extent // self.block)
-        steps = given.channels * len(given.taps)
-        total = steps * _tile_cycles(vector, self.tile, pixels, given.outputs) * rows
-        high = given.rows.extent + rows * given.rows.reach
+    def cycles(self, vector: Vector, problem: Correlation) -> float:
+        """Estimated cycles of a sample, with packing planes and transposing sums."""
+        pixels = self.block_samples * self.block_rows * problem.columns.extent
+        rows = -(-problem.rows.extent // self.block_rows)
+        depth = problem.channels * len(problem.taps)
+        total = depth * _tile_cycles(vector, self.tile, pixels, problem.outputs) * rows
+        high = problem.rows.extent + rows * problem.rows.halo
         bands = -(-self.panels // self.band)
-        copied = given.channels * given.planes * high * given.width * bands
-        turned = given.outputs * given.rows.extent * (given.columns.extent + vector.lanes - 1)
-        return total / self.together + _COPYING * (copied + turned) / vector.lanes
+        copied = problem.channels * problem.planes * high * problem.width * bands
+        columns = problem.columns.extent + vector.lanes - 1
+        stored = problem.outputs * problem.rows.extent * columns
+        return total / self.block_samples + _COPYING * (copied + stored) / vector.lanes
 
-    def passes(self, given: Correlation) -> float:
-        """How often a sample has the whole weight read."""
-        return -(-given.rows.extent // self.block) / self.together
+    def passes(self, problem: Correlation) -> float:
+        """How often a sample reads the whole weight."""
+        return -(-problem.rows.extent // self.block_rows) / self.block_samples
 
 
-def _laid_out(vector: Vector, given: Correlation) -> tuple[int, int]:
-    """How many samples and rows are laid out at a time."""
-    rows, columns = given.rows.extent, given.columns.extent
-    fitting = given.rows_fitting(_CACHE // vector.size, given.outputs)
+def _block_shape(vector: Vector, problem: Correlation) -> tuple[int, int]:
+    """The samples and rows that are packed at a time."""
+    rows, columns = problem.rows.extent, problem.columns.extent
+    fitting = problem.rows_fitting(_CACHE // vector.size, problem.outputs)
     fitting = max(1, min(fitting, _MOST_PIXELS // columns))
     if fitting < rows:
         return 1, -(-rows // -(-rows // fitting))
-    planes = given.channels * given.planes * (rows + given.rows.reach) * given.width
-    size = (planes + given.outputs * rows * columns) * vector.size
-    wanted = -(-_ENOUGH_PIXELS // (rows * columns))
-    return max(1, min(given.samples, wanted, _CACHE // size)), rows
+    planes = problem.channels * problem.planes * (rows + problem.rows.halo) * problem.width
+    size = (planes + problem.outputs * rows * columns) * vector.size
+    enough = -(-_ENOUGH_PIXELS // (rows * columns))
+    return max(1, min(problem.samples, enough, _CACHE // size)), rows
 
 
 class _Numbers(NamedTuple):
-    """The kernel's numbers beside those of planes; tables of places and of pixels follow that of
-    planes."""
+    """Integer arguments besides those of planes; the tables of tap offsets and of pixel offsets
+    follow that of planes."""
 
     bands: int
     band: int
     panels: int
     groups: int
     samples: int
-    together: int
+    block_samples: int
     row_blocks: int
-    block: int
+    block_rows: int
     count_rows: int
     count_columns: int
     outputs: int
-    places: int
+    taps: int
     channel_block: int
     sample_size: int
     leading: int
@@ -127,140 +133,142 @@ class _Numbers(NamedTuple):
     y_sample: int
     y_channel: int
     y_row: int
-    y_step: int
+    y_column: int
 
 
-def pixel_kernel(vector: Vector, given: Correlation, x: Steps, y: Steps, steps: Epilogue) -> Kernel:
-    """The kernel that takes x, the packed weight, what later steps take, and y."""
-    cut = PixelCut.choose(vector, given)
-    tile, rows, columns = cut.tile, given.rows, given.columns
-    planes = Planes.of(given, x, cut.block)
-    places = planes.places(given)
-    sample_size = given.channels * planes.channel_size
+def output_lanes_kernel(
+    vector: Vector, problem: Correlation, x: Strides, y: Strides, epilogue: Epilogue
+) -> Kernel:
+    """The kernel with the arguments x, the packed weight, operands of the epilogue, and y."""
+    tiling = OutputLanesTiling.choose(vector, problem)
+    tile, rows, columns = tiling.tile, problem.rows, problem.columns
+    planes = Planes.of(problem, x, tiling.block_rows)
+    tap_offsets = planes.tap_offsets(problem)
+    sample_size = problem.channels * planes.channel_size
     wide = tile.vectors * vector.lanes
-    sums_at = ((cut.together - 1) * sample_size + planes.size(vector.lanes)) // wide * wide + wide
-    row_blocks = -(-rows.extent // cut.block)
-    bands = -(-cut.panels // cut.band)
-    leading = cut.band * wide
+    packed = (tiling.block_samples - 1) * sample_size + planes.size(vector.lanes)
+    sums_at = packed // wide * wide + wide
+    row_blocks = -(-rows.extent // tiling.block_rows)
+    bands = -(-tiling.panels // tiling.band)
+    leading = tiling.band * wide
     numbers = _Numbers(
-        bands, cut.band, cut.panels, given.groups, given.samples, cut.together, row_blocks,
-        cut.block, rows.extent, columns.extent, given.outputs, len(places),
-        max(1, _DEPTH // max(1, len(places))), sample_size, leading, sums_at,
-        rows.start * y.row + columns.start * y.column, y.sample, y.channel, y.row * rows.step,
-        y.column * columns.step,
+        bands, tiling.band, tiling.panels, problem.groups, problem.samples, tiling.block_samples,
+        row_blocks, tiling.block_rows, rows.extent, columns.extent, problem.outputs,
+        len(tap_offsets), max(1, _DEPTH // max(1, len(tap_offsets))), sample_size, leading, sums_at,
+        rows.start * y.row + columns.start * y.column, y.sample, y.channel, y.row * rows.out_stride,
+        y.column * columns.out_stride,
     )  # fmt: skip
     pixels = [
-        sample * sample_size + row * given.width + column
-        for sample in range(cut.together)
-        for row in range(cut.block)
+        sample * sample_size + row * problem.width + column
+        for sample in range(tiling.block_samples)
+        for row in range(tiling.block_rows)
         for column in range(columns.extent)
     ]
     pixels += pixels[-1:] * (-len(pixels) % tile.rows)
-    chunks = -(-given.samples // cut.together) * given.groups * row_blocks * bands
+    chunks = -(-problem.samples // tiling.block_samples) * problem.groups * row_blocks * bands
     return with_numbers(
-        _text(vector, tile, steps), [*numbers, *planes],
-        [*planes.tables(given, x), *places, *pixels], chunks,
+        _kernel_ir(vector, tile, epilogue), [*numbers, *planes],
+        [*planes.tables(problem, x), *tap_offsets, *pixels], chunks,
         (sums_at + len(pixels) * leading) * vector.size,
     )  # fmt: skip
 
 
 @cache
-def _text(vector: Vector, tile: Tile, steps: Epilogue) -> Kernel:
-    text = KernelBuilder(vector, pointers(steps), (*_Numbers._fields, *Planes._fields))
-    item, band = text.split("%chunk", text["bands"])
-    place, block = text.split(item, text["row_blocks"])
-    some, group = text.split(place, text["groups"])
-    sample, row = text.mul(some, text["together"]), text.mul(block, text["block"])
-    samples = text.least(text["together"], text.sub(text["samples"], sample))
-    rows = text.least(text["block"], text.sub(text["count_rows"], row))
-    first, last = text.items(band, text["band"], text["panels"])
-    x = text.at(
-        text["x"],
-        text.mul(sample, text["x_sample"]),
-        text.mul(group, text["channels"], text["x_channel"]),
+def _kernel_ir(vector: Vector, tile: Tile, epilogue: Epilogue) -> Kernel:
+    ir = KernelBuilder(vector, pointers(epilogue), (*_Numbers._fields, *Planes._fields))
+    item, band = ir.split("%chunk", ir["bands"])
+    image, block = ir.split(item, ir["row_blocks"])
+    some, group = ir.split(image, ir["groups"])
+    sample, row = ir.mul(some, ir["block_samples"]), ir.mul(block, ir["block_rows"])
+    samples = ir.least(ir["block_samples"], ir.sub(ir["samples"], sample))
+    rows = ir.least(ir["block_rows"], ir.sub(ir["count_rows"], row))
+    first, last = ir.items(band, ir["band"], ir["panels"])
+    x = ir.at(
+        ir["x"],
+        ir.mul(sample, ir["x_sample"]),
+        ir.mul(group, ir["channels"], ir["x_channel"]),
     )
-    with text.loop(samples) as number:
-        start = text.at(x, text.mul(number, text["x_sample"]))
-        to = text.at(text.scratch, text.mul(number, text["sample_size"]))
-        lay_out_planes(text, vector.lanes, start, row, to)
-    panel = text.add(text.mul(group, text["panels"]), first)
-    pixels = text.mul(samples, rows, text["count_columns"])
-    _multiply(text, tile, panel, text.sub(last, first), pixels)
-    output = text.mul(first, tile.vectors * vector.lanes)
-    y = text.at(
-        text["y"],
-        text["y_start"],
-        text.mul(sample, text["y_sample"]),
-        text.mul(text.add(text.mul(group, text["outputs"]), output), text["y_channel"]),
-        text.mul(row, text["y_row"]),
+    with ir.loop(samples) as number:
+        start = ir.at(x, ir.mul(number, ir["x_sample"]))
+        to = ir.at(ir.scratch, ir.mul(number, ir["sample_size"]))
+        pack_planes(ir, vector.lanes, start, row, to)
+    panel = ir.add(ir.mul(group, ir["panels"]), first)
+    pixels = ir.mul(samples, rows, ir["count_columns"])
+    _multiply(ir, tile, panel, ir.sub(last, first), pixels)
+    output = ir.mul(first, tile.vectors * vector.lanes)
+    y = ir.at(
+        ir["y"],
+        ir["y_start"],
+        ir.mul(sample, ir["y_sample"]),
+        ir.mul(ir.add(ir.mul(group, ir["outputs"]), output), ir["y_channel"]),
+        ir.mul(row, ir["y_row"]),
     )
-    outputs = text.least(text["leading"], text.sub(text["outputs"], output))
-    number = text.add(text.mul(group, text["outputs"]), output)
-    _write(text, steps, y, number, samples, rows, outputs)
-    return text.kernel("conv_pixels")
+    outputs = ir.least(ir["leading"], ir.sub(ir["outputs"], output))
+    number = ir.add(ir.mul(group, ir["outputs"]), output)
+    _write(ir, epilogue, y, number, samples, rows, outputs)
+    return ir.kernel("conv_output_lanes")
 
 
-def _multiply(text: KernelBuilder, tile: Tile, panel: str, panels: str, pixels: str) -> None:
-    """All tiles of these pixels and panels."""
-    wide = tile.vectors * text.vector.lanes
-    depth = text.mul(text["channels"], text["places"])
-    weight = text.at(text["weight"], text.mul(panel, depth, wide))
-    sums = text.at(text.scratch, text["sums_at"])
-    table = text.table(text.mul(text["planes"], 4))
-    offsets = text.table(text.add(text.mul(text["planes"], 4), text["places"]))
+def _multiply(ir: KernelBuilder, tile: Tile, panel: str, panels: str, pixels: str) -> None:
+    """Compute all tiles of these pixels and panels."""
+    wide = tile.vectors * ir.vector.lanes
+    depth = ir.mul(ir["channels"], ir["taps"])
+    weight = ir.at(ir["weight"], ir.mul(panel, depth, wide))
+    sums = ir.at(ir.scratch, ir["sums_at"])
+    table = ir.table(ir.mul(ir["planes"], 4))
+    offsets = ir.table(ir.add(ir.mul(ir["planes"], 4), ir["taps"]))
     with (
-        text.loop(text["channels"], text["channel_block"]) as channel,
-        text.loop(panels) as number,
-        text.loop(pixels, tile.rows) as pixel,
+        ir.loop(ir["channels"], ir["channel_block"]) as channel,
+        ir.loop(panels) as number,
+        ir.loop(pixels, tile.rows) as pixel,
     ):
-        count = text.least(text["channel_block"], text.sub(text["channels"], channel))
-        done = text.add(text.mul(number, depth), text.mul(channel, text["places"]))
-        a = text.at(weight, text.mul(done, wide))
-        b = text.at(text.scratch, text.mul(channel, text["channel_size"]))
-        c = text.at(sums, text.mul(pixel, text["leading"]), text.mul(number, wide))
-        more = text.op(f"icmp ne i64 {channel}, 0")
-        here = text.op(f"getelementptr i64, ptr {offsets}, i64 {pixel}")
+        count = ir.least(ir["channel_block"], ir.sub(ir["channels"], channel))
+        done = ir.add(ir.mul(number, depth), ir.mul(channel, ir["taps"]))
+        a = ir.at(weight, ir.mul(done, wide))
+        b = ir.at(ir.scratch, ir.mul(channel, ir["channel_size"]))
+        c = ir.at(sums, ir.mul(pixel, ir["leading"]), ir.mul(number, wide))
+        more = ir.op(f"icmp ne i64 {channel}, 0")
+        here = ir.op(f"getelementptr i64, ptr {offsets}, i64 {pixel}")
         call_tile(
-            text, tile, a, b, c, text["leading"], count, text["channel_size"], text["places"],
+            ir, tile, a, b, c, ir["leading"], count, ir["channel_size"], ir["taps"],
             table, more, here,
         )  # fmt: skip
 
 
 def _write(
-    text: KernelBuilder, steps: Epilogue, y: str, first: str, samples: str, rows: str, outputs: str
+    ir: KernelBuilder, epilogue: Epilogue, y: str, first: str, samples: str, rows: str, outputs: str
 ) -> None:
-    """Turn the sums: rows of pixels, for one output after the other, from ``first`` on."""
-    lanes, columns = text.vector.lanes, text["count_columns"]
-    sums = text.at(text.scratch, text["sums_at"])
-    for kind in text.by_stride(text["y_step"]):
+    """Transpose the sums to NCHW, apply the epilogue and store. ``first`` is the first output
+    channel, counted over all groups."""
+    lanes, columns = ir.vector.lanes, ir["count_columns"]
+    sums = ir.at(ir.scratch, ir["sums_at"])
+    for kind in ir.by_stride(ir["y_column"]):
         with (
-            text.loop(samples) as sample,
-            text.loop(outputs, lanes) as output,
-            text.loop(rows) as row,
-            text.loop(columns, lanes) as column,
+            ir.loop(samples) as sample,
+            ir.loop(outputs, lanes) as output,
+            ir.loop(rows) as row,
+            ir.loop(columns, lanes) as column,
         ):
-            before = text.mul(text.add(text.mul(sample, rows), row), columns)
-            left = text.sub(columns, column)
-            final = text.sub(left, 1)
-            corner = text.at(sums, output, text.mul(text.add(before, column), text["leading"]))
+            before = ir.mul(ir.add(ir.mul(sample, rows), row), columns)
+            left = ir.sub(columns, column)
+            final = ir.sub(left, 1)
+            corner = ir.at(sums, output, ir.mul(ir.add(before, column), ir["leading"]))
             block = [
-                text.load_vector(
-                    text.at(corner, text.mul(text.least(str(n), final), text["leading"]))
-                )
+                ir.load_vector(ir.at(corner, ir.mul(ir.least(str(n), final), ir["leading"])))
                 for n in range(lanes)
             ]
-            target = text.at(
+            target = ir.at(
                 y,
-                text.mul(sample, text["y_sample"]),
-                text.mul(output, text["y_channel"]),
-                text.mul(row, text["y_row"]),
-                text.mul(column, text["y_step"]),
+                ir.mul(sample, ir["y_sample"]),
+                ir.mul(output, ir["y_channel"]),
+                ir.mul(row, ir["y_row"]),
+                ir.mul(column, ir["y_column"]),
             )
-            there = text.sub(outputs, output)
-            for n, values in enumerate(transposed(text, block)):
-                is_there = text.op(f"icmp sgt i64 {there}, {n}")
-                count = text.op(f"select i1 {is_there}, i64 {left}, i64 0")
-                to = text.at(target, text.mul(text["y_channel"], n))
-                number = text.add(first, text.least(text.add(output, n), text.sub(outputs, 1)))
-                values = emit_epilogue(text, steps, values, number)
-                text.store_strided(kind, values, to, text["y_step"], count)
+            there = ir.sub(outputs, output)
+            for n, values in enumerate(transposed(ir, block)):
+                is_there = ir.op(f"icmp sgt i64 {there}, {n}")
+                count = ir.op(f"select i1 {is_there}, i64 {left}, i64 0")
+                to = ir.at(target, ir.mul(ir["y_channel"], n))
+                number = ir.add(first, ir.least(ir.add(output, n), ir.sub(outputs, 1)))
+                values = emit_epilogue(ir, epilogue, values, number)
+                ir.store_strided(kind, values, to, ir["y_column"], count)

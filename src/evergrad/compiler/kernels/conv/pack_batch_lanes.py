@@ -1,7 +1,7 @@
-"""Images with samples side by side, as convolutions of many small images read them.
+"""Packing of images for batch lanes.
 
-Samples go into blocks of a few registers: [blocks, elements of an image, samples of a block]. What
-a block has too many are zeros.
+The packed layout is [blocks, elements of an image, samples of a block], where a block is a few
+vectors of samples; the last block is padded with zeros.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from evergrad.compiler.codegen.ir_builder import (
     with_numbers,
 )
 from evergrad.compiler.codegen.kernel import Kernel
-from evergrad.compiler.kernels.conv.padded_planes import Steps
+from evergrad.compiler.kernels.conv.padded_planes import Strides
 from evergrad.compiler.kernels.gemm.microkernel import transposed
 from evergrad.compiler.native.target import machine
 
-# What turning a square of registers costs, in operations of other kernels.
+# The cost of transposing a square block of registers, in operations of other kernels.
 _COST = 1 << 10
-# Cycles to turn a vector: as many lines as there are samples side by side are under way at once,
-# which takes longer if they share places in caches, or do not stay there.
+# Cycles to transpose a vector: as many cache lines as there are batch lanes are in flight at once,
+# which takes longer if they share cache sets, or exceed the cache.
 # Fitted by tools/fit_kernel_costs.py.
 _TURNING = 5.0
 _TURNING_SHARED = 14.0
@@ -32,7 +32,7 @@ _NEAR = machine().l2_bytes
 
 
 class Image(NamedTuple):
-    """Samples of so many channels, rows and columns."""
+    """The shape of a batch of images."""
 
     samples: int
     channels: int
@@ -47,18 +47,22 @@ class Image(NamedTuple):
     def elements(self) -> int:
         return self.channels * self.plane
 
-    def lies_in_order(self, steps: Steps) -> bool:
-        """Whether the elements of a sample lie one after the other."""
-        given = (self.channels, steps.channel), (self.rows, steps.row), (self.columns, steps.column)
-        wanted = self.plane, self.columns, 1
+    def is_contiguous(self, strides: Strides) -> bool:
+        """Whether each sample is contiguous."""
+        dims = (
+            (self.channels, strides.channel),
+            (self.rows, strides.row),
+            (self.columns, strides.column),
+        )
+        contiguous = self.plane, self.columns, 1
         return all(
-            step == expected
-            for (extent, step), expected in zip(given, wanted, strict=True)
+            stride == expected
+            for (extent, stride), expected in zip(dims, contiguous, strict=True)
             if extent > 1
         )
 
-    def turning_cycles(self, vector: Vector) -> float:
-        """About how many cycles it takes to turn a sample."""
+    def packing_cycles(self, vector: Vector) -> float:
+        """Estimated cycles to pack a sample."""
         nbytes = self.elements * vector.size
         cycles = _TURNING if nbytes % machine().critical_stride else _TURNING_SHARED
         if self.samples * nbytes > _NEAR:
@@ -66,64 +70,72 @@ class Image(NamedTuple):
         return cycles * self.elements / vector.lanes
 
     def block_size(self, vector: Vector, vectors: int) -> int:
-        """The elements of a block of turned samples, which ends with a whole square."""
+        """The elements of a block of packed samples, padded to whole vectors of elements."""
         return -(-self.elements // vector.lanes) * vector.lanes * vectors * vector.lanes
 
     def blocks(self, vector: Vector, vectors: int) -> int:
         return -(-self.samples // (vectors * vector.lanes))
 
-    def turned_bytes(self, vector: Vector, vectors: int) -> int:
+    def packed_bytes(self, vector: Vector, vectors: int) -> int:
         size = self.block_size(vector, vectors)
         return self.blocks(vector, vectors) * size * vector.size
 
 
 class _Numbers(NamedTuple):
+    """Integer arguments."""
+
     items: int
     per_chunk: int
-    squares: int
-    together: int
+    lane_blocks: int
+    batch_lanes: int
     samples: int
     elements: int
     x_sample: int
 
 
-def turn_kernel(vector: Vector, image: Image, x_sample: int, vectors: int) -> Kernel:
-    """The kernel that takes images, which lie ``x_sample`` elements apart, and the memory for them
-    in blocks of so many registers."""
-    squares = -(-image.elements // vector.lanes)
-    items = image.blocks(vector, vectors) * squares
+def pack_batch_lanes_kernel(vector: Vector, image: Image, x_sample: int, vectors: int) -> Kernel:
+    """The kernel with the arguments images, whose samples have the stride ``x_sample``, and their
+    packed copy, in blocks of so many vectors."""
+    lane_blocks = -(-image.elements // vector.lanes)
+    items = image.blocks(vector, vectors) * lane_blocks
     per_chunk = items_per_chunk(items, vectors * _COST)
     numbers = _Numbers(
-        items, per_chunk, squares, vectors * vector.lanes, image.samples, image.elements, x_sample
+        items,
+        per_chunk,
+        lane_blocks,
+        vectors * vector.lanes,
+        image.samples,
+        image.elements,
+        x_sample,
     )
-    return with_numbers(_text(vector), numbers, [], -(-items // per_chunk))
+    return with_numbers(_kernel_ir(vector), numbers, [], -(-items // per_chunk))
 
 
 @cache
-def _text(vector: Vector) -> Kernel:
-    text = KernelBuilder(vector, ("x", "turned"), _Numbers._fields)
-    first, last = text.items("%chunk", text["per_chunk"], text["items"])
-    lanes, final = vector.lanes, text.sub(text["samples"], 1)
-    with text.loop(last, first=first) as item, text.loop(text["together"], lanes) as some:
-        block, square = text.split(item, text["squares"])
-        element = text.mul(square, lanes)
-        inside = text.range_mask(text.lane_indices(element), "0", text["elements"])
-        sample = text.add(text.mul(block, text["together"]), some)
-        x = text.at(text["x"], element)
+def _kernel_ir(vector: Vector) -> Kernel:
+    ir = KernelBuilder(vector, ("x", "packed"), _Numbers._fields)
+    first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
+    lanes, final = vector.lanes, ir.sub(ir["samples"], 1)
+    with ir.loop(last, first=first) as item, ir.loop(ir["batch_lanes"], lanes) as some:
+        block, lane_block = ir.split(item, ir["lane_blocks"])
+        element = ir.mul(lane_block, lanes)
+        inside = ir.range_mask(ir.lane_indices(element), "0", ir["elements"])
+        sample = ir.add(ir.mul(block, ir["batch_lanes"]), some)
+        x = ir.at(ir["x"], element)
         rows = [
-            text.load_masked(
-                text.at(x, text.mul(text.least(text.add(sample, n), final), text["x_sample"])),
+            ir.load_masked(
+                ir.at(x, ir.mul(ir.least(ir.add(sample, n), final), ir["x_sample"])),
                 inside,
                 "zeroinitializer",
             )
             for n in range(lanes)
         ]
-        there = text.range_mask(text.lane_indices(sample), "0", text["samples"])
-        target = text.at(text["turned"], text.mul(item, lanes, text["together"]), some)
-        for n, values in enumerate(transposed(text, rows)):
-            kept = text.op(
-                f"select {vector.of('i1')} {there}, {vector.type} {values}, "
+        valid = ir.range_mask(ir.lane_indices(sample), "0", ir["samples"])
+        target = ir.at(ir["packed"], ir.mul(item, lanes, ir["batch_lanes"]), some)
+        for n, values in enumerate(transposed(ir, rows)):
+            masked = ir.op(
+                f"select {vector.of('i1')} {valid}, {vector.type} {values}, "
                 f"{vector.type} zeroinitializer"
             )
-            text.store_vector(kept, text.at(target, text.mul(text["together"], n)))
-    return text.kernel("conv_turn")
+            ir.store_vector(masked, ir.at(target, ir.mul(ir["batch_lanes"], n)))
+    return ir.kernel("conv_pack_batch_lanes")

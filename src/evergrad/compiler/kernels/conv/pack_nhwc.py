@@ -1,8 +1,8 @@
-"""Images with their pixels first, as the gradient of a convolution's weight reads them.
+"""NHWC packing of images for the weight gradient of a convolution.
 
-Squares of registers are exchanged, rows for columns. Whole registers are written, also where fewer
-elements are meant: what comes too much is overwritten by what is written next, since both images
-are written in the order of their pixels, x before y.
+Square blocks of registers are transposed. Whole registers are stored, also for a partial block: the
+excess is overwritten by later stores, since both images are stored in ascending order of pixels, x
+before y.
 """
 
 from __future__ import annotations
@@ -12,93 +12,94 @@ from evergrad.compiler.kernels.conv.microkernel import Tile
 from evergrad.compiler.kernels.gemm.microkernel import transposed
 
 
-def lay_out_x(text: KernelBuilder, x: str, row: str, samples: str, rows: str) -> None:
-    """Write padded rows of some samples to scratch memory: [samples, rows, columns, channels]. The
-    last channels come first: what they write too much belongs to the first of the next pixel."""
-    lanes = text.vector.lanes
-    top = text.sub(text.mul(row, text["stride_rows"]), text["pad_rows"])
-    high = text.add(text.mul(rows, text["stride_rows"]), text["extra_rows"])
-    final = text.sub(text["channels"], 1)
-    last_block = text.mul(text.op(f"udiv i64 {final}, {lanes}"), lanes)
-    before = text.mul(text["pad_columns"], text["x_column"])
-    for kind in text.by_stride(text["x_column"]):
-        with text.loop(text["channels"], lanes) as done:
-            channel = text.sub(last_block, done)
+def pack_x(ir: KernelBuilder, x: str, row: str, samples: str, rows: str) -> None:
+    """Pack padded rows of some samples into scratch memory: [samples, rows, columns, channels].
+    Blocks of channels are in descending order: the excess of the last one is in the first block of
+    the next pixel."""
+    lanes = ir.vector.lanes
+    top = ir.sub(ir.mul(row, ir["stride_rows"]), ir["pad_rows"])
+    high = ir.add(ir.mul(rows, ir["stride_rows"]), ir["extra_rows"])
+    final = ir.sub(ir["channels"], 1)
+    last_block = ir.mul(ir.op(f"udiv i64 {final}, {lanes}"), lanes)
+    before = ir.mul(ir["pad_columns"], ir["x_column"])
+    for kind in ir.by_stride(ir["x_column"]):
+        with ir.loop(ir["channels"], lanes) as done:
+            channel = ir.sub(last_block, done)
             starts = [
-                text.at(x, text.mul(text.least(text.add(channel, n), final), text["x_channel"]))
+                ir.at(x, ir.mul(ir.least(ir.add(channel, n), final), ir["x_channel"]))
                 for n in range(lanes)
             ]
-            with text.loop(samples) as sample, text.loop(high) as r:
-                at = text.add(top, r)
-                inside = text.op(f"icmp ult i64 {at}, {text['size_rows']}")
-                upto = text.op(f"select i1 {inside}, i64 {text['last_column']}, i64 0")
-                begin = text.add(text.mul(sample, text["x_sample"]), text.mul(at, text["x_row"]))
-                begin = text.sub(begin, before)
-                target = text.at(
-                    text.scratch,
+            with ir.loop(samples) as sample, ir.loop(high) as r:
+                at = ir.add(top, r)
+                inside = ir.op(f"icmp ult i64 {at}, {ir['size_rows']}")
+                upto = ir.op(f"select i1 {inside}, i64 {ir['last_column']}, i64 0")
+                begin = ir.add(ir.mul(sample, ir["x_sample"]), ir.mul(at, ir["x_row"]))
+                begin = ir.sub(begin, before)
+                target = ir.at(
+                    ir.scratch,
                     channel,
-                    text.mul(sample, text["sample_size"]),
-                    text.mul(r, text["width"], text["pixel"]),
+                    ir.mul(sample, ir["sample_size"]),
+                    ir.mul(r, ir["width"], ir["pixel"]),
                 )
-                _turn_channels(text, kind, [text.at(s, begin) for s in starts], target, upto)
+                _transpose_channels(ir, kind, [ir.at(s, begin) for s in starts], target, upto)
 
 
-def _turn_channels(
-    text: KernelBuilder, kind: int, sources: list[str], target: str, upto: str
+def _transpose_channels(
+    ir: KernelBuilder, kind: int, sources: list[str], target: str, upto: str
 ) -> None:
-    """Write some channels of a row's pixels."""
-    lanes, step = text.vector.lanes, text["x_column"]
-    low = text.mul(text["first_column"], step)
-    high = text.add(text.mul(text.sub(upto, 1), step), 1)
-    with text.loop(text["width"], lanes) as column:
-        start = text.mul(column, step)
+    """Store a block of channels of a row of pixels."""
+    lanes, stride = ir.vector.lanes, ir["x_column"]
+    low = ir.mul(ir["first_column"], stride)
+    high = ir.add(ir.mul(ir.sub(upto, 1), stride), 1)
+    with ir.loop(ir["width"], lanes) as column:
+        start = ir.mul(column, stride)
         block = [
-            text.load_strided(kind, source, start, step, low, high, "zeroinitializer")
+            ir.load_strided(kind, source, start, stride, low, high, "zeroinitializer")
             for source in sources
         ]
-        to = text.at(target, text.mul(column, text["pixel"]))
-        for n, pixel in enumerate(transposed(text, block)):
-            text.store_vector(pixel, text.at(to, text.mul(text["pixel"], n)))
+        to = ir.at(target, ir.mul(column, ir["pixel"]))
+        for n, pixel in enumerate(transposed(ir, block)):
+            ir.store_vector(pixel, ir.at(to, ir.mul(ir["pixel"], n)))
 
 
-def lay_out_y(
-    text: KernelBuilder, tile: Tile, y: str, samples: str, rows: str, first: str, blocks: str
+def pack_y(
+    ir: KernelBuilder, tile: Tile, y: str, samples: str, rows: str, first: str, blocks: str
 ) -> None:
-    """Write the pixels of some blocks of outputs to scratch memory, each with ``rows`` of a tile's
-    outputs: [blocks, pixels, outputs]. ``first`` is the first block."""
-    final = text.sub(text["outputs"], 1)
-    columns = text["count_columns"]
-    size = text.mul(samples, rows, columns, tile.rows)
-    for kind in text.by_stride(text["y_column"]):
-        with text.loop(blocks) as number:
-            top = text.mul(text.add(first, number), tile.rows)
+    """Pack some blocks of as many output channels as a tile has rows into scratch memory: [blocks,
+    pixels, output channels]. ``first`` is the first block."""
+    final = ir.sub(ir["outputs"], 1)
+    columns = ir["count_columns"]
+    size = ir.mul(samples, rows, columns, tile.rows)
+    for kind in ir.by_stride(ir["y_column"]):
+        with ir.loop(blocks) as number:
+            top = ir.mul(ir.add(first, number), tile.rows)
             starts = [
-                text.at(y, text.mul(text.least(text.add(top, r), final), text["y_channel"]))
+                ir.at(y, ir.mul(ir.least(ir.add(top, r), final), ir["y_channel"]))
                 for r in range(tile.rows)
             ]
-            target = text.at(text.scratch, text["y_at"], text.mul(number, size))
-            with text.loop(samples) as sample, text.loop(rows) as row:
-                begin = text.add(text.mul(sample, text["y_sample"]), text.mul(row, text["y_row"]))
-                before = text.mul(text.add(text.mul(sample, rows), row), columns)
-                to = text.at(target, text.mul(before, tile.rows))
-                _turn_outputs(text, kind, [text.at(s, begin) for s in starts], to)
+            target = ir.at(ir.scratch, ir["y_at"], ir.mul(number, size))
+            with ir.loop(samples) as sample, ir.loop(rows) as row:
+                begin = ir.add(ir.mul(sample, ir["y_sample"]), ir.mul(row, ir["y_row"]))
+                before = ir.mul(ir.add(ir.mul(sample, rows), row), columns)
+                to = ir.at(target, ir.mul(before, tile.rows))
+                _transpose_outputs(ir, kind, [ir.at(s, begin) for s in starts], to)
 
 
-def _turn_outputs(text: KernelBuilder, kind: int, sources: list[str], target: str) -> None:
-    """Write a row of pixels with one element of each source."""
-    lanes, step, count = text.vector.lanes, text["y_column"], len(sources)
-    high = text.add(text.mul(text.sub(text["count_columns"], 1), step), 1)
-    with text.loop(text["count_columns"], lanes) as column:
-        start = text.mul(column, step)
+def _transpose_outputs(ir: KernelBuilder, kind: int, sources: list[str], target: str) -> None:
+    """Store a row of pixels with one element of each source."""
+    lanes, stride, count = ir.vector.lanes, ir["y_column"], len(sources)
+    high = ir.add(ir.mul(ir.sub(ir["count_columns"], 1), stride), 1)
+    with ir.loop(ir["count_columns"], lanes) as column:
+        start = ir.mul(column, stride)
         blocks = []
         for first in range(0, count, lanes):
             block = [
-                text.load_strided(kind, source, start, step, "0", high, "zeroinitializer")
+                ir.load_strided(kind, source, start, stride, "0", high, "zeroinitializer")
                 for source in sources[first : first + lanes]
             ]
             block += ["zeroinitializer"] * (lanes - len(block))
-            blocks.append(transposed(text, block))
-        to = text.at(target, text.mul(column, count))
+            blocks.append(transposed(ir, block))
+        to = ir.at(target, ir.mul(column, count))
         for n, parts in enumerate(zip(*blocks, strict=True)):
             for number, part in enumerate(parts):
-                text.store_vector(part, text.at(to, n * count + number * lanes))
+                ir.store_vector(part, ir.at(to, n * count + number * lanes))

@@ -1,6 +1,6 @@
-"""A convolution's weight as kernels read it: [groups, blocks of outputs, channels, taps, outputs].
+"""Packing of a convolution's weight: [groups, blocks of outputs, channels, taps, outputs].
 
-What a block has too many are copies of the last output.
+The last block is padded with copies of the last output channel.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from evergrad.compiler.kernels.conv.padded_planes import Correlation
 from evergrad.compiler.kernels.gemm.microkernel import transposed
 
 
-class WeightSteps(NamedTuple):
-    """The elements of a weight from one group, output and channel to the next, and where its taps
-    are."""
+class WeightStrides(NamedTuple):
+    """The strides of a weight in elements, and the offsets of its taps."""
 
     group: int
     output: int
@@ -30,13 +29,13 @@ class WeightSteps(NamedTuple):
     taps: list[int]
 
     @property
-    def are_taps_in_order(self) -> bool:
-        """Whether the elements of each kernel lie one after the other."""
+    def has_contiguous_taps(self) -> bool:
+        """Whether the taps of each channel are contiguous."""
         return self.taps == list(range(len(self.taps)))
 
 
 class _Numbers(NamedTuple):
-    """The numbers of the kernel; the table of taps follows."""
+    """Integer arguments; the table of tap offsets follows."""
 
     items: int
     per_chunk: int
@@ -51,92 +50,95 @@ class _Numbers(NamedTuple):
     run: int
 
 
-def weight_kernel(vector: Vector, given: Correlation, rows: int, steps: WeightSteps) -> Kernel:
-    """The kernel that lays a weight out in blocks of so many outputs; it takes the weight and the
-    copy."""
-    blocks = -(-given.outputs // rows)
-    items = given.groups * blocks
-    count = len(steps.taps)
-    per_chunk = items_per_chunk(items, given.channels * count * rows * 8)
-    runs, run = _runs_of(given.channels, steps) if steps.are_taps_in_order else (0, 0)
+def pack_weight_kernel(
+    vector: Vector, problem: Correlation, rows: int, strides: WeightStrides
+) -> Kernel:
+    """The kernel that packs a weight into blocks of ``rows`` output channels; its arguments are the
+    weight and the packed copy."""
+    blocks = -(-problem.outputs // rows)
+    items = problem.groups * blocks
+    count = len(strides.taps)
+    per_chunk = items_per_chunk(items, problem.channels * count * rows * 8)
+    runs, run = _runs_of(problem.channels, strides) if strides.has_contiguous_taps else (0, 0)
     numbers = _Numbers(
-        items, per_chunk, blocks, given.outputs, given.channels, count, steps.group, steps.output,
-        steps.channel, runs, run,
+        items, per_chunk, blocks, problem.outputs, problem.channels, count, strides.group,
+        strides.output, strides.channel, runs, run,
     )  # fmt: skip
-    return with_numbers(_text(vector, rows), numbers, steps.taps, -(-items // per_chunk))
+    return with_numbers(_kernel_ir(vector, rows), numbers, strides.taps, -(-items // per_chunk))
 
 
-def packed_bytes(vector: Vector, given: Correlation, rows: int) -> int:
-    """The bytes of a weight that is laid out in blocks of so many outputs."""
-    blocks = -(-given.outputs // rows)
-    count = prod((given.groups, blocks, rows, given.channels, max(1, len(given.taps))))
+def packed_bytes(vector: Vector, problem: Correlation, rows: int) -> int:
+    """The bytes of a weight packed into blocks of ``rows`` output channels."""
+    blocks = -(-problem.outputs // rows)
+    count = prod((problem.groups, blocks, rows, problem.channels, max(1, len(problem.taps))))
     return count * vector.size
 
 
 @cache
-def _text(vector: Vector, rows: int) -> Kernel:
-    text = KernelBuilder(vector, ("weight", "packed"), _Numbers._fields)
-    first, last = text.items("%chunk", text["per_chunk"], text["items"])
-    final = text.sub(text["outputs"], 1)
-    depth = text.mul(text["channels"], text["taps"])
-    in_order = text.op(f"icmp ne i64 {text['runs']}, 0")
-    scattered = text.op(f"xor i1 {in_order}, true")
-    with text.loop(last, first=first) as item:
-        group, block = text.split(item, text["blocks"])
-        source = text.at(text["weight"], text.mul(group, text["w_group"]))
-        top = text.mul(block, rows)
+def _kernel_ir(vector: Vector, rows: int) -> Kernel:
+    ir = KernelBuilder(vector, ("weight", "packed"), _Numbers._fields)
+    first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
+    final = ir.sub(ir["outputs"], 1)
+    depth = ir.mul(ir["channels"], ir["taps"])
+    is_contiguous = ir.op(f"icmp ne i64 {ir['runs']}, 0")
+    scattered = ir.op(f"xor i1 {is_contiguous}, true")
+    with ir.loop(last, first=first) as item:
+        group, block = ir.split(item, ir["blocks"])
+        source = ir.at(ir["weight"], ir.mul(group, ir["w_group"]))
+        top = ir.mul(block, rows)
         starts = [
-            text.at(source, text.mul(text.least(text.add(top, r), final), text["w_output"]))
+            ir.at(source, ir.mul(ir.least(ir.add(top, r), final), ir["w_output"]))
             for r in range(rows)
         ]
-        target = text.at(text["packed"], text.mul(item, depth, rows))
-        with text.when(in_order):
+        target = ir.at(ir["packed"], ir.mul(item, depth, rows))
+        with ir.when(is_contiguous):
             for number in range(0, rows, vector.lanes):
                 some = starts[number : number + vector.lanes]
-                turn_runs(text, some, text.at(target, number), text["runs"], text["run"], rows)
-        with text.when(scattered):
-            _copy(text, starts, target)
-    return text.kernel("conv_pack")
+                transpose_runs(ir, some, ir.at(target, number), ir["runs"], ir["run"], rows)
+        with ir.when(scattered):
+            _interleave_taps(ir, starts, target)
+    return ir.kernel("conv_pack_weight")
 
 
-def _runs_of(channels: int, steps: WeightSteps) -> tuple[int, int]:
-    """How many runs of elements the kernels of so many channels of an output are, and of how many
-    elements: one, if channels lie one after the other, too."""
-    count = len(steps.taps)
-    return (1, channels * count) if steps.channel == count else (channels, count)
+def _runs_of(channels: int, strides: WeightStrides) -> tuple[int, int]:
+    """The number and the length of the contiguous runs of an output channel: one run if its input
+    channels are contiguous too."""
+    count = len(strides.taps)
+    return (1, channels * count) if strides.channel == count else (channels, count)
 
 
-def turn_runs(
-    text: KernelBuilder, starts: list[str], target: str, runs: str, length: str, step: int
+def transpose_runs(
+    ir: KernelBuilder, starts: list[str], target: str, runs: str, length: str, stride: int
 ) -> None:
-    """Write the elements of some outputs, which lie in runs, side by side."""
-    with text.loop(runs) as run:
-        begin = text.mul(run, text["w_channel"])
-        sources = [text.at(start, begin) for start in starts]
-        _turn(text, sources, text.at(target, text.mul(run, length, step)), length, step)
+    """Interleave the runs of some output channels."""
+    with ir.loop(runs) as run:
+        begin = ir.mul(run, ir["w_channel"])
+        sources = [ir.at(start, begin) for start in starts]
+        _transpose_run(ir, sources, ir.at(target, ir.mul(run, length, stride)), length, stride)
 
 
-def _turn(text: KernelBuilder, starts: list[str], target: str, depth: str, step: int) -> None:
-    """Write the elements of some outputs, which lie in order, side by side."""
-    lanes = text.vector.lanes
-    with text.loop(depth, lanes) as k:
-        left = text.sub(depth, k)
-        mask = text.range_mask(text.lane_indices("0"), "0", left)
-        block = [text.load_masked(text.at(s, k), mask, "zeroinitializer") for s in starts]
+def _transpose_run(
+    ir: KernelBuilder, starts: list[str], target: str, depth: str, stride: int
+) -> None:
+    """Interleave one contiguous run of some output channels."""
+    lanes = ir.vector.lanes
+    with ir.loop(depth, lanes) as k:
+        left = ir.sub(depth, k)
+        mask = ir.range_mask(ir.lane_indices("0"), "0", left)
+        block = [ir.load_masked(ir.at(s, k), mask, "zeroinitializer") for s in starts]
         block += ["zeroinitializer"] * (lanes - len(block))
-        for n, values in enumerate(transposed(text, block)):
-            is_there = text.op(f"icmp sgt i64 {left}, {n}")
-            count = text.op(f"select i1 {is_there}, i64 {len(starts)}, i64 0")
-            to = text.at(target, text.mul(text.add(k, n), step))
-            text.store_strided(1, values, to, "1", count)
+        for n, values in enumerate(transposed(ir, block)):
+            is_there = ir.op(f"icmp sgt i64 {left}, {n}")
+            count = ir.op(f"select i1 {is_there}, i64 {len(starts)}, i64 0")
+            to = ir.at(target, ir.mul(ir.add(k, n), stride))
+            ir.store_strided(1, values, to, "1", count)
 
 
-def _copy(text: KernelBuilder, starts: list[str], target: str) -> None:
-    """Write the elements of all outputs one by one."""
-    table, rows = text.table(), len(starts)
-    with text.loop(text["channels"]) as channel, text.loop(text["taps"]) as tap:
-        offset = text.add(text.mul(channel, text["w_channel"]), text.number(table, tap))
-        place = text.mul(text.add(text.mul(channel, text["taps"]), tap), rows)
-        to = text.at(target, place)
+def _interleave_taps(ir: KernelBuilder, starts: list[str], target: str) -> None:
+    """Interleave the taps of all output channels one by one."""
+    table, rows = ir.table(), len(starts)
+    with ir.loop(ir["channels"]) as channel, ir.loop(ir["taps"]) as tap:
+        offset = ir.add(ir.mul(channel, ir["w_channel"]), ir.number(table, tap))
+        to = ir.at(target, ir.mul(ir.add(ir.mul(channel, ir["taps"]), tap), rows))
         for r, start in enumerate(starts):
-            text.store(text.load(text.at(start, offset)), text.at(to, r))
+            ir.store(ir.load(ir.at(start, offset)), ir.at(to, r))

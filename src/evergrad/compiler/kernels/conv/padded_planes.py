@@ -1,9 +1,8 @@
-"""Images as convolution kernels lay them out: padded planes whose rows lie end to end.
+"""Padded planes: the packed layout of images that direct convolution kernels read.
 
-Where windows are more than one element apart, every phase of rows and columns has a plane of its
-own. All windows are neighbours then, and an element of the kernel is always the same distance away
-from where its window begins. What lies between two rows belongs to no window; where both sides are
-padded, rows share it.
+A strided convolution has one plane for each phase of rows and columns. Windows then have stride
+one, and a tap is at a constant offset from the start of its window. The halo between two rows
+belongs to no window; where both sides are padded, neighbouring rows share it.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from typing import NamedTuple
 from evergrad.compiler.codegen.ir_builder import KernelBuilder
 
 
-class Steps(NamedTuple):
-    """How many elements lie from one sample, channel, row and column to the next."""
+class Strides(NamedTuple):
+    """The strides of an image in elements."""
 
     sample: int
     channel: int
@@ -23,14 +22,14 @@ class Steps(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """One dimension of a correlation: ``y[start + step * i] = sum of w[tap] x[stride * i + shift]``
-    over (tap, shift) pairs, for ``extent`` numbers ``i``; ``x`` has ``size`` elements."""
+    """One dimension of a correlation: ``y[start + out_stride * i] = sum of w[tap] x[stride * i +
+    shift]`` over (tap, shift) pairs, for ``i`` below ``extent``; ``x`` has ``size`` elements."""
 
     size: int
     extent: int
     stride: int
     start: int
-    step: int
+    out_stride: int
     taps: tuple[tuple[int, int], ...]
 
     @property
@@ -42,43 +41,43 @@ class Axis(NamedTuple):
         return sorted({(shift - self.low) % self.stride for _, shift in self.taps}) or [0]
 
     @property
-    def reach(self) -> int:
-        """How many more elements than outputs a plane has."""
+    def halo(self) -> int:
+        """The elements of a plane beyond its outputs."""
         return max(((shift - self.low) // self.stride for _, shift in self.taps), default=0)
 
-    def inside(self, phase: int) -> tuple[int, int]:
-        """Which elements of a phase's plane lie in x (from, to)."""
+    def valid_range(self, phase: int) -> tuple[int, int]:
+        """The range of a phase's plane that is inside x; the rest is padding."""
         begin = self.low + phase
         first = max(0, -(begin // self.stride))
-        last = min(self.extent + self.reach, (self.size - 1 - begin) // self.stride + 1)
+        last = min(self.extent + self.halo, (self.size - 1 - begin) // self.stride + 1)
         return first, max(first, last)
 
     @property
-    def shared(self) -> int:
-        """How much of the padding behind a row can be the padding before the next one."""
-        ends = [self.inside(phase) for phase in self.phases]
-        length = self.extent + self.reach
-        return min(self.reach, *(min(first, length - last) for first, last in ends))
+    def shared_padding(self) -> int:
+        """The padding after a row that is also the padding before the next one."""
+        ends = [self.valid_range(phase) for phase in self.phases]
+        length = self.extent + self.halo
+        return min(self.halo, *(min(first, length - last) for first, last in ends))
 
-    def meeting(self, shift: int) -> tuple[int, int]:
-        """Which outputs meet x with an element of the kernel (from, to)."""
+    def valid_outputs(self, shift: int) -> tuple[int, int]:
+        """The range of outputs for which a tap reads inside x."""
         first = max(0, -(shift // self.stride))
         return first, max(first, min(self.extent, (self.size - 1 - shift) // self.stride + 1))
 
     @property
-    def met(self) -> int:
-        """How often an element of the kernel meets x."""
-        ranges = [self.meeting(shift) for _, shift in self.taps]
+    def valid_pairs(self) -> int:
+        """The (output, tap) pairs that read inside x."""
+        ranges = [self.valid_outputs(shift) for _, shift in self.taps]
         return sum(last - first for first, last in ranges)
 
-    def place(self, shift: int) -> tuple[int, int]:
-        """The phase of a shift and how far it is into its plane."""
+    def plane_offset(self, shift: int) -> tuple[int, int]:
+        """The index of a shift's phase, and its offset in that plane."""
         distance = shift - self.low
         return self.phases.index(distance % self.stride), distance // self.stride
 
 
 class Correlation(NamedTuple):
-    """A convolution between x and y, in groups of channels."""
+    """A cross-correlation of x with a weight to y, in groups of channels."""
 
     samples: int
     groups: int
@@ -89,7 +88,7 @@ class Correlation(NamedTuple):
 
     @property
     def taps(self) -> list[tuple[int, int]]:
-        """The pairs of row and column in the kernel."""
+        """The (row, column) pairs of the kernel."""
         return [(r, c) for r, _ in self.rows.taps for c, _ in self.columns.taps]
 
     @property
@@ -99,16 +98,16 @@ class Correlation(NamedTuple):
     @property
     def width(self) -> int:
         """The elements of a row of a plane."""
-        return self.columns.extent + self.columns.reach - self.columns.shared
+        return self.columns.extent + self.columns.halo - self.columns.shared_padding
 
     def rows_fitting(self, size: int, outputs: int) -> int:
         """How many rows of all planes and of ``outputs`` fit into ``size`` elements; at least 1."""
         row = (self.channels * self.planes + outputs) * self.width
-        return max(1, min(self.rows.extent, size // row - self.rows.reach))
+        return max(1, min(self.rows.extent, size // row - self.rows.halo))
 
 
 class Planes(NamedTuple):
-    """The numbers of kernels that lay planes out; the table of planes is their first table."""
+    """Integer arguments of kernels that pack planes; the table of planes is their first table."""
 
     channels: int
     planes: int
@@ -120,83 +119,83 @@ class Planes(NamedTuple):
     x_sample: int
     x_channel: int
     x_row: int
-    x_step: int
+    x_stride: int
 
     @classmethod
-    def of(cls, given: Correlation, x: Steps, block: int) -> Planes:
+    def of(cls, problem: Correlation, x: Strides, block: int) -> Planes:
         """The planes for ``block`` rows of outputs."""
-        rows = block + given.rows.reach
+        rows = block + problem.rows.halo
         return cls(
-            given.channels, given.planes, rows, given.width, given.planes * rows * given.width,
-            given.rows.size, given.rows.stride, x.sample, x.channel, x.row,
-            x.column * given.columns.stride,
+            problem.channels, problem.planes, rows, problem.width,
+            problem.planes * rows * problem.width, problem.rows.size, problem.rows.stride, x.sample,
+            x.channel, x.row, x.column * problem.columns.stride,
         )  # fmt: skip
 
     def size(self, wide: int) -> int:
-        """The elements of all planes and of the zeros behind them, a multiple of ``wide``."""
+        """The elements of all planes and of the zeros after them, a multiple of ``wide``."""
         return (self.channels * self.channel_size // wide + 3) * wide
 
-    def tables(self, given: Correlation, x: Steps) -> list[int]:
-        """For each plane the row of x and the element of a row at its beginning, and which of its
-        columns lie in x (from, to)."""
-        rows, columns = given.rows, given.columns
+    def tables(self, problem: Correlation, x: Strides) -> list[int]:
+        """For each plane the row of x and the offset in it where the plane starts, and the range of
+        its columns that is inside x."""
+        rows, columns = problem.rows, problem.columns
         table = []
         for row_phase in rows.phases:
             for phase in columns.phases:
                 begin = (columns.low + phase) * x.column
-                table += [rows.low + row_phase, begin, *columns.inside(phase)]
+                table += [rows.low + row_phase, begin, *columns.valid_range(phase)]
         return table
 
-    def places(self, given: Correlation) -> list[int]:
-        """Where each element of the kernel meets x, from where its window begins."""
-        rows, columns = given.rows, given.columns
+    def tap_offsets(self, problem: Correlation) -> list[int]:
+        """The offset of each tap from the start of its window."""
+        rows, columns = problem.rows, problem.columns
         table = []
         for _, row_shift in rows.taps:
-            row_phase, row = rows.place(row_shift)
+            row_phase, row = rows.plane_offset(row_shift)
             for _, shift in columns.taps:
-                phase, column = columns.place(shift)
+                phase, column = columns.plane_offset(shift)
                 number = row_phase * len(columns.phases) + phase
                 table.append((number * self.plane_rows + row) * self.width + column)
         return table
 
 
-def lay_out_planes(text: KernelBuilder, wide: int, x: str, row: str, to: str) -> None:
-    """Write the padded planes of all channels to scratch memory, and zeros behind them: twice as
+def pack_planes(ir: KernelBuilder, wide: int, x: str, row: str, to: str) -> None:
+    """Pack the padded planes of all channels into scratch memory, followed by zeros: twice as
     many as are read at once. ``row`` is the first row of outputs."""
-    for kind in text.by_stride(text["x_step"]):
-        _lay_out(text, kind, x, row, to)
-    end = text.at(to, text.mul(text["channels"], text["channel_size"]))
-    with text.loop(2 * wide, text.vector.lanes) as n:
-        text.store_vector("zeroinitializer", text.at(end, n))
+    for kind in ir.by_stride(ir["x_stride"]):
+        _pack(ir, kind, x, row, to)
+    end = ir.at(to, ir.mul(ir["channels"], ir["channel_size"]))
+    with ir.loop(2 * wide, ir.vector.lanes) as n:
+        ir.store_vector("zeroinitializer", ir.at(end, n))
 
 
-def _lay_out(text: KernelBuilder, kind: int, x: str, row: str, to: str) -> None:
-    """Write the planes of all channels; for ``kind`` see :meth:`.KernelBuilder.by_stride`."""
-    size = text.mul(text["plane_rows"], text["width"])
-    top = text.mul(row, text["stride_rows"])
-    with text.loop(text["channels"]) as channel, text.loop(text["planes"]) as plane:
-        source = text.at(x, text.mul(channel, text["x_channel"]))
-        entry = text.table(text.mul(plane, 4))
-        begin, column, low, high = (text.number(entry, n) for n in range(4))
-        start = text.add(text.mul(channel, text["channel_size"]), text.mul(plane, size))
-        with text.loop(text["plane_rows"]) as r:
-            at = text.add(top, begin, text.mul(r, text["stride_rows"]))
-            inside = text.op(f"icmp ult i64 {at}, {text['size_rows']}")
-            upto = text.op(f"select i1 {inside}, i64 {high}, i64 0")
-            from_row = text.at(source, text.mul(at, text["x_row"]), column)
-            target = text.at(to, start, text.mul(r, text["width"]))
-            copy_row(text, kind, from_row, target, low, upto, text["x_step"])
+def _pack(ir: KernelBuilder, kind: int, x: str, row: str, to: str) -> None:
+    """Pack the planes of all channels; for ``kind`` see :meth:`.KernelBuilder.by_stride`."""
+    size = ir.mul(ir["plane_rows"], ir["width"])
+    top = ir.mul(row, ir["stride_rows"])
+    with ir.loop(ir["channels"]) as channel, ir.loop(ir["planes"]) as plane:
+        source = ir.at(x, ir.mul(channel, ir["x_channel"]))
+        entry = ir.table(ir.mul(plane, 4))
+        begin, column, low, high = (ir.number(entry, n) for n in range(4))
+        start = ir.add(ir.mul(channel, ir["channel_size"]), ir.mul(plane, size))
+        with ir.loop(ir["plane_rows"]) as r:
+            at = ir.add(top, begin, ir.mul(r, ir["stride_rows"]))
+            inside = ir.op(f"icmp ult i64 {at}, {ir['size_rows']}")
+            upto = ir.op(f"select i1 {inside}, i64 {high}, i64 0")
+            from_row = ir.at(source, ir.mul(at, ir["x_row"]), column)
+            target = ir.at(to, start, ir.mul(r, ir["width"]))
+            copy_row(ir, kind, from_row, target, low, upto, ir["x_stride"])
 
 
 def copy_row(
-    text: KernelBuilder, kind: int, source: str, target: str, low: str, high: str, step: str
+    ir: KernelBuilder, kind: int, source: str, target: str, low: str, high: str, stride: str
 ) -> None:
-    """Write a row of a plane: elements ``step`` apart between two places, zeros elsewhere. Goes on
-    behind its end with zeros up to a whole vector: rows are written in their order. For ``kind``
-    see :meth:`.KernelBuilder.by_stride`."""
-    first = text.mul(low, step)
-    last = text.add(text.mul(text.sub(high, 1), step), 1)
-    with text.loop(text["width"], text.vector.lanes) as j:
-        start = text.mul(j, step)
-        value = text.load_strided(kind, source, start, step, first, last, "zeroinitializer")
-        text.store_vector(value, text.at(target, j))
+    """Copy a row of a plane: strided elements in a range, zeros elsewhere. The last vector may
+    extend past the row: rows are written in ascending order. For ``kind`` see
+    :meth:`.KernelBuilder.by_stride`."""
+    first = ir.mul(low, stride)
+    last = ir.add(ir.mul(ir.sub(high, 1), stride), 1)
+    with ir.loop(ir["width"], ir.vector.lanes) as j:
+        start = ir.mul(j, stride)
+        value = ir.load_strided(kind, source, start, stride, first, last, "zeroinitializer")
+        ir.store_vector(value, ir.at(target, j))

@@ -1,12 +1,12 @@
-"""Convolution with kernels of 3x3 elements in fewer products (Winograd's F(2x2, 3x3)).
+"""Winograd convolution F(2x2, 3x3): kernels of 3x3 elements with stride one.
 
-Outputs are taken in squares of 2x2, each of which depends on a square of 4x4 elements of x. 16 sums
-of these elements, times 16 sums of the kernel's elements, added over channels, give 16 numbers
-whose sums are the 4 outputs: 16 products instead of 36. A chunk transforms some rows of squares of
-a sample, or some samples; then come 16 products of matrices.
+A spatial tile of 2x2 outputs depends on an input tile of 4x4 elements. The input transform of the
+input tile, times the transformed weight, elementwise and reduced over channels, has the spatial
+tile as its output transform: 16 products instead of 36. A chunk transforms some rows of spatial
+tiles of a sample, or some samples, and computes 16 matrix products.
 
-Factors are 1 and 1/2, so whole numbers stay exact. An infinity in x makes NaN of all four outputs
-of its squares, also of those that do not depend on it.
+Factors are 1 and 1/2, so integers stay exact. An infinity in x makes all four outputs of its
+spatial tiles NaN, also those that do not depend on it.
 """
 
 from __future__ import annotations
@@ -16,141 +16,145 @@ from typing import NamedTuple
 
 from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, with_numbers
 from evergrad.compiler.codegen.kernel import Kernel
-from evergrad.compiler.kernels.conv.padded_planes import Axis, Correlation, Steps
-from evergrad.compiler.kernels.conv.winograd_pack_weight import place_step
+from evergrad.compiler.kernels.conv.padded_planes import Axis, Correlation, Strides
+from evergrad.compiler.kernels.conv.winograd_pack_weight import element_stride
 from evergrad.compiler.kernels.conv.winograd_transforms import (
     PLACES,
     SIDE,
     Matrix,
-    both_ways,
+    input_transform,
     multiply,
-    of_inputs,
-    panel_of,
+    panel_width,
+    transform_2d,
 )
 from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
 from evergrad.compiler.native.target import machine
 from evergrad.compiler.passes.conv_epilogue import Epilogue, emit_epilogue, pointers
 
-# Fewer channels or outputs are not worth transforming.
+# Fewer input or output channels are not worth transforming.
 _FEW = 32
-# There are at least so many chunks; bands of outputs have at least so many, if there are more.
+# There are at least so many chunks; bands have at least so many output channels, if there are more.
 _FEW_CHUNKS = 4
 _BAND = 64
-# Samples are taken together up to so many squares.
+# Blocks of samples have at most so many spatial tiles.
 _MOST_SQUARES = 1024
-# Convolutions whose cut is remembered.
+# Convolutions whose tiling is cached.
 _KNOWN = 256
-# Transformed elements of x that stay in cache, in bytes, and sums of some outputs that should.
+# Transformed inputs that stay in cache, in bytes, and accumulators that should.
 _NEAR = machine().l2_bytes // 2
 _SUMS = 7 * machine().l2_bytes // 32
-# Bytes in a cycle that come from the cache nearby, and from further away.
+# Bytes per cycle from the near cache, and from the next one.
 # Fitted by tools/fit_kernel_costs.py.
 _FROM_NEAR = 32
 _FROM_FAR = 8
-# Cycles to transform a register of each of the 16 elements: of x with laying it out, of sums and of
-# the weight.
+# Cycles to transform a tile of 16 registers: of inputs with packing, of outputs and of the weight.
 # Fitted by tools/fit_kernel_costs.py.
 _TRANSFORMING = 60.0
 _WRITING = 40.0
 _WEIGHING = 400.0
-# How much longer products take than their number says.
+# The overhead of the matrix products over their FMAs.
 # Fitted by tools/fit_kernel_costs.py.
 _SLOWER = 1.1
 
 
-def is_winograd(vector: Vector, given: Correlation) -> bool:
-    """Whether a convolution can be computed so, and may be worth it."""
+def supports_winograd(vector: Vector, problem: Correlation) -> bool:
+    """Whether a convolution can use Winograd, and may profit."""
     return (
         vector.element == "float"
-        and min(given.channels, given.outputs) >= _FEW
-        and all(_is_plain(axis) for axis in (given.rows, given.columns))
+        and min(problem.channels, problem.outputs) >= _FEW
+        and all(_is_three_taps(axis) for axis in (problem.rows, problem.columns))
     )
 
 
-def _is_plain(axis: Axis) -> bool:
-    """Whether windows are three neighbours each, one element apart, for all outputs."""
+def _is_three_taps(axis: Axis) -> bool:
+    """Whether windows have three contiguous taps and stride one, and all outputs are written."""
     shifts = sorted(shift for _, shift in axis.taps)
-    return axis.stride == axis.step == 1 and shifts == list(range(axis.low, axis.low + 3))
+    return axis.stride == axis.out_stride == 1 and shifts == list(range(axis.low, axis.low + 3))
 
 
-def _pairs(axis: Axis) -> int:
-    """The squares along an axis."""
+def _tile_count(axis: Axis) -> int:
+    """The spatial tiles along an axis."""
     return -(-axis.extent // 2)
 
 
-class WinogradCut(NamedTuple):
-    """What is transformed at a time, and the outputs of a chunk and of the sums that are held."""
+class WinogradTiling(NamedTuple):
+    """The samples and rows of spatial tiles that are transformed at a time, and the output channels
+    of a chunk and of its accumulators."""
 
-    together: int  # samples
-    block: int  # rows of squares
+    block_samples: int
+    block_rows: int  # of spatial tiles
     band: int
     held: int
 
     @classmethod
     @lru_cache(_KNOWN)
-    def choose(cls, vector: Vector, given: Correlation) -> WinogradCut:
-        rows = _pairs(given.rows)
-        most = max(1, min(given.samples, _MOST_SQUARES // (rows * _pairs(given.columns))))
+    def choose(cls, vector: Vector, problem: Correlation) -> WinogradTiling:
+        rows = _tile_count(problem.rows)
+        most = max(1, min(problem.samples, _MOST_SQUARES // (rows * _tile_count(problem.columns))))
         sizes = [(1, block) for block in range(1, rows)]
-        sizes += [(together, rows) for together in range(1, most + 1)]
-        cuts = [cls._of(vector, given, *size) for size in sizes]
-        return min(cuts, key=lambda cut: cut.cycles(vector, given))
+        sizes += [(block_samples, rows) for block_samples in range(1, most + 1)]
+        tilings = [cls._of(vector, problem, *size) for size in sizes]
+        return min(tilings, key=lambda tiling: tiling.cycles(vector, problem))
 
     @classmethod
-    def _of(cls, vector: Vector, given: Correlation, together: int, block: int) -> WinogradCut:
-        chunks = given.groups * -(-given.samples // together) * -(-_pairs(given.rows) // block)
-        bands = min(-(-_FEW_CHUNKS // chunks), max(1, given.outputs // _BAND))
+    def _of(
+        cls, vector: Vector, problem: Correlation, block_samples: int, block: int
+    ) -> WinogradTiling:
+        row_blocks = -(-_tile_count(problem.rows) // block)
+        chunks = problem.groups * -(-problem.samples // block_samples) * row_blocks
+        bands = min(-(-_FEW_CHUNKS // chunks), max(1, problem.outputs // _BAND))
         high = tile_for(vector).rows
-        band = _rounded(-(-given.outputs // bands), high)
-        length = together * block * _pairs(given.columns)
-        place = PLACES * length * vector.size
+        band = _round_up(-(-problem.outputs // bands), high)
+        length = block_samples * block * _tile_count(problem.columns)
+        channel = PLACES * length * vector.size
         parts = 1
-        if place * given.channels <= _NEAR:  # it is read again for each part
-            parts = -(-place * band // _SUMS)
-        return cls(together, block, band, _rounded(-(-band // parts), high))
+        if channel * problem.channels <= _NEAR:  # inputs are read again for each part
+            parts = -(-channel * band // _SUMS)
+        return cls(block_samples, block, band, _round_up(-(-band // parts), high))
 
-    def cycles(self, vector: Vector, given: Correlation) -> float:
-        """About how many cycles a sample takes."""
+    def cycles(self, vector: Vector, problem: Correlation) -> float:
+        """Estimated cycles of a sample."""
         lanes = vector.lanes
-        vectors = -(-self.length(given) // lanes)
-        pieces = self.together * self.block * -(-_pairs(given.columns) // lanes)
-        bands = -(-given.outputs // self.band)
-        chunk = PLACES * given.channels * given.outputs * vectors / 2 * _SLOWER
-        chunk += _TRANSFORMING * given.channels * pieces * bands
-        chunk += _WRITING * given.outputs * pieces
-        weight = PLACES * given.channels * given.outputs * vector.size
+        vectors = -(-self.length(problem) // lanes)
+        pieces = self.block_samples * self.block_rows * -(-_tile_count(problem.columns) // lanes)
+        bands = -(-problem.outputs // self.band)
+        chunk = PLACES * problem.channels * problem.outputs * vectors / 2 * _SLOWER
+        chunk += _TRANSFORMING * problem.channels * pieces * bands
+        chunk += _WRITING * problem.outputs * pieces
+        weight = PLACES * problem.channels * problem.outputs * vector.size
         chunk += weight / (_FROM_NEAR if weight <= _NEAR else _FROM_FAR)
-        inputs = PLACES * given.channels * lanes * vectors * vector.size
+        inputs = PLACES * problem.channels * lanes * vectors * vector.size
         chunk += 2 * bands * inputs / _FROM_FAR if inputs > _NEAR else 0.0
-        chunks = -(-given.samples // self.together) * -(-_pairs(given.rows) // self.block)
-        whole = _WEIGHING * given.channels * -(-given.outputs // lanes)
-        return (chunk * chunks + whole) / given.samples
+        row_blocks = -(-_tile_count(problem.rows) // self.block_rows)
+        chunks = -(-problem.samples // self.block_samples) * row_blocks
+        whole = _WEIGHING * problem.channels * -(-problem.outputs // lanes)
+        return (chunk * chunks + whole) / problem.samples
 
-    def length(self, given: Correlation) -> int:
-        """The squares of a chunk."""
-        return self.together * self.block * _pairs(given.columns)
+    def length(self, problem: Correlation) -> int:
+        """The spatial tiles of a chunk."""
+        return self.block_samples * self.block_rows * _tile_count(problem.columns)
 
 
-def _rounded(value: int, step: int) -> int:
-    return -(-value // step) * step
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
 
 
 class _Numbers(NamedTuple):
-    """The kernel's numbers."""
+    """Integer arguments."""
 
     channels: int
     outputs: int
-    place_step: int
+    element_stride: int
     bands: int
     band: int
     held: int
     groups: int
     samples: int
-    together: int
+    block_samples: int
     row_blocks: int
-    block: int
-    square_rows: int
-    square_columns: int
+    block_rows: int
+    tile_rows: int
+    tile_columns: int
     width: int
     plane: int
     size_rows: int
@@ -162,9 +166,9 @@ class _Numbers(NamedTuple):
     leading: int
     panel: int
     inputs_at: int
-    inputs_step: int
+    input_stride: int
     sums_at: int
-    sums_step: int
+    sum_stride: int
     x_sample: int
     x_channel: int
     x_row: int
@@ -174,146 +178,143 @@ class _Numbers(NamedTuple):
 
 
 def winograd_kernel(
-    vector: Vector, given: Correlation, x: Steps, y: Steps, steps: Epilogue
+    vector: Vector, problem: Correlation, x: Strides, y: Strides, epilogue: Epilogue
 ) -> Kernel:
-    """The kernel that takes x, whose columns lie in order, the transformed weight, what later
-    steps take, and y."""
-    cut = WinogradCut.choose(vector, given)
-    rows, columns = given.rows, given.columns
-    square_rows, square_columns = _pairs(rows), _pairs(columns)
-    width = square_columns + 1
+    """The kernel with the arguments x, whose columns are contiguous, the transformed weight,
+    operands of the epilogue, and y."""
+    tiling = WinogradTiling.choose(vector, problem)
+    rows, columns = problem.rows, problem.columns
+    tile_rows, tile_columns = _tile_count(rows), _tile_count(columns)
+    width = tile_columns + 1
     lanes = vector.lanes
-    # An odd number of registers, else rows would share places in the cache; one more is written.
-    leading = (-(-cut.length(given) // lanes) + 1 | 1) * lanes
-    plane = (cut.block + 1) * width + lanes
+    # An odd number of registers, else rows would share cache sets; one more is stored.
+    leading = (-(-tiling.length(problem) // lanes) + 1 | 1) * lanes
+    plane = (tiling.block_rows + 1) * width + lanes
     inputs_at = -(-SIDE * plane // lanes) * lanes + lanes
-    inputs_step, sums_step = (count * leading + lanes for count in (given.channels, cut.held))
-    sums_at = inputs_at + PLACES * inputs_step
-    row_blocks = -(-square_rows // cut.block)
-    bands = -(-given.outputs // cut.band)
+    input_stride, sum_stride = (
+        count * leading + lanes for count in (problem.channels, tiling.held)
+    )
+    sums_at = inputs_at + PLACES * input_stride
+    row_blocks = -(-tile_rows // tiling.block_rows)
+    bands = -(-problem.outputs // tiling.band)
     numbers = _Numbers(
-        given.channels, given.outputs, place_step(vector, given), bands, cut.band, cut.held,
-        given.groups, given.samples, cut.together, row_blocks, cut.block, square_rows,
-        square_columns, width, plane, rows.size, columns.size, rows.low, columns.low, rows.extent,
-        columns.extent, leading, panel_of(tile_for(vector), cut.length(given)), inputs_at,
-        inputs_step, sums_at, sums_step, *x[:3], *y[:3],
+        problem.channels, problem.outputs, element_stride(vector, problem), bands, tiling.band,
+        tiling.held, problem.groups, problem.samples, tiling.block_samples, row_blocks,
+        tiling.block_rows, tile_rows, tile_columns, width, plane, rows.size, columns.size, rows.low,
+        columns.low, rows.extent, columns.extent, leading,
+        panel_width(tile_for(vector), tiling.length(problem)), inputs_at,
+        input_stride, sums_at, sum_stride, *x[:3], *y[:3],
     )  # fmt: skip
-    chunks = -(-given.samples // cut.together) * given.groups * row_blocks * bands
-    nbytes = (sums_at + PLACES * sums_step + lanes) * vector.size
-    return with_numbers(_text(vector, steps), numbers, [], chunks, nbytes)
+    chunks = -(-problem.samples // tiling.block_samples) * problem.groups * row_blocks * bands
+    nbytes = (sums_at + PLACES * sum_stride + lanes) * vector.size
+    return with_numbers(_kernel_ir(vector, epilogue), numbers, [], chunks, nbytes)
 
 
 @cache
-def _text(vector: Vector, steps: Epilogue) -> Kernel:
-    text = KernelBuilder(vector, pointers(steps), _Numbers._fields)
-    item, band = text.split("%chunk", text["bands"])
-    place, block = text.split(item, text["row_blocks"])
-    some, group = text.split(place, text["groups"])
-    sample, row = text.mul(some, text["together"]), text.mul(block, text["block"])
-    samples = text.least(text["together"], text.sub(text["samples"], sample))
-    rows = text.least(text["block"], text.sub(text["square_rows"], row))
-    x = text.at(
-        text["x"],
-        text.mul(sample, text["x_sample"]),
-        text.mul(group, text["channels"], text["x_channel"]),
+def _kernel_ir(vector: Vector, epilogue: Epilogue) -> Kernel:
+    ir = KernelBuilder(vector, pointers(epilogue), _Numbers._fields)
+    item, band = ir.split("%chunk", ir["bands"])
+    image, block = ir.split(item, ir["row_blocks"])
+    some, group = ir.split(image, ir["groups"])
+    sample, row = ir.mul(some, ir["block_samples"]), ir.mul(block, ir["block_rows"])
+    samples = ir.least(ir["block_samples"], ir.sub(ir["samples"], sample))
+    rows = ir.least(ir["block_rows"], ir.sub(ir["tile_rows"], row))
+    x = ir.at(
+        ir["x"],
+        ir.mul(sample, ir["x_sample"]),
+        ir.mul(group, ir["channels"], ir["x_channel"]),
     )
-    _transform(text, x, samples, row, rows)
-    first, last = text.items(band, text["band"], text["outputs"])
-    y = text.at(
-        text["y"],
-        text.mul(sample, text["y_sample"]),
-        text.mul(group, text["outputs"], text["y_channel"]),
-        text.mul(row, text["y_row"], 2),
+    _transform(ir, x, samples, row, rows)
+    first, last = ir.items(band, ir["band"], ir["outputs"])
+    y = ir.at(
+        ir["y"],
+        ir.mul(sample, ir["y_sample"]),
+        ir.mul(group, ir["outputs"], ir["y_channel"]),
+        ir.mul(row, ir["y_row"], 2),
     )
-    with text.loop(last, text["held"], first) as output:
-        outputs = text.least(text["held"], text.sub(last, output))
-        _multiply(text, tile_for(vector), group, output, outputs, text.mul(samples, rows))
-        to = text.at(y, text.mul(output, text["y_channel"]))
-        number = text.add(text.mul(group, text["outputs"]), output)
-        _write(text, steps, to, number, samples, row, rows, outputs)
-    return text.kernel("conv_winograd")
+    with ir.loop(last, ir["held"], first) as output:
+        outputs = ir.least(ir["held"], ir.sub(last, output))
+        _multiply(ir, tile_for(vector), group, output, outputs, ir.mul(samples, rows))
+        to = ir.at(y, ir.mul(output, ir["y_channel"]))
+        number = ir.add(ir.mul(group, ir["outputs"]), output)
+        _write(ir, epilogue, to, number, samples, row, rows, outputs)
+    return ir.kernel("conv_winograd")
 
 
-def _transform(text: KernelBuilder, x: str, samples: str, row: str, rows: str) -> None:
-    """Write the 16 sums of all squares' elements: [places, channels, squares]. A row's last
-    register may go on behind its squares: rows are written in their order."""
-    lanes = text.vector.lanes
-    length = text.mul(rows, text["square_columns"])
-    places = [
-        text.add(
-            text.mul(text["plane"], 2 * (r % 2) + c % 2), text.mul(text["width"], r // 2), c // 2
-        )
+def _transform(ir: KernelBuilder, x: str, samples: str, row: str, rows: str) -> None:
+    """Store the input transform of all spatial tiles: [elements of the tile, channels, tiles]. The
+    last register may extend past a row: rows are stored in ascending order."""
+    lanes = ir.vector.lanes
+    length = ir.mul(rows, ir["tile_columns"])
+    offsets = [
+        ir.add(ir.mul(ir["plane"], 2 * (r % 2) + c % 2), ir.mul(ir["width"], r // 2), c // 2)
         for r in range(SIDE)
         for c in range(SIDE)
     ]
-    with text.loop(text["channels"]) as channel, text.loop(samples) as sample:
-        source = text.at(
-            x, text.mul(sample, text["x_sample"]), text.mul(channel, text["x_channel"])
+    with ir.loop(ir["channels"]) as channel, ir.loop(samples) as sample:
+        source = ir.at(x, ir.mul(sample, ir["x_sample"]), ir.mul(channel, ir["x_channel"]))
+        _pack_phases(ir, source, row, rows)
+        target = ir.at(
+            ir.scratch,
+            ir["inputs_at"],
+            ir.mul(channel, ir["leading"]),
+            ir.mul(sample, length),
         )
-        _part(text, source, row, rows)
-        target = text.at(
-            text.scratch,
-            text["inputs_at"],
-            text.mul(channel, text["leading"]),
-            text.mul(sample, length),
-        )
-        with text.loop(rows) as r, text.loop(text["square_columns"], lanes) as column:
-            begin = text.at(text.scratch, text.mul(r, text["width"]), column)
-            values = [text.load_vector(text.at(begin, place)) for place in places]
-            to = text.at(target, text.mul(r, text["square_columns"]), column)
-            for n, value in enumerate(both_ways(text, values, of_inputs)):
-                text.store_vector(value, text.at(to, text.mul(text["inputs_step"], n)))
+        with ir.loop(rows) as r, ir.loop(ir["tile_columns"], lanes) as column:
+            begin = ir.at(ir.scratch, ir.mul(r, ir["width"]), column)
+            values = [ir.load_vector(ir.at(begin, offset)) for offset in offsets]
+            to = ir.at(target, ir.mul(r, ir["tile_columns"]), column)
+            for n, value in enumerate(transform_2d(ir, values, input_transform)):
+                ir.store_vector(value, ir.at(to, ir.mul(ir["input_stride"], n)))
 
 
-def _part(text: KernelBuilder, x: str, row: str, rows: str) -> None:
-    """Write rows of a channel, with padding, as planes: the even and odd columns of even rows, then
-    those of odd rows. A row's last register may go on behind it: rows are written in order, and
-    planes lie apart."""
-    lanes = text.vector.lanes
-    top = text.add(text["first_row"], text.mul(row, 2))
-    with text.loop(text.mul(text.add(rows, 1), 2)) as number:
-        at = text.add(top, number)
-        inside = text.op(f"icmp ult i64 {at}, {text['size_rows']}")
-        upto = text.op(f"select i1 {inside}, i64 {text['size_columns']}, i64 0")
-        source = text.at(x, text.mul(at, text["x_row"]))
-        pair, odd = text.split(number, "2")
-        target = text.at(
-            text.scratch, text.mul(odd, text["plane"], 2), text.mul(pair, text["width"])
-        )
-        with text.loop(text["width"], lanes) as square:
-            column = text.add(text["first_column"], text.mul(square, 2))
+def _pack_phases(ir: KernelBuilder, x: str, row: str, rows: str) -> None:
+    """Pack padded rows of a channel into planes by phase: the even and odd columns of even rows,
+    then those of odd rows. The last register may extend past a row: rows are stored in ascending
+    order, and planes are padded."""
+    lanes = ir.vector.lanes
+    top = ir.add(ir["first_row"], ir.mul(row, 2))
+    with ir.loop(ir.mul(ir.add(rows, 1), 2)) as number:
+        at = ir.add(top, number)
+        inside = ir.op(f"icmp ult i64 {at}, {ir['size_rows']}")
+        upto = ir.op(f"select i1 {inside}, i64 {ir['size_columns']}, i64 0")
+        source = ir.at(x, ir.mul(at, ir["x_row"]))
+        pair, odd = ir.split(number, "2")
+        target = ir.at(ir.scratch, ir.mul(odd, ir["plane"], 2), ir.mul(pair, ir["width"]))
+        with ir.loop(ir["width"], lanes) as tile_column:
+            column = ir.add(ir["first_column"], ir.mul(tile_column, 2))
             halves = [
-                text.load_strided(1, source, start, "1", "0", upto, "zeroinitializer")
-                for start in (column, text.add(column, lanes))
+                ir.load_strided(1, source, start, "1", "0", upto, "zeroinitializer")
+                for start in (column, ir.add(column, lanes))
             ]
-            for phase, part in enumerate(text.deinterleaved(*halves)):
-                text.store_vector(part, text.at(target, text.mul(text["plane"], phase), square))
+            for phase, part in enumerate(ir.deinterleaved(*halves)):
+                ir.store_vector(part, ir.at(target, ir.mul(ir["plane"], phase), tile_column))
 
 
 def _multiply(
-    text: KernelBuilder, tile: Tile, group: str, output: str, outputs: str, rows: str
+    ir: KernelBuilder, tile: Tile, group: str, output: str, outputs: str, rows: str
 ) -> None:
-    """The products of matrices for some outputs, place by place: [places, outputs, squares]."""
-    squares = text.mul(rows, text["square_columns"])
-    with text.loop(PLACES) as place:
-        number = text.add(text.mul(group, PLACES), place)
-        a = text.at(
-            text["weight"],
-            text.mul(number, text["place_step"]),
-            text.mul(output, text["channels"]),
+    """The 16 matrix products for some output channels: [elements of the tile, outputs, tiles]."""
+    tiles = ir.mul(rows, ir["tile_columns"])
+    with ir.loop(PLACES) as element:
+        number = ir.add(ir.mul(group, PLACES), element)
+        a = ir.at(
+            ir["weight"],
+            ir.mul(number, ir["element_stride"]),
+            ir.mul(output, ir["channels"]),
         )
-        b = text.at(text.scratch, text["inputs_at"], text.mul(place, text["inputs_step"]))
-        c = text.at(text.scratch, text["sums_at"], text.mul(place, text["sums_step"]))
-        leading = text["leading"]
+        b = ir.at(ir.scratch, ir["inputs_at"], ir.mul(element, ir["input_stride"]))
+        c = ir.at(ir.scratch, ir["sums_at"], ir.mul(element, ir["sum_stride"]))
+        leading = ir["leading"]
         multiply(
-            text, tile, Matrix(a, tile.rows), Matrix(b, leading), Matrix(c, leading),
-            text["channels"], outputs, squares, text["panel"],
+            ir, tile, Matrix(a, tile.rows), Matrix(b, leading), Matrix(c, leading),
+            ir["channels"], outputs, tiles, ir["panel"],
         )  # fmt: skip
 
 
 def _write(
-    text: KernelBuilder,
-    steps: Epilogue,
+    ir: KernelBuilder,
+    epilogue: Epilogue,
     y: str,
     first: str,
     samples: str,
@@ -321,46 +322,44 @@ def _write(
     rows: str,
     outputs: str,
 ) -> None:
-    """Make outputs, from ``first`` on, of the sums: pairs of rows for one after the other."""
-    lanes = text.vector.lanes
-    top = text.mul(row, 2)
-    below = text.sub(text.sub(text["count_rows"], top), 1)
+    """Apply the output transform and the epilogue, and store the outputs. ``first`` is the first
+    output channel, counted over all groups."""
+    lanes = ir.vector.lanes
+    top = ir.mul(row, 2)
+    below = ir.sub(ir.sub(ir["count_rows"], top), 1)
     with (
-        text.loop(samples) as sample,
-        text.loop(outputs) as output,
-        text.loop(rows) as r,
-        text.loop(text["square_columns"], lanes) as column,
+        ir.loop(samples) as sample,
+        ir.loop(outputs) as output,
+        ir.loop(rows) as r,
+        ir.loop(ir["tile_columns"], lanes) as column,
     ):
-        before = text.mul(text.add(text.mul(sample, rows), r), text["square_columns"])
-        source = text.at(
-            text.scratch, text["sums_at"], text.mul(output, text["leading"]), before, column
-        )
-        values = [
-            text.load_vector(text.at(source, text.mul(text["sums_step"], n))) for n in range(PLACES)
-        ]
-        target = text.at(
+        before = ir.mul(ir.add(ir.mul(sample, rows), r), ir["tile_columns"])
+        source = ir.at(ir.scratch, ir["sums_at"], ir.mul(output, ir["leading"]), before, column)
+        values = [ir.load_vector(ir.at(source, ir.mul(ir["sum_stride"], n))) for n in range(PLACES)]
+        target = ir.at(
             y,
-            text.mul(sample, text["y_sample"]),
-            text.mul(output, text["y_channel"]),
-            text.mul(r, text["y_row"], 2),
-            text.mul(column, 2),
+            ir.mul(sample, ir["y_sample"]),
+            ir.mul(output, ir["y_channel"]),
+            ir.mul(r, ir["y_row"], 2),
+            ir.mul(column, 2),
         )
-        left = text.sub(text["count_columns"], text.mul(column, 2))
-        is_there = text.op(f"icmp slt i64 {text.mul(r, 2)}, {below}")
-        lower = text.op(f"select i1 {is_there}, i64 {left}, i64 0")
-        number = text.add(first, output)
+        left = ir.sub(ir["count_columns"], ir.mul(column, 2))
+        is_there = ir.op(f"icmp slt i64 {ir.mul(r, 2)}, {below}")
+        lower = ir.op(f"select i1 {is_there}, i64 {left}, i64 0")
+        number = ir.add(first, output)
         pairs = [
-            emit_epilogue(text, steps, v, number) for v in both_ways(text, values, _of_outputs)
+            emit_epilogue(ir, epilogue, v, number)
+            for v in transform_2d(ir, values, _output_transform)
         ]
         for n, count in enumerate((left, lower)):
-            to = text.at(target, text.mul(text["y_row"], n))
-            for half, mixed in enumerate(text.interleaved(pairs[2 * n], pairs[2 * n + 1])):
-                there = text.sub(count, half * lanes)
-                text.store_strided(1, mixed, text.at(to, half * lanes), "1", there)
+            to = ir.at(target, ir.mul(ir["y_row"], n))
+            for half, mixed in enumerate(ir.interleaved(pairs[2 * n], pairs[2 * n + 1])):
+                there = ir.sub(count, half * lanes)
+                ir.store_strided(1, mixed, ir.at(to, half * lanes), "1", there)
 
 
-def _of_outputs(text: KernelBuilder, m: list[str]) -> list[str]:
+def _output_transform(ir: KernelBuilder, m: list[str]) -> list[str]:
     return [
-        text.plus(m[0], text.plus(m[1], m[2])),
-        text.minus(text.minus(m[1], m[2]), m[3]),
+        ir.plus(m[0], ir.plus(m[1], m[2])),
+        ir.minus(ir.minus(m[1], m[2]), m[3]),
     ]

@@ -1,9 +1,9 @@
-"""The gradient of a weight of 3x3 elements in fewer products (see :mod:`.kernels.conv.winograd`).
+"""Winograd weight gradient of 3x3 kernels (see :mod:`.kernels.conv.winograd`).
 
-A chunk goes through some rows of squares of a sample, or through some samples, for a band of
-outputs. Elements of x, and those of the gradient y of the outputs, are laid out with channels last
-and transformed; 16 products of matrices follow, over all squares. Parts of the squares leave sums
-of their own; a second kernel adds these up in their order and makes the 3x3 elements of them.
+A chunk takes some rows of spatial tiles of a sample, or some samples, for a band of output
+channels. x and the output gradient y are packed to NHWC and transformed; 16 matrix products follow,
+reduced over all spatial tiles. Partitions of the tiles leave partial sums; a second kernel reduces
+these in a fixed order and transforms them to the 3x3 taps.
 """
 
 from __future__ import annotations
@@ -14,129 +14,140 @@ from typing import NamedTuple
 from evergrad.compiler.codegen.ir_builder import ENOUGH_CHUNKS, KernelBuilder, Vector, with_numbers
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.conv.im2col_weight_grad import WeightGradient
-from evergrad.compiler.kernels.conv.padded_planes import Steps
+from evergrad.compiler.kernels.conv.padded_planes import Strides
 from evergrad.compiler.kernels.conv.winograd_transforms import (
     PLACES,
     SIDE,
-    Change,
     Matrix,
-    both_ways,
+    Transform1d,
+    input_transform,
     multiply,
-    of_inputs,
-    panel_of,
+    panel_width,
+    transform_2d,
 )
 from evergrad.compiler.kernels.gemm.microkernel import tile_for, transposed
 from evergrad.compiler.native.target import machine
 
 _TAPS = 3
-# Fewer channels or outputs are not worth transforming.
+# Fewer input or output channels are not worth transforming.
 _FEW = 32
-# What is transformed at a time stays in a cache of this many bytes, if there are so many squares.
+# What is transformed at a time stays in a cache of this many bytes, if there are so many spatial
+# tiles.
 _CACHE = 13 * machine().l2_bytes // 16
 _ENOUGH = 48
-# All chunks together may leave sums of this many bytes.
+# Partial sums of all chunks have at most this many bytes.
 _SUMS = min(16 << 20, machine().l3_bytes // 2)
-# There are at least so many chunks; more of them have at least so many squares. Bands have at least
-# so many outputs, if there are more.
+# There are at least so many chunks; more of them have at least so many spatial tiles. Bands have at
+# least so many output channels, if there are more.
 _FEW_CHUNKS = 4
 _LONG_PART = 256
 _BAND = 64
-# Cycles to lay a register of a square out and to transform it, of x and of y.
+# Cycles to pack and transform a register of a tile, of x and of y.
 # Fitted by tools/fit_kernel_costs.py.
 _TRANSFORMING = 80.0
-# How much longer products take than their number says, and bytes of sums that are read in a cycle.
+# The overhead of the matrix products over their FMAs, and bytes of sums read per cycle.
 # Fitted by tools/fit_kernel_costs.py.
 _SLOWER = 1.15
 _BYTES_A_CYCLE = 24
-# Convolutions whose cut is remembered.
+# Convolutions whose tiling is cached.
 _KNOWN = 256
 
 
-def is_winograd_gradient(vector: Vector, given: WeightGradient, x: Steps, y: Steps) -> bool:
-    """Whether a gradient can be computed so, and may be worth it."""
+def supports_winograd_weight_grad(
+    vector: Vector, problem: WeightGradient, x: Strides, y: Strides
+) -> bool:
+    """Whether a weight gradient can use Winograd, and may profit."""
     return (
         vector.element == "float"
-        and min(given.channels, given.outputs) >= _FEW
+        and min(problem.channels, problem.outputs) >= _FEW
         and all(
-            s.kernel == _TAPS and s.stride == s.dilation == 1 for s in (given.rows, given.columns)
+            s.kernel == _TAPS and s.stride == s.dilation == 1
+            for s in (problem.rows, problem.columns)
         )
         and x.column == y.column == 1
     )
 
 
-class _Cut(NamedTuple):
-    """What is transformed at a time, and the parts of the work."""
+class _Tiling(NamedTuple):
+    """The samples and rows of spatial tiles that are transformed at a time, the partitions of the
+    reduction, and the output channels of a chunk."""
 
-    together: int  # samples
-    block: int  # rows of squares
+    block_samples: int
+    block_rows: int  # of spatial tiles
     parts: int
-    band: int  # outputs
+    band: int
 
     @classmethod
     @lru_cache(_KNOWN)
-    def choose(cls, vector: Vector, given: WeightGradient) -> _Cut:
-        rows, columns = _squares(given)
-        size = (_step(vector, given.channels) + _step(vector, given.outputs)) * vector.size
+    def choose(cls, vector: Vector, problem: WeightGradient) -> _Tiling:
+        rows, columns = _tile_counts(problem)
+        size = (
+            _tile_stride(vector, problem.channels) + _tile_stride(vector, problem.outputs)
+        ) * vector.size
         fitting = max(_ENOUGH, _CACHE // (PLACES * size))
         block = max(1, min(rows, fitting // columns))
         block = -(-rows // -(-rows // block))
-        together = 1
+        block_samples = 1
         if block == rows:
-            together = max(1, min(given.samples, fitting // (rows * columns)))
-        items = -(-given.samples // together) * -(-rows // block)
-        most = max(1, _SUMS // (_sums(vector, given) * given.groups * vector.size))
-        long = max(1, given.samples * rows * columns // _LONG_PART)
-        parts = min(items, most, long, -(-ENOUGH_CHUNKS // given.groups))
-        few = -(-_FEW_CHUNKS // (parts * given.groups))
-        bands = min(few, max(1, given.outputs // _BAND))
+            block_samples = max(1, min(problem.samples, fitting // (rows * columns)))
+        items = -(-problem.samples // block_samples) * -(-rows // block)
+        most = max(1, _SUMS // (_sum_size(vector, problem) * problem.groups * vector.size))
+        long = max(1, problem.samples * rows * columns // _LONG_PART)
+        parts = min(items, most, long, -(-ENOUGH_CHUNKS // problem.groups))
+        few = -(-_FEW_CHUNKS // (parts * problem.groups))
+        bands = min(few, max(1, problem.outputs // _BAND))
         parts = min(items, max(parts, -(-few // bands)))
         parts = -(-items // -(-items // parts))
         high = tile_for(vector).rows
-        return cls(together, block, parts, -(-given.outputs // (bands * high)) * high)
+        return cls(block_samples, block, parts, -(-problem.outputs // (bands * high)) * high)
 
 
-def _squares(given: WeightGradient) -> tuple[int, int]:
-    """Rows and columns of squares."""
-    return -(-given.rows.extent // 2), -(-given.columns.extent // 2)
+def _tile_counts(problem: WeightGradient) -> tuple[int, int]:
+    """The rows and columns of spatial tiles."""
+    return -(-problem.rows.extent // 2), -(-problem.columns.extent // 2)
 
 
-def _step(vector: Vector, channels: int) -> int:
-    """The elements from one square to the next: an odd number of registers, else squares would
-    share places in the cache."""
+def _tile_stride(vector: Vector, channels: int) -> int:
+    """The stride of spatial tiles: an odd number of registers, else they would share cache sets."""
     return (-(-channels // vector.lanes) | 1) * vector.lanes
 
 
-def _sums(vector: Vector, given: WeightGradient) -> int:
+def _sum_size(vector: Vector, problem: WeightGradient) -> int:
     """The elements of the sums of a group."""
-    return PLACES * given.outputs * _row(vector, given)
+    return PLACES * problem.outputs * _sum_row(vector, problem)
 
 
-def _row(vector: Vector, given: WeightGradient) -> int:
-    """The elements of the sums of an output and a place."""
-    return -(-given.channels // vector.lanes) * vector.lanes
+def _sum_row(vector: Vector, problem: WeightGradient) -> int:
+    """The padded channels of a row of the sums."""
+    return -(-problem.channels // vector.lanes) * vector.lanes
 
 
-def winograd_cycles(vector: Vector, given: WeightGradient) -> float:
-    """About how many cycles a pixel of y takes, with laying x and y out."""
-    cut = _Cut.choose(vector, given)
-    rows, columns = _squares(given)
-    bands = -(-given.outputs // cut.band)
-    channels, outputs = (-(-n // vector.lanes) for n in (given.channels, given.outputs))
-    square = PLACES * channels * given.outputs / 2 * _SLOWER
-    square += _TRANSFORMING * (channels * bands + outputs)
-    chunks = -(-rows // cut.block) * given.samples / cut.together + cut.parts
-    read = 2 * chunks * _sums(vector, given) * vector.size / _BYTES_A_CYCLE
-    pixels = given.samples * given.rows.extent * given.columns.extent
-    return (square * rows * columns * given.samples + read) / pixels
+def winograd_weight_grad_cycles(vector: Vector, problem: WeightGradient) -> float:
+    """Estimated cycles of a pixel of y, with packing x and y."""
+    tiling = _Tiling.choose(vector, problem)
+    rows, columns = _tile_counts(problem)
+    bands = -(-problem.outputs // tiling.band)
+    channels, outputs = (-(-n // vector.lanes) for n in (problem.channels, problem.outputs))
+    tile_cycles = PLACES * channels * problem.outputs / 2 * _SLOWER
+    tile_cycles += _TRANSFORMING * (channels * bands + outputs)
+    chunks = -(-rows // tiling.block_rows) * problem.samples / tiling.block_samples + tiling.parts
+    read = 2 * chunks * _sum_size(vector, problem) * vector.size / _BYTES_A_CYCLE
+    pixels = problem.samples * problem.rows.extent * problem.columns.extent
+    return (tile_cycles * rows * columns * problem.samples + read) / pixels
 
 
-def winograd_sum_bytes(vector: Vector, given: WeightGradient) -> int:
-    """The bytes of the sums of all parts."""
-    return _Cut.choose(vector, given).parts * given.groups * _sums(vector, given) * vector.size
+def winograd_weight_grad_sum_bytes(vector: Vector, problem: WeightGradient) -> int:
+    """The bytes of the partial sums."""
+    return (
+        _Tiling.choose(vector, problem).parts
+        * problem.groups
+        * _sum_size(vector, problem)
+        * vector.size
+    )
 
 
 class _Numbers(NamedTuple):
-    """The numbers of the kernel."""
+    """Integer arguments."""
 
     groups: int
     bands: int
@@ -144,11 +155,11 @@ class _Numbers(NamedTuple):
     items: int
     per_part: int
     samples: int
-    together: int
+    block_samples: int
     row_blocks: int
-    block: int
-    square_rows: int
-    square_columns: int
+    block_rows: int
+    tile_rows: int
+    tile_columns: int
     channels: int
     outputs: int
     x_rows: int
@@ -157,10 +168,10 @@ class _Numbers(NamedTuple):
     y_columns: int
     first_row: int
     first_column: int
-    x_step: int
-    y_step: int
-    x_place: int
-    y_place: int
+    x_tile_stride: int
+    y_tile_stride: int
+    x_element_stride: int
+    y_element_stride: int
     x_at: int
     y_at: int
     panel: int
@@ -174,76 +185,83 @@ class _Numbers(NamedTuple):
     y_row: int
 
 
-def winograd_gradient_kernel(vector: Vector, given: WeightGradient, x: Steps, y: Steps) -> Kernel:
-    """The kernel that takes y, x and the memory for sums."""
-    cut = _Cut.choose(vector, given)
-    rows, columns = given.rows, given.columns
-    square_rows, square_columns = _squares(given)
+def winograd_weight_grad_kernel(
+    vector: Vector, problem: WeightGradient, x: Strides, y: Strides
+) -> Kernel:
+    """The kernel with the arguments y, x and the partial sums."""
+    tiling = _Tiling.choose(vector, problem)
+    rows, columns = problem.rows, problem.columns
+    tile_rows, tile_columns = _tile_counts(problem)
     lanes = vector.lanes
-    row_blocks = -(-square_rows // cut.block)
-    items = -(-given.samples // cut.together) * row_blocks
-    squares = cut.together * cut.block * square_columns
-    x_step, y_step = _step(vector, given.channels), _step(vector, cut.band)
-    x_place, y_place = (squares * step + lanes for step in (x_step, y_step))
-    # Rows of pixels are laid out at the beginning; whole squares of registers are written.
-    x_at = ((2 * cut.block + 2) * (2 * square_columns + 2) + lanes) * lanes
-    y_at = x_at + PLACES * x_place
-    bands = -(-given.outputs // cut.band)
+    row_blocks = -(-tile_rows // tiling.block_rows)
+    items = -(-problem.samples // tiling.block_samples) * row_blocks
+    tiles = tiling.block_samples * tiling.block_rows * tile_columns
+    x_tile_stride = _tile_stride(vector, problem.channels)
+    y_tile_stride = _tile_stride(vector, tiling.band)
+    x_element_stride, y_element_stride = (
+        tiles * stride + lanes for stride in (x_tile_stride, y_tile_stride)
+    )
+    # Rows of pixels are packed at the start; whole blocks of registers are stored.
+    x_at = ((2 * tiling.block_rows + 2) * (2 * tile_columns + 2) + lanes) * lanes
+    y_at = x_at + PLACES * x_element_stride
+    bands = -(-problem.outputs // tiling.band)
     numbers = _Numbers(
-        given.groups, bands, cut.band, items, -(-items // cut.parts), given.samples, cut.together,
-        row_blocks, cut.block, square_rows, square_columns, given.channels, given.outputs,
+        problem.groups, bands, tiling.band, items, -(-items // tiling.parts), problem.samples,
+        tiling.block_samples, row_blocks, tiling.block_rows, tile_rows, tile_columns,
+        problem.channels, problem.outputs,
         rows.size, columns.size, rows.extent, columns.extent, -rows.padding, -columns.padding,
-        x_step, y_step, x_place, y_place, x_at, y_at, panel_of(tile_for(vector), given.channels),
-        _sums(vector, given), _row(vector, given), *x[:3], *y[:3],
+        x_tile_stride, y_tile_stride, x_element_stride, y_element_stride, x_at, y_at,
+        panel_width(tile_for(vector), problem.channels),
+        _sum_size(vector, problem), _sum_row(vector, problem), *x[:3], *y[:3],
     )  # fmt: skip
     return with_numbers(
-        _text(vector), numbers, [], cut.parts * given.groups * bands,
-        (y_at + PLACES * y_place) * vector.size,
+        _kernel_ir(vector), numbers, [], tiling.parts * problem.groups * bands,
+        (y_at + PLACES * y_element_stride) * vector.size,
     )  # fmt: skip
 
 
 @cache
-def _text(vector: Vector) -> Kernel:
-    text = KernelBuilder(vector, ("y", "x", "sums"), _Numbers._fields)
-    place, band = text.split("%chunk", text["bands"])
-    part, group = text.split(place, text["groups"])
-    first, last = text.items(part, text["per_part"], text["items"])
-    output, end = text.items(band, text["band"], text["outputs"])
-    outputs = text.sub(end, output)
-    top_output = text.add(text.mul(group, text["outputs"]), output)
-    x = text.at(text["x"], text.mul(group, text["channels"], text["x_channel"]))
-    y = text.at(text["y"], text.mul(top_output, text["y_channel"]))
-    sums = text.at(
-        text["sums"],
-        text.mul(place, text["sums_size"]),
-        text.mul(output, text["sums_row"]),
+def _kernel_ir(vector: Vector) -> Kernel:
+    ir = KernelBuilder(vector, ("y", "x", "sums"), _Numbers._fields)
+    partition, band = ir.split("%chunk", ir["bands"])
+    part, group = ir.split(partition, ir["groups"])
+    first, last = ir.items(part, ir["per_part"], ir["items"])
+    output, end = ir.items(band, ir["band"], ir["outputs"])
+    outputs = ir.sub(end, output)
+    top_output = ir.add(ir.mul(group, ir["outputs"]), output)
+    x = ir.at(ir["x"], ir.mul(group, ir["channels"], ir["x_channel"]))
+    y = ir.at(ir["y"], ir.mul(top_output, ir["y_channel"]))
+    sums = ir.at(
+        ir["sums"],
+        ir.mul(partition, ir["sums_size"]),
+        ir.mul(output, ir["sums_row"]),
     )
-    with text.loop(last, first=first) as item:
-        some, block = text.split(item, text["row_blocks"])
-        sample, row = text.mul(some, text["together"]), text.mul(block, text["block"])
-        samples = text.least(text["together"], text.sub(text["samples"], sample))
-        rows = text.least(text["block"], text.sub(text["square_rows"], row))
-        with text.loop(samples) as number:
-            begin = text.add(sample, number)
-            done = text.mul(number, rows, text["square_columns"])
-            start = text.at(x, text.mul(begin, text["x_sample"]))
-            _transform_x(text, start, row, rows, done)
-            start = text.at(y, text.mul(begin, text["y_sample"]))
-            _transform_y(text, start, row, rows, done, outputs)
-        squares = text.mul(samples, rows, text["square_columns"])
-        more = text.op(f"icmp ne i64 {item}, {first}")
-        _multiply(text, sums, squares, outputs, more)
-    return text.kernel("conv_winograd_gradient")
+    with ir.loop(last, first=first) as item:
+        some, block = ir.split(item, ir["row_blocks"])
+        sample, row = ir.mul(some, ir["block_samples"]), ir.mul(block, ir["block_rows"])
+        samples = ir.least(ir["block_samples"], ir.sub(ir["samples"], sample))
+        rows = ir.least(ir["block_rows"], ir.sub(ir["tile_rows"], row))
+        with ir.loop(samples) as number:
+            begin = ir.add(sample, number)
+            done = ir.mul(number, rows, ir["tile_columns"])
+            start = ir.at(x, ir.mul(begin, ir["x_sample"]))
+            _transform_x(ir, start, row, rows, done)
+            start = ir.at(y, ir.mul(begin, ir["y_sample"]))
+            _transform_y(ir, start, row, rows, done, outputs)
+        tiles = ir.mul(samples, rows, ir["tile_columns"])
+        more = ir.op(f"icmp ne i64 {item}, {first}")
+        _multiply(ir, sums, tiles, outputs, more)
+    return ir.kernel("conv_winograd_weight_grad")
 
 
 class _Image(NamedTuple):
-    """An image that is laid out: what it has, the first row and column that are wanted (which may
-    lie outside) and how many of them."""
+    """An image to be packed: its strides and extents, the first row and column of the block (which
+    may be in the padding), and the extents of the block."""
 
     start: str
     channels: str
-    channel_step: str
-    row_step: str
+    channel_stride: str
+    row_stride: str
     size_rows: str
     size_columns: str
     first_row: str
@@ -252,157 +270,163 @@ class _Image(NamedTuple):
     width: str
 
 
-def _transform_x(text: KernelBuilder, x: str, row: str, rows: str, done: str) -> None:
-    """Write the sums of squares of x behind ``done`` squares: [places, squares, channels]."""
+def _transform_x(ir: KernelBuilder, x: str, row: str, rows: str, done: str) -> None:
+    """Store the input transform of tiles of x after ``done`` tiles: [elements of the tile, tiles,
+    channels]."""
     image = _Image(
-        x, text["channels"], text["x_channel"], text["x_row"], text["x_rows"], text["x_columns"],
-        text.add(text["first_row"], text.mul(row, 2)), text["first_column"],
-        text.add(text.mul(rows, 2), 2), text.add(text.mul(text["square_columns"], 2), 2),
+        x, ir["channels"], ir["x_channel"], ir["x_row"], ir["x_rows"], ir["x_columns"],
+        ir.add(ir["first_row"], ir.mul(row, 2)), ir["first_column"],
+        ir.add(ir.mul(rows, 2), 2), ir.add(ir.mul(ir["tile_columns"], 2), 2),
     )  # fmt: skip
-    to = text.at(text.scratch, text["x_at"], text.mul(done, text["x_step"]))
-    _transform(text, image, SIDE, of_inputs, to, text["x_step"], text["x_place"])
+    to = ir.at(ir.scratch, ir["x_at"], ir.mul(done, ir["x_tile_stride"]))
+    _transform(ir, image, SIDE, input_transform, to, ir["x_tile_stride"], ir["x_element_stride"])
 
 
-def _transform_y(text: KernelBuilder, y: str, row: str, rows: str, done: str, outputs: str) -> None:
-    """The same for the gradient of outputs."""
+def _transform_y(ir: KernelBuilder, y: str, row: str, rows: str, done: str, outputs: str) -> None:
+    """The same for the output gradient."""
     image = _Image(
-        y, outputs, text["y_channel"], text["y_row"], text["y_rows"], text["y_columns"],
-        text.mul(row, 2), "0", text.mul(rows, 2), text.mul(text["square_columns"], 2),
+        y, outputs, ir["y_channel"], ir["y_row"], ir["y_rows"], ir["y_columns"],
+        ir.mul(row, 2), "0", ir.mul(rows, 2), ir.mul(ir["tile_columns"], 2),
     )  # fmt: skip
-    to = text.at(text.scratch, text["y_at"], text.mul(done, text["y_step"]))
-    _transform(text, image, 2, _of_gradient, to, text["y_step"], text["y_place"])
+    to = ir.at(ir.scratch, ir["y_at"], ir.mul(done, ir["y_tile_stride"]))
+    _transform(
+        ir, image, 2, _output_grad_transform, to, ir["y_tile_stride"], ir["y_element_stride"]
+    )
 
 
-def _of_gradient(text: KernelBuilder, y: list[str]) -> list[str]:
-    """What an output and its neighbour add to the gradients of their sums; the last with its sign
-    turned."""
-    return [y[0], text.plus(y[0], y[1]), text.minus(y[0], y[1]), y[1]]
+def _output_grad_transform(ir: KernelBuilder, y: list[str]) -> list[str]:
+    """The transpose of the output transform along one dimension; the last element is negated."""
+    return [y[0], ir.plus(y[0], y[1]), ir.minus(y[0], y[1]), y[1]]
 
 
 def _transform(
-    text: KernelBuilder, image: _Image, side: int, change: Change, to: str, step: str, place: str
+    ir: KernelBuilder,
+    image: _Image,
+    side: int,
+    transform: Transform1d,
+    to: str,
+    tile_stride: str,
+    element_stride: str,
 ) -> None:
-    """Lay some channels out at a time, and write the sums of all squares."""
-    lanes = text.vector.lanes
-    with text.loop(image.channels, lanes) as channel:
-        _lay_out(text, image, channel)
-        squares = text.op(f"udiv i64 {image.rows}, 2")
+    """Pack and transform a vector of channels at a time, for all spatial tiles."""
+    lanes = ir.vector.lanes
+    with ir.loop(image.channels, lanes) as channel:
+        _pack(ir, image, channel)
+        tiles = ir.op(f"udiv i64 {image.rows}, 2")
         if side == SIDE:
-            squares = text.sub(squares, 1)
-        with text.loop(squares) as r, text.loop(text["square_columns"]) as column:
-            corner = text.add(text.mul(r, 2, image.width), text.mul(column, 2))
-            begin = text.at(text.scratch, text.mul(corner, lanes))
+            tiles = ir.sub(tiles, 1)
+        with ir.loop(tiles) as r, ir.loop(ir["tile_columns"]) as column:
+            corner = ir.add(ir.mul(r, 2, image.width), ir.mul(column, 2))
+            begin = ir.at(ir.scratch, ir.mul(corner, lanes))
             values = [
-                text.load_vector(
-                    text.at(begin, text.mul(text.add(text.mul(image.width, i), j), lanes))
-                )
+                ir.load_vector(ir.at(begin, ir.mul(ir.add(ir.mul(image.width, i), j), lanes)))
                 for i in range(side)
                 for j in range(side)
             ]
-            number = text.add(text.mul(r, text["square_columns"]), column)
-            target = text.at(to, text.mul(number, step), channel)
-            for n, value in enumerate(both_ways(text, values, change)):
-                text.store_vector(value, text.at(target, text.mul(place, n)))
+            number = ir.add(ir.mul(r, ir["tile_columns"]), column)
+            target = ir.at(to, ir.mul(number, tile_stride), channel)
+            for n, value in enumerate(transform_2d(ir, values, transform)):
+                ir.store_vector(value, ir.at(target, ir.mul(element_stride, n)))
 
 
-def _lay_out(text: KernelBuilder, image: _Image, channel: str) -> None:
-    """Write the pixels of a register of channels at the beginning of scratch memory. A row's last
-    pixels may go on behind it: rows are written in order."""
-    lanes = text.vector.lanes
-    final = text.sub(image.channels, 1)
+def _pack(ir: KernelBuilder, image: _Image, channel: str) -> None:
+    """Pack the pixels of a vector of channels to the start of scratch memory. The last pixels may
+    extend past a row: rows are stored in ascending order."""
+    lanes = ir.vector.lanes
+    final = ir.sub(image.channels, 1)
     starts = [
-        text.at(image.start, text.mul(text.least(text.add(channel, n), final), image.channel_step))
+        ir.at(image.start, ir.mul(ir.least(ir.add(channel, n), final), image.channel_stride))
         for n in range(lanes)
     ]
-    with text.loop(image.rows) as r:
-        at = text.add(image.first_row, r)
-        inside = text.op(f"icmp ult i64 {at}, {image.size_rows}")
-        upto = text.op(f"select i1 {inside}, i64 {image.size_columns}, i64 0")
-        begin = text.mul(at, image.row_step)
-        sources = [text.at(start, begin) for start in starts]
-        target = text.at(text.scratch, text.mul(r, image.width, lanes))
-        with text.loop(image.width, lanes) as column:
-            place = text.add(image.first_column, column)
+    with ir.loop(image.rows) as r:
+        at = ir.add(image.first_row, r)
+        inside = ir.op(f"icmp ult i64 {at}, {image.size_rows}")
+        upto = ir.op(f"select i1 {inside}, i64 {image.size_columns}, i64 0")
+        begin = ir.mul(at, image.row_stride)
+        sources = [ir.at(start, begin) for start in starts]
+        target = ir.at(ir.scratch, ir.mul(r, image.width, lanes))
+        with ir.loop(image.width, lanes) as column:
+            first = ir.add(image.first_column, column)
             block = [
-                text.load_strided(1, source, place, "1", "0", upto, "zeroinitializer")
+                ir.load_strided(1, source, first, "1", "0", upto, "zeroinitializer")
                 for source in sources
             ]
-            for n, pixel in enumerate(transposed(text, block)):
-                text.store_vector(pixel, text.at(target, text.mul(text.add(column, n), lanes)))
+            for n, pixel in enumerate(transposed(ir, block)):
+                ir.store_vector(pixel, ir.at(target, ir.mul(ir.add(column, n), lanes)))
 
 
-def _multiply(text: KernelBuilder, sums: str, squares: str, outputs: str, more: str) -> None:
-    """Add the products of these squares to all sums."""
-    with text.loop(PLACES) as place:
-        a = text.at(text.scratch, text["y_at"], text.mul(place, text["y_place"]))
-        b = text.at(text.scratch, text["x_at"], text.mul(place, text["x_place"]))
-        c = text.at(sums, text.mul(place, text["outputs"], text["sums_row"]))
+def _multiply(ir: KernelBuilder, sums: str, tiles: str, outputs: str, more: str) -> None:
+    """Accumulate the products of these spatial tiles onto all sums."""
+    with ir.loop(PLACES) as element:
+        a = ir.at(ir.scratch, ir["y_at"], ir.mul(element, ir["y_element_stride"]))
+        b = ir.at(ir.scratch, ir["x_at"], ir.mul(element, ir["x_element_stride"]))
+        c = ir.at(sums, ir.mul(element, ir["outputs"], ir["sums_row"]))
         multiply(
-            text, tile_for(text.vector), Matrix(a, text["y_step"]), Matrix(b, text["x_step"]),
-            Matrix(c, text["sums_row"]), squares, outputs, text["channels"], text["panel"], more,
+            ir, tile_for(ir.vector), Matrix(a, ir["y_tile_stride"]), Matrix(b, ir["x_tile_stride"]),
+            Matrix(c, ir["sums_row"]), tiles, outputs, ir["channels"], ir["panel"], more,
         )  # fmt: skip
 
 
-# -- adding up ----------------------------------------------------------------------------------
+# -- reduction of partial sums -------------------------------------------------------------------
 
 
 class _SumNumbers(NamedTuple):
     items: int
     per_chunk: int
     parts: int
-    part_step: int
+    part_stride: int
     outputs: int
-    group_step: int
-    place_step: int
+    group_stride: int
+    element_stride: int
     row: int
     channels: int
 
 
-def winograd_sum_kernel(vector: Vector, given: WeightGradient) -> Kernel:
-    """The kernel that adds the sums of all parts up and makes the gradient of them; it takes the
-    sums and the gradient."""
-    parts = _Cut.choose(vector, given).parts
-    items = given.groups * given.outputs
-    row, size = _row(vector, given), _sums(vector, given)
+def winograd_weight_grad_sum_kernel(vector: Vector, problem: WeightGradient) -> Kernel:
+    """The kernel that reduces partial sums and transforms them to the gradient; its arguments are
+    the sums and the gradient."""
+    parts = _Tiling.choose(vector, problem).parts
+    items = problem.groups * problem.outputs
+    row, size = _sum_row(vector, problem), _sum_size(vector, problem)
     per_chunk = max(1, min(items, (1 << 15) // (PLACES * row * parts)))
     numbers = _SumNumbers(
-        items, per_chunk, parts, given.groups * size, given.outputs, size, given.outputs * row,
-        row, given.channels,
+        items, per_chunk, parts, problem.groups * size, problem.outputs, size,
+        problem.outputs * row, row, problem.channels,
     )  # fmt: skip
-    return with_numbers(_sum_text(vector), numbers, [], -(-items // per_chunk))
+    return with_numbers(_sum_kernel_ir(vector), numbers, [], -(-items // per_chunk))
 
 
 @cache
-def _sum_text(vector: Vector) -> Kernel:
-    text = KernelBuilder(vector, ("sums", "out"), _SumNumbers._fields)
-    first, last = text.items("%chunk", text["per_chunk"], text["items"])
+def _sum_kernel_ir(vector: Vector) -> Kernel:
+    ir = KernelBuilder(vector, ("sums", "out"), _SumNumbers._fields)
+    first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
     taps = _TAPS * _TAPS
     with (
-        text.loop(last, first=first) as item,
-        text.loop(text["channels"], vector.lanes) as channel,
+        ir.loop(last, first=first) as item,
+        ir.loop(ir["channels"], vector.lanes) as channel,
     ):
-        group, output = text.split(item, text["outputs"])
-        start = text.at(
-            text["sums"], channel, text.mul(group, text["group_step"]),
-            text.mul(output, text["row"]),
+        group, output = ir.split(item, ir["outputs"])
+        start = ir.at(
+            ir["sums"], channel, ir.mul(group, ir["group_stride"]),
+            ir.mul(output, ir["row"]),
         )  # fmt: skip
-        begins = [text.at(start, text.mul(text["place_step"], n)) for n in range(PLACES)]
-        held = [(vector.type, text.load_vector(begin)) for begin in begins]
-        with text.carrying_loop(text["parts"], held, first=1) as (part, carried):
-            step = text.mul(part, text["part_step"])
-            others = [text.load_vector(text.at(begin, step)) for begin in begins]
+        begins = [ir.at(start, ir.mul(ir["element_stride"], n)) for n in range(PLACES)]
+        held = [(vector.type, ir.load_vector(begin)) for begin in begins]
+        with ir.carrying_loop(ir["parts"], held, first=1) as (part, carried):
+            offset = ir.mul(part, ir["part_stride"])
+            others = [ir.load_vector(ir.at(begin, offset)) for begin in begins]
             pairs = zip(carried.values, others, strict=True)
-            carried.after = [text.plus(value, other) for value, other in pairs]
-        element = text.add(text.mul(item, text["channels"]), channel)
-        to = text.at(text["out"], text.mul(element, taps))
-        left = text.sub(text["channels"], channel)
-        for n, value in enumerate(both_ways(text, carried.after, _of_weight)):
-            text.store_strided(0, value, text.at(to, n), str(taps), left)
-    return text.kernel("conv_winograd_sum")
+            carried.after = [ir.plus(value, other) for value, other in pairs]
+        element = ir.add(ir.mul(item, ir["channels"]), channel)
+        to = ir.at(ir["out"], ir.mul(element, taps))
+        left = ir.sub(ir["channels"], channel)
+        for n, value in enumerate(transform_2d(ir, carried.after, _weight_grad_transform)):
+            ir.store_strided(0, value, ir.at(to, n), str(taps), left)
+    return ir.kernel("conv_winograd_weight_grad_sum")
 
 
-def _of_weight(text: KernelBuilder, u: list[str]) -> list[str]:
-    """The gradients of three elements from those of their sums, the last with its sign turned."""
-    outer = text.half(text.plus(u[1], u[2]))
-    middle = text.half(text.minus(u[1], u[2]))
-    return [text.plus(u[0], outer), middle, text.minus(outer, u[3])]
+def _weight_grad_transform(ir: KernelBuilder, u: list[str]) -> list[str]:
+    """The transpose of the weight transform along one dimension; its last operand is negated."""
+    outer = ir.half(ir.plus(u[1], u[2]))
+    middle = ir.half(ir.minus(u[1], u[2]))
+    return [ir.plus(u[0], outer), middle, ir.minus(outer, u[3])]

@@ -1,8 +1,7 @@
-"""The gradient of ``max_pool``: the places of the largest elements are found again.
+"""The gradient of ``max_pool``, with a recomputed argmax.
 
-Where windows lie side by side, each element of the gradient is written once, by a vector of
-windows. Where they overlap or leave elements out, gradients are added to zeros one by one, in the
-order of windows.
+If pooling windows partition x, vectors of windows store each element of the gradient once. If they
+overlap or leave gaps, gradients are scattered one by one onto zeros, in the order of windows.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, vector_f
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.pooling.reduce import (
     Numbers,
-    fits,
-    in_order,
-    in_two_dims,
+    as_2d,
+    can_unroll,
+    contiguous,
     is_larger,
-    is_plain,
-    near_step,
-    places_of_largest,
-    row_of_windows,
+    is_supported,
+    load_window_row,
+    pooling_numbers,
     select,
-    window_numbers,
+    specialized_stride,
+    window_argmax,
 )
 from evergrad.compiler.kernels.pooling.rows import MAX_POOL_INPUT
-from evergrad.compiler.kernels.pooling.transposes import add_to, clear
+from evergrad.compiler.kernels.pooling.transposes import accumulate, zero_fill
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core.trace import Equation
@@ -36,26 +35,26 @@ from evergrad.ops.rows.pool.geometry import Windows
 @lowers(MAX_POOL_INPUT)
 def lower_max_pool_input(lowering: Lowering, eqn: Equation) -> bool:
     (g, x), out = eqn.args, eqn.outs[0]
-    if not fits(eqn):
+    if not is_supported(eqn):
         return False
-    windows, of_relu = in_two_dims(eqn.attrs["windows"]), eqn.attrs["of_relu"]
+    windows, of_relu = as_2d(eqn.attrs["windows"]), eqn.attrs["of_relu"]
     vector = vector_for(x.type.dtype)
-    numbers = window_numbers(windows, g.type.numel // prod(windows.counts))
-    if _are_beside(windows):
-        made = _beside_text(vector, windows.kernel[0], of_relu)
+    numbers = pooling_numbers(windows, g.type.numel // prod(windows.counts))
+    if _partition_input(windows):
+        made = _partition_kernel_ir(vector, windows.kernel[0], of_relu)
     else:
-        made = _text(vector, near_step(windows), of_relu)
-    scratch = 0 if _are_beside(windows) else vector.lanes * (vector.size + 4)
+        made = _kernel_ir(vector, specialized_stride(windows), of_relu)
+    scratch = 0 if _partition_input(windows) else vector.lanes * (vector.size + 4)
     kernel = with_numbers(made, numbers, [], -(-numbers.items // numbers.per_chunk), scratch)
-    given = [in_order(lowering, a) for a in (g, x)]
-    lowering.add_kernel(eqn.op.name, kernel, given, [out], g.type.numel * prod(windows.kernel))
+    operands = [contiguous(lowering, a) for a in (g, x)]
+    lowering.add_kernel(eqn.op.name, kernel, operands, [out], g.type.numel * prod(windows.kernel))
     return True
 
 
-def _are_beside(windows: Windows) -> bool:
-    """Whether windows two columns wide cover x, each element once."""
+def _partition_input(windows: Windows) -> bool:
+    """Whether windows, two columns wide, partition x."""
     return (
-        is_plain(windows)
+        can_unroll(windows)
         and windows.kernel == windows.stride
         and windows.kernel[1] == 2
         and all(n * s == size for n, s, size in zip(
@@ -63,101 +62,99 @@ def _are_beside(windows: Windows) -> bool:
     )  # fmt: skip
 
 
-def _kept(text: KernelBuilder, gradient: str, best: str, of_relu: bool) -> str:
-    """The gradients of windows, after relu's: zero where the largest element is not above zero."""
+def _after_relu(ir: KernelBuilder, gradient: str, best: str, of_relu: bool) -> str:
+    """The gradients of windows through relu: zero where the maximum is not positive."""
     if not of_relu:
         return gradient
-    below = text.op(f"fcmp ole {text.vector.type} {best}, zeroinitializer")
-    return select(text, below, text.vector.type, "zeroinitializer", gradient)
+    below = ir.op(f"fcmp ole {ir.vector.type} {best}, zeroinitializer")
+    return select(ir, below, ir.vector.type, "zeroinitializer", gradient)
 
 
-# -- windows side by side -----------------------------------------------------------------------
+# -- windows that partition x -------------------------------------------------------------------
 
 
 @cache
-def _beside_text(vector: Vector, rows: int, of_relu: bool) -> Kernel:
-    text = KernelBuilder(vector, ("g", "x", "out"), Numbers._fields)
-    first, last = text.items("%chunk", text["per_chunk"], text["items"])
-    first, last = (text.mul(item, text["y_rows"]) for item in (first, last))
-    # Rows of windows follow each other, and so do the rows of x that they cover.
-    with text.loop(last, first=first) as row, text.loop(text["y_columns"], vector.lanes) as column:
-        mask = text.range_mask(text.lane_indices(column), "0", text["y_columns"])
-        left = text.mul(column, 2)
-        begins = [
-            text.mul(text.add(text.mul(row, rows), r), text["x_columns"]) for r in range(rows)
-        ]
+def _partition_kernel_ir(vector: Vector, rows: int, of_relu: bool) -> Kernel:
+    ir = KernelBuilder(vector, ("g", "x", "out"), Numbers._fields)
+    first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
+    first, last = (ir.mul(item, ir["y_rows"]) for item in (first, last))
+    # Consecutive rows of windows cover consecutive rows of x.
+    with ir.loop(last, first=first) as row, ir.loop(ir["y_columns"], vector.lanes) as column:
+        mask = ir.range_mask(ir.lane_indices(column), "0", ir["y_columns"])
+        left = ir.mul(column, 2)
+        begins = [ir.mul(ir.add(ir.mul(row, rows), r), ir["x_columns"]) for r in range(rows)]
         values = [
             value
             for begin in begins
-            for value in row_of_windows(text, 2, 2, text.at(text["x"], begin), left, mask)
+            for value in load_window_row(ir, 2, 2, ir.at(ir["x"], begin), left, mask)
         ]
-        best, number = _largest(text, values)
-        source = text.at(text["g"], text.mul(row, text["y_columns"]), column)
-        gradient = text.load_masked(source, mask, "zeroinitializer")
-        parts = _dealt(text, _kept(text, gradient, best, of_relu), number, len(values))
+        best, number = _argmax(ir, values)
+        source = ir.at(ir["g"], ir.mul(row, ir["y_columns"]), column)
+        gradient = ir.load_masked(source, mask, "zeroinitializer")
+        parts = _at_argmax(ir, _after_relu(ir, gradient, best, of_relu), number, len(values))
         for r, begin in enumerate(begins):
-            pair = text.interleaved(*parts[2 * r : 2 * r + 2])
+            pair = ir.interleaved(*parts[2 * r : 2 * r + 2])
             for half, part in enumerate(pair):
-                at = text.add(left, half * vector.lanes)
-                inside = text.range_mask(text.lane_indices(at), "0", text["x_columns"])
-                text.store_masked(part, text.at(text["out"], begin, at), inside)
-    return text.kernel("max_pool_beside")
+                at = ir.add(left, half * vector.lanes)
+                inside = ir.range_mask(ir.lane_indices(at), "0", ir["x_columns"])
+                ir.store_masked(part, ir.at(ir["out"], begin, at), inside)
+    return ir.kernel("max_pool_grad_partition")
 
 
-def _largest(text: KernelBuilder, values: list[str]) -> tuple[str, str]:
-    """The largest of some values in each lane, and which it is."""
+def _argmax(ir: KernelBuilder, values: list[str]) -> tuple[str, str]:
+    """The maximum of some values in each lane, and its index."""
     best, number = values[0], "zeroinitializer"
     for n, value in enumerate(values[1:], 1):
-        larger = is_larger(text, value, best)
-        best = select(text, larger, text.vector.type, value, best)
-        number = select(text, larger, text.vector.of("i32"), text.splat(str(n), "i32"), number)
+        larger = is_larger(ir, value, best)
+        best = select(ir, larger, ir.vector.type, value, best)
+        number = select(ir, larger, ir.vector.of("i32"), ir.splat(str(n), "i32"), number)
     return best, number
 
 
-def _dealt(text: KernelBuilder, gradient: str, number: str, count: int) -> list[str]:
-    """The gradient for each element of the windows: zero for all but one of them."""
-    many, integers = text.vector.type, text.vector.of("i32")
-    found = []
+def _at_argmax(ir: KernelBuilder, gradient: str, number: str, count: int) -> list[str]:
+    """The gradient for each element of the windows: zero except at the argmax."""
+    many, integers = ir.vector.type, ir.vector.of("i32")
+    parts = []
     for n in range(count):
-        here = text.op(f"icmp eq {integers} {number}, {text.splat(str(n), 'i32')}")
-        found.append(select(text, here, many, gradient, "zeroinitializer"))
-    return found
+        is_argmax = ir.op(f"icmp eq {integers} {number}, {ir.splat(str(n), 'i32')}")
+        parts.append(select(ir, is_argmax, many, gradient, "zeroinitializer"))
+    return parts
 
 
 # -- any windows --------------------------------------------------------------------------------
 
 
 @cache
-def _text(vector: Vector, step: int, of_relu: bool) -> Kernel:
-    text = KernelBuilder(vector, ("g", "x", "out"), Numbers._fields)
-    first, last = text.items("%chunk", text["per_chunk"], text["items"])
-    size = text.mul(text["x_rows"], text["x_columns"])
-    count = text.mul(text["y_rows"], text["y_columns"])
-    with text.loop(last, first=first) as item:
-        x, out = (text.at(text[name], text.mul(item, size)) for name in ("x", "out"))
-        g = text.at(text["g"], text.mul(item, count))
-        clear(text, out, size)
+def _kernel_ir(vector: Vector, stride: int, of_relu: bool) -> Kernel:
+    ir = KernelBuilder(vector, ("g", "x", "out"), Numbers._fields)
+    first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
+    size = ir.mul(ir["x_rows"], ir["x_columns"])
+    count = ir.mul(ir["y_rows"], ir["y_columns"])
+    with ir.loop(last, first=first) as item:
+        x, out = (ir.at(ir[name], ir.mul(item, size)) for name in ("x", "out"))
+        g = ir.at(ir["g"], ir.mul(item, count))
+        zero_fill(ir, out, size)
         with (
-            text.loop(text["y_rows"]) as row,
-            text.loop(text["y_columns"], vector.lanes) as column,
+            ir.loop(ir["y_rows"]) as row,
+            ir.loop(ir["y_columns"], vector.lanes) as column,
         ):
-            best, places = places_of_largest(text, step, x, row, column)
-            left = text.sub(text["y_columns"], column)
-            mask = text.range_mask(text.lane_indices("0"), "0", left)
-            source = text.at(g, text.mul(row, text["y_columns"]), column)
-            gradient = text.load_masked(source, mask, "zeroinitializer")
-            kept = _kept(text, gradient, best, of_relu)
-            _add_each(text, out, kept, places, text.least(left, str(vector.lanes)))
-    return text.kernel("max_pool_gradient")
+            best, positions = window_argmax(ir, stride, x, row, column)
+            left = ir.sub(ir["y_columns"], column)
+            mask = ir.range_mask(ir.lane_indices("0"), "0", left)
+            source = ir.at(g, ir.mul(row, ir["y_columns"]), column)
+            gradient = ir.load_masked(source, mask, "zeroinitializer")
+            through = _after_relu(ir, gradient, best, of_relu)
+            _scatter_add(ir, out, through, positions, ir.least(left, str(vector.lanes)))
+    return ir.kernel("max_pool_grad")
 
 
-def _add_each(text: KernelBuilder, out: str, gradient: str, places: str, count: str) -> None:
-    """Add the first ``count`` lanes at their places, one after the other."""
-    lanes = text.vector.lanes
-    at = text.at(text.scratch, lanes)
-    text.store_vector(gradient, text.scratch)
-    text.do(f"store {text.vector.of('i32')} {places}, ptr {at}, align 4")
-    with text.loop(count) as n:
-        address = text.op(f"getelementptr i32, ptr {at}, i64 {n}")
-        place = text.op(f"sext i32 {text.op(f'load i32, ptr {address}')} to i64")
-        add_to(text, text.at(out, place), text.load(text.at(text.scratch, n)))
+def _scatter_add(ir: KernelBuilder, out: str, gradient: str, positions: str, count: str) -> None:
+    """Accumulate the first ``count`` lanes at their positions, one after the other."""
+    lanes = ir.vector.lanes
+    at = ir.at(ir.scratch, lanes)
+    ir.store_vector(gradient, ir.scratch)
+    ir.do(f"store {ir.vector.of('i32')} {positions}, ptr {at}, align 4")
+    with ir.loop(count) as n:
+        address = ir.op(f"getelementptr i32, ptr {at}, i64 {n}")
+        position = ir.op(f"sext i32 {ir.op(f'load i32, ptr {address}')} to i64")
+        accumulate(ir, ir.at(out, position), ir.load(ir.at(ir.scratch, n)))

@@ -20,11 +20,11 @@ def _type(g: TensorType, x: TensorType, *, windows: Windows, of_relu: bool) -> T
 
 def _eval(g: Any, x: Any, *, windows: Windows, of_relu: bool) -> Any:
     rank = len(windows.size)
-    places = MAX_POOL_PLACES.eval(x, windows=windows)
+    argmax = MAX_POOL_PLACES.eval(x, windows=windows)
     lead = x.shape[: x.ndim - rank]
     flat = (*lead, -1)
     total = SCATTER_SUM.eval(
-        g.reshape(flat), places.reshape(flat), dim=len(lead), shape=x.reshape(flat).shape
+        g.reshape(flat), argmax.reshape(flat), dim=len(lead), shape=x.reshape(flat).shape
     )
     total = total.reshape(x.shape)
     return np.where(x <= 0, x.dtype.type(0), total) if of_relu else total

@@ -1,7 +1,7 @@
-"""The transposes of folded windows: ``window_spread``, and ``scatter_sum`` and ``gather`` at places
-along the last dimension.
+"""Transposes of pooling reductions: ``window_spread``, and ``scatter_sum`` and ``gather`` along the
+last dimension.
 
-Every image or row belongs to one chunk, which adds to it in a fixed order.
+Every plane or row of a matrix belongs to one chunk, which accumulates in a fixed order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ from evergrad.compiler.codegen.ir_builder import (
     with_numbers,
 )
 from evergrad.compiler.codegen.kernel import Kernel
-from evergrad.compiler.kernels.pooling.reduce import fits, in_order, in_two_dims, window_numbers
+from evergrad.compiler.kernels.pooling.reduce import (
+    as_2d,
+    contiguous,
+    is_supported,
+    pooling_numbers,
+)
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core import dtypes
@@ -29,7 +34,7 @@ from evergrad.ops.rows.indexing.scatter import GATHER, SCATTER_SUM
 from evergrad.ops.rows.pool.geometry import Windows
 from evergrad.ops.rows.pool.windows import WINDOW_SPREAD
 
-# How much an element costs, in operations of other kernels.
+# The cost of an element, in operations of other kernels.
 _COST = 16
 
 
@@ -38,24 +43,24 @@ _COST = 16
 
 @lowers(WINDOW_SPREAD)
 def lower_spread(lowering: Lowering, eqn: Equation) -> bool:
-    if not fits(eqn):
+    if not is_supported(eqn):
         return False
     (y,), out = eqn.args, eqn.outs[0]
-    windows = in_two_dims(eqn.attrs["windows"])
+    windows = as_2d(eqn.attrs["windows"])
     rows, columns = windows.counts
-    numbers = window_numbers(windows, y.type.numel // (rows * columns))
+    numbers = pooling_numbers(windows, y.type.numel // (rows * columns))
     kernel = with_numbers(
-        _spread_text(vector_for(y.type.dtype), type(numbers)._fields), numbers,
+        _spread_kernel_ir(vector_for(y.type.dtype), type(numbers)._fields), numbers,
         _column_table(windows), -(-numbers.items // numbers.per_chunk),
     )  # fmt: skip
     work = y.type.numel * windows.kernel[0] * windows.kernel[1]
-    lowering.add_kernel("window_spread", kernel, [in_order(lowering, y)], [out], work)
+    lowering.add_kernel("window_spread", kernel, [contiguous(lowering, y)], [out], work)
     return True
 
 
 def _column_table(windows: Windows) -> list[int]:
-    """For each column of the window: its distance from where windows begin, and which windows
-    have it inside of x (from, to)."""
+    """For each column of the window: its offset from the start of windows, and the range of windows
+    for which it is inside x."""
     table = []
     size, count, stride = windows.size[1], windows.counts[1], windows.stride[1]
     for column in range(windows.kernel[1]):
@@ -66,59 +71,59 @@ def _column_table(windows: Windows) -> list[int]:
 
 
 @cache
-def _spread_text(vector: Vector, names: tuple[str, ...]) -> Kernel:
-    text = KernelBuilder(vector, ("y", "x"), names)
-    first, last = text.items("%chunk", text["per_chunk"], text["items"])
-    size = text.mul(text["x_rows"], text["x_columns"])
-    count = text.mul(text["y_rows"], text["y_columns"])
-    with text.loop(last, first=first) as item:
-        x = text.at(text["x"], text.mul(item, size))
-        y = text.at(text["y"], text.mul(item, count))
-        clear(text, x, size)
-        with text.loop(text["y_rows"]) as row, text.loop(text["kernel_rows"]) as r:
-            shift = text.sub(text.mul(r, text["dilation_rows"]), text["pad_rows"])
-            at = text.add(text.mul(row, text["stride_rows"]), shift)
-            inside = text.op(f"icmp ult i64 {at}, {text['x_rows']}")
-            with text.when(inside):
-                target = text.at(x, text.mul(at, text["x_columns"]))
-                _spread_row(text, text.at(y, text.mul(row, text["y_columns"])), target)
-    return text.kernel("window_spread")
+def _spread_kernel_ir(vector: Vector, names: tuple[str, ...]) -> Kernel:
+    ir = KernelBuilder(vector, ("y", "x"), names)
+    first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
+    size = ir.mul(ir["x_rows"], ir["x_columns"])
+    count = ir.mul(ir["y_rows"], ir["y_columns"])
+    with ir.loop(last, first=first) as item:
+        x = ir.at(ir["x"], ir.mul(item, size))
+        y = ir.at(ir["y"], ir.mul(item, count))
+        zero_fill(ir, x, size)
+        with ir.loop(ir["y_rows"]) as row, ir.loop(ir["kernel_rows"]) as r:
+            shift = ir.sub(ir.mul(r, ir["dilation_rows"]), ir["pad_rows"])
+            at = ir.add(ir.mul(row, ir["stride_rows"]), shift)
+            inside = ir.op(f"icmp ult i64 {at}, {ir['x_rows']}")
+            with ir.when(inside):
+                target = ir.at(x, ir.mul(at, ir["x_columns"]))
+                _spread_row(ir, ir.at(y, ir.mul(row, ir["y_columns"])), target)
+    return ir.kernel("window_spread")
 
 
-def _spread_row(text: KernelBuilder, source: str, target: str) -> None:
-    """Add a row to another at all columns of the window."""
-    with text.loop(text["kernel_columns"]) as c:
-        shift, low, high = (text.number(text.table(text.mul(c, 3)), n) for n in range(3))
-        with text.loop(high, first=low) as column:
-            place = text.add(text.mul(column, text["stride_columns"]), shift)
-            add_to(text, text.at(target, place), text.load(text.at(source, column)))
+def _spread_row(ir: KernelBuilder, source: str, target: str) -> None:
+    """Accumulate a row of windows at all columns of the window."""
+    with ir.loop(ir["kernel_columns"]) as c:
+        shift, low, high = (ir.number(ir.table(ir.mul(c, 3)), n) for n in range(3))
+        with ir.loop(high, first=low) as column:
+            at = ir.add(ir.mul(column, ir["stride_columns"]), shift)
+            accumulate(ir, ir.at(target, at), ir.load(ir.at(source, column)))
 
 
-def add_to(text: KernelBuilder, address: str, value: str) -> None:
-    """Add to an element in memory."""
-    total = text.op(f"fadd {text.vector.element} {text.load(address)}, {value}")
-    text.store(total, address)
+def accumulate(ir: KernelBuilder, address: str, value: str) -> None:
+    """Add a value to an element in memory."""
+    total = ir.op(f"fadd {ir.vector.element} {ir.load(address)}, {value}")
+    ir.store(total, address)
 
 
-def clear(text: KernelBuilder, start: str, count: str) -> None:
-    """Write zeros."""
-    with text.loop(count) as n:
-        text.store("0.0", text.at(start, n))
+def zero_fill(ir: KernelBuilder, start: str, count: str) -> None:
+    """Store zeros."""
+    with ir.loop(count) as n:
+        ir.store("0.0", ir.at(start, n))
 
 
-# -- places along the last dimension ------------------------------------------------------------
+# -- gather and scatter along the last dimension ------------------------------------------------
 
 
 class _RowNumbers(NamedTuple):
     items: int
     per_chunk: int
-    extent: int  # elements of a row that places count through
-    places: int  # places of a row
+    extent: int  # of the indexed dimension
+    indices: int  # of a row of the index
 
 
 def _row_numbers(eqn: Equation, whole: TensorType) -> _RowNumbers | None:
-    """The numbers of a gather or scatter between ``whole`` and its index, if rows of the one
-    belong to rows of the other."""
+    """The integer arguments of a gather or scatter between ``whole`` and its index, if both have
+    the same leading dimensions."""
     index = eqn.args[1].type
     rank = len(whole.shape)
     if (
@@ -132,68 +137,68 @@ def _row_numbers(eqn: Equation, whole: TensorType) -> _RowNumbers | None:
     ):
         return None
     items = whole.numel // whole.shape[-1]
-    extent, places = whole.shape[-1], index.shape[-1]
-    return _RowNumbers(items, items_per_chunk(items, places * _COST + extent), extent, places)
+    extent, indices = whole.shape[-1], index.shape[-1]
+    return _RowNumbers(items, items_per_chunk(items, indices * _COST + extent), extent, indices)
 
 
 def _lower_rows(
-    lowering: Lowering, eqn: Equation, whole: TensorType, text: Callable[[Vector], Kernel]
+    lowering: Lowering, eqn: Equation, whole: TensorType, kernel_ir: Callable[[Vector], Kernel]
 ) -> bool:
     numbers = _row_numbers(eqn, whole)
     if numbers is None:
         return False
-    made = text(vector_for(whole.dtype))
+    made = kernel_ir(vector_for(whole.dtype))
     kernel = with_numbers(made, numbers, [], -(-numbers.items // numbers.per_chunk))
-    given = [in_order(lowering, a) for a in eqn.args]
-    work = numbers.items * numbers.places * _COST
-    lowering.add_kernel(eqn.op.name, kernel, given, [eqn.outs[0], None], work)
+    operands = [contiguous(lowering, a) for a in eqn.args]
+    work = numbers.items * numbers.indices * _COST
+    lowering.add_kernel(eqn.op.name, kernel, operands, [eqn.outs[0], None], work)
     return True
 
 
 @lowers(SCATTER_SUM)
 def lower_scatter_sum(lowering: Lowering, eqn: Equation) -> bool:
-    return _lower_rows(lowering, eqn, eqn.outs[0].type, _scatter_text)
+    return _lower_rows(lowering, eqn, eqn.outs[0].type, _scatter_kernel_ir)
 
 
 @lowers(GATHER)
 def lower_gather(lowering: Lowering, eqn: Equation) -> bool:
-    return _lower_rows(lowering, eqn, eqn.args[0].type, _gather_text)
+    return _lower_rows(lowering, eqn, eqn.args[0].type, _gather_kernel_ir)
 
 
 @cache
-def _scatter_text(vector: Vector) -> Kernel:
-    text = KernelBuilder(vector, ("source", "index", "out", "status"), _RowNumbers._fields)
-    first, last = text.items("%chunk", text["per_chunk"], text["items"])
-    with text.loop(last, first=first) as item:
-        target = text.at(text["out"], text.mul(item, text["extent"]))
-        clear(text, target, text["extent"])
-        with text.loop(text["places"]) as n:
-            element = text.add(text.mul(item, text["places"]), n)
-            place, inside = _place(text, element)
-            with text.when(inside):
-                add_to(text, text.at(target, place), text.load(text.at(text["source"], element)))
-    return text.kernel("scatter_sum")
+def _scatter_kernel_ir(vector: Vector) -> Kernel:
+    ir = KernelBuilder(vector, ("source", "index", "out", "status"), _RowNumbers._fields)
+    first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
+    with ir.loop(last, first=first) as item:
+        target = ir.at(ir["out"], ir.mul(item, ir["extent"]))
+        zero_fill(ir, target, ir["extent"])
+        with ir.loop(ir["indices"]) as n:
+            element = ir.add(ir.mul(item, ir["indices"]), n)
+            index, inside = _checked_index(ir, element)
+            with ir.when(inside):
+                accumulate(ir, ir.at(target, index), ir.load(ir.at(ir["source"], element)))
+    return ir.kernel("scatter_sum")
 
 
 @cache
-def _gather_text(vector: Vector) -> Kernel:
-    text = KernelBuilder(vector, ("x", "index", "out", "status"), _RowNumbers._fields)
-    first, last = text.items("%chunk", text["per_chunk"], text["items"])
-    with text.loop(last, first=first) as item:
-        source = text.at(text["x"], text.mul(item, text["extent"]))
-        with text.loop(text["places"]) as n:
-            element = text.add(text.mul(item, text["places"]), n)
-            place, inside = _place(text, element)
-            with text.when(inside):
-                text.store(text.load(text.at(source, place)), text.at(text["out"], element))
-    return text.kernel("gather")
+def _gather_kernel_ir(vector: Vector) -> Kernel:
+    ir = KernelBuilder(vector, ("x", "index", "out", "status"), _RowNumbers._fields)
+    first, last = ir.items("%chunk", ir["per_chunk"], ir["items"])
+    with ir.loop(last, first=first) as item:
+        source = ir.at(ir["x"], ir.mul(item, ir["extent"]))
+        with ir.loop(ir["indices"]) as n:
+            element = ir.add(ir.mul(item, ir["indices"]), n)
+            index, inside = _checked_index(ir, element)
+            with ir.when(inside):
+                ir.store(ir.load(ir.at(source, index)), ir.at(ir["out"], element))
+    return ir.kernel("gather")
 
 
-def _place(text: KernelBuilder, element: str) -> tuple[str, str]:
-    """The place an element of the index names, and whether it exists; tells if not."""
-    place = text.number(text["index"], element)
-    inside = text.op(f"icmp ult i64 {place}, {text['extent']}")
-    outside = text.op(f"xor i1 {inside}, true")
-    with text.when(outside):
-        text.do(f"store i64 1, ptr {text['status']}")
-    return place, inside
+def _checked_index(ir: KernelBuilder, element: str) -> tuple[str, str]:
+    """An element of the index, and whether it is in range; sets the status if not."""
+    index = ir.number(ir["index"], element)
+    inside = ir.op(f"icmp ult i64 {index}, {ir['extent']}")
+    outside = ir.op(f"xor i1 {inside}, true")
+    with ir.when(outside):
+        ir.do(f"store i64 1, ptr {ir['status']}")
+    return index, inside

@@ -36,12 +36,12 @@ POOLS = [
 
 @pytest.mark.parametrize("dtype", list(TOLERANCES), ids=str)
 @pytest.mark.parametrize("case", POOLS, ids=str)
-def test_largest(case: Any, dtype: Any) -> None:
+def test_max_pool(case: Any, dtype: Any) -> None:
     def step(x: Any) -> Any:
         x = x.detach().requires_grad_()
-        out, places = F.max_pool2d(x, *case, return_indices=True)
+        out, indices = F.max_pool2d(x, *case, return_indices=True)
         weights = eg.arange(out.numel(), dtype=dtype).reshape(out.shape)
-        return out.detach(), places, eg.autograd.grad(out, x, weights)[0]
+        return out.detach(), indices, eg.autograd.grad(out, x, weights)[0]
 
     x = with_special_numbers(dtype)
     compiled = eg.compile(step)
@@ -52,8 +52,8 @@ def test_largest(case: Any, dtype: Any) -> None:
 
 @pytest.mark.parametrize("dtype", list(TOLERANCES), ids=str)
 @pytest.mark.parametrize("case", [*POOLS, (2, 2), ((1, 2), (1, 2)), ((3, 2), (3, 2))], ids=str)
-def test_gradient_of_the_largest(case: Any, dtype: Any) -> None:
-    """One kernel without places, also with the gradient of relu before it; to the bit."""
+def test_gradient_of_max_pool(case: Any, dtype: Any) -> None:
+    """One kernel without a stored argmax, also with the gradient of relu; bitwise equal."""
 
     def step(x: Any, is_relu: bool) -> Any:
         x = x.detach().requires_grad_()
@@ -74,8 +74,8 @@ def test_gradient_of_the_largest(case: Any, dtype: Any) -> None:
 
 @pytest.mark.parametrize("case", [(2, 2), (3, 2, 1)], ids=str)
 @pytest.mark.parametrize("dims", [(0, 2, 3), (2, 3), (0, 2)], ids=str)
-def test_sums_of_the_gradient_of_the_largest(case: Any, dims: Any) -> None:
-    """Sums over whole images, as a bias has them, are sums over windows; others are not."""
+def test_sums_of_the_gradient_of_max_pool(case: Any, dims: Any) -> None:
+    """Sums over whole images, as in the gradient of a bias, are over windows; others are not."""
 
     def step(x: Any, is_relu: bool) -> Any:
         x = x.detach().requires_grad_()
@@ -91,18 +91,18 @@ def test_sums_of_the_gradient_of_the_largest(case: Any, dims: Any) -> None:
         assert ("max_pool_input" in labels(compiled)) == (dims == (0, 2))
 
 
-def test_places_that_are_no_largest_elements() -> None:
-    """Gradients at places of another array, or under another condition, stay as they are."""
+def test_scatters_that_are_no_gradient_of_max_pool() -> None:
+    """Into another shape, or under another condition."""
     x, g = normal((2, 3, 8, 8), eg.float32), normal((2, 3, 16), eg.float32, 1)
 
     def spread(x: Any, g: Any) -> Any:
-        _, places = F.max_pool2d(x, 2, return_indices=True)
+        _, indices = F.max_pool2d(x, 2, return_indices=True)
         zeros = eg.zeros(2, 3, 100)
-        return zeros.scatter_add(2, places.flatten(2), g)
+        return zeros.scatter_add(2, indices.flatten(2), g)
 
     def under_another_condition(x: Any, g: Any) -> Any:
-        _, places = F.max_pool2d(x, 2, return_indices=True)
-        spread = eg.zeros(2, 3, 64).scatter_add(2, places.flatten(2), g).reshape(x.shape)
+        _, indices = F.max_pool2d(x, 2, return_indices=True)
+        spread = eg.zeros(2, 3, 64).scatter_add(2, indices.flatten(2), g).reshape(x.shape)
         return eg.where(x * 2 <= 0, 0, spread)
 
     for function in (spread, under_another_condition):
@@ -110,7 +110,7 @@ def test_places_that_are_no_largest_elements() -> None:
 
 
 @pytest.mark.parametrize("case", [c for c in POOLS if c[3] == 1], ids=str)
-def test_mean(case: Any) -> None:
+def test_avg_pool(case: Any) -> None:
     kernel, stride, padding, _, ceil_mode = case
     x = normal((2, 3, 13, 37), eg.float64)
     for count_padding in (False, True):
@@ -122,7 +122,7 @@ def test_pooling_of_sequences() -> None:
     check(lambda x: F.max_pool1d(x, 3, 2, 1) + F.avg_pool1d(x, 3, 2, 1), x)
 
 
-def test_places_out_of_range() -> None:
+def test_index_out_of_range() -> None:
     x = normal((3, 4), eg.float64)
     compiled = eg.compile(lambda x, index: x.gather(1, index))
     with pytest.raises((IndexError, RuntimeError)):
