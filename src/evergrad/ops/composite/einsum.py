@@ -241,7 +241,7 @@ class _Term:
         )
 
     def summed(self, needed: set[str]) -> _Term:
-        """With the labels that nobody needs summed away."""
+        """With unused labels summed away."""
         gone = tuple(i for i, label in enumerate(self.labels) if label not in needed)
         if not gone:
             return self
@@ -273,7 +273,7 @@ def _without_repeats(x: Tensor, labels: Labels) -> tuple[Tensor, Labels]:
 
 
 def _product(a: _Term, b: _Term, needed: set[str]) -> _Term:
-    """The product of two terms, summed over the labels they share and nobody else needs."""
+    """The product of two terms, summed over the labels that only they share."""
     a = a.summed(needed | set(b.labels))
     b = b.summed(needed | set(a.labels))
     shared = tuple(label for label in a.labels if label in b.labels)

@@ -41,7 +41,7 @@ Distance = Callable[[Tensor, Tensor], Tensor]
 
 
 def chosen_reduction(reduction: str, size_average: bool | None, reduce: bool | None) -> str:
-    """The reduction, also when it is asked for with PyTorch's two older arguments."""
+    """The reduction, also if given by PyTorch's two older arguments."""
     if size_average is not None or reduce is not None:
         averaged = size_average is None or size_average
         reduction = "none" if reduce is False else ("mean" if averaged else "sum")

@@ -136,7 +136,7 @@ def _mirrored(windows: Windows) -> Windows | None:
 
 
 def _mirror_weight(w: Any, groups: int) -> Any:
-    """The weight with inputs and outputs exchanged and every kernel turned around."""
+    """The weight with inputs and outputs exchanged and every kernel flipped."""
     outputs, inputs, *kernel = w.shape
     by_group = w.reshape(groups, outputs // groups, inputs, *kernel).swapaxes(1, 2)
     turned = by_group[(..., *[slice(None, None, -1)] * len(kernel))]

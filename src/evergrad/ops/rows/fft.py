@@ -121,7 +121,7 @@ FFT_FROM_HALF = linear(
 
 
 def _weights(size: int, inner: float, spectrum: Tensor, dim: int) -> Tensor:
-    """For each frequency of half a spectrum 1, or ``inner`` if it stands for its conjugate too."""
+    """For each frequency of half a spectrum 1, or ``inner`` if it represents its conjugate too."""
     count, paired = size // 2 + 1, (size - 1) // 2
     dtype = spectrum.dtype.to_real()
     single, pairs = ones(1, dtype=dtype), full((paired,), inner, dtype=dtype)

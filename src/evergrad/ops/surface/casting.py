@@ -34,7 +34,7 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 
 def _read_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dtype | None, bool]:
-    """The element type (or ``None``) and whether a copy is asked for."""
+    """The element type (or ``None``) and whether a copy is requested."""
     rest = list(args)
     target = kwargs.pop("dtype", None)
     other = kwargs.pop("other", None)

@@ -58,7 +58,7 @@ CONSTANT = opaque(
 
 
 def adopt(array: Array) -> Tensor:
-    """A tensor of an array nobody else holds; inside a trace, a constant of its program."""
+    """A tensor that owns an array; inside a trace, a constant of its program."""
     if STATE.get().trace is None:
         return from_array(array)
     # A constant is used by its program alone: caching its specialization would leak.

@@ -287,7 +287,7 @@ def share_memory_(self: Tensor) -> Tensor:
 
 @expose(function=False)
 def is_shared(self: Tensor) -> bool:
-    """Whether the elements stand in memory shared by forked processes."""
+    """Whether the elements are in memory shared with forked processes."""
     return _in_shared_memory(self._storage)
 
 

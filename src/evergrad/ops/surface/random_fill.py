@@ -35,7 +35,7 @@ from evergrad.ops.surface.public import expose
 
 
 def _draw_into(self: Tensor, op: Op, generator: Any, *numbers: Any) -> Tensor:
-    """Draw in the order in which the elements lie in memory, as PyTorch does."""
+    """Draw in memory order, as PyTorch does."""
     check_writable(STATE.get(), self, None)  # a refused call draws nothing
     size = self._type.shape
     return assign(

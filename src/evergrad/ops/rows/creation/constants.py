@@ -46,7 +46,7 @@ def finish(tensor: Tensor, requires_grad: bool) -> Tensor:
 
 
 def chosen_dtype(dtype: Any, out: Tensor | None = None) -> dtype:
-    """The element type asked for, that of ``out=``, or the default."""
+    """The requested element type, that of ``out=``, or the default."""
     if dtype is not None:
         return as_dtype(dtype)
     return dtypes.get_default_dtype() if out is None else out.dtype

@@ -99,7 +99,7 @@ expm1 = _by_precision(expm1_single, np.expm1)
 
 
 def softplus_of_negative(x: Array) -> Any:
-    """``log(1 + exp(-|x|))``, which lies between 0 and log 2."""
+    """``log(1 + exp(-|x|))``, between 0 and log 2."""
     small = np.abs(x)
     np.negative(small, out=small)
     np.exp(small, out=small)

@@ -250,7 +250,7 @@ def is_mask(index: Tensor) -> bool:
 
 
 def places_of(index: Tensor) -> Sequence[Tensor]:
-    """An index tensor for each dimension that an index or a mask stands for."""
+    """An index tensor for each dimension that an index or a mask covers."""
     return nonzero(index, as_tuple=True) if is_mask(index) else (index,)
 
 

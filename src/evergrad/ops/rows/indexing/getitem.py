@@ -147,7 +147,7 @@ class _Reader:
 
 
 def _dims_taken(item: Any) -> int:
-    """How many dimensions of the tensor an item of an index stands for."""
+    """How many dimensions of the tensor an item of an index covers."""
     if isinstance(item, Tensor) and is_mask(item):
         return item.ndim
     return 0 if item is None or item is Ellipsis or item.__class__ is bool else 1

@@ -200,7 +200,7 @@ def _add_elements(target: Any, source: Any, rows: Any) -> None:
 
 
 def _merged(indices: Sequence[Any], extents: Shape) -> Any:
-    """Several index arrays as one into the dimensions laid out as one."""
+    """Several index arrays as one into the flattened dimensions."""
     merged = indices[0].astype(np.intp, copy=False)
     for index, extent in zip(indices[1:], extents[1:], strict=True):
         merged = merged * extent + index

@@ -255,7 +255,7 @@ def _through_product(
     """The slope is the product of all others at the place.
 
     Zeros are counted and left out of the product. Where one of the others is zero, the slope is
-    zero too but changes with it: the sum of the zeros stands for it.
+    zero too but changes with it, as the sum of the zeros does.
     """
 
     def folded(mine: Tensor, theirs: Tensor) -> Tensor:

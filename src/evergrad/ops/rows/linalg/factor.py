@@ -241,7 +241,7 @@ def _qr(A: Tensor, complete: bool) -> tuple[Tensor, Tensor]:
     rows, columns = A._type.shape[-2:]
     if rows >= columns:
         return bind(QR, A, complete=complete and rows > columns)  # type: ignore[no-any-return]
-    # The leading square decides about Q; the other columns are only turned by it.
+    # The leading square decides about Q; the other columns are only rotated by it.
     q, r = bind(QR, narrow(A, -1, 0, rows), complete=False)
     rest = matmul(adjoint(q), narrow(A, -1, rows, columns - rows))
     return q, cat([r, rest], -1)

@@ -199,7 +199,7 @@ def _lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
 @expose("lu", out=False)
 @autocast_policy(AutocastPolicy.FLOAT32)
 def _lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
-    """The factorization in one matrix, the row exchanges, and if asked for the first zero pivot."""
+    """The factorization in one matrix, the row exchanges, and on request the first zero pivot."""
     packed, pivots, info = lu_factor_ex(A, pivot=pivot, check_errors=not get_infos)
     return (packed, pivots, info) if get_infos else (packed, pivots)
 

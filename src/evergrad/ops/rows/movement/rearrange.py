@@ -74,7 +74,7 @@ def flipud(input: Tensor) -> Tensor:
 
 @expose(out=False)
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
-    """A plane turned ``k`` times by a quarter, from the first of ``dims`` towards the second."""
+    """A plane rotated ``k`` times by 90 degrees, from the first of ``dims`` towards the second."""
     if len(dims) != 2:
         raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
     if input.ndim < 2:

@@ -157,7 +157,7 @@ def _as_strided_eval(x: Any, *, size: Shape, stride: Shape, offset: int, base_st
 
 
 def _laid_out(x: Any, stride: Shape) -> Any:
-    """A copy whose elements stand in memory as the strides say."""
+    """A copy with given strides."""
     reach = 1 + sum((n - 1) * s for n, s in zip(x.shape, stride, strict=True))
     memory = np.zeros(reach, x.dtype)
     laid = np.lib.stride_tricks.as_strided(memory, x.shape, tuple(s * x.itemsize for s in stride))

@@ -242,7 +242,7 @@ def _sum_windows(x: Any, axis: int, count: int) -> Any:
         return x[(slice(None),) * axis + (slice(count),)]
     if count > extent:  # windows before the last may reach the end: a place behind it
         x = np.concatenate((x, np.zeros_like(x[(slice(None),) * axis + (slice(1),)])), axis)
-    # Sums of what lies between neighbouring places; the odd ones, between windows, are not used.
+    # Sums between neighbouring positions; the odd ones, between windows, are not used.
     places = [place for bounds in adaptive_bounds(extent, count) for place in bounds][:-1]
     return np.add.reduceat(x, places, axis)[(slice(None),) * axis + (slice(None, None, 2),)]
 

@@ -122,7 +122,7 @@ def draw_in_order(
 
 
 def draw_like(op: Op, input: Tensor, dtype: dtype, generator: Any, *numbers: Any) -> Tensor:
-    """Drawn in the order in which the elements of a tensor lie in memory, and laid out as it is."""
+    """Drawn in the memory order of a tensor, with its strides."""
     order, size = memory_order(input), input._type.shape
     if op is NORMAL:
         numbers = (*numbers, order != list(range(len(size))))
@@ -383,7 +383,7 @@ MULTINOMIAL = opaque(
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
 ) -> Tensor:
-    """Indices drawn by the weights that stand in each row."""
+    """Indices drawn with the weights in the last dimension."""
     check_generator(generator)
     if input.ndim not in (1, 2):
         raise RuntimeError("prob_dist must be 1 or 2 dim")
@@ -401,7 +401,7 @@ def multinomial(
 
 @expose(method=False, out=False)
 def poisson(input: Tensor, generator: Any = None) -> Tensor:
-    """Counts with the rates that stand in ``input``."""
+    """Counts with the rates in ``input``."""
     check_generator(generator)
     check_floating("poisson_cpu", input.dtype)
     return bind(POISSON, input, generator=generator)  # type: ignore[no-any-return]
@@ -416,7 +416,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
 
 
 def standard_gamma(alpha: Tensor, generator: Any = None) -> Tensor:
-    """Gamma numbers of scale 1 with the shapes that stand in ``alpha``."""
+    """Gamma numbers of scale 1 with the shapes in ``alpha``."""
     check_generator(generator)
     check_floating("_standard_gamma_cpu", alpha.dtype)
     return bind(GAMMA, alpha, generator=generator)  # type: ignore[no-any-return]

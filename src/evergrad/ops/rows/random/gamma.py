@@ -96,12 +96,12 @@ DIRICHLET = opaque(
     "sample_dirichlet", _dirichlet_eval, _dirichlet_type, _dirichlet_vjp, random=True,
     upcast=False,
     emit=SAMPLED, autocast=AutocastPolicy.KEEP,
-    doc="Shares of 1 with concentrations that stand in the last dimension.",
+    doc="Shares of 1 with the concentrations in the last dimension.",
 )  # fmt: skip
 
 
 def sample_dirichlet(alpha: Tensor, generator: Any = None) -> Tensor:
-    """Shares that add up to 1, with the concentrations that stand in the last dimension."""
+    """Shares that add up to 1, with the concentrations in the last dimension."""
     check_generator(generator)
     check_floating("dirichlet", alpha.dtype)
     return bind(DIRICHLET, alpha, generator=generator)  # type: ignore[no-any-return]

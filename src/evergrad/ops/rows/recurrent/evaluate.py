@@ -1,6 +1,6 @@
 """Recurrent layers and their derivatives in NumPy, in buffers that are made once.
 
-The state is updated where it lies: sequences that have ended, or not begun, keep theirs.
+The state is updated in place: sequences that have ended, or not begun, keep theirs.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """A recurrent layer in one direction as one row: its whole loop over time.
 
 ``y, h, c, ... = lstm_layer(x, h, c, w_ih, w_hh, b_ih, b_hh)`` takes the input of all steps as rows,
-in an order that a :class:`~evergrad.ops.rows.recurrent.steps.Course` tells. Its results behind the
-last state are kept for ``lstm_layer_backward``, which goes through time once more and gives the
+in the order of a :class:`~evergrad.ops.rows.recurrent.steps.Course`. Its results after the last
+state are residuals for ``lstm_layer_backward``, which goes back through time and returns the
 gradients of the gates, of the first state, and of the hidden weight and bias.
 
-What is kept follows from the arguments, and the backward row takes it as no more than that: it has
-the layer's arguments as well, and its own derivative is by these. So nobody ever differentiates by
-what is kept, and the layer's derivative need not say how.
+The residuals are functions of the arguments, which the backward row takes as well; its derivative
+is with respect to these arguments. So the derivative by a residual is never needed.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def _searchsorted_eval(sequence: Any, values: Any, *, side: Any, dtype: dtype) -
 SEARCHSORTED = opaque(
     "searchsorted", _searchsorted_eval, _searchsorted_type, NONDIFFERENTIABLE, promote=meet,
     emit=numpy_evaluates("sorting and selection"), autocast=AutocastPolicy.KEEP,
-    doc="Where values would stand in sorted sequences.",
+    doc="Insertion positions of values in sorted sequences.",
 )  # fmt: skip
 
 

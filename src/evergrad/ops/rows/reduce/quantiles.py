@@ -1,4 +1,4 @@
-"""Elements in the middle, the commonest, and what lies between ranks.
+"""Medians, modes and quantiles.
 
 Medians and modes are elements: along a dimension the gradient goes to the one that was found, and
 for the median of all, equal elements share it. Quantiles are interpolated between two elements,
@@ -154,7 +154,7 @@ def _check_quantile(name: str, input: Tensor, q: Any, interpolation: str) -> Non
 
 
 def _ranks(lanes: Tensor, q: Tensor, ignore_nan: bool) -> Any:
-    """Where in each sorted lane each quantile lies, as fractional places."""
+    """The fractional position of each quantile in a sorted lane."""
     last = lanes._type.shape[-1] - 1
     if ignore_nan:
         there = cast(total(lanes == lanes, -1, True), lanes.dtype)
