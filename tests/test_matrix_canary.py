@@ -14,6 +14,7 @@ import evergrad.core.bind as bind_module
 from evergrad.core.bind import bind
 from evergrad.core.families import elementwise, linear, opaque
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE, Op
+from evergrad.core.row_facts import numpy_evaluates
 from evergrad.testing import checks
 from evergrad.testing.samples import FLOATS, SAMPLES, Sample
 from evergrad.testing.subject import CheckError
@@ -232,7 +233,10 @@ def test_row_without_derivative() -> None:
 
 
 def test_row_whose_derivative_is_not_sampled() -> None:
-    row = elementwise(NAME, np.exp, lambda t, y, x: t * y, doc="Sampled on integers.")
+    row = elementwise(
+        NAME, np.exp, lambda t, y, x: t * y, emit=numpy_evaluates("a canary"),
+        doc="Sampled on integers.",
+    )  # fmt: skip
     SAMPLES[NAME] = [sample(lambda ns, x: bind(row, x), X.astype(np.int64))]
     with pytest.raises(CheckError, match="no sample at which it is checked"):
         checks.check_row(row)

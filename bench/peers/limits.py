@@ -85,7 +85,7 @@ def _work(evergrad: Any, workload: str) -> tuple[int, int]:
     step = evergrad.compile(step_of(evergrad, task, task.function))
     step(*task.data)  # optimizers make their state in the first one
     captured = step.compiled_for(task.data, {})[0].captured
-    graph = captured.graph
+    graph = captured.graph.inlined()
     given = [var.type.nbytes for var in graph.inputs]
     made = [var.type.nbytes for var in graph.outputs if hasattr(var, "type")]
     return sum(map(flops_of, graph.equations)), sum(given) + sum(made)

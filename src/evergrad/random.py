@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from evergrad.core.rng.default_generator import default_generator as _default_generator
 from evergrad.core.rng.default_generator import (
-    default_generator,
     fork_rng,
     get_rng_state,
     initial_seed,
@@ -26,5 +26,5 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "default_generator":
-        return default_generator()
+        return _default_generator()
     raise AttributeError(f"module 'evergrad.random' has no attribute {name!r}")

@@ -2,7 +2,8 @@
 
     python -m tests.compiler.dump_passes
 
-writes the files anew, after a pass was changed on purpose. With ``--print`` it prints them instead.
+writes the files anew, after a pass was changed on purpose. With ``--print`` it prints them instead,
+or those of the models named after it.
 """
 
 from __future__ import annotations
@@ -110,8 +111,8 @@ def dump_of(name: str) -> str:
 
 
 if __name__ == "__main__":
-    for name in MODELS:
-        if sys.argv[1:] == ["--print"]:
+    for name in sys.argv[2:] or MODELS:
+        if sys.argv[1:2] == ["--print"]:
             print(dump_of(name))
         else:
             FOLDER.mkdir(exist_ok=True)

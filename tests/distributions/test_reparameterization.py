@@ -91,7 +91,9 @@ def test_dirichlet_slopes_keep_the_sum() -> None:
 
 def test_second_slopes_by_the_shape_are_refused() -> None:
     alpha = evergrad.tensor([1.5], requires_grad=True)
-    with pytest.raises(GradientError, match="standard_gamma_grad by argument 0 is not known"):
+    with pytest.raises(
+        GradientError, match="standard_gamma_grad has no derivative with respect to argument 0"
+    ):
         evergrad.autograd.grad(standard_gamma(alpha).sum(), alpha, create_graph=True)
 
 
