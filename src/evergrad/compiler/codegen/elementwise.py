@@ -21,7 +21,7 @@ from evergrad.core.op import Op
 
 
 class Kind:
-    """An element type: how it lies in memory, and in which IR type it is computed with."""
+    """An element type: its storage type in memory, and the IR type it is computed in."""
 
     __slots__ = ("bits", "compute", "is_float", "signed", "storage")
 

@@ -1,7 +1,7 @@
 """What leaves a tensor: Python numbers, lists, NumPy arrays, DLPack capsules and text.
 
-Memory that is handed out stays the tensor's own; its storage is marked as shared, because whoever
-holds the array can write to it.
+Memory that is handed out stays the tensor's own; its storage is marked as shared, because its
+holder can write to it.
 """
 
 from __future__ import annotations
