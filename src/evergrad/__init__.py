@@ -39,6 +39,7 @@ from evergrad.core.memory_format import (
     sparse_csr,
     strided,
 )
+from evergrad.core.meta import ignore_writes as _ignore_writes
 from evergrad.core.printing import set_printoptions
 from evergrad.core.rng.default_generator import (
     Generator,
@@ -134,6 +135,8 @@ __all__ = [
     "vmap",
 ]
 
+_ignore_writes()
+
 pi = _math.pi
 e = _math.e
 inf = _math.inf
@@ -143,6 +146,8 @@ newaxis = None
 # Functions of packages that are imported when one of them is first used: {package: names}.
 _LAZY = {
     "sparse.construct": (
+        "sparse_bsc_tensor",
+        "sparse_bsr_tensor",
         "sparse_compressed_tensor",
         "sparse_coo_tensor",
         "sparse_csc_tensor",
@@ -159,7 +164,50 @@ _LAZY = {
         "set_autocast_enabled",
     ),
     "compiler": ("compile",),
-    "cuda": ("OutOfMemoryError",),
+    "cuda": ("Event", "OutOfMemoryError", "Stream"),
+    "_root": (
+        "AliasDb",
+        "DispatchKey",
+        "Future",
+        "PyTorchFileReader",
+        "PyTorchFileWriter",
+        "ScriptFunction",
+        "ScriptModule",
+        "SymBool",
+        "SymFloat",
+        "SymInt",
+        "_assert",
+        "_assert_async",
+        "_check",
+        "_check_index",
+        "_check_is_size",
+        "_check_not_implemented",
+        "_check_tensor_all",
+        "_check_tensor_all_with",
+        "_check_type",
+        "_check_value",
+        "_check_with",
+        "_convert_indices_from_coo_to_csr",
+        "_convert_indices_from_csr_to_coo",
+        "_is_functional_tensor",
+        "_shape_as_tensor",
+        "_softmax_backward_data",
+        "get_device_module",
+        "get_deterministic_debug_mode",
+        "is_deterministic_algorithms_warn_only_enabled",
+        "is_warn_always_enabled",
+        "set_deterministic_debug_mode",
+        "set_warn_always",
+        "sym_float",
+        "sym_fresh_size",
+        "sym_int",
+        "sym_ite",
+        "sym_max",
+        "sym_min",
+        "sym_not",
+        "sym_sqrt",
+        "sym_sum",
+    ),
     "io": ("load", "save"),
     "nn.native": (
         "adaptive_max_pool1d",
@@ -188,14 +236,30 @@ _provided_by(
         "evergrad.autograd.custom_op": ("function_equation",),
         "evergrad.compiler.api": ("compiled_function",),
         "evergrad.compiler.eager.composites": ("native_composite",),
+        "evergrad.compiler.eager.elementwise": ("elementwise_kernel",),
         "evergrad.compiler.eager.graph": ("graph_of_row", "native_graph"),
         "evergrad.compiler.eager.update": ("native_update",),
         "evergrad.core.symbolic_numbers": ("number_arithmetic", "number_comparison"),
+        "evergrad.distributed.algorithms.join": ("join_context",),
+        "evergrad.distributed.evaluate": (
+            "communicate",
+            "drain_communication",
+            "finish_communication",
+            "start_communication",
+        ),
         "evergrad.distributed.process_group": ("process_group",),
+        "evergrad.distributed.sync_batch_norm": ("sync_batch_norm",),
+        "evergrad.distributed.reducer": (
+            "broadcast_coalesced",
+            "gradient_reducer",
+            "ranks_with_input",
+        ),
         "evergrad.memory.html": ("memory_page",),
+        "evergrad.overrides": ("default_torch_function", "wrap_subclass"),
         "evergrad.memory.reports": ("memory_report",),
         "evergrad.nested.attention": ("ragged_attention",),
         "evergrad.nested.jagged_rows": ("jagged_row",),
+        "evergrad.nested.loss": ("ragged_cross_entropy",),
         "evergrad.nn.compiled": ("optimized_module",),
         "evergrad.nn.hooks": ("global_module_hooks",),
         "evergrad.sparse.compressed_rows": ("compressed_row",),
@@ -219,7 +283,10 @@ _IN_PLACE = (
     "zero_",
 )  # fmt: skip
 # Packages whose settings programs reach through a private name.
-_PRIVATE_PACKAGES = {"_dynamo", "_inductor"}
+_PRIVATE_PACKAGES = {
+    "_C", "__config__", "__future__", "_classes", "_dynamo", "_inductor", "_jit_internal",
+    "_operators", "_tensor", "_tensor_str", "_utils",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> _Any:
@@ -228,6 +295,8 @@ def __getattr__(name: str) -> _Any:
         return _default_generator()
     if name in _LAZY_NAMES:
         return _find_lazy(name)
+    if name.startswith("_foreach_"):
+        return getattr(_importlib.import_module("evergrad._foreach"), name)
     is_public = not name.startswith("_") or name in _PRIVATE_PACKAGES
     if is_public and _importlib_util.find_spec(f"evergrad.{name}") is not None:
         return _importlib.import_module(f"evergrad.{name}")
@@ -239,4 +308,4 @@ for _table in (_dtypes.BY_NAME, _dtypes.ALIASES, _FUNCTIONS):
     __all__.extend(_table)
 for _name in _IN_PLACE:
     globals()[_name] = getattr(Tensor, _name)
-__all__.extend((*_IN_PLACE, *_LAZY_NAMES))
+__all__.extend((*_IN_PLACE, *(_name for _name in _LAZY_NAMES if not _name.startswith("_"))))

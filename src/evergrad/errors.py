@@ -34,6 +34,11 @@ class IndexOutOfRangeError(IndexError, RuntimeError):
     other: ``gather`` is a function of its own, and a part of losses."""
 
 
+class AssumptionError(RuntimeError):
+    """What a compiled program takes for granted does not hold for these values, for which Python
+    would have gone on: a result whose length depends on data has another length."""
+
+
 class NonFiniteError(RuntimeError, FloatingPointError):
     """An infinity or a NaN in a checked computation."""
 
@@ -60,3 +65,7 @@ class FileFormatError(pickle.UnpicklingError, RuntimeError):
 
 class UnsafeFileError(FileFormatError):
     """A file that references a class or function that is not allowed."""
+
+
+class FileTooLargeError(FileFormatError, ValueError):
+    """A file, or what it unpacks to, beyond the limit of its reader."""

@@ -1,7 +1,7 @@
 """What PyInstaller cannot see in import statements: modules that are imported by name when they
 are first used, PyTorch's other names (``evergrad.cuda`` is ``compat/torch/cuda``), OpenBLAS."""
 
-from PyInstaller.utils.hooks import collect_dynamic_libs, collect_submodules
+from PyInstaller.utils.hooks import collect_data_files, collect_dynamic_libs, collect_submodules
 
 
 def is_for_applications(name: str) -> bool:
@@ -17,4 +17,5 @@ hiddenimports = [
     *_stand_ins,
     "scipy_openblas32",
 ]
+datas = collect_data_files("evergrad.serve")  # the chat's page
 binaries = collect_dynamic_libs("scipy_openblas32")

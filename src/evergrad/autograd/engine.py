@@ -94,8 +94,9 @@ def backward(
 
 
 def _run_to(
-    roots: Any, inputs: tuple[Tensor, ...], keep: bool, create_graph: bool, accumulate: bool
-) -> list[Any]:
+    roots: Any, inputs: tuple[Tensor, ...], keep: bool, create_graph: bool, accumulate: bool,
+    stops_at_targets: bool = False,
+) -> list[Any]:  # fmt: skip
     targets: dict[tuple[int, int], list[int]] = {}
     nodes: list[GraphNode] = []
     for place, tensor in enumerate(inputs):
@@ -109,8 +110,18 @@ def _run_to(
         nodes.append(node)
     return run_backward(
         roots, keep_graph=keep, create_graph=create_graph, targets=targets, target_nodes=nodes,
-        accumulate=accumulate,
+        accumulate=accumulate, stops_at_targets=stops_at_targets,
     )  # fmt: skip
+
+
+def grad_up_to(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], grad_outputs: Sequence[Tensor]
+) -> list[Any]:
+    """The gradients with respect to the inputs, each of which counts as a leaf: what it was
+    computed from is not differentiated. The graph is kept; ``None`` for an input that took no
+    part."""
+    roots = _roots(tuple(outputs), tuple(grad_outputs))
+    return _run_to(roots, tuple(inputs), True, False, accumulate=False, stops_at_targets=True)
 
 
 @provides("grad")
@@ -206,6 +217,7 @@ def register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> RemovableHand
         )
     if node.accumulated is None:
         node.accumulated = {}
+    Leaf.has_hooked = True
     return RemovableHandle(node.accumulated, hook)
 
 

@@ -17,7 +17,7 @@ from evergrad.core.bind import cast
 from evergrad.core.compound import as_cotangent
 from evergrad.core.inplace import check_writable, record_write
 from evergrad.core.node import GraphNode, next_sequence
-from evergrad.core.recording import pack, unpack
+from evergrad.core.recording import pack, unpack, unpacked_handle
 from evergrad.core.saved_values import Packed, freed_error, save_value, verify
 from evergrad.core.shapes import TensorType, broadcast_shapes
 from evergrad.core.source_location import SourceLocation, user_location
@@ -346,16 +346,19 @@ def _entry(tensor: Tensor, source: str, index: int) -> Callable[[Any], Tensor]:
         if state.trace is not None and isinstance(tensor._storage.value, Var):
             value = trace_value(tensor._storage.value.trace, tensor)
         saved = save_value(value, tensor._storage)
+    # A handle of its own for a symbolic value, which its trace may compute later.
+    symbolic = (
+        fresh(saved[0], type) if state.saved_hooks is None and isinstance(value, Var) else None
+    )
 
     def restore(node: Any) -> Tensor:
         if saved.__class__ is Packed:
-            source_tensor = unpack(saved, node)
-            handle = on_storage(source_tensor._value, type, source_tensor._storage, None)
+            handle = unpacked_handle(unpack(saved, node), type)
         else:
             verify(node, saved)
             value, storage = saved[0], saved[1]
-            if isinstance(value, Var):
-                handle = fresh(value, type)
+            if symbolic is not None:
+                handle = on_storage(symbolic._value, type, symbolic._storage, None)
             else:
                 handle = on_storage(value, type, storage, None)
         if source == "input" and node.parents:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.bind import bind
-from evergrad.core.compound import Compound, total
+from evergrad.core.compound import Compound, CompoundType, total
 from evergrad.core.eager.parallel_ufunc import add_arrays
 from evergrad.core.functionalize import note_grad_access
 from evergrad.core.inplace import refuse_overlap, write_result
@@ -91,7 +91,8 @@ def _as_gradient(array: np.ndarray[Any, Any], owned: bool, type: TensorType) -> 
     whole = base is None or getattr(base, "nbytes", 0) <= 1.25 * array.nbytes + 8192
     if not (owned and whole and array.flags.c_contiguous):
         array = pool.copy(array)
-    is_alike = array.dtype == type.dtype.np and array.shape == type.shape
+    dense = not isinstance(type, CompoundType)  # a sparse leaf may have a dense gradient
+    is_alike = dense and array.dtype == type.dtype.np and array.shape == type.shape
     grad = fresh(array, type) if is_alike else from_array(array)
     grad._storage.tag(GRADIENT)
     return grad

@@ -89,10 +89,10 @@ def as_lowered(tensor: Tensor) -> Tensor:
     return tensor if autocast is None else autocast.lowered(tensor)
 
 
-def addend_for(product: Tensor, addend: Tensor) -> Tensor:
-    """The addend of a product, lowered if autocast has lowered the product."""
+def addend_for(product: dtype, addend: Tensor) -> Tensor:
+    """The addend of a product of this type, lowered if autocast has lowered the product."""
     autocast = STATE.get().autocast
-    if autocast is None or product.dtype is not autocast.dtype:
+    if autocast is None or product is not autocast.dtype:
         return addend
     return autocast.lowered(addend)
 

@@ -30,8 +30,8 @@ from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.interpret import interpret
 from evergrad.core.node import GraphNode, Leaf, Node, next_sequence
 from evergrad.core.op import TABLE
-from evergrad.core.reachability import nodes_between
-from evergrad.core.recording import unpack
+from evergrad.core.reachability import edges_to_hooked_leaves, nodes_between
+from evergrad.core.recording import unpack, unpacked_handle
 from evergrad.core.saved_values import Packed, freed_error, verify
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import STATE, using
@@ -55,14 +55,18 @@ def run_backward(
     targets: dict[tuple[int, int], list[int]] | None = None,
     target_nodes: Sequence[GraphNode] = (),
     accumulate: bool = True,
+    stops_at_targets: bool = False,
 ) -> list[Any]:
     """Propagate cotangents from the roots to the leaves.
 
     ``roots`` are (node, which result, cotangent tensor). With ``targets`` — (node number, result)
     to positions — the cotangents of these are returned, only nodes on a path to them run, and
-    gradients are accumulated at leaves only if ``accumulate`` is set.
+    gradients are accumulated at leaves only if ``accumulate`` is set. With ``stops_at_targets``
+    cotangents are not propagated beyond a target, which counts as a leaf.
     """
-    backward_pass = BackwardPass(keep_graph, create_graph, targets, target_nodes, accumulate, roots)
+    backward_pass = BackwardPass(
+        keep_graph, create_graph, targets, target_nodes, accumulate, roots, stops_at_targets
+    )
     with using(grad=create_graph, saved_hooks=None, backward_pass=backward_pass, autocast=None):
         token = numpy_errors.set(QUIET)
         try:
@@ -88,10 +92,13 @@ class BackwardPass:
         target_nodes: Sequence[GraphNode],
         accumulate: bool,
         roots: Sequence[tuple[GraphNode, int, Any]],
+        stops_at_targets: bool = False,
     ) -> None:
         state = STATE.get()
+        self.stops_at_targets = stops_at_targets
         self.keep_graph = keep_graph
-        self.on_tensors = create_graph or state.trace is not None
+        trace = state.trace
+        self.on_tensors = create_graph or (trace is not None and not trace.is_off)
         self.anomaly = state.anomaly
         self.targets = targets
         self.accumulates = accumulate or targets is None
@@ -103,6 +110,9 @@ class BackwardPass:
         # The numbers of the nodes that lead to a target; None if all nodes run.
         self.needed: set[int] | None = None
         self.target_numbers: set[int] = set()
+        # Leaves whose hooks run as soon as their gradients are complete, with the number of edges
+        # that have not delivered; others run in the order of the heap, after all newer nodes.
+        self.awaited = edges_to_hooked_leaves(roots) if Leaf.has_hooked else {}
         self.number = next_sequence()
         self.roots = [(node, index, None) for node, index, _ in roots]
         if targets is not None:
@@ -143,7 +153,8 @@ class BackwardPass:
         else:
             self.pending[seq] = _, values, owners = _no_cotangents(node)
             values[index], owners[index] = value, owned
-        heappush(self.heap, -seq)
+        if seq not in self.awaited:
+            heappush(self.heap, -seq)
         if owned and (nbytes := value.nbytes) >= LEDGER_MIN_BYTES:
             self.count(nbytes)
 
@@ -183,7 +194,8 @@ class BackwardPass:
             return
         if pending is None:
             pending = self.pending[node.seq] = _no_cotangents(node)
-            heappush(self.heap, -node.seq)
+            if node.seq not in self.awaited:
+                heappush(self.heap, -node.seq)
         pending[1][index] = value if held is None else value + held
 
     def add_scattered(self, node: Any, part: tuple[Any, TensorType], value: Any) -> None:
@@ -251,9 +263,16 @@ class BackwardPass:
     # -- running ----------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Run all nodes. A row without hooks, not among the targets, runs here on arrays."""
+        """Run all nodes. A row without hooks, not among the targets, runs on arrays."""
+        self.run_nodes()
+        # Leaves to which an edge delivered nothing, since no cotangent reached its node.
+        for seq in sorted(self.pending, reverse=True):
+            self.run_general(self.pending.pop(seq))
+
+    def run_nodes(self) -> None:
+        """Run the nodes on the heap until it is empty."""
         heap, pending, add_cotangent = self.heap, self.pending, self.add_cotangent
-        target_numbers = self.target_numbers
+        target_numbers, awaited = self.target_numbers, self.awaited
         plain = not self.on_tensors and not self.anomaly
         while heap:
             seq = -heappop(heap)
@@ -265,12 +284,16 @@ class BackwardPass:
                 or seq in target_numbers
             ):
                 self.run_general(entry_of_node)
+                if awaited:
+                    self.count_edges(node)
                 continue
             program = node.vjp_program
             if program.scatter_index is not None:
                 self.add_scattered(node, program.scatter_index, values[0])
                 if owned[0]:
                     self.count(-values[0].nbytes)
+                if awaited:
+                    self.count_edges(node)
                 continue
             if not program.single:
                 self.fill_missing(node, values)
@@ -298,6 +321,17 @@ class BackwardPass:
             for i, slot, source in program.edges:
                 own = source == FRESH or (source >= 0 and owned[source])
                 add_cotangent(parents[i], 0 if indices is None else indices[i], arrays[slot], own)
+            if awaited:
+                self.count_edges(node)
+
+    def count_edges(self, node: GraphNode) -> None:
+        """A node has run: finish the leaves whose last edge was from it."""
+        for parent in node.parents:
+            if parent is None or parent.seq not in self.awaited:
+                continue
+            self.awaited[parent.seq] -= 1
+            if self.awaited[parent.seq] == 0 and parent.seq in self.pending:
+                self.run_general(self.pending.pop(parent.seq))
 
     def run_general(self, pending: Pending) -> None:
         """Run one node of any kind, with its hooks, as a target, and with anomaly detection."""
@@ -307,6 +341,8 @@ class BackwardPass:
             hooks.call_tensor_hooks(node, values, owned, self.on_tensors)
         if self.targets is not None:
             self.collect(node, values, owned)
+            if self.stops_at_targets and node.seq in self.target_numbers:
+                return
         if node.hooks is not None and node.hooks.before:
             hooks.call_node_prehooks(node, values, owned, self.on_tensors)
         if node.__class__ is Leaf:
@@ -417,8 +453,7 @@ def saved_tensors(node: Node) -> list[Any]:
         else:
             parent, type, index = node, specialization.out_types[i - count], i - count
         if entry.__class__ is Packed:
-            source = unpack(entry, node)
-            tensor = on_storage(source._value, type, source._storage, None)
+            tensor = unpacked_handle(unpack(entry, node), type)
         else:
             value, storage, _, _ = entry
             if storage is None:
@@ -441,7 +476,7 @@ def frame_namers() -> dict[CodeType, tuple[str, Callable[[Any], str]]]:
     """For functions that run ops: the local variable that holds the op, and how to name it."""
     return {
         bind.__code__: ("op", lambda op: op.name),
-        BackwardPass.run.__code__: ("node", lambda node: node.name()),
+        BackwardPass.run_nodes.__code__: ("node", lambda node: node.name()),
         BackwardPass.run_general.__code__: ("node", lambda node: node.name()),
     }
 

@@ -24,7 +24,7 @@ from evergrad.core.recording import record, transfer_retain_grad
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, State, using
-from evergrad.core.storage import Storage
+from evergrad.core.storage import InferenceStorage, Storage
 from evergrad.core.tensor import Tensor, _new, fresh, on_storage
 from evergrad.core.trace import Trace
 from evergrad.core.tracing import owner_of, trace_value
@@ -46,16 +46,18 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
     if len(args) == 2:
         a, b = args
         if isinstance(a, Tensor):
-            ta, va = a._type, a._value
+            ta: Any = a._type
+            va = a._value
         else:
-            ta, va = a.__class__, a
+            ta, va = type(a), a
         if isinstance(b, Tensor):
-            tb, vb = b._type, b._value
+            tb: Any = b._type
+            vb = b._value
         else:
-            tb, vb = b.__class__, b
+            tb, vb = type(b), b
         types: tuple[Any, ...] = (ta, tb)
     else:
-        types = tuple([a._type if isinstance(a, Tensor) else a.__class__ for a in args])
+        types = tuple([a._type if isinstance(a, Tensor) else type(a) for a in args])
     key = (types, tuple(attrs.items())) if attrs else types
     specialization = op.specializations.get(key)
     if specialization is None:
@@ -75,13 +77,14 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
         raise _out_of_memory(specialization) from None
     finally:
         numpy_errors.reset(token)
-    type = specialization.out_types[0]
+    out_type = specialization.out_types[0]
     if not (specialization.always_contiguous or value.flags.c_contiguous):
         value = pool.copy(value)
-    out = _new(Tensor)  # as fresh(value, type), without a call
+    out = _new(Tensor)  # as fresh(value, out_type), without a call
     out._value = value
-    out._type = type
-    out._storage = Storage(value, type, type.nbytes)
+    out._type = out_type
+    kind = InferenceStorage if state.inference else Storage
+    out._storage = kind(value, out_type, out_type.nbytes)
     out._node = None
     out._index = 0
     out._view = None
@@ -156,7 +159,7 @@ def as_contiguous(array: Array) -> Array:
 
 def _as_operand(op: Op, arg: Any) -> Any:
     """Convert NumPy scalars and subclasses of Python's numbers; raise for anything else."""
-    if isinstance(arg, Tensor) or arg.__class__ in Scalar:
+    if isinstance(arg, Tensor) or type(arg) in Scalar:
         return arg
     if isinstance(arg, np.generic):
         return arg.item()
@@ -177,14 +180,14 @@ def _under_autocast(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
 def symbolic_operands(op: Op, args: tuple[Any, ...]) -> list[Any]:
     """Symbolic numbers as 0-d tensors of the element type to which Python numbers would be
     promoted."""
-    kinds = [float if a.__class__ is SymbolicNumber else a.__class__ for a in args]
+    kinds = [float if type(a) is SymbolicNumber else type(a) for a in args]
     types = tuple(
         [a._type if isinstance(a, Tensor) else k for a, k in zip(args, kinds, strict=True)]
     )
     promoted = dtypes.get_default_dtype() if op.promote is None else op.promote(types)
     common = promoted if isinstance(promoted, tuple) else (promoted,) * len(args)
     return [
-        cast(a.tensor, c) if a.__class__ is SymbolicNumber else a
+        cast(a.tensor, c) if type(a) is SymbolicNumber else a
         for a, c in zip(args, common, strict=True)
     ]
 
@@ -228,7 +231,9 @@ def _emit(trace: Trace, state: State, specialization: Specialization, args: tupl
         results = trace.emit(specialization, values, user_location(2), no_grad=state.no_grad)
         outs = tuple([fresh(v, v.type) for v in results])
     if state.grad and specialization.differentiable:
-        record(state, specialization, args, outs, values)
+        node = record(state, specialization, args, outs, values)
+        if node is not None:
+            trace.note_node(node)
     return outs[0] if specialization.single else outs
 
 

@@ -365,6 +365,9 @@ class Composite(EagerComposite):
     def traced(self) -> Callable[..., Any]:
         return self
 
+    def keeps_precision(self, types: tuple[Any, ...], attrs: dict[str, Any]) -> bool:
+        return not any(map(_is_lifted, attrs.values())) and self.body(types, attrs).uncast
+
     def body(self, types: tuple[TensorType | None, ...], attrs: dict[str, Any]) -> Body:
         """The inner graph for arguments of these types."""
         default = dtypes.get_default_dtype()

@@ -9,9 +9,11 @@ for this.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from evergrad.core.dtypes import dtype
+from evergrad.core.memory_format import jagged
 from evergrad.core.node import Leaf
 from evergrad.core.shapes import TensorType
 from evergrad.core.state import STATE
@@ -53,6 +55,11 @@ class Compound(Tensor):
     def filled(self, value: Any, dtype: dtype) -> Tensor:
         """A tensor of the same shape filled with one number."""
         raise no_form("full_like", self)
+
+    def mapped(self, name: str, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """The same pattern around the result of a function of the elements that keeps their
+        shape."""
+        raise no_form(name, self)
 
     def take_over(self, result: Tensor) -> Tensor:
         """Become the result of an in-place operation, with its node."""
@@ -117,6 +124,12 @@ class Compound(Tensor):
     def data(self) -> Tensor:  # type: ignore[override]
         """The same elements, detached from the graph."""
         return self.detach()  # type: ignore[no-any-return]
+
+
+def is_jagged(tensor: Tensor) -> bool:
+    """Whether it has dense values, of which each belongs to one place of an example: what is
+    computed along the dimensions behind the ragged one is computed on the values."""
+    return isinstance(tensor, Compound) and tensor.layout is jagged
 
 
 def without_array(cls: type[Compound], type: CompoundType) -> Any:

@@ -39,9 +39,9 @@ class dtype:  # noqa: N801 - PyTorch's spelling
         self._rank = rank
         self.is_floating_point = category == FLOATING
         self.is_complex = category == COMPLEX
-        self.is_signed = name not in ("bool", "uint8")
+        self.is_signed = name != "bool" and not name.startswith("uint")
         # The NumPy type to calculate in: 16-bit floats are storage, float32 does the arithmetic.
-        low = category == FLOATING and self.itemsize == 2
+        low = category == FLOATING and self.itemsize <= 2
         self.compute: np.dtype[Any] = np.dtype(np.float32) if low else self.np
 
     def __repr__(self) -> str:
@@ -82,7 +82,23 @@ ALL = (
     bool_, uint8, int8, int16, int32, int64,
     float16, bfloat16, float32, float64, complex64, complex128,
 )  # fmt: skip
-BY_NAME = {t.name: t for t in ALL}
+# Types that store and convert; as in PyTorch they are promoted with nothing else of their kind.
+uint16 = dtype("uint16", np.uint16, INTEGRAL, 2)
+uint32 = dtype("uint32", np.uint32, INTEGRAL, 3)
+uint64 = dtype("uint64", np.uint64, INTEGRAL, 4)
+float8_e4m3fn = dtype("float8_e4m3fn", ml_dtypes.float8_e4m3fn, FLOATING, 5)
+float8_e4m3fnuz = dtype("float8_e4m3fnuz", ml_dtypes.float8_e4m3fnuz, FLOATING, 5)
+float8_e5m2 = dtype("float8_e5m2", ml_dtypes.float8_e5m2, FLOATING, 5)
+float8_e5m2fnuz = dtype("float8_e5m2fnuz", ml_dtypes.float8_e5m2fnuz, FLOATING, 5)
+float8_e8m0fnu = dtype("float8_e8m0fnu", ml_dtypes.float8_e8m0fnu, FLOATING, 5)
+# NumPy has no complex number of two halves: the name and the size, and no arithmetic.
+complex32 = dtype("complex32", np.dtype("V4"), COMPLEX, 9)
+
+STORED = (
+    uint16, uint32, uint64, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz,
+    float8_e8m0fnu,
+)  # fmt: skip
+BY_NAME = {t.name: t for t in (*ALL, *STORED, complex32)}
 ALIASES = {
     "half": float16,
     "float": float32,
@@ -90,10 +106,11 @@ ALIASES = {
     "short": int16,
     "int": int32,
     "long": int64,
+    "chalf": complex32,
     "cfloat": complex64,
     "cdouble": complex128,
 }
-_BY_NUMPY = {t.np: t for t in ALL}
+_BY_NUMPY = {t.np: t for t in (*ALL, *STORED)}
 _TO_REAL = {complex64: float32, complex128: float64}
 _TO_COMPLEX = {
     float32: complex64, float64: complex128, complex64: complex64, complex128: complex128,
@@ -101,6 +118,11 @@ _TO_COMPLEX = {
 _OF_PYTHON: dict[Any, dtype] = {bool: bool_, int: int64}
 
 _default_float = float32
+
+
+def conversion_type(target: dtype) -> np.dtype[Any]:
+    """The signed integers through which floats become integers of a type: those of C on x86."""
+    return np.dtype(np.int64 if target in (int64, uint8) else np.int32)
 
 
 def from_numpy_dtype(numpy_type: Any) -> dtype:
@@ -171,13 +193,21 @@ def scalar_type(kind: type) -> dtype:
         return _default_float
     if kind is complex:
         return _default_float.to_complex()
-    return _OF_PYTHON[kind]
+    found = _OF_PYTHON.get(kind)
+    if found is None:
+        raise TypeError(f"an argument must be a Tensor or a number, not {kind.__name__}")
+    return found
 
 
 def promote_types(type1: dtype, type2: dtype) -> dtype:
     """The smallest type that holds both, by PyTorch's table."""
     if type1 is type2:
         return type1
+    if type1.category == type2.category and (type1 in STORED or type2 in STORED):
+        raise RuntimeError(
+            f"Promotion for {type1.name} and {type2.name} is not supported; convert one of them "
+            "with .to(dtype) first"
+        )
     low, high = (type1, type2) if type1._rank < type2._rank else (type2, type1)
     if high is complex64:
         return complex128 if low is float64 else complex64

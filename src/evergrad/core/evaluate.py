@@ -9,6 +9,7 @@ import numpy as np
 
 from evergrad import config
 from evergrad.core import dtypes
+from evergrad.core.eager.elementwise import loop_evaluator, may_use_loop
 from evergrad.core.eager.kernels import may_use_kernel, row_evaluator
 from evergrad.core.eager.parallel_ufunc import PARALLEL_MIN_ELEMENTS, parallel_ufunc
 from evergrad.core.shapes import TensorType
@@ -29,6 +30,8 @@ def evaluator(
 ) -> Callable[..., Any]:
     """``op.eval`` for these types: the ufunc itself where nothing needs to be added."""
     run = _plain_evaluator(op, attrs, types, operands, out_types)
+    if may_use_loop(op, types, operands, out_types):
+        run = loop_evaluator(op, attrs, operands, out_types[0], run)
     if may_use_kernel(op, operands):
         run = row_evaluator(op, attrs, operands, run)
     return _into_pool(run) if config.POISON and not op.alias else run

@@ -19,8 +19,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from evergrad import lazy
+from evergrad.memory.ledger import LOCK
 
 ORDER = (
+    "ledger",
     "imports",
     "blas threads",
     "parallel ufunc",
@@ -96,6 +98,7 @@ if hasattr(os, "register_at_fork"):
         before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
     )
 
+register("ledger", before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
 register(
     "imports",
     before=lazy.hold_imports,

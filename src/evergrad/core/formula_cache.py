@@ -47,8 +47,7 @@ class Formula:
 
     def _graph(self, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> Graph | None:
         kinds = [
-            SymbolicNumber if n.__class__ is SymbolicNumber else (n.__class__, repr(n))
-            for n in numbers
+            SymbolicNumber if type(n) is SymbolicNumber else (type(n), repr(n)) for n in numbers
         ]
         key = (dtypes.get_default_dtype(), *(t._type for t in tensors), *kinds)
         if key not in self._graphs:
@@ -62,7 +61,7 @@ class Formula:
         with using(trace=None), tracing() as tracer:
             given: list[Any] = [tracer.input(tensor._type) for tensor in tensors]
             for number in numbers:
-                is_open = number.__class__ is SymbolicNumber
+                is_open = type(number) is SymbolicNumber
                 given.append(SymbolicNumber(tracer.input(scalar)) if is_open else number)
             graph = tracer.finish(self._called(*given))
         touches = graph.captures or graph.writes
@@ -75,14 +74,14 @@ class Formula:
 def _is_plain(state: State, numbers: Sequence[Any]) -> bool:
     """Whether the equations of a formula depend on types alone."""
     known = (SymbolicNumber, int, float)
-    return not state.grad and state.autocast is None and all(n.__class__ in known for n in numbers)
+    return not state.grad and state.autocast is None and all(type(n) in known for n in numbers)
 
 
 def _inlined(
     graph: Graph, trace: Trace, no_grad: bool, tensors: Sequence[Tensor], numbers: Sequence[Any]
 ) -> tuple[Tensor, ...]:
     """Copy the equations of a graph into a trace."""
-    given = [*tensors, *(n.tensor for n in numbers if n.__class__ is SymbolicNumber)]
+    given = [*tensors, *(n.tensor for n in numbers if type(n) is SymbolicNumber)]
     values: dict[Any, Any] = {
         var: trace_value(trace, tensor) for var, tensor in zip(graph.inputs, given, strict=True)
     }

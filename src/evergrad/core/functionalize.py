@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from evergrad.core.source_location import user_line
 from evergrad.core.state import STATE
 from evergrad.core.trace import Equation, Trace, Var
-from evergrad.errors import TraceError
 from evergrad.extension import ExtensionPoint
 
 if TYPE_CHECKING:
@@ -29,39 +27,59 @@ _combined: ExtensionPoint[[str, SymbolicNumber, Any, bool], Any] = ExtensionPoin
 _compared: ExtensionPoint[[str, SymbolicNumber, Any], Any] = ExtensionPoint("number_comparison")
 
 
+# Where an input number is read from: a container, a key, and the part of a tuple.
+Source = tuple[Any, Any, int | None]
+
+
 class SymbolicNumber:
-    """A Python number whose value is known only when the traced program runs.
+    """A Python float that is an input of the traced program.
 
     With tensors it is promoted as a Python number (it never widens their element type), with other
-    numbers it computes in float64. Reading its value while tracing is an error.
+    numbers it computes in float64. ``value`` is its value in the traced call, and ``sources`` are
+    the inputs it was computed from (``None`` for a number that the program itself computes). Where
+    Python reads the value, its sources are guarded on: by the outcome of a comparison, or else by
+    their values.
     """
 
-    __slots__ = ("tensor",)
+    __slots__ = ("__weakref__", "sources", "tensor", "value")
     __array_ufunc__ = None
 
-    def __init__(self, tensor: Tensor) -> None:
+    def __init__(
+        self, tensor: Tensor, value: float | None = None, sources: tuple[Source, ...] | None = None
+    ) -> None:
         self.tensor = tensor
+        self.value = value
+        self.sources = sources
+        trace = functionalizing_trace()
+        if trace is not None:
+            trace.note_number(self)
 
-    def refuse(self, *_: Any) -> Any:
-        raise TraceError(
-            "the value of a run-time number (a float given to a compiled function, or an option "
-            "of an optimizer) was read while tracing; the program is to run with any value."
-            f"\n  where: {user_line()}\n  fix: compute with it only (evergrad.where instead of "
-            "`if`), or give it as a string or an int, which are constants of the program."
-        )
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return float  # for isinstance() in the traced function
 
-    __bool__ = __float__ = __int__ = __index__ = __complex__ = refuse
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __round__ = __abs__ = refuse
-    __hash__ = object.__hash__
+    def read(self) -> float:
+        """Its value, which Python reads."""
+        trace = functionalizing_trace()
+        if self.value is None or self.sources is None:
+            return float(self.tensor.array())
+        if trace is not None:
+            trace.guard_sources(self.sources)
+        return self.value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or not hasattr(float, name):
+            raise AttributeError(f"'float' object has no attribute {name!r}")
+        return getattr(self.read(), name)
+
+    def __reduce__(self) -> Any:
+        return float, (self.read(),)
 
     def __neg__(self) -> Any:
         return _combined("mul", self, -1.0, False)
 
     def __pos__(self) -> SymbolicNumber:
         return self
-
-    def __repr__(self) -> str:
-        return "<a number known at run time>"
 
 
 def _attach_arithmetic() -> None:
@@ -72,6 +90,17 @@ def _attach_arithmetic() -> None:
         setattr(SymbolicNumber, f"__r{name}__", _binary(op, swapped=True))
     for name in ("lt", "le", "gt", "ge", "eq", "ne"):
         setattr(SymbolicNumber, f"__{name}__", _comparison(name))
+    for name in (
+        "bool", "float", "int", "hash", "repr", "str", "format", "abs", "round", "trunc", "floor",
+        "ceil", "floordiv", "rfloordiv", "mod", "rmod", "divmod", "rdivmod",
+    ):  # fmt: skip
+        setattr(SymbolicNumber, f"__{name}__", _reading(f"__{name}__"))
+
+
+def _reading(method: str) -> Callable[..., Any]:
+    """A method of floats, on the value."""
+    function = getattr(float, method)
+    return lambda self, *args: function(self.read(), *args)
 
 
 def _binary(op: str, swapped: bool) -> Callable[[SymbolicNumber, Any], Any]:
@@ -97,8 +126,9 @@ class FunctionalizingTrace(Trace):
         self.numbers: dict[
             tuple[int, Any, int | None], tuple[Any, Any, int | None, SymbolicNumber]
         ] = {}
-        # Their values while tracing.
-        self.seen: dict[int, float] = {}
+        # The numbers among them whose values Python has read, and outcomes of comparisons:
+        # (source, predicate, expected).
+        self.number_guards: list[tuple[Source, Callable[[float], Any], Any]] = []
         # The guards of the graph: (predicate, expected value, name).
         self.guards: list[tuple[Callable[[], Any], Any, str]] = []
         # Those of them that are checked at every call; the others only if the members of one of
@@ -176,6 +206,24 @@ class FunctionalizingTrace(Trace):
             self.watched_collections += watched
         return value
 
+    def note_number(self, number: SymbolicNumber) -> None:
+        """A number of this trace was made."""
+
+    def guard_sources(self, sources: Sequence[Source]) -> None:
+        """Guard on the values of input numbers."""
+        for source in sources:
+            self.guard_number(source, exact_value)
+
+    def guard_number(self, source: Source, predicate: Callable[[float], Any]) -> Any:
+        """Guard on a predicate of an input number; returns its present value."""
+        found = predicate(read_source(source))
+        self.number_guards.append((source, predicate, found))
+        return found
+
+    def note_outside_read(self, storage: Storage) -> None:
+        """Python reads elements of an outside tensor."""
+        self.guard_version(storage)
+
     def guard_version(self, storage: Storage) -> None:
         """Guard on the version of a storage."""
         if id(storage) not in self.read_storages:
@@ -189,12 +237,25 @@ class FunctionalizingTrace(Trace):
     def abandon(self) -> None:
         for tensor, before in self.grads.values():
             tensor._grad = before
-        noted: tuple[dict[Any, Any], ...] = (self.grads, self.numbers, self.seen, self.modules)
+        noted: tuple[dict[Any, Any], ...] = (self.grads, self.numbers, self.modules)
         for table in (*noted, self.groups, self.read_storages, self.states):
             table.clear()
         self.guards, self.per_call_guards, self.watched_collections = [], [], []
+        self.number_guards = []
         self.functionalizer = None
         super().abandon()
+
+
+def exact_value(number: float) -> Any:
+    """A number in a form that is equal for the same number only, the sign of zero included."""
+    return number.hex()
+
+
+def read_source(source: Source) -> float:
+    """The present value of an input number."""
+    container, key, part = source
+    value = container[key]
+    return float(value if part is None else value[part])
 
 
 def _copy_of(kept: Any) -> Any:
@@ -221,20 +282,17 @@ def note_module(module: Any) -> None:
         trace.modules[id(module)] = module
 
 
-def guard(predicate: Callable[[], bool], name: str) -> bool:
+def guard(predicate: Callable[[], Any], name: str) -> Any:
     """The value of a predicate; while a program is traced, guarded on."""
     trace = functionalizing_trace()
-    return predicate() if trace is None else bool(trace.add_guard(predicate, name))
+    return predicate() if trace is None else trace.add_guard(predicate, name)
 
 
 def concrete_item(tensor: Tensor) -> float:
     """The number in an outside tensor before the program runs, for a guard."""
     value = tensor._value
-    if isinstance(value, Var):
-        raise TraceError(
-            "what a compiled program does depends on a number that it computes itself (an "
-            "optimizer stepped twice?).\n  fix: compile a function that steps once."
-        )
+    if isinstance(value, Var) or isinstance(tensor._storage.value, Var):
+        value = tensor.array()
     return float(value)
 
 
@@ -260,28 +318,16 @@ def mark_single_use(reason: str) -> None:
         trace.once = reason
 
 
-def refuse_while_functionalizing(what: str) -> None:
-    """Raise in a functionalizing trace: the effect would happen only while tracing."""
-    if functionalizing_trace() is not None:
-        raise TraceError(
-            f"{what} was called inside a compiled function; it would happen only while tracing.\n"
-            "  fix: call it outside of the function."
-        )
-
-
-def refuse_outside_read(tensor: Tensor) -> None:
-    """Raise if Python reads elements of a tensor that the traced program reads: it is to run with
-    other elements. Elements of other outside tensors are guarded on by version."""
+def materialize_trace(what: str) -> None:
+    """Have a functionalizing trace compute its values before an effect that it cannot express."""
     trace = functionalizing_trace()
-    if trace is None or id(tensor._storage) in trace.local:
-        return
-    storage = tensor._storage
-    if id(storage) not in trace._read:
-        trace.guard_version(storage)
-    else:
-        raise TraceError(
-            "the numbers inside a tensor that the compiled program reads (.item(), .tolist(), "
-            "bool(), ...) were read while tracing; the program would keep the present numbers."
-            f"\n  where: {user_line()}\n  fix: keep the computation in tensors, or take the number "
-            "outside of the function."
-        )
+    if trace is not None:
+        trace.materialize(what)
+
+
+def note_outside_read(tensor: Tensor) -> None:
+    """Note in a functionalizing trace that Python reads elements of an outside tensor: the program
+    is valid while these are the same."""
+    trace = functionalizing_trace()
+    if trace is not None and id(tensor._storage) not in trace.local:
+        trace.note_outside_read(tensor._storage)

@@ -22,7 +22,7 @@ from evergrad.core.saved_values import Packed, save_value
 from evergrad.core.shapes import tensor_type
 from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, State
-from evergrad.core.storage import Storage
+from evergrad.core.storage import InferenceStorage, Storage
 from evergrad.core.tensor import Tensor, current_node, on_storage
 from evergrad.core.trace import Trace, Var, leaked
 from evergrad.core.tracing import owner_of, trace_value
@@ -38,6 +38,9 @@ def assign(target: Tensor, value: Tensor, fresh: bool = False) -> Tensor:
     trace = state.trace
     if trace is not None:
         trace = owner_of(trace, None, (target, value)) or trace.reader(storage)
+        if trace is not None and storage.shared and trace.must_write_now(storage):
+            trace.leave("memory that is shared with NumPy is written")
+            trace = None
     if trace is None:
         np.copyto(target._value, value._value)
     else:
@@ -51,6 +54,11 @@ def assign(target: Tensor, value: Tensor, fresh: bool = False) -> Tensor:
 
 def check_writable(state: State, target: Tensor, value: Tensor | None) -> None:
     refuse_overlap(target.layout_array())
+    if target._storage.__class__ is InferenceStorage and not state.inference:
+        raise RuntimeError(
+            "Inplace update to inference tensor outside InferenceMode is not allowed. You can make "
+            "a clone to get a normal tensor before doing inplace update."
+        )
     if isinstance(target._value, Var) and not target._value.trace.encloses(state.trace):
         raise leaked()
     if not state.grad:
@@ -65,6 +73,13 @@ def check_writable(state: State, target: Tensor, value: Tensor | None) -> None:
     if view is None:
         return
     base = base_of(view)
+    if view.function and (node is not None or (value is not None and current_node(value))):
+        raise RuntimeError(
+            f"An output of {view.function} is a view and is being modified inplace. This view is "
+            "the output of a function that returns multiple views. Such functions do not allow the "
+            "output views to be modified inplace. Write to the tensor itself (`x[i] = ...`), or to "
+            "a clone() of the view."
+        )
     if base is not None and isinstance(base._node, Leaf):
         raise RuntimeError(
             "a view of a leaf Variable that requires grad is being used in an in-place operation. "
@@ -168,12 +183,13 @@ def write_in_place(op: Op, target: Tensor, *others: Any, **attrs: Any) -> Tensor
     """``target.op_(*others)``: without a temporary where nothing is recorded or traced."""
     state = STATE.get()
     if state.trace is None and op.takes_out:
+        others = tuple([a.item() if isinstance(a, np.generic) else a for a in others])
         args = (target, *others)
         is_recorded = state.grad and any(
             isinstance(a, Tensor) and current_node(a) is not None for a in args
         )
         if not is_recorded:
-            types = tuple([a._type if isinstance(a, Tensor) else a.__class__ for a in args])
+            types = tuple([a._type if isinstance(a, Tensor) else type(a) for a in args])
             key = (types, tuple(attrs.items())) if attrs else types
             specialization = op.specializations.get(key)
             if specialization is None:
@@ -199,13 +215,16 @@ def _run_into(
     state: State, specialization: Specialization, target: Tensor, args: tuple[Any, ...]
 ) -> Tensor:
     check_writable(state, target, None)
+    values = [a._value if isinstance(a, Tensor) else a for a in args]
+    out, run = target._value, specialization.op.eval
     token = numpy_errors.set(QUIET)
     try:
-        specialization.op.eval(
-            *[a._value if isinstance(a, Tensor) else a for a in args],
-            out=target._value,
-            **specialization.attrs,
-        )
+        # NumPy (2.5 and before) reads wrong elements in the loop of ``negative`` for strided inputs
+        # and outputs, so that ufuncs of one argument do not write to strided memory.
+        if len(values) == 1 and not out.flags.c_contiguous:
+            out[...] = run(*values, **specialization.attrs)
+        else:
+            run(*values, out=out, **specialization.attrs)
     finally:
         numpy_errors.reset(token)
     storage = target._storage

@@ -1,11 +1,14 @@
 """PyTorch's names of layouts and memory formats.
 
-A dense tensor is contiguous in C order unless it is a view, so memory formats are accepted and
-compared, and change nothing. Layouts other than ``strided`` are those of :mod:`evergrad.sparse` and
+A result is contiguous in C order unless it is a view; ``contiguous`` and ``to`` give the order of
+another memory format, as a view of a permuted copy. Other functions accept a memory format, and it
+changes nothing. Layouts other than ``strided`` are those of :mod:`evergrad.sparse` and
 :mod:`evergrad.nested`.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class _Named:
@@ -30,9 +33,26 @@ class layout(_Named):  # noqa: N801 - PyTorch's spelling
 
 
 class memory_format(_Named):  # noqa: N801 - PyTorch's spelling
-    """The order of the dimensions in memory."""
+    """The order of the dimensions in memory, from the outermost one; ``None`` for their own."""
 
-    __slots__ = ()
+    __slots__ = ("order",)
+
+    def __init__(self, name: str, order: tuple[int, ...] | None = None) -> None:
+        super().__init__(name)
+        self.order = order
+
+    def fits(self, array: Any) -> bool:
+        """Whether an array has this order without gaps."""
+        order = self.order or tuple(range(array.ndim))
+        if array.ndim != len(order):
+            return False
+        expected = array.itemsize
+        for dim in reversed(order):
+            if array.shape[dim] != 1:
+                if array.strides[dim] != expected:
+                    return False
+                expected *= array.shape[dim]
+        return True
 
 
 strided = layout("strided")
@@ -44,5 +64,5 @@ sparse_bsc = layout("sparse_bsc")
 jagged = layout("jagged")
 contiguous_format = memory_format("contiguous_format")
 preserve_format = memory_format("preserve_format")
-channels_last = memory_format("channels_last")
-channels_last_3d = memory_format("channels_last_3d")
+channels_last = memory_format("channels_last", (0, 2, 3, 1))
+channels_last_3d = memory_format("channels_last_3d", (0, 2, 3, 4, 1))

@@ -54,11 +54,11 @@ class RemovableHandle:
             hooks.clear()
         hooks[self.id] = hook
         hooks.update(others)
-        MUTATIONS.count += 1
+        MUTATIONS.advance()
 
     def remove(self) -> None:
         self._hooks.pop(self.id, None)
-        MUTATIONS.count += 1
+        MUTATIONS.advance()
 
     def __enter__(self) -> RemovableHandle:
         return self
@@ -108,6 +108,10 @@ class Leaf(GraphNode):
     """
 
     __slots__ = ("accumulated", "owner")
+
+    # Whether any leaf of this process has had hooks after accumulation: backward passes then count
+    # edges to call them early.
+    has_hooked: bool = False
 
     def __init__(self, owner: Tensor) -> None:
         self.seq = next_sequence()
@@ -177,3 +181,26 @@ class Node(GraphNode):
                 verify(self, entry)
             values.append(value)
         return values
+
+
+class FreedNode(GraphNode):
+    """The node of a result whose graph was differentiated and freed inside a compiled function."""
+
+    __slots__ = ("indices", "location", "title", "types")
+
+    def __init__(self, title: str, type: TensorType, location: SourceLocation | None) -> None:
+        self.seq = next_sequence()
+        self.hooks = None
+        self.indices = ()
+        self.title = title
+        self.types = (type,)
+        self.location = location
+
+    def name(self) -> str:
+        return self.title
+
+    def out_types(self) -> tuple[TensorType, ...]:
+        return self.types
+
+    def run(self, values: list[Any], on_tensors: bool, keep_graph: bool) -> list[Any]:
+        raise freed_error(self)

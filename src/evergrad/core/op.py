@@ -32,6 +32,7 @@ from evergrad.core.row_facts import (
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.vjp_program import VjpProgram
 from evergrad.extension import ExtensionPoint, provides
+from evergrad.memory.pool import on_trim
 
 _bind: ExtensionPoint[..., Any] = ExtensionPoint("bind")
 
@@ -61,17 +62,21 @@ class Op:
 
     ``emit`` is how the compiler computes one element, with its cost, or why there is no such code;
     ``combine`` how a reduction joins partial results; ``indexing`` at which positions an argument
-    lets it read or write; ``commutative`` whether two arguments may change places; ``autocast`` the
-    precision under autocast; ``eager`` the size from which eager mode uses a kernel, and
-    ``eager_derivative`` the same for the vjp of a row in which this one occurs (``None``: no such
-    kernel). Their types are in :mod:`evergrad.core.row_facts`.
+    lets it read or write; ``commutative`` whether two arguments may change places; ``communicates``
+    whether it exchanges data with other processes, which must evaluate it as often and in the same
+    order; ``autocast`` the precision under autocast; ``eager`` the size from which eager mode uses
+    a kernel, and ``eager_derivative`` the same for the vjp of a row in which this one occurs
+    (``None``: no such kernel); ``eager_loop`` whether a native loop is faster than the NumPy calls
+    of its evaluation (``None``: if it is expensive, and not one ufunc). Their types are in
+    :mod:`evergrad.core.row_facts`. ``checks`` marks a row that raises unless its argument holds: an
+    effect, so that it is never dead code.
     """
 
     __slots__ = (
-        "alias", "autocast", "batch", "combine", "commutative", "doc", "eager", "eager_derivative",
-        "emit", "eval", "family", "indexing", "jvp", "name", "nan_safe_vjp", "outputs", "promote",
-        "random", "scatter_index", "selects", "specializations", "takes_out", "type", "upcast",
-        "vjp",
+        "alias", "autocast", "batch", "checks", "combine", "communicates", "commutative", "doc",
+        "eager", "eager_derivative", "eager_loop", "emit", "eval", "family", "indexing", "jvp",
+        "name", "nan_safe_vjp", "outputs", "promote", "random", "scatter_index", "selects",
+        "specializations", "takes_out", "type", "upcast", "vjp",
     )  # fmt: skip
 
     def __init__(
@@ -94,9 +99,12 @@ class Op:
         combine: Combine | None = None,
         indexing: Indexing | None = None,
         commutative: bool = False,
+        communicates: bool = False,
         autocast: AutocastPolicy | None = None,
         eager: EagerKernel | None = None,
         eager_derivative: int | None = None,
+        eager_loop: bool | None = None,
+        checks: bool = False,
         doc: str = "",
         in_table: bool = True,
     ) -> None:
@@ -124,9 +132,12 @@ class Op:
         self.combine = combine
         self.indexing = indexing
         self.commutative = commutative
+        self.communicates = communicates
         self.autocast = AutocastPolicy.KEEP if alias else autocast
         self.eager = eager
         self.eager_derivative = eager_derivative
+        self.eager_loop = eager_loop
+        self.checks = checks
         self.doc = doc
         # For a row that scatters its argument into zeros (the transpose of a slice): the NumPy
         # index of the part, from the attributes.
@@ -144,6 +155,12 @@ class Op:
     @property
     def differentiable(self) -> bool:
         return self.vjp is not NONDIFFERENTIABLE
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether it does more than compute its results: it draws random numbers, may raise, or
+        takes part in what other processes compute."""
+        return self.random or self.checks or self.communicates
 
     @property
     def is_pointwise(self) -> bool:
@@ -195,6 +212,7 @@ class Op:
         return Specialization(self, attrs, types, operands, out_types, casts)
 
 
+@on_trim
 @provides("clear_specializations")
 def clear_specializations() -> None:
     """Clear the caches of all ops; specializations in use are resolved again.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from evergrad.core.node import GraphNode
+from evergrad.core.node import GraphNode, Leaf
 
 
 def nodes_between(
@@ -32,3 +32,22 @@ def nodes_between(
                 needed.add(seq)
                 break
     return set(reached), needed
+
+
+def edges_to_hooked_leaves(roots: Sequence[tuple[GraphNode, int, Any]]) -> dict[int, int]:
+    """For each leaf with hooks after accumulation, how many edges lead to it from nodes reachable
+    from the roots: its gradient is complete when as many nodes have run."""
+    counts: dict[int, int] = {}
+    seen = {node.seq for node, _, _ in roots}
+    stack = [node for node, _, _ in roots]
+    while stack:
+        for parent in stack.pop().parents:
+            if parent is None:
+                continue
+            if isinstance(parent, Leaf):
+                if parent.accumulated:
+                    counts[parent.seq] = counts.get(parent.seq, 0) + 1
+            elif parent.seq not in seen:
+                seen.add(parent.seq)
+                stack.append(parent)
+    return counts

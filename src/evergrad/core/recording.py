@@ -11,10 +11,13 @@ from typing import Any
 from evergrad.core.node import GraphNode, Node, next_sequence
 from evergrad.core.op import Specialization
 from evergrad.core.saved_values import Packed, save_value, verify
+from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import describe, user_location
 from evergrad.core.state import State, using
 from evergrad.core.storage import Storage
-from evergrad.core.tensor import Tensor, current_node, detached
+from evergrad.core.tensor import Tensor, current_node, detached, fresh, on_storage
+from evergrad.core.trace import Var
+from evergrad.core.tracing import trace_value
 from evergrad.extension import provides
 
 _new_node = Node.__new__
@@ -172,6 +175,15 @@ def unpack(entry: Packed, node: Any) -> Tensor:
     if storage is entry.origin():
         verify(node, (tensor._value, storage, entry.version, entry.saved_checksum))
     return tensor
+
+
+def unpacked_handle(tensor: Tensor, type: TensorType) -> Tensor:
+    """A handle without a node on what an unpack hook returned. The value of a traced view is the
+    result of an equation, not that of its storage, so its handle has a storage of its own."""
+    for value in (tensor._value, tensor._storage.value):
+        if isinstance(value, Var):
+            return fresh(trace_value(value.trace, tensor), type)
+    return on_storage(tensor._value, type, tensor._storage, None)
 
 
 def transfer_retain_grad(tensor: Tensor, node: GraphNode, index: int) -> None:

@@ -27,6 +27,8 @@ class Builder(Protocol):
     """Emits the operations of one element, in the element type of the arguments."""
 
     is_float: bool
+    is_signed: bool
+    width: int
     attrs: dict[str, Any]
 
     def number(self, value: Any) -> Value: ...
@@ -62,6 +64,8 @@ class Builder(Protocol):
     def bit_or(self, a: Value, b: Value) -> Value: ...
     def bit_xor(self, a: Value, b: Value) -> Value: ...
     def bit_not(self, x: Value) -> Value: ...
+    def shift_left(self, a: Value, b: Value) -> Value: ...
+    def shift_right(self, a: Value, b: Value) -> Value: ...
 
     # Floats only.
     def sqrt(self, x: Value) -> Value: ...
@@ -69,19 +73,9 @@ class Builder(Protocol):
     def ceil(self, x: Value) -> Value: ...
     def trunc(self, x: Value) -> Value: ...
     def round(self, x: Value) -> Value: ...
-    def exp(self, x: Value) -> Value: ...
-    def exp2(self, x: Value) -> Value: ...
-    def expm1(self, x: Value) -> Value: ...
-    def log(self, x: Value) -> Value: ...
-    def log1p(self, x: Value) -> Value: ...
-    def log2(self, x: Value) -> Value: ...
-    def log10(self, x: Value) -> Value: ...
-    def sin(self, x: Value) -> Value: ...
-    def cos(self, x: Value) -> Value: ...
-    def tanh(self, x: Value) -> Value: ...
-    def sigmoid(self, x: Value) -> Value: ...
-    def erf(self, x: Value) -> Value: ...
-    def ndtr(self, x: Value) -> Value: ...
+    def math(self, name: str, *args: Value) -> Value: ...
+    def copysign(self, size: Value, sign: Value) -> Value: ...
+    def sign_bit(self, x: Value) -> Value: ...
     def pow(self, a: Value, b: Value) -> Value: ...
 
     def random_bit(self, seed: Value, offset: Value, number: Value, keep: float) -> Value: ...
@@ -99,15 +93,15 @@ class Cost(Enum):
 class Emit:
     """How one element is computed, ``function(builder, *elements)``; or ``None``, and the reason.
 
-    ``floats``: integer arguments are left to NumPy. ``lanes``: the formula holds for registers of
-    floats as well as for one. ``numbered``: the elements depend on their position in the result,
-    which the function is given last. ``exact``: the result is one of the arguments, so there is
-    nothing to round.
+    ``floats``: integer arguments are left to NumPy. ``single``: so is float64. ``lanes``: the
+    formula holds for registers of floats as well as for one. ``numbered``: the elements depend on
+    their position in the result, which the function is given last. ``exact``: the result is one of
+    the arguments, so there is nothing to round.
     """
 
     __slots__ = (
         "cost", "exact", "floats", "function", "is_lowered", "lanes", "numbered", "reason",
-        "strided",
+        "single", "strided",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +111,7 @@ class Emit:
         *,
         reason: str = "",
         floats: bool = False,
+        single: bool = False,
         lanes: bool = False,
         numbered: bool = False,
         exact: bool = False,
@@ -127,6 +122,7 @@ class Emit:
         self.cost = cost
         self.reason = reason
         self.floats = floats
+        self.single = single
         self.lanes = lanes
         self.numbered = numbered
         self.exact = exact
@@ -138,6 +134,7 @@ class Emit:
 
 class _Options(TypedDict, total=False):
     floats: bool
+    single: bool
     lanes: bool
     numbered: bool
     exact: bool
@@ -153,6 +150,11 @@ def expensive(function: Callable[..., Value], **options: Unpack[_Options]) -> Em
     return Emit(function, Cost.EXPENSIVE, **options)
 
 
+def elementary(name: str, **options: Unpack[_Options]) -> Emit:
+    """An element is one elementary function of the compiler, ``builder.math(name, *elements)``."""
+    return expensive(lambda b, *args: b.math(name, *args), **options)
+
+
 def numpy_evaluates(reason: str, cost: Cost = Cost.KERNEL) -> Emit:
     """No native code: compiled programs call the row's NumPy evaluation."""
     return Emit(None, cost, reason=reason)
@@ -163,7 +165,8 @@ def lowered(by: str, cost: Cost = Cost.KERNEL, *, strided: bool = False) -> Emit
     return Emit(None, cost, reason=by, is_lowered=True, strided=strided)
 
 
-RARE = numpy_evaluates("elementwise, but rare in models: no formula is written", Cost.EXPENSIVE)
+UNWRITTEN = numpy_evaluates("a special function rare in models: no formula", Cost.EXPENSIVE)
+ITERATED = numpy_evaluates("a series or recurrence as long as the values need", Cost.EXPENSIVE)
 VIEW = Emit(None, Cost.FREE, reason="a view: only shape and strides change")
 # The column of a row that states nothing, which the table's test refuses.
 UNSTATED = Emit(None, Cost.KERNEL)
@@ -240,6 +243,9 @@ class Facts(TypedDict, total=False):
     combine: Combine
     indexing: Indexing
     commutative: bool
+    communicates: bool
     autocast: AutocastPolicy
     eager: EagerKernel
     eager_derivative: int
+    eager_loop: bool
+    checks: bool

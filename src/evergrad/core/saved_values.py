@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core.source_location import describe
-from evergrad.core.storage import Storage, checksum
+from evergrad.core.storage import InferenceStorage, Storage, checksum
 from evergrad.errors import GradientError, SavedValueError
 
 if TYPE_CHECKING:
@@ -49,6 +49,13 @@ class Packed:
 def save_value(value: Any, storage: Storage) -> Saved:
     """A residual, by reference."""
     if not storage.saved:
+        if storage.__class__ is InferenceStorage:
+            raise RuntimeError(
+                "Inference tensors cannot be saved for backward. Please do not use Tensors created "
+                "in inference mode in computation tracked by autograd. To work around this, you "
+                "can make a clone to get a normal tensor and use it in autograd, or use no_grad() "
+                "instead of inference_mode()."
+            )
         storage.mark_saved()
     saved_checksum = None
     if storage.shared and isinstance(value, np.ndarray):

@@ -6,9 +6,11 @@ Results do not depend on any of them: evaluation is always deterministic and in 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
-from evergrad.core.device import CPU, Device
+from evergrad.core.device import CPU, Device, check_device
+from evergrad.core.functionalize import guard
 
 
 def processors() -> int:
@@ -26,13 +28,25 @@ _matmul_precision = "highest"
 
 def get_num_threads() -> int:
     """How many threads large matrix products may use."""
-    return _threads
+    found: int = guard(lambda: _threads, "the number of threads")
+    return found
+
+
+# Called with the new number of threads after each change: teams end their surplus threads.
+_listeners: list[Callable[[int], None]] = []
+
+
+def on_num_threads(listener: Callable[[int], None]) -> None:
+    """Have a function called when the number of threads is set."""
+    _listeners.append(listener)
 
 
 def set_num_threads(int: int) -> None:
-    """Set how many threads large matrix products may use."""
+    """Set how many threads large matrix products may use; surplus threads end."""
     global _threads
     _threads = _positive("set_num_threads", int)
+    for listener in _listeners:
+        listener(_threads)
 
 
 def get_num_interop_threads() -> int:
@@ -89,4 +103,4 @@ def get_default_device() -> Device:
 def set_default_device(device: Any) -> None:
     """Accept the CPU, raise for other devices."""
     if device is not None:
-        Device(device)
+        check_device(device)

@@ -35,6 +35,13 @@ def user_location(depth: int = 1) -> SourceLocation | None:
     return None
 
 
+def user_location_in(frame: FrameType | None) -> SourceLocation | None:
+    """The innermost frame outside of the engine in the stack of another thread."""
+    while frame is not None and _is_engine(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+    return None if frame is None else (frame.f_code, frame.f_lasti)
+
+
 def _is_engine(name: str) -> bool:
     """Whether a module belongs to the engine; cached."""
     inside = f"{name}.".startswith("evergrad.") and not f"{name}.".startswith(_PROGRAMS)

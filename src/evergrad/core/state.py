@@ -7,9 +7,11 @@ task with a copy of its parent's; nothing set here is visible to another thread.
 from __future__ import annotations
 
 import functools
+import sys
+import threading
 from collections.abc import Callable
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from evergrad.core.autocast import Autocast
@@ -67,7 +69,32 @@ class State:
         return new
 
 
-STATE: ContextVar[State] = ContextVar("evergrad_state", default=State())  # noqa: B039 - immutable
+class ThreadVariable:
+    """A context variable that a new thread does not inherit: a value belongs to the thread that
+    has set it. Free-threaded interpreters start a thread in a copy of its parent's context."""
+
+    def __init__(self, default: State) -> None:
+        self.default = default
+        self.variable: ContextVar[tuple[int, State]] = ContextVar(
+            "evergrad_state", default=(0, default)
+        )
+
+    def get(self) -> State:
+        owner, state = self.variable.get()
+        return state if owner == threading.get_ident() else self.default
+
+    def set(self, state: State) -> Token[Any]:
+        return self.variable.set((threading.get_ident(), state))
+
+    def reset(self, token: Token[Any]) -> None:
+        self.variable.reset(token)
+
+
+STATE: ContextVar[State] = (
+    cast(Any, ThreadVariable(State()))
+    if getattr(sys.flags, "thread_inherit_context", False)
+    else ContextVar("evergrad_state", default=State())  # noqa: B039 - immutable
+)
 
 
 class using:  # noqa: N801 - used like a function

@@ -16,7 +16,7 @@ from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import SourceLocation
 from evergrad.extension import provides
-from evergrad.memory.ledger import LEDGER, SAVED
+from evergrad.memory.ledger import LEDGER, SAVED, exclusive
 
 if TYPE_CHECKING:
     from evergrad.core.trace import Var
@@ -58,6 +58,7 @@ class Storage:
     writer: SourceLocation | None
     saved_checksum: int | None
 
+    @exclusive
     def __init__(self, value: Array | Var, type: TensorType, nbytes: int) -> None:
         self.value = value
         self.type = type
@@ -74,6 +75,7 @@ class Storage:
         if ledger.live > ledger.peak:
             ledger.peak = ledger.live
 
+    @exclusive
     def __del__(self) -> None:
         ledger = LEDGER
         nbytes = self.nbytes
@@ -84,6 +86,7 @@ class Storage:
         if ledger.observer is not None:
             ledger.observer.freed(self)
 
+    @exclusive
     def tag(self, category: int) -> None:
         """Move the bytes to another category of the ledger."""
         if self.category:
@@ -92,6 +95,7 @@ class Storage:
         if category:
             LEDGER.by_category[category] += self.nbytes
 
+    @exclusive
     def mark_saved(self) -> None:
         """Note that it is a residual: as watch() and tag(), in one call for every saved result."""
         if not self.saved:
@@ -117,6 +121,21 @@ class Storage:
     def checksum(self) -> int:
         return checksum(self.value)
 
+    @exclusive
+    def fill(self, array: Array, nbytes: int) -> None:
+        """Replace a symbolic value by an array, and enter its bytes in the ledger."""
+        self.value = array
+        category = self.category
+        self.tag(0)
+        LEDGER.live += nbytes - self.nbytes
+        self.nbytes = nbytes
+        self.tag(category)
+        if LEDGER.observer is not None:
+            LEDGER.observer.allocated(self)
+        if LEDGER.live > LEDGER.peak:
+            LEDGER.peak = LEDGER.live
+
+    @exclusive
     def resize(self, nbytes: int) -> None:
         """Enter another size in the ledger, after ``value`` was replaced."""
         category, observer = self.category, LEDGER.observer
@@ -130,7 +149,13 @@ class Storage:
             observer.allocated(self)
         if LEDGER.live > LEDGER.peak:
             LEDGER.peak = LEDGER.live
-        MUTATIONS.count += 1
+        MUTATIONS.advance()
+
+
+class InferenceStorage(Storage):
+    """A storage made in inference mode: written to nowhere else, and saved by no graph."""
+
+    __slots__ = ()
 
 
 @provides("storage_class")

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
-from evergrad.core.functionalize import FunctionalizingTrace, SymbolicNumber, functionalizing_trace
+from evergrad.core.functionalize import (
+    FunctionalizingTrace,
+    SymbolicNumber,
+    functionalizing_trace,
+    read_source,
+)
 from evergrad.core.op import TABLE
 from evergrad.core.shapes import tensor_type
+from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.extension import provides
 
@@ -19,32 +26,63 @@ def combined(op: str, number: SymbolicNumber, other: Any, swapped: bool) -> Any:
     """A row applied to a number and a tensor or another number."""
     if isinstance(other, Tensor):
         return bind(TABLE[op], *((other, number) if swapped else (number, other)))
-    if isinstance(other, SymbolicNumber):
-        other = other.tensor
+    if STATE.get().trace is None:
+        given = (float(other), float(number)) if swapped else (float(number), float(other))
+        return _PYTHON[op](*given)
+    sources, value = number.sources, number.value
+    operand: Any = other
+    if type(other) is SymbolicNumber:
+        joined = sources is not None and other.sources is not None
+        sources = (*sources, *other.sources) if joined else None  # type: ignore[misc]
+        operand, other = other.tensor, other.value
     elif not isinstance(other, (bool, int, float)):
         return NotImplemented
-    pair = (other, number.tensor) if swapped else (number.tensor, other)
-    return SymbolicNumber(bind(TABLE[op], *pair))
+    if sources is not None:
+        value = _PYTHON[op](*((other, value) if swapped else (value, other)))
+        if not isinstance(value, float):  # a power of a negative number is complex
+            return _PYTHON[op](*((other, number.read()) if swapped else (number.read(), other)))
+    pair = (operand, number.tensor) if swapped else (number.tensor, operand)
+    return SymbolicNumber(bind(TABLE[op], *pair), None if sources is None else value, sources)
+
+
+_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
+    "pow": operator.pow,
+}  # fmt: skip
 
 
 @provides("number_comparison")
 def compared(op: str, number: SymbolicNumber, other: Any) -> Any:
-    """With tensors only: the outcome of other comparisons is needed while tracing."""
-    return bind(TABLE[op], number, other) if isinstance(other, Tensor) else number.refuse()
+    """With a tensor an op; with another number its outcome now, which is guarded on."""
+    if isinstance(other, Tensor):
+        return bind(TABLE[op], number, other)
+    compare = getattr(operator, op)
+    trace, sources = functionalizing_trace(), number.sources
+    if type(other) is SymbolicNumber:
+        other = other.read()
+    if trace is None or not any(n is number for *_, n in trace.numbers.values()):
+        return compare(number.read(), other)
+    assert sources is not None
+    return trace.guard_number(sources[0], lambda value: compare(value, other))
 
 
 def number_at(
     trace: FunctionalizingTrace, container: Any, key: Any, part: int | None = None
-) -> SymbolicNumber:
+) -> Any:
     """The run-time number at ``container[key]`` (or its part)."""
     source = (id(container), key, part)
     if source not in trace.numbers:
         type = tensor_type((), dtypes.float64)
-        number = SymbolicNumber(fresh(trace.add_input(type), type))
-        trace.numbers[source] = (container, key, part, number)
-        value = container[key] if part is None else container[key][part]
-        trace.seen[id(number)] = float(value)
-    return trace.numbers[source][3]
+        place = (container, key, part)
+        tensor = fresh(trace.add_input(type), type)
+        number = SymbolicNumber(tensor, read_source(place), (place,))
+        trace.numbers[source] = (*place, number)
+    known = trace.numbers[source][3]
+    value = read_source((container, key, part))
+    if known.value != value:  # the function has changed it since
+        trace.once = "a number that is an input of the program is changed by the function"
+        return value
+    return known
 
 
 def symbolic_item(tensor: Tensor) -> Any:

@@ -14,21 +14,23 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.device import CPU, Device
 from evergrad.core.dtypes import dtype
-from evergrad.core.functionalize import note_grad_access, refuse_outside_read
+from evergrad.core.functionalize import note_grad_access, note_outside_read
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.node import GraphNode, Leaf
 from evergrad.core.shapes import Size, TensorType, contiguous_strides, normalize_dim, tensor_type
-from evergrad.core.source_location import user_line
 from evergrad.core.state import STATE
-from evergrad.core.storage import NO_ARRAY, Storage
+from evergrad.core.storage import NO_ARRAY, InferenceStorage, Storage
 from evergrad.core.trace import Var, leaked
-from evergrad.errors import TraceError
 from evergrad.extension import ExtensionPoint
 
 if TYPE_CHECKING:
     from evergrad.core.views import View
 
 _refresh: ExtensionPoint[[Tensor], None] = ExtensionPoint("refresh")
+_wrap_subclass: ExtensionPoint[[type[Tensor]], None] = ExtensionPoint("wrap_subclass")
+_default_torch_function: ExtensionPoint[[type[Tensor], Any, Any, Any], Any] = ExtensionPoint(
+    "default_torch_function"
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -84,6 +86,21 @@ class Tensor:
         def __getattr__(self, name: str) -> Any: ...
 
         data: Tensor
+
+    # -- subclasses -------------------------------------------------------------------------
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A subclass of a user stays what it is through ops, as ``__torch_function__`` says."""
+        super().__init_subclass__(**options)
+        if not cls.__module__.startswith("evergrad."):
+            _wrap_subclass(cls)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Call a function on plain tensors; tensors among its results become this class."""
+        return _default_torch_function(cls, func, args, kwargs)
 
     # -- type -------------------------------------------------------------------------------
 
@@ -174,23 +191,25 @@ class Tensor:
         return int(self.array().__array_interface__["data"][0])
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
-        return bool(self.layout_array().flags.c_contiguous)
+        """Whether the elements are contiguous in the order of a memory format, rows by default."""
+        array = self.layout_array()
+        if memory_format is None or memory_format.order is None:
+            return bool(array.flags.c_contiguous)
+        return bool(memory_format.fits(array))
+
+    def is_inference(self) -> bool:
+        """Whether the tensor was made in inference mode."""
+        return self._storage.__class__ is InferenceStorage
 
     def array(self) -> Array:
         """The elements as an array, for reading inside the engine."""
-        value = self._value
-        if isinstance(value, Var) or isinstance(self._storage.value, Var):
-            if STATE.get().trace is None:
-                raise leaked()
-            raise TraceError(
-                "the value of a traced tensor was read (.item(), bool(), float(), .numpy(), "
-                ".tolist() or an index that depends on data), but while tracing it has none."
-                f"\n  where: {user_line()}\n  fix: keep the computation in tensors "
-                "(`evergrad.where` instead of `if`), or read the value outside of the traced "
-                "function."
-            )
-        refuse_outside_read(self)
-        return value  # type: ignore[no-any-return]
+        materialize(
+            self,
+            "the value of a traced tensor was read (.item(), bool(), float(), .numpy(), "
+            ".tolist() or an index that depends on data)",
+        )
+        note_outside_read(self)
+        return self._value  # type: ignore[no-any-return]
 
     # -- graph ------------------------------------------------------------------------------
 
@@ -207,6 +226,11 @@ class Tensor:
         node = current_node(self)
         if bool(requires_grad) == (node is not None):
             return self
+        if self.is_inference() and not STATE.get().inference:
+            raise RuntimeError(
+                "Setting requires_grad=True on inference tensor outside InferenceMode is not "
+                "allowed. Make a clone() of it to get a normal tensor."
+            )
         if node is not None:
             if not isinstance(node, Leaf):
                 raise RuntimeError(
@@ -215,7 +239,7 @@ class Tensor:
                     "use var_no_grad = var.detach()."
                 )
             self._node = None
-            MUTATIONS.count += 1
+            MUTATIONS.advance()
             return self
         if self._type.dtype.category < dtypes.FLOATING:
             raise RuntimeError(
@@ -253,6 +277,7 @@ class Tensor:
                 UserWarning,
                 stacklevel=2,
             )
+        note_grad_access(self)
         return self._grad
 
     @grad.setter
@@ -301,6 +326,8 @@ class Tensor:
 
     @property
     def _version(self) -> int:
+        if self.is_inference():
+            raise RuntimeError("Inference tensors do not track version counter.")
         return self._storage.version
 
     @property
@@ -314,17 +341,37 @@ class Tensor:
 _new = Tensor.__new__
 
 
+def materialize(tensor: Tensor, what: str) -> None:
+    """Have the trace of a symbolic tensor compute its value, because Python reads it."""
+    value = tensor._value
+    if not isinstance(value, Var):
+        value = tensor._storage.value
+    if isinstance(value, Var):
+        if STATE.get().trace is None:
+            raise leaked()
+        value.trace.materialize(what)
+
+
+def note_handle(tensor: Tensor) -> None:
+    """Note in its trace that a handle was given a symbolic value."""
+    if tensor._value.__class__ is Var:
+        tensor._value.trace.note_handle(tensor)
+
+
 def fresh(value: Any, type: TensorType) -> Tensor:
     """A tensor with a new storage of its own for a value that nothing else references."""
     tensor = _new(Tensor)
     tensor._value = value
     tensor._type = type
-    tensor._storage = Storage(value, type, 0 if value.__class__ is Var else type.nbytes)
+    kind = InferenceStorage if STATE.get().inference else Storage
+    tensor._storage = kind(value, type, 0 if value.__class__ is Var else type.nbytes)
     tensor._node = None
     tensor._index = 0
     tensor._view = None
     tensor._leaf = None
     tensor._grad = None
+    if value.__class__ is Var:
+        value.trace.note_handle(tensor)
     return tensor
 
 
@@ -346,6 +393,8 @@ def on_storage(
     tensor._view = view
     tensor._leaf = None
     tensor._grad = None
+    if value.__class__ is Var:
+        value.trace.note_handle(tensor)
     return tensor
 
 
@@ -354,7 +403,10 @@ def detached(tensor: Tensor) -> Tensor:
     if tensor._value is NO_ARRAY:
         return tensor.detach()  # type: ignore[no-any-return]
     view = None if tensor._view is None else tensor._view.detached()
-    return on_storage(tensor._value, tensor._type, tensor._storage, view)
+    storage = tensor._storage
+    if storage.__class__ is InferenceStorage and not STATE.get().inference:
+        storage = Storage(storage.value, storage.type, 0)  # the same memory, which may be written
+    return on_storage(tensor._value, tensor._type, storage, view)
 
 
 def current_node(tensor: Tensor) -> GraphNode | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evergrad.core.shapes import TensorType, contiguous_strides
-from evergrad.core.source_location import SourceLocation
+from evergrad.core.source_location import SourceLocation, user_line
 from evergrad.core.state import using
 from evergrad.errors import TraceError
 
@@ -42,6 +42,11 @@ class _Layout:
         }
 
 
+def _without_memory(type: TensorType, strides: tuple[int, ...]) -> Array:
+    """An array with these strides, in elements, that must not be read."""
+    return np.asarray(_Layout(type, strides)).view(type.dtype.np)
+
+
 class Var:
     """One symbolic value. Immutable: a write to a tensor makes a new ``Var``.
 
@@ -63,9 +68,15 @@ class Var:
     @property
     def layout(self) -> Array:
         if self._layout is None:
-            strides = contiguous_strides(self.type.shape)
-            self._layout = np.asarray(_Layout(self.type, strides)).view(self.type.dtype.np)
+            self._layout = _without_memory(self.type, contiguous_strides(self.type.shape))
         return self._layout
+
+    def take_layout(self, source: Any) -> None:
+        """Take the layout of the value that this one is an update of, if it has one of its own."""
+        if self._layout is not None:
+            is_update = isinstance(source, Var) and source.type.same(self.type)
+            is_plain = self._layout.flags.c_contiguous or not is_update
+            self._layout = None if is_plain else source.layout
 
     def __repr__(self) -> str:
         return f"<{self.type}>"
@@ -171,16 +182,45 @@ class Graph:
                 raise AssertionError(f"the result {out} is undefined")
 
     def without_dead_code(self) -> Graph:
-        """The graph without equations that no output and no write depends on."""
+        """The graph without equations that have no effect and that no output and no write depends
+        on."""
         needed = {out for out in self.outputs if isinstance(out, Var)}
         needed |= {var for _, var in self.writes}
         kept = []
         for eqn in reversed(self.equations):
-            if eqn.op.random or not needed.isdisjoint(eqn.outs):
+            if eqn.op.has_effect or not needed.isdisjoint(eqn.outs):
                 kept.append(eqn)
                 needed.update([arg for arg in eqn.args if isinstance(arg, Var)])
         captures = [(var, tensor) for var, tensor in self.captures if var in needed]
         return Graph(self.inputs, captures, reversed(kept), self.outputs, self.writes)
+
+    def renamed(self, new: dict[Any, Var]) -> Graph:
+        """The graph with other values in the place of some."""
+        equations = [
+            Equation(
+                e.specialization,
+                tuple([new.get(a, a) if a.__class__ is Var else a for a in e.args]),
+                e.outs, e.location, e.no_grad,
+            )
+            for e in self.equations
+        ]  # fmt: skip
+        outputs = [new.get(o, o) if isinstance(o, Var) else o for o in self.outputs]
+        return Graph([new.get(v, v) for v in self.inputs], self.captures, equations, outputs)
+
+    def with_plain_inputs(self, count: int, new: dict[Any, Var] | None = None) -> Graph:
+        """The graph with other values for its first ``count`` inputs, and for those in ``new``,
+        which have no memory; the layouts of values that alias them follow."""
+        renamed: dict[Any, Var] = {var: Var(var.type, var.trace) for var in self.inputs[:count]}
+        for var, other in (new or {}).items():
+            renamed[var] = renamed[other]
+        made = self.renamed(renamed)
+        for eqn in made.equations:
+            if eqn.op.alias and isinstance(eqn.args[0], Var):
+                eqn.outs[0]._layout = eqn.op.eval(eqn.args[0].layout, **eqn.attrs)
+            else:
+                for out in eqn.outs:
+                    out.take_layout(eqn.args[0] if eqn.args else None)
+        return made
 
     def inlined(self, kept: Collection[int] = ()) -> Graph:
         """The graph with inner graphs in the place of composites, except those whose ``id`` is
@@ -302,6 +342,40 @@ class Trace:
         self.no_grad_write: SourceLocation | None = None
         self._known: dict[tuple[Any, ...], tuple[Var, ...]] = {}
 
+    # Whether its values can be computed when Python reads one of them.
+    is_lazy = False
+    # Whether it records nothing any more.
+    is_off = False
+
+    def note_handle(self, tensor: Tensor) -> None:
+        """A tensor with a value of this trace was made."""
+
+    def note_made(self, tensor: Tensor) -> None:
+        """A handle on an outside storage was made."""
+
+    def note_node(self, node: Any) -> None:
+        """A node that saves values of this trace was made."""
+
+    def note_sparse(self, weight: Tensor) -> None:
+        """The gradient of a tensor is sparse where this trace does not record."""
+
+    def must_write_now(self, storage: Storage) -> bool:
+        """Whether a write to a storage must not be deferred."""
+        return False
+
+    def leave(self, what: str) -> None:
+        """Evaluate the rest of the traced function eagerly."""
+        self.materialize(what)
+
+    def materialize(self, what: str) -> None:
+        """Compute the values of this trace, because Python reads one of them; an ordinary trace
+        has none."""
+        raise TraceError(
+            f"{what}, but while tracing it has no value."
+            f"\n  where: {user_line()}\n  fix: keep the computation in tensors "
+            "(`evergrad.where` instead of `if`), or read the value outside of the traced function."
+        )
+
     def encloses(self, other: Trace | None) -> bool:
         """Whether this is the other trace or encloses it."""
         while other is not None:
@@ -347,15 +421,21 @@ class Trace:
         no_grad: bool = False,
     ) -> tuple[Var, ...]:
         """Append an equation, or reuse an equal one (common subexpressions)."""
-        pure = not specialization.op.random
+        op = specialization.op
+        pure = not (op.random or op.communicates)
         key: tuple[Any, ...] = ()
         if pure:
-            values = [id(a) if isinstance(a, Var) else (type(a), repr(a)) for a in args]
+            values = [id(a) if a.__class__ is Var else (type(a), repr(a)) for a in args]
             key = (id(specialization), no_grad, *values)
             known = self._known.get(key)
             if known is not None:
                 return known
-        inactive = no_grad or all(a.inactive for a in args if isinstance(a, Var))
+        inactive = True
+        if not no_grad:
+            for arg in args:
+                if arg.__class__ is Var and not arg.inactive:
+                    inactive = False
+                    break
         outs = tuple([Var(type, self, layout, inactive) for type in specialization.out_types])
         self.equations.append(Equation(specialization, args, outs, location, no_grad))
         if pure:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from evergrad.core.functionalize import functionalizing_trace
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, using
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 def owner_of(innermost: Trace, op: Op | None, args: tuple[Any, ...]) -> Trace | None:
     """The trace that an op on these arguments is emitted into: the innermost one with a value among
     them; if all are arrays the functionalizing one, or ``None``."""
+    if innermost.is_off:
+        return None
     found: Trace | None = None
     tensors = False
     for arg in args:
@@ -61,6 +64,15 @@ def trace_value(trace: Trace, tensor: Tensor) -> Var:
         tensor._value = held
         view.traced = storage.version
     return held
+
+
+def is_known(tensor: Tensor) -> bool:
+    """Whether the elements of a tensor can be read now: it is no value of a trace, and no outside
+    tensor that a traced program reads each time it runs."""
+    if isinstance(tensor._value, Var) or isinstance(tensor._storage.value, Var):
+        return False
+    trace = functionalizing_trace()
+    return trace is None or id(tensor._storage) in trace.local
 
 
 def in_trace(tensor: Tensor) -> Tensor:

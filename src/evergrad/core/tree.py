@@ -1,14 +1,21 @@
 """Pytrees: nested containers flattened to leaves, and rebuilt from leaves.
 
 The functions PyTorch programs import from ``torch.utils._pytree``. Dicts, lists, tuples, named
-tuples and ``OrderedDict`` are containers; anything else is a leaf.
+tuples, ``OrderedDict`` and registered classes are containers; anything else is a leaf.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
+
+
+class Fields(tuple[str, ...]):
+    """The names of a record's fields: the context of an object that is a container of these."""
+
+    __slots__ = ()
 
 
 class TreeSpec:
@@ -41,11 +48,49 @@ class TreeSpec:
     def is_leaf(self) -> bool:
         return self.kind is None
 
+    @property
+    def num_nodes(self) -> int:
+        """Containers and leaves, this one included."""
+        return 1 + sum(child.num_nodes for child in self.children)
+
+    @property
+    def num_children(self) -> int:
+        return len(self.children)
+
+    @property
+    def children_specs(self) -> list[TreeSpec]:
+        """The structures of the children, under PyTorch's name."""
+        return self.children
+
+    @property
+    def type(self) -> Any:
+        """The class of the container, under PyTorch's name."""
+        return self.kind
+
+    def child(self, i: int) -> TreeSpec:
+        return self.children[i]
+
 
 LEAF = TreeSpec(None, None, [])
 
+Flatten = Callable[[Any], tuple[Iterable[Any], Any]]
+Unflatten = Callable[[list[Any], Any], Any]
 
-def _children(tree: Any) -> tuple[Any, list[Any]] | None:
+_registered: dict[type, tuple[Flatten, Unflatten]] = {}
+
+
+def register_pytree_node(
+    cls: type, flatten_fn: Flatten, unflatten_fn: Unflatten, **options: Any
+) -> None:
+    """Make a class a container: ``flatten_fn(object)`` gives its children and a context, which is
+    compared by ``==``; ``unflatten_fn(children, context)`` gives an object of them. Options say how
+    PyTorch writes structures to files, which is not done here."""
+    if cls in _registered:
+        raise ValueError(f"{cls} is already registered as pytree node")
+    _registered[cls] = flatten_fn, unflatten_fn
+
+
+def children_of(tree: Any) -> tuple[Any, list[Any]] | None:
     """(context, children) of a container, ``None`` for a leaf."""
     kind = type(tree)
     if kind is tuple or kind is list:
@@ -54,21 +99,35 @@ def _children(tree: Any) -> tuple[Any, list[Any]] | None:
         return list(tree), list(tree.values())
     if kind is defaultdict:
         return (tree.default_factory, list(tree)), list(tree.values())
+    if kind in _registered:
+        children, context = _registered[kind][0](tree)
+        return context, list(children)
     if isinstance(tree, tuple) and hasattr(kind, "_fields"):
         return kind, list(tree)
     return None
 
 
-def tree_flatten(tree: Any) -> tuple[list[Any], TreeSpec]:
-    """The leaves from left to right, and the structure."""
-    found = _children(tree)
+IsLeaf = Callable[[Any], bool]
+Children = Callable[[Any], tuple[Any, list[Any]] | None]
+
+
+def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeSpec]:
+    """The leaves from left to right, and the structure; ``is_leaf`` makes leaves of containers."""
+    if is_leaf is None:
+        return flatten(tree, children_of)
+    return flatten(tree, lambda node: None if is_leaf(node) else children_of(node))
+
+
+def flatten(tree: Any, children_of: Children) -> tuple[list[Any], TreeSpec]:
+    """The leaves and the structure, with the containers that ``children_of`` knows."""
+    found = children_of(tree)
     if found is None:
         return [tree], LEAF
     context, children = found
     leaves: list[Any] = []
     specs = []
     for child in children:
-        child_leaves, spec = tree_flatten(child)
+        child_leaves, spec = flatten(child, children_of)
         leaves += child_leaves
         specs.append(spec)
     return leaves, TreeSpec(type(tree), context, specs)
@@ -88,31 +147,60 @@ def _rebuild(leaves: Any, spec: TreeSpec) -> Any:
     if spec.kind is None:
         return next(leaves)
     children = [_rebuild(leaves, child) for child in spec.children]
+    if isinstance(spec.context, Fields):
+        return _record_of(spec.kind, spec.context, children)
     if spec.kind is dict or spec.kind is OrderedDict:
         return spec.kind(zip(spec.context, children, strict=True))
     if spec.kind is defaultdict:
         factory, keys = spec.context
         return defaultdict(factory, zip(keys, children, strict=True))
+    if spec.kind in _registered:
+        return _registered[spec.kind][1](children, spec.context)
     if spec.context is not None:
         return spec.context(*children)
     return spec.kind(children)
 
 
-def tree_leaves(tree: Any) -> list[Any]:
-    return tree_flatten(tree)[0]
+def _record_of(kind: type, names: Fields, values: list[Any]) -> Any:
+    """An object with these fields, made without its constructor."""
+    made: Any = SimpleNamespace() if kind is SimpleNamespace else object.__new__(kind)
+    for name, value in zip(names, values, strict=True):
+        object.__setattr__(made, name, value)
+    return made
 
 
-def tree_map(func: Callable[..., Any], tree: Any, *rests: Any) -> Any:
+def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
+    return tree_flatten(tree, is_leaf)[0]
+
+
+def tree_map(
+    func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: IsLeaf | None = None
+) -> Any:
     """Apply ``func`` to each leaf (and to the leaves of further trees of the same structure)."""
-    leaves, spec = tree_flatten(tree)
-    columns = [leaves] + [tree_flatten(rest)[0] for rest in rests]
+    leaves, spec = tree_flatten(tree, is_leaf)
+    columns = [leaves] + [_leaves_as(rest, spec) for rest in rests]
     return tree_unflatten([func(*row) for row in zip(*columns, strict=True)], spec)
 
 
-def tree_map_only(kind: type, func: Callable[[Any], Any], tree: Any) -> Any:
+def _leaves_as(tree: Any, spec: TreeSpec) -> list[Any]:
+    """The parts of a tree at the leaves of a structure."""
+    if spec.kind is None:
+        return [tree]
+    found = children_of(tree)
+    if found is None or len(found[1]) != len(spec.children):
+        raise ValueError(f"Node type or arity mismatch: expected {spec}, but got {type(tree)}")
+    pairs = zip(found[1], spec.children, strict=True)
+    return [leaf for child, below in pairs for leaf in _leaves_as(child, below)]
+
+
+def tree_map_only(
+    kind: Any, func: Callable[[Any], Any], tree: Any, is_leaf: IsLeaf | None = None
+) -> Any:
     """Apply ``func`` to the leaves of one type, keep the others."""
-    return tree_map(lambda leaf: func(leaf) if isinstance(leaf, kind) else leaf, tree)
+    return tree_map(
+        lambda leaf: func(leaf) if isinstance(leaf, kind) else leaf, tree, is_leaf=is_leaf
+    )
 
 
-def tree_structure(tree: Any) -> TreeSpec:
-    return tree_flatten(tree)[1]
+def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeSpec:
+    return tree_flatten(tree, is_leaf)[1]

@@ -21,11 +21,11 @@ class View:
 
     ``base`` is the tensor whose node this one follows (``None`` for a detached view); ``seen`` is
     the storage version for which the tensor's own node is valid, ``traced`` the one for which its
-    symbolic value is. ``from_no_grad`` is the base of a view made without recording, which must not
-    be written while recording.
+    symbolic value is. ``from_no_grad`` is the base of a view made without recording; ``function``
+    names the function that gave this view among others. Neither must be written while recording.
     """
 
-    __slots__ = ("base", "chain", "from_no_grad", "seen", "traced")
+    __slots__ = ("base", "chain", "from_no_grad", "function", "seen", "traced")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class View:
         self.seen = seen
         self.traced = seen
         self.from_no_grad = from_no_grad
+        self.function = ""
 
     def detached(self) -> View:
         """The same alias without a base to follow."""
@@ -91,7 +92,10 @@ def view_after(state: State, source: Tensor, specialization: Specialization, lay
         chain = (*chain, (specialization.op, specialization.attrs))
     if hidden:
         return View(None, chain, source._storage.version, from_no_grad=base)
-    return View(base, chain, source._storage.version)
+    made = View(base, chain, source._storage.version)
+    if view is not None:
+        made.function = view.function
+    return made
 
 
 def _as_strided_op(source: Tensor, layout: Any) -> ViewOp:

@@ -225,7 +225,8 @@ def _into_argument(specialization: Specialization, into: int, count: int) -> Cal
     if specialization.out_types[0].numel >= PARALLEL_MIN_ELEMENTS:
         ufunc = parallel_ufunc(ufunc)
     if count == 1:
-        return lambda a: ufunc(a, out=a)
+        # Not into strided memory, see inplace.py.
+        return lambda a: ufunc(a, out=a if a.flags.c_contiguous else np.empty(a.shape, a.dtype))
     return (lambda a, b: ufunc(a, b, out=a)) if into == 0 else (lambda a, b: ufunc(a, b, out=b))
 
 

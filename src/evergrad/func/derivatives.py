@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
+from weakref import WeakSet
 
 from evergrad.autograd.engine import grad as graph_grad
 from evergrad.core import dtypes
@@ -28,6 +29,10 @@ from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.ops.rows.movement.views import movedim, reshape, view_as_is
 
 ArgNums = int | tuple[int, ...]
+
+# Leaves of finished calls that nothing outside depends on, but the graph of whose gradients is kept
+# for the sake of cotangents.
+_CLOSED: WeakSet[Leaf] = WeakSet()
 
 
 # -- reverse ------------------------------------------------------------------------------------
@@ -58,7 +63,7 @@ def _reaches_beyond(outputs: list[Tensor], watched: list[Tensor]) -> bool:
             heappush(heap, -node.seq)
     while heap:
         node = seen[-heappop(heap)]
-        if isinstance(node, Leaf) and node.seq not in own:
+        if isinstance(node, Leaf) and node.seq not in own and node not in _CLOSED:
             return True
         for parent in node.parents:
             if parent is not None and parent.seq not in seen:
@@ -106,17 +111,28 @@ class _Recorded:
             return value
         return tree_map(lambda v: detached(v) if isinstance(v, Tensor) else v, value)
 
+    def _is_recorded(self, cotangents: list[Any]) -> bool:
+        """Whether the gradients are differentiated again: by what the outputs depend on outside,
+        or by the cotangents, on which they depend as well."""
+        if self.create_graph:
+            return True
+        given = [c for c in cotangents if isinstance(c, Tensor)]
+        return STATE.get().grad and any(current_node(c) is not None for c in given)
+
     def pull(self, cotangents: list[Any], *, keep: bool, create_graph: bool | None = None) -> Any:
         pairs = [
             (out, cot)
             for out, cot in zip(self.outputs, cotangents, strict=True)
             if current_node(out) is not None
         ]
+        if create_graph is None:
+            create_graph = self._is_recorded(cotangents)
+            if create_graph and not self.create_graph:
+                _CLOSED.update(i._node for i in self.inputs if isinstance(i._node, Leaf))
         if pairs:
             found = graph_grad(
                 [out for out, _ in pairs], self.inputs, [cot for _, cot in pairs],
-                retain_graph=keep, materialize_grads=True,
-                create_graph=self.create_graph if create_graph is None else create_graph,
+                retain_graph=keep, materialize_grads=True, create_graph=create_graph,
             )  # fmt: skip
         else:
             found = tuple(zeros_like(i) for i in self.inputs)

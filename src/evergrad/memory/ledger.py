@@ -2,19 +2,44 @@
 
 Owns plain integers. Every storage adds its bytes when it is allocated and subtracts them when it is
 freed; nothing here depends on tensors. An update is a single augmented assignment without a call in
-it, which the interpreter (with the GIL) never interrupts, so no lock is needed and the counts are
-exact under threads.
+it, which an interpreter with a GIL never interrupts, so no lock is needed and the counts are exact
+under threads. On a free-threaded interpreter functions that update counters take a lock
+(:func:`exclusive`).
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 OTHER, PARAMETER, GRADIENT, SAVED, OPTIMIZER, DATA = range(6)
 CATEGORIES = ("other", "parameter", "gradient", "saved", "optimizer", "data")
 
 # Memory that is live only during one backward pass is counted from this size on.
 LEDGER_MIN_BYTES = 4096
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+# Reentrant: a destructor may run inside another update.
+LOCK = threading.RLock()
+
+
+def exclusive(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that updates counters, as it is; without a GIL, under the ledger's lock."""
+    if HAS_GIL:
+        return function
+
+    @functools.wraps(function)
+    def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+        with LOCK:
+            return function(*args, **kwargs)
+
+    return locked
 
 
 class Observer(Protocol):
@@ -46,6 +71,7 @@ class Ledger:
         self.by_category = [0] * len(CATEGORIES)
         self.observer: Observer | None = None
 
+    @exclusive
     def hold(self, nbytes: int) -> None:
         """Add memory without a storage, or subtract it (negative)."""
         self.live += nbytes
@@ -54,6 +80,7 @@ class Ledger:
         if self.live > self.peak:
             self.peak = self.live
 
+    @exclusive
     def transient(self, nbytes: int) -> None:
         """Account for scratch memory that exists only during one call."""
         if self.observer is not None:

@@ -5,7 +5,7 @@ NumPy code outside, references the block; the destructor of the block returns it
 therefore never reuses reachable memory.
 
 Memory is mapped from the system directly, not allocated on the C heap, so that all of it can be
-returned. No lock is needed: append and pop of a list are atomic.
+returned. No lock is needed with a GIL: append and pop of a list are atomic.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from evergrad import config
-from evergrad.memory.ledger import LEDGER
+from evergrad.memory.ledger import LEDGER, exclusive
 
 Array = np.ndarray[Any, Any]
 Memory = mmap.mmap | bytearray
@@ -36,12 +36,15 @@ _BYTE = np.dtype(np.uint8)
 # The free lists by size. A list is never replaced, so that allocators can reference it.
 _free: dict[int, list[Memory]] = {}
 
+_release: list[Callable[[], None]] = []
+
 
 class Block(np.ndarray[Any, Any]):
     """Owns one buffer while an array references it as its base."""
 
     __slots__ = ()
 
+    @exclusive
     def __del__(self) -> None:
         memory: Any = self.base
         if memory.__class__ is not mmap.mmap and memory.__class__ is not bytearray:
@@ -58,6 +61,7 @@ class Block(np.ndarray[Any, Any]):
 _new_block = Block.__new__
 
 
+@exclusive
 def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
     """An uninitialised array; from the pool if it is large."""
     nbytes = math.prod(shape) * dtype.itemsize
@@ -81,6 +85,7 @@ def allocator(shape: Sequence[int], dtype: np.dtype[Any]) -> Callable[[], Array]
     memories = _free.setdefault(size, [])
     array, new_block = np.ndarray, _new_block
 
+    @exclusive
     def allocate() -> Array:
         try:
             memory = memories.pop()
@@ -115,7 +120,7 @@ def _obtain(size: int, nbytes: int) -> Memory:
     try:
         return _map(size, nbytes)
     except MemoryError:
-        trim()  # pooled memory may be enough
+        trim_pool()  # pooled memory may be enough
         return _map(size, nbytes)
 
 
@@ -146,6 +151,7 @@ def _drop_idle() -> bool:
     return idle > 0
 
 
+@exclusive
 def _drop(size: int) -> int:
     """Return one buffer of this size to the system, if one is left."""
     try:
@@ -156,7 +162,21 @@ def _drop(size: int) -> int:
     return size
 
 
+def on_trim(release: Callable[[], None]) -> Callable[[], None]:
+    """Have a function called by ``memory.trim()``, which releases memory that can be made again."""
+    _release.append(release)
+    return release
+
+
 def trim() -> int:
+    """Return all pooled buffers to the system, and the programs of compiled functions, which are
+    compiled again when they are called; gives the number of bytes of the buffers."""
+    for release in _release:
+        release()
+    return trim_pool()
+
+
+def trim_pool() -> int:
     """Return all pooled buffers to the system; gives their number of bytes."""
     released = 0
     for size, memories in list(_free.items()):

@@ -159,12 +159,17 @@ class FusedUpdate:
     """``formula(*tensors, *numbers)`` gives new values for the first ``writes`` tensors.
 
     The tensors have one shape and element type; complex ones are updated as pairs of real numbers.
-    The numbers may differ from call to call.
+    The numbers may differ from call to call. ``differentiable``: the formula runs in ops and is
+    recorded, so that the new values have derivatives by the old ones, and by numbers that are
+    tensors.
     """
 
-    def __init__(self, formula: Callable[..., Any], writes: int, **options: Any) -> None:
+    def __init__(
+        self, formula: Callable[..., Any], writes: int, differentiable: bool = False, **options: Any
+    ) -> None:
         self.formula = formula
         self.writes = writes
+        self.differentiable = differentiable
         self.options = options
         self._formula = Formula(formula, options)
         self._programs: dict[Any, _Program | None] = {}
@@ -174,6 +179,9 @@ class FusedUpdate:
 
     def __call__(self, tensors: Sequence[Tensor], *numbers: float) -> None:
         """Update the tensors in place."""
+        if self.differentiable:
+            self._run_recorded(tensors, numbers)
+            return
         if tensors[0]._type.dtype.is_complex:
             tensors = [_as_pairs(tensor) for tensor in tensors]
         if STATE.get().trace is None and self._run_on_arrays(tensors, numbers):
@@ -182,6 +190,15 @@ class FusedUpdate:
             results = self._formula(tensors, numbers)
             for target, value in zip(tensors, results, strict=False):
                 assign(target, value)
+
+    def _run_recorded(self, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> None:
+        with using(grad=True):
+            # Copies: what the formula keeps for its derivative is overwritten below.
+            pairs = [ops.view_as_real(t) if t.is_complex() else t for t in tensors]
+            found = self.formula(*[ops.clone(t) for t in pairs], *numbers, **self.options)
+            results = found if isinstance(found, tuple) else (found,)
+            for target, value in zip(pairs, results, strict=False):
+                target.copy_(value)
 
     def _run_on_arrays(self, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> bool:
         run = self._implementation(tensors[0]._type, len(tensors), len(numbers))

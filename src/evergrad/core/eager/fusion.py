@@ -61,9 +61,11 @@ class EagerComposite:
     def __call__(self, *args: Any, **attrs: Any) -> Any:
         state = STATE.get()
         arrays = [a is None or a._value.__class__ is np.ndarray for a in args]
-        if state.intercepted or not config.EAGER_KERNELS or not all(arrays):
+        if state.trace is not None or not config.EAGER_KERNELS or not all(arrays):
             return self.function(*args, **attrs)
         types = tuple([None if a is None else a._type for a in args])
+        if state.autocast is not None and not self.keeps_precision(types, attrs):
+            return self.function(*args, **attrs)
         key = types, config.EAGER_KERNEL_ELEMENTS
         profitable = self.profitable.get(key)
         if profitable is None:
@@ -78,6 +80,10 @@ class EagerComposite:
     def traced(self) -> Callable[..., Any]:
         """The function that is traced for its kernels."""
         return self.function
+
+    def keeps_precision(self, types: tuple[Any, ...], attrs: dict[str, Any]) -> bool:
+        """Whether it is known that autocast changes the precision of nothing in it."""
+        return False
 
     def is_profitable(self, args: tuple[Any, ...]) -> bool:
         """Whether arguments of these types are large enough for a kernel, and supported by it."""

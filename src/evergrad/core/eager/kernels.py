@@ -41,6 +41,27 @@ def may_use_kernel(op: Op, operands: Sequence[Any]) -> bool:
 _kernels: dict[Any, Callable[..., Any] | None] = {}
 _KERNEL_LIMIT = 256
 
+# Planning a kernel for another shape takes milliseconds. A row whose shapes hardly ever repeat
+# gets no more of them on arrays of fewer elements than these.
+_WORTH_PLANNING = 1 << 16
+_MANY_KERNELS = 64
+_FEW_CALLS = 3
+
+
+class _Uses:
+    """How often the kernels of a row were called, and how many were made."""
+
+    __slots__ = ("calls", "kernels")
+
+    def __init__(self) -> None:
+        self.calls = self.kernels = 0
+
+    def rarely_repeat(self) -> bool:
+        return self.kernels >= _MANY_KERNELS and self.calls < self.kernels * _FEW_CALLS
+
+
+_uses: dict[str, _Uses] = {}
+
 
 def row_evaluator(
     op: Op, attrs: Attrs, operands: tuple[TensorType, ...], plain: Callable[..., Any]
@@ -49,14 +70,19 @@ def row_evaluator(
     assert op.eager is not None
     least, size = op.eager.least, op.eager.size(*operands)
     key = op.name, tuple(attrs.items()), operands
+    uses = _uses.setdefault(op.name, _Uses())
 
     def run(*arrays: Any) -> Any:
         forced = config.EAGER_KERNEL_ELEMENTS  # as is_large(), without a call
         if size < (least if forced is None else max(forced, 1)) or not config.EAGER_KERNELS:
             return plain(*arrays)
+        uses.calls += 1
         try:
             kernel = _kernels[key]
         except KeyError:
+            if uses.rarely_repeat() and size < _WORTH_PLANNING:
+                return plain(*arrays)
+            uses.kernels += 1
             kernel = _new_kernel(key, op, attrs)
         return plain(*arrays) if kernel is None else kernel(*arrays)
 

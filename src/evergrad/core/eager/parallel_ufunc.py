@@ -9,6 +9,7 @@ calling thread computes the remaining chunks itself.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from typing import Any
@@ -24,6 +25,8 @@ Chunk = tuple[Any, ...]
 # Elements of a chunk, and of the smallest call that runs in parallel.
 _CHUNK = 1 << 17
 PARALLEL_MIN_ELEMENTS = 1 << 20
+# How long set_num_threads() waits for surplus workers, which may be in a chunk.
+_END_SECONDS = 1.0
 
 
 class _Job:
@@ -67,9 +70,11 @@ class _Job:
             raise failure
 
 
-# The queue of the workers, and their number.
-_jobs: SimpleQueue[_Job] = SimpleQueue()
+# The queue of the workers (None ends one), their number and their threads, which include those
+# that are about to end.
+_jobs: SimpleQueue[_Job | None] = SimpleQueue()
 _workers = 0
+_threads: list[threading.Thread] = []
 _starting = threading.Lock()
 
 
@@ -77,26 +82,50 @@ def _forget_workers() -> None:
     """A forked child has no workers."""
     global _jobs, _workers, _starting
     _jobs, _workers, _starting = SimpleQueue(), 0, threading.Lock()
+    _threads.clear()
 
 
 fork.register("parallel ufunc", after_in_child=_forget_workers)
 
 
-def _serve(jobs: SimpleQueue[_Job]) -> None:
+def _serve(jobs: SimpleQueue[_Job | None]) -> None:
     numpy_errors.set(QUIET)
-    while True:
-        jobs.get().run_in_worker()
+    while (job := jobs.get()) is not None:
+        job.run_in_worker()
+        del job  # its arrays are not held while this thread waits
 
 
 def _start_workers(count: int) -> None:
-    """Start workers up to this number."""
+    """Start workers up to this number, or as many as the system allows: a job needs none."""
     global _workers
     with _starting:
         while _workers < count:
+            thread = threading.Thread(
+                target=_serve, args=(_jobs,), daemon=True, name=f"evergrad-ufunc-{_workers + 1}"
+            )
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no more threads
+                return
             _workers += 1
-            threading.Thread(
-                target=_serve, args=(_jobs,), daemon=True, name=f"evergrad-ufunc-{_workers}"
-            ).start()
+            _threads.append(thread)
+
+
+def _end_surplus(threads: int) -> None:
+    """End the workers beyond a number of threads, the caller among them."""
+    global _workers
+    with _starting:
+        surplus = max(_workers - (threads - 1), 0)
+        _workers -= surplus
+        for _ in range(surplus):
+            _jobs.put(None)
+        deadline = time.monotonic() + _END_SECONDS
+        while len(_threads) > _workers and time.monotonic() < deadline:
+            _threads[:] = [thread for thread in _threads if thread.is_alive()]
+            time.sleep(0.0002)
+
+
+settings.on_num_threads(_end_surplus)
 
 
 def parallel_ufunc(ufunc: Callable[..., Any]) -> Callable[..., Array]:
@@ -124,10 +153,24 @@ def add_arrays(a: Array, b: Array, out: Array) -> None:
         _parallel_add(a, b, out=out)
 
 
+def parallel_for(function: Callable[[Any], None], items: Sequence[Any]) -> None:
+    """Call a function for every item, in parallel; items write to memory of their own."""
+    workers = min(settings.get_num_threads(), len(items)) - 1
+    if workers < 1:
+        for item in items:
+            function(item)
+    else:
+        _run_chunks(lambda item, out: function(item), iter([(i, None) for i in items]), workers)
+
+
 def _run_parallel(ufunc: Callable[..., Any], arrays: Sequence[Any], workers: int) -> None:
+    _run_chunks(ufunc, _chunks(arrays), workers)
+
+
+def _run_chunks(ufunc: Callable[..., Any], chunks: Iterator[Chunk], workers: int) -> None:
     if _workers < workers:
         _start_workers(workers)
-    job = _Job(ufunc, _chunks(arrays), workers)
+    job = _Job(ufunc, chunks, workers)
     for _ in range(workers):
         _jobs.put(job)
     try:

@@ -198,6 +198,16 @@ def philox4x32(low: Array, high: int, key: int) -> Array:
     return np.stack([c0, c1, c2, c3], axis=1).astype(np.uint32)
 
 
+def philox_chances(key: int, offset: int, keep: float, numbers: Array) -> Array:
+    """Whether the elements of a stream at ``numbers`` (uint64) are below ``keep``; two elements
+    take one block, the first of them that at ``offset``. All arguments are taken modulo 2^64."""
+    counters = numbers.reshape(-1) // np.uint64(2) + np.uint64(offset % (1 << 64))
+    words = philox4x32(counters, 0, key % (1 << 64)).astype(np.uint64)
+    pairs = words[:, 0::2] << _HALF | words[:, 1::2]
+    chosen = np.take_along_axis(pairs, (numbers.reshape(-1, 1) % np.uint64(2)).astype(np.int64), 1)
+    return (unit64(chosen[:, 0]) < keep).reshape(numbers.shape)
+
+
 class Philox:
     """Philox4x32-10: the seed is the key, the offset counts the blocks consumed."""
 

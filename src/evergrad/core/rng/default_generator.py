@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.device import CPU
-from evergrad.core.functionalize import refuse_while_functionalizing
+from evergrad.core.functionalize import materialize_trace
 from evergrad.core.rng import generator as base
 from evergrad.core.tensor import Tensor, from_array
 
@@ -73,7 +73,7 @@ def default_generator() -> Generator:
 def manual_seed(seed: int) -> Generator:
     """Restart the stream of ``seed`` here, and in every thread that has not sampled yet."""
     global _first_seed
-    refuse_while_functionalizing("manual_seed()")
+    materialize_trace("manual_seed() was called")
     generator = default_generator()
     generator.manual_seed(seed)
     _first_seed = generator.initial_seed()
