@@ -33,11 +33,12 @@ newaxis = None
 pi = _math.pi
 
 globals().update(_NAMESPACE)
-globals().update(_dtypes.BY_NAME)
+_DTYPES = {found.name: found for found in _dtypes.ALL}
+globals().update(_DTYPES)
 
 __all__ = [
     "__array_api_version__", "__array_namespace_info__", "e", "fft", "inf", "linalg", "nan",
-    "newaxis", "pi", *_NAMESPACE, *_dtypes.BY_NAME,
+    "newaxis", "pi", *_NAMESPACE, *_DTYPES,
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from evergrad.ops.rows.creation.constants import check_place
 
 # The standard's element types that the engine has: of the unsigned integers only the smallest.
 STANDARD_DTYPES = {
-    name: found for name, found in dtypes.BY_NAME.items() if name not in ("float16", "bfloat16")
+    found.name: found for found in dtypes.ALL if found.name not in ("float16", "bfloat16")
 }
 _MOST_DIMENSIONS = 64  # NumPy's
 

@@ -24,7 +24,11 @@ import evergrad.ops.composite.statistics
 import evergrad.ops.composite.stft
 import evergrad.ops.composite.unfold
 import evergrad.ops.composite.window_functions
+import evergrad.ops.rows.block_products
+import evergrad.ops.rows.check
+import evergrad.ops.rows.collective
 import evergrad.ops.rows.conv
+import evergrad.ops.rows.convolve
 import evergrad.ops.rows.creation.assemble
 import evergrad.ops.rows.creation.constants
 import evergrad.ops.rows.creation.linspace
@@ -39,12 +43,14 @@ import evergrad.ops.rows.elementwise.number_parts
 import evergrad.ops.rows.elementwise.rounding
 import evergrad.ops.rows.elementwise.trigonometry
 import evergrad.ops.rows.fft
+import evergrad.ops.rows.float8
 import evergrad.ops.rows.indexing.arguments
 import evergrad.ops.rows.indexing.functions
 import evergrad.ops.rows.indexing.getitem
 import evergrad.ops.rows.indexing.index
 import evergrad.ops.rows.indexing.masked
 import evergrad.ops.rows.indexing.scatter
+import evergrad.ops.rows.jagged_attention
 import evergrad.ops.rows.linalg.base
 import evergrad.ops.rows.linalg.det
 import evergrad.ops.rows.linalg.factor
@@ -64,6 +70,7 @@ import evergrad.ops.rows.movement.rearrange
 import evergrad.ops.rows.movement.slices
 import evergrad.ops.rows.movement.strided
 import evergrad.ops.rows.movement.views
+import evergrad.ops.rows.paged_attention
 import evergrad.ops.rows.pool.geometry
 import evergrad.ops.rows.pool.windows
 import evergrad.ops.rows.random.draws
@@ -73,6 +80,7 @@ import evergrad.ops.rows.recurrent.layer
 import evergrad.ops.rows.recurrent.steps
 import evergrad.ops.rows.reduce.counting
 import evergrad.ops.rows.reduce.extrema
+import evergrad.ops.rows.reduce.histogram
 import evergrad.ops.rows.reduce.lanes
 import evergrad.ops.rows.reduce.quantiles
 import evergrad.ops.rows.reduce.scan

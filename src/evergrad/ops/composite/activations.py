@@ -6,6 +6,7 @@ and the name with an underscore do so.
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from collections.abc import Callable
@@ -14,15 +15,16 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
+from evergrad.core.compound import is_jagged
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.eager.fusion import eager_composite
 from evergrad.core.inplace import write_result
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import normalize_dim
-from evergrad.core.state import STATE, using
+from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
-from evergrad.ops.rows.creation.constants import ones_like, zeros, zeros_like
+from evergrad.ops.rows.creation.constants import zeros_like
 from evergrad.ops.rows.elementwise.activations import (
     ELU,
     HARDSHRINK,
@@ -39,10 +41,10 @@ from evergrad.ops.rows.elementwise.basic import relu as _relu
 from evergrad.ops.rows.elementwise.basic import sigmoid, where
 from evergrad.ops.rows.elementwise.magnitude import abs as absolute
 from evergrad.ops.rows.elementwise.trigonometry import tanh
-from evergrad.ops.rows.indexing.masked import masked_scatter
 from evergrad.ops.rows.indexing.scatter import scatter
 from evergrad.ops.rows.movement.slices import narrow
 from evergrad.ops.rows.movement.views import clone, reshape
+from evergrad.ops.rows.random.draws import UNIFORM_WHERE
 from evergrad.ops.rows.reduce.extrema import amax, argmax
 from evergrad.ops.rows.reduce.softmax import LOG_SOFTMAX, SOFTMAX
 from evergrad.ops.rows.special.functions import ndtr
@@ -213,19 +215,9 @@ def rrelu(
     """``leaky_relu`` whose slope is drawn for each element while training, else in the middle."""
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
-    slope = _drawn_slopes(input, lower, upper)
+    # A slope is drawn only where it is used, as PyTorch does.
+    slope = bind(UNIFORM_WHERE, input <= 0, lower, upper, dtype=input.dtype, generator=None)
     return applied("rrelu", lambda x: where(x > 0, x, x * slope), input, inplace)
-
-
-def _drawn_slopes(input: Tensor, lower: float, upper: float) -> Tensor:
-    """A slope for each element; while not tracing, drawn only where it is used, as PyTorch does."""
-    if STATE.get().trace is not None:
-        return ones_like(input).uniform_(lower, upper)  # type: ignore[no-any-return]
-    with using(grad=False):
-        used = input <= 0
-        count = int(used.sum().item())
-        drawn = zeros(count, dtype=dtypes.float64).uniform_(lower, upper)
-        return masked_scatter(ones_like(input), used, cast(drawn, input.dtype))
 
 
 def hardtanh(
@@ -302,7 +294,8 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """``elu`` scaled so that deep networks keep mean and variance."""
     require_floating("selu", input)
-    return applied("selu", lambda x: bind(ELU, x, SELU_ALPHA, 1.0, SELU_SCALE), input, inplace)
+    falling = SELU_ALPHA * SELU_SCALE
+    return applied("selu", lambda x: bind(ELU, x, falling, 1.0, SELU_SCALE), input, inplace)
 
 
 def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
@@ -323,7 +316,20 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
     return applied("silu", _silu, input, inplace)
 
 
-@eager_composite(least=4096)
+def _in_single(curve: Curve) -> Curve:
+    """A curve of several ops: 16-bit floats are computed in float32 and rounded once.
+    Rounded after every op, ``1 + tanh`` cancels to 0 and slopes lose half of their digits."""
+
+    @functools.wraps(curve)
+    def applied_in_single(x: Tensor) -> Tensor:
+        if x.dtype not in (dtypes.float16, dtypes.bfloat16):
+            return curve(x)
+        return cast(curve(cast(x, dtypes.float32)), x.dtype)
+
+    return applied_in_single
+
+
+@eager_composite(least=512)
 def _silu(x: Tensor) -> Tensor:
     return x * sigmoid(x)
 
@@ -334,7 +340,8 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
     return applied("mish", _mish, input, inplace)
 
 
-@eager_composite(least=4096)
+@_in_single
+@eager_composite(least=512)
 def _mish(x: Tensor) -> Tensor:
     return x * tanh(softplus(x))
 
@@ -342,19 +349,22 @@ def _mish(x: Tensor) -> Tensor:
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """``x`` times the normal distribution's probability of being below ``x``."""
     require_floating("gelu", input)
+    if is_jagged(input):
+        return input.mapped("gelu", lambda x: gelu(x, approximate))  # type: ignore[no-any-return]
     if approximate == "tanh":
-        return _gelu_by_tanh(input)  # type: ignore[no-any-return]
+        return _gelu_by_tanh(input)
     if approximate != "none":
         raise RuntimeError("approximate argument must be either none or tanh.")
     return _gelu(input)  # type: ignore[no-any-return]
 
 
-@eager_composite(least=4096)
+@eager_composite(least=512)
 def _gelu(x: Tensor) -> Tensor:
     return x * ndtr(x)  # type: ignore[no-any-return]
 
 
-@eager_composite(least=4096)
+@_in_single
+@eager_composite(least=512)
 def _gelu_by_tanh(x: Tensor) -> Tensor:
     inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
     return x * ((tanh(inner) + 1) * 0.5)

@@ -59,7 +59,7 @@ def _without_noise(q: Tensor, k: Tensor, v: Tensor, mask: Any, noise: Tensor | N
     return q._type.numel if noise is None else 0
 
 
-@composite("scaled_dot_product_attention", least=4096, size=_without_noise, keeps=3)
+@composite("scaled_dot_product_attention", least=512, size=_without_noise, keeps=3)
 def attended(
     q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, noise: Tensor | None, *,
     scale: float, is_causal: bool, groups: int,

@@ -12,19 +12,24 @@ from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import cast
 from evergrad.core.composite import composite
+from evergrad.core.compound import Compound
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.tensor import Tensor
-from evergrad.core.trace import Var
+from evergrad.core.tracing import is_known
 from evergrad.errors import DTypeError, ShapeError
+from evergrad.extension import ExtensionPoint
 from evergrad.ops.composite.activations import below_largest, log_softmax, require_floating, widened
 from evergrad.ops.composite.losses import chosen_reduction, reduced
+from evergrad.ops.rows.check import require
 from evergrad.ops.rows.elementwise.basic import exp, log, where
 from evergrad.ops.rows.elementwise.clamp import clamp
-from evergrad.ops.rows.indexing.functions import index_select, one_hot
+from evergrad.ops.rows.indexing.functions import first_where, index_select, one_hot
 from evergrad.ops.rows.indexing.scatter import gather
 from evergrad.ops.rows.movement.views import reshape, squeeze, unsqueeze
 from evergrad.ops.rows.reduce.scan import cumprod
 from evergrad.ops.rows.reduce.sums import sum as total
+
+_ragged_cross_entropy: ExtensionPoint[..., Tensor] = ExtensionPoint("ragged_cross_entropy")
 
 
 def _class_dim(input: Tensor) -> int:
@@ -69,11 +74,16 @@ def _check_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> None
 def _counted(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
     """Class numbers that can be looked up, and which of them count (``None``: all do)."""
     counts = target != ignore_index
-    if not isinstance(target._storage.value, Var):
+    if not is_known(target):
+        outside = counts & ((target < 0) | (target >= classes))
+        require(
+            ~outside, IndexError,
+            lambda: f"Target {first_where(outside, target)} is out of bounds.",
+        )  # fmt: skip
+    else:
         numbers = target.array()
         if numbers.size and (numbers.min() < 0 or numbers.max() >= classes):
-            outside = (numbers < 0) | (numbers >= classes)
-            wrong = numbers[outside & counts.array()]
+            wrong = numbers[((numbers < 0) | (numbers >= classes)) & counts.array()]
             if wrong.size:
                 raise IndexError(f"Target {wrong.flat[0]} is out of bounds.")
         elif counts.array().all():
@@ -128,7 +138,11 @@ def cross_entropy(
     ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:  # fmt: skip
-    """``nll_loss`` of ``log_softmax(input)``; targets may also be probabilities."""
+    """``nll_loss`` of ``log_softmax(input)``; targets may also be probabilities. Of a nested tensor
+    the last dimension has the classes, and the targets are nested likewise."""
+    if isinstance(input, Compound):
+        options = weight, size_average, ignore_index, reduce, reduction, label_smoothing
+        return _ragged_cross_entropy(input, target, *options)
     reduction = chosen_reduction(reduction, size_average, reduce)
     if not 0 <= label_smoothing <= 1:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
@@ -229,10 +243,7 @@ def multi_margin_loss(
             f"{list(target._type.shape)}. Input has shape {list(input._type.shape)}."
         )
     places = reshape(target, (samples,))
-    if not isinstance(places._storage.value, Var) and places._type.numel:
-        numbers = places.array()
-        if numbers.min() < 0 or numbers.max() >= classes:
-            raise RuntimeError("target out of range")
+    require((places >= 0) & (places < classes), RuntimeError, lambda: "target out of range")
     lacking = clamp(scores - unsqueeze(_at(scores, places), 1) + margin, min=0)
     loss = where(one_hot(places, classes) == 1, 0, lacking if p == 1 else lacking * lacking)
     if weight is not None:

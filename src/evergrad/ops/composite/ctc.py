@@ -1,7 +1,7 @@
 """Connectionist temporal classification: the probability of a sequence over all its alignments.
 
-A plain function over rows. Labels and lengths are read as numbers, so they cannot be traced; the
-recursion over time is made of rows and differentiated like any other code.
+A plain function over rows: labels and lengths are tensors that need not be read, and the recursion
+over time is differentiated like any other code.
 """
 
 from __future__ import annotations
@@ -12,21 +12,28 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
+from evergrad.core.bind import bind, cast
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.tracing import is_known
 from evergrad.errors import ShapeError
 from evergrad.ops.composite.losses import chosen_reduction, reduced
 from evergrad.ops.composite.padding import pad
+from evergrad.ops.rows.check import require
+from evergrad.ops.rows.creation.constants import arange, full_like
 from evergrad.ops.rows.elementwise.basic import exp, log, maximum, where
+from evergrad.ops.rows.elementwise.clamp import clamp
+from evergrad.ops.rows.indexing.index import INDEX
 from evergrad.ops.rows.indexing.scatter import gather
+from evergrad.ops.rows.movement.joining import stack
 from evergrad.ops.rows.movement.slices import narrow, select
-from evergrad.ops.rows.movement.views import expand, reshape
+from evergrad.ops.rows.movement.views import expand, reshape, squeeze, unsqueeze
 from evergrad.ops.rows.reduce.extrema import amax
+from evergrad.ops.rows.reduce.scan import cumsum
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.handles import detach
-
-Array = np.ndarray[Any, Any]
 
 # The logarithm of "impossible": finite, so that differences of it are numbers.
 _NEVER = -1e30
@@ -48,80 +55,96 @@ def ctc_loss(
         log_probs = reshape(log_probs, (log_probs._type.shape[0], 1, log_probs._type.shape[1]))
     steps, samples, classes = log_probs._type.shape
     frames, lengths = _lengths(input_lengths), _lengths(target_lengths)
-    _check_lengths(samples, steps, frames, lengths)
+    for name, given in (("input_lengths", frames), ("target_lengths", lengths)):
+        if given._type.numel != samples:
+            raise ShapeError(
+                f"{name} must be of size batch_size, not {given._type.numel} for {samples}"
+            )
+    if samples:
+        require(
+            (frames >= 0) & (frames <= steps), RuntimeError,
+            lambda: f"Expected input_lengths to have value at most {steps}, but got value "
+            f"{amax(frames)}",
+        )  # fmt: skip
     if not 0 <= blank < classes:
         raise RuntimeError("blank must be in label range")
-    path = _with_blanks(_rows(targets.array(), lengths), blank)
-    scores = _scores(log_probs, path)
-    loss = -_of_ends(_forward(scores, path, blank, frames, lengths), lengths)
+    path = _with_blanks(_rows(targets, lengths, blank), blank)
+    reached = _forward(_scores(log_probs, path), path, blank, frames, lengths)
+    loss = -_of_ends(reached, lengths)
     impossible = detach(loss) > -_NEVER / 10
     loss = where(impossible, 0.0 if zero_infinity else math.inf, loss)
     if reduction == "mean":
-        loss = loss / from_array(np.maximum(lengths, 1).astype(loss.dtype.np))
+        loss = loss / cast(clamp(lengths, min=1), loss.dtype)
     return reduced(reshape(loss, ()) if single else loss, reduction)
 
 
-def _lengths(lengths: Any) -> Array:
-    values = lengths.array() if isinstance(lengths, Tensor) else np.array(lengths)
-    return values.reshape(-1).astype(np.int64)
+def _lengths(lengths: Any) -> Tensor:
+    given = lengths if isinstance(lengths, Tensor) else from_array(np.array(lengths, np.int64))
+    return cast(reshape(given, -1), dtypes.int64)
 
 
-def _check_lengths(samples: int, steps: int, frames: Array, lengths: Array) -> None:
-    for name, given in (("input_lengths", frames), ("target_lengths", lengths)):
-        if len(given) != samples:
-            raise ShapeError(f"{name} must be of size batch_size, not {len(given)} for {samples}")
-    if samples and (frames.max() > steps or frames.min() < 0):
-        raise RuntimeError(
-            f"Expected input_lengths to have value at most {steps}, but got value {frames.max()}"
-        )
-
-
-def _rows(targets: Array, lengths: Array) -> Array:
-    """The targets as [N, S], also if they were given one after the other."""
-    longest = int(lengths.max(initial=0))
+def _rows(targets: Tensor, lengths: Tensor, blank: int) -> Tensor:
+    """The targets as [N, S], blank behind the end of each, also if they were given one after the
+    other."""
+    longest = _longest(targets, lengths)
+    places = arange(longest)
+    inside = places < unsqueeze(lengths, 1)
     if targets.ndim == 2:
-        if targets.shape[1] < longest:
-            raise ShapeError(
-                f"Expected tensor to have size at least {longest} at dimension 1, but got size "
-                f"{targets.shape[1]}"
-            )
-        return targets[:, :longest]
-    rows = np.zeros((len(lengths), longest), np.int64)
-    begin = 0
-    for row, length in zip(rows, lengths, strict=True):
-        row[:length] = targets[begin : begin + length]
-        begin += length
-    return rows
+        columns = targets._type.shape[1]
+        require(
+            lengths <= columns, ShapeError,
+            lambda: f"Expected tensor to have size at least {amax(lengths)} at dimension 1, but "
+            f"got size {columns}",
+        )  # fmt: skip
+        labels = narrow(targets, 1, 0, longest)
+    else:
+        begins = cumsum(lengths, 0) - lengths
+        at = where(inside, unsqueeze(begins, 1) + places, 0)
+        labels = bind(INDEX, targets, at, start=0, wrap=False) if longest else at
+    return where(inside, cast(labels, dtypes.int64), blank)
 
 
-def _with_blanks(rows: Array, blank: int) -> Array:
+def _longest(targets: Tensor, lengths: Tensor) -> int:
+    """The largest target length; where it cannot be read, what the shape of the targets allows."""
+    most = targets._type.shape[-1]
+    if not is_known(lengths):
+        return most
+    longest = int(lengths.array().max(initial=0))
+    return min(longest, most) if targets.ndim == 2 else longest
+
+
+def _with_blanks(rows: Tensor, blank: int) -> Tensor:
     """The labels with blanks before, between and behind: the states that paths go through."""
-    path = np.full((len(rows), 2 * rows.shape[1] + 1), blank, np.int64)
-    path[:, 1::2] = rows
-    return path
+    samples, longest = rows._type.shape
+    pairs = stack([full_like(rows, blank), rows], 2)
+    return pad(reshape(pairs, (samples, 2 * longest)), (0, 1), value=blank)
 
 
-def _scores(log_probs: Tensor, path: Array) -> Tensor:
+def _scores(log_probs: Tensor, path: Tensor) -> Tensor:
     """For every time the logarithms of the states' labels: [T, N, states]."""
     steps = log_probs._type.shape[0]
-    return gather(log_probs, 2, expand(from_array(path), (steps, *path.shape)))
+    return gather(log_probs, 2, expand(path, (steps, *path._type.shape)))
 
 
-def _forward(scores: Tensor, path: Array, blank: int, frames: Array, lengths: Array) -> Tensor:
+def _forward(scores: Tensor, path: Tensor, blank: int, frames: Tensor, lengths: Tensor) -> Tensor:
     """The logarithms of the probability of being in each state at each sample's last time."""
     steps = scores._type.shape[0]
-    states = np.arange(path.shape[1])
-    begins = (states < 2) & (states <= 2 * lengths[:, None])
-    skips = np.zeros(path.shape, bool)  # a blank between two different labels may be left out
-    skips[:, 2:] = (path[:, 2:] != blank) & (path[:, 2:] != path[:, :-2])
-    may_skip = from_array(skips)
-    reached = where(from_array(begins), select(scores, 0, 0), _NEVER)
+    states = arange(path._type.shape[1])
+    begins = (states < 2) & (states <= 2 * unsqueeze(lengths, 1))
+    before = narrow(pad(path, (2, 0), value=blank), 1, 0, path._type.shape[1])
+    # A blank between two different labels may be left out.
+    may_skip = (path != blank) & (path != before) & (states >= 2)
+    shortest = int(frames.array().min(initial=steps)) if is_known(frames) else 0
+    started = select(scores, 0, 0) if steps else _NEVER
+    reached = where(begins & unsqueeze(frames > 0, 1), started, _NEVER)
+    # Without a time there is one path, with no label.
+    reached = where((states == 0) & unsqueeze(frames == 0, 1), 0.0, reached)
     for step in range(1, steps):
         moved = _moved(reached, may_skip) + select(scores, 0, step)
-        if step < frames.min(initial=steps):
+        if step < shortest:
             reached = moved
         else:
-            reached = where(from_array((step < frames)[:, None]), moved, reached)
+            reached = where(unsqueeze(frames > step, 1), moved, reached)
     return reached
 
 
@@ -143,10 +166,10 @@ def _log_of_sum(parts: Sequence[Tensor]) -> Tensor:
     return log(sums) + largest
 
 
-def _of_ends(reached: Tensor, lengths: Array) -> Tensor:
+def _of_ends(reached: Tensor, lengths: Tensor) -> Tensor:
     """The logarithm of the probability of ending in the last label or the blank behind it."""
-    states = np.arange(reached._type.shape[1])
-    last = 2 * lengths[:, None]
-    ends = where(from_array((states == last) | (states == last - 1)), reached, _NEVER)
+    states = arange(reached._type.shape[1])
+    last = 2 * unsqueeze(lengths, 1)
+    ends = where((states == last) | (states == last - 1), reached, _NEVER)
     largest = amax(detach(ends), 1, True)
-    return log(total(exp(ends - largest), 1)) + reshape(largest, (len(lengths),))
+    return log(total(exp(ends - largest), 1)) + squeeze(largest, 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 
+from evergrad.core.compound import Compound
 from evergrad.core.dtypes import dtype
 from evergrad.core.inplace import write_result
 from evergrad.core.shapes import Shape
@@ -75,6 +76,9 @@ def _channels(input: Tensor) -> Shape:
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Each element set to 0 with probability ``p``, the others divided by ``1 - p``."""
     _check_probability(p)
+    if isinstance(input, Compound):
+        result = input.mapped("dropout", lambda x: dropout(x, p, training))
+        return input.take_over(result) if inplace else result
     return _dropped("dropout", input, p, training, inplace, input._type.shape, False)
 
 

@@ -3,18 +3,26 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from evergrad.core import dtypes
+from evergrad.core.bind import cast
 from evergrad.core.inplace import assign
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor, from_array
-from evergrad.ops.rows.creation.constants import zeros
+from evergrad.core.tracing import is_known
+from evergrad.ops.rows.check import require
+from evergrad.ops.rows.creation.constants import arange, zeros
 from evergrad.ops.rows.elementwise.basic import where
+from evergrad.ops.rows.elementwise.clamp import clamp
 from evergrad.ops.rows.indexing.functions import embedding as _embedding
 from evergrad.ops.rows.indexing.functions import index_add, index_copy, index_reduce, index_select
-from evergrad.ops.rows.movement.views import reshape
+from evergrad.ops.rows.movement.slices import narrow, select
+from evergrad.ops.rows.movement.views import reshape, unsqueeze
+from evergrad.ops.rows.reduce.counting import searchsorted
 from evergrad.ops.rows.reduce.variance import norm
 
 
@@ -41,7 +49,9 @@ def _padding_row(padding_idx: int | None, rows: int) -> int:
 def _shorten(weight: Tensor, input: Tensor, max_norm: float, norm_type: float) -> None:
     """Scale the rows that are looked up to at most ``max_norm``, outside any history."""
     with using(grad=False):
-        rows = from_array(np.unique(input.array()).astype(np.int64))
+        rows = cast(reshape(input, -1), dtypes.int64)
+        if is_known(input):  # each row once, as repeated ones give the same
+            rows = from_array(np.unique(input.array()).astype(np.int64))
         found = index_select(weight, 0, rows)
         lengths = norm(found, norm_type, 1, True)
         scale = where(lengths > max_norm, max_norm / (lengths + 1e-7), 1)
@@ -61,10 +71,19 @@ def embedding_bag(
         raise ValueError("max mode does not support sparse weights")
     if max_norm is not None:
         _shorten(weight, input, max_norm, norm_type)
+    place = _padding_row(padding_idx, weight._type.shape[0])
+    if not (is_known(input) and (offsets is None or is_known(offsets))):
+        into, count = _traced_bag_numbers(input, offsets, include_last_offset)
+        numbers = reshape(input, -1)
+        rows = _embedding(weight, numbers, -1, scale_grad_by_freq, sparse)
+        if per_sample_weights is not None:
+            rows = rows * reshape(per_sample_weights, (-1, 1))
+        return _masked_bags(rows, into, numbers != place, count, mode)
     bags, count = _bag_numbers(input, offsets, include_last_offset)
     numbers = reshape(input, -1)
-    place = _padding_row(padding_idx, weight._type.shape[0])
-    counted = np.flatnonzero(numbers.array() != place)
+    values = numbers.array()
+    _check_rows(values, weight._type.shape[0])
+    counted = np.flatnonzero(values != place)
     numbers = index_select(numbers, 0, from_array(counted))
     bags = bags[counted]
     rows = _embedding(weight, numbers, -1, scale_grad_by_freq, sparse)
@@ -86,6 +105,53 @@ def _folded_bags(rows: Tensor, bags: Any, count: int, mode: str) -> Tensor:
     return result / from_array(sizes.reshape(count, 1))
 
 
+def _masked_bags(rows: Tensor, into: Tensor, counts: Tensor, count: int, mode: str) -> Tensor:
+    """The same of all rows, where only some count: how many do is not known inside a trace."""
+    there = unsqueeze(counts, 1)
+    empty = zeros((count, rows._type.shape[1]), dtype=rows.dtype)
+    sizes = index_add(zeros((count,), dtype=rows.dtype), 0, into, cast(counts, rows.dtype))
+    if mode == "max":
+        held = where(there, rows, -math.inf)
+        found = index_reduce(empty, 0, into, held, "amax", include_self=False)
+        return where(unsqueeze(sizes == 0, 1), 0, found)
+    result = index_add(empty, 0, into, where(there, rows, 0))
+    return result if mode == "sum" else result / unsqueeze(clamp(sizes, min=1), 1)
+
+
+def _traced_bag_numbers(
+    input: Tensor, offsets: Tensor | None, include_last_offset: bool
+) -> tuple[Tensor, int]:
+    """``_bag_numbers`` of offsets that cannot be read."""
+    length = input._type.numel
+    if offsets is None:
+        count, length = input._type.shape
+        return from_array(np.repeat(np.arange(count), length)), count
+    if offsets._type.numel:
+        _require_offsets(offsets, length)
+    begins = narrow(offsets, 0, 0, offsets._type.numel - 1) if include_last_offset else offsets
+    places = arange(length, dtype=begins.dtype)
+    return searchsorted(begins, places, right=True) - 1, begins._type.numel
+
+
+def _require_offsets(begins: Tensor, length: int) -> None:
+    first, last = select(begins, 0, 0), select(begins, 0, begins._type.numel - 1)
+    require(
+        first == 0, RuntimeError,
+        lambda: "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start "
+        f"from position 0. However, got {first}",
+    )  # fmt: skip
+    require(
+        last <= length, RuntimeError,
+        lambda: f"offsets[-1] can not be greater than input's length {length} but got offsets[-1] "
+        f"of {last}",
+    )  # fmt: skip
+    before = narrow(begins, 0, 0, begins._type.numel - 1)
+    require(
+        narrow(begins, 0, 1, begins._type.numel - 1) >= before, RuntimeError,
+        lambda: "offsets have to be in ascending order: a bag begins where one ends",
+    )  # fmt: skip
+
+
 def _bag_numbers(
     input: Tensor, offsets: Tensor | None, include_last_offset: bool
 ) -> tuple[Any, int]:
@@ -99,6 +165,15 @@ def _bag_numbers(
         begins = begins[:-1]
     places = np.arange(input._type.numel)
     return np.searchsorted(begins, places, side="right") - 1, len(begins)
+
+
+def _check_rows(numbers: Any, rows: int) -> None:
+    outside = np.flatnonzero((numbers < 0) | (numbers >= rows))
+    if len(outside):
+        raise RuntimeError(
+            f"Index {outside[0]} of input takes value {numbers[outside[0]]} which is not in the "
+            f"valid range [0, {rows})"
+        )
 
 
 def _check_offsets(begins: Any, length: int) -> None:

@@ -5,37 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from evergrad import return_types
-from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.bind import bind
+from evergrad.core.tensor import Tensor
+from evergrad.core.tracing import is_known
 from evergrad.ops.rows.creation.linspace import linspace
+from evergrad.ops.rows.movement.slices import select
+from evergrad.ops.rows.reduce.histogram import HISTOGRAM, HISTOGRAM_EDGES, range_of
 from evergrad.ops.surface.public import expose
-
-
-def _range_of(values: Any, given: Sequence[float] | None, dim: int) -> tuple[float, float]:
-    """Where the bins of a dimension begin and end; wide enough to have a width."""
-    if given is not None:
-        low, high = given[2 * dim : 2 * dim + 2]
-    elif values.size:
-        low, high = float(values.min()), float(values.max())
-    else:
-        low, high = 0.0, 1.0
-    if not (np.isfinite(low) and np.isfinite(high)):
-        raise RuntimeError(
-            f"torch.histogramdd: dimension {dim}'s range [{low:g}, {high:g}] is not finite"
-        )
-    if low > high:
-        raise RuntimeError(
-            f"torch.histogramdd: min should not exceed max, but got min {low:g} max {high:g} for "
-            f"dimension {dim}"
-        )
-    return (low - 0.5, high + 0.5) if low == high else (low, high)
 
 
 def _edges(input: Tensor, bins: Any, given: Any, name: str) -> list[Tensor]:
     """The edges of the bins of each dimension."""
-    points = input.array()
     edges = []
     for dim, wanted in enumerate(bins):
         if isinstance(wanted, Tensor):
@@ -46,7 +27,11 @@ def _edges(input: Tensor, bins: Any, given: Any, name: str) -> list[Tensor]:
             raise RuntimeError(
                 f"torch.{name}(): bins must be > 0, but got {wanted} for dimension {dim}"
             )
-        low, high = _range_of(points[:, dim], given, dim)
+        if given is None and not is_known(input):
+            edges.append(bind(HISTOGRAM_EDGES, select(input, 1, dim), bins=wanted, dim=dim))
+            continue
+        points = input.array()[:, dim] if given is None else None
+        low, high = range_of(points, given, dim)
         edges.append(linspace(low, high, wanted + 1, dtype=input.dtype))
     return edges
 
@@ -65,28 +50,6 @@ def _check_edges(input: Tensor, edges: Tensor, dim: int) -> None:
         )
 
 
-def _counts(points: Any, edges: list[Any], weights: Any) -> Any:
-    """The weight in each bin; points outside all bins, or without a place, are left out. The last
-    bin of a dimension has its upper edge too."""
-    shape = tuple(len(e) - 1 for e in edges)
-    inside = np.ones(len(points), bool)
-    flat = np.zeros(len(points), np.int64)
-    for dim, (edge, count) in enumerate(zip(edges, shape, strict=True)):
-        values = points[:, dim]
-        inside &= (values >= edge[0]) & (values <= edge[-1])
-        flat = flat * count + np.minimum(np.searchsorted(edge, values, "right") - 1, count - 1)
-    weights = None if weights is None else weights[inside]
-    found = np.bincount(flat[inside], weights, int(np.prod(shape)))
-    return found.reshape(shape)
-
-
-def _density(counts: Any, edges: list[Any]) -> Any:
-    total = counts.sum()
-    for dim, edge in enumerate(edges):
-        counts = counts / np.diff(edge).reshape((-1,) + (1,) * (len(edges) - 1 - dim))
-    return counts / total
-
-
 def _histogram(
     name: str, input: Tensor, bins: Any, given: Any, weight: Tensor | None, density: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -100,12 +63,9 @@ def _histogram(
         )
     flat = input.reshape(-1, input._type.shape[-1])
     edges = _edges(flat, bins, given, name)
-    arrays = [e.array() for e in edges]
-    weights = None if weight is None else weight.array().reshape(-1).astype(np.float64)
-    counts = _counts(flat.array(), arrays, weights)
-    if density:
-        counts = _density(counts, arrays)
-    return from_array(np.asarray(counts, input.dtype.np)), tuple(edges)
+    weights = [] if weight is None else [weight.reshape(-1)]
+    counts: Tensor = bind(HISTOGRAM, flat, *edges, *weights, density=bool(density))
+    return counts, tuple(edges)
 
 
 @expose()

@@ -20,10 +20,11 @@ from evergrad.core.families import elementwise
 from evergrad.core.row_facts import AutocastPolicy, Builder, Value, expensive
 from evergrad.core.shapes import broadcast_shapes
 from evergrad.core.tensor import Tensor
-from evergrad.core.trace import Var
+from evergrad.core.tracing import is_known
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.composite.activations import logsigmoid, require_floating
 from evergrad.ops.composite.distance import pairwise_distance
+from evergrad.ops.rows.check import require
 from evergrad.ops.rows.creation.constants import full_like
 from evergrad.ops.rows.elementwise.arithmetic import logaddexp, xlogy
 from evergrad.ops.rows.elementwise.basic import exp, log, minimum, sqrt, square, where
@@ -170,8 +171,8 @@ def _bce_eval(x: Any, t: Any) -> Any:
 
 
 def _emit_bce(b: Builder, x: Value, target: Value) -> Value:
-    of_one = b.maximum(b.log(x), b.number(-100))
-    of_zero = b.maximum(b.log1p(b.neg(x)), b.number(-100))
+    of_one = b.maximum(b.math("log", x), b.number(-100))
+    of_zero = b.maximum(b.math("log1p", b.neg(x)), b.number(-100))
     missing = b.mul(b.sub(target, b.number(1)), of_zero)
     return b.sub(missing, b.mul(target, of_one))
 
@@ -202,13 +203,21 @@ def binary_cross_entropy(
     if target.dtype is not input.dtype:
         raise DTypeError(f"Found dtype {target.dtype.name} but expected {input.dtype.name}")
     for name, given in (("input", input), ("target", target)):
-        if isinstance(given._storage.value, Var):
-            continue
-        values = given.array()
-        if values.size and not (values.min() >= 0 and values.max() <= 1):
-            raise RuntimeError(f"all elements of {name} should be between 0 and 1")
+        _require_probabilities(name, given)
     loss = bind(BINARY_CROSS_ENTROPY, input, target)
     return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def _require_probabilities(name: str, given: Tensor) -> None:
+    def message() -> str:
+        return f"all elements of {name} should be between 0 and 1"
+
+    if not is_known(given):
+        require((given >= 0) & (given <= 1), RuntimeError, message)
+        return
+    values = given.array()
+    if values.size and not (values.min() >= 0 and values.max() <= 1):
+        raise RuntimeError(message())
 
 
 @autocast_policy(AutocastPolicy.FLOAT32)
@@ -278,8 +287,7 @@ def gaussian_nll_loss(
     """Minus the logarithm of a normal distribution with the given variance."""
     if isinstance(var, float):
         var = full_like(input, var)
-    if not isinstance(var._storage.value, Var) and (var.array() < 0).any():
-        raise ValueError("var has negative entry/entries")
+    require(~(var < 0), ValueError, lambda: "var has negative entry/entries")
     var = _variance_for(input, var)
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{reduction} is not valid")

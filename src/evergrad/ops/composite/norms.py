@@ -12,14 +12,16 @@ from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.composite import composite
+from evergrad.core.compound import is_jagged
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, as_shape
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.errors import ShapeError
 from evergrad.ops.composite.activations import widened
+from evergrad.ops.rows.creation.constants import ones, zeros
 from evergrad.ops.rows.elementwise.basic import rsqrt
-from evergrad.ops.rows.movement.views import contiguous, movedim, reshape
+from evergrad.ops.rows.movement.views import contiguous, movedim, owned, reshape
 from evergrad.ops.rows.pool.geometry import Windows
 from evergrad.ops.rows.pool.windows import WINDOW_SUM
 from evergrad.ops.rows.reduce.sums import mean
@@ -87,11 +89,13 @@ def layer_norm(
     """Mean 0 and variance 1 over the last dimensions, then scaled and shifted."""
     shape = _shape_of(normalized_shape)
     _check_last("layer_norm", input, shape, weight=weight, bias=bias)
+    if is_jagged(input):
+        return input.mapped("layer_norm", lambda x: layer_norm(x, shape, weight, bias, eps))  # type: ignore[no-any-return]
     dims = tuple(range(input.ndim - len(shape), input.ndim))
     return cast(_layer_normed(_row_by_row(input), weight, bias, dims=dims, eps=eps), input.dtype)
 
 
-@composite("layer_norm", least=4096)
+@composite("layer_norm", least=512)
 def _layer_normed(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, dims: Shape, eps: float
 ) -> Tensor:
@@ -105,13 +109,15 @@ def rms_norm(
     """Divided by the root of the mean square over the last dimensions, then scaled."""
     shape = _shape_of(normalized_shape)
     _check_last("rms_norm", input, shape, weight=weight)
+    if is_jagged(input):
+        return input.mapped("rms_norm", lambda x: rms_norm(x, shape, weight, eps))  # type: ignore[no-any-return]
     dims = tuple(range(input.ndim - len(shape), input.ndim))
     x = _row_by_row(input)
     smallest = dtypes.finfo(x.dtype).eps if eps is None else eps
     return cast(_rms_normed(x, weight, dims=dims, eps=smallest), input.dtype)
 
 
-@composite("rms_norm", least=4096)
+@composite("rms_norm", least=512)
 def _rms_normed(x: Tensor, weight: Tensor | None, *, dims: Shape, eps: float) -> Tensor:
     return _affine(x * rsqrt(mean(x * x, dims, True) + eps), weight, None)
 
@@ -141,7 +147,7 @@ def _group_norm(
     eps: float = 1e-5, cudnn_enabled: bool = True,
 ) -> Tensor:  # fmt: skip
     """``nn.functional.group_norm`` with the arguments of PyTorch's ``torch.group_norm``."""
-    return group_norm(input, num_groups, weight, bias, eps)
+    return _checked_group_norm(input, num_groups, weight, bias, eps)
 
 
 def group_norm(
@@ -149,6 +155,18 @@ def group_norm(
     eps: float = 1e-5,
 ) -> Tensor:  # fmt: skip
     """Mean 0 and variance 1 over groups of channels of each sample, then scaled and shifted."""
+    shape = input._type.shape
+    if input.ndim > 1 and 0 < num_groups == input._type.numel and not shape[1] % num_groups:
+        raise ValueError(
+            "Expected more than 1 value per channel when training, got input size "
+            f"{[shape[0] * shape[1] // num_groups, num_groups, *shape[2:]]}"
+        )
+    return _checked_group_norm(input, num_groups, weight, bias, eps)
+
+
+def _checked_group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Tensor:
     if input.ndim < 2:
         raise RuntimeError(
             f"Expected at least 2 dimensions for input tensor but received {input.ndim}"
@@ -167,10 +185,10 @@ def group_norm(
                 f"{list(input._type.shape)}"
             )
     result = _group_normed(_row_by_row(input), weight, bias, num_groups=num_groups, eps=eps)
-    return cast(result, input.dtype)
+    return owned(cast(result, input.dtype))
 
 
-@composite("group_norm", least=4096)
+@composite("group_norm", least=512)
 def _group_normed(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, *, num_groups: int, eps: float
 ) -> Tensor:
@@ -194,7 +212,12 @@ def batch_norm(
     _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight,
                     bias=bias)  # fmt: skip
     x = _row_by_row(input)
-    if training:
+    if training and not x._type.numel:
+        # An empty batch has no statistics, and the running ones learn nothing from it.
+        channels = x._type.shape[1]
+        blank = zeros(channels, dtype=x.dtype), ones(channels, dtype=x.dtype)
+        result = _by_statistics(x, *blank, weight, bias, eps=eps)
+    elif training:
         result = _by_own_statistics(x, running_mean, running_var, weight, bias, momentum, eps)
     else:
         assert running_mean is not None and running_var is not None

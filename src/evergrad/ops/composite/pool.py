@@ -257,6 +257,9 @@ def avg_pool3d(
 def _lp_pool(
     rank: int, input: Tensor, norm_type: Any, kernel_size: Any, stride: Any, ceil_mode: bool
 ) -> Tensor:
+    if norm_type == math.inf:
+        largest = (max_pool1d, max_pool2d, max_pool3d)[rank - 1]
+        return largest(absolute(input), kernel_size, stride, ceil_mode=ceil_mode)  # type: ignore[no-any-return]
     means = _avg_pool(rank, input**norm_type, kernel_size, stride, 0, ceil_mode, True, None)
     count = math.prod(per_dim("kernel_size", kernel_size, rank))
     return (sign(means) * relu(absolute(means)) * count) ** (1.0 / norm_type)  # type: ignore[no-any-return]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from evergrad.core import dtypes
@@ -16,10 +16,10 @@ from evergrad.core.tensor import Tensor
 from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.composite.einsum import einsum
 from evergrad.ops.rows.elementwise.magnitude import conj
-from evergrad.ops.rows.matmul import checked_addend, matmul
+from evergrad.ops.rows.matmul import MATMUL, add_product, checked_addend, is_narrow, matmul
 from evergrad.ops.rows.movement.joining import stack
 from evergrad.ops.rows.movement.slices import select
-from evergrad.ops.rows.movement.views import expand, permute, reshape
+from evergrad.ops.rows.movement.views import expand, owned, permute, reshape
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
 
@@ -138,10 +138,13 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
 # -- a tensor plus a product --------------------------------------------------------------------
 
 
-def _plus(input: Tensor, product: Callable[[], Tensor], beta: Any, alpha: Any) -> Tensor:
-    """``beta * input + alpha * product()``; with beta 0 the input is not read at all."""
-    found = product()
-    input = checked_addend(input, found)
+def _plus(input: Tensor, a: Tensor, b: Tensor, beta: Any, alpha: Any) -> Tensor:
+    """``beta * input + alpha * (a @ b)``; with beta 0 the input is not read at all."""
+    if is_narrow(a.dtype) and beta != 0 and b.ndim > 1:
+        product = MATMUL.type(a._type, b._type)
+        return add_product(checked_addend(input, product), a, b, beta, alpha)
+    found = matmul(a, b)
+    input = checked_addend(input, found._type)
     if found.dtype.category < dtypes.FLOATING:
         beta, alpha = int(beta), int(alpha)
     scaled = found if alpha == 1 else found * alpha
@@ -157,7 +160,7 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: An
     for name, matrix in (("mat1", mat1), ("mat2", mat2)):
         if matrix.ndim != 2:
             raise ShapeError(f"{name} must be a matrix, got {matrix.ndim}-D tensor")
-    return _plus(input, lambda: matmul(mat1, mat2), beta, alpha)
+    return _plus(input, mat1, mat2, beta, alpha)
 
 
 @expose(inplace=True)
@@ -168,7 +171,9 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any 
         raise ShapeError(
             f"vector + matrix @ vector expected, got {input.ndim}, {mat.ndim}, {vec.ndim}"
         )
-    return _plus(input, lambda: matmul(mat, vec), beta, alpha)
+    column = reshape(vec, (vec._type.numel, 1))
+    addend = reshape(input, (*input._type.shape, 1))
+    return owned(reshape(_plus(addend, mat, column, beta, alpha), (mat._type.shape[0],)))
 
 
 @expose(inplace=True)
@@ -188,7 +193,9 @@ def addbmm(
 ) -> Tensor:
     """``beta * input + alpha * sum_i batch1[i] @ batch2[i]``, as one product."""
     _check_stacks(batch1, batch2)
-    return _plus(input, lambda: tensordot(batch1, batch2, ([0, 2], [0, 1])), beta, alpha)
+    (count, rows, depth), columns = batch1._type.shape, batch2._type.shape[2]
+    a = reshape(permute(batch1, (1, 0, 2)), (rows, count * depth))
+    return _plus(input, a, reshape(batch2, (count * depth, columns)), beta, alpha)
 
 
 @expose(inplace=True)
@@ -198,7 +205,7 @@ def baddbmm(
 ) -> Tensor:
     """``beta * input + alpha * bmm(batch1, batch2)``"""
     _check_stacks(batch1, batch2)
-    return _plus(input, lambda: matmul(batch1, batch2), beta, alpha)
+    return _plus(input, batch1, batch2, beta, alpha)
 
 
 # -- contractions -------------------------------------------------------------------------------
@@ -258,7 +265,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     outer_blocks = tuple(n for extent in a for n in (extent, 1))
     inner_blocks = tuple(n for extent in b for n in (1, extent))
     product = reshape(input, outer_blocks) * reshape(other, inner_blocks)
-    return reshape(product, tuple(n * m for n, m in zip(a, b, strict=True)))
+    return owned(reshape(product, tuple(n * m for n, m in zip(a, b, strict=True))))
 
 
 @expose(numpy_names=True)

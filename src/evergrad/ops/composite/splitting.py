@@ -18,6 +18,14 @@ def _parts(x: Tensor, bounds: Sequence[int], dim: int) -> tuple[Tensor, ...]:
     return tuple([slice_dim(x, dim, a, max(a, b)) for a, b in itertools.pairwise(bounds)])
 
 
+def _of_several(function: str, parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Views that must not be written while recording: each write would have to tell all others."""
+    for part in parts:
+        if part._view is not None:
+            part._view.function = function
+    return parts
+
+
 def _split_every(x: Tensor, size: int, dim: int) -> tuple[Tensor, ...]:
     extent = x._type.shape[dim]
     if size < 0:
@@ -39,7 +47,8 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
         raise RuntimeError("split expects at least a 1-dimensional tensor")
     if not isinstance(split_size_or_sections, int):
         return split_with_sizes(tensor, split_size_or_sections, dim)
-    return _split_every(tensor, split_size_or_sections, normalize_dim(dim, tensor.ndim))
+    dim = normalize_dim(dim, tensor.ndim)
+    return _of_several("split", _split_every(tensor, split_size_or_sections, dim))
 
 
 @expose("split", function=False, numpy_names=True)
@@ -62,7 +71,7 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
     bounds = [0]
     for size in sizes:
         bounds.append(bounds[-1] + size)
-    return _parts(input, bounds, dim)
+    return _of_several("split_with_sizes", _parts(input, bounds, dim))
 
 
 @expose(out=False, numpy_names=True)
@@ -76,7 +85,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     extent = input._type.shape[dim]
     if extent == 0:
         return _parts(input, (0,) * (chunks + 1), dim)
-    return _split_every(input, -(-extent // chunks), dim)
+    return _of_several("chunk", _split_every(input, -(-extent // chunks), dim))
 
 
 @expose(out=False, numpy_names=True)
@@ -138,4 +147,5 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     dim = normalize_dim(dim, input.ndim)
     shape = input._type.shape
     before = tuple((0, extent, 1) for extent in shape[:dim])
-    return tuple([bind(SLICE, input, slices=(*before, i)) for i in range(shape[dim])])
+    parts = tuple([bind(SLICE, input, slices=(*before, i)) for i in range(shape[dim])])
+    return _of_several("unbind", parts)

@@ -9,6 +9,8 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.tensor import Tensor
+from evergrad.core.tracing import is_known
+from evergrad.ops.rows.check import require
 from evergrad.ops.rows.creation.assemble import complex as as_complex
 from evergrad.ops.rows.elementwise.basic import sqrt, where
 from evergrad.ops.rows.elementwise.clamp import clamp
@@ -39,8 +41,7 @@ def _check_weights(name: str, weights: Tensor, observations: int, category: int)
             f"cov(): expected {name} to have the same numel as there are observations in the "
             f"input but got {weights._type.numel} != {observations}"
         )
-    if bool((weights < 0).any()):
-        raise RuntimeError(f"cov(): {name} cannot be negative")
+    require(~(weights < 0), RuntimeError, lambda: f"cov(): {name} cannot be negative")
 
 
 @expose(out=False)
@@ -68,7 +69,9 @@ def cov(
     freedom: Any = sum_of_weights - correction
     if aweights is not None and correction:
         freedom = sum_of_weights - total(weights * aweights) / sum_of_weights * correction
-    if float(freedom) <= 0:
+    if isinstance(freedom, Tensor) and not is_known(freedom):
+        freedom = where(freedom <= 0, 0, freedom)
+    elif float(freedom) <= 0:
         warnings.warn(
             "cov(): degrees of freedom is <= 0. Correction should be strictly less than the "
             "number of observations.",

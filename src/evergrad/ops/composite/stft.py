@@ -13,8 +13,8 @@ from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.tensor import Tensor
-from evergrad.core.trace import Var
 from evergrad.ops.composite.padding import pad
+from evergrad.ops.rows.check import require
 from evergrad.ops.rows.creation.constants import ones
 from evergrad.ops.rows.fft import fft, ifft, irfft, rfft
 from evergrad.ops.rows.movement.complex_parts import view_as_real
@@ -169,9 +169,10 @@ def _part(name: str, signal: Tensor, envelope: Tensor, margin: int, length: int 
     stop = whole - margin if length is None else margin + length
     count = min(stop, whole) - margin
     divisor = narrow(envelope, -1, margin, count)
-    known = not isinstance(divisor._storage.value, Var)  # not so inside a trace
-    if known and not bool((divisor.abs() > _SMALLEST_ENVELOPE).all()):
-        raise RuntimeError(f"{name}: window overlap add min: 1")
+    require(
+        divisor.abs() > _SMALLEST_ENVELOPE, RuntimeError,
+        lambda: f"{name}: window overlap add min: 1",
+    )  # fmt: skip
     found = narrow(signal, -1, margin, count) / divisor
     if stop <= whole:
         return found

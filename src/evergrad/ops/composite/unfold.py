@@ -9,7 +9,7 @@ from evergrad.core.bind import bind
 from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
 from evergrad.errors import ShapeError
-from evergrad.ops.rows.movement.views import reshape
+from evergrad.ops.rows.movement.views import owned, reshape
 from evergrad.ops.rows.pool.geometry import Windows, per_dim
 from evergrad.ops.rows.pool.windows import COL2IM, IM2COL
 
@@ -41,7 +41,7 @@ def unfold(
     windows = _column_windows((height, width), kernel_size, dilation, padding, stride)
     columns = bind(IM2COL, input, windows=windows)
     rows = channels * math.prod(windows.kernel)
-    return reshape(columns, (*lead, rows, math.prod(windows.counts)))
+    return owned(reshape(columns, (*lead, rows, math.prod(windows.counts))), input)
 
 
 def fold(

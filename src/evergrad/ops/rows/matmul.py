@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import blas, dtypes
-from evergrad.core.autocast import addend_for
+from evergrad.core.autocast import addend_for, as_lowered
 from evergrad.core.bind import bind
 from evergrad.core.compound import Compound
+from evergrad.core.dtypes import dtype
 from evergrad.core.eager.fusion import eager_composite
-from evergrad.core.families import bilinear
+from evergrad.core.families import bilinear, opaque
 from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered
 from evergrad.core.shapes import Shape, TensorType, broadcast_shapes, tensor_type
@@ -28,7 +29,9 @@ from evergrad.errors import DTypeError, ShapeError
 from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.movement.views import (
     contiguous,
+    expand,
     movedim,
+    owned,
     reshape,
     sum_to_type,
     to_front,
@@ -186,7 +189,7 @@ def matmul(input: Any, other: Any) -> Tensor:
         return _vector_product(input, other)
     if a > 2 and b == 2 and not isinstance(input, Compound):
         product = bind(MATMUL, as_matrix(input), other)
-        return reshape(product, (*input._type.shape[:-1], other._type.shape[-1]))
+        return owned(reshape(product, (*input._type.shape[:-1], other._type.shape[-1])))
     return bind(MATMUL, input, other)  # type: ignore[no-any-return]
 
 
@@ -199,7 +202,7 @@ def _vector_product(input: Tensor, other: Tensor) -> Tensor:
     shape = product._type.shape
     if len(left) == 1:
         shape = (*shape[:-2], shape[-1])
-    return reshape(product, shape[:-1] if len(right) == 1 else shape)
+    return owned(reshape(product, shape[:-1] if len(right) == 1 else shape))
 
 
 def _check_vector_lengths(left: tuple[int, ...], right: tuple[int, ...]) -> None:
@@ -217,6 +220,55 @@ def _check_vector_lengths(left: tuple[int, ...], right: tuple[int, ...]) -> None
 
 
 operator("__matmul__", matmul, reflected="__rmatmul__")
+
+
+# -- a product and an addend, rounded once ------------------------------------------------------
+
+
+def is_narrow(kind: dtype) -> bool:
+    """Whether an element type is a 16-bit float, whose products are summed in float32."""
+    return kind.compute is not kind.np
+
+
+def _add_product_type(
+    addend: TensorType, a: TensorType, b: TensorType, *, beta: float, alpha: float
+) -> TensorType:
+    return _matmul_type(a, b)
+
+
+def _add_product_eval(addend: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
+    product = _matmul_eval(a, b)
+    if alpha != 1:
+        product = product * alpha
+    return product + (addend if beta == 1 else addend * beta)
+
+
+def _add_product_vjp(
+    g: Tensor, y: Tensor, addend: Tensor, a: Tensor, b: Tensor, *, beta: float, alpha: float
+) -> tuple[Tensor, ...]:
+    for_addend = g if beta == 1 else g * beta
+    for_product = g if alpha == 1 else g * alpha
+    return sum_to_type(for_addend, addend._type), *_matmul_transposes(for_product, a, b)
+
+
+def _batch_add_product(op: Op, args: Sequence[Tensor], dims: Dims, **factors: float) -> Any:
+    rank = max(x.ndim - (d is not None) for x, d in zip(args, dims, strict=True))
+    stacks = [_stack_first(x, d, rank) for x, d in zip(args, dims, strict=True)]
+    return bind(op, *stacks, **factors), 0
+
+
+ADD_PRODUCT = opaque("add_product", _add_product_eval, _add_product_type, _add_product_vjp,
+                     batch=_batch_add_product,
+                     emit=lowered("passes.decompose"), autocast=AutocastPolicy.LOWER,
+                     doc="beta * addend + alpha * (a @ b), rounded once.")  # fmt: skip
+
+
+def add_product(
+    addend: Tensor, a: Tensor, b: Tensor, beta: float = 1.0, alpha: float = 1.0
+) -> Tensor:
+    """``beta * addend + alpha * (a @ b)`` of 16-bit floats, rounded once: added to a product that
+    is rounded already, the error would be twice as large."""
+    return bind(ADD_PRODUCT, addend, a, b, beta=float(beta), alpha=float(alpha))  # type: ignore[no-any-return]
 
 
 # -- linear -------------------------------------------------------------------------------------
@@ -288,6 +340,8 @@ def linear(input: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if weight.ndim == 1:
         result = matmul(input, weight)
     elif weight.ndim == 2:
+        if bias is not None and is_narrow(as_lowered(input).dtype):
+            return _narrow_linear(as_lowered(input), weight, bias)
         if bias is not None and bias._type.same(tensor_type(weight._type.shape[:1], input.dtype)):
             rows = input if input.ndim == 2 else contiguous(input)
             return _linear_and_bias(rows, weight, bias)  # type: ignore[no-any-return]
@@ -296,7 +350,17 @@ def linear(input: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         raise ShapeError(f"linear expects a weight of at most 2 dimensions, not {weight.ndim}")
     if bias is None:
         return result
-    return result + checked_addend(bias, result)
+    return result + checked_addend(bias, result._type)
+
+
+def _narrow_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Of 16-bit floats: the bias is added before the sums are rounded."""
+    shape = (*x._type.shape[:-1], weight._type.shape[0])
+    addend = checked_addend(bias, tensor_type(shape, x.dtype))
+    rows = reshape(x, (math.prod(shape[:-1]), x._type.shape[-1]))
+    if addend.ndim > 1:
+        addend = reshape(expand(addend, shape), (rows._type.shape[0], shape[-1]))
+    return owned(reshape(add_product(addend, rows, transpose(weight, 0, 1)), shape))
 
 
 def _multiply_adds(x: Tensor, weight: Tensor, bias: Tensor) -> int:
@@ -306,19 +370,19 @@ def _multiply_adds(x: Tensor, weight: Tensor, bias: Tensor) -> int:
 @eager_composite(least=1 << 15, size=_multiply_adds)
 def _linear_and_bias(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     result = bind(LINEAR, x, weight)
-    return result + checked_addend(bias, result)  # type: ignore[no-any-return]
+    return result + checked_addend(bias, result._type)  # type: ignore[no-any-return]
 
 
-def checked_addend(addend: Tensor, product: Tensor) -> Tensor:
+def checked_addend(addend: Tensor, product: TensorType) -> Tensor:
     """What is added to a product must have its element type and expand to its shape."""
     if addend.dtype is not product.dtype:
-        addend = addend_for(product, addend)
+        addend = addend_for(product.dtype, addend)
     if addend.dtype is not product.dtype:
         raise DTypeError(
             f"self and mat2 must have the same dtype, but got {addend.dtype.name} and "
             f"{product.dtype.name}"
         )
-    shape, own = product._type.shape, addend._type.shape
+    shape, own = product.shape, addend._type.shape
     lead = len(shape) - len(own)
     if lead < 0:
         raise ShapeError(f"a tensor of {list(own)} cannot be added to a product of {list(shape)}")

@@ -16,9 +16,11 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.device import Device
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import result_dtype
+from evergrad.core.meta import meta_tensor
 from evergrad.core.op import TABLE, clear_specializations
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import check_place
+from evergrad.ops.rows.movement.views import contiguous
 from evergrad.ops.surface.public import NUMBERS, expose
 
 # -- to -----------------------------------------------------------------------------------------
@@ -28,9 +30,16 @@ from evergrad.ops.surface.public import NUMBERS, expose
 def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """``to(dtype)``, ``to(device, dtype)`` or ``to(other)``: itself if nothing changes."""
     target, copy = _read_to(args, dict(kwargs))
+    place = kwargs.get("device", next((a for a in args if isinstance(a, (str, Device))), None))
+    if place is not None and Device(place).type == "meta":
+        return meta_tensor(self._type.shape, target or self.dtype)
+    made = self
     if target is not None and target is not self.dtype:
-        return cast(self, target)
-    return bind(TABLE["clone"], self) if copy else self
+        made = cast(self, target)
+    elif copy:
+        made = bind(TABLE["clone"], self)
+    order = kwargs.get("memory_format")
+    return made if order is None or order.order is None else contiguous(made, order)
 
 
 def _read_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dtype | None, bool]:
@@ -158,7 +167,7 @@ def _argument_type(value: Any) -> Any:
         return value._type
     if isinstance(value, np.generic):
         value = value.item()
-    if value.__class__ not in NUMBERS:
+    if builtins.type(value) not in NUMBERS:
         raise TypeError(
             f"result_type(): arguments must be tensors or numbers, not {value.__class__.__name__}"
         )

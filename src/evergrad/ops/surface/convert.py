@@ -20,6 +20,7 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import opaque
 from evergrad.core.functionalize import SymbolicNumber
+from evergrad.core.meta import placed
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import NONDIFFERENTIABLE, TABLE
 from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
@@ -28,7 +29,7 @@ from evergrad.core.state import STATE
 from evergrad.core.tensor import Array, Tensor, from_array
 from evergrad.interop.dlpack import import_array
 from evergrad.ops.rows.creation.constants import check_place, finish
-from evergrad.ops.surface.handles import detach
+from evergrad.ops.surface.handles import UntypedStorage, detach
 from evergrad.ops.surface.public import expose
 
 _DEEPEST = 64
@@ -182,6 +183,7 @@ def _narrow(wide: Array, target: dtype) -> Array:
 
 @late_bound
 @expose(method=False, out=False)
+@placed
 def tensor(
     data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
     pin_memory: bool = False,
@@ -327,6 +329,8 @@ def _aliased(obj: Any, target: dtype | None) -> Tensor | None:
         return share(obj, stacklevel=4)
     if isinstance(obj, np.generic):
         return share(np.asarray(obj), stacklevel=4)
+    if isinstance(obj, UntypedStorage):
+        return obj._tensor()
     if hasattr(obj, "__dlpack__"):
         return from_dlpack(obj)
     if isinstance(obj, bytes | bytearray | memoryview):

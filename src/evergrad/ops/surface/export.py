@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.device import Device
+from evergrad.core.device import check_device
 from evergrad.core.printing import format_tensor
-from evergrad.core.tensor import Array, Tensor, current_node
+from evergrad.core.tensor import Array, Tensor, current_node, materialize
 from evergrad.core.trace import Var
+from evergrad.core.value_message import mark_of
 from evergrad.extension import ExtensionPoint
 from evergrad.interop.dlpack import CPU_DEVICE, export_array
 from evergrad.ops.rows.movement.rearrange import flip
@@ -183,7 +184,7 @@ def _namespace(self: Tensor, *, api_version: str | None = None) -> Any:
 @expose(function=False)
 def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
     """The tensor itself, as there is one device: the standard's spelling of ``to``."""
-    Device(device)
+    check_device(device)
     return self
 
 
@@ -192,22 +193,30 @@ def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
 
 @expose("__repr__", function=False)
 def _text(self: Tensor) -> str:
-    if isinstance(self._value, Var) or isinstance(self._storage.value, Var):
-        return f"tensor(<traced>, type={self._type})"
     node = self.grad_fn
     ours = type(self).__module__.startswith("evergrad.")
+    prefix = "tensor(" if ours else f"{type(self).__name__}("
+    style = (prefix, self.requires_grad, None if node is None else node.name())
+    mark = mark_of(self, style)
+    if mark is not None:
+        return mark
+    symbolic = self._value if isinstance(self._value, Var) else self._storage.value
+    if isinstance(symbolic, Var):
+        if not symbolic.trace.is_lazy:
+            return f"tensor(<traced>, type={self._type})"
+        materialize(self, "a traced tensor was printed")
     return format_tensor(
         self._value,
         dtype_name=self.dtype.name,
         default_dtype=dtypes.get_default_dtype().name,
-        requires_grad=self.requires_grad,
-        grad_fn=None if node is None else node.name(),
-        prefix="tensor(" if ours else f"{type(self).__name__}(",
+        requires_grad=style[1],
+        grad_fn=style[2],
+        prefix=prefix,
     )
 
 
 @expose("__format__", function=False)
 def _formatted(self: Tensor, format_spec: str) -> str:
     if not self._type.shape and type(self) is Tensor:
-        return format(item(self), format_spec)
+        return mark_of(self, (format_spec,)) or format(item(self), format_spec)
     return object.__format__(self, format_spec)

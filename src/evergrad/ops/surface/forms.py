@@ -81,9 +81,9 @@ for _name, _view in _VIEWS.items():
 
 
 @expose(function=False)
-def sum_to_size(self: Tensor, *size: Any) -> Tensor:
+def sum_to_size(self: Tensor, *args: Any, size: Any = None) -> Tensor:
     """The sum over those dimensions along which ``size`` would be expanded to this shape."""
-    target = as_shape(size)
+    target = as_shape(args if size is None else (size,))
     own = self._type.shape
     behind = own[len(own) - len(target) :]
     if len(target) > len(own) or any(t not in (1, n) for t, n in zip(target, behind, strict=True)):
@@ -150,24 +150,31 @@ def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any]
 # -- further names ------------------------------------------------------------------------------
 
 
+def _writable(parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    for part in parts:
+        if part._view is not None:
+            part._view.function = ""
+    return parts
+
+
 @expose(out=False)
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """``chunk``, whose parts are safe here too."""
-    return chunk(input, chunks, dim)
+    """``chunk``, whose parts may be written in place."""
+    return _writable(chunk(input, chunks, dim))
 
 
 @expose(out=False)
 def unsafe_split(tensor: Tensor, split_size: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """``split``, whose parts are safe here too."""
-    return split(tensor, split_size, dim)
+    """``split``, whose parts may be written in place."""
+    return _writable(split(tensor, split_size, dim))
 
 
 @expose(out=False)
 def unsafe_split_with_sizes(
     input: Tensor, split_sizes: Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """``split_with_sizes``, whose parts are safe here too."""
-    return split_with_sizes(input, split_sizes, dim)
+    """``split_with_sizes``, whose parts may be written in place."""
+    return _writable(split_with_sizes(input, split_sizes, dim))
 
 
 @expose(out=False)

@@ -5,25 +5,38 @@ A handle made here looks at its source's storage but has no part in its history.
 
 from __future__ import annotations
 
+import gc
 import mmap
-import sys
+import os
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from evergrad.core.bind import bind
+from evergrad.core.device import CPU, Device
+from evergrad.core.dtypes import from_numpy_dtype
 from evergrad.core.inplace import assign
 from evergrad.core.memory_format import strided
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.node import Leaf
 from evergrad.core.op import NONDIFFERENTIABLE, Op
+from evergrad.core.shapes import tensor_type
 from evergrad.core.state import STATE, using
 from evergrad.core.storage import Storage
-from evergrad.core.tensor import Array, Tensor, current_node, detached, on_storage
+from evergrad.core.tensor import (
+    Array,
+    Tensor,
+    current_node,
+    detached,
+    from_array,
+    materialize,
+    note_handle,
+    on_storage,
+)
 from evergrad.core.trace import Var
 from evergrad.core.views import View
-from evergrad.errors import TraceError
 from evergrad.memory.pool import Block
 from evergrad.ops.surface.public import expose
 
@@ -45,7 +58,11 @@ DETACH = Op(
 def detach(input: Tensor) -> Tensor:
     """The same elements, without a history."""
     if not isinstance(input._storage.value, Var):
-        return detached(input)
+        made = detached(input)
+        trace = STATE.get().trace
+        if trace is not None:
+            trace.note_made(made)
+        return made
     with using(grad=False):
         cut: Tensor = bind(DETACH, input)
     assert cut._view is not None
@@ -61,7 +78,7 @@ def detach_(input: Tensor) -> Tensor:
         raise RuntimeError("Can't detach views in-place. Use detach() instead.")
     input._node = None
     input._index = 0
-    MUTATIONS.count += 1
+    MUTATIONS.advance()
     return input
 
 
@@ -74,26 +91,18 @@ def _set_data(self: Tensor, value: Tensor) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
     if isinstance(value._storage.value, Var) and not isinstance(self._storage.value, Var):
-        _write_traced_data(self, value)
-        return
+        if value._type.same(self._type):
+            with using(grad=False):
+                assign(self, value)
+            return
+        materialize(value, f".data of a {self._type} from outside was set to a {value._type}")
     source = detached(value)
     self._type = source._type
     self._value = source._value
+    note_handle(self)
     self._storage = source._storage
     self._view = source._view
-    MUTATIONS.count += 1
-
-
-def _write_traced_data(self: Tensor, value: Tensor) -> None:
-    """A tensor of the outside keeps its memory and has the traced value written to it."""
-    if not value._type.same(self._type):
-        raise TraceError(
-            f"while tracing, .data of a {self._type} from outside was set to a {value._type}.\n"
-            "  fix: give it a value of its own shape and dtype, or do this outside the traced "
-            "function."
-        )
-    with using(grad=False):
-        assign(self, value)
+    MUTATIONS.advance()
 
 
 Tensor.data = property(_data, _set_data)  # type: ignore[assignment]
@@ -192,10 +201,55 @@ class UntypedStorage:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
+    @classmethod
+    def from_file(
+        cls, filename: str | os.PathLike[str], shared: bool = False, nbytes: int = 0
+    ) -> UntypedStorage:
+        """The bytes of a file, mapped into memory; writes reach it only if ``shared``."""
+        size = nbytes or os.path.getsize(filename)
+        if shared and (not os.path.exists(filename) or os.path.getsize(filename) < size):
+            with open(filename, "ab") as file:
+                file.truncate(size)
+        mapped = np.memmap(filename, np.uint8, "r+" if shared else "c", shape=(size,))
+        tensor = from_array(mapped.view(np.ndarray))
+        return cls(tensor._storage)
+
+    def _tensor(self) -> Tensor:
+        """A tensor of all elements."""
+        value = self._array().reshape(-1)
+        kind = tensor_type(value.shape, from_numpy_dtype(value.dtype))
+        return on_storage(value, kind, self._storage, None)
+
+    @property
+    def device(self) -> Device:
+        return CPU
+
+    @property
+    def is_cuda(self) -> bool:
+        return False
+
+    def untyped(self) -> UntypedStorage:
+        return UntypedStorage(self._storage)
+
+    def _elements(self) -> Array:
+        return self._array().reshape(-1).view(np.uint8)
+
+    def __getitem__(self, index: Any) -> Any:
+        """One element, or a storage that shares the memory of several."""
+        found = self._elements()[index]
+        if isinstance(index, slice):
+            return type(self)(from_array(found)._storage)
+        return found.item()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._elements()[index] = value
+        self._storage.version += 1
+
     def _array(self) -> Array:
         value = self._storage.value
         if isinstance(value, Var):
-            raise TraceError("a traced tensor has no memory yet, so there is no storage to look at")
+            value.trace.materialize("the storage of a traced tensor was read")
+            return self._storage.value  # type: ignore[return-value]
         return value
 
     def nbytes(self) -> int:
@@ -238,6 +292,9 @@ class TypedStorage(UntypedStorage):
 
     __len__ = size
 
+    def _elements(self) -> Array:
+        return self._array().reshape(-1)
+
     @property
     def dtype(self) -> Any:
         return self._storage.type.dtype
@@ -270,7 +327,7 @@ def share_memory_(self: Tensor) -> Tensor:
     storage = self._storage
     if _in_shared_memory(storage):
         return self
-    if self._view is not None or sys.getrefcount(storage) > 3:
+    if self._view is not None or _is_referenced_elsewhere(storage, self):
         raise RuntimeError(
             "share_memory_() moves the elements, which views and graphs made before would not "
             "follow. Call it on the tensor itself, before it is used."
@@ -280,9 +337,16 @@ def share_memory_(self: Tensor) -> Tensor:
     moved = memory.view(array.dtype).reshape(array.shape)
     moved[...] = array
     storage.value = self._value = moved
-    MUTATIONS.count += 1
+    MUTATIONS.advance()
     storage.mark_shared()
     return self
+
+
+def _is_referenced_elsewhere(storage: Storage, owner: Tensor) -> bool:
+    """Whether anything but ``owner`` references a storage: a view, a handle or a graph. Reference
+    counts do not tell that: they differ between versions of Python and without a GIL."""
+    referrers = gc.get_referrers(storage)
+    return any(found is not owner and not isinstance(found, FrameType) for found in referrers)
 
 
 @expose(function=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core.memory_format import layout as Layout
-from evergrad.core.memory_format import sparse_csc, sparse_csr
+from evergrad.core.memory_format import sparse_bsc, sparse_bsr, sparse_csc, sparse_csr
 from evergrad.core.tensor import Tensor
 from evergrad.extension import ExtensionPoint
 from evergrad.ops.composite.products import mm
@@ -40,14 +40,26 @@ def to_sparse_coo(self: Tensor) -> Tensor:
 
 @expose(function=False)
 def to_sparse_csr(self: Tensor, dense_dim: int | None = None) -> Tensor:
-    """A matrix with compressed rows."""
+    """A matrix with compressed rows; dimensions before the last two are batches."""
     return to_sparse(self, layout=sparse_csr, dense_dim=dense_dim)
 
 
 @expose(function=False)
 def to_sparse_csc(self: Tensor, dense_dim: int | None = None) -> Tensor:
-    """A matrix with compressed columns."""
+    """A matrix with compressed columns; dimensions before the last two are batches."""
     return to_sparse(self, layout=sparse_csc, dense_dim=dense_dim)
+
+
+@expose(function=False)
+def to_sparse_bsr(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> Tensor:
+    """A matrix of dense blocks with compressed rows: those blocks that are not all zero."""
+    return to_sparse(self, layout=sparse_bsr, blocksize=blocksize, dense_dim=dense_dim)
+
+
+@expose(function=False)
+def to_sparse_bsc(self: Tensor, blocksize: Any, dense_dim: int | None = None) -> Tensor:
+    """A matrix of dense blocks with compressed columns."""
+    return to_sparse(self, layout=sparse_bsc, blocksize=blocksize, dense_dim=dense_dim)
 
 
 @expose(function=False)

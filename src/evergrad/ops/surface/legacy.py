@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, Union
 
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 from evergrad.core.shapes import Size, as_shape
-from evergrad.core.tensor import Tensor, detached
+from evergrad.core.tensor import Tensor, detached, note_handle
 from evergrad.ops.rows.creation.constants import check_place, zeros
 from evergrad.ops.surface.casting import TYPE_NAMES
 from evergrad.ops.surface.convert import copied
@@ -38,6 +38,7 @@ def _initialize(self: Tensor, *args: Any, device: Any = None) -> None:
     source = construct(args, dtypes.get_default_dtype(), device)
     self._type = source._type
     self._value = source._value
+    note_handle(self)
     self._storage = source._storage
     self._view = source._view
     self._node = None
@@ -87,6 +88,13 @@ class LegacyType:
 
     def __instancecheck__(self, instance: object) -> bool:
         return isinstance(instance, Tensor) and instance.dtype is self.dtype
+
+    def __or__(self, other: Any) -> Any:
+        """``LongTensor | None`` in an annotation."""
+        return Union[Tensor, other]  # noqa: UP007 - `other` is a value
+
+    def __ror__(self, other: Any) -> Any:
+        return Union[other, Tensor]  # noqa: UP007 - `other` is a value
 
     def __repr__(self) -> str:
         return f"<class 'evergrad.{self.__name__}'>"

@@ -20,6 +20,7 @@ from evergrad.core.functionalize import SymbolicNumber
 from evergrad.core.inplace import write_in_place, write_result
 from evergrad.core.node import next_sequence
 from evergrad.core.op import Op
+from evergrad.core.overlap import refuse_partial_overlap
 from evergrad.core.shapes import tensor_type
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, from_array
@@ -150,15 +151,35 @@ def _accepting_numpy_names(function: Callable[..., Any]) -> Callable[..., Any]:
 def _accepting_out(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def with_out(*args: Any, out: Any = None, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
         if out is None:
-            return result
+            return function(*args, **kwargs)
+        if STATE.get().trace is None:
+            _refuse_overlaps(function.__name__, out, (*args, *kwargs.values()))
+        result = function(*args, **kwargs)
         if isinstance(result, tuple):
             written = [write_out(function.__name__, o, r) for o, r in zip(out, result, strict=True)]
             return type(result)(*written) if hasattr(result, "_fields") else tuple(written)
         return write_out(function.__name__, out, result)
 
     return with_out
+
+
+# Functions whose result may not share memory with an argument even if it is the same memory.
+_GATHERING = frozenset({"cat", "concat", "concatenate", "gather", "index_select", "stack", "take"})
+
+
+def _refuse_overlaps(name: str, out: Any, args: tuple[Any, ...]) -> None:
+    """Refuse an ``out`` that shares some of its memory with an argument. A reduction is computed
+    before it is written, whatever it reads."""
+    given = [t for a in args for t in (a if isinstance(a, (tuple, list)) else (a,))]
+    for target in out if isinstance(out, tuple) else (out,):
+        if isinstance(target, Tensor):
+            read = [
+                t for t in given
+                if isinstance(t, Tensor)
+                and (t._type.numel <= target._type.numel or name in _GATHERING)
+            ]  # fmt: skip
+            refuse_partial_overlap(target, read, name in _GATHERING)
 
 
 def write_out(name: str, out: Tensor, result: Tensor) -> Tensor:
@@ -237,7 +258,7 @@ def operator(
         op = function
 
         def forward(self: Tensor, other: Any) -> Any:
-            if isinstance(other, Tensor) or other.__class__ in NUMBERS:
+            if isinstance(other, Tensor) or type(other) in NUMBERS:
                 return bind(op, self, other)
             other = as_operand(other)
             return other if other is NotImplemented else bind(op, self, other)

@@ -23,7 +23,7 @@ from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import as_shape, contiguous_strides, normalize_dim
 from evergrad.core.state import STATE
-from evergrad.core.tensor import Tensor, current_node, on_storage
+from evergrad.core.tensor import Tensor, current_node, note_handle, on_storage
 from evergrad.core.views import View, ViewChain
 from evergrad.errors import ShapeError
 from evergrad.ops.rows.creation.constants import arange, zeros_like
@@ -58,6 +58,7 @@ def _become(self: Tensor, look: Callable[[Tensor], Tensor]) -> Tensor:
     former._node, former._index = node, self._index
     found = look(former)
     self._value, self._type = found._value, found._type
+    note_handle(self)
     self._node, self._index = found._node, found._index
     self._view = found._view
     if leaf is not None and found._view is not None:  # a leaf follows no other tensor's history

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from evergrad.ops.rows.matmul import add_product
 from evergrad.testing.samples import complex_normal, integers, normal, sample
 
 
@@ -52,6 +53,17 @@ sample("matmul", lambda ns, a, b, c: ns.einsum("i...,jk,k...->j...", a, b, c), n
        normal(2, 2, seed=1), normal(2, 3, seed=2),
        reference=lambda a, b, c: np.einsum("i...,jk,k...->j...", a, b, c),
        label="einsum-of-three")  # fmt: skip
+
+
+def _add_product(*shapes: tuple[int, ...], label: str = "") -> None:
+    addend, a, b = (normal(*shape, seed=i) for i, shape in enumerate(shapes))
+    sample("add_product", lambda ns, c, a, b: add_product(c, a, b, 0.5, -2), addend, a, b,
+           reference=lambda c, a, b: 0.5 * c - 2 * a @ b, torch=False, label=label)  # fmt: skip
+
+
+_add_product((4,), (2, 3), (3, 4))
+_add_product((2, 2, 4), (2, 2, 3), (2, 3, 4), label="stacks")
+_add_product((2, 1), (2, 0), (0, 4), label="empty-sum")
 
 
 def _linear(*shapes: tuple[int, ...], label: str = "") -> None:

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.core.bind import bind
+from evergrad.ops.rows.check import CHECK
 from evergrad.testing.samples import booleans, complex_normal, integers, normal, sample
 
 inf, nan = np.inf, np.nan
@@ -85,3 +87,14 @@ sample("isin", lambda ns, x, among: ns.isin(x, among, invert=True), np.array([1.
 sample("isin", lambda ns, x: ns.isin(x, 3), integers(0, 5, 6), label="number")
 sample("eq", lambda ns, x, y: ns.isclose(x, y, equal_nan=True), np.array([1.0, nan, inf, 2.0]),
        np.array([1.0 + 1e-7, nan, inf, 2.1]), dtypes=(), label="isclose")  # fmt: skip
+
+# -- checks -------------------------------------------------------------------------------------
+
+
+def _checked(ns: Any, condition: Any, *shown: Any) -> Any:
+    message = ("found ", *((("tensor(", False, None),) * len(shown)))
+    return bind(CHECK, condition, *shown, error="ValueError", message=message)
+
+
+sample("check", _checked, np.array(True), torch=False, reference=lambda c: c)
+sample("check", _checked, np.array(True), normal(3), torch=False, reference=lambda c, x: c)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from evergrad.ops.rows.random.draws import standard_gamma
-from evergrad.testing.samples import between, positive, sample
+from evergrad.testing.samples import between, normal, positive, sample
 
 
 def draw(row: str, call: Callable[..., Any], *inputs: Any, label: str = "", **options: Any) -> None:
@@ -60,6 +60,8 @@ draw("bernoulli", lambda ns, p: ns.bernoulli(p), between(0.1, 0.9, 2, 3))
 draw("bernoulli", lambda ns, p: ns.zeros(2, 3).bernoulli_(p), np.float32(between(0.1, 0.9, 2, 3)),
      label="in-place")  # fmt: skip
 # Draws go through the weights as they lie in memory.
+draw("uniform_where", lambda ns, x: ns.nn.functional.rrelu(x, 0.1, 0.5, True), normal(3, 4),
+     smooth=False)  # fmt: skip
 draw("multinomial", lambda ns, w: ns.multinomial(w, 2), positive(3, 5), any_layout=False)
 draw("multinomial", lambda ns, w: ns.multinomial(w, 1), positive(4), label="one")
 draw("multinomial", lambda ns, w: ns.multinomial(w, 7, replacement=True), positive(2, 3),

@@ -16,11 +16,12 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.compound import Compound
-from evergrad.core.device import Device
+from evergrad.core.device import check_device
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.exact import fma64
 from evergrad.core.families import opaque
 from evergrad.core.functionalize import SymbolicNumber
+from evergrad.core.meta import placed
 from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.row_facts import AutocastPolicy, lowered, numpy_evaluates
@@ -37,8 +38,8 @@ _VECTOR_BYTES = 32
 
 def check_place(device: Any, layout: Any = None) -> None:
     """Accept every spelling of the CPU, refuse other devices by name."""
-    if device is not None and not isinstance(device, Device):
-        Device(device)
+    if device is not None:
+        check_device(device)
 
 
 def finish(tensor: Tensor, requires_grad: bool) -> Tensor:
@@ -101,6 +102,7 @@ FULL = opaque(
 
 
 @expose(method=False, out=False)
+@placed
 def full(
     size: Any, fill_value: Any, *, out: Tensor | None = None, dtype: Any = None,
     device: Any = None, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
@@ -163,8 +165,8 @@ def _constant_function(name: str, value: float, doc: str) -> TensorFunction:
     function.__doc__ = doc
     method.__name__ = method.__qualname__ = f"new_{name}"
     method.__doc__ = f"{doc} In this tensor's element type."
-    expose(function=False)(method)
-    return expose(method=False, out=False)(function)
+    expose(function=False)(placed(method, like=True))
+    return expose(method=False, out=False)(placed(function))
 
 
 def named_size(name: str, size: tuple[Any, ...], named: dict[str, Any]) -> Shape:
@@ -189,13 +191,13 @@ def _like(name: str, value: float, doc: str) -> TensorFunction:
     ) -> Tensor:  # fmt: skip
         check_place(device)
         target = input.dtype if dtype is None else as_dtype(dtype)
-        if isinstance(input, Compound):
+        if isinstance(input, Compound) and not (input.is_meta and device is not None):
             return finish(input.filled(value, target), requires_grad)
         return finish(constant(input._type.shape, value, target), requires_grad)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
-    return expose(method=False, out=False)(function)
+    return expose(method=False, out=False)(placed(function, like=True))
 
 
 zeros_like = late_bound(_like("zeros_like", 0, "Zeros of the same shape and type."))
@@ -228,6 +230,7 @@ def new_full(
 
 
 @expose(method=False, out=False)
+@placed
 def scalar_tensor(
     s: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,
     requires_grad: bool = False, pin_memory: bool = False,
@@ -238,6 +241,7 @@ def scalar_tensor(
 
 
 @expose(method=False, out=False)
+@placed
 def empty_strided(
     size: Any, stride: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,
     requires_grad: bool = False, pin_memory: bool = False,
@@ -281,6 +285,7 @@ EYE = opaque(
 
 
 @expose(method=False, out=False)
+@placed
 def eye(
     n: int, m: int | None = None, *, out: Tensor | None = None, dtype: Any = None,
     device: Any = None, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
@@ -332,6 +337,7 @@ ARANGE = opaque(
 
 @late_bound
 @expose(method=False, out=False)
+@placed
 def arange(
     start: Any = 0, end: Any = None, step: Any = 1, *, out: Tensor | None = None,
     dtype: Any = None, device: Any = None, layout: Any = None, requires_grad: bool = False,

@@ -15,6 +15,7 @@ from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
 from evergrad.core.exact import fma64
 from evergrad.core.families import opaque
+from evergrad.core.meta import placed
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import tensor_type
@@ -107,6 +108,7 @@ def _space_arguments(
 
 
 @expose(method=False, out=False)
+@placed
 def linspace(
     start: Any, end: Any, steps: int, *, out: Tensor | None = None, dtype: Any = None,
     device: Any = None, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,

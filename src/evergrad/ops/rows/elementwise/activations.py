@@ -8,7 +8,7 @@ import numpy as np
 
 from evergrad.core.families import elementwise
 from evergrad.core.row_facts import Builder, Value, cheap, expensive
-from evergrad.ops.rows.elementwise.basic import sigmoid, where
+from evergrad.ops.rows.elementwise.basic import exp, sigmoid, where
 from evergrad.ops.rows.elementwise.blocked import (
     expm1_of_negative,
     in_pieces,
@@ -21,24 +21,26 @@ from evergrad.ops.rows.elementwise.blocked import where as choose
 
 def _elu(x: Any, alpha: Any, reach: Any, scale: Any) -> Any:
     below = expm1_of_negative(x / reach)
-    below *= alpha * scale
+    below *= alpha
     return pick(x <= 0, below, x * scale)
 
 
 def _elu_slope(t: Any, y: Any, x: Any, alpha: Any, reach: Any, scale: Any) -> Any:
-    return t * where(x <= 0, (y + alpha * scale) / reach, scale)
+    # From x: y + alpha would cancel.
+    falling = exp(where(x <= 0, x, 0) / reach) * (alpha / reach)
+    return t * where(x <= 0, falling, scale)
 
 
 def _emit_elu(b: Builder, x: Value, alpha: Value, reach: Value, scale: Value) -> Value:
-    grown = b.expm1(b.minimum(b.div(x, reach), b.number(0)))
-    below = b.mul(grown, b.mul(alpha, scale))
+    grown = b.math("expm1", b.minimum(b.div(x, reach), b.number(0)))
+    below = b.mul(grown, alpha)
     return b.choose(b.le(x, b.number(0)), below, b.mul(x, scale))
 
 
 ELU = elementwise(
     "elu", in_pieces(_elu), (_elu_slope, None, None, None),
     emit=expensive(_emit_elu, floats=True, lanes=True),
-    doc="scale * x above 0, scale * alpha * (exp(x / reach) - 1) below.",
+    doc="scale * x above 0, alpha * (exp(x / reach) - 1) below.",
 )  # fmt: skip
 
 
@@ -50,7 +52,7 @@ def _softplus(x: Any, beta: Any, threshold: Any) -> Any:
 
 def _emit_softplus_of_negative(b: Builder, x: Value) -> Value:
     """``log(1 + exp(-|x|))``"""
-    return b.log1p(b.exp(b.neg(b.abs(x))))
+    return b.math("log1p", b.math("exp", b.neg(b.abs(x))))
 
 
 def _emit_softplus(b: Builder, x: Value, beta: Value, threshold: Value) -> Value:
@@ -95,12 +97,14 @@ def _emit_hardswish(b: Builder, x: Value) -> Value:
 HARDSWISH = elementwise(
     "hardswish", in_pieces(lambda x: x * np.clip(x + 3, 0, 6) / 6),
     (lambda t, y, x: where(x <= -3, 0, where(x < 3, t * (x / 3 + 0.5), t)),),
+    eager_loop=True,
     emit=cheap(_emit_hardswish, floats=True, lanes=True), doc="x * min(max(x + 3, 0), 6) / 6",
 )  # fmt: skip
 
 SOFTSHRINK = elementwise(
     "softshrink", in_pieces(lambda x, edge: x - np.clip(x, -edge, edge)),
     (lambda t, y, x, edge: where(y == 0, 0, t), None),
+    eager_loop=True,
     emit=cheap(lambda b, x, edge: b.sub(x, _emit_held(b, x, b.neg(edge), edge)), floats=True),
     doc="x moved towards 0 by a number, or onto it.",
 )  # fmt: skip
@@ -108,6 +112,7 @@ SOFTSHRINK = elementwise(
 HARDSHRINK = elementwise(
     "hardshrink", in_pieces(lambda x, edge: choose(np.abs(x) <= edge, 0, x)),
     (lambda t, y, x, edge: where(y == 0, 0, t), None),
+    eager_loop=True,
     emit=cheap(lambda b, x, edge: b.choose(b.le(b.abs(x), edge), b.number(0), x), floats=True),
     doc="x beyond a number on either side, 0 between.",
 )  # fmt: skip
@@ -115,6 +120,7 @@ HARDSHRINK = elementwise(
 LEAKY_RELU = elementwise(
     "leaky_relu", in_pieces(lambda x, slope: pick(x > 0, x, x * slope)),
     (lambda t, y, x, slope: where(x > 0, t, t * slope), None),
+    eager_loop=True,
     emit=cheap(
         lambda b, x, slope: b.choose(b.gt(x, b.number(0)), x, b.mul(x, slope)),
         floats=True, lanes=True,
@@ -132,6 +138,7 @@ HARDTANH = elementwise(
 HARDSIGMOID = elementwise(
     "hardsigmoid", in_pieces(lambda x: np.clip(x + 3, 0, 6) / 6),
     (lambda t, y, x: where((x <= -3) | (x >= 3), 0, t / 6),),
+    eager_loop=True,
     emit=cheap(lambda b, x: b.div(_emit_ramp(b, x), b.number(6)), floats=True, lanes=True),
     doc="min(max(x + 3, 0), 6) / 6",
 )  # fmt: skip

@@ -22,13 +22,14 @@ from evergrad.core.families import elementwise, meet_as_float, not_bool, not_com
 from evergrad.core.inplace import write_in_place
 from evergrad.core.namespace import ops
 from evergrad.core.op import ArgType
-from evergrad.core.row_facts import RARE, Builder, Value, cheap
+from evergrad.core.row_facts import Builder, Value, cheap, expensive, numpy_evaluates
 from evergrad.core.shapes import TensorType
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise import blocked
 from evergrad.ops.rows.elementwise.basic import CLONE, binary, log, mul, sigmoid, where, zeros_where
 from evergrad.ops.rows.elementwise.basic import pow as power
 from evergrad.ops.rows.elementwise.logic import isfinite, isinf, signbit
+from evergrad.ops.rows.elementwise.rounding import floor
 from evergrad.ops.rows.movement.complex_parts import imag, real
 from evergrad.ops.surface.public import NUMBERS, expose
 
@@ -62,7 +63,7 @@ def _number_for(value: Any, target: dtype) -> Any:
 def _lerp_eval(start: Any, end: Any, weight: Any, **out: Any) -> Any:
     """Reckoned from the nearer end, so that weights 0 and 1 give the ends exactly."""
     step = np.subtract(end, start)
-    if weight.__class__ not in NUMBERS:
+    if type(weight) not in NUMBERS:
         near = np.absolute(weight) < 0.5
         step = step * np.where(near, -weight, 1 - weight)
         return np.subtract(np.where(near, start, end), step, **out)
@@ -118,7 +119,7 @@ def _tensors_decide(types: Sequence[ArgType]) -> dtype:
 
 
 def _scaled(a: Any, value: Any) -> Any:
-    return a if value.__class__ in NUMBERS and value == 1 else np.multiply(a, value)
+    return a if type(value) in NUMBERS and value == 1 else np.multiply(a, value)
 
 
 def _addcmul_eval(x: Any, a: Any, b: Any, value: Any, **out: Any) -> Any:
@@ -211,6 +212,12 @@ def _logaddexp_eval(a: Any, b: Any, **out: Any) -> Any:
     return np.add(np.log(np.exp(a - top) + np.exp(b - top)), top, **out)
 
 
+def _logaddexp_emit(b: Builder, x: Value, y: Value) -> Value:
+    apart = b.neg(b.abs(b.sub(x, y)))
+    apart = b.choose(b.eq(x, y), b.number(0), apart)  # also of two infinities
+    return b.add(b.maximum(x, y), b.math("log1p", b.math("exp", apart)))
+
+
 def _share(a: Tensor, b: Tensor) -> Tensor:
     """How much of ``exp(a) + exp(b)`` is ``exp(a)``: half where both are the same infinity."""
     return sigmoid(where((a == b) & isinf(a), 0, a - b))
@@ -219,19 +226,34 @@ def _share(a: Tensor, b: Tensor) -> Tensor:
 logaddexp = binary(
     "logaddexp", _logaddexp_eval,
     (lambda t, y, a, b: t * _share(a, b), lambda t, y, a, b: t * _share(b, a)),
-    accepts=_inexact, inplace=False, emit=RARE, doc="log(exp(a) + exp(b))",
+    accepts=_inexact, inplace=False, emit=expensive(_logaddexp_emit, floats=True),
+    doc="log(exp(a) + exp(b))",
 )  # fmt: skip
 _LN2 = math.log(2)
+
+
+def _logaddexp2_emit(b: Builder, x: Value, y: Value) -> Value:
+    apart = b.neg(b.abs(b.sub(x, y)))
+    apart = b.choose(b.eq(x, y), b.number(0), apart)  # also of two infinities
+    more = b.mul(b.math("log1p", b.math("exp2", apart)), b.number(1 / _LN2))
+    return b.add(b.maximum(x, y), more)
+
+
 logaddexp2 = binary(
     "logaddexp2", np.logaddexp2,
     (lambda t, y, a, b: t * _share(a * _LN2, b * _LN2),
      lambda t, y, a, b: t * _share(b * _LN2, a * _LN2)),
-    accepts=_floating, inplace=False, emit=RARE, doc="log2(2**a + 2**b)",
+    accepts=_floating, inplace=False, emit=expensive(_logaddexp2_emit), doc="log2(2**a + 2**b)",
 )  # fmt: skip
 
 
 def _xlogy_eval(a: Any, b: Any) -> Any:
     return np.where(np.equal(a, 0) & ~np.isnan(b), 0, a * np.log(b))
+
+
+def _xlogy_emit(b: Builder, x: Value, y: Value) -> Value:
+    at_zero = b.choose(b.is_nan(y), y, b.number(0))
+    return b.choose(b.eq(x, b.number(0)), at_zero, b.mul(x, b.math("log", y)))
 
 
 def _xlogy_slope_in_a(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -242,7 +264,7 @@ def _xlogy_slope_in_a(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
 xlogy = binary(
     "xlogy", _xlogy_eval, (_xlogy_slope_in_a, lambda t, y, a, b: t * (a / b)),
     promote=meet_as_float, accepts=not_complex, takes_out=False,
-    emit=RARE, doc="a * log(b), and 0 where a is 0.",
+    emit=expensive(_xlogy_emit, floats=True), doc="a * log(b), and 0 where a is 0.",
 )  # fmt: skip
 
 
@@ -258,10 +280,13 @@ def _no_slope(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 copysign = binary("copysign", np.copysign, (_copysign_slope, _no_slope), promote=meet_as_float,
-                  accepts=not_complex, emit=RARE, doc="|a| with the sign of b.")  # fmt: skip
+                  accepts=not_complex, emit=cheap(lambda b, x, y: b.copysign(x, y)),
+                  doc="|a| with the sign of b.")  # fmt: skip
 nextafter = binary(
     "nextafter", np.nextafter, (lambda t, y, a, b: where(a == b, 0, t), _no_slope),
-    accepts=_floating, upcast=False, emit=RARE, doc="The float after a on the way to b.",
+    accepts=_floating, upcast=False,
+    emit=numpy_evaluates("neighbours in the type of storage, not in that of computation"),
+    doc="The float after a on the way to b.",
 )  # fmt: skip
 
 
@@ -269,13 +294,26 @@ nextafter = binary(
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """``input * 2**other``"""
     target = meet_as_float((input._type, other._type))
-    return mul(input, power(2.0, cast(other, target)))
+    if target.is_complex:
+        return mul(input, power(2.0, cast(other, target)))
+    if target is not dtypes.float64:
+        # In double no power that matters overflows, and the product is rounded once.
+        return cast(ldexp(cast(input, dtypes.float64), other), target)
+    # A half of the exponent at a time: its power alone may overflow where the product does not.
+    exponent = cast(other, target)
+    half = floor(exponent * 0.5)
+    return mul(mul(input, power(2.0, half)), power(2.0, exponent - half))
+
+
+def _emit_heaviside(b: Builder, x: Value, at_zero: Value) -> Value:
+    zero = b.number(0)
+    return b.choose(b.eq(x, zero), at_zero, b.choose(b.gt(x, zero), b.number(1), zero))
 
 
 HEAVISIDE = elementwise(
     "heaviside", lambda x, at_zero: np.where(x == 0, at_zero, x > 0),
     (_no_slope, lambda t, y, x, at_zero: where(x == 0, t, 0)),
-    accepts=not_complex, takes_out=False, emit=RARE,
+    accepts=not_complex, takes_out=False, emit=cheap(_emit_heaviside),
     doc="0 below zero, 1 above, a given value at zero.",
 )  # fmt: skip
 
@@ -304,7 +342,8 @@ def _emit_nan_to_num(b: Builder, x: Value, nan: Value, above: Value, below: Valu
 NAN_TO_NUM = elementwise(
     "nan_to_num", _nan_to_num_eval,
     (lambda t, y, x, nan, posinf, neginf: where(isfinite(x), t, 0), None, None, None),
-    promote=_first_decides, takes_out=False, emit=cheap(_emit_nan_to_num, floats=True),
+    promote=_first_decides, takes_out=False, eager_loop=True,
+    emit=cheap(_emit_nan_to_num, floats=True),
     doc="NaN and infinities replaced by numbers.",
 )  # fmt: skip
 
@@ -334,6 +373,7 @@ THRESHOLD = elementwise(
     "threshold", lambda x, threshold, value: np.where(x <= threshold, value, x),
     (lambda t, y, x, threshold, value: where(x <= threshold, 0, t), None, None),
     promote=_first_decides, accepts=not_complex, takes_out=False,
+    eager_loop=True,
     emit=cheap(lambda b, x, edge, value: b.choose(b.le(x, edge), value, x), floats=True),
     doc="x, or a value where x is small.",
 )  # fmt: skip

@@ -37,12 +37,13 @@ from evergrad.core.inplace import write_in_place
 from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import ArgType, Op
 from evergrad.core.row_facts import (
-    RARE,
     AutocastPolicy,
+    Builder,
     EagerKernel,
+    Value,
     cheap,
+    elementary,
     expensive,
-    numpy_evaluates,
 )
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
@@ -72,9 +73,9 @@ def _cast_eval(x: Any, *, dtype: dtype) -> Any:
     if x.dtype.kind == "c" and dtypes.BOOL < dtype.category < dtypes.COMPLEX:
         x = x.real
     if dtype.category <= dtypes.INTEGRAL and x.dtype.kind in "fV" and dtype is not dtypes.bool_:
-        # As C casts do: through int64, wrapping around.
+        # As C casts do on x86: out of range is the least integer, then bits are dropped.
         with np.errstate(all="ignore"):
-            return x.astype(np.int64).astype(dtype.np)
+            return x.astype(dtypes.conversion_type(dtype)).astype(dtype.np)
     one = blocked.one_if_repeated(x, x.shape)
     return x.astype(dtype.np) if one is x else np.full(x.shape, one.astype(dtype.np))
 
@@ -152,7 +153,7 @@ DIV = elementwise("div", np.divide, (lambda t, y, a, b: t / b, lambda t, y, a, b
 
 def _scaled(input: Any, other: Any, alpha: Any) -> Any:
     """``alpha * other`` in the element type of the sum, which ``alpha`` does not change."""
-    if alpha.__class__ in NUMBERS and alpha == 1:
+    if type(alpha) in NUMBERS and alpha == 1:
         return other
     category = max(_category(input), _category(other))
     if isinstance(alpha, float) and category < dtypes.FLOATING:
@@ -247,26 +248,56 @@ def _trunc_divide(a: Any, b: Any, **out: Any) -> Any:
 
 NO_SLOPE = (lambda t, y, a, b: zeros_where(t), lambda t, y, a, b: zeros_where(t))
 
-# Native code cannot raise.
-BY_ZERO = numpy_evaluates("division of integers by zero is an error")
 
+def _emit_remainder(b: Builder, x: Value, y: Value) -> Value:
+    """As Python's ``%``: the sign of the divisor, also of a zero."""
+    zero = b.number(0)
+    rest = b.math("fmod", x, y)
+    other_sign = b.logical_xor(b.lt(rest, zero), b.lt(y, zero))
+    moved = b.choose(other_sign, b.add(rest, y), rest)
+    return b.choose(b.eq(rest, zero), b.copysign(zero, y), moved)
+
+
+def _emit_floor_divide(b: Builder, x: Value, y: Value) -> Value:
+    """As NumPy's: from the remainder, which is exact."""
+    zero, one = b.number(0), b.number(1)
+    plain = b.div(x, y)
+    rest = b.math("fmod", x, y)
+    quotient = b.div(b.sub(x, rest), y)
+    other_sign = b.logical_xor(b.lt(rest, zero), b.lt(y, zero))
+    below = b.logical_and(other_sign, b.ne(rest, zero))
+    quotient = b.choose(below, b.sub(quotient, one), quotient)
+    whole = b.floor(quotient)
+    up = b.gt(b.sub(quotient, whole), b.number(0.5))
+    whole = b.choose(up, b.add(whole, one), whole)
+    whole = b.choose(b.eq(quotient, zero), b.copysign(zero, plain), whole)
+    return b.choose(b.eq(y, zero), plain, whole)
+
+
+# Of floats: the division of integers by zero is an error, and native code cannot raise.
 floor_divide = binary(
     "floor_divide", _no_zero_divisor(np.floor_divide), NO_SLOPE,
-    accepts=real_number, emit=BY_ZERO, doc="The quotient rounded downwards.",
+    accepts=real_number, emit=cheap(_emit_floor_divide, floats=True),
+    doc="The quotient rounded downwards.",
 )  # fmt: skip
 TRUNC_DIVIDE = elementwise(
     "trunc_divide", _no_zero_divisor(_trunc_divide), NO_SLOPE,
-    accepts=real_number, emit=BY_ZERO, doc="The quotient rounded towards zero.",
+    accepts=real_number,
+    emit=cheap(lambda b, x, y: b.trunc(b.div(x, y)), floats=True),
+    doc="The quotient rounded towards zero.",
 )  # fmt: skip
 remainder = binary(
     "remainder", _no_zero_divisor(np.remainder),
     (lambda t, y, a, b: t, lambda t, y, a, b: -t * floor_divide(a, b)),
-    accepts=real_number, emit=BY_ZERO, doc="What division leaves over, with the divisor's sign.",
+    accepts=real_number, emit=expensive(_emit_remainder, floats=True),
+    doc="What division leaves over, with the divisor's sign.",
 )  # fmt: skip
 fmod = binary(
     "fmod", _no_zero_divisor(np.fmod),
     (lambda t, y, a, b: t, lambda t, y, a, b: -t * bind(TRUNC_DIVIDE, a, b)),
-    accepts=real_number, emit=BY_ZERO, doc="What division leaves over, with the dividend's sign.",
+    accepts=real_number,
+    emit=elementary("fmod", floats=True),
+    doc="What division leaves over, with the dividend's sign.",
 )  # fmt: skip
 
 
@@ -287,7 +318,7 @@ def _pow_exponent(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 POW = elementwise("pow", _pow_eval, (_pow_base, _pow_exponent), accepts=not_bool,
-                  emit=expensive(lambda b, x, y: b.pow(x, y), floats=True),
+                  emit=expensive(lambda b, x, y: b.pow(x, y), floats=True), eager_loop=False,
                   doc="a to the power of b")  # fmt: skip
 
 
@@ -306,7 +337,7 @@ def pow(input: Any, exponent: Any) -> Tensor:
     """``input`` to the power of ``exponent``."""
     if exponent.__class__ is bool and isinstance(input, Tensor) and input.dtype is dtypes.bool_:
         return input | (not exponent)
-    if exponent.__class__ in (int, float) and isinstance(input, Tensor):
+    if type(exponent) in (int, float) and isinstance(input, Tensor):
         if exponent == 2 and input.dtype.category >= dtypes.INTEGRAL:
             if input.dtype.category == dtypes.INTEGRAL and isinstance(exponent, float):
                 return square(cast(input, dtypes.get_default_dtype()))
@@ -356,21 +387,21 @@ rsqrt = unary("rsqrt", lambda x, **out: np.reciprocal(np.sqrt(x), **out),
               lambda t, y, x: t * (y * y * y) * -0.5,
               emit=cheap(lambda b, x: b.div(b.number(1), b.sqrt(x))),
               doc="1 / sqrt(x)")  # fmt: skip
-exp = unary("exp", np.exp, lambda t, y, x: t * y, emit=expensive(lambda b, x: b.exp(x), lanes=True),
+exp = unary("exp", np.exp, lambda t, y, x: t * y, emit=elementary("exp", lanes=True),
             doc="e to the power of x.")  # fmt: skip
 exp2 = unary("exp2", np.exp2, lambda t, y, x: t * (y * math.log(2)),
-             emit=expensive(lambda b, x: b.exp2(x)), doc="2 to the power of x.")  # fmt: skip
+             emit=elementary("exp2"), doc="2 to the power of x.")  # fmt: skip
 expm1 = unary("expm1", blocked.expm1, lambda t, y, x: t * (y + 1),
-              emit=expensive(lambda b, x: b.expm1(x), lanes=True),
+              emit=elementary("expm1", lanes=True),
               doc="exp(x) - 1, exact near 0.")  # fmt: skip
-log = unary("log", np.log, lambda t, y, x: t / x, emit=expensive(lambda b, x: b.log(x)),
+log = unary("log", np.log, lambda t, y, x: t / x, emit=elementary("log"),
             doc="The natural logarithm.")  # fmt: skip
 log2 = unary("log2", np.log2, lambda t, y, x: t / (x * math.log(2)),
-             emit=expensive(lambda b, x: b.log2(x)), doc="The logarithm base 2.")  # fmt: skip
+             emit=elementary("log2"), doc="The logarithm base 2.")  # fmt: skip
 log10 = unary("log10", np.log10, lambda t, y, x: t / (x * math.log(10)),
-              emit=expensive(lambda b, x: b.log10(x)), doc="The logarithm base 10.")  # fmt: skip
+              emit=elementary("log10"), doc="The logarithm base 10.")  # fmt: skip
 log1p = unary("log1p", blocked.log1p, lambda t, y, x: t / (x + 1),
-              emit=expensive(lambda b, x: b.log1p(x)), doc="log(1 + x), exact near 0.")  # fmt: skip
+              emit=elementary("log1p"), doc="log(1 + x), exact near 0.")  # fmt: skip
 
 
 RECIPROCAL, EXP = row_of(reciprocal), row_of(exp)
@@ -383,7 +414,7 @@ def _sigmoid_eval(x: Any) -> Any:
 
 
 sigmoid = unary("sigmoid", blocked.in_pieces(_sigmoid_eval), lambda t, y, x: t * (y * (1 - y)),
-                emit=expensive(lambda b, x: b.sigmoid(x), lanes=True), eager=EagerKernel(1 << 16),
+                emit=elementary("sigmoid", lanes=True), eager=EagerKernel(1 << 16),
                 doc="1 / (1 + exp(-x))")  # fmt: skip
 relu = unary(
     "relu", lambda x, **out: np.maximum(x, 0, **out), lambda t, y, x: where(y <= 0, 0, t),
@@ -417,17 +448,28 @@ minimum = binary(
     commutative=True,
     doc="The smaller of two; NaN if either is.",
 )  # fmt: skip
+
+
+def _number_of_two(b: Builder, x: Value, y: Value, value: Value) -> Value:
+    """``value``, or the other where one of two is NaN."""
+    return b.choose(b.is_nan(x), y, b.choose(b.is_nan(y), x, value))
+
+
 fmax = binary(
     "fmax", np.fmax,
     (lambda t, y, a, b: where((a >= b) | (b != b), t, 0),
      lambda t, y, a, b: where((a >= b) | (b != b), 0, t)),
-    accepts=not_complex, inplace=False, emit=RARE, doc="The larger of two; NaN only if both are.",
+    accepts=not_complex, inplace=False,
+    emit=cheap(lambda b, x, y: _number_of_two(b, x, y, b.maximum(x, y))),
+    doc="The larger of two; NaN only if both are.",
 )  # fmt: skip
 fmin = binary(
     "fmin", np.fmin,
     (lambda t, y, a, b: where((a <= b) | (b != b), t, 0),
      lambda t, y, a, b: where((a <= b) | (b != b), 0, t)),
-    accepts=not_complex, inplace=False, emit=RARE, doc="The smaller of two; NaN only if both are.",
+    accepts=not_complex, inplace=False,
+    emit=cheap(lambda b, x, y: _number_of_two(b, x, y, b.minimum(x, y))),
+    doc="The smaller of two; NaN only if both are.",
 )  # fmt: skip
 
 
@@ -458,7 +500,7 @@ def _where_meet(types: Sequence[Any]) -> tuple[dtype, ...]:
 
 WHERE = linear("where", blocked.where, _where_type, _where_transpose,
                batch=batch_elementwise, arguments=(1, 2), promote=_where_meet,
-               emit=cheap(lambda b, c, x, y: b.choose(c, x, y), exact=True),
+               eager_loop=True, emit=cheap(lambda b, c, x, y: b.choose(c, x, y), exact=True),
                autocast=AutocastPolicy.KEEP, eager_derivative=1 << 12,
                doc="a where the condition holds, else b.")  # fmt: skip
 WHERE.selects = True
@@ -466,7 +508,7 @@ WHERE.selects = True
 
 def fitting(number: Any, beside: Any) -> Any:
     """A number that does not fit the integers it stands beside would wrap around: refused."""
-    if number.__class__ is not int or not isinstance(beside, Tensor):
+    if type(number) is not int or not isinstance(beside, Tensor):
         return number
     if beside.dtype.category == dtypes.INTEGRAL:
         check_number(number, beside.dtype)

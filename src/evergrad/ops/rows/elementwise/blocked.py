@@ -16,6 +16,8 @@ from evergrad.memory import pool
 Array = np.ndarray[Any, Any]
 
 _PIECE = 1 << 14
+# Below this, 1 - x is 1 in float32.
+_VANISHING = np.float32(1e-9)
 
 
 def in_pieces(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,13 +70,49 @@ def log1p_single(x: Array) -> Any:
     return pick(np.isposinf(x), x, _log1p_of_finite(x))
 
 
+def log1p_complex(z: Array, out: Any = None) -> Any:
+    """``log(1 + z)`` of complex numbers. Near 1 the logarithm of ``|1 + z|`` follows from
+    ``|1 + z|**2 - 1 = 2x + x**2 + y**2``, whose roundings are added again."""
+    x, y = z.real.astype(np.float64), z.imag.astype(np.float64)
+    with np.errstate(all="ignore"):
+        far = np.log(np.hypot(1 + x, y))
+        excess, lost = 2 * x, 0.0
+        for part in (x, y):
+            square, below = _exact_square(part)
+            excess, error = _exact_sum(excess, square)
+            lost = lost + (error + below)
+        close = np.log1p(excess + lost) * 0.5
+    is_close = (excess > -0.75) & (np.maximum(np.abs(x), np.abs(y)) < 4)
+    result = np.empty(z.shape, z.dtype) if out is None else out
+    result.real = np.where(is_close, close, far)
+    result.imag = np.arctan2(y, 1 + x)
+    return result
+
+
+def _exact_sum(a: Any, b: Any) -> tuple[Any, Any]:
+    """A sum, and what its rounding lost (Knuth)."""
+    total = a + b
+    added = total - a
+    return total, (a - (total - added)) + (b - added)
+
+
+def _exact_square(x: Any) -> tuple[Any, Any]:
+    """A square of float64, and what its rounding lost (Dekker)."""
+    split = 134217729.0 * x
+    high = split - (split - x)
+    low = x - high
+    square = x * x
+    return square, ((high * high - square) + 2 * high * low) + low * low
+
+
 def expm1_single(x: Array) -> Any:
     """``exp(x) - 1`` of float32: the rounding of ``exp(x)`` is undone by a quotient."""
     up = np.exp(x)
     rounded = up - 1
     exact = rounded * (x / np.log(up))
     exact = pick(rounded == 0, x, exact)
-    return pick((up == 0) | np.isinf(up), rounded, exact)
+    # Far below 0 the result is -1, and the logarithm of a denormal number is not x.
+    return pick((up < _VANISHING) | np.isinf(up), rounded, exact)
 
 
 def expm1_of_negative(x: Array) -> Any:
@@ -94,8 +132,13 @@ def _by_precision(single: Callable[..., Any], plain: Callable[..., Any]) -> Call
     return run
 
 
-log1p = _by_precision(log1p_single, np.log1p)
+def log1p(x: Any, **out: Any) -> Any:
+    """``log(1 + x)`` of real and complex numbers."""
+    return log1p_complex(x, **out) if x.dtype.kind == "c" else _log1p_real(x, **out)
+
+
 expm1 = _by_precision(expm1_single, np.expm1)
+_log1p_real = _by_precision(log1p_single, np.log1p)
 
 
 def softplus_of_negative(x: Array) -> Any:

@@ -47,7 +47,7 @@ CLAMP = elementwise(
     emit=cheap(
         lambda b, x, low, high: b.minimum(b.maximum(x, low), high), floats=True, lanes=True
     ),
-    accepts=not_complex, doc="Held between two numbers.",
+    accepts=not_complex, eager_loop=True, doc="Held between two numbers.",
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ Their results are booleans or integers, so none of them has a derivative.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from evergrad.core.dtypes import dtype
 from evergrad.core.families import elementwise, meet, not_complex, opaque
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import NONDIFFERENTIABLE
-from evergrad.core.row_facts import RARE, AutocastPolicy, Emit, cheap, numpy_evaluates
+from evergrad.core.row_facts import AutocastPolicy, Builder, Emit, Value, cheap, numpy_evaluates
 from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.tensor import Tensor, detached
 from evergrad.ops.rows.creation.constants import ones_like
@@ -61,10 +62,10 @@ def _comparing(function: Callable[..., Any]) -> Callable[..., Any]:
     NumPy sees to that, except for bfloat16, which it does not know."""
 
     def compare(a: Any, b: Any, **out: Any) -> Any:
-        if b.__class__ in NUMBERS:
+        if type(b) in NUMBERS:
             if getattr(a, "dtype", None) == _BFLOAT16:
                 b = _BFLOAT16.type(b)
-        elif a.__class__ in NUMBERS and b.dtype == _BFLOAT16:
+        elif type(a) in NUMBERS and b.dtype == _BFLOAT16:
             a = _BFLOAT16.type(a)
         return function(a, b, **out)
 
@@ -118,16 +119,39 @@ logical_not = question("logical_not", np.logical_not, inplace=True,
 
 
 def _bitwise(
-    name: str, function: Callable[..., Any], accepts: Callable[[dtype], bool], emit: Emit, doc: str
+    name: str,
+    function: Callable[..., Any],
+    accepts: Callable[[dtype], bool],
+    emit: Emit,
+    doc: str,
+    commutative: bool = True,
 ) -> Any:
     op = elementwise(
         name, function, NONDIFFERENTIABLE, promote=meet, accepts=accepts, emit=emit,
-        commutative=emit.function is not None, doc=doc,
+        commutative=commutative, doc=doc,
     )  # fmt: skip
     return expose_op(op, (name,), inplace=True, params=("input", "other"))
 
 
-_SHIFT = numpy_evaluates("a shift by more bits than there are is undefined in LLVM IR")
+def _emit_shift(b: Builder, x: Value, y: Value, shifted: Value, beyond: Value) -> Value:
+    """In LLVM IR a shift by fewer than no bits, or by more than there are, is undefined."""
+    inside = b.lt(y, b.number(b.width))
+    if b.is_signed:
+        inside = b.logical_and(inside, b.ge(y, b.number(0)))
+    return b.choose(inside, shifted, beyond)
+
+
+def _emit_left(b: Builder, x: Value, y: Value) -> Value:
+    return _emit_shift(b, x, y, b.shift_left(x, y), b.number(0))
+
+
+def _emit_right(b: Builder, x: Value, y: Value) -> Value:
+    beyond = b.number(0)
+    if b.is_signed:
+        beyond = b.choose(b.lt(x, beyond), b.number(-1), beyond)
+    return _emit_shift(b, x, y, b.shift_right(x, y), beyond)
+
+
 bitwise_and = _bitwise("bitwise_and", np.bitwise_and, _integral,
                        cheap(lambda b, x, y: b.bit_and(x, y)), "Bits set in both.")  # fmt: skip
 bitwise_or = _bitwise("bitwise_or", np.bitwise_or, _integral,
@@ -136,11 +160,13 @@ bitwise_xor = _bitwise("bitwise_xor", np.bitwise_xor, _integral,
                        cheap(lambda b, x, y: b.bit_xor(x, y)),
                        "Bits set in exactly one.")  # fmt: skip
 bitwise_left_shift = _bitwise(
-    "bitwise_left_shift", np.left_shift, _integral_not_bool, _SHIFT, "a << b"
-)
+    "bitwise_left_shift", np.left_shift, _integral_not_bool, cheap(_emit_left), "a << b",
+    commutative=False,
+)  # fmt: skip
 bitwise_right_shift = _bitwise(
-    "bitwise_right_shift", np.right_shift, _integral_not_bool, _SHIFT, "a >> b"
-)
+    "bitwise_right_shift", np.right_shift, _integral_not_bool, cheap(_emit_right), "a >> b",
+    commutative=False,
+)  # fmt: skip
 BITWISE_NOT = elementwise("bitwise_not", np.invert, NONDIFFERENTIABLE, accepts=_integral,
                           emit=cheap(lambda b, x: b.bit_not(x)),
                           doc="All bits flipped; for booleans, not.")  # fmt: skip
@@ -174,11 +200,24 @@ isinf = question("isinf", np.isinf, emit=cheap(lambda b, x: b.is_inf(x)),
                  doc="Infinite; complex numbers in either part.")  # fmt: skip
 isfinite = question("isfinite", np.isfinite, emit=cheap(lambda b, x: b.is_finite(x)),
                     doc="Neither infinite nor NaN.")  # fmt: skip
+
+
+def _emit_equals(b: Builder, x: Value, value: float) -> Value:
+    return b.eq(x, b.number(value)) if b.is_float else "false"
+
+
+def _emit_signbit(b: Builder, x: Value) -> Value:
+    return b.sign_bit(x) if b.is_float else b.lt(x, b.number(0))
+
+
 isposinf = question("isposinf", lambda x, **out: np.equal(x, np.inf, **out), accepts=not_complex,
-                    emit=RARE, doc="Equal to inf.")  # fmt: skip
+                    emit=cheap(lambda b, x: _emit_equals(b, x, math.inf)),
+                    doc="Equal to inf.")  # fmt: skip
 isneginf = question("isneginf", lambda x, **out: np.equal(x, -np.inf, **out), accepts=not_complex,
-                    emit=RARE, doc="Equal to -inf.")  # fmt: skip
-signbit = question("signbit", np.signbit, accepts=not_complex, emit=RARE, doc="Negative, or -0.0.")
+                    emit=cheap(lambda b, x: _emit_equals(b, x, -math.inf)),
+                    doc="Equal to -inf.")  # fmt: skip
+signbit = question("signbit", np.signbit, accepts=not_complex, emit=cheap(_emit_signbit),
+                   doc="Negative, or -0.0.")  # fmt: skip
 
 
 @expose(out=False)
@@ -238,7 +277,8 @@ def _isin_type(elements: TensorType, test_elements: TensorType, *, invert: bool)
 
 ISIN = opaque(
     "isin", lambda x, among, *, invert: np.isin(x, among, invert=invert), _isin_type,
-    NONDIFFERENTIABLE, promote=meet, emit=RARE, autocast=AutocastPolicy.KEEP,
+    NONDIFFERENTIABLE, promote=meet, emit=numpy_evaluates("sorting and selection"),
+    autocast=AutocastPolicy.KEEP,
     doc="Elements that occur in another tensor.",
 )  # fmt: skip
 

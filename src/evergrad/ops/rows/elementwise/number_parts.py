@@ -13,7 +13,7 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import elementwise
 from evergrad.core.op import NONDIFFERENTIABLE, Op
-from evergrad.core.row_facts import RARE
+from evergrad.core.row_facts import ITERATED, numpy_evaluates
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import zeros_like
 from evergrad.ops.rows.elementwise.basic import exp2, where
@@ -30,9 +30,9 @@ def _is_integer(found: dtype) -> bool:
 
 
 GCD = elementwise("gcd", np.gcd, NONDIFFERENTIABLE, accepts=_is_integer,
-                  emit=RARE, doc="The greatest common divisor.")  # fmt: skip
+                  emit=ITERATED, doc="The greatest common divisor.")  # fmt: skip
 LCM = elementwise("lcm", np.lcm, NONDIFFERENTIABLE, accepts=_is_integer,
-                  emit=RARE, doc="The least common multiple.")  # fmt: skip
+                  emit=ITERATED, doc="The least common multiple.")  # fmt: skip
 
 
 def _of_two(op: Op, input: Tensor, other: Tensor) -> Tensor:
@@ -66,14 +66,15 @@ def _mantissa_slope(t: Tensor, y: Tensor, x: Tensor) -> Any:
     return t * exp2(-cast(bind(EXPONENT, x), x.dtype))
 
 
+_PARTS = numpy_evaluates("the bit fields of the type of storage, not of computation")
 EXPONENT = elementwise(
     "frexp_exponent", lambda x: np.frexp(x)[1], NONDIFFERENTIABLE, accepts=_is_float,
     result=lambda found: dtypes.int32, takes_out=False,
-    emit=RARE, doc="The e for which |x| / 2**e is at least 0.5 and less than 1.",
+    emit=_PARTS, doc="The e for which |x| / 2**e is at least 0.5 and less than 1.",
 )  # fmt: skip
 MANTISSA = elementwise(
     "frexp_mantissa", lambda x: np.frexp(x)[0], _mantissa_slope, accepts=_is_float,
-    takes_out=False, emit=RARE, doc="x / 2**e for that e.",
+    takes_out=False, emit=_PARTS, doc="x / 2**e for that e.",
 )  # fmt: skip
 
 

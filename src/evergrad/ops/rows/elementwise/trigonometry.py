@@ -9,31 +9,33 @@ from __future__ import annotations
 import numpy as np
 
 from evergrad.core.families import meet_as_float, not_complex
-from evergrad.core.row_facts import RARE, expensive
+from evergrad.core.row_facts import elementary
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise.basic import binary, rsqrt, unary, where
 from evergrad.ops.surface.public import TensorFunction
 
-sin = unary("sin", np.sin, lambda t, y, x: t * cos(x), emit=expensive(lambda b, x: b.sin(x)),
+sin = unary("sin", np.sin, lambda t, y, x: t * cos(x), emit=elementary("sin"),
             doc="The sine.")  # fmt: skip
 cos: TensorFunction = unary("cos", np.cos, lambda t, y, x: -t * sin(x),
-                            emit=expensive(lambda b, x: b.cos(x)), doc="The cosine.")  # fmt: skip
-tan = unary("tan", np.tan, lambda t, y, x: t * (y * y + 1), emit=RARE, doc="The tangent.")
-asin = unary("asin", np.arcsin, lambda t, y, x: t * rsqrt(1 - x * x), "arcsin",
-             emit=RARE, doc="The inverse sine.")  # fmt: skip
-acos = unary("acos", np.arccos, lambda t, y, x: -t * rsqrt(1 - x * x), "arccos",
-             emit=RARE, doc="The inverse cosine.")  # fmt: skip
-atan = unary("atan", np.arctan, lambda t, y, x: t / (x * x + 1), "arctan",
-             emit=RARE, doc="The inverse tangent.")  # fmt: skip
-sinh = unary("sinh", np.sinh, lambda t, y, x: t * cosh(x), emit=RARE, doc="The hyperbolic sine.")
-cosh: TensorFunction = unary(
-    "cosh", np.cosh, lambda t, y, x: t * sinh(x), emit=RARE, doc="The hyperbolic cosine."
+                            emit=elementary("cos"), doc="The cosine.")  # fmt: skip
+tan = unary(
+    "tan", np.tan, lambda t, y, x: t * (y * y + 1), emit=elementary("tan"), doc="The tangent."
 )
+asin = unary("asin", np.arcsin, lambda t, y, x: t * rsqrt(1 - x * x), "arcsin",
+             emit=elementary("asin"), doc="The inverse sine.")  # fmt: skip
+acos = unary("acos", np.arccos, lambda t, y, x: -t * rsqrt(1 - x * x), "arccos",
+             emit=elementary("acos"), doc="The inverse cosine.")  # fmt: skip
+atan = unary("atan", np.arctan, lambda t, y, x: t / (x * x + 1), "arctan",
+             emit=elementary("atan"), doc="The inverse tangent.")  # fmt: skip
+sinh = unary("sinh", np.sinh, lambda t, y, x: t * cosh(x), emit=elementary("sinh"),
+             doc="The hyperbolic sine.")  # fmt: skip
+cosh: TensorFunction = unary("cosh", np.cosh, lambda t, y, x: t * sinh(x),
+                             emit=elementary("cosh"), doc="The hyperbolic cosine.")  # fmt: skip
 tanh = unary("tanh", np.tanh, lambda t, y, x: t * (1 - y * y),
-             emit=expensive(lambda b, x: b.tanh(x), lanes=True),
+             emit=elementary("tanh", lanes=True),
              doc="The hyperbolic tangent.")  # fmt: skip
 asinh = unary("asinh", np.arcsinh, lambda t, y, x: t * rsqrt(x * x + 1), "arcsinh",
-              emit=RARE, doc="The inverse hyperbolic sine.")  # fmt: skip
+              emit=elementary("asinh"), doc="The inverse hyperbolic sine.")  # fmt: skip
 
 
 def _acosh_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
@@ -44,9 +46,9 @@ def _acosh_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
 
 
 acosh = unary("acosh", np.arccosh, _acosh_slope, "arccosh",
-              emit=RARE, doc="The inverse hyperbolic cosine.")  # fmt: skip
+              emit=elementary("acosh"), doc="The inverse hyperbolic cosine.")  # fmt: skip
 atanh = unary("atanh", np.arctanh, lambda t, y, x: t / (1 - x * x), "arctanh",
-              emit=RARE, doc="The inverse hyperbolic tangent.")  # fmt: skip
+              emit=elementary("atanh"), doc="The inverse hyperbolic tangent.")  # fmt: skip
 
 
 def _atan2_a(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -63,10 +65,12 @@ def _nonzero_square_sum(a: Tensor, b: Tensor) -> Tensor:
 
 
 atan2 = binary("atan2", np.arctan2, (_atan2_a, _atan2_b), "arctan2", promote=meet_as_float,
-               accepts=not_complex, emit=RARE, doc="The angle of the point (b, a).")  # fmt: skip
+               accepts=not_complex, emit=elementary("atan2"),
+               doc="The angle of the point (b, a).")  # fmt: skip
 hypot = binary(
     "hypot", np.hypot,
     (lambda t, y, a, b: t * (a / where(y == 0, 1, y)),
      lambda t, y, a, b: t * (b / where(y == 0, 1, y))),
-    promote=meet_as_float, accepts=not_complex, emit=RARE, doc="sqrt(a*a + b*b) without overflow.",
+    promote=meet_as_float, accepts=not_complex, emit=elementary("hypot"), eager_loop=True,
+    doc="sqrt(a*a + b*b) without overflow.",
 )  # fmt: skip

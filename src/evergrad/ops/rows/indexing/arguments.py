@@ -11,13 +11,15 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import dtype
-from evergrad.core.inplace import write_in_place
+from evergrad.core.inplace import assign, write_in_place
 from evergrad.core.op import Op
 from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.elementwise.basic import WHERE
 from evergrad.ops.rows.movement.views import reshape
 from evergrad.ops.surface.public import expose
 
-# What a write is made of: the row, its operands (the target first), its attributes.
+# What a write is made of: the row, its operands (the target first, but for ``where``), its
+# attributes.
 Write = tuple[Op, tuple[Any, ...], dict[str, Any]]
 
 
@@ -34,7 +36,10 @@ def writing(prepare: Callable[..., Write]) -> Callable[..., Tensor]:
 
     def in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         op, operands, attrs = prepare(self, *args, **kwargs)
-        write_in_place(op, *operands, **attrs)
+        if op is WHERE:  # values under a mask: the target is its last operand
+            assign(self, bind(op, *operands, **attrs))
+        else:
+            write_in_place(op, *operands, **attrs)
         return self
 
     in_place.__name__ = in_place.__qualname__ = name + "_"

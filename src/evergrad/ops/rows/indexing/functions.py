@@ -19,10 +19,12 @@ from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, broadcast_shapes, normalize_dim
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
-from evergrad.core.trace import Var
+from evergrad.core.tracing import is_known
 from evergrad.errors import ShapeError
 from evergrad.extension import ExtensionPoint
+from evergrad.ops.rows.check import require
 from evergrad.ops.rows.creation.constants import arange
+from evergrad.ops.rows.elementwise.basic import WHERE
 from evergrad.ops.rows.indexing.arguments import (
     Write,
     at_least_1d,
@@ -38,6 +40,7 @@ from evergrad.ops.rows.indexing.masked import (
     masked_fill,
     masked_scatter,
     masked_select,
+    masked_values,
     nonzero,
 )
 from evergrad.ops.rows.indexing.scatter import (
@@ -48,6 +51,7 @@ from evergrad.ops.rows.indexing.scatter import (
     take_along_dim,
 )
 from evergrad.ops.rows.movement.views import expand, reshape
+from evergrad.ops.rows.reduce.extrema import argmax
 from evergrad.ops.surface.public import NUMBERS, expose
 
 _sparse_lookup: ExtensionPoint[..., Tensor] = ExtensionPoint("sparse_lookup")
@@ -105,7 +109,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Write:
     """``alpha * source`` added, slice by slice, to the slices with the given numbers."""
     index = require_index("index_add_", index)
-    if not (alpha.__class__ in NUMBERS and alpha == 1):
+    if not (type(alpha) in NUMBERS and alpha == 1):
         source = source * number_as(alpha, source.dtype)
     return _vector_write("index_add_", INDEX_ADD, input, dim, index, source)
 
@@ -159,7 +163,10 @@ def embedding(
     if weight.ndim != 2:
         raise RuntimeError("'weight' must be 2-D")
     indices = require_index("embedding", indices, vector=False)
-    if sparse and weight.requires_grad and STATE.get().trace is None:
+    trace = STATE.get().trace
+    if sparse and weight.requires_grad and trace is not None:
+        trace.note_sparse(weight)
+    if sparse and weight.requires_grad and (trace is None or trace.is_off):
         return _sparse_lookup(weight, indices, padding_idx, bool(scale_grad_by_freq))
     if padding_idx < 0 and not scale_grad_by_freq:
         return bind(INDEX, weight, indices, start=0, wrap=False)  # type: ignore[no-any-return]
@@ -172,20 +179,22 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """A last dimension that is 1 at the place the number names and 0 elsewhere."""
     if tensor.dtype is not dtypes.int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
-    is_known = not isinstance(tensor._storage.value, Var)
-    if num_classes == -1 or is_known:
+    if not tensor._type.numel:
+        if num_classes <= 0:
+            raise RuntimeError("Can not infer total number of classes from empty tensor.")
+    elif num_classes == -1 or is_known(tensor):
         num_classes = _checked_classes(tensor.array(), num_classes)
+    else:
+        require(tensor >= 0, RuntimeError, lambda: "Class values must be non-negative.")
+        require(
+            tensor < num_classes, RuntimeError,
+            lambda: "Class values must be smaller than num_classes.",
+        )  # fmt: skip
     places = arange(num_classes)
-    if not is_known:  # a lookup that gives each class itself fails for one that is none
-        tensor = reshape(gather(places, 0, reshape(tensor, -1)), tensor._type.shape)
     return cast(reshape(tensor, (*tensor._type.shape, 1)) == places, dtypes.int64)
 
 
 def _checked_classes(classes: Any, count: int) -> int:
-    if not classes.size:
-        if count <= 0:
-            raise RuntimeError("Can not infer total number of classes from empty tensor.")
-        return count
     if classes.min() < 0:
         raise RuntimeError("Class values must be non-negative.")
     if count == -1:
@@ -193,6 +202,12 @@ def _checked_classes(classes: Any, count: int) -> int:
     if classes.max() >= count:
         raise RuntimeError("Class values must be smaller than num_classes.")
     return count
+
+
+def first_where(mask: Tensor, values: Tensor) -> Tensor:
+    """The first of the values for which a mask of their shape holds; for messages."""
+    place = argmax(cast(reshape(mask, -1), dtypes.uint8))
+    return reshape(index_select(reshape(values, -1), 0, place), ())
 
 
 # -- single elements ----------------------------------------------------------------------------
@@ -238,11 +253,23 @@ def index_put(
                 f"index_put(): expected Tensor as element {i} in argument 0, but got "
                 f"{type(index).__name__}"
             )
+    if len(indices) == 1 and is_mask(indices[0]) and not is_known(indices[0]):
+        return _masked_write(input, indices[0], values, accumulate)
     places: list[Tensor] = []
     for index in indices:
         require_index_fits(index, input._type.shape, len(places))
         places += places_of(index)
     return write_at(input, places, values, 0, accumulate=accumulate)
+
+
+def _masked_write(input: Tensor, index: Tensor, values: Tensor, accumulate: bool) -> Write:
+    """``input[mask] = values`` where the mask cannot be read."""
+    require_index_fits(index, input._type.shape, 0)
+    require_same_dtype(input, values)
+    mask = cast(index, dtypes.bool_)
+    found = masked_values(input, 0, mask, values)
+    there = reshape(mask, (*mask._type.shape, *(1,) * (input.ndim - mask.ndim)))
+    return WHERE, (there, found + input if accumulate else found, input), {}
 
 
 def is_mask(index: Tensor) -> bool:
@@ -290,13 +317,17 @@ def write_at(
     attrs = {"start": start, "wrap": True}
     shape = shape_at(input, places, start)
     if isinstance(values, Tensor):
-        if values.dtype is not input.dtype:
-            raise RuntimeError(
-                "Index put requires the source and destination dtypes match, got "
-                f"{input.dtype.name} for the destination and {values.dtype.name} for the source."
-            )
+        require_same_dtype(input, values)
         values = _broadcast_values(values, shape)
     return INDEX_ADD if accumulate else INDEX_COPY, (input, values, *places), attrs
+
+
+def require_same_dtype(input: Tensor, values: Tensor) -> None:
+    if values.dtype is not input.dtype:
+        raise RuntimeError(
+            "Index put requires the source and destination dtypes match, got "
+            f"{input.dtype.name} for the destination and {values.dtype.name} for the source."
+        )
 
 
 def _broadcast_values(values: Tensor, shape: Shape) -> Tensor:

@@ -19,7 +19,7 @@ from evergrad.core.inplace import assign, write_in_place
 from evergrad.core.shapes import Shape
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, from_array
-from evergrad.core.trace import Var
+from evergrad.core.tracing import is_known
 from evergrad.ops.rows.creation.constants import FULL
 from evergrad.ops.rows.elementwise.basic import WHERE
 from evergrad.ops.rows.indexing.arguments import number_as
@@ -27,10 +27,12 @@ from evergrad.ops.rows.indexing.functions import (
     is_mask,
     places_of,
     require_index_fits,
+    require_same_dtype,
     shape_at,
     write_at,
 )
 from evergrad.ops.rows.indexing.index import INDEX
+from evergrad.ops.rows.indexing.masked import masked_values
 from evergrad.ops.rows.movement.slices import SLICE
 from evergrad.ops.rows.movement.views import EXPAND, PERMUTE, RESHAPE, expand, reshape
 from evergrad.ops.surface.public import NUMBERS
@@ -168,7 +170,7 @@ def _as_index(item: Any) -> Tensor | int:
             "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are "
             f"valid indices (got {type(item).__name__})"
         )
-    known = not isinstance(index._storage.value, Var)
+    known = is_known(index)
     if not index.ndim and known and index.dtype.category == dtypes.INTEGRAL and not is_mask(index):
         return int(index.array())
     return index
@@ -277,6 +279,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         _write_view(view, value)
     elif len(picks) == 1 and picks[0][1].dtype is dtypes.bool_ and _is_one(value):
         _write_mask(view, picks[0], value)
+    elif len(picks) == 1 and is_mask(picks[0][1]) and not is_known(picks[0][1]):
+        _write_traced_mask(view, picks[0], value)
     else:
         view, places, start = _grouped(view, picks)
         op, operands, attrs = write_at(view, places, value, start)
@@ -284,7 +288,7 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
 
 
 def _as_number(target: Tensor, value: Any) -> Any:
-    if value.__class__ in NUMBERS or isinstance(value, (np.generic, *NUMBERS)):
+    if type(value) in NUMBERS or isinstance(value, (np.generic, *NUMBERS)):
         return number_as(value, target.dtype)
     raise TypeError(
         f"can't assign a {type(value).__name__} to a tensor of {target.dtype.name}; make it a "
@@ -338,13 +342,28 @@ def _write_mask(view: Tensor, pick: tuple[int, Tensor], value: Any) -> None:
     assign(view, bind(WHERE, mask, value, view))
 
 
+def _write_traced_mask(view: Tensor, pick: tuple[int, Tensor], value: Any) -> None:
+    """Values under a mask that cannot be read: each element looks up its own."""
+    dim, mask = pick[0], cast(pick[1], dtypes.bool_)
+    if isinstance(value, Tensor):
+        require_same_dtype(view, value)
+        value = masked_values(view, dim, mask, value)
+    behind = view.ndim - dim - mask.ndim
+    there = reshape(mask, (*mask._type.shape, *(1,) * behind))
+    assign(view, bind(WHERE, there, value, view))
+
+
 # -- iteration ----------------------------------------------------------------------------------
 
 
 def _iterate(self: Tensor) -> Iterator[Tensor]:
     if not self._type.shape:
         raise TypeError("iteration over a 0-d tensor")
-    return iter([getitem(self, i) for i in range(self._type.shape[0])])
+    parts = [getitem(self, i) for i in range(self._type.shape[0])]
+    for part in parts:
+        if part._view is not None:
+            part._view.function = "unbind"
+    return iter(parts)
 
 
 def _contains(self: Tensor, element: Any) -> bool:
@@ -356,6 +375,7 @@ def _contains(self: Tensor, element: Any) -> bool:
     return bool((self == element).any())
 
 
+getitem.__name__ = "__getitem__"
 Tensor.__getitem__ = getitem  # type: ignore[method-assign]
 Tensor.__setitem__ = setitem  # type: ignore[method-assign]
 setattr(Tensor, "__iter__", _iterate)  # noqa: B010 - unknown to the type checker

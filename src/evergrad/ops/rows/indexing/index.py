@@ -38,12 +38,16 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import arange, ones, zeros_like
 from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.movement.views import expand, movedim, reshape, sum_to_type, to_front
+from evergrad.ops.rows.reduce.pairwise import pairwise_sum
 from evergrad.ops.rows.reduce.sums import sum as total
 
 Dims = Sequence[int | None]
 
 # Adding up whole groups of rows costs this many times more per group than per element added.
 _GROUP_COST = 2048
+
+# Rows from this width on are added whole if no place gets more than so many of them.
+_WIDE, _TURNS = 8, 8
 
 # Elements added at a time: their numbers take eight bytes each.
 _PIECE = 65536
@@ -184,8 +188,28 @@ def _add_at(out: Any, source: Any, indices: Sequence[Any], start: int, wrap: boo
     target, source = out.reshape(lead * extent, width), source.reshape(rows.size, width)
     if source.size > _GROUP_COST * min(len(target), rows.size):
         _add_groups(target, source, rows)
-    else:
+    elif width < _WIDE or not _add_rows(target, source, rows):
         _add_elements(target, source, rows)
+
+
+def _add_rows(target: Any, source: Any, rows: Any) -> bool:
+    """Add whole rows: first those that each place gets first, then those it gets second, and so
+    on, which is the order of the source for each of them. Declines where a place gets many."""
+    order = np.argsort(rows, kind="stable")
+    ranked = rows[order]
+    number = np.arange(len(rows))
+    begin = np.where(np.concatenate(([True], ranked[1:] != ranked[:-1])), number, 0)
+    turn = number - np.maximum.accumulate(begin)  # how many of the same place are before this one
+    last = int(turn.max())
+    if last >= _TURNS:
+        return False
+    if not last:
+        target[rows] += source
+        return True
+    for now in range(last + 1):
+        chosen = order[turn == now]
+        target[rows[chosen]] += source[chosen]
+    return True
 
 
 def _add_elements(target: Any, source: Any, rows: Any) -> None:
@@ -214,7 +238,7 @@ def _add_groups(target: Any, source: Any, rows: Any) -> None:
     starts = np.flatnonzero(np.concatenate(([True], ranked[1:] != ranked[:-1]))).tolist()
     for first, last in zip(starts, [*starts[1:], len(ranked)], strict=True):
         together = source[order[first:last]]
-        target[ranked[first]] += np.add.reduce(together, axis=0, dtype=target.dtype)
+        target[ranked[first]] += pairwise_sum(together, (0,))
 
 
 def _index_sum_transpose(
@@ -292,7 +316,7 @@ def _batch_index_write(
 INDEX_ADD = linear(
     "index_add", _index_add_eval, lambda x, source, *indices, start, wrap: x, _index_add_transpose,
     batch=_batch_index_write, arguments=(0, 1), promote=_one_dtype, takes_out=True, upcast=True,
-    emit=numpy_evaluates("writes at indices, which may repeat"), autocast=AutocastPolicy.KEEP,
+    emit=lowered("kernels.row_writes"), autocast=AutocastPolicy.KEEP,
     doc="A tensor with the source added at index tensors.",
 )  # fmt: skip
 
@@ -344,7 +368,7 @@ INDEX_COPY = linear(
     "index_copy", _index_copy_eval, lambda x, source, *indices, start, wrap: x,
     _index_copy_transpose, batch=_batch_index_write, arguments=(0, 1), promote=_one_dtype,
     takes_out=True,
-    emit=numpy_evaluates("writes at indices, which may repeat"), autocast=AutocastPolicy.KEEP,
+    emit=lowered("kernels.row_writes"), autocast=AutocastPolicy.KEEP,
     doc="A tensor with the source, or one number, written at index tensors; the last write stays.",
 )  # fmt: skip
 

@@ -2,7 +2,8 @@
 
 Filling needs no more than the mask; what has as many elements as the mask is true has a shape that
 depends on data, so those functions read the mask (and cannot be traced through it), then go through
-the same rows as an index would.
+the same rows as an index would. Writes have the shape of what they are written to: inside a trace
+each element looks up its value by the prefix sum of the mask.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import bind
+from evergrad.core.bind import bind, cast
 from evergrad.core.namespace import late_bound
 from evergrad.core.shapes import broadcast_shapes
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.tracing import is_known
+from evergrad.errors import ShapeError
+from evergrad.ops.rows.check import require
+from evergrad.ops.rows.creation.constants import zeros
 from evergrad.ops.rows.elementwise.basic import WHERE
 from evergrad.ops.rows.indexing.arguments import fill_value
 from evergrad.ops.rows.indexing.index import INDEX, INDEX_COPY
 from evergrad.ops.rows.movement.slices import slice_dim
-from evergrad.ops.rows.movement.views import expand, reshape
+from evergrad.ops.rows.movement.views import clone, expand, reshape
+from evergrad.ops.rows.reduce.scan import cumsum
+from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
 
 
@@ -66,6 +73,8 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
             f"{input.dtype.name} and {source.dtype.name}"
         )
     shape = broadcast_shapes(input._type.shape, mask._type.shape)
+    if not is_known(mask):
+        return _scattered(expand(input, shape), expand(mask, shape), source)
     places = _places(expand(mask, shape))
     count = places._type.numel
     if source._type.numel < count:
@@ -73,6 +82,60 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     given = slice_dim(reshape(source, -1), 0, 0, count)
     flat = reshape(expand(input, shape), -1)
     return reshape(bind(INDEX_COPY, flat, given, places, start=0, wrap=True), shape)
+
+
+def _scattered(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """``masked_scatter`` inside a trace: each element looks up its own in the source."""
+    ranks, count = ranks_of(mask)
+    require(
+        count <= source._type.numel, RuntimeError,
+        lambda: "Number of elements of source < number of ones in mask",
+    )  # fmt: skip
+    if not source._type.numel:
+        return clone(input)
+    found = bind(INDEX, reshape(source, -1), ranks, start=0, wrap=False)
+    return bind(WHERE, mask, found, input)  # type: ignore[no-any-return]
+
+
+def ranks_of(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """For each element where a mask holds how many do before it (0 elsewhere), and the count of
+    all: with a prefix sum the shapes do not depend on data."""
+    numbers = cast(reshape(mask, -1), dtypes.int64)
+    ranks = reshape(cumsum(numbers, 0) - numbers, mask._type.shape)
+    return bind(WHERE, mask, ranks, 0), total(numbers)
+
+
+def masked_values(view: Tensor, dim: int, mask: Tensor, value: Tensor) -> Tensor:
+    """For each element of ``view`` what ``view[mask] = value`` writes there, if the mask (of the
+    dimensions from ``dim`` on) holds: a lookup, so that it can be traced."""
+    shape, lead = view._type.shape, view._type.shape[:dim]
+    behind = shape[dim + mask.ndim :]
+    own = value._type.shape
+    extra = len(own) - len(lead) - 1 - len(behind)
+    if extra > 0 and all(n == 1 for n in own[:extra]):
+        value = reshape(value, own[extra:])
+    at = value.ndim - len(behind) - 1  # the dimension with an element for each that is true
+    given = value._type.shape[at] if at >= 0 else 1
+    ranks, count = ranks_of(mask)
+
+    def message() -> str:
+        found = ", ".join([*map(str, lead), f"{count}", *map(str, behind)])
+        return (
+            f"shape mismatch: value tensor of shape {list(own)} cannot be broadcast to indexing "
+            f"result of shape [{found}]"
+        )
+
+    if given != 1:
+        require(count == given, ShapeError, message)
+    try:
+        value = expand(value, (*lead, given, *behind))
+    except RuntimeError:
+        require(count < 0, ShapeError, message)  # whatever the mask is
+    if given == 1:
+        return reshape(value, (*lead, *(1,) * mask.ndim, *behind))
+    if given == 0:
+        return zeros(shape, dtype=view.dtype)
+    return bind(INDEX, value, ranks, start=len(lead), wrap=False)  # type: ignore[no-any-return]
 
 
 @late_bound

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from evergrad import return_types
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
@@ -72,8 +74,31 @@ def _solve_vjp(
     return None, None, sum_to_type(solved, b._type)
 
 
+def _name_rows(pivots: Any) -> bool:
+    """Whether all pivots are rows, from 1 on, and negative ones come in pairs: blocks of D."""
+    order = pivots.shape[-1]
+    if pivots.size and (pivots.min() < -order or pivots.max() > order or not pivots.all()):
+        return False
+    inside = np.zeros(pivots.shape[:-1], bool)  # after the first row of a block
+    if (pivots < 0).any():
+        for negative in np.moveaxis(pivots < 0, -1, 0):
+            if (inside & ~negative).any():
+                return False
+            inside = negative & ~inside
+    return not inside.any()
+
+
+def _solve_eval(factors: Any, pivots: Any, b: Any, *, hermitian: bool) -> Any:
+    if not _name_rows(pivots):  # they may be the user's, and LAPACK reads the rows they name
+        raise RuntimeError(
+            f"torch.linalg.ldl_solve: pivots must be between 1 and {factors.shape[-1]} in "
+            "magnitude, negative ones in pairs, as ldl_factor gives them"
+        )
+    return kernels.ldl_solve(factors, pivots, b, hermitian=hermitian)
+
+
 LDL_SOLVE = opaque(
-    "ldl_solve", kernels.ldl_solve, _solve_type, _solve_vjp,
+    "ldl_solve", _solve_eval, _solve_type, _solve_vjp,
     emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
     doc="The X with A X = B, for A given by its L and D.",
 )  # fmt: skip

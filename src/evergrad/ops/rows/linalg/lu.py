@@ -10,13 +10,13 @@ from typing import Any
 from evergrad import return_types
 from evergrad.core import dtypes
 from evergrad.core.autocast import autocast_policy
-from evergrad.core.bind import bind, cast
+from evergrad.core.bind import bind
 from evergrad.core.families import linear, opaque
 from evergrad.core.op import NONDIFFERENTIABLE
 from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import TensorType, broadcast_shapes, tensor_type
 from evergrad.core.tensor import Tensor
-from evergrad.ops.rows.creation.constants import arange, eye, zeros
+from evergrad.ops.rows.creation.constants import eye, zeros
 from evergrad.ops.rows.linalg import kernels
 from evergrad.ops.rows.linalg.base import (
     BY_LAPACK,
@@ -33,7 +33,7 @@ from evergrad.ops.rows.matmul import matmul
 from evergrad.ops.rows.movement.diagonals import tril, triu
 from evergrad.ops.rows.movement.joining import cat
 from evergrad.ops.rows.movement.slices import narrow
-from evergrad.ops.rows.movement.views import reshape, sum_to_type, unsqueeze
+from evergrad.ops.rows.movement.views import sum_to_type, unsqueeze
 from evergrad.ops.surface.public import expose
 
 
@@ -83,8 +83,21 @@ LU_FACTOR = opaque(
     emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
     doc="L and U of A = P L U in one matrix, the row exchanges, and the first zero pivot (or 0).",
 )  # fmt: skip
+
+
+def _order_eval(pivots: Any, *, rows: int) -> Any:
+    """Pivots may be the user's, and LAPACK exchanges whatever rows they name."""
+    count = pivots.shape[-1]
+    if count > rows or (pivots.size and (pivots.min() < 1 or pivots.max() > rows)):
+        raise RuntimeError(
+            f"the pivots of an LU factorization of {rows} rows must be at most {rows} numbers "
+            f"between 1 and {rows}, as lu_factor gives them"
+        )
+    return kernels.permutation_of(pivots, rows)
+
+
 LU_ORDER = opaque(
-    "lu_order", lambda pivots, *, rows: kernels.permutation_of(pivots, rows),
+    "lu_order", _order_eval,
     lambda pivots, *, rows: tensor_type((*pivots.shape[:-1], rows), dtypes.int64),
     NONDIFFERENTIABLE, batch=batch_stack,
     emit=BY_LAPACK, autocast=AutocastPolicy.KEEP,
@@ -123,8 +136,7 @@ def _unpack_factors(packed: Tensor) -> tuple[Tensor, Tensor]:
 
 def _permutation(pivots: Tensor, rows: int, dtype: Any) -> Tensor:
     """The matrix P of ``A = P L U``."""
-    order = bind(LU_ORDER, pivots, rows=rows)
-    return cast(reshape(arange(rows), (rows, 1)) == unsqueeze(order, -2), dtype)
+    return permuted_rows(eye(rows, dtype=dtype), _order(pivots, rows), inverse=True)
 
 
 def _check_pivoting(pivot: bool) -> None:
@@ -169,6 +181,11 @@ def lu_solve(
     check_equation("linalg.lu_solve", LU, B, left)
     if pivots.dtype is not dtypes.int32:
         raise RuntimeError("linalg.lu_solve: pivots should be a Tensor of scalar type int32")
+    if pivots.ndim < 1 or pivots._type.shape[-1] != LU._type.shape[-1]:
+        raise RuntimeError(
+            "linalg.lu_solve: Number of pivots per batch should be same as the dimension of the "
+            "matrix"
+        )
     if left:
         return _solve_left(LU, pivots, B, adjoint)
     return _solve_left(LU, pivots, B.mH, not adjoint).mH  # type: ignore[no-any-return]

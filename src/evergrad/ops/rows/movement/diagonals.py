@@ -12,9 +12,10 @@ from evergrad.core.bind import bind
 from evergrad.core.dtypes import as_dtype
 from evergrad.core.families import linear
 from evergrad.core.op import Op
-from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
+from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import TensorType, normalize_dim
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.ops.rows.linalg.stacks import cut_triangle
 from evergrad.ops.rows.movement.strided import DIAGONAL_SCATTER
 from evergrad.ops.rows.movement.strided import diagonal as diagonal_view
 from evergrad.ops.rows.movement.views import clone, reshape, to_front
@@ -23,7 +24,7 @@ from evergrad.ops.surface.public import expose
 # -- triangles ----------------------------------------------------------------------------------
 
 
-def _triangle(name: str, cut: Any, doc: str) -> Op:
+def _triangle(name: str, upper: bool, doc: str) -> Op:
     """A row that keeps one triangle of the last two dimensions; it is its own transpose."""
 
     def type_rule(x: TensorType, *, diagonal: int) -> TensorType:
@@ -32,7 +33,7 @@ def _triangle(name: str, cut: Any, doc: str) -> Op:
         return x
 
     def evaluate(x: Any, *, diagonal: int) -> Any:
-        return cut(x, diagonal)
+        return cut_triangle(x, diagonal, upper=upper)
 
     def transpose(g: Tensor, x: Tensor, *, diagonal: int) -> Tensor:
         return bind(op, g, diagonal=diagonal)  # type: ignore[no-any-return]
@@ -42,13 +43,13 @@ def _triangle(name: str, cut: Any, doc: str) -> Op:
 
     op = linear(
         name, evaluate, type_rule, transpose, batch=batch,
-        emit=numpy_evaluates("data movement alone"), autocast=AutocastPolicy.KEEP, doc=doc,
+        emit=lowered("passes.decompose_movement"), autocast=AutocastPolicy.KEEP, doc=doc,
     )  # fmt: skip
     return op
 
 
-TRIL = _triangle("tril", np.tril, "The lower triangle; zeros elsewhere.")
-TRIU = _triangle("triu", np.triu, "The upper triangle; zeros elsewhere.")
+TRIL = _triangle("tril", False, "The lower triangle; zeros elsewhere.")
+TRIU = _triangle("triu", True, "The upper triangle; zeros elsewhere.")
 
 
 @expose(inplace=True)

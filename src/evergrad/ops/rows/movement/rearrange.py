@@ -9,14 +9,28 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import bind
+from evergrad.core.bind import bind, cast
 from evergrad.core.families import linear
 from evergrad.core.op import Op
-from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
+from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import Shape, as_shape, normalize_dim
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.tracing import is_known
+from evergrad.ops.rows.check import require
+from evergrad.ops.rows.creation.constants import arange
 from evergrad.ops.rows.indexing.functions import index_select
-from evergrad.ops.rows.movement.views import clone, expand, permute, reshape, to_front, transpose
+from evergrad.ops.rows.movement.views import (
+    clone,
+    expand,
+    owned,
+    permute,
+    reshape,
+    to_front,
+    transpose,
+)
+from evergrad.ops.rows.reduce.counting import searchsorted
+from evergrad.ops.rows.reduce.scan import cumsum
+from evergrad.ops.rows.reduce.sums import sum as total_of
 from evergrad.ops.surface.public import expose
 
 Dims = Sequence[int | None]
@@ -41,15 +55,16 @@ def _batch_flip(op: Op, args: Sequence[Tensor], at: Dims, *, dims: Shape) -> Any
 FLIP: Op = linear(
     "flip", _flip_eval, lambda x, *, dims: x, lambda g, x, *, dims: bind(FLIP, g, dims=dims),
     batch=_batch_flip, takes_out=True,
-    emit=numpy_evaluates("data movement alone"), autocast=AutocastPolicy.KEEP,
+    emit=lowered("passes.decompose_movement"), autocast=AutocastPolicy.KEEP,
     doc="Dimensions in reverse order.",
 )  # fmt: skip
 
 
 @expose(out=False)
-def flip(input: Tensor, *dims: Any) -> Tensor:
+def flip(input: Tensor, *args: Any, dims: Any = None) -> Tensor:
     """Dimensions in reverse order, as a copy."""
-    wanted = tuple(normalize_dim(d, input.ndim) for d in as_shape(dims))
+    given = as_shape(args if dims is None else (dims,))
+    wanted = tuple(normalize_dim(d, input.ndim) for d in given)
     if len(set(wanted)) != len(wanted):
         repeated = next(d for d in wanted if wanted.count(d) > 1)
         raise RuntimeError(f"dim {repeated} appears multiple times in the list of dims")
@@ -107,7 +122,7 @@ def _batch_roll(op: Op, args: Sequence[Tensor], at: Dims, *, shifts: Shape, dims
 ROLL = linear(
     "roll", lambda x, *, shifts, dims: np.roll(x, shifts, dims), lambda x, *, shifts, dims: x,
     _roll_back, batch=_batch_roll,
-    emit=numpy_evaluates("data movement alone"), autocast=AutocastPolicy.KEEP,
+    emit=lowered("passes.decompose_movement"), autocast=AutocastPolicy.KEEP,
     doc="Dimensions shifted around: what leaves one end enters the other.",
 )  # fmt: skip
 
@@ -121,7 +136,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
         if len(steps) != 1:
             raise RuntimeError(f"shifts and dimensions must align. shifts: {len(steps)}, dims:0")
         flat = bind(ROLL, reshape(input, -1), shifts=steps, dims=(0,))
-        return reshape(flat, input._type.shape)
+        return owned(reshape(flat, input._type.shape), input)
     if len(steps) != len(along):
         raise RuntimeError(
             f"shifts and dimensions must align. shifts: {len(steps)}, dims:{len(along)}"
@@ -134,9 +149,9 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
 
 
 @expose(function=False)
-def repeat(self: Tensor, *repeats: Any) -> Tensor:
+def repeat(self: Tensor, *args: Any, repeats: Any = None) -> Tensor:
     """The whole tensor several times along each dimension."""
-    counts = as_shape(repeats)
+    counts = as_shape(args if repeats is None else (repeats,))
     shape = self._type.shape
     if len(counts) < len(shape):
         raise RuntimeError(
@@ -156,7 +171,7 @@ def repeat(self: Tensor, *repeats: Any) -> Tensor:
 
 def _copied(x: Tensor, expanded: Sequence[int], shape: Shape) -> Tensor:
     """Expanded and reshaped, in memory of its own."""
-    return reshape(clone(expand(x, expanded)), shape)
+    return owned(reshape(clone(expand(x, expanded)), shape))
 
 
 @expose(method=False, out=False)
@@ -167,9 +182,9 @@ def tile(input: Tensor, dims: Any) -> Tensor:
 
 
 @expose("tile", function=False)
-def _tile_method(self: Tensor, *dims: Any) -> Tensor:
+def _tile_method(self: Tensor, *args: Any, dims: Any = None) -> Tensor:
     """The whole tensor several times along its last dimensions, or along new ones in front."""
-    return tile(self, as_shape(dims))
+    return tile(self, as_shape(args if dims is None else (dims,)))
 
 
 @expose(out=False, numpy_names=True)
@@ -182,7 +197,7 @@ def repeat_interleave(
     if dim is None:
         input, dim = reshape(input, -1), 0
     dim = normalize_dim(dim, input.ndim)
-    if isinstance(repeats, Tensor) and repeats._type.numel > 1:
+    if isinstance(repeats, Tensor) and repeats._type.numel != 1:
         extent = input._type.shape[dim] if input.ndim else 1
         if repeats._type.numel != extent:
             raise RuntimeError(
@@ -190,10 +205,21 @@ def repeat_interleave(
                 f"{repeats._type.numel} and input.size({dim}) = {extent}"
             )
         return index_select(input, dim, _numbers_repeated(repeats, output_size))
+    extent = input._type.shape[dim]
     if isinstance(repeats, Tensor):
-        repeats = int(repeats.array().reshape(()))
+        if output_size is not None:
+            _require_size(repeats * extent, output_size)
+        if output_size is None or is_known(repeats):
+            repeats = int(repeats.array().reshape(()))
+        else:
+            repeats = output_size // max(extent, 1)
     if repeats < 0:
         raise RuntimeError("Repeats must be non-negative")
+    if output_size is not None and repeats * extent != output_size:
+        raise RuntimeError(
+            f"repeat_interleave: Invalid output_size, expected {repeats * extent} but got "
+            f"{output_size}"
+        )
     shape = input._type.shape
     apart = reshape(input, (*shape[: dim + 1], 1, *shape[dim + 1 :]))
     wide = (*shape[: dim + 1], repeats, *shape[dim + 1 :])
@@ -204,12 +230,29 @@ def _numbers_repeated(repeats: Tensor, output_size: int | None) -> Tensor:
     """0, 1, 2, ... each as often as ``repeats`` says."""
     if repeats.dtype not in (dtypes.int64, dtypes.int32) or repeats.ndim != 1:
         raise RuntimeError("repeat_interleave only accepts 1D integer vectors as repeat")
+    if output_size is not None and not is_known(repeats):
+        return _traced_numbers_repeated(repeats, output_size)
     counts = repeats.array()
     if counts.size and counts.min() < 0:
         raise RuntimeError("repeats can not be negative")
     if output_size is not None and output_size != counts.sum():
         raise RuntimeError("allocated size does not match required size")
     return from_array(np.repeat(np.arange(counts.size), counts))
+
+
+def _require_size(total: Tensor, output_size: int) -> None:
+    require(
+        total == output_size, RuntimeError, lambda: "allocated size does not match required size"
+    )
+
+
+def _traced_numbers_repeated(repeats: Tensor, output_size: int) -> Tensor:
+    """The same where the repeats cannot be read: the number of ends at or before each place."""
+    require(repeats >= 0, RuntimeError, lambda: "repeats can not be negative")
+    counts = cast(repeats, dtypes.int64)
+    _require_size(total_of(counts), output_size)
+    places = arange(output_size)
+    return searchsorted(cumsum(counts, 0), places, right=True)
 
 
 # -- channels and pixels ------------------------------------------------------------------------

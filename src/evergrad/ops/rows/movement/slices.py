@@ -16,7 +16,7 @@ from evergrad.core.bind import bind
 from evergrad.core.families import linear
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
-from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
+from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import Shape, TensorType, normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.movement.views import Dims, shaped, to_front
@@ -74,7 +74,7 @@ PAD_SLICE = linear(
     lambda g, *, slices, shape: shaped(g, shape),
     lambda g, x, *, slices, shape: bind(SLICE, g, slices=slices),
     batch=_batch_pad_slice,
-    emit=numpy_evaluates("data movement alone"), autocast=AutocastPolicy.KEEP,
+    emit=lowered("passes.decompose_movement"), autocast=AutocastPolicy.KEEP,
     doc="Zeros with the argument laid into a regular part: slice's transpose.",
 )  # fmt: skip
 PAD_SLICE.scatter_index = lambda *, slices, shape: numpy_index(slices)

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.core import dtypes
 from evergrad.core.bind import bind
-from evergrad.core.dtypes import dtype
+from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import linear
 from evergrad.core.namespace import late_bound, ops
 from evergrad.core.op import TABLE, Op
@@ -67,9 +68,9 @@ RESHAPE = linear(
 
 @late_bound
 @expose(out=False)
-def reshape(input: Tensor, *shape: Any) -> Tensor:
+def reshape(input: Tensor, *args: Any, shape: Any = None) -> Tensor:
     """Another shape; a view where the strides allow it, else a copy."""
-    target = infer_reshape(as_shape(shape), input._type.numel)
+    target = infer_reshape(as_shape(args if shape is None else (shape,)), input._type.numel)
     if target == input._type.shape:
         return view_as_is(input)
     return bind(RESHAPE, input, shape=target)  # type: ignore[no-any-return]
@@ -81,11 +82,13 @@ def view_as_is(input: Tensor) -> Tensor:
 
 
 @expose(function=False)
-def view(self: Tensor, *shape: Any) -> Tensor:
+def view(self: Tensor, *args: Any, size: Any = None, dtype: Any = None) -> Tensor:
     """Another shape on the same memory, or the same bytes as another dtype."""
-    if len(shape) == 1 and isinstance(shape[0], dtype):
-        return _view_dtype(self, shape[0])
-    target = infer_reshape(as_shape(shape), self._type.numel)
+    if len(args) == 1 and isinstance(args[0], dtypes.dtype):
+        dtype = args[0]
+    if dtype is not None:
+        return _view_dtype(self, as_dtype(dtype))
+    target = infer_reshape(as_shape(args if size is None else (size,)), self._type.numel)
     if not viewable(self.layout_array(), target):
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one "
@@ -133,11 +136,29 @@ def reshape_as(self: Tensor, other: Tensor) -> Tensor:
     return reshape(self, other._type.shape)
 
 
+def owned(result: Tensor, *sources: Tensor) -> Tensor:
+    """A view of memory that a function has made for its result alone, as a tensor of its own; a
+    view of one of its arguments as it is."""
+    storage = result._storage
+    if result._view is None or any(storage is source._storage for source in sources):
+        return result
+    storage.value, storage.type = result._value, result._type
+    result._view = None
+    return result
+
+
 @expose(function=False)
 def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
-    """Elements in row-major order: itself if they are, else a copy."""
-    if self.is_contiguous():
+    """Elements in row-major order, or that of a memory format: itself if they are, else a copy."""
+    if self.is_contiguous(memory_format):
         return self
+    order = None if memory_format is None else memory_format.order
+    if order is not None:
+        if len(order) != self.ndim:
+            raise RuntimeError(
+                f"required rank {len(order)} tensor to use {memory_format.name} format"
+            )
+        return permute(bind(TABLE["clone"], permute(self, order)), _inverse(order))
     return bind(TABLE["clone"], self)  # type: ignore[no-any-return]
 
 
@@ -176,18 +197,19 @@ def put_back(tensor: Tensor, order: Sequence[int]) -> Tensor:
 
 
 @expose(out=False)
-def permute(input: Tensor, *dims: Any) -> Tensor:
+def permute(input: Tensor, *args: Any, dims: Any = None) -> Tensor:
     """The dimensions in another order."""
     rank = input.ndim
-    order = tuple(normalize_dim(d, rank) for d in as_shape(dims))
+    given = as_shape(args if dims is None else (dims,))
+    order = tuple(normalize_dim(d, rank) for d in given)
     if sorted(order) != list(range(rank)):
         raise RuntimeError(
-            f"permute(dims): dims {list(dims)} must name each of the {rank} dimensions once"
+            f"permute(dims): dims {list(given)} must name each of the {rank} dimensions once"
         )
     return bind(PERMUTE, input, order=order)  # type: ignore[no-any-return]
 
 
-@expose("swapaxes", "swapdims", inplace=False, out=False)
+@expose("swapdims", inplace=False, out=False)
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged."""
     rank = input.ndim
@@ -196,6 +218,12 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     if rank:
         order[a], order[b] = b, a
     return bind(PERMUTE, input, order=tuple(order))  # type: ignore[no-any-return]
+
+
+@expose(out=False)
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
+    """Two dimensions exchanged."""
+    return transpose(input, axis0, axis1)
 
 
 @expose(out=False)
@@ -292,9 +320,9 @@ EXPAND = linear(
 
 @late_bound
 @expose(function=False)
-def expand(self: Tensor, *shape: Any) -> Tensor:
+def expand(self: Tensor, *args: Any, size: Any = None, implicit: bool = False) -> Tensor:
     """Singleton dimensions repeated without copying; -1 keeps an extent."""
-    target = list(as_shape(shape))
+    target = list(as_shape(args if size is None else (size,)))
     own = self._type.shape
     lead = len(target) - len(own)
     if lead < 0:

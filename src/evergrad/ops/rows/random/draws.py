@@ -17,6 +17,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import opaque
+from evergrad.core.meta import placed
 from evergrad.core.namespace import ops
 from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.rng.default_generator import Generator, default_generator
@@ -209,8 +210,8 @@ def _standard(name: str, op: Op, numbers: tuple[float, float], kernel: str, doc:
     function.__doc__ = doc
     like.__name__ = like.__qualname__ = f"{name}_like"
     like.__doc__ = f"{doc} In the shape and type of a tensor."
-    expose(method=False, out=False)(function)
-    expose(method=False, out=False)(like)
+    expose(method=False, out=False)(placed(function))
+    expose(method=False, out=False)(placed(like, like=True))
 
 
 _standard("rand", UNIFORM, (0.0, 1.0), "check_uniform_bounds", "Uniform in [0, 1).")
@@ -218,6 +219,7 @@ _standard("randn", NORMAL, (0.0, 1.0), "normal_kernel_cpu", "Normal with mean 0 
 
 
 @expose(method=False, out=False)
+@placed
 def randint(
     *args: Any, generator: Any = None, out: Tensor | None = None, dtype: Any = None,
     device: Any = None, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
@@ -288,6 +290,7 @@ def integer_limits(target: dtype) -> tuple[int, int]:
 
 
 @expose(method=False, out=False)
+@placed
 def randperm(
     n: int, *, generator: Any = None, out: Tensor | None = None, dtype: Any = None,
     device: Any = None, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
@@ -306,6 +309,7 @@ def randperm(
 
 
 @expose(method=False)
+@placed
 def normal(
     mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, dtype: Any = None,
     device: Any = None, layout: Any = None, requires_grad: bool = False, pin_memory: bool = False,
@@ -332,6 +336,23 @@ def _normal_of_tensors(mean: Any, std: Any, generator: Any) -> Tensor:
         cast(v, target) if isinstance(v, Tensor) else constant((), v, target) for v in (mean, std)
     ]
     return bind(NORMAL_AROUND, *operands, generator=generator)  # type: ignore[no-any-return]
+
+
+def _uniform_where_eval(
+    mask: Array, low: Any, high: Any, *, dtype: dtype, generator: Generator | None
+) -> Array:
+    made = np.ones(mask.shape, dtype.np)
+    count = int(np.count_nonzero(mask))
+    made[mask] = _source(generator).uniform((count,), np.dtype(np.float64), float(low), float(high))
+    return made
+
+
+UNIFORM_WHERE = opaque(
+    "uniform_where", _uniform_where_eval,
+    lambda mask, low, high, *, dtype, generator: tensor_type(mask.shape, dtype), NONDIFFERENTIABLE,
+    random=True, upcast=False, emit=SAMPLED, autocast=AutocastPolicy.KEEP,
+    doc="Uniform between two numbers, drawn where a mask holds; else 1.",
+)  # fmt: skip
 
 
 # -- by probabilities and weights ---------------------------------------------------------------

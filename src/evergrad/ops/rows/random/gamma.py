@@ -16,7 +16,7 @@ from evergrad.core.families import elementwise, meet_as_float, not_complex, opaq
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
 from evergrad.core.rng.default_generator import Generator, default_generator
-from evergrad.core.row_facts import RARE, AutocastPolicy
+from evergrad.core.row_facts import ITERATED, AutocastPolicy
 from evergrad.core.shapes import TensorType
 from evergrad.core.tensor import Array, Tensor
 from evergrad.ops.rows.elementwise.basic import log
@@ -27,8 +27,8 @@ from evergrad.ops.rows.special.quantile_derivatives import dirichlet_slope, gamm
 
 def _slope_row(name: str, function: Any, d: Any, doc: str) -> Op:
     return elementwise(
-        name, function, d, promote=meet_as_float, accepts=not_complex, takes_out=False, emit=RARE,
-        doc=doc,
+        name, function, d, promote=meet_as_float, accepts=not_complex, takes_out=False,
+        emit=ITERATED, doc=doc,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 def _sigmoid(x: Array) -> None:
-    np.negative(x, out=x)
+    np.multiply(x, -1, out=x)  # ``negative`` in NumPy reads wrong elements of strided arrays
     np.exp(x, out=x)
     x += 1
     np.reciprocal(x, out=x)

@@ -1,7 +1,8 @@
 """Which elements there are and how often: distinct ones, places in a sequence, counts in bins.
 
 None of this has a derivative. Where the size of a result depends on the data (``unique``,
-``bincount``) there is no row: the function looks at the elements.
+``bincount``) there is no row: the function looks at the elements. Inside a trace ``bincount`` has
+``minlength`` bins, and checks that these suffice.
 """
 
 from __future__ import annotations
@@ -13,14 +14,20 @@ from typing import Any
 import numpy as np
 
 from evergrad.core import dtypes
-from evergrad.core.bind import bind
+from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import meet, opaque
 from evergrad.core.op import NONDIFFERENTIABLE, ArgType
 from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import TensorType, normalize_dim, tensor_type
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.tracing import is_known
+from evergrad.errors import AssumptionError
+from evergrad.ops.rows.check import require
+from evergrad.ops.rows.creation.constants import ones_like, zeros
+from evergrad.ops.rows.indexing.functions import index_add
 from evergrad.ops.rows.indexing.scatter import gather
+from evergrad.ops.rows.reduce.extrema import amax
 from evergrad.ops.surface.public import expose
 
 # -- distinct elements --------------------------------------------------------------------------
@@ -111,6 +118,18 @@ def _searchsorted_eval(sequence: Any, values: Any, *, side: Any, dtype: dtype) -
     return found
 
 
+def _first_of_same(x: Any) -> Any:
+    _, first, inverse = np.unique(x, return_index=True, return_inverse=True)
+    return first[inverse.reshape(x.shape)]
+
+
+FIRST_OF_SAME = opaque(
+    "first_of_same", _first_of_same, lambda x: tensor_type(x.shape, dtypes.int64),
+    NONDIFFERENTIABLE, emit=numpy_evaluates("a sort"), autocast=AutocastPolicy.KEEP,
+    doc="Of each element of a vector the position of the first that is equal to it.",
+)  # fmt: skip
+
+
 SEARCHSORTED = opaque(
     "searchsorted", _searchsorted_eval, _searchsorted_type, NONDIFFERENTIABLE, promote=meet,
     emit=numpy_evaluates("sorting and selection"), autocast=AutocastPolicy.KEEP,
@@ -196,17 +215,38 @@ def bincount(input: Tensor, weights: Any = None, minlength: int = 0) -> Tensor:
     """How often each of 0, 1, 2, ... occurs, or the sum of the weights where it does."""
     if input.dtype.category > dtypes.INTEGRAL:
         raise NotImplementedError(f"\"bincount_cpu\" not implemented for '{input.dtype.name}'")
-    values = input.array()
-    if input.ndim != 1 or (values < 0).any():
-        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    refusal = "bincount only supports 1-d non-negative integral inputs."
+    if input.ndim != 1:
+        raise RuntimeError(refusal)
+    require(input >= 0, RuntimeError, lambda: refusal)
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")
-    if weights is None:
-        return from_array(np.bincount(values, minlength=minlength))
-    if not isinstance(weights, Tensor):
+    if weights is not None and not isinstance(weights, Tensor):
         kind = type(weights).__name__
         raise TypeError(f"bincount(): argument 'weights' (position 2) must be Tensor, not {kind}")
-    if weights._type.shape != input._type.shape:
+    if weights is not None and weights._type.shape != input._type.shape:
         raise RuntimeError("weights should be 1-d and have the same length as input")
+    if minlength and not (is_known(input) and (weights is None or is_known(weights))):
+        return _counts_below(input, weights, minlength)
+    values = input.array()
+    if weights is None:
+        return from_array(np.bincount(values, minlength=minlength))
     counts = np.bincount(values, weights.array().astype(np.float64), minlength)
     return from_array(counts.astype(np.float32) if weights.dtype is dtypes.float32 else counts)
+
+
+def _counts_below(input: Tensor, weights: Tensor | None, length: int) -> Tensor:
+    """``bincount`` inside a trace, where the length of the result must not depend on data."""
+    require(
+        input < length, AssumptionError,
+        lambda: (
+            f"bincount inside a compiled function: the value {amax(input)} needs a result longer "
+            f"than minlength={length}, and its length is fixed.\n"
+            "  fix: a larger minlength, or bincount outside of the function."
+        ),
+    )  # fmt: skip
+    kind = dtypes.int64 if weights is None else dtypes.float64
+    given = ones_like(input, dtype=kind) if weights is None else cast(weights, kind)
+    counts = index_add(zeros(length, dtype=kind), 0, cast(input, dtypes.int64), given)
+    is_single = weights is not None and weights.dtype is dtypes.float32
+    return cast(counts, dtypes.float32) if is_single else counts

@@ -16,7 +16,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.families import reduction
 from evergrad.core.op import Op
-from evergrad.core.row_facts import AutocastPolicy, Combine, lowered, numpy_evaluates
+from evergrad.core.row_facts import AutocastPolicy, Combine, lowered
 from evergrad.core.shapes import Shape, TensorType, normalize_dims
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise.basic import maximum, minimum, where
@@ -91,7 +91,7 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
 
 # -- places -------------------------------------------------------------------------------------
 
-POSITIONS = numpy_evaluates("positions of extremes: not a reduction of one value")
+POSITIONS = lowered("kernels.lanes")
 ARGMAX = place_row("argmax", lambda x, *, dim: np.argmax(x, dim, keepdims=True),
                    POSITIONS, "Where the largest first stands.")  # fmt: skip
 ARGMIN = place_row("argmin", lambda x, *, dim: np.argmin(x, dim, keepdims=True),

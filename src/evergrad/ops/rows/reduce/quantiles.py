@@ -20,7 +20,7 @@ from evergrad.core.op import Op
 from evergrad.core.row_facts import AutocastPolicy
 from evergrad.core.shapes import Shape, TensorType, normalize_dim, reduced_shape
 from evergrad.core.tensor import Tensor
-from evergrad.core.trace import Var
+from evergrad.ops.rows.check import require
 from evergrad.ops.rows.creation.constants import scalar_tensor
 from evergrad.ops.rows.elementwise.arithmetic import lerp
 from evergrad.ops.rows.elementwise.basic import where
@@ -149,8 +149,9 @@ def _check_quantile(name: str, input: Tensor, q: Any, interpolation: str) -> Non
         raise RuntimeError(f"{name}() q must be a scalar or 1D tensor")
     if q.dtype is not input.dtype:
         raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor")
-    if not isinstance(q._value, Var) and not ((q.array() >= 0) & (q.array() <= 1)).all():
-        raise RuntimeError(f"{name}() q values must be in the range [0, 1]")
+    require(
+        (q >= 0) & (q <= 1), RuntimeError, lambda: f"{name}() q values must be in the range [0, 1]"
+    )
 
 
 def _ranks(lanes: Tensor, q: Tensor, ignore_nan: bool) -> Any:

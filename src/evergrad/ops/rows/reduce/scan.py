@@ -18,7 +18,7 @@ from evergrad.core.bind import bind
 from evergrad.core.families import linear, opaque
 from evergrad.core.namespace import late_bound
 from evergrad.core.op import Op
-from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
+from evergrad.core.row_facts import AutocastPolicy, EagerKernel, lowered, numpy_evaluates
 from evergrad.core.shapes import TensorType, normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.memory import pool
@@ -28,7 +28,7 @@ from evergrad.ops.rows.elementwise.magnitude import conj
 from evergrad.ops.rows.movement.complex_parts import real
 from evergrad.ops.rows.movement.joining import cat
 from evergrad.ops.rows.movement.slices import slice_dim
-from evergrad.ops.rows.movement.views import expand, reshape, to_front
+from evergrad.ops.rows.movement.views import expand, owned, reshape, to_front
 from evergrad.ops.rows.reduce.lanes import as_lanes, batch_along, gathered, place_row, with_extent
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.rows.reduce.sums import sum_type
@@ -43,24 +43,64 @@ def _along(function: Any, x: Any, dim: int, reverse: bool) -> Any:
 _WIDE = 128
 
 
+# Elements that are accumulated in the wider type at a time: they stay in cache.
+_PIECE = 1 << 13
+# Running values are carried in the wider type and rounded where they are stored.
+_CARRIED = {np.dtype(np.float32): np.float64, np.dtype(np.complex64): np.complex128}
+
+
 def _accumulated(ufunc: np.ufunc) -> Any:
     """``ufunc.accumulate``, which goes through lanes one by one, or all lanes step by step."""
 
     def run(x: Any, dim: int) -> Any:
         extent = x.shape[dim]
-        if x.dtype.kind not in "fc" or dim == x.ndim - 1 or x.size < _WIDE * max(extent, 1):
+        if x.dtype.kind not in "fc" or not x.size:
             return ufunc.accumulate(x, dim)
-        out = pool.empty(x.shape, x.dtype)
-        steps, found = np.moveaxis(x, dim, 0), np.moveaxis(out, dim, 0)
-        found[0] = steps[0]
-        for i in range(1, extent):
-            ufunc(found[i - 1], steps[i], out=found[i])
-        return out
+        if dim != x.ndim - 1 and x.size >= _WIDE * extent:
+            return _step_by_step(ufunc, x, dim)
+        if x.dtype not in _CARRIED:
+            return ufunc.accumulate(x, dim)
+        if x.size <= _PIECE:
+            return ufunc.accumulate(x, dim, dtype=_CARRIED[x.dtype]).astype(x.dtype)
+        return _lane_by_lane(ufunc, x, dim)
 
     return run
 
 
+def _step_by_step(ufunc: np.ufunc, x: Any, dim: int) -> Any:
+    """All lanes at once: a running value of each is carried from step to step."""
+    out = pool.empty(x.shape, x.dtype)
+    steps, found = np.moveaxis(x, dim, 0), np.moveaxis(out, dim, 0)
+    carried = steps[0].astype(_CARRIED.get(x.dtype, x.dtype))
+    found[0] = steps[0]
+    for i in range(1, len(steps)):
+        ufunc(carried, steps[i], out=carried)
+        found[i] = carried
+    return out
+
+
+def _lane_by_lane(ufunc: np.ufunc, x: Any, dim: int) -> Any:
+    """Each lane by itself, some lanes or a piece of a long one at a time."""
+    lanes = np.moveaxis(x, dim, -1).reshape(-1, x.shape[dim])
+    out = pool.empty(lanes.shape, x.dtype)
+    count, extent = lanes.shape
+    rows, columns = max(1, _PIECE // extent), min(extent, _PIECE)
+    for first in range(0, count, rows):
+        carried = None
+        for start in range(0, extent, columns):
+            here = slice(first, first + rows), slice(start, start + columns)
+            piece = lanes[here].astype(_CARRIED[x.dtype])
+            if carried is not None:
+                ufunc(piece[:, 0], carried, out=piece[:, 0])
+            ufunc.accumulate(piece, 1, out=piece)
+            carried = piece[:, -1]
+            out[here] = piece
+    shape = [*x.shape[:dim], *x.shape[dim + 1 :], extent]
+    return np.moveaxis(out.reshape(shape), -1, dim)
+
+
 _running_sum, _running_product = _accumulated(np.add), _accumulated(np.multiply)
+_log_running_sums = _accumulated(np.logaddexp)
 
 
 def _same_type(x: TensorType, **attrs: Any) -> TensorType:
@@ -161,7 +201,8 @@ def _cumsum_transpose(g: Tensor, x: Tensor, *, dim: int, reverse: bool) -> Any:
 CUMSUM = linear(
     "cumsum", _cumsum_eval, _same_type, _cumsum_transpose,
     batch=batch_along, upcast=True,
-    emit=SCAN, autocast=AutocastPolicy.KEEP,
+    emit=lowered("kernels.lanes"), autocast=AutocastPolicy.KEEP,
+    eager=EagerKernel(1 << 9, integers=True),
     doc="The running sum along a dimension.",
 )  # fmt: skip
 
@@ -181,7 +222,8 @@ def _cumprod_jvp(tangents: Any, y: Tensor, x: Tensor, *, dim: int, reverse: bool
 
 CUMPROD = opaque("cumprod", _cumprod_eval, _same_type, _cumprod_vjp, jvp=_cumprod_jvp,
                  batch=batch_along,
-                 emit=SCAN, autocast=AutocastPolicy.KEEP,
+                 emit=lowered("kernels.lanes"), autocast=AutocastPolicy.KEEP,
+                 eager=EagerKernel(1 << 9, integers=True),
                  doc="The running product along a dimension.")  # fmt: skip
 
 
@@ -193,7 +235,7 @@ def products_before(x: Tensor, dim: int, reverse: bool = False) -> Tensor:
 
 def _scanned(op: Op, input: Tensor, dim: int, dtype: Any = None) -> Tensor:
     lanes, dim = as_lanes(sum_type(input, dtype), dim)
-    return reshape(bind(op, lanes, dim=dim, reverse=False), input._type.shape)
+    return owned(reshape(bind(op, lanes, dim=dim, reverse=False), input._type.shape))
 
 
 @expose(inplace=True, numpy_names=True)
@@ -218,7 +260,7 @@ def _logcumsumexp_type(x: TensorType, *, dim: int, reverse: bool) -> TensorType:
 
 
 def _logcumsumexp_eval(x: Any, *, dim: int, reverse: bool) -> Any:
-    accumulate = _log_running_sum if x.dtype.kind == "c" else np.logaddexp.accumulate
+    accumulate = _log_running_sum if x.dtype.kind == "c" else _log_running_sums
     return _along(accumulate, x, dim, reverse)
 
 
@@ -264,7 +306,8 @@ LOGCUMSUMEXP = opaque(
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """The logarithm of the running sum of exponentials, without overflow."""
     lanes, dim = as_lanes(input, dim)
-    return reshape(bind(LOGCUMSUMEXP, lanes, dim=dim, reverse=False), input._type.shape)
+    found = bind(LOGCUMSUMEXP, lanes, dim=dim, reverse=False)
+    return owned(reshape(found, input._type.shape))
 
 
 # -- running extremes ---------------------------------------------------------------------------

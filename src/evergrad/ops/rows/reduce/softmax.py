@@ -20,6 +20,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.memory import pool
 from evergrad.ops.rows.elementwise.basic import exp
 from evergrad.ops.rows.movement.views import to_front
+from evergrad.ops.rows.reduce.pairwise import pairwise_sum
 from evergrad.ops.rows.reduce.sums import sum as total
 
 # Rows of this many elements altogether are worked on at a time, so that passes stay in cache.
@@ -50,12 +51,12 @@ def _along_lanes(function: Any) -> Any:
 def _softmax_eval(x: Any, out: Any, axis: int) -> None:
     np.subtract(x, np.maximum.reduce(x, axis, keepdims=True), out=out)
     np.exp(out, out=out)
-    np.divide(out, np.add.reduce(out, axis, keepdims=True), out=out)
+    np.divide(out, pairwise_sum(out, (axis,), True), out=out)
 
 
 def _log_softmax_eval(x: Any, out: Any, axis: int) -> None:
     np.subtract(x, np.maximum.reduce(x, axis, keepdims=True), out=out)
-    np.subtract(out, np.log(np.add.reduce(np.exp(out), axis, keepdims=True)), out=out)
+    np.subtract(out, np.log(pairwise_sum(np.exp(out), (axis,), True)), out=out)
 
 
 @composite("softmax_backward", derivative=False)
@@ -84,13 +85,13 @@ SOFTMAX = opaque(
     lambda g, y, x, *, dim: _softmax_slope(g, y, dim=dim),
     jvp=lambda tangents, y, x, *, dim: _softmax_slope(tangents[0], y, dim=dim),
     batch=_batch,
-    emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 16),
+    emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 9),
     doc="Exponentials along a dimension, divided by their sum.",
 )  # fmt: skip
 LOG_SOFTMAX = opaque(
     "log_softmax", _along_lanes(_log_softmax_eval), lambda x, *, dim: x,
     lambda g, y, x, *, dim: _log_softmax_slope(g, y, dim=dim),
     jvp=_log_softmax_jvp, batch=_batch,
-    emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 14),
+    emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP, eager=EagerKernel(1 << 9),
     doc="The logarithm of softmax, without its rounding.",
 )  # fmt: skip

@@ -39,6 +39,7 @@ from evergrad.core.shapes import (
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise.basic import exp, where
 from evergrad.ops.rows.movement.views import expand, movedim, reshape, to_front
+from evergrad.ops.rows.reduce.pairwise import pairwise_sum
 from evergrad.ops.surface.public import expose
 
 
@@ -77,7 +78,7 @@ def sum_type(input: Tensor, dtype: Any) -> Tensor:
 
 
 def _sum_eval(x: Any, *, dims: Shape, keepdim: bool, **out: Any) -> Any:
-    return np.add.reduce(x, axis=dims, keepdims=keepdim, **out)
+    return pairwise_sum(x, dims, keepdim, **out)
 
 
 def _sum_transpose(g: Tensor, x: Tensor, *, dims: Shape, keepdim: bool) -> Tensor:
@@ -103,7 +104,7 @@ def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
 
 
 def _mean_eval(x: Any, *, dims: Shape, keepdim: bool, **out: Any) -> Any:
-    total = np.add.reduce(x, axis=dims, keepdims=keepdim, **out)
+    total = pairwise_sum(x, dims, keepdim, **out)
     return np.divide(total, count_of(x.shape, dims), **out)
 
 
@@ -242,7 +243,7 @@ def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
 def _logsumexp_eval(x: Any, *, dims: Shape, keepdim: bool) -> Any:
     top = np.max(x.real, axis=dims, keepdims=True, initial=-np.inf)
     top = np.where(np.isfinite(top), top, 0).astype(top.dtype)
-    found = np.log(np.add.reduce(np.exp(x - top), axis=dims, keepdims=True)) + top
+    found = np.log(pairwise_sum(np.exp(x - top), dims, True)) + top
     return found if keepdim else found.reshape(reduced_shape(x.shape, dims, False))
 
 
@@ -251,7 +252,7 @@ def _softmax_weight(t: Tensor, y: Tensor, x: Tensor, dims: Shape) -> Tensor:
 
 
 LOGSUMEXP = reduction("logsumexp", _logsumexp_eval, folded, _softmax_weight, batch=batch_fold,
-                      emit=numpy_evaluates("several reductions, one after the other"),
+                      emit=lowered("loops, one after the other"),
                       autocast=AutocastPolicy.KEEP,
                       doc="log(sum(exp(x))), without overflow.")  # fmt: skip
 

@@ -18,7 +18,7 @@ from evergrad.core.compound import Compound
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import opaque, reduction
 from evergrad.core.op import ArgType, Op
-from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
+from evergrad.core.row_facts import AutocastPolicy, lowered
 from evergrad.core.shapes import Shape, TensorType, normalize_dims, reduced_shape
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import scalar_tensor
@@ -31,6 +31,7 @@ from evergrad.ops.rows.linalg.base import LINALG
 from evergrad.ops.rows.movement.complex_parts import imag, real, view_as_real
 from evergrad.ops.rows.movement.views import reshape
 from evergrad.ops.rows.reduce.extrema import amax, amin
+from evergrad.ops.rows.reduce.pairwise import pairwise_sum
 from evergrad.ops.rows.reduce.sums import batch_fold, count_of, folded, mean, unfolded
 from evergrad.ops.rows.reduce.sums import sum as total
 from evergrad.ops.surface.public import expose
@@ -40,9 +41,11 @@ from evergrad.ops.surface.public import expose
 
 def _var_eval(x: Any, correction: Any, *, dims: Shape, keepdim: bool) -> Any:
     count = count_of(x.shape, dims)
-    centre = np.sum(x, axis=dims, keepdims=True) / count
-    squares = np.sum(np.square(x - centre), axis=dims, keepdims=keepdim)
-    return squares / max(count - float(correction), 0.0)
+    distances = np.asarray(x - pairwise_sum(x, dims, True) / count)
+    # The mean is rounded: what the distances lack to a sum of 0 is taken off their squares.
+    lack = pairwise_sum(distances, dims, keepdim)
+    squares = pairwise_sum(np.square(distances, out=distances), dims, keepdim)
+    return (squares - np.square(lack) / count) / max(count - float(correction), 0.0)
 
 
 def _std_eval(x: Any, correction: Any, *, dims: Shape, keepdim: bool) -> Any:
@@ -92,12 +95,12 @@ def _correction_in_double(types: Sequence[ArgType]) -> tuple[dtype, dtype]:
 
 VAR = opaque("var", _var_eval, _spread_type, _var_vjp, jvp=_var_jvp, batch=batch_fold,
              promote=_correction_in_double,
-             emit=numpy_evaluates("several reductions, one after the other"),
+             emit=lowered("decomposed into sums"),
              autocast=AutocastPolicy.KEEP,
              doc="The variance over dimensions.")  # fmt: skip
 STD = opaque("std", _std_eval, _spread_type, _std_vjp, jvp=_std_jvp, batch=batch_fold,
              promote=_correction_in_double,
-             emit=numpy_evaluates("several reductions, one after the other"),
+             emit=lowered("decomposed into sums"),
              autocast=AutocastPolicy.KEEP,
              doc="The standard deviation.")  # fmt: skip
 
@@ -165,7 +168,7 @@ def std_mean(
 
 
 def _norm_eval(x: Any, *, dims: Shape, keepdim: bool) -> Any:
-    return np.sqrt(np.sum(np.square(x), axis=dims, keepdims=keepdim))
+    return np.sqrt(pairwise_sum(np.square(x), dims, keepdim))
 
 
 def _norm_slope(t: Tensor, y: Tensor, x: Tensor, dims: Shape) -> Tensor:
@@ -175,13 +178,13 @@ def _norm_slope(t: Tensor, y: Tensor, x: Tensor, dims: Shape) -> Tensor:
 NORM = reduction(
     "norm", _norm_eval, folded, _norm_slope,
     batch=batch_fold,
-    emit=numpy_evaluates("several reductions, one after the other"), autocast=AutocastPolicy.KEEP,
+    emit=lowered("a square root of a sum"), autocast=AutocastPolicy.KEEP,
     doc="The Euclidean length over dimensions.",
 )  # fmt: skip
 
 
 def _power_norm_eval(x: Any, p: Any, *, dims: Shape, keepdim: bool) -> Any:
-    return np.sum(np.absolute(x) ** p, axis=dims, keepdims=keepdim) ** (1 / p)
+    return pairwise_sum(np.absolute(x) ** p, dims, keepdim) ** (1 / p)
 
 
 def _power_norm_weight(y: Tensor, x: Tensor, p: Any) -> Tensor:
@@ -211,7 +214,7 @@ def _in_own_type(types: Sequence[ArgType]) -> dtype:
 POWER_NORM = opaque(
     "power_norm", _power_norm_eval, _spread_type, _power_norm_vjp, jvp=_power_norm_jvp,
     batch=batch_fold, promote=_in_own_type,
-    emit=numpy_evaluates("several reductions, one after the other"), autocast=AutocastPolicy.KEEP,
+    emit=lowered("powers and a sum"), autocast=AutocastPolicy.KEEP,
     doc="sum(|x|**p) ** (1/p) over dimensions.",
 )  # fmt: skip
 

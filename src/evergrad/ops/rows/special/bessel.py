@@ -15,7 +15,7 @@ from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import elementwise, meet_as_float
 from evergrad.core.op import NONDIFFERENTIABLE, Op
-from evergrad.core.row_facts import RARE
+from evergrad.core.row_facts import UNWRITTEN
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.special import bessel_evaluate, evaluate
 from evergrad.ops.rows.special.functions import SPECIAL
@@ -31,7 +31,7 @@ def _is_wide(found: dtype) -> bool:
 def _row(name: str, function: Callable[..., Any], doc: str) -> Op:
     return elementwise(
         name, function, NONDIFFERENTIABLE, promote=meet_as_float, accepts=_is_wide,
-        takes_out=False, emit=RARE, doc=doc,
+        takes_out=False, emit=UNWRITTEN, doc=doc,
     )  # fmt: skip
 
 

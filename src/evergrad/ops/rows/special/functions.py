@@ -20,7 +20,7 @@ from evergrad.core.bind import bind
 from evergrad.core.families import elementwise, meet_as_float, not_complex
 from evergrad.core.namespace import ops
 from evergrad.core.op import Op
-from evergrad.core.row_facts import RARE, Emit, expensive
+from evergrad.core.row_facts import ITERATED, UNWRITTEN, Builder, Emit, Value, elementary, expensive
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import arange
 from evergrad.ops.rows.elementwise.basic import exp, log, log1p, unary, where
@@ -36,19 +36,23 @@ SPECIAL: dict[str, Callable[..., Any]] = {}
 _TWO_OVER_SQRT_PI = 2 / math.sqrt(math.pi)
 
 
-def _row(name: str, function: Callable[..., Any], d: Any, doc: str, emit: Emit = RARE) -> Op:
+def _row(name: str, function: Callable[..., Any], d: Any, doc: str, emit: Emit = UNWRITTEN) -> Op:
     return elementwise(
         name, function, d, promote=meet_as_float, accepts=not_complex, takes_out=False, emit=emit,
         doc=doc,
     )  # fmt: skip
 
 
-def _common(name: str, function: Callable[..., Any], d: Any, doc: str, emit: Emit = RARE) -> Any:
+def _common(
+    name: str, function: Callable[..., Any], d: Any, doc: str, emit: Emit = UNWRITTEN
+) -> Any:
     """A row of one argument, public as function, method and in-place method."""
     return unary(name, function, d, accepts=not_complex, takes_out=False, emit=emit, doc=doc)
 
 
-def _special(name: str, function: Callable[..., Any], d: Any, doc: str, emit: Emit = RARE) -> Any:
+def _special(
+    name: str, function: Callable[..., Any], d: Any, doc: str, emit: Emit = UNWRITTEN
+) -> Any:
     """A row of one argument that only ``evergrad.special`` offers."""
     op = _row(name, function, d, doc, emit)
 
@@ -65,15 +69,15 @@ def _special(name: str, function: Callable[..., Any], d: Any, doc: str, emit: Em
 erf = _common(
     "erf", evaluate.erf, lambda t, y, x: t * (exp(-x * x) * _TWO_OVER_SQRT_PI),
     "The integral of 2 / sqrt(pi) * exp(-x * x) from 0.",
-    expensive(lambda b, x: b.erf(x), lanes=True),
+    elementary("erf", lanes=True),
 )  # fmt: skip
 erfc = _common(
     "erfc", evaluate.erfc, lambda t, y, x: t * (exp(-x * x) * -_TWO_OVER_SQRT_PI),
-    "1 - erf(x), exact where erf is near 1.",
+    "1 - erf(x), exact where erf is near 1.", elementary("erfc"),
 )  # fmt: skip
 erfinv = _common(
     "erfinv", evaluate.erfinv, lambda t, y, x: t * (exp(y * y) / _TWO_OVER_SQRT_PI),
-    "The inverse of the error function.",
+    "The inverse of the error function.", elementary("erfinv", single=True),
 )  # fmt: skip
 erfcx = _special(
     "erfcx", evaluate.erfcx, lambda t, y, x: t * (x * y * 2 - _TWO_OVER_SQRT_PI),
@@ -82,7 +86,7 @@ erfcx = _special(
 ndtr = _special(
     "ndtr", evaluate.ndtr, lambda t, y, x: t * (exp(x * x * -0.5) * (0.5 / math.pi) ** 0.5),
     "The distribution function of the standard normal distribution.",
-    expensive(lambda b, x: b.ndtr(x), lanes=True),
+    elementary("ndtr", lanes=True),
 )  # fmt: skip
 log_ndtr = _special(
     "log_ndtr", evaluate.log_ndtr,
@@ -106,10 +110,12 @@ def _polygamma_slope(t: Tensor, y: Tensor, x: Tensor, *, n: int) -> Any:
     return t * polygamma(n + 1, x)
 
 
-digamma = _common("digamma", evaluate.digamma, _digamma_slope, "The slope of lgamma.")
-POLYGAMMA = _row("polygamma", evaluate.polygamma, _polygamma_slope, "A slope of digamma.")
+digamma = _common("digamma", evaluate.digamma, _digamma_slope, "The slope of lgamma.",
+                  elementary("digamma", single=True))  # fmt: skip
+POLYGAMMA = _row("polygamma", evaluate.polygamma, _polygamma_slope, "A slope of digamma.", ITERATED)
 lgamma = _common("lgamma", evaluate.lgamma, lambda t, y, x: t * digamma(x),
-                 "The logarithm of the absolute value of the gamma function.")  # fmt: skip
+                 "The logarithm of the absolute value of the gamma function.",
+                 elementary("lgamma", single=True))  # fmt: skip
 
 
 @expose(method=False)
@@ -140,7 +146,8 @@ def _zeta_slope(t: Tensor, y: Tensor, x: Tensor, q: Tensor) -> Any:
     return t * (-x * zeta(x + 1, q))
 
 
-ZETA = _row("zeta", evaluate.zeta, (None, _zeta_slope), "The sum of (q + k) ** -x over k >= 0.")
+ZETA = _row("zeta", evaluate.zeta, (None, _zeta_slope), "The sum of (q + k) ** -x over k >= 0.",
+            ITERATED)  # fmt: skip
 
 
 @expose(method=False, into=SPECIAL)
@@ -161,12 +168,12 @@ def _upper_by_order(t: Tensor, a: Tensor, x: Tensor) -> Any:
 IGAMMA = _row(
     "igamma", evaluate.gammainc,
     (lambda t, y, a, x: -_upper_by_order(t, a, x), lambda t, y, a, x: t * _gamma_density(a, x)),
-    "The lower incomplete gamma function of order a, from 0 to 1.",
+    "The lower incomplete gamma function of order a, from 0 to 1.", ITERATED,
 )  # fmt: skip
 IGAMMAC = _row(
     "igammac", evaluate.gammaincc,
     (lambda t, y, a, x: _upper_by_order(t, a, x), lambda t, y, a, x: -t * _gamma_density(a, x)),
-    "The upper incomplete gamma function of order a, from 1 to 0.",
+    "The upper incomplete gamma function of order a, from 1 to 0.", ITERATED,
 )  # fmt: skip
 igamma = expose_op(IGAMMA, ("igamma",), inplace=True, params=("input", "other"))
 igammac = expose_op(IGAMMAC, ("igammac",), inplace=True, params=("input", "other"))
@@ -208,14 +215,21 @@ def _sinc_slope(t: Tensor, y: Tensor, x: Tensor) -> Tensor:
     return t * where(zero, x * (-math.pi * math.pi / 3), slope)
 
 
-sinc = _common("sinc", lambda x: np.sinc(x), _sinc_slope, "sin(pi x) / (pi x), and 1 at 0.")
+def _emit_sinc(b: Builder, x: Value) -> Value:
+    angle = b.mul(x, b.number(math.pi))
+    return b.choose(b.eq(x, b.number(0)), b.number(1), b.div(b.math("sin", angle), angle))
+
+
+sinc = _common("sinc", lambda x: np.sinc(x), _sinc_slope, "sin(pi x) / (pi x), and 1 at 0.",
+               expensive(_emit_sinc))  # fmt: skip
 
 
 def _logit_slope(t: Tensor, y: Tensor, x: Tensor) -> Any:
     return where((x < 0) | (x > 1), math.nan, t / (x * (1 - x)))
 
 
-LOGIT = _row("logit", lambda x: np.log(x / (1 - x)), _logit_slope, "log(x / (1 - x))")
+LOGIT = _row("logit", lambda x: np.log(x / (1 - x)), _logit_slope, "log(x / (1 - x))",
+             expensive(lambda b, x: b.math("log", b.div(x, b.sub(b.number(1), x)))))  # fmt: skip
 
 
 @expose(inplace=True)
@@ -234,8 +248,14 @@ def _entr_eval(x: Any) -> Any:
     )
 
 
+def _emit_entr(b: Builder, x: Value) -> Value:
+    zero = b.number(0)
+    value = b.choose(b.lt(x, zero), b.number(-math.inf), b.neg(b.mul(x, b.math("log", x))))
+    return b.choose(b.eq(x, zero), zero, value)
+
+
 entr = _special("entr", _entr_eval, lambda t, y, x: t * (-log(x) - 1),
-                "-x * log(x): 0 at 0, -inf below.")  # fmt: skip
+                "-x * log(x): 0 at 0, -inf below.", expensive(_emit_entr))  # fmt: skip
 
 
 def _xlog1py_eval(a: Any, b: Any) -> Any:
@@ -247,9 +267,14 @@ def _xlog1py_slope(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Any:
     return where(dead, 0, t * log1p(where(dead, 0, b)))
 
 
+def _emit_xlog1py(b: Builder, x: Value, y: Value) -> Value:
+    at_zero = b.choose(b.is_nan(y), y, b.number(0))
+    return b.choose(b.eq(x, b.number(0)), at_zero, b.mul(x, b.math("log1p", y)))
+
+
 XLOG1PY = _row("xlog1py", _xlog1py_eval,
                (_xlog1py_slope, lambda t, y, a, b: t * (a / (b + 1))),
-               "a * log1p(b), and 0 where a is 0.")  # fmt: skip
+               "a * log1p(b), and 0 where a is 0.", expensive(_emit_xlog1py))  # fmt: skip
 
 
 @expose(method=False, into=SPECIAL)

@@ -1,0 +1,116 @@
+"""Sums of arrays by blocks, whichever dimensions are reduced and however they are strided.
+
+NumPy's sums are pairwise only along the dimension with the smallest stride; along any other one
+rows are added one after the other, and the error grows with their number. Here blocks of
+``_BLOCK`` rows are added so, and the sums of blocks in the same way. The order of
+additions depends on shapes and strides alone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from evergrad.core.shapes import Shape
+
+# Rows of a block, and those that are too few for blocks.
+_BLOCK = 32
+_FEW = 2 * _BLOCK
+# Elements of a row worth one call of NumPy's inner loop: narrower rows are joined.
+_ROW = 512
+
+
+def pairwise_sum(x: Any, dims: Shape, keepdim: bool = False, out: Any = None) -> Any:
+    """``np.add.reduce(x, dims)`` in the array's own type, with an error that grows with the
+    logarithm of the count."""
+    if x.size <= _FEW or x.dtype.kind not in "fc" or _is_pairwise(x, dims):
+        return np.add.reduce(x, axis=dims, dtype=x.dtype, keepdims=keepdim, out=out)
+    kept = [extent for d, extent in enumerate(x.shape) if d not in dims]
+    shape = [1 if d in dims else n for d, n in enumerate(x.shape)] if keepdim else kept
+    found = _sum_of_runs(x, dims).reshape(shape)
+    if out is None:
+        return found
+    np.copyto(out, found)
+    return out
+
+
+def _is_pairwise(x: Any, dims: Shape) -> bool:
+    """Whether NumPy adds in pairs itself, or adds few elements."""
+    if len(dims) == 1:
+        extent, stride = x.shape[dims[0]], abs(x.strides[dims[0]])
+        if extent <= _FEW:
+            return True
+        return all(stride <= abs(s) or n == 1 for n, s in zip(x.shape, x.strides, strict=True))
+    if len(dims) == x.ndim and (x.flags.c_contiguous or x.flags.f_contiguous):
+        return True
+    return bool(math.prod(x.shape[d] for d in dims) <= _FEW)
+
+
+def _sum_of_runs(x: Any, dims: Shape) -> Any:
+    """The sums over several dimensions: from the smallest strides to the greatest, neighbouring
+    dimensions joined where they are contiguous. Of the shape that is kept."""
+    if dims == tuple(range(len(dims))) and x.flags.c_contiguous:
+        kept = x.shape[len(dims) :]
+        return _column_sums(x.reshape(-1, math.prod(kept))).reshape(kept)
+    order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d]))
+    extents, reduced = _joined(x, order, dims)
+    y = x.transpose(order).reshape(extents)
+    while reduced:
+        if not reduced[-1]:
+            if True not in reduced:
+                break
+            # The last reduced dimension is moved behind all that are kept.
+            at = len(reduced) - 1 - reduced[::-1].index(True)
+            y = _column_sums(y.reshape(*y.shape[: at + 1], -1) if at + 2 < y.ndim else y)
+            reduced = [*reduced[:at], False]
+        else:
+            y = np.add.reduce(y, axis=-1)
+            reduced = reduced[:-1]
+    left = [d for d in order if d not in dims]
+    y = y.reshape([x.shape[d] for d in left])
+    return y.transpose(np.argsort(left)) if left else y
+
+
+def _joined(x: Any, order: list[int], dims: Shape) -> tuple[list[int], list[bool]]:
+    """Extents of the dimensions in an order, and whether they are reduced, with neighbours joined
+    that can be traversed as one."""
+    extents: list[int] = []
+    reduced: list[bool] = []
+    stride = 0
+    for d in order:
+        extent = x.shape[d]
+        if extent == 1:
+            continue
+        if reduced and reduced[-1] is (d in dims) and stride == extent * x.strides[d]:
+            extents[-1] *= extent
+        else:
+            extents.append(extent)
+            reduced.append(d in dims)
+        stride = x.strides[d]
+    return extents, reduced
+
+
+def _column_sums(x: Any) -> Any:
+    """The sums over the last dimension but one."""
+    *before, rows, columns = x.shape
+    together = _ROW // columns
+    if together > 1 and rows >= 2 * together * _BLOCK and _has_contiguous_rows(x):
+        whole = rows // together * together
+        wide = x[..., :whole, :].reshape(*before, whole // together, together * columns)
+        found = _column_sums(_column_sums(wide).reshape(*before, together, columns))
+        return found if whole == rows else found + np.add.reduce(x[..., whole:, :], axis=-2)
+    while rows > _FEW:
+        runs, rest = divmod(rows, _BLOCK)
+        parts = np.empty((*before, runs + (rest > 0), columns), x.dtype)
+        head = x[..., : runs * _BLOCK, :].reshape(*before, runs, _BLOCK, columns)
+        np.add.reduce(head, axis=-2, out=parts[..., :runs, :])
+        if rest:
+            np.add.reduce(x[..., runs * _BLOCK :, :], axis=-2, out=parts[..., runs, :])
+        x, rows = parts, parts.shape[-2]
+    return np.add.reduce(x, axis=-2)
+
+
+def _has_contiguous_rows(x: Any) -> bool:
+    return bool(x.strides[-1] == x.itemsize and x.strides[-2] == x.itemsize * x.shape[-1])
