@@ -11,4 +11,14 @@ from evergrad.lazy import lazy_names as _lazy_names
 
 __all__ = ["Compiled", "compile"]
 
-__getattr__ = _lazy_names(__name__, {"api": ("Compiled", "compile")})
+__getattr__ = _lazy_names(
+    __name__,
+    {
+        "api": ("Compiled", "compile"),
+        "stand_ins": (
+            "allow_in_graph", "assume_constant_result", "cudagraph_mark_step_begin", "disable",
+            "is_compiling", "is_dynamo_compiling", "is_exporting", "list_backends",
+            "nested_compile_region", "reset", "set_stance", "substitute_in_graph",
+        ),
+    },
+)  # fmt: skip

@@ -6,43 +6,60 @@ import functools
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
-from evergrad.compiler.frontend.capture import Captured, InsideGraphError, capture
-from evergrad.compiler.frontend.python_guards import PythonGuards
+from evergrad.compiler.cache.program_lru import ProgramLRU
+from evergrad.compiler.cache.signature_churn import SignatureChurn, leaf_paths
+from evergrad.compiler.frontend.arguments import PythonCall
+from evergrad.compiler.frontend.capture import Captured, capture
+from evergrad.compiler.frontend.python_state import PythonState, plain_numbers
+from evergrad.compiler.frontend.segments import Segments
+from evergrad.compiler.frontend.session import NotWholeError, Session
 from evergrad.compiler.frontend.variant import Call, Variant
+from evergrad.compiler.native.target import require_llvm
 from evergrad.compiler.runtime import call_path
+from evergrad.compiler.runtime.arena import SharedArena
 from evergrad.compiler.runtime.call_path import NOT_HANDLED, FastPath, make_fast_path
 from evergrad.compiler.runtime.gc_pause import gc_paused
-from evergrad.core import dtypes, fork
-from evergrad.core.state import STATE
-from evergrad.core.storage import NO_ARRAY
+from evergrad.core import fork
+from evergrad.core.state import STATE, State, set_mode, using
 from evergrad.core.tensor import Tensor
-from evergrad.core.tree import tree_flatten, tree_unflatten
+from evergrad.errors import AssumptionError, TraceError
 from evergrad.extension import ExtensionPoint, provides
+from evergrad.memory import pool
 
 _optimized_module: ExtensionPoint[..., Any] = ExtensionPoint("optimized_module")
 
 # The most variants kept per signature, and the most fast paths.
 _VARIANT_LIMIT = 8
+# The most programs that keep their lowering, which only reports read.
+_LOWERINGS_KEPT = 4
+# The most programs of a function that are kept on disk.
+_PROGRAMS_ON_DISK = 12
 
 
 def compile(
-    model: Any = None, *, check_finite: bool = False, memory_limit: int | None = None,
-    **options: Any,
+    model: Any = None, *, fullgraph: bool = False, check_finite: bool = False,
+    memory_limit: int | None = None, **options: Any,
 ) -> Any:  # fmt: skip
     """Compile a training step, a module or a function of tensors.
 
-    The function is traced at its first call with a given signature (structure and types of its
-    arguments), and the program compiled from the trace runs from then on. Captured tensors that it
-    reads or writes (parameters, optimizer state) keep their storage; Python floats among its
-    arguments and the options of optimizers are runtime inputs, read at each call. Guards check at
-    each call whatever else decided the trace; where one fails, the function is traced and compiled
-    again.
+    A compiled call does what the eager call does. The first call with a given signature (structure,
+    types and strides of its arguments) is run by Python, and its ops are recorded; if they form one
+    program, this runs from then on while its guards hold. Captured tensors that it reads or writes
+    (parameters, optimizer state) keep their storage; Python floats among its arguments and the
+    options of optimizers are runtime inputs. Guards check at each call whatever else the function
+    can read; where one fails, Python runs the function again.
 
-    A call that fails leaves tensors and RNG states as they were before it. With ``check_finite`` a
+    A function that reads values (``.item()``, ``if``), changes Python state or has other effects is
+    run by Python at every call, with its ops compiled in segments; one warning names the line and
+    the reason, and ``last_call`` has both. With ``fullgraph`` such a function raises
+    ``TraceError`` instead.
+
+    A program that fails leaves tensors and RNG states as they were. With ``check_finite`` a
     call that produces an infinity or a NaN fails, and its error names the op and the source line it
     came from. With ``memory_limit`` (bytes) values are rematerialized until the arena, the memory
     besides arguments and results, fits; if it cannot, the first call raises ``MemoryLimitError``
@@ -50,13 +67,30 @@ def compile(
 
     Other options of ``torch.compile`` are accepted and have no effect: there is one backend.
     """
+    require_llvm()
     if model is None:
         return functools.partial(
-            compile, check_finite=check_finite, memory_limit=memory_limit, **options
+            compile,
+            fullgraph=fullgraph,
+            check_finite=check_finite,
+            memory_limit=memory_limit,
+            **options,
         )
     if hasattr(model, "parameters") and hasattr(model, "forward"):
-        return _optimized_module(model, check_finite, memory_limit)
-    return Compiled(model, check_finite, memory_limit)
+        return _optimized_module(model, check_finite, memory_limit, fullgraph)
+    return Compiled(model, check_finite, memory_limit, fullgraph)
+
+
+class LastCall(NamedTuple):
+    """How a call ran: as one program (``whole``), by Python as one segment (``traced``) or several
+    (``segments``), or eagerly; why not as a program; and what ended its segments."""
+
+    kind: str
+    reason: str | None = None
+    breaks: Sequence[str] = ()
+
+
+_WHOLE = LastCall("whole")
 
 
 @provides("compiled_function")
@@ -65,18 +99,32 @@ class Compiled:
 
     def __init__(
         self, function: Callable[..., Any], check_finite: bool = False,
-        memory_limit: int | None = None,
+        memory_limit: int | None = None, fullgraph: bool = False,
     ) -> None:  # fmt: skip
         self.function = function
+        self.fullgraph = fullgraph
         self.check_finite = check_finite
         self.memory_limit = memory_limit
         self.variants: dict[Any, list[Variant]] = {}
+        # The memory of its programs, and which of them are kept.
+        self.arena = SharedArena()
+        self.programs = ProgramLRU[Variant, Variant]()
+        name = getattr(function, "__qualname__", type(function).__name__)
+        self.name = name
+        self.churn = SignatureChurn(name)
+        self.segments = Segments(self.arena)
+        # How the last call ran, and whether a function that is no single program was reported.
+        self.last_call: LastCall | None = None
+        # Whether sparse gradients are used up inside of a call, so that programs may have them.
+        self.records_sparse = False
+        # Whether floats are inputs of programs; constants if the function stores them.
+        self.has_number_inputs = True
+        self.has_warned = False
+        self.had_first_step = False
         # Fast paths by variant, most recently added first.
         self.fast_paths: dict[Variant, FastPath] = {}
-        # Signatures whose calls run eagerly, inside a graph that is recorded around them.
-        self.eager_signatures: set[Any] = set()
         # Step lock: held while a variant is looked up and run.
-        self.lock = threading.RLock()
+        self.lock = self.arena.lock
         _steps.add(self)
         functools.update_wrapper(self, function, updated=())
 
@@ -85,19 +133,122 @@ class Compiled:
         if state.trace is not None:
             return self.function(*args, **kwargs)  # inlined into the trace around it
         with self.lock:
-            if not kwargs:
-                for serve in self.fast_paths.values():
-                    result = serve(args, state)
-                    if result is not NOT_HANDLED:
-                        return result
+            result = self.serve(args, kwargs, state)
+            if result is not NOT_HANDLED:
+                return result
             with gc_paused():
-                variant, tensors = self.variant_for(args, kwargs)
-                if variant is not None and not variant.aliases_written(tensors):
-                    result = variant.run(tensors)
-                    if not kwargs:
-                        self.add_fast_path(args, variant)
-                    return result
+                call = self.call_with(args, kwargs)
+                if call.is_dense:
+                    return self.run(call)
+        self.last_call = LastCall("eager", "an argument is sparse or nested")
         return self.function(*args, **kwargs)
+
+    def call_with(self, args: Any, kwargs: Any) -> PythonCall:
+        return PythonCall(self.function, args, kwargs, self.has_number_inputs)
+
+    def serve(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: State) -> Any:
+        """Run a call by a fast path, if one handles it."""
+        try:
+            for serve in self.fast_paths.values():
+                result = serve(args, kwargs, state)
+                if result is not NOT_HANDLED:
+                    self.last_call = _WHOLE
+                    return result
+        except AssumptionError:  # nothing was written
+            self.fast_paths = {}
+        return NOT_HANDLED
+
+    def run(self, call: PythonCall) -> Any:
+        """Run a call by the program that is valid for it; by Python, if there is none."""
+        variant = self.valid_variant(call)
+        if variant is None or variant.aliases_written(call.tensors):
+            return self.run_python(call)
+        return self.run_variant(variant, call)
+
+    def run_variant(self, variant: Variant, call: PythonCall) -> Any:
+        variant.bind_numbers(call.numbers)
+        self.last_call = _WHOLE
+        try:
+            result = variant.run(call.tensors)
+        except AssumptionError as error:  # nothing was written, and Python has no effects here
+            return self.run_eagerly(call, str(error))
+        self.add_fast_path(call, variant)
+        return result
+
+    def run_eagerly(self, call: PythonCall, reason: str) -> Any:
+        self.last_call = LastCall("eager", reason)
+        return self.function(*call.args, **call.kwargs)
+
+    def run_python(self, call: PythonCall) -> Any:
+        """Have Python run a call as a session; if its trace is a program, that runs it."""
+        python = PythonState(self.function, call.args, call.kwargs)
+        if call.numbers and "type" in python.names:  # type() shows that a number is symbolic
+            self.use_constant_numbers()
+            call = self.call_with(call.args, call.kwargs)
+        if python.overlapping_memory(call.tensors):
+            return self.run_eagerly(call, "tensors share memory through NumPy")
+        session = Session(STATE.get().trace, self.segments.run, self.fullgraph, python.arrays)
+        session.records_sparse = self.records_sparse
+        before = STATE.get()
+        with (
+            restored_modes(before, session),
+            using(trace=session, grad=before.grad, no_grad=False, saved_hooks=None),
+        ):
+            try:
+                call_path.begin()
+                result = call.on_session(session)
+            except BaseException:
+                session.end()
+                python.replace_numbers()
+                raise
+            session.modes = STATE.get()
+            try:
+                if modes_of(session.modes) != modes_of(before):
+                    raise NotWholeError("a mode is changed for the code after the call")
+                variant = self.add_variant(call, capture(session, call, result, python))
+            except NotWholeError as reason:
+                if self.fullgraph and not self.is_first_step(session, str(reason)):
+                    session.abandon()
+                    raise TraceError(f"{self.name} cannot be compiled whole: {reason}") from None
+                session.end()
+                if session.sparse_weights:
+                    self.records_sparse = not session.keeps_sparse_gradients()
+                result = plain_numbers(result)
+                if session.keeps_numbers():
+                    python.replace_numbers()
+                    self.use_constant_numbers()
+                self.note_breaks(session, str(reason))
+                return result
+            except BaseException:
+                session.abandon()
+                raise
+        del result, session
+        return self.run_variant(variant, call)
+
+    def use_constant_numbers(self) -> None:
+        """Have floats as constants of programs from now on."""
+        self.has_number_inputs = False
+        self.fast_paths = {}
+
+    def is_first_step(self, session: Session, reason: str) -> bool:
+        """Whether a call is no program only because of the first step of an optimizer."""
+        return session.once == reason and not self.had_first_step
+
+    def note_breaks(self, session: Session, reason: str) -> None:
+        kind = "segments" if session.breaks else "traced"
+        self.last_call = LastCall(kind, reason, [str(end) for end in session.breaks])
+        # The next call may be a program: sparse gradients are known to be used up.
+        is_next_whole = bool(session.sparse_weights) and self.records_sparse
+        if self.is_first_step(session, reason):
+            self.had_first_step = True
+        elif not self.has_warned and not is_next_whole:
+            self.has_warned = True
+            warnings.warn(
+                f"{self.name} is not one compiled program: {reason}. Python runs it at every call, "
+                "with its operations compiled between the values that it reads.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Bind as a method, like the function itself."""
@@ -105,83 +256,68 @@ class Compiled:
 
     def __reduce__(self) -> Any:
         """A copy has no variants yet."""
-        return type(self), (self.function, self.check_finite, self.memory_limit)
+        return type(self), (self.function, self.check_finite, self.memory_limit, self.fullgraph)
 
-    def add_fast_path(self, args: Any, variant: Variant) -> None:
+    def add_fast_path(self, call: PythonCall, variant: Variant) -> None:
         """Add the fast path for calls like this one, which a variant has just run."""
-        serve = make_fast_path(variant, args)
-        if serve is not None:
-            others = [pair for pair in self.fast_paths.items() if pair[0] is not variant]
-            self.fast_paths = dict([(variant, serve), *others[: _VARIANT_LIMIT - 1]])
+        others = [pair for pair in self.fast_paths.items() if pair[0] is not variant]
+        made = variant, make_fast_path(variant, call)
+        self.fast_paths = dict([made, *others[: _VARIANT_LIMIT - 1]])
 
-    def variant_for(self, args: Any, kwargs: Any) -> tuple[Variant | None, list[Tensor]]:
-        """The variant for these arguments, with their floats bound (``None`` if the call runs
-        eagerly); and the tensors among the arguments."""
-        leaves, spec = tree_flatten((args, kwargs))
-        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        numbers = [leaf for leaf in leaves if leaf.__class__ is float]
-        if any(t._value is NO_ARRAY for t in tensors):  # sparse or ragged
-            return None, tensors
-        variant = self.find_variant(signature(leaves, spec), leaves, spec, tensors, numbers)
-        if variant is None:
-            return None, tensors
-        for container, index, _ in variant.captured.numbers:
-            if isinstance(container, list):
-                container[index] = numbers[index]
-        return variant, tensors
-
-    def find_variant(
-        self, key: Any, leaves: list[Any], spec: Any, tensors: Any, numbers: Any
-    ) -> Variant | None:
-        if key in self.eager_signatures:
-            return None
-        variant = self.valid_variant(key)
-        if variant is not None:
-            return variant
-        known = self.variants.setdefault(key, [])
+    def add_variant(self, call: PythonCall, captured: Captured) -> Variant:
+        """Compile a captured call, and keep its program."""
+        known = self.variants.get(call.key, [])
         if len(known) >= _VARIANT_LIMIT:
             warnings.warn(
                 f"{self.function} was recompiled {len(known)} times for the same signature; failed "
                 f"guard: {known[-1].guards.first_failed()}",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
-            known.clear()
-            self.fast_paths = {}
-        try:
-            captured = self.trace(leaves, spec, tensors, numbers)
-        except InsideGraphError:
-            self.eager_signatures.add(key)
-            return None
-        variant = Variant(captured, self.check_finite, self.memory_limit)
-        if variant.captured.once is None:
-            known.append(variant)
+            for old in list(known):
+                self.programs.evict(old)
+            self.forget(list(known))
+        churn = self.churn.record(leaf_paths(self.function, call.spec), call.leaves)
+        if churn is not None:
+            warnings.warn(churn, RuntimeWarning, stacklevel=5)
+        on_disk = len(self.programs) < _PROGRAMS_ON_DISK
+        variant = Variant(captured, self.check_finite, self.memory_limit, self.arena, on_disk)
+        self.variants.setdefault(call.key, []).append(variant)
+        self.forget(self.programs.put(variant, variant))
+        for older in list(self.programs)[:-_LOWERINGS_KEPT]:
+            older.program.discard_lowering()
         return variant
 
-    def valid_variant(self, key: Any) -> Variant | None:
-        """The variant for this signature whose guards hold, if there is one already."""
-        known = self.variants.get(key, [])
+    def valid_variant(self, call: PythonCall) -> Variant | None:
+        """The variant for a call whose guards hold, if there is one already."""
+        known = self.variants.get(call.key, [])
         for variant in reversed(known):  # most recently used last
-            if variant.guards.hold():
+            if variant.accepts(call.tensors, call.numbers) and variant.guards.hold():
                 known.remove(variant)
                 known.append(variant)
+                self.programs.get(variant)
                 return variant
         return None
 
-    def trace(self, leaves: list[Any], spec: Any, tensors: Any, numbers: Any) -> Captured:
-        def call(symbolic: Any, runtime: Any) -> Any:
-            given, floats = iter(symbolic), iter(runtime)
-            filled = [
-                next(given) if isinstance(leaf, Tensor)
-                else next(floats) if leaf.__class__ is float else leaf
-                for leaf in leaves
-            ]  # fmt: skip
-            args, kwargs = tree_unflatten(filled, spec)
-            return self.function(*args, **kwargs)
+    def forget(self, evicted: list[Variant]) -> None:
+        """Drop the references to variants that are evicted, and their memory."""
+        if evicted:
+            gone = set(evicted)
+            kept = {
+                key: [v for v in known if v not in gone] for key, known in self.variants.items()
+            }
+            self.variants = {key: known for key, known in kept.items() if known}
+            self.fast_paths = {v: path for v, path in self.fast_paths.items() if v not in gone}
 
-        call_path.begin()
-        args, kwargs = tree_unflatten(leaves, spec)
-        return capture(call, tensors, list(numbers), PythonGuards(self.function, args, kwargs))
+    def trim(self) -> None:
+        """Drop all programs and their memory, unless another thread is running one."""
+        if self.lock.acquire(blocking=False):
+            try:
+                self.forget(self.programs.clear())
+                self.segments.clear()
+                self.arena.trim()
+            finally:
+                self.lock.release()
 
     def loop(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function for each row (index of the first dimension) of the tensors among its
@@ -204,14 +340,34 @@ class Compiled:
             return self.compiled_for(args, kwargs)[0].program.plan
 
     def compiled_for(self, args: Any, kwargs: Any) -> tuple[Variant, list[Tensor]]:
-        """As :meth:`variant_for`; raises if the call runs eagerly."""
-        variant, tensors = self.variant_for(args, kwargs)
+        """The variant for these arguments, traced without running anything if there is none yet,
+        and the tensors among them; raises if such calls are not one program."""
+        call = self.call_with(args, kwargs)
+        if not call.is_dense:
+            raise RuntimeError("calls with sparse or nested tensors run eagerly")
+        variant = self.valid_variant(call)
         if variant is None:
-            raise RuntimeError(
-                "calls with these arguments run eagerly: they take sparse or ragged tensors, or "
-                "the function uses tensors that are computed from others with gradients"
-            )
-        return variant, tensors
+            python = PythonState(self.function, args, kwargs)
+            session = Session(STATE.get().trace, self.segments.run, True, python.arrays)
+            session.records_sparse = True
+            with using(trace=session, grad=STATE.get().grad, no_grad=False, saved_hooks=None):
+                try:
+                    call_path.begin()
+                    result = call.on_session(session)
+                    captured = capture(session, call, result, python)
+                except NotWholeError as reason:
+                    raise RuntimeError(
+                        f"{self.name} is not one compiled program: {reason}"
+                    ) from None
+                except BaseException:
+                    session.restore_states()
+                    raise
+                finally:
+                    session.abandon()
+                    session.release()
+            variant = self.add_variant(call, captured)
+        variant.bind_numbers(call.numbers)
+        return variant, call.tensors
 
     def explain(self, *args: Any, passes: bool = False, **kwargs: Any) -> Any:
         """Report the compiled program for these arguments: its nodes, memory, guards and time; see
@@ -231,32 +387,35 @@ _steps: weakref.WeakSet[Compiled] = weakref.WeakSet()
 
 def _unlock_steps() -> None:
     """Replace the step locks in a forked child: the threads that held them are gone."""
+    replaced: dict[int, Any] = {}  # functions with one arena have one lock
     for step in _steps:
-        step.lock = threading.RLock()
+        lock = replaced.setdefault(id(step.lock), threading.RLock())
+        step.lock = step.arena.lock = lock
+
+
+@pool.on_trim
+def _trim_steps() -> None:
+    # Twice: arenas are given back once the programs of derivatives, which are steps too, are gone.
+    for _ in range(2):
+        for step in list(_steps):
+            step.trim()
 
 
 fork.register("step locks", after_in_child=_unlock_steps)
 
 
-def signature(leaves: list[Any], spec: Any) -> Any:
-    """The static part of a call: structure and types of its arguments, and the modes."""
-    state = STATE.get()
-    lower = None if state.autocast is None else state.autocast.dtype
-    keys = tuple([_key(leaf) for leaf in leaves])
-    return spec, keys, state.grad, lower, dtypes.get_default_dtype()
+def modes_of(state: State) -> Any:
+    return state.grad, state.inference, state.autocast, state.anomaly
 
 
-def _key(leaf: Any) -> Any:
-    if isinstance(leaf, Tensor):
-        return leaf._type, leaf.requires_grad
-    if leaf.__class__ is float:
-        return float
+@contextmanager
+def restored_modes(before: State, session: Session) -> Iterator[None]:
+    """Keep the modes that a call has set for the code after it; the session is over then."""
     try:
-        hash(leaf)
-    except TypeError:
-        raise TypeError(
-            f"an argument of a compiled function is a {type(leaf).__name__}, which is not hashable "
-            "and cannot be part of the signature.\n"
-            "  fix: pass a tensor, a number, a string or a tuple."
-        ) from None
-    return leaf.__class__, leaf
+        yield
+        modes = session.modes
+        if modes is not None and modes_of(modes) != modes_of(before):
+            set_mode(grad=modes.grad, no_grad=not modes.grad, inference=modes.inference,
+                     autocast=modes.autocast, anomaly=modes.anomaly)  # fmt: skip
+    finally:
+        session.release()

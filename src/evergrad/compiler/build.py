@@ -11,16 +11,19 @@ from evergrad.compiler.kernels.registry import LOWERINGS
 from evergrad.compiler.native import jit
 from evergrad.compiler.passes.pipeline import Target, lift_captures, optimize
 from evergrad.compiler.passes.rematerialize import fit_memory
+from evergrad.compiler.runtime.arena import SharedArena
 from evergrad.compiler.runtime.program import Program
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.core.trace import Graph
 
 
 def build_program(
-    captured: Captured, limit: int | None, when_bound: Callable[[Executable], None] | None = None
-) -> Program:
-    """The program of a captured step, with an arena of at most ``limit`` bytes. ``when_bound`` is
-    called with its executable once all kernels have machine code."""
+    captured: Captured, limit: int | None, when_bound: Callable[[Executable], None] | None = None,
+    arena: SharedArena | None = None,
+) -> Program:  # fmt: skip
+    """The program of a captured step, with an arena of at most ``limit`` bytes, part of the shared
+    ``arena`` if there is one. ``when_bound`` is called with its executable once all kernels have
+    machine code."""
     if limit is None:
         for kernel in precompiled(captured.graph):
             jit.compile_async(kernel)
@@ -33,7 +36,9 @@ def build_program(
             # Under a limit most kernels that are generated are not those of the final program.
             *([jit.compile_async] if limit is None else []),
         )  # fmt: skip
-        return Program(lowering, when_bound)
+        program = Program(lowering, when_bound, arena)
+        program.executable.constant_bytes = sum(tensor.nbytes for tensor in constants)
+        return program
 
     target = Target.STEP
     program = build(optimize(captured.graph, target))

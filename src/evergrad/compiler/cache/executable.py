@@ -31,6 +31,8 @@ class Executable:
 
     lowering: Lowering | None = None
     target: Target | None = None
+    # The bytes of folded constants.
+    constant_bytes = 0
 
     def __init__(
         self, buffers: list[Buffer], waves: list[list[Instruction]], outputs: Sequence[Any],

@@ -15,30 +15,42 @@ from evergrad.compiler.cache.process_bindings import ProcessBindings
 from evergrad.compiler.cache.serialize import deserialize, serialize
 from evergrad.compiler.frontend.capture import Captured
 from evergrad.compiler.native import disk_cache
+from evergrad.compiler.runtime.arena import SharedArena
 from evergrad.compiler.runtime.program import Program
 
-_KIND = b"evergrad program 1\n"
+_KIND = b"evergrad program 2\n"
 
 
-def program_of(captured: Captured, limit: int | None) -> Program:
-    """The program of a captured step, whose arena has at most ``limit`` bytes."""
+def program_of(
+    captured: Captured, limit: int | None, arena: SharedArena | None = None, on_disk: bool = True
+) -> Program:
+    """The program of a captured step, whose arena has at most ``limit`` bytes and is part of the
+    shared ``arena`` if there is one. Without ``on_disk`` it is neither looked up nor written: one
+    of many shapes is built in about the time that this takes."""
     bindings = ProcessBindings(captured)
-    key = None if config.SHOW_PASSES else fingerprint_of(captured, bindings, limit)
-    path = None if key is None else disk_cache.folder() / f"{key}.program"
+    is_cached = on_disk and not config.SHOW_PASSES
+    key = fingerprint_of(captured, bindings, limit) if is_cached else None
+    path = None if key is None else disk_cache.path_of(f"{key}.program")
     found = None if path is None else _read(path, bindings)
     if found is not None:
-        return Program(found)
+        return Program(found, shared_arena=arena)
     # On a hit neither the passes nor the code generators are imported.
     from evergrad.compiler.build import build_program
 
     if path is None:
-        return build_program(captured, limit)
-    return build_program(captured, limit, lambda made: _write(path, made, bindings))
+        return build_program(captured, limit, arena=arena)
+    return build_program(captured, limit, lambda made: _write(path, made, bindings), arena)
 
 
 def _read(path: Path, bindings: ProcessBindings) -> Executable | None:
     data = disk_cache.read(path, _KIND)
-    return None if data is None else deserialize(data, bindings)
+    if data is None:
+        return None
+    try:
+        return deserialize(data, bindings)
+    except (LookupError, TypeError, ValueError, RecursionError):  # of another version
+        disk_cache.remove(path)
+        return None
 
 
 def _write(path: Path, executable: Executable, bindings: ProcessBindings) -> None:

@@ -1,14 +1,15 @@
 """Serialization of executables.
 
-The format is plain tuples of numbers and strings. References into the process (storages, random
-generators, source locations) are written as indices into the step's
+The format is JSON: lists of numbers and strings, the bytes of constants in base64. References into
+the process (storages, random generators, source locations) are written as indices into the step's
 :class:`~evergrad.compiler.cache.process_bindings.ProcessBindings`, which the fingerprint covers, so
 that they are equal in both processes.
 """
 
 from __future__ import annotations
 
-import marshal
+import json
+from base64 import b64decode, b64encode
 from typing import Any
 
 import numpy as np
@@ -21,20 +22,43 @@ from evergrad.compiler.native import jit
 from evergrad.compiler.schedule.buffers import Buffer, BufferView
 from evergrad.compiler.schedule.instructions import Instruction
 from evergrad.core import dtypes
-from evergrad.core.shapes import tensor_type
+from evergrad.core.op import TABLE
+from evergrad.core.shapes import TensorType, tensor_type
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import fresh
+from evergrad.core.trace import Equation
 
 # Executables with more bytes of constants are not written.
 _MOST_CONSTANTS = 16 << 20
+# Classes of numbers that arguments of a NumPy call have.
+_NUMBERS = (int, float, bool)
 
 
 def serialize(executable: Executable, bindings: ProcessBindings) -> bytes | None:
-    """The bytes of an executable whose kernels have machine code; ``None`` if it has Python calls
-    or too many constants."""
-    if any(instruction.kernel is None for instruction in executable.instructions):
-        return None
-    return _Serializer(executable, bindings).data()
+    """The bytes of an executable whose kernels have machine code; ``None`` if it has calls that are
+    not NumPy's, or too many constants."""
+    if all(i.kernel is not None or _is_plain_call(i) for i in executable.instructions):
+        return _Serializer(executable, bindings).data()
+    return None
+
+
+def _is_plain_call(instruction: Instruction) -> bool:
+    """Whether an instruction is a call of NumPy, of an op of the table with plain attributes."""
+    eqn = instruction.eqn
+    assert eqn is not None
+    given = [a for a in instruction.args if not isinstance(a, BufferView)]
+    is_known = eqn.op in TABLE.values() and not eqn.op.random
+    types = eqn.specialization.types
+    is_known = is_known and all(isinstance(t, TensorType) or t in _NUMBERS for t in types)
+    return is_known and hasattr(eqn.specialization, "run") and _is_plain((given, eqn.attrs))
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(_is_plain(item) for item in value.items())
+    if value.__class__ in (tuple, list):
+        return all(map(_is_plain, value))
+    return value.__class__ in (int, float, bool, str, type(None))
 
 
 class _Serializer:
@@ -71,14 +95,14 @@ class _Serializer:
             kernel.name for i in executable.instructions if i.kernel is not None
             for kernel in (i.kernel, *i.kernel.calls.values())
         }  # fmt: skip
-        return marshal.dumps((
+        return json.dumps((
             jit.files_of(sorted(kernels)),
             constants,
             buffers, len(executable.buffers), places, waves, outputs, copies,
             [generators.index(g) for g in executable.streams],
             [generators.index(g) for g in executable.generators],
             executable.plan.peak,
-        ))  # fmt: skip
+        )).encode()  # fmt: skip
 
     def form(self, b: Buffer) -> tuple[Any, ...]:
         owner = self.storage(b.owner) if b.kind == "outside" else b.owner
@@ -99,19 +123,32 @@ class _Serializer:
         return _number_of(storage, self.storages, self.storage_numbers)
 
     def instruction(self, instruction: Instruction) -> tuple[Any, ...]:
-        kernel = instruction.kernel
-        assert kernel is not None
-        numbers = [0 if n in kernel.products else int(x) for n, x in enumerate(kernel.numbers)]
         return (
             instruction.label, int(instruction.work), bool(instruction.may_fail),
             [None if p is None else self.place(p) for p in instruction.pointers],
             [self.buffer(b) for b in instruction.reads],
             [self.buffer(b) for b in instruction.writes],
-            (
-                kernel.name, numbers, kernel.products,
-                {place: called.name for place, called in kernel.calls.items()},
-                int(kernel.chunks), int(kernel.scratch),
-            ),
+            None if instruction.kernel is None else self.kernel(instruction.kernel),
+            None if instruction.eqn is None else self.call(instruction),
+        )  # fmt: skip
+
+    def kernel(self, kernel: Kernel) -> tuple[Any, ...]:
+        numbers = [0 if n in kernel.products else int(x) for n, x in enumerate(kernel.numbers)]
+        return (
+            kernel.name, numbers, list(kernel.products.items()),
+            [(place, called.name) for place, called in kernel.calls.items()],
+            int(kernel.chunks), int(kernel.scratch),
+        )  # fmt: skip
+
+    def call(self, instruction: Instruction) -> tuple[Any, ...]:
+        eqn = instruction.eqn
+        assert eqn is not None
+        is_view = [isinstance(a, BufferView) for a in instruction.args]
+        return (
+            eqn.op.name, _encoded(eqn.attrs), [_type(t) for t in eqn.specialization.types], is_view,
+            [self.place(a) if isinstance(a, BufferView) else _encoded(a) for a in instruction.args],
+            [self.place(out) for out in instruction.outs],
+            self.location_numbers.get(id(eqn.location)),
         )  # fmt: skip
 
 
@@ -123,9 +160,9 @@ def _number_of(item: Any, items: list[Any], numbers: dict[int, int]) -> int:
     return number
 
 
-def _content(storage: Storage) -> bytes:
+def _content(storage: Storage) -> str:
     assert isinstance(storage.value, np.ndarray)
-    return storage.value.tobytes()
+    return b64encode(storage.value.tobytes()).decode("ascii")
 
 
 def _ints(values: Any) -> tuple[int, ...]:
@@ -138,18 +175,18 @@ def deserialize(data: bytes, bindings: ProcessBindings) -> Executable | None:
     (
         files, constants, buffer_forms, planned, place_forms, wave_forms, outputs, copies, streams,
         generators, peak,
-    ) = marshal.loads(data)  # fmt: skip
+    ) = json.loads(data)  # fmt: skip
     if not jit.load_files(files):
         return None
     storages = [*bindings.storages, *(_constant(*constant) for constant in constants)]
     buffers = [_buffer(form, storages, bindings) for form in buffer_forms]
     places = [
-        BufferView(buffers[number], offset, shape, strides, dtypes.BY_NAME[name])
+        BufferView(buffers[number], offset, tuple(shape), tuple(strides), dtypes.BY_NAME[name])
         for number, offset, shape, strides, name in place_forms
     ]
-    return Executable(
+    made = Executable(
         buffers[:planned],
-        [[_instruction(form, buffers, places) for form in wave] for wave in wave_forms],
+        [[_instruction(form, buffers, places, bindings) for form in wave] for wave in wave_forms],
         [
             constant if number is None else places[number]
             for number, constant in zip(outputs, bindings.constants, strict=True)
@@ -159,11 +196,13 @@ def deserialize(data: bytes, bindings: ProcessBindings) -> Executable | None:
         [bindings.generators[n] for n in streams], [bindings.generators[n] for n in generators],
         peak,
     )  # fmt: skip
+    made.constant_bytes = sum(s.nbytes for s in storages[len(bindings.storages) :])
+    return made
 
 
-def _constant(name: str, shape: tuple[int, ...], data: bytes) -> Storage:
-    dtype = dtypes.BY_NAME[name]
-    array = np.frombuffer(bytearray(data), dtype.np).reshape(shape)
+def _constant(name: str, extents: list[int], data: str) -> Storage:
+    dtype, shape = dtypes.BY_NAME[name], tuple(extents)
+    array = np.frombuffer(bytearray(b64decode(data)), dtype.np).reshape(shape)
     return fresh(array, tensor_type(shape, dtype))._storage
 
 
@@ -176,11 +215,15 @@ def _buffer(form: tuple[Any, ...], storages: list[Storage], bindings: ProcessBin
 
 
 def _instruction(
-    form: tuple[Any, ...], buffers: list[Buffer], places: list[BufferView]
-) -> Instruction:
-    label, work, may_fail, pointers, reads, writes, kernel = form
+    form: tuple[Any, ...], buffers: list[Buffer], places: list[BufferView],
+    bindings: ProcessBindings,
+) -> Instruction:  # fmt: skip
+    label, work, may_fail, pointers, reads, writes, kernel, call = form
     made = Instruction(label)
-    made.kernel = _kernel(*kernel)
+    if kernel is not None:
+        made.kernel = _kernel(*kernel)
+    if call is not None:
+        _set_call(made, call, places, bindings)
     made.work, made.may_fail = work, may_fail
     made.pointers = [None if number is None else places[number] for number in pointers]
     made.reads = [buffers[number] for number in reads]
@@ -188,15 +231,63 @@ def _instruction(
     return made
 
 
+def _set_call(
+    made: Instruction, call: tuple[Any, ...], places: list[BufferView], bindings: ProcessBindings
+) -> None:
+    name, attr_forms, type_forms, is_view, args, outs, location = call
+    op, attrs = TABLE[name], _decoded(attr_forms)
+    types = tuple([_from_type(form) for form in type_forms])
+    key: Any = (types, tuple(attrs.items())) if attrs else types
+    specialization = op.specializations.get(key) or op.resolve(key, types, attrs)
+    place = None if location is None else bindings.locations[location]
+    made.eqn = Equation(specialization, (), (), place)
+    made.args = [
+        places[a] if is_place else _decoded(a) for a, is_place in zip(args, is_view, strict=True)
+    ]
+    made.outs = [places[number] for number in outs]
+
+
+def _encoded(value: Any) -> Any:
+    """A plain value in a form that keeps tuples apart from lists."""
+    if isinstance(value, dict):
+        return {"dict": [(_encoded(k), _encoded(v)) for k, v in value.items()]}
+    if isinstance(value, (tuple, list)):
+        return {value.__class__.__name__: list(map(_encoded, value))}
+    return value
+
+
+def _decoded(form: Any) -> Any:
+    if not isinstance(form, dict):
+        return form
+    ((kind, members),) = form.items()
+    if kind == "dict":
+        return {_decoded(k): _decoded(v) for k, v in members}
+    return tuple(map(_decoded, members)) if kind == "tuple" else list(map(_decoded, members))
+
+
+def _type(type: Any) -> Any:
+    """A tensor type, or the class of a number."""
+    if isinstance(type, TensorType):
+        return tuple(map(int, type.shape)), type.dtype.name
+    return _NUMBERS.index(type)
+
+
+def _from_type(form: Any) -> Any:
+    if isinstance(form, int):
+        return _NUMBERS[form]
+    shape, name = form
+    return tensor_type(tuple(shape), dtypes.BY_NAME[name])
+
+
 def _kernel(
-    name: str, numbers: list[int], products: dict[int, str], calls: dict[int, str], chunks: int,
-    scratch: int,
+    name: str, numbers: list[int], products: list[tuple[int, str]], calls: list[tuple[int, str]],
+    chunks: int, scratch: int,
 ) -> Kernel:  # fmt: skip
     """A kernel that has an address, without its IR."""
     made = Kernel(name, "")
-    made.calls = {place: Kernel(called, "") for place, called in calls.items()}
-    made.numbers, made.products = numbers, products
+    made.calls = {place: Kernel(called, "") for place, called in calls}
+    made.numbers, made.products = numbers, dict(products)
     made.chunks, made.scratch = chunks, scratch
-    for place, element in products.items():
+    for place, element in products:
         numbers[place] = openblas.address(dtypes.BY_NAME[element])
     return made

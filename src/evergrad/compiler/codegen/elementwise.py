@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.compiler.codegen import vecmath
 from evergrad.compiler.codegen.rng import counted_element, threshold_of
+from evergrad.compiler.codegen.vecmath import functions as vecmath
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 from evergrad.core.op import Op
@@ -47,8 +47,10 @@ KINDS: dict[dtype, Kind] = {
 }
 
 # Products and sums may be fused into one rounding; sums of many may be taken in any fixed order.
+# Without ``nsz``, which vectorization does not need: with it LLVM looks through the terms of a sum,
+# whatever flags they have, and cancels ``x - x`` where x is infinite or NaN.
 FUSED = "contract"
-ANY_ORDER = "reassoc nsz contract"
+ANY_ORDER = "reassoc contract"
 
 
 class Code:
@@ -75,7 +77,7 @@ class Code:
         return name
 
     def call(self, function: str, type: str, *args: str) -> str:
-        """Call an intrinsic (named without its type) or a helper of :mod:`.codegen.vecmath`."""
+        """Call an intrinsic (named without its type) or a helper of :mod:`.vecmath.functions`."""
         if function.startswith("llvm."):
             mangled = f"{function}.{_mangled(type)}"
             given = ", ".join([type] * len(args))
@@ -105,6 +107,11 @@ def constant(value: Any, found: dtype) -> str:
     number = float(value)
     if kind.compute == "float":
         number = _as_float32(number)
+    return _bits(number)
+
+
+def _bits(number: float) -> str:
+    """A number as IR writes floats of either width."""
     (bits,) = struct.unpack("<Q", struct.pack("<d", number))
     return f"0x{bits:016X}"
 
@@ -172,6 +179,19 @@ def rounded(code: Code, found: dtype, value: str) -> str:
     return value
 
 
+def _truncated(code: Code, value: str, type: str, bits: int) -> str:
+    """A float as a signed integer: the least one for what is out of range, as on x86. LLVM leaves
+    that undefined."""
+    least = -(2.0 ** (bits - 1))
+    # The next float below the least integer, if there is a fraction between.
+    word, bound = ("ogt", least - 1) if type == "double" and bits == 32 else ("oge", least)
+    above = code.op(f"fcmp {word} {type} {value}, {_bits(bound)}")
+    below = code.op(f"fcmp olt {type} {value}, {_bits(-least)}")
+    inside = code.op(f"and i1 {above}, {below}")
+    found = code.op(f"fptosi {type} {value} to i{bits}")
+    return code.op(f"select i1 {inside}, i{bits} {found}, i{bits} {int(least)}")
+
+
 def convert(code: Code, value: str, source: dtype, target: dtype) -> str:
     """An element in the computing type of another element type, as ``cast`` does it."""
     a, b = KINDS[source], KINDS[target]
@@ -186,8 +206,9 @@ def convert(code: Code, value: str, source: dtype, target: dtype) -> str:
         word = "fpext" if b.compute == "double" else "fptrunc"
         return code.op(f"{word} {a.compute} {value} to {b.compute}")
     if a.is_float:
-        wide = code.op(f"fptosi {a.compute} {value} to i64")
-        return wide if b.compute == "i64" else code.op(f"trunc i64 {wide} to {b.compute}")
+        bits = dtypes.conversion_type(target).itemsize * 8
+        wide = _truncated(code, value, a.compute, bits)
+        return wide if b.bits == bits else code.op(f"trunc i{bits} {wide} to {b.compute}")
     if b.is_float:
         word = "sitofp" if a.signed else "uitofp"
         return code.op(f"{word} {a.compute} {value} to {b.compute}")
@@ -231,8 +252,17 @@ class Element:
     def op(self, text: str) -> str:
         return self.code.op(text)
 
+    @property
+    def width(self) -> int:
+        """The bits of an element while it is computed."""
+        return {"float": 32, "i1": 1}.get(self.kind.compute, self.kind.bits)
+
+    @property
+    def is_signed(self) -> bool:
+        return self.kind.signed
+
     def call(self, function: str, *args: str) -> str:
-        """Call a function of floats: an intrinsic or a helper of :mod:`.codegen.vecmath`."""
+        """Call a function of floats: an intrinsic or a helper of :mod:`.vecmath.functions`."""
         if not self.kind.is_float:
             raise TypeError(f"{function} is for floats, not {self.found.name}: state floats=True")
         return self.code.call(function, self.type, *args)
@@ -359,6 +389,21 @@ class Element:
     def bit_not(self, x: str) -> str:
         return self.op(f"xor {self.type} {x}, {'true' if self.type == 'i1' else '-1'}")
 
+    def shift_left(self, a: str, b: str) -> str:
+        return self.op(f"shl {self.type} {a}, {b}")
+
+    def shift_right(self, a: str, b: str) -> str:
+        """Of signed integers, copies of the sign come in from the left."""
+        return self.op(f"{'ashr' if self.kind.signed else 'lshr'} {self.type} {a}, {b}")
+
+    def bits(self, x: str) -> str:
+        """The bits of a float as a signed integer of its width."""
+        return self.op(f"bitcast {self.type} {x} to i{self.width}")
+
+    def sign_bit(self, x: str) -> str:
+        """Whether a number is negative, or -0.0."""
+        return self.op(f"icmp slt i{self.width} {self.bits(x)}, 0")
+
     def random_bit(self, seed: str, offset: str, number: str, keep: float) -> str:
         """Whether the random number of an element is below a probability."""
         return counted_element(self.op, seed, offset, number, str(threshold_of(keep)))
@@ -381,44 +426,12 @@ class Element:
         """To the nearest integer, ties to the even one."""
         return self.call("llvm.roundeven", x)
 
-    def exp(self, x: str) -> str:
-        return self.call("vm_exp", x)
+    def math(self, name: str, *args: str) -> str:
+        """A function of :mod:`.vecmath.functions`."""
+        return self.call(f"vm_{name}", *args)
 
-    def exp2(self, x: str) -> str:
-        return self.call("llvm.exp2", x)
-
-    def expm1(self, x: str) -> str:
-        return self.call("vm_expm1", x)
-
-    def log(self, x: str) -> str:
-        return self.call("vm_log", x)
-
-    def log1p(self, x: str) -> str:
-        return self.call("vm_log1p", x)
-
-    def log2(self, x: str) -> str:
-        return self.call("llvm.log2", x)
-
-    def log10(self, x: str) -> str:
-        return self.call("llvm.log10", x)
-
-    def sin(self, x: str) -> str:
-        return self.call("llvm.sin", x)
-
-    def cos(self, x: str) -> str:
-        return self.call("llvm.cos", x)
-
-    def tanh(self, x: str) -> str:
-        return self.call("vm_tanh", x)
-
-    def sigmoid(self, x: str) -> str:
-        return self.call("vm_sigmoid", x)
-
-    def erf(self, x: str) -> str:
-        return self.call("vm_erf", x)
-
-    def ndtr(self, x: str) -> str:
-        return self.call("vm_ndtr", x)
+    def copysign(self, size: str, sign: str) -> str:
+        return self.call("llvm.copysign", size, sign)
 
     def pow(self, a: str, b: str) -> str:
         return self.call("llvm.pow", a, b)
@@ -428,4 +441,5 @@ def supports(op: Op, operands: tuple[Any, ...], outs: tuple[Any, ...]) -> bool:
     """Whether an element of a row can be emitted for these types."""
     if op.emit.function is None or not all(t.dtype in KINDS for t in (*operands, *outs)):
         return False
-    return not op.emit.floats or KINDS[operands[0].dtype].is_float
+    kind = KINDS[operands[0].dtype]
+    return (kind.is_float or not op.emit.floats) and not (op.emit.single and kind.bits == 64)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from evergrad.compiler.codegen import vecmath
 from evergrad.compiler.codegen.elementwise import Element, constant
 from evergrad.compiler.codegen.ir_builder import KernelBuilder
+from evergrad.compiler.codegen.vecmath import functions as vecmath
 from evergrad.core import dtypes
 
 

@@ -7,12 +7,14 @@ recomputed there, or, if that is expensive, kept in scratch memory that stays in
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from evergrad.compiler.codegen import elementwise
+from evergrad.compiler.codegen.blocked_sums import BLOCK, ROWS, is_float_sum
 from evergrad.compiler.codegen.elementwise import Code
 from evergrad.compiler.codegen.kernel import Kernel
-from evergrad.compiler.codegen.loop_accesses import NO_SLOT, STATUS, Access
+from evergrad.compiler.codegen.loop_accesses import NO_SLOT, STATUS, Access, Factor
 from evergrad.compiler.codegen.loop_entry import EntryBlock
 from evergrad.compiler.codegen.loop_kernel_cache import cached_kernel
 from evergrad.compiler.codegen.loop_nest import LoopNest
@@ -28,10 +30,34 @@ class LoopEmitter(LoopNest):
     """Emits the kernel of one group."""
 
     def kernel(self) -> Kernel:
-        """The kernel of the group; its IR may be that of a group of the same structure."""
-        return cached_kernel(self)
+        """The kernel of the group with its arguments; its IR may be that of a group of the same
+        structure."""
+        return self.with_arguments(cached_kernel(self))
+
+    def with_arguments(self, emitted: Kernel) -> Kernel:
+        """A kernel with this IR and the arguments of the group."""
+        entry = EntryBlock(Code(), self)
+        kernel = Kernel(emitted.name, emitted.ir, emitted.helpers)
+        kernel.slots = self.kernel_slots()
+        kernel.partials = self.kernel_partials()
+        kernel.numbers = entry.numbers
+        kernel.chunks = entry.chunks
+        kernel.passes = self.passes
+        kernel.scratch = (len(self.scratch) + 2 * len(self.tall_sums)) * self.scratch_stride()
+        kernel.chunking = self.chunking(entry.index["per_chunk"] - len(kernel.slots))
+        return kernel
+
+    @cached_property
+    def tall_sums(self) -> list[Any]:
+        """Sums over so many outer iterations that they are blocked."""
+        per_chunk, _ = self.partition()
+        return [
+            eqn for eqn in self.outer_reductions()
+            if per_chunk > ROWS and self.keeps_inner(eqn) and is_float_sum(eqn)
+        ]  # fmt: skip
 
     def emit(self) -> Kernel:
+        """The kernel of the structure, without arguments."""
         self.code = Code()
         self.entry = EntryBlock(self.code, self)
         self.reductions = ReductionEmitter(self)
@@ -103,8 +129,11 @@ class LoopEmitter(LoopNest):
         code.do(f"br label %{head}{tag}")
         code.label(end)
 
-    def inner_loops(self, body: Callable[[list[str]], None], indices: list[str]) -> None:
-        """The loops over the inner dimensions, from the one after ``indices`` on."""
+    def inner_loops(
+        self, body: Callable[[list[str]], None], after: Callable[[str], None], indices: list[str]
+    ) -> None:
+        """The loops over the inner dimensions, from the one after ``indices`` on. ``after`` is
+        emitted after each run of the innermost one, with the number of its elements."""
         depth = len(indices)
         is_last = depth == len(self.inner_extents) - 1
         low, high = "%row_lo", "%row_hi"
@@ -115,9 +144,33 @@ class LoopEmitter(LoopNest):
             if is_last:
                 body([*indices, index])
             else:
-                self.inner_loops(body, [*indices, index])
+                self.inner_loops(body, after, [*indices, index])
 
-        self.loop(low, high, iteration, vectorize=is_last)
+        if not is_last:
+            self.loop(low, high, iteration, vectorize=False)
+        elif self.inner_extents[-1] <= BLOCK:
+            self.loop(low, high, iteration, vectorize=True)
+            after(self.code.op(f"sub i64 {high}, {low}"))
+        else:
+            self.loop_in_blocks(low, high, iteration, after)
+
+    def loop_in_blocks(
+        self, low: str, high: str, body: Callable[[str], None], after: Callable[[str], None]
+    ) -> None:
+        """A vectorized loop in runs of at most ``BLOCK`` elements."""
+        code = self.code
+        missing = code.op(f"sub i64 {high}, {low}")
+        rounded = code.op(f"add i64 {missing}, {BLOCK - 1}")
+        blocks = code.op(f"sdiv i64 {rounded}, {BLOCK}")
+
+        def run(number: str) -> None:
+            start = code.op(f"add i64 {low}, {code.op(f'mul i64 {number}, {BLOCK}')}")
+            behind = code.op(f"add i64 {start}, {BLOCK}")
+            end = code.call("llvm.smin", "i64", behind, high)
+            self.loop(start, end, body, vectorize=True)
+            after(code.op(f"sub i64 {end}, {start}"))
+
+        self.loop("0", blocks, run, vectorize=False)
 
     # -- one outer iteration --------------------------------------------------------------------
 
@@ -141,6 +194,7 @@ class LoopEmitter(LoopNest):
                 self.bases[id(access)] = self.lookup_address(access)
         self.outer_stage(-1)
         self.inner_passes()
+        self.reductions.count_row()
 
     def base_address(self, access: Access, indices: list[str]) -> str:
         code = self.code
@@ -213,8 +267,11 @@ class LoopEmitter(LoopNest):
             for eqn in reductions:
                 self.reductions.accumulate(eqn, point, accumulators.get(id(eqn)))
 
+        def after(elements: str) -> None:
+            self.reductions.count_run(reductions, accumulators, elements)
+
         self.hoist_invariant_loads()
-        self.inner_loops(body, [])
+        self.inner_loops(body, after, [])
         for eqn in reductions:
             if id(eqn) in accumulators:
                 result = self.reductions.result(eqn, accumulators[id(eqn)])
@@ -269,6 +326,8 @@ class LoopEmitter(LoopNest):
             return operand
         if isinstance(operand, Access):
             return self.read(operand, self.bases[id(operand)])
+        if isinstance(operand, Factor):
+            return self.entry.factor(operand)
         return self.outer_values[operand]
 
     # -- the kernel -----------------------------------------------------------------------------
@@ -283,21 +342,24 @@ class LoopEmitter(LoopNest):
             + "\n".join(["!M0 = distinct !{}", *self.metadata])
         )
         name = name_of(ir, "loops")
-        kernel = Kernel(name, ir.replace("@SELF", f"@{name}"), self.code.helpers)
-        kernel.slots = self.kernel_slots()
-        kernel.partials = self.kernel_partials()
-        kernel.numbers = self.entry.numbers
-        kernel.chunks = self.entry.chunks
-        kernel.passes = self.passes
-        kernel.scratch = len(self.scratch) * self.scratch_stride()
-        kernel.chunking = self.chunking(self.entry.index["per_chunk"] - len(kernel.slots))
-        return kernel
+        return Kernel(name, ir.replace("@SELF", f"@{name}"), self.code.helpers)
 
     def kernel_slots(self) -> list[tuple[str, Any]]:
         return [*self.slots, *(("partial", e.outs[0]) for e in self.outer_reductions())]
 
     def kernel_partials(self) -> list[tuple[Var, Combine, int]]:
         return [(e.outs[0], combine_of(e), self.partial_length(e)) for e in self.outer_reductions()]
+
+    def sum_rows(self, eqn: Equation) -> tuple[int, ...]:
+        """The rows of scratch memory in which a blocked sum has its totals and what was lost."""
+        if eqn not in self.tall_sums:
+            return ()
+        first = len(self.scratch) + 2 * self.tall_sums.index(eqn)
+        return first, first + 1
+
+    def scratch_row(self, number: int) -> str:
+        """The address of a row of scratch memory."""
+        return self.code.op(f"getelementptr i8, ptr %scratch, i64 {number * self.scratch_stride()}")
 
     def scratch_stride(self) -> int:
         """The bytes of the scratch memory of one value."""

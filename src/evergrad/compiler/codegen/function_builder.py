@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from math import log
 
-from evergrad.compiler.codegen.vecmath import EXP_LEAST, LOG_2_E, MAGIC
+from evergrad.compiler.codegen.vecmath.exponentials import EXP_LEAST, LOG_2_E, MAGIC
 from evergrad.compiler.native.jit import vector_bits
 from evergrad.ops.rows.special.tables import EXP_SINGLE
 

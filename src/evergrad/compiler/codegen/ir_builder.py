@@ -38,7 +38,7 @@ class Vector(NamedTuple):
 
     @property
     def mangled(self) -> str:
-        letter = {"float": "f32", "double": "f64"}.get(self.element, self.element)
+        letter = {"float": "f32", "double": "f64", "half": "f16"}.get(self.element, self.element)
         return f"v{self.lanes}{letter}"
 
     @property
@@ -168,20 +168,23 @@ class KernelBuilder(Code):
         below = self.op(f"icmp slt {many} {indices}, {self.splat_index(high)}")
         return self.op(f"and {self.vector.of('i1')} {above}, {below}")
 
-    def load_vector(self, address: str) -> str:
-        vector = self.vector
+    def load_vector(self, address: str, vector: Vector | None = None) -> str:
+        vector = vector or self.vector
         return self.op(f"load {vector.type}, ptr {address}, align {vector.size}")
 
     def store_vector(self, value: str, address: str) -> None:
         vector = self.vector
         self.do(f"store {vector.type} {value}, ptr {address}, align {vector.size}")
 
-    def load_masked(self, address: str, mask: str, otherwise: str) -> str:
-        many, masks = self.vector.type, self.vector.of("i1")
-        name = f"llvm.masked.load.{self.vector.mangled}.p0"
+    def load_masked(
+        self, address: str, mask: str, otherwise: str, vector: Vector | None = None
+    ) -> str:
+        vector = vector or self.vector
+        many, masks = vector.type, vector.of("i1")
+        name = f"llvm.masked.load.{vector.mangled}.p0"
         self.helpers[name] = f"declare {many} @{name}(ptr, i32, {masks}, {many})"
         return self.op(
-            f"call {many} @{name}(ptr {address}, i32 {self.vector.size}, {masks} {mask}, "
+            f"call {many} @{name}(ptr {address}, i32 {vector.size}, {masks} {mask}, "
             f"{many} {otherwise})"
         )
 
@@ -294,6 +297,13 @@ class KernelBuilder(Code):
         name = f"llvm.vector.reduce.fadd.{self.vector.mangled}"
         self.helpers[name] = f"declare {element} @{name}({element}, {many})"
         return self.op(f"call reassoc {element} @{name}({element} 0.0, {many} {value})")
+
+    def lane_sums(self, values: Sequence[str]) -> str:
+        """The sum of each vector's lanes, for as many vectors as there are lanes."""
+        while len(values) > 1:
+            pairs = zip(values[::2], values[1::2], strict=True)
+            values = [self.plus(*self.deinterleaved(a, b)) for a, b in pairs]
+        return values[0]
 
     # -- control --------------------------------------------------------------------------------
 

@@ -44,3 +44,11 @@ class Kernel:
         self.passes = 1  # traversals of its elements
         # Outer reductions: (value, op, elements of one partial result).
         self.partials: list[tuple[Var, Combine, int]] = []
+
+    def without_ir(self) -> Kernel:
+        """A kernel that has machine code, with what its launch needs."""
+        made = Kernel(self.name, "")
+        made.numbers, made.products = self.numbers, self.products
+        made.calls = {place: called.without_ir() for place, called in self.calls.items()}
+        made.chunks, made.scratch = self.chunks, self.scratch
+        return made

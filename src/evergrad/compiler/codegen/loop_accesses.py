@@ -12,6 +12,7 @@ from evergrad.core.row_facts import Indexing
 from evergrad.core.shapes import contiguous_strides
 from evergrad.core.trace import Equation, Var
 from evergrad.ops.rows.creation.constants import FULL
+from evergrad.ops.rows.elementwise.basic import DIV, MUL
 
 if TYPE_CHECKING:
     from evergrad.compiler.schedule.def_use import DefUse
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 STATUS = "status"
 # The slot of an access without memory: its address is the index of the element.
 NO_SLOT = -1
+# Factors that stay in the IR, where LLVM simplifies the product.
+_SIMPLE = {
+    elementwise.constant(sign * number, dtypes.float64)
+    for number in (0.0, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+    for sign in (1, -1)
+}
 
 
 class Lookup:
@@ -32,6 +39,18 @@ class Lookup:
         self.stride = stride
         self.extent = extent
         self.wraps = wraps  # negative indices count from the end
+
+
+class Factor:
+    """A literal factor or divisor that a kernel takes as an argument: those of means and variances
+    change with the extents."""
+
+    __slots__ = ("bits", "type")
+
+    def __init__(self, constant: str, type: str) -> None:
+        self.type = type  # "float" or "double"; as IR, a constant of both is that of a float64
+        bits = int(constant, 16)
+        self.bits = bits - (1 << 64) if bits >> 63 else bits
 
 
 class Access:
@@ -74,6 +93,7 @@ class LoopAccesses:
         self.accesses: list[Access] = []
         self.known_accesses: dict[Any, Access] = {}
         self.uses: dict[tuple[int, int], Any] = {}
+        self.factors: list[Factor] = []
         self.stores: dict[Var, Access] = {}
         self.collect()
 
@@ -119,15 +139,17 @@ class LoopAccesses:
         return tuple(strides)
 
     def operand(self, eqn: Equation, number: int, arg: Any, axes: tuple[int, ...]) -> Any:
-        """An argument of an equation: a constant (IR), a value of the group or an access."""
+        """An argument of an equation: a constant (IR), a factor, a value of the group or an
+        access."""
         if eqn.op is FULL:
             return elementwise.constant(arg, eqn.specialization.out_types[0].dtype)
         found = eqn.specialization.operands[number].dtype
         if not isinstance(arg, Var):
-            return elementwise.constant(arg, found)
+            return self.constant(eqn, number, elementwise.constant(arg, found))
         root = self.values.root(arg)
         if root in self.values.literal and root not in self.producer:
-            return elementwise.literal(self.values.literal[root], found)
+            literal = elementwise.literal(self.values.literal[root], found)
+            return self.constant(eqn, number, literal)
         if arg in self.group.axes and root in self.producer:
             return root
         if eqn.op.indexing is Indexing.LOOKUP:
@@ -136,6 +158,15 @@ class LoopAccesses:
             return self.access("read", arg, self.strides_along(arg, axes))
         aligned = axes[len(axes) - len(arg.type.shape) :] if arg.type.shape else ()
         return self.access("read", arg, self.strides_along(arg, aligned))
+
+    def constant(self, eqn: Equation, number: int, constant: str) -> str | Factor:
+        """A literal operand: part of the IR, or an argument of the kernel."""
+        kind = elementwise.KINDS[eqn.specialization.operands[number].dtype]
+        is_factor = eqn.op is MUL or (eqn.op is DIV and number == 1)
+        if not is_factor or not kind.is_float or constant in _SIMPLE:
+            return constant
+        self.factors.append(Factor(constant, kind.compute))
+        return self.factors[-1]
 
     def element_index(self, var: Var, axes: tuple[int, ...]) -> Access:
         """The linear indices of a value's elements, as an access without memory."""
@@ -165,31 +196,3 @@ class LoopAccesses:
         """The operands of an equation, in the order of its arguments."""
         count = len(eqn.args) + eqn.op.emit.numbered
         return [self.uses[id(eqn), number] for number in range(count)]
-
-    def structure(self) -> tuple[Any, ...]:
-        """All that the IR and the numbers of the kernel depend on."""
-        group = self.group
-        numbers: dict[Any, int] = {var: n for n, var in enumerate(self.producer)}
-        numbers |= {access: n for n, access in enumerate(self.accesses)}
-
-        def of(eqn: Equation) -> tuple[Any, ...]:
-            out = eqn.outs[0]
-            types = [str(getattr(t, "dtype", t)) for t in (*eqn.specialization.operands, out.type)]
-            given = [s if isinstance(s, str) else (type(s), numbers[s]) for s in self.operands(eqn)]
-            plain = [a for a in eqn.args if not isinstance(a, Var)]
-            op = eqn.op.name, repr(eqn.attrs), repr(plain), *types, *given
-            return *op, group.axes[out], out in group.outer_reductions, out.type.shape
-
-        def of_memory(access: Access) -> tuple[Any, ...]:
-            table = access.lookup
-            lookup = () if table is None else (
-                numbers[table.indices], table.stride, table.extent, table.wraps,
-            )  # fmt: skip
-            return access.slot, access.dtype.name, access.strides, lookup
-
-        return (
-            group.shape, group.inner, group.blocks,
-            tuple(map(of, group.members)), tuple(map(of_memory, self.accesses)),
-            tuple((numbers[var], numbers[access]) for var, access in self.stores.items()),
-            tuple(kind for kind, _ in self.slots),
-        )  # fmt: skip

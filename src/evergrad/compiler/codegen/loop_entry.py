@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.compiler.codegen.elementwise import Code
+from evergrad.compiler.codegen.loop_accesses import Factor
 from evergrad.compiler.codegen.loop_nest import LoopNest
 
 
@@ -40,6 +41,8 @@ class EntryBlock:
             if access.lookup is not None:
                 self.add(("table stride", id(access)), access.lookup.stride)
                 self.add(("table extent", id(access)), access.lookup.extent)
+        for factor in nest.factors:
+            self.add(factor, factor.bits)
 
     def add(self, key: Any, value: int) -> None:
         self.index[key] = self.pointers + len(self.numbers)
@@ -48,6 +51,17 @@ class EntryBlock:
     def number(self, key: Any) -> str:
         """An integer argument."""
         return self._loaded("i64", f"%n{self.index[key]}", self.index[key])
+
+    def factor(self, factor: Factor) -> str:
+        """A literal that is an argument."""
+        index = self.index[factor]
+        name = self._loaded("double", f"%d{index}", index)
+        if factor.type == "double":
+            return name
+        line = f"  {name}f = fptrunc double {name} to float"
+        if line not in self.lines:
+            self.lines.append(line)
+        return f"{name}f"
 
     def pointer(self, slot: int) -> str:
         return self._loaded("ptr", f"%p{slot}", slot)

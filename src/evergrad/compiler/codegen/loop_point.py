@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.codegen.elementwise import KINDS, Code, Element
+from evergrad.compiler.codegen.loop_accesses import Factor
 from evergrad.core.row_facts import Indexing
 from evergrad.core.trace import Equation, Var
 from evergrad.ops.rows.creation.constants import FULL
@@ -37,6 +38,8 @@ class IterationPoint:
     def operand(self, operand: Any) -> str:
         if isinstance(operand, str):
             return operand
+        if isinstance(operand, Factor):
+            return self.loops.entry.factor(operand)
         return self.value(operand) if isinstance(operand, Var) else self.load(operand)
 
     def load(self, access: Access) -> str:
@@ -131,8 +134,7 @@ class IterationPoint:
     def scratch_address(self, var: Var) -> str:
         loops = self.loops
         type = KINDS[var.type.dtype].compute
-        start = loops.scratch[var] * loops.scratch_stride()
-        base = loops.code.op(f"getelementptr i8, ptr %scratch, i64 {start}")
+        base = loops.scratch_row(loops.scratch[var])
         return loops.code.op(f"getelementptr {type}, ptr {base}, i64 {self.linear()}")
 
     def store_scratch(self, var: Var, value: str) -> None:

@@ -6,8 +6,18 @@ order (:func:`~.codegen.reductions.combine_partials`), whichever threads compute
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
+from evergrad.compiler.codegen.blocked_sums import (
+    BLOCK,
+    ROWS,
+    BlockedSum,
+    Countdown,
+    NumberSum,
+    is_float_sum,
+)
 from evergrad.compiler.codegen.reductions import (
     compute_type,
     from_ordered,
@@ -26,6 +36,9 @@ if TYPE_CHECKING:
     from evergrad.compiler.codegen.loop_point import IterationPoint
 
 
+_PARALLEL = ", !llvm.access.group !M0"
+
+
 class ReductionEmitter:
     """Emits the reductions of one loop nest."""
 
@@ -36,6 +49,10 @@ class ReductionEmitter:
         # variable that accumulates it if it is one number.
         self.partial_pointers: dict[int, str] = {}
         self.partial_variables: dict[int, str] = {}
+        # Blocked sums of one number, by the variable of their block; and the countdown to the
+        # next flush of those with one number per inner index.
+        self.number_sums: dict[str, NumberSum] = {}
+        self.row_countdown = Countdown(loops, ROWS, self._flush_rows)
 
     # -- inner reductions -----------------------------------------------------------------------
 
@@ -48,14 +65,34 @@ class ReductionEmitter:
         """A variable for an inner reduction, set to its identity."""
         if is_ordered(eqn):
             return self._variable(ordered_type(eqn), ordered_identity(eqn))
+        if is_float_sum(eqn) and self.loops.inner_size > BLOCK:
+            return self._number_sum(eqn)
         return self._variable(compute_type(eqn), identity_of(eqn))
+
+    def _number_sum(self, eqn: Equation) -> str:
+        made = NumberSum(self.loops, compute_type(eqn))
+        self.number_sums[made.block] = made
+        return made.block
+
+    def count_run(self, equations: list[Equation], accumulators: dict[int, str], run: str) -> None:
+        """Count the elements of one run of the innermost loop, in the sums it adds to."""
+        for eqn in equations:
+            variable = accumulators.get(id(eqn)) or self.partial_variables.get(id(eqn), "")
+            if variable in self.number_sums:
+                self.number_sums[variable].count_run(run)
+
+    def _held(self, type: str, variable: str) -> str:
+        """What a variable has accumulated."""
+        if variable in self.number_sums:
+            return self.number_sums[variable].result()
+        return self.code.op(f"load {type}, ptr {variable}")
 
     def result(self, eqn: Equation, accumulator: str) -> str:
         """The result of an inner reduction."""
         if is_ordered(eqn):
             held = self.code.op(f"load {ordered_type(eqn)}, ptr {accumulator}")
             return from_ordered(self.code, eqn, held)
-        return self.code.op(f"load {compute_type(eqn)}, ptr {accumulator}")
+        return self._held(compute_type(eqn), accumulator)
 
     def accumulate(self, eqn: Equation, point: IterationPoint, accumulator: str | None) -> None:
         """Reduce the element at a point; without an accumulator, into the partial result."""
@@ -71,7 +108,7 @@ class ReductionEmitter:
         elif self.loops.keeps_inner(eqn):
             partial = self.partial_pointers[id(eqn)]
             address = self.code.op(f"getelementptr {type}, ptr {partial}, i64 {point.linear()}")
-            self._accumulate_at(eqn, address, value, ", !llvm.access.group !M0")
+            self._accumulate_at(eqn, address, value, _PARALLEL)
         else:
             self.add_to_partial(eqn, value)
 
@@ -91,34 +128,79 @@ class ReductionEmitter:
             type = compute_type(eqn)
             partials = loops.entry.pointer(len(loops.slots) + number)
             if not loops.keeps_inner(eqn):
-                self.partial_variables[id(eqn)] = self._variable(type, identity_of(eqn))
+                is_long = is_float_sum(eqn) and loops.outer_size * loops.inner_size > ROWS
+                self.partial_variables[id(eqn)] = (
+                    self._number_sum(eqn) if is_long else self._variable(type, identity_of(eqn))
+                )
                 self.partial_pointers[id(eqn)] = code.op(
                     f"getelementptr {memory_type(type)}, ptr {partials}, i64 %chunk"
                 )
                 continue
-            count = loops.entry.number(("inner", 0))
-            for d in range(1, len(loops.inner_extents)):
-                count = code.op(f"mul i64 {count}, {loops.entry.number(('inner', d))}")
-            begin = code.op(f"mul i64 %chunk, {count}")
+            begin = code.op(f"mul i64 %chunk, {self._inner_count()}")
             start = code.op(f"getelementptr {type}, ptr {partials}, i64 {begin}")
             self.partial_pointers[id(eqn)] = start
+            self._for_inner(eqn, self._clear)
+        self.row_countdown.start()
 
-            def clear(index: str, start: str = start, type: str = type, eqn: Any = eqn) -> None:
-                address = code.op(f"getelementptr {type}, ptr {start}, i64 {index}")
-                code.do(f"store {type} {identity_of(eqn)}, ptr {address}, !llvm.access.group !M0")
+    def _inner_count(self) -> str:
+        """The number of inner indices."""
+        count = self.loops.entry.number(("inner", 0))
+        for d in range(1, len(self.loops.inner_extents)):
+            count = self.code.op(f"mul i64 {count}, {self.loops.entry.number(('inner', d))}")
+        return count
 
-            loops.loop("0", count, clear, vectorize=True)
+    def _for_inner(self, eqn: Equation, action: Callable[[Equation, str], None]) -> None:
+        """A vectorized loop over inner indices."""
+        self.loops.loop("0", self._inner_count(), partial(action, eqn), vectorize=True)
+
+    def _row_sum(self, eqn: Equation, index: str) -> BlockedSum:
+        """The blocked sum at an inner index: its block is the partial result."""
+        type, code = compute_type(eqn), self.code
+        rows = self.loops.sum_rows(eqn)
+        block = code.op(f"getelementptr {type}, ptr {self.partial_pointers[id(eqn)]}, i64 {index}")
+        total, lost = (
+            code.op(f"getelementptr {type}, ptr {self.loops.scratch_row(row)}, i64 {index}")
+            for row in rows
+        )
+        return BlockedSum(code, type, block, total, lost)
+
+    def _clear(self, eqn: Equation, index: str) -> None:
+        if self.loops.sum_rows(eqn):
+            self._row_sum(eqn, index).clear(_PARALLEL)
+            return
+        type, partial = compute_type(eqn), self.partial_pointers[id(eqn)]
+        address = self.code.op(f"getelementptr {type}, ptr {partial}, i64 {index}")
+        self.code.do(f"store {type} {identity_of(eqn)}, ptr {address}{_PARALLEL}")
+
+    def _flush_rows(self) -> None:
+        for eqn in self.loops.tall_sums:
+            self._for_inner(eqn, lambda eqn, index: self._row_sum(eqn, index).flush(_PARALLEL))
+
+    def count_row(self) -> None:
+        """Count an outer iteration, in the sums with one result per inner index."""
+        if self.loops.tall_sums:
+            self.row_countdown.count("1")
+
+    def _finish_row(self, eqn: Equation, index: str) -> None:
+        found = self._row_sum(eqn, index)
+        result = found.result(_PARALLEL)
+        self.code.do(f"store {found.type} {result}, ptr {found.block}{_PARALLEL}")
 
     def add_to_partial(self, eqn: Equation, value: str) -> None:
         """Reduce a number into a partial result that is a variable."""
-        self._accumulate_at(eqn, self.partial_variables[id(eqn)], value)
+        variable = self.partial_variables[id(eqn)]
+        self._accumulate_at(eqn, variable, value)
+        if not self.loops.reduces_full(eqn) and variable in self.number_sums:
+            self.number_sums[variable].count_row()
 
     def finish_partials(self) -> None:
-        """Store the partial results that are variables."""
+        """Store the partial results that are variables, and complete blocked sums."""
+        for eqn in self.loops.tall_sums:
+            self._for_inner(eqn, self._finish_row)
         for eqn in self.loops.outer_reductions():
             if id(eqn) in self.partial_variables:
                 type = compute_type(eqn)
-                held = self.code.op(f"load {type}, ptr {self.partial_variables[id(eqn)]}")
+                held = self._held(type, self.partial_variables[id(eqn)])
                 if type == "i1":
                     held = self.code.op(f"zext i1 {held} to i8")
                 address = self.partial_pointers[id(eqn)]

@@ -40,24 +40,43 @@ _LAYOUT_LIMIT = 8
 class NativeGraph:
     """A graph without captures, ready to run on arrays of its inputs' types."""
 
-    __slots__ = ("graph", "idle")
+    __slots__ = ("contiguous", "graph", "idle")
 
     def __init__(self, graph: Graph) -> None:
         assert not graph.captures, f"an eager composite reads outside tensors: {graph}"
         self.graph = graph
         # Idle programs by the layouts of their arguments; None for layouts that are copied.
-        self.idle: dict[tuple[Layout, ...], list[EagerProgram] | None] = {}
+        self.contiguous: tuple[Layout, ...] = (None,) * len(graph.inputs)
+        self.idle: dict[tuple[Layout, ...], list[EagerProgram] | None] = {self.contiguous: []}
 
     def is_native(self) -> bool:
         """Whether contiguous arguments need no NumPy call."""
         if not jit.can_jit():
             return False
         program = _program(self.graph)
-        self.idle[(None,) * len(self.graph.inputs)] = [program]
+        self.idle[self.contiguous] = [program]
         return _has_kernels_only(program)
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
         """The results, in memory of their own."""
+        for array in arrays:
+            if array.__class__ is not np.ndarray:
+                return self.run_strided(arrays)
+            flags = array.flags
+            if not (flags.c_contiguous and flags.aligned):
+                return self.run_strided(arrays)
+        idle = self.idle[self.contiguous]
+        try:
+            program = idle.pop()  # type: ignore[union-attr]
+        except IndexError:
+            program = _program(self.graph)
+        try:
+            return program.call(arrays)
+        finally:
+            idle.append(program)  # type: ignore[union-attr]
+
+    def run_strided(self, arrays: Sequence[Any]) -> list[Any]:
+        """The same for arrays of any strides."""
         given = [_readable(a, v) for a, v in zip(arrays, self.graph.inputs, strict=True)]
         layouts = tuple([None if a.flags.c_contiguous else _layout(a) for a in given])
         try:
@@ -71,12 +90,11 @@ class NativeGraph:
         except IndexError:
             program = _program(_with_layouts(self.graph, layouts))
         try:
-            return program.run(  # type: ignore[no-any-return]
+            return program.call(
                 [
                     a if layout is None else _span(a)
                     for a, layout in zip(given, layouts, strict=True)
-                ],
-                (),
+                ]
             )
         finally:
             idle.append(program)

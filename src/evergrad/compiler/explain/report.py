@@ -108,7 +108,6 @@ def _described(call: Call, seconds: Sequence[float]) -> Data:
         "calls": [_call(u) for u in nodes if u["kind"] == "call"],
         "memory": memory_data(program.plan),
         "guards": dict(Counter(name for _, _, name in captured.guards.predicates)),
-        "holds_once": captured.once,
     }
 
 

@@ -78,8 +78,6 @@ def heading(node: Data) -> str:
 
 def guards(data: Data) -> list[str]:
     """The guards under which the program is reused."""
-    if data["holds_once"]:
-        return [f"valid for one call only: {data['holds_once']}"]
     return [
         "the signature (structure and types of the arguments)",
         *(f"{name} ({n} times)" if n > 1 else name for name, n in data["guards"].items()),

@@ -1,34 +1,33 @@
-"""Capture: traces one call of a Python function into a pure graph that can run again.
+"""Capture: the session of one call as a pure graph that can run again.
 
-:func:`capture` runs the function once on symbolic values and returns a :class:`Captured`: a
-functionalized graph (arguments, runtime numbers and captured tensors in; results, writes and
-gradients out) and its guards.
+:func:`capture` turns what a session has recorded into a :class:`Captured`: a functionalized graph
+(arguments, runtime numbers and captured tensors in; results, writes and gradients out) and its
+guards.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import FunctionType
+from typing import Any, Protocol
 
-from evergrad import autograd
+from evergrad.autograd.engine import grad_up_to
 from evergrad.compiler.frontend.guards import Guards
 from evergrad.compiler.frontend.outputs import Output, Results
 from evergrad.compiler.frontend.partition import Derivative, partition
-from evergrad.compiler.frontend.python_guards import PythonGuards
-from evergrad.core.functionalize import FunctionalizingTrace
-from evergrad.core.node import Leaf
-from evergrad.core.state import STATE, using
+from evergrad.compiler.frontend.python_state import PythonState
+from evergrad.compiler.frontend.session import NotWholeError, Session
+from evergrad.core.functionalize import Source, read_source
+from evergrad.core.node import GraphNode, Leaf
+from evergrad.core.saved_values import Packed
+from evergrad.core.shapes import TensorType
 from evergrad.core.storage import Storage
-from evergrad.core.symbolic_numbers import number_at
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph, Var
 from evergrad.core.tracing import Tracer, trace_value
-from evergrad.errors import GradientError, TraceError
-
-
-class InsideGraphError(Exception):
-    """The function captures tensors that have a history, as ``functional_call`` with computed
-    parameters does: it runs eagerly, so that its own history is recorded with theirs."""
+from evergrad.core.tree import tree_leaves
+from evergrad.errors import GradientError
 
 
 class Captured:
@@ -48,17 +47,24 @@ class Captured:
         self.outside: list[Tensor] = []
         self.written: list[Storage] = []
         self.overwritten: list[int] = []
+        # Arguments on memory that the function also reaches otherwise, and that they have to be
+        # on at each call: (index, storage, address).
+        self.fixed: list[tuple[int, Storage, int]] = []
         self.results: Results
         self.result_count = 0
-        # Final gradients: (tensor, an Output, another tensor, or None).
-        self.grads: list[tuple[Tensor, Any]] = []
+        # Final gradients: (tensor or index of an argument; an Output, another tensor, or None).
+        self.grads: list[tuple[Any, Any]] = []
         # The backward graph, the indices of differentiable results, and the arguments (by index)
         # and captured leaves they are differentiated by.
         self.derivative: Derivative | None = None
         self.differentiable: list[int] = []
         self.targets: tuple[list[int], list[Tensor]] = ([], [])
+        # The results that require grad but whose graph was freed: (index, node's name, type,
+        # location).
+        self.freed: list[tuple[int, str, Any, Any]] = []
         self.guards: Guards
-        self.once: str | None = None
+        # Guards on numbers among the arguments and options: (source, predicate, expected).
+        self.number_guards: list[tuple[Source, Callable[[float], Any], Any]] = []
 
     @property
     def output_count(self) -> int:
@@ -67,118 +73,271 @@ class Captured:
         return self.result_count + len(self.written) + len(self.overwritten) + new_grads
 
 
-def capture(
-    function: Callable[[Sequence[Any], Sequence[Any]], Any],
-    arguments: Sequence[Tensor],
-    numbers: list[float],
-    python_guards: PythonGuards,
-) -> Captured:
-    """Trace ``function(tensors, numbers)``; the numbers are Python floats, read at run time."""
-    found = Captured()
-    trace = FunctionalizingTrace(STATE.get().trace)
-    with using(trace=trace, grad=STATE.get().grad, no_grad=False, saved_hooks=None):
-        try:
-            _trace_into(found, trace, function, arguments, numbers, python_guards)
-        except BaseException:
-            trace.restore_states()
-            raise
-        finally:
-            trace.abandon()
+class Arguments(Protocol):
+    """The tensors among the arguments of a call, and their types when it began."""
+
+    tensors: list[Tensor]
+    types: list[TensorType]
+
+
+def capture(trace: Session, call: Arguments, result: Any, state: PythonState) -> Captured:
+    """The program of a call whose session has just ended in one segment. Raises ``NotWholeError``
+    and leaves the session as it is if there is none."""
+    if trace.breaks:
+        raise NotWholeError(str(trace.breaks[0]))
+    if trace.data_read is not None:
+        raise NotWholeError(str(trace.data_read))
+    if trace.keeps_sparse_gradients():
+        raise NotWholeError("a sparse gradient is left behind")
+    if trace.once is not None:
+        raise NotWholeError(trace.once)
+    if state.opaque is not None:
+        raise NotWholeError(state.opaque)
+    if state.drew_random_numbers():
+        raise NotWholeError("random numbers of Python or NumPy are drawn")
+    if state.shares_container(result):
+        raise NotWholeError("a list or a dictionary that existed before the call is returned")
+    made = state.made_by_the_call(result)
+    if made is not None:
+        raise NotWholeError(f"a {type(made).__name__} that the function makes is returned")
+    if state.changed_hooks():
+        raise NotWholeError("a hook is registered or removed")
+    if state.changed_environment():
+        raise NotWholeError("an environment variable is set")
+    changed = state.changed()
+    if changed:
+        raise NotWholeError(f"{changed[0].name} is changed by the function itself")
+    for var, tensor in trace.captures:
+        for argument, former in zip(call.tensors, call.types, strict=True):
+            if tensor is argument and not var.type.same(former):
+                raise NotWholeError("an argument was given another type during the call")
+    if any(isinstance(argument._value, Var) for argument in call.tensors):
+        raise NotWholeError("an argument was made another view during the call")
+    trace.made.clear()  # handles of the call would be kept by it
+    found = _Capture(trace, call.tensors, result, state).build()
     found.guards.guard_memory(found.outside)
+    state.release()
     return found
 
 
-def _trace_into(
-    found: Captured, trace: FunctionalizingTrace, function: Any, arguments: Sequence[Tensor],
-    numbers: Any, python_guards: PythonGuards,
-) -> None:  # fmt: skip
-    tracer = Tracer(trace)
-    inputs = [tracer.input(a._type) for a in arguments]
-    argument_vars = list(trace.inputs)
-    for argument, symbolic in zip(arguments, inputs, strict=True):
-        if argument.requires_grad:
-            symbolic.requires_grad_()
-    runtime = [number_at(trace, numbers, i) for i in range(len(numbers))]
-    values_before = [t._storage.value for t in inputs]
-    result = function(inputs, runtime)
-    _refuse_python_effects(trace)
-    python_guards.refuse_mutations()
-    python_guards.visit_modules(trace.modules.values())
-    found.results = Results(trace, inputs, result)
-    tensors = found.results.release_tensors()
-    found.result_count = len(tensors)
-    grad_inputs = _grad_inputs(found, trace)
-    found.arguments = len(arguments) + len(grad_inputs)
-    outputs: list[Any] = [trace_value(trace, t) for t in tensors]
-    changed = [t._storage.value is not v for t, v in zip(inputs, values_before, strict=True)]
-    given = [*inputs, *(grad for _, grad in grad_inputs)]
-    own = {id(grad._storage): index for index, (_, grad) in enumerate(grad_inputs)}
-    changed += [
-        id(grad._storage) in trace.written and own[id(grad._storage)] == index
-        for index, (_, grad) in enumerate(grad_inputs)
-    ]
-    found.written = [
-        w.storage for n, w in trace.written.items() if n not in trace.local and n not in own
-    ]
-    outputs += [storage.value for storage in found.written]
-    found.overwritten = [i for i, is_changed in enumerate(changed) if is_changed]
-    outputs += [given[i]._storage.value for i in found.overwritten]
-    _note_grads(found, trace, inputs, outputs)
-    forward = len(outputs)
-    cotangents: list[Var] = []
-    if not trace.grads:
-        cotangents = _trace_vjp(found, trace, tracer, inputs, tensors, outputs)
-    found.numbers = [(c, k, p) for c, k, p, _ in trace.numbers.values()]
-    found.guards = Guards(trace, found.grad_inputs, python_guards)
-    found.once = trace.once
-    number_vars = [n.tensor._value for *_, n in trace.numbers.values()]
-    graph = trace.finish(outputs)
-    argument_vars += [var for var, _ in grad_inputs]
-    outside = [(var, tensor) for var, tensor in graph.captures if var not in argument_vars]
-    found.outside = [tensor for _, tensor in outside]
-    pure = Graph(
-        [*argument_vars, *number_vars, *(var for var, _ in outside), *cotangents], (),
-        graph.equations, graph.outputs,
-    )  # fmt: skip
-    # Dead equations of a gradient that could not be computed read no input of the graph.
-    pure = pure.without_dead_code()
-    if cotangents:
-        pure, found.derivative = partition(pure, forward, cotangents, found.differentiable)
-    found.graph = pure.without_dead_code()
+class _Capture:
+    """Builds a :class:`Captured` from a session whose function has returned."""
 
+    def __init__(
+        self, trace: Session, arguments: Sequence[Tensor], result: Any, state: PythonState
+    ) -> None:
+        self.trace = trace
+        self.arguments = list(arguments)
+        self.result = result
+        self.state = state
+        self.found = Captured()
+        # The value of each argument, and of captured handles on the same memory.
+        self.argument_vars: list[Var] = []
+        for argument in arguments:
+            var = trace.capture(argument)
+            is_new = var not in self.argument_vars
+            self.argument_vars.append(var if is_new else Var(argument._type, trace))
+        self.renamed: dict[Var, Var] = {}
+        self.of_arguments: dict[int, list[int]] = {}
+        for index, argument in enumerate(arguments):
+            self.of_arguments.setdefault(id(argument._storage), []).append(index)
 
-def _trace_vjp(
-    found: Captured, trace: FunctionalizingTrace, tracer: Tracer, inputs: list[Tensor],
-    tensors: list[Tensor], outputs: list[Any],
-) -> list[Var]:  # fmt: skip
-    """Extend the trace to the joint graph with the gradients of the results, if any is
-    differentiable; returns the cotangents."""
+    def build(self) -> Captured:
+        found, trace, inputs = self.found, self.trace, self.arguments
+        self.rename_captures_of_arguments()
+        found.results = Results(trace, inputs, self.result)
+        tensors = found.results.release_tensors()
+        self.refuse_leaks(tensors, [t for t in tree_leaves(self.result) if isinstance(t, Tensor)])
+        found.result_count = len(tensors)
+        reached = {id(t._storage) for t in self.state.tensors}
+        found.fixed = [
+            (i, t._storage, address_of(t._value)) for i, t in enumerate(inputs)
+            if id(t._storage) in reached
+        ]  # fmt: skip
+        grad_inputs = self.grad_inputs()
+        found.arguments = len(inputs) + len(grad_inputs)
+        outputs: list[Any] = [trace_value(trace, t) for t in tensors]
+        own = {id(grad._storage): index for index, (_, grad) in enumerate(grad_inputs)}
+        found.overwritten = self.overwritten(grad_inputs, own)
+        found.written = [
+            w.storage for n, w in trace.written.items()
+            if n not in trace.local and n not in own and n not in self.of_arguments
+        ]  # fmt: skip
+        outputs += [storage.value for storage in found.written]
+        given = [*inputs, *(grad for _, grad in grad_inputs)]
+        outputs += [given[i]._storage.value for i in found.overwritten]
+        self.note_grads(outputs)
+        forward = len(outputs)
+        cotangents: list[Var] = []
+        if all(after is before for _, before, after in trace.final_grads()):
+            cotangents = self.trace_vjp(tensors, outputs)
+        found.freed = [
+            (i, t._node.name(), t._type, getattr(t._node, "location", None))
+            for i, t in enumerate(tensors)
+            if t.requires_grad and t._node is not None and i not in found.differentiable
+        ]  # fmt: skip
+        found.numbers = [(c, k, p) for c, k, p, _ in trace.numbers.values()]
+        found.number_guards = list(trace.number_guards)
+        captures = [
+            (var, tensor) for var, tensor in trace.captures
+            if var not in self.renamed and var not in self.argument_vars
+        ]  # fmt: skip
+        for argument in inputs:
+            trace.grads.pop(id(argument), None)
+        found.guards = Guards(trace, captures, found.grad_inputs, self.state)
+        number_vars = [n.tensor._value for *_, n in trace.numbers.values()]
+        graph = trace.finish(outputs)
+        of_grads = [var for var, _ in grad_inputs]
+        outside = [(var, tensor) for var, tensor in captures if var not in of_grads]
+        found.outside = [tensor for _, tensor in outside]
+        pure = Graph(
+            [*self.argument_vars, *of_grads, *number_vars, *(var for var, _ in outside),
+             *cotangents], (), graph.equations, graph.outputs,
+        )  # fmt: skip
+        pure = pure.with_plain_inputs(len(self.argument_vars), self.renamed)
+        # Dead equations of a gradient that could not be computed read no input of the graph.
+        pure = pure.without_dead_code()
+        if cotangents:
+            pure, found.derivative = partition(pure, forward, cotangents, found.differentiable)
+        found.graph = pure.without_dead_code()
+        return found
 
-    def vjp(chosen: list[int]) -> Any:
-        results, directions = [tensors[i] for i in chosen], [given[i] for i in chosen]
-        return autograd.grad(results, targets, directions, retain_graph=True, allow_unused=True)
+    # -- arguments --------------------------------------------------------------------------------
 
-    differentiable = [i for i, t in enumerate(tensors) if t.requires_grad]
-    own = [i for i, t in enumerate(inputs) if t.requires_grad]
-    with_node = [t for _, t in trace.captures if t._node is not None]
-    leaves = [t for t in with_node if isinstance(t._node, Leaf)]
-    if differentiable and len(leaves) != len(with_node):
-        raise InsideGraphError
-    if not differentiable or not (own or leaves):
-        return []
-    given = {i: tracer.input(tensors[i]._type) for i in differentiable}
-    targets = [*(inputs[i] for i in own), *leaves]
-    try:
-        grads = vjp(differentiable)
-    except GradientError:  # the function has differentiated some of its results itself
-        differentiable = [i for i in differentiable if _can(lambda i=i: vjp([i]))]  # type: ignore[misc]
-        if not differentiable:
+    def rename_captures_of_arguments(self) -> None:
+        """Captured handles on the memory of an argument are that argument."""
+        for var, tensor in self.trace.captures:
+            indices = self.of_arguments.get(id(tensor._storage))
+            if indices is None or var in self.argument_vars:
+                continue
+            for index in indices:
+                if is_same_memory(tensor._value, self.arguments[index]._value):
+                    self.renamed[var] = self.argument_vars[index]
+                    break
+            else:
+                raise NotWholeError("an argument is also read or written through another view")
+
+    def overwritten(
+        self, grad_inputs: Sequence[tuple[Var, Tensor]], own: dict[int, int]
+    ) -> list[int]:
+        """The arguments, and gradients that are arguments, that the call writes to."""
+        found: list[int] = []
+        for storage, indices in self.of_arguments.items():
+            write = self.trace.written.get(storage)
+            if write is None:
+                continue
+            index = indices[0]
+            array = self.arguments[index]._value
+            if len(indices) > 1 or not is_same_memory(write.value, array):
+                raise NotWholeError("an argument that is written to shares its memory")
+            if not array.flags.c_contiguous:
+                raise NotWholeError("an argument that is written to is not contiguous")
+            if not self.arguments[index].is_leaf:
+                raise NotWholeError("an argument gets a history by a write to it")
+            found.append(index)
+        count = len(self.arguments)
+        found += [
+            count + index for index, (_, grad) in enumerate(grad_inputs)
+            if id(grad._storage) in self.trace.written and own[id(grad._storage)] == index
+        ]  # fmt: skip
+        return found
+
+    # -- what is left behind ----------------------------------------------------------------------
+
+    def refuse_leaks(self, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        """Raise if Python keeps a tensor of the call that is no result of it."""
+        trace = self.trace
+        known = {id(t._storage) for t in (*tensors, *results, *self.arguments)}
+        known |= {id(n.tensor._storage) for *_, n in trace.numbers.values()}
+        known |= {id(after._storage) for _, _, after in trace.final_grads() if after is not None}
+        known |= {n for n in trace.written if n not in trace.local}
+        # Those of handles that the call has made, which nothing else references.
+        known |= {id(t._grad._storage) for _, t in trace.captures if t._grad is not None}
+        reached = reachable_tensors((*tensors, *results))
+
+        def leaks() -> bool:
+            kept = (t for t in trace.live_handles() if id(t._storage) not in known)
+            return any(id(tensor) not in reached for tensor in kept)
+
+        if leaks():
+            gc.collect()  # a tensor may only be left in a reference cycle
+            if leaks():
+                raise NotWholeError("Python keeps a tensor that the function computes")
+
+    # -- gradients --------------------------------------------------------------------------------
+
+    def grad_inputs(self) -> list[tuple[Var, Tensor]]:
+        """Gradients that existed before the call and were read by it become arguments, since each
+        call has another tensor there; those that share memory with other captures stay captured."""
+        trace, found = self.trace, self.found
+        captures: dict[int, list[tuple[Var, Tensor]]] = {}
+        for var, tensor in trace.captures:
+            captures.setdefault(id(tensor._storage), []).append((var, tensor))
+        own = {id(argument) for argument in self.arguments}
+        grad_inputs: list[tuple[Var, Tensor]] = []
+        for owner, grad in trace.grads.values():
+            if not all(argument.is_leaf for argument in self.arguments):
+                raise NotWholeError("an argument with a history is differentiated by the function")
+            if grad is None:
+                continue
+            is_read = id(grad._storage) in captures
+            if (id(owner) in own and is_read) or id(grad._storage) in self.of_arguments:
+                raise NotWholeError("a gradient is an argument, or that of an argument")
+            sharing = captures.pop(id(grad._storage), [])
+            if all(
+                _is_whole(var, tensor) and tensor._type is grad._type for var, tensor in sharing
+            ):
+                grad_inputs += [(var, grad) for var, _ in sharing]
+                found.grad_inputs += [owner] * len(sharing)
+        return grad_inputs
+
+    def note_grads(self, outputs: list[Any]) -> None:
+        """Gradients that the call leaves in ``.grad`` become outputs."""
+        found, trace = self.found, self.trace
+        numbers = {id(argument): index for index, argument in enumerate(self.arguments)}
+        for tensor, before, after in trace.final_grads():
+            if after is before:
+                continue
+            owner: Any = numbers.get(id(tensor), tensor)
+            if after is not None and isinstance(after._storage.value, Var):
+                found.grads.append((owner, Output(len(outputs))))
+                outputs.append(trace_value(trace, after))
+            else:
+                found.grads.append((owner, after))
+
+    def trace_vjp(self, tensors: list[Tensor], outputs: list[Any]) -> list[Var]:
+        """Extend the trace to the joint graph with the gradients of the results, if any is
+        differentiable; returns the cotangents."""
+        found, trace, inputs = self.found, self.trace, self.arguments
+
+        def vjp(chosen: list[int]) -> Any:
+            results, directions = [tensors[i] for i in chosen], [given[i] for i in chosen]
+            return grad_up_to(results, targets, directions)
+
+        differentiable = [i for i, t in enumerate(tensors) if t.requires_grad]
+        own = [i for i, t in enumerate(inputs) if t.requires_grad]
+        with_node = [
+            t for _, t in trace.captures
+            if t._node is not None and id(t._storage) not in self.of_arguments
+        ]  # fmt: skip
+        leaves = [t for t in with_node if isinstance(t._node, Leaf)]
+        if differentiable and len(leaves) != len(with_node):
+            raise NotWholeError("a tensor from outside that the function reads has a history")
+        if not differentiable or not (own or leaves):
             return []
-        grads = vjp(differentiable)
-    found.differentiable = differentiable
-    found.targets = (own, leaves)
-    outputs += [None if g is None else trace_value(trace, g) for g in grads]
-    return [given[i]._value for i in differentiable]
+        given = {i: Tracer(trace).input(tensors[i]._type) for i in differentiable}
+        targets = [*(inputs[i] for i in own), *leaves]
+        try:
+            grads = vjp(differentiable)
+        except GradientError:  # the function has differentiated some of its results itself
+            differentiable = [i for i in differentiable if _can(lambda i=i: vjp([i]))]  # type: ignore[misc]
+            if not differentiable:
+                return []
+            grads = vjp(differentiable)
+        found.differentiable = differentiable
+        found.targets = (own, leaves)
+        outputs += [None if g is None else trace_value(trace, g) for g in grads]
+        return [given[i]._value for i in differentiable]
 
 
 def _can(act: Callable[[], Any]) -> bool:
@@ -189,57 +348,61 @@ def _can(act: Callable[[], Any]) -> bool:
     return True
 
 
-def _grad_inputs(found: Captured, trace: FunctionalizingTrace) -> list[tuple[Var, Tensor]]:
-    """Gradients that existed before the call and were read by it become arguments, since each call
-    has another tensor there; those that share memory with other captures stay captured."""
-    captures: dict[int, list[tuple[Var, Tensor]]] = {}
-    for var, tensor in trace.captures:
-        captures.setdefault(id(tensor._storage), []).append((var, tensor))
-    grad_inputs: list[tuple[Var, Tensor]] = []
-    for owner, grad in trace.grads.values():
-        sharing = [] if grad is None else captures.pop(id(grad._storage), [])
-        if all(_is_whole(var, tensor) and tensor._type is grad._type for var, tensor in sharing):  # type: ignore[union-attr]
-            grad_inputs += [(var, grad) for var, _ in sharing]  # type: ignore[misc]
-            found.grad_inputs += [owner] * len(sharing)
-    return grad_inputs
-
-
 def _is_whole(var: Var, tensor: Tensor) -> bool:
     return tensor._view is None and var.layout.flags.c_contiguous
 
 
-def _note_grads(
-    found: Captured, trace: FunctionalizingTrace, inputs: list[Tensor], outputs: list[Any]
-) -> None:
-    """Gradients that the call leaves in ``.grad`` become outputs."""
-    for tensor, before, after in trace.final_grads():
-        if after is before:
+def address_of(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def is_same_memory(a: Any, b: Any) -> bool:
+    """Whether two arrays are the same elements in the same layout."""
+    return bool(
+        a.__array_interface__["data"] == b.__array_interface__["data"]
+        and a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
+    )  # fmt: skip
+
+
+def reachable_tensors(roots: Sequence[Any]) -> set[int]:
+    """The ids of tensors that the histories of some tensors reference."""
+    found: set[int] = set()
+    seen: set[int] = set()
+    stack: list[Any] = list(roots)
+    while stack:
+        held = stack.pop()
+        if held is None or id(held) in seen:
             continue
-        if after is not None and isinstance(after._storage.value, Var):
-            found.grads.append((tensor, Output(len(outputs))))
-            outputs.append(trace_value(trace, after))
-        else:
-            found.grads.append((tensor, after))
-    if any(t._grad is not None for t in inputs):
-        raise TraceError(
-            "the gradient of an argument was computed inside a compiled function; it would be lost."
-            "\n  fix: use evergrad.func.grad inside, or capture the tensor instead of passing it."
-        )
+        seen.add(id(held))
+        if isinstance(held, Tensor):
+            found.add(id(held))
+            stack += (held._node, held._grad, *held.__dict__.values())
+            if held._view is not None:
+                stack += (held._view.base, held._view.from_no_grad)
+        elif isinstance(held, GraphNode):
+            stack += held.parents
+            stack += _held_by_node(held)
+        elif isinstance(held, FunctionType):
+            stack += (cell.cell_contents for cell in held.__closure__ or ())
+        elif isinstance(held, (list, tuple, set)):
+            stack += held
+        elif isinstance(held, dict):
+            stack += held.values()
+    return found
 
 
-def _refuse_python_effects(trace: FunctionalizingTrace) -> None:
-    """Raise if an option that is read at run time was changed while tracing: the program would not
-    repeat the change."""
-    for container, key, part, number in trace.numbers.values():
-        seen = trace.seen.get(id(number))
-        if seen is not None and read_number(container, key, part) != seen:
-            raise TraceError(
-                f"the option {key!r} was changed inside a compiled function (by a schedule's "
-                "step()?), which happens only while tracing.\n"
-                "  fix: call scheduler.step() outside of the compiled function."
-            )
+def _held_by_node(node: GraphNode) -> list[Any]:
+    held: list[Any] = []
+    if node.hooks is not None:
+        held += (node.hooks.on_result, node.hooks.before, node.hooks.after)
+    held += (
+        entry.packed for entry in getattr(node, "saved", None) or () if entry.__class__ is Packed
+    )
+    ctx = getattr(node, "ctx", None)
+    if ctx is not None:
+        held.append(vars(ctx))
+    return held
 
 
 def read_number(container: Any, key: Any, part: int | None) -> float:
-    value = container[key]
-    return float(value if part is None else value[part])
+    return read_source((container, key, part))

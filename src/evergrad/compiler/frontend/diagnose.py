@@ -81,19 +81,28 @@ def evaluate(
                     env.pop(arg, None)
 
 
-# -- lookups ------------------------------------------------------------------------------------
+# -- lookups and checks -------------------------------------------------------------------------
 
 
-def failed_lookup(graph: Graph, inputs: Sequence[Tensor], generators: Iterable[Any]) -> IndexError:
-    """The error for the first lookup with an index out of range, with its source location."""
+def failed_lookup(graph: Graph, inputs: Sequence[Tensor], generators: Iterable[Any]) -> Exception:
+    """The error for the first lookup with an index out of range or the first check that fails, with
+    its source location. The error of a check is that of eager evaluation, with a note."""
     head = "an index is out of range in a lookup inside a compiled function; nothing was written."
     at: list[Equation] = []
     snapshot = Snapshot((), generators)
     try:
         evaluate(graph, inputs, lambda eqn, outs: at.append(eqn))
-    except (IndexError, RuntimeError) as error:
+    except Exception as error:
+        eqn = graph.equations[len(at)]
+        if eqn.op.checks:
+            error.add_note(
+                f"in a compiled function; nothing was written.\n  at {describe(eqn.location)}"
+            )
+            return error.with_traceback(None)
+        if not isinstance(error, IndexError | RuntimeError):
+            raise
         kind = IndexError if isinstance(error, IndexError) else IndexOutOfRangeError
-        return kind(f"{head}\n  {error}, in {describe_equation(graph.equations[len(at)])}")
+        return kind(f"{error}\n  {head}\n  in {describe_equation(eqn)}")
     finally:
         snapshot.restore_generators()
     return IndexError(head)

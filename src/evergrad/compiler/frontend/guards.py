@@ -13,14 +13,16 @@ from functools import partial
 from typing import Any
 
 from evergrad.compiler.frontend.identity_guards import identity_guard
-from evergrad.compiler.frontend.python_guards import PythonGuards, SlotGuards
+from evergrad.compiler.frontend.python_state import PythonState
+from evergrad.compiler.frontend.slot_guards import SlotGuards
 from evergrad.core import dtypes
 from evergrad.core.dtypes import get_default_dtype
-from evergrad.core.functionalize import FunctionalizingTrace
+from evergrad.core.functionalize import FunctionalizingTrace, Source, read_source
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.node import Leaf
 from evergrad.core.rng.default_generator import default_generator
 from evergrad.core.tensor import Tensor
+from evergrad.core.trace import Var
 from evergrad.extension import ExtensionPoint
 
 _global_hooks: ExtensionPoint[[], Any] = ExtensionPoint("global_module_hooks")
@@ -35,32 +37,38 @@ _NOT_OPTIONS = ("params", "param_names", "initial_lr")
 
 class Guards:
     """The guards of one program. ``checked`` counts full evaluations of the predicates; while
-    ``fast_check`` returns true nothing has changed since the last one, the options that are read at
-    run time included."""
+    ``fast_check`` returns true nothing has changed since the last one. The options that are read at
+    run time have the same values while ``numbers_token`` is the same object."""
 
     def __init__(
         self,
         trace: FunctionalizingTrace,
+        captures: Sequence[tuple[Var, Tensor]],
         grad_inputs: Iterable[Tensor],
-        python_guards: PythonGuards,
+        python_state: PythonState,
     ) -> None:
-        """Guards on what a trace depends on besides its signature; gradients of ``grad_inputs``
-        tensors are inputs of the program."""
-        self.python_guards = python_guards
-        read = [tensor for _, tensor in trace.captures]
+        """Guards on what a trace depends on besides its signature; ``captures`` are those that are
+        no arguments, and gradients of ``grad_inputs`` tensors are inputs of the program."""
+        self.python_state = python_state
+        read = [tensor for _, tensor in captures]
         memory = _memory_of_gradients(trace, {id(tensor) for tensor in grad_inputs})
         unwatched = [*memory, *_rng_algorithm(trace)]
+        self.groups = list(trace.groups.values())
+        self.options = list(_options(trace))
         self.predicates: list[Guard] = [
-            *_gradients(trace), *trace.guards, *unwatched, *_modules(trace), *_options(trace),
+            *_gradients(trace), *trace.guards, *unwatched, *_modules(trace), *self.options,
             _guard(partial(_requires_grad, read), "whether a tensor requires a gradient"),
             _guard(partial(_hooks, read), "the hooks of a tensor"),
             _guard(get_default_dtype, "the default dtype"),
-            *((found.holds, True, found.name) for found in python_guards.guards),
+            _guard(partial(_storages, python_state.tensors), "the memory of a tensor"),
+            *((found.holds, True, found.name) for found in python_state.guards),
+            *((found.holds, True, found.name) for found in python_state.module_guards),
         ]  # fmt: skip
-        self.per_call = [*trace.per_call_guards, *unwatched]
+        others = [*_numbers(trace), *python_state.per_call()]
+        self.per_call = [*trace.per_call_guards, *unwatched, *others]
+        self.predicates += others
         self.watched: list[Collection[Any]] = [
-            *trace.groups.values(), *_lists_of_modules(trace), *trace.watched_collections,
-            *python_guards.collections(),
+            *_lists_of_modules(trace), *trace.watched_collections, *python_state.collections(),
         ]  # fmt: skip
         before = list(trace.grads.values())
         self.without_grad = [tensor for tensor, grad in before if grad is None]
@@ -73,28 +81,43 @@ class Guards:
     def guard_memory(self, outside: Sequence[Tensor]) -> None:
         """Guard the memory of captured tensors, after the trace has restored it."""
         self.predicates.append(_guard(partial(_memory, outside), "the memory of a tensor"))
-        self.use_fast_check(self.new_fast_check())
+        self.use_fast_check(self.new_fast_check(), identity_guard(self.groups))
 
     def hold(self) -> bool:
         if self.fast_check():
             return True
         # Made before the predicates are evaluated, so that a concurrent mutation fails it.
-        fast_check = self.new_fast_check()
+        fast_check, options_are_same = self.new_fast_check(), identity_guard(self.groups)
         for predicate, expected, _ in self.predicates:
             if predicate() != expected:
                 return False
-        self.use_fast_check(fast_check)
+        self.use_fast_check(fast_check, options_are_same)
         return True
 
-    def use_fast_check(self, fast_check: Callable[[], bool]) -> None:
+    def use_fast_check(
+        self, fast_check: Callable[[], bool], options_are_same: Callable[[], bool]
+    ) -> None:
         self.fast_check = fast_check
+        self.options_are_same = options_are_same
+        self.numbers_token = object()
         self.checked += 1
+
+    def options_hold(self) -> bool:
+        """Whether the options of optimizers, some of which have changed, satisfy their guards;
+        those that are read at run time may have other values."""
+        are_same = identity_guard(self.groups)  # before the predicates are evaluated
+        for predicate, expected, _ in self.options:
+            if predicate() != expected:
+                return False
+        self.options_are_same, self.numbers_token = are_same, object()
+        return True
 
     def new_fast_check(self) -> Callable[[], bool]:
         """A function that returns whether nothing the predicates read has changed since now. Every
         call runs it, so all its operands are local."""
         count, default = MUTATIONS.count, get_default_dtype()
-        members_hold, slots = identity_guard(self.watched), SlotGuards(self.python_guards.slots())
+        members_hold = identity_guard(self.watched)
+        slots_hold = SlotGuards(self.python_state.slots()).hold
         without_grad, without_node = self.without_grad, self.without_node
         with_grad, per_call = self.with_grad, self.per_call
 
@@ -107,7 +130,9 @@ class Guards:
             for tensor in without_node:
                 if tensor._node is not None:
                     return False
-            if not (members_hold() and slots.hold()):
+            if not (members_hold() and slots_hold()):
+                return False
+            if not (self.options_are_same() or self.options_hold()):
                 return False
             for predicate, expected, _ in per_call:
                 if predicate() != expected:
@@ -122,7 +147,8 @@ class Guards:
 
     def first_failed(self) -> str:
         """The description of the first guard that fails, for a message."""
-        return next(name for check, expected, name in self.predicates if check() != expected)
+        failed = (name for check, expected, name in self.predicates if check() != expected)
+        return next(failed, "a number, or the aliasing of arguments")
 
 
 def _guard(predicate: Callable[[], Any], name: str) -> Guard:
@@ -134,6 +160,10 @@ def _guard(predicate: Callable[[], Any], name: str) -> Guard:
 
 def _memory(tensors: Sequence[Tensor]) -> list[tuple[int, int]]:
     return [(id(tensor._storage), id(tensor._storage.value)) for tensor in tensors]
+
+
+def _storages(tensors: Sequence[Tensor]) -> list[int]:
+    return [id(tensor._storage) for tensor in tensors]
 
 
 def _gradients(trace: FunctionalizingTrace) -> Iterator[Guard]:
@@ -174,6 +204,22 @@ def _hooks(tensors: list[Tensor]) -> list[Any]:
             tables = (*leaf.hooks.on_result.values(), leaf.hooks.before, leaf.hooks.after)
             found += [hook for table in tables for hook in table.values()]
     return found
+
+
+# -- numbers ------------------------------------------------------------------------------------
+
+
+def _numbers(trace: FunctionalizingTrace) -> Iterator[Guard]:
+    """Guards on options that Python has read; numbers among the arguments are guarded on with the
+    signature."""
+    for (container, key, part), predicate, expected in trace.number_guards:
+        if isinstance(container, dict):
+            source = (container, key, part)
+            yield partial(_apply_to, predicate, source), expected, f"the option {key!r}"
+
+
+def _apply_to(predicate: Callable[[float], Any], source: Source) -> Any:
+    return predicate(read_source(source))
 
 
 # -- random numbers -----------------------------------------------------------------------------
@@ -257,10 +303,19 @@ def _options(trace: FunctionalizingTrace) -> Iterator[Guard]:
     value."""
     dynamic = {(id(container), key) for container, key, *_ in trace.numbers.values()}
     for group in trace.groups.values():
+        yield (
+            partial(_entry_is, group, "params", group["params"]),
+            True,
+            "the parameters of a group",
+        )
         for key in group:
             if key not in _NOT_OPTIONS:
                 predicate = _zeros if (id(group), key) in dynamic else _comparable
                 yield _guard(partial(predicate, group, key), f"the option {key}")
+
+
+def _entry_is(group: dict[str, Any], key: str, held: Any) -> bool:
+    return group.get(key) is held
 
 
 def _comparable(group: dict[str, Any], key: str) -> Any:

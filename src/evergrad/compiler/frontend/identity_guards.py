@@ -6,7 +6,7 @@ loop without calls of Python functions, some 20 nanoseconds per member.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, KeysView
 from itertools import chain
 from operator import is_
 from typing import Any
@@ -16,11 +16,12 @@ MISSING = object()
 
 
 def identity_guard(collections: Iterable[Collection[Any]]) -> Callable[[], bool]:
-    """A guard on the members of dictionaries (their values) and lists: whether these are the same
-    objects in the same order as now. Other collections (tuples) are immutable."""
+    """A guard on the members of dictionaries (their values), their views of keys and lists: whether
+    these are the same objects in the same order as now. Other collections (tuples) are
+    immutable."""
     watched = list(collections)
     parts: list[Iterable[Any]] = [dict.values(c) for c in watched if isinstance(c, dict)]
-    parts += [c for c in watched if isinstance(c, list)]
+    parts += [c for c in watched if isinstance(c, (list, KeysView))]
     parts.append([MISSING])  # terminator: a changed length fails too
     seen = list(chain.from_iterable(parts))
 

@@ -7,13 +7,16 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any
 
+from evergrad.compiler.frontend.session import NotWholeError
 from evergrad.core.bind import bind
 from evergrad.core.functionalize import FunctionalizingTrace, SymbolicNumber
+from evergrad.core.node import Leaf
 from evergrad.core.op import Op
+from evergrad.core.records import flatten_records
 from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor, detached, on_storage
 from evergrad.core.trace import Var
-from evergrad.core.tree import TreeSpec, tree_flatten, tree_unflatten
+from evergrad.core.tree import TreeSpec, tree_unflatten
 from evergrad.core.views import ViewOp, viewable
 from evergrad.ops.rows.movement.strided import AS_STRIDED
 from evergrad.ops.rows.movement.views import RESHAPE, permute, put_back
@@ -79,7 +82,9 @@ class Results:
     """The results of a traced function; ``tensors`` are those that the program computes."""
 
     def __init__(self, trace: FunctionalizingTrace, inputs: Sequence[Tensor], result: Any) -> None:
-        self.leaves, self.spec = tree_flatten(result)
+        self.leaves, self.spec = flatten_records(result)
+        for leaf in self.leaves:
+            _refuse_tracers_in(leaf)
         self.tensors: list[Tensor] = []
         sources = _Sources(trace, inputs)
         given = [leaf for leaf in self.leaves if isinstance(leaf, Tensor)]
@@ -130,6 +135,17 @@ class Results:
         return tree_unflatten([made.get(id(leaf), leaf) for leaf in self.leaves], self.spec)
 
 
+def _refuse_tracers_in(leaf: Any) -> None:
+    """Raise for an object that holds traced tensors: the program could not make another one."""
+    if isinstance(leaf, Tensor):
+        return
+    held = getattr(leaf, "__dict__", None)
+    if isinstance(held, dict) and any(
+        isinstance(v, Tensor) and isinstance(v._value, Var) for v in held.values()
+    ):
+        raise NotWholeError(f"a {type(leaf).__name__} that holds computed tensors is returned")
+
+
 def _form_of(leaves: Sequence[Any], spec: TreeSpec) -> Form:
     """Whether the results are exactly the computed tensors, in order."""
     for index, leaf in enumerate(leaves):
@@ -157,14 +173,27 @@ class _Sources:
         owner, grad = self.grads.get(id(storage), (None, None))
         if owner is not None:
             return _alias(lambda arguments, computed: owner._grad, tensor, grad)  # type: ignore[arg-type,return-value]
-        if tensor.requires_grad and self.is_written(storage):
+        has_history = tensor.requires_grad and not isinstance(tensor._node, Leaf)
+        if has_history and self.is_written(storage):
             return None  # the write has a history, which the captured tensor does not get
-        index = self.indices.get(id(storage))
+        index = self.index_of(tensor)
         if index is not None:
-            return _alias(lambda arguments, computed: arguments[index], tensor, self.inputs[index])
+            argument = self.inputs[index]
+            view = argument._view
+            prefix = () if view is None else view.chain
+            if tensor is not argument and _chain_of(tensor)[: len(prefix)] != prefix:
+                raise NotWholeError("a result is another view of an argument's memory")
+            return _alias(lambda arguments, computed: arguments[index], tensor, argument)
         if id(storage) in self.trace.local or self.is_symbolic(storage):
             return None
         return self.alias_of_outside(tensor)
+
+    def index_of(self, tensor: Tensor) -> int | None:
+        """The argument that a result is, or is a view of."""
+        for index, argument in enumerate(self.inputs):
+            if argument is tensor:
+                return index
+        return self.indices.get(id(tensor._storage))
 
     def alias_of_outside(self, tensor: Tensor) -> Alias | None:
         if not isinstance(tensor._value, Var):
@@ -180,9 +209,6 @@ class _Sources:
         return _view_of(lambda arguments, computed: base, tensor)
 
     def is_written(self, storage: Storage) -> bool:
-        index = self.indices.get(id(storage))
-        if index is not None:
-            return storage.value is not self.trace.inputs[index]
         return id(storage) in self.trace.written
 
     def is_symbolic(self, storage: Storage) -> bool:
@@ -192,15 +218,20 @@ class _Sources:
 
 def _alias(source: _Source, tensor: Tensor, whole: Tensor) -> Alias:
     """A symbolic tensor relative to another on its storage: the same tensor, or a view."""
-    return Alias(source) if tensor is whole else _view_of(source, tensor)
+    return Alias(source) if tensor is whole else _view_of(source, tensor, len(_chain_of(whole)))
 
 
-def _view_of(source: _Source, tensor: Tensor) -> Alias:
-    """The view of a source that a symbolic tensor is of its storage."""
+def _chain_of(tensor: Tensor) -> tuple[ViewOp, ...]:
+    return () if tensor._view is None else tensor._view.chain
+
+
+def _view_of(source: _Source, tensor: Tensor, skipped: int = 0) -> Alias:
+    """The view of a source that a symbolic tensor is of its storage; the source itself is a view by
+    the first ``skipped`` ops."""
     view = tensor._view
     if view is None:
         return Alias(source, (), is_detached=True)
-    return Alias(source, view.chain, is_detached=view.base is None)
+    return Alias(source, view.chain[skipped:], is_detached=view.base is None)
 
 
 def _whole(storage: Storage) -> Tensor:

@@ -15,6 +15,7 @@ from typing import Any
 from evergrad.autograd.function import Function
 from evergrad.compiler.kernels.random_rows import MASK_OF_BITS
 from evergrad.compiler.passes.pipeline import Target, optimize
+from evergrad.compiler.runtime.arena import SharedArena
 from evergrad.core.interpret import interpret
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor
@@ -44,11 +45,15 @@ class Derivative:
         self.sources = sources
         self.random_residuals = random_residuals
         self.differentiable = differentiable  # indices of the results that have a gradient
+        self.arena: SharedArena | None = None  # of the derivatives of a function's programs
 
     @cached_property
     def vjp(self) -> Callable[..., Any]:
         """From residuals and cotangents to gradients."""
-        return _compiled(self.graph)
+        made: Any = _compiled(self.graph)
+        if self.arena is not None:
+            made.arena, made.lock = self.arena, self.arena.lock
+        return made  # type: ignore[no-any-return]
 
     @cached_property
     def differentiable_vjp(self) -> Callable[..., Any]:
@@ -86,7 +91,8 @@ class _Partitioner:
 
     def split(self, differentiable: list[int]) -> tuple[Graph, Derivative]:
         graph, outputs = self.graph, self.graph.outputs
-        first = _leading_to(outputs[: self.forward], graph.equations)
+        checked = [out for e in graph.equations if e.op.checks for out in e.outs]
+        first = _leading_to([*outputs[: self.forward], *checked], graph.equations)
         first |= {id(e) for e in graph.equations if e.op.random}
         wanted = outputs[self.forward :]
         needed = _leading_to(wanted, graph.equations)
@@ -179,6 +185,8 @@ def _cheap(graph: Graph) -> set[int]:
         is_mask = eqn.op.alias or (elementwise and eqn.outs[0].type.dtype.itemsize == 1)
         if eqn.op.random:
             drawn.update(eqn.outs)
+            continue
+        if eqn.op.communicates:
             continue
         for values, fits in ((fixed, True), (drawn, elementwise), (given, is_mask)):
             if fits and values >= sources:

@@ -3,17 +3,20 @@ general path."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from evergrad.compiler.cache.program_cache import program_of
-from evergrad.compiler.frontend.capture import Captured, read_number
+from evergrad.compiler.frontend.capture import Captured, address_of, read_number
 from evergrad.compiler.frontend.diagnose import FiniteCheck, failed_lookup
 from evergrad.compiler.frontend.outputs import Output
 from evergrad.compiler.frontend.partition import CompiledCall
+from evergrad.compiler.runtime.arena import SharedArena
 from evergrad.core.inplace import assign
+from evergrad.core.node import FreedNode
+from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor, fresh, from_array
 from evergrad.errors import NonFiniteError
 from evergrad.memory.ledger import GRADIENT
@@ -25,26 +28,41 @@ class Variant:
     """One compiled trace of a signature: its guards and its program."""
 
     def __init__(
-        self, captured: Captured, check_finite: bool = False, limit: int | None = None
-    ) -> None:
+        self, captured: Captured, check_finite: bool = False, limit: int | None = None,
+        arena: SharedArena | None = None, on_disk: bool = True,
+    ) -> None:  # fmt: skip
         self.captured = captured
         self.check_finite = check_finite
         self.limit = limit
-        self.program = program_of(captured, limit)
+        self.arena = arena
+        self.program = program_of(captured, limit, arena, on_disk)
+        if captured.derivative is not None and arena is not None:
+            captured.derivative.arena = arena.for_derivatives
         self.guards = captured.guards
         self.storages = [t._storage for t in captured.outside]
         self.written = {id(storage) for storage in captured.written}
-        # The fast check of the guards under which the program's numbers were set; None if they are
+        # The token of the guards under which the program's numbers were set; None if they are
         # stale.
-        self.numbers_valid: Callable[[], bool] | None = None
+        self.numbers_token: object = None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that it holds besides the shared arena."""
+        return self.program.nbytes
 
     def lower(self) -> None:
         """Rebuild a program loaded from the disk cache, which has no lowering to report on."""
         from evergrad.compiler.build import build_program  # imports all passes
 
         if self.program.executable.lowering is None:
-            self.program = build_program(self.captured, self.limit)
+            self.program = build_program(self.captured, self.limit, arena=self.arena)
             self.invalidate_numbers()
+
+    def bind_numbers(self, numbers: list[float]) -> None:
+        """Set the floats among the arguments of the next run."""
+        for container, index, _ in self.captured.numbers:
+            if isinstance(container, list):
+                container[index] = numbers[index]
 
     def numbers(self) -> list[float]:
         """The current values of the options that are read at run time."""
@@ -52,27 +70,44 @@ class Variant:
 
     def update_numbers(self) -> None:
         """Set the program's runtime numbers, unless they are valid."""
-        fast_check = self.guards.fast_check
-        if self.numbers_valid is not fast_check:
+        token = self.guards.numbers_token
+        if self.numbers_token is not token:
             self.program.set_numbers(self.numbers())
-            self.numbers_valid = fast_check
+            self.numbers_token = token
 
     def invalidate_numbers(self) -> None:
         """Have the runtime numbers set again before the next run."""
-        self.numbers_valid = None
+        self.numbers_token = None
 
-    def aliases_written(self, tensors: list[Tensor]) -> bool:
+    def accepts(self, tensors: Sequence[Tensor], numbers: list[float]) -> bool:
+        """Whether the guards on the arguments hold."""
+        for i, storage, address in self.captured.fixed:
+            if tensors[i]._storage is not storage or address_of(tensors[i]._value) != address:
+                return False
+        for (container, key, _), predicate, expected in self.captured.number_guards:
+            if isinstance(container, list) and predicate(numbers[key]) != expected:
+                return False
+        return True
+
+    def aliases_written(self, tensors: Sequence[Tensor]) -> bool:
         """Whether storage that the program writes is shared with another argument: a program
         assumes that its arguments do not alias."""
         captured = self.captured
-        if not tensors or not (captured.overwritten or captured.written):
+        if not (captured.overwritten or captured.written):
             return False
-        given = [id(t._storage) for t in tensors]
-        if not self.written.isdisjoint(given):
+        # A gradient may be an input several times: by itself, and as what is overwritten.
+        owners = {id(owner): owner for owner in captured.grad_inputs}
+        inputs = [*tensors, *(owner._grad for owner in captured.grad_inputs)]
+        once = [*tensors, *(owner._grad for owner in owners.values())]
+        given = [t._storage for t in once if t is not None]
+        ids = [id(storage) for storage in given]
+        if not self.written.isdisjoint(ids):
             return True
-        taken = [given[i] for i in captured.overwritten if i < len(given)]
         outside = {id(storage) for storage in self.storages}
-        return any(given.count(storage) > 1 or storage in outside for storage in taken)
+        taken = [inputs[i]._storage for i in captured.overwritten]  # type: ignore[union-attr]
+        if any(ids.count(id(storage)) > 1 or id(storage) in outside for storage in taken):
+            return True
+        return shares_memory([*taken, *captured.written], [*given, *self.storages])
 
     def run(self, tensors: list[Tensor]) -> Any:
         call = Call(self, tensors)
@@ -82,6 +117,7 @@ class Variant:
         else:
             own, leaves = captured.targets
             results = CompiledCall.apply(call, *(tensors[i] for i in own), *leaves)
+        mark_freed(captured.freed, results)
         return captured.results.assemble(list(results), tensors)
 
 
@@ -109,12 +145,12 @@ class Call:
         except IndexError as error:
             raise self.with_location(error) from None
 
-    def with_location(self, error: IndexError) -> IndexError:
+    def with_location(self, error: IndexError) -> Exception:
         """An error of the run; that of a failed lookup gets its source location."""
         return self.failed_lookup() if self.variant.program.status_word[0] else error
 
-    def failed_lookup(self) -> IndexError:
-        """The error of a failed lookup in the program, with its source location."""
+    def failed_lookup(self) -> Exception:
+        """The error of a failed lookup or check in the program, with its source location."""
         variant = self.variant
         return failed_lookup(variant.captured.graph, self.inputs(), variant.program.generators())
 
@@ -147,10 +183,11 @@ class Call:
         for index in captured.overwritten:
             assign(self.tensors[index], made[start])  # type: ignore[arg-type]
             start += 1
-        for tensor, grad in captured.grads:
+        for owner, grad in captured.grads:
+            tensor = self.tensors[owner] if isinstance(owner, int) else owner
             if isinstance(grad, Output):
                 tensor._grad = made[grad.index]
-                tensor._grad._storage.tag(GRADIENT)  # type: ignore[union-attr]
+                tensor._grad._storage.tag(GRADIENT)
                 start += 1
             else:
                 tensor._grad = grad
@@ -192,6 +229,21 @@ class Call:
             saved[n] if kind == "saved" else self.kept[n] if n in self.kept else inputs[n]
             for kind, n in self.derivative.residuals
         ]
+
+
+def mark_freed(freed: Sequence[tuple[int, str, Any, Any]], results: Sequence[Tensor]) -> None:
+    """Let results require grad whose graph the function itself has freed."""
+    for index, name, type, location in freed:
+        results[index]._node = FreedNode(name, type, location)
+
+
+def shares_memory(written: Sequence[Storage], others: Sequence[Storage]) -> bool:
+    """Whether a storage that is written shares memory with another one, through NumPy."""
+    shared = [storage for storage in others if storage.shared]
+    return any(
+        other is not storage and np.may_share_memory(storage.value, other.value)
+        for storage in written if storage.shared for other in shared
+    )  # fmt: skip
 
 
 def contiguous_arrays(tensors: Iterable[Tensor]) -> list[Any]:

@@ -17,7 +17,7 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.dtypes import dtype
 from evergrad.core.op import NONDIFFERENTIABLE, Op
-from evergrad.core.rng.bit_generators import Philox, philox4x32, unit64
+from evergrad.core.rng.bit_generators import Philox, philox_chances
 from evergrad.core.rng.default_generator import default_generator
 from evergrad.core.rng.generator import Generator
 from evergrad.core.row_facts import Builder, Value, expensive, lowered, numpy_evaluates
@@ -93,12 +93,8 @@ def _position(*, count: int, generator: Any) -> tuple[Any, Any]:
 
 
 def counted_mask(key: Any, offset: Any, keep: float, size: Shape) -> Any:
-    count = prod(size)
-    start = np.asarray(offset, np.int64).view(np.uint64)
-    counters = np.arange(blocks_of(count), dtype=np.uint64) + start
-    words = philox4x32(counters, 0, int(key) % (1 << 64)).astype(np.uint64)
-    wide = words[:, 0::2] << np.uint64(32) | words[:, 1::2]
-    return (unit64(wide.reshape(-1)[:count]) < keep).reshape(size)
+    numbers = np.arange(prod(size), dtype=np.uint64)
+    return philox_chances(int(key), int(offset), keep, numbers).reshape(size)
 
 
 def _counted(key: Any, offset: Any, *, keep: float, size: Shape, dtype: dtype) -> Any:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from evergrad.compiler.kernels import embedding_grad, random_masks  # noqa: F401
+from evergrad.compiler.kernels import (  # noqa: F401
+    checks,
+    embedding_grad,
+    lanes,
+    random_masks,
+    row_writes,
+)
 from evergrad.compiler.kernels.attention import lower as attention  # noqa: F401
+from evergrad.compiler.kernels.attention import lower_sequences  # noqa: F401
+from evergrad.compiler.kernels.attention import paged as paged_attention  # noqa: F401
 from evergrad.compiler.kernels.conv import select as conv  # noqa: F401
 from evergrad.compiler.kernels.gemm import select as gemm  # noqa: F401
 from evergrad.compiler.kernels.pooling import max_pool_grad, reduce, transposes  # noqa: F401

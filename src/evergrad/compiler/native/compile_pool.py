@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from typing import NamedTuple
 
 from evergrad.compiler.native import compile_worker
+from evergrad.compiler.native.target import level, llvmlite_file
 from evergrad.core import fork
 from evergrad.core.settings import processors
 
@@ -33,7 +33,9 @@ MAX_WORKERS = 4
 # Idle workers exit after so many seconds.
 IDLE_SECONDS = 5.0
 # Entry point of a worker. Its folder may be inside a zip file, from which no script can start.
-_START = "import sys; sys.path += sys.argv[1:]; import compile_worker; compile_worker.main()"
+_START = (
+    "import sys; sys.path += sys.argv[2:]; import compile_worker; compile_worker.main(sys.argv[1])"
+)
 # A module takes seconds at most; a worker that takes longer is taken for dead.
 REPLY_TIMEOUT = 120.0
 
@@ -42,14 +44,14 @@ REPLY_TIMEOUT = 120.0
 def command() -> list[str] | None:
     """The command that starts a worker; ``None`` where ``sys.executable`` is unknown, and in a
     frozen application, whose executable is not Python."""
-    found = find_spec("llvmlite")
+    found = llvmlite_file()
     is_python = Path(sys.executable or "").name.startswith("python")
     is_python = is_python and not getattr(sys, "frozen", False)
-    if not is_python or found is None or found.origin is None:
+    if not is_python or found is None:
         return None
-    folders = [str(Path(found.origin).parents[1]), str(Path(compile_worker.__file__).parent)]
+    folders = [str(found.parents[1]), str(Path(compile_worker.__file__).parent)]
     keep_nothing = ["-B"] if sys.dont_write_bytecode else []
-    return [sys.executable, "-I", "-S", *keep_nothing, "-c", _START, *folders]
+    return [sys.executable, "-I", "-S", *keep_nothing, "-c", _START, level(), *folders]
 
 
 class _Job(NamedTuple):
@@ -101,7 +103,8 @@ class CompilePool:
         try:
             thread.start()
         except RuntimeError:  # too many threads, or this process is about to end
-            self._fail()
+            if not self.active:
+                self._fail()
         else:
             self.active += 1
             self.threads.append(thread)

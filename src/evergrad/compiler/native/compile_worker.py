@@ -20,9 +20,10 @@ REPLY = struct.Struct("<bq")
 _IDLE_TIMEOUT = 600
 
 
-def serve(requests: BinaryIO, replies: BinaryIO) -> None:
-    """Reply to requests until the pipe is closed."""
+def serve(requests: BinaryIO, replies: BinaryIO, level: str = "") -> None:
+    """Reply to requests until the pipe is closed, with code for this CPU or a level of x86-64."""
     backend = importlib.import_module("llvm_backend")
+    backend.use_level(level)
     while True:
         signal.alarm(_IDLE_TIMEOUT)
         head = requests.read(LENGTH.size)
@@ -38,7 +39,7 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
         replies.flush()
 
 
-def main() -> None:
+def main(level: str) -> None:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # keeps what libraries print out of the replies
-    serve(sys.stdin.buffer, replies)
+    serve(sys.stdin.buffer, replies, level)

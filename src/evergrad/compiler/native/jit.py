@@ -20,15 +20,22 @@ from typing import TYPE_CHECKING, Any
 from evergrad import config
 from evergrad.compiler.native import disk_cache, loader
 from evergrad.compiler.native.elf import ObjectFileError
-from evergrad.compiler.native.target import has_fma, llvm, target_name, vector_bits
+from evergrad.compiler.native.target import (
+    has_fma,
+    llvm,
+    llvmlite_file,
+    require_llvm,
+    target_name,
+    vector_bits,
+)
 from evergrad.core import fork
 
 if TYPE_CHECKING:  # start-up: only compilation needs it
     from concurrent.futures import Future
 
-__all__ = ["has_fma", "target_name", "vector_bits"]
+__all__ = ["has_fma", "require_llvm", "target_name", "vector_bits"]
 
-_KIND = b"evergrad object 2\n"
+_KIND = b"evergrad object 3\n"
 # Metadata in the IR of a kernel, renumbered in a module.
 _METADATA = re.compile(r"!M(\d+)")
 _lock = threading.Lock()
@@ -56,7 +63,9 @@ def uses_compile_pool() -> bool:
 
 @cache
 def can_jit() -> bool:
-    """Whether this system lets a process make executable pages."""
+    """Whether there is a compiler, and the system lets a process make executable pages."""
+    if llvmlite_file() is None:
+        return False
     if loader.can_load():
         try:
             loader.load([])
@@ -88,7 +97,7 @@ def compile_ir_async(ir: str) -> None:
 
 def _compile_async(ir: str) -> None:
     file = _file_name(ir)
-    if not (disk_cache.folder() / file).exists():
+    if not disk_cache.exists(disk_cache.path_of(file)):
         _request(file, ir)
 
 
@@ -119,7 +128,7 @@ def load_files(files: dict[str, str]) -> bool:
                 missing.setdefault(file, []).append(name)
         found = []
         for file, names in missing.items():
-            code = disk_cache.read(disk_cache.folder() / file, _KIND)
+            code = disk_cache.read(disk_cache.path_of(file), _KIND)
             if code is None:
                 return False
             found.append((file, code, names))
@@ -191,7 +200,7 @@ def _file_name(ir: str) -> str:
 def _object_codes(modules: Sequence[str]) -> list[tuple[str, bytes]]:
     """File names and object files of IR modules: from the disk cache, or compiled and cached."""
     files = [_file_name(ir) for ir in modules]
-    codes = [disk_cache.read(disk_cache.folder() / file, _KIND) for file in files]
+    codes = [disk_cache.read(disk_cache.path_of(file), _KIND) for file in files]
     for file, ir, code in zip(files, modules, codes, strict=True):
         if code is None:
             _request(file, ir)
@@ -206,17 +215,17 @@ def _object_codes(modules: Sequence[str]) -> list[tuple[str, bytes]]:
 def _request(file: str, ir: str) -> None:
     """Send an IR module to the compile pool, if there is one."""
     if file not in _in_flight and uses_compile_pool():
-        write = partial(disk_cache.write, disk_cache.folder() / file, _KIND)
+        write = partial(disk_cache.write, disk_cache.path_of(file), _KIND)
         _in_flight[file] = _compile_pool().COMPILE_POOL.compile(ir, write)
 
 
 def _compiled(file: str, ir: str) -> bytes:
     """The object file of an IR module, from its in-flight compilation if there is one."""
-    in_flight, path = _in_flight.pop(file, None), disk_cache.folder() / file
+    in_flight, path = _in_flight.pop(file, None), disk_cache.path_of(file)
     code = None if in_flight is None else in_flight.result()
     if code is None:
         code = llvm().object_code(ir)
-    if not path.exists():  # not written yet, or evicted again
+    if not disk_cache.exists(path):  # not written yet, or evicted again
         disk_cache.write(path, _KIND, code)
     return code
 

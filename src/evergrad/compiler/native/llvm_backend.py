@@ -14,6 +14,16 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+# The level of x86-64 that is compiled for; empty for this processor.
+_level = ""
+
+
+def use_level(name: str) -> None:
+    """Compile for a level of x86-64 (``x86-64-v3``), or with '' for this processor. The first call
+    decides for the process."""
+    global _level
+    _level = name
+
 
 @cache
 def _machine() -> Any:
@@ -26,15 +36,22 @@ def _new_machine() -> Any:
         llvm.initialize()  # needed by older llvmlite only
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    cpu, features = _cpu()
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3,
-        reloc="pic", codemodel="small",
-    )  # fmt: skip
+        cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small"
+    )
+
+
+def _cpu() -> tuple[str, str]:
+    """The name and the features of the processor that is compiled for."""
+    if _level:
+        return _level, ""
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
 def description() -> str:
     """The target and LLVM's version, as a string."""
-    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    cpu, features = _cpu()
     version = ".".join(map(str, llvm.llvm_version_info))
     return f"{_machine().triple} {cpu} {features} {version}"
 

@@ -136,8 +136,9 @@ def _library(name: str | None = None) -> Any:
 
 @cache
 def _external_address(name: str) -> int:
-    """The address of a C library function."""
-    for library in (None, "libm.so.6"):
+    """The address of a function of the C library, or of the compiler's runtime, which converts
+    half-precision numbers on processors that cannot."""
+    for library in (None, "libm.so.6", "libgcc_s.so.1"):
         try:
             found = _library(library)[name]
         except (OSError, AttributeError):

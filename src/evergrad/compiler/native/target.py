@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from evergrad import config
+
 _CPU_INFO = Path("/proc/cpuinfo")
 _CPU = Path("/sys/devices/system/cpu/cpu0")
 # The lines of cpuinfo that identify a processor and its features, and not its present state.
@@ -30,6 +32,28 @@ _SYSCONF = {"l1_bytes": 188, "l1_ways": 189, "line_bytes": 190, "l2_bytes": 191,
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # Sizes that a line of a cache has; others are a mistake of the report.
 _LINES = (16, 32, 64, 128, 256)
+
+
+# The features that decide between kernels, by level of x86-64.
+_LEVELS: dict[str, frozenset[str]] = {
+    "x86-64-v2": frozenset(),
+    "x86-64-v3": frozenset(("fma", "avx2")),
+    "x86-64-v4": frozenset(("fma", "avx2", "avx512f")),
+}
+
+
+def level() -> str:
+    """The level that is compiled for instead of this processor (``EVERGRAD_TARGET``), or ''."""
+    chosen = config.TARGET
+    if chosen and chosen not in _LEVELS:
+        known = ", ".join(_LEVELS)
+        raise ValueError(f"EVERGRAD_TARGET={chosen!r} is not a level; there are {known}")
+    if chosen and platform.machine() not in ("x86_64", "AMD64"):
+        raise ValueError(f"EVERGRAD_TARGET={chosen!r} is for x86-64, not {platform.machine()}")
+    missing = [feature for feature in _LEVELS.get(chosen, ()) if not _host_has(feature)]
+    if missing:
+        raise ValueError(f"EVERGRAD_TARGET={chosen!r} needs {missing[0]}, which this CPU lacks")
+    return chosen
 
 
 class MachineModel(NamedTuple):
@@ -64,9 +88,32 @@ class MachineModel(NamedTuple):
 
 def llvm() -> Any:
     """LLVM in this process."""
-    from evergrad.compiler.native import llvm_backend  # start-up: tens of megabytes, rarely needed
+    require_llvm()
+    # Start-up: tens of megabytes, rarely needed.
+    from evergrad.compiler.native import llvm_backend
 
+    llvm_backend.use_level(level())
     return llvm_backend
+
+
+@cache
+def llvmlite_file() -> Path | None:
+    """The file of the package llvmlite; ``None`` if it is not installed."""
+    try:
+        found = find_spec("llvmlite")
+    except (ImportError, ValueError):
+        return None
+    return None if found is None or found.origin is None else Path(found.origin)
+
+
+def require_llvm() -> None:
+    """Raise unless there is a compiler: eager functions use kernels only where there is one."""
+    if llvmlite_file() is None:
+        raise ImportError(
+            "evergrad.compile generates machine code with the package llvmlite, which is not "
+            "installed.\n  fix: pip install llvmlite, or call the function without "
+            "evergrad.compile: eager mode needs no compiler (kernels are then NumPy's, and slower)."
+        )
 
 
 # -- identity -----------------------------------------------------------------------------------
@@ -96,20 +143,26 @@ def target_name() -> str:
     if not info:
         return llvm().description()  # type: ignore[no-any-return]
     lines = [f"{name} {value}" for name, value in sorted(info.items())]
-    return "\n".join([sys.platform, platform.machine(), *lines, _llvm_version()])
+    return "\n".join([sys.platform, platform.machine(), level(), *lines, _llvm_version()])
 
 
 def _llvm_version() -> str:
-    found = find_spec("llvmlite")
-    if found is None or found.origin is None:
+    file = llvmlite_file()
+    if file is None:
         return "none"
-    path = Path(found.origin).parent / "_version.py"
+    path = file.parent / "_version.py"
     if path.exists():
         return path.read_text(encoding="utf-8")
     return str(import_module("llvmlite").__version__)  # frozen: there are no sources on disk
 
 
 def _has(feature: str) -> bool:
+    """Whether the processor that is compiled for has a feature."""
+    chosen = level()
+    return feature in _LEVELS[chosen] if chosen else _host_has(feature)
+
+
+def _host_has(feature: str) -> bool:
     info = _cpu_info()
     if info:
         return feature in info.get("flags", info.get("Features", "")).split()

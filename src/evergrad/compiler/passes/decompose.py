@@ -12,16 +12,19 @@ from evergrad.compiler.kernels.gemm.select import needs_copy
 from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.op import Op
+from evergrad.core.shapes import reduced_shape
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.conv import CONV_WEIGHT
-from evergrad.ops.rows.elementwise.basic import CLONE, POW, exp, log, sqrt
-from evergrad.ops.rows.matmul import LINEAR, MATMUL
-from evergrad.ops.rows.movement.views import RESHAPE
+from evergrad.ops.rows.elementwise.basic import CLONE, POW, exp, log, sqrt, where
+from evergrad.ops.rows.elementwise.logic import isfinite
+from evergrad.ops.rows.matmul import ADD_PRODUCT, LINEAR, MATMUL
+from evergrad.ops.rows.movement.views import RESHAPE, reshape
 from evergrad.ops.rows.pool.geometry import Windows
 from evergrad.ops.rows.reduce.extrema import amax
 from evergrad.ops.rows.reduce.softmax import LOG_SOFTMAX, SOFTMAX
-from evergrad.ops.rows.reduce.sums import MEAN
+from evergrad.ops.rows.reduce.sums import ALL, ANY, LOGSUMEXP, MEAN, count_of
 from evergrad.ops.rows.reduce.sums import sum as total
+from evergrad.ops.rows.reduce.variance import NORM, POWER_NORM, STD, VAR
 
 # For an op: a function of the arguments that returns the replacement, or ``None`` to keep it.
 Rule = Callable[..., Any]
@@ -58,6 +61,65 @@ def _mean(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
     return total(x, dims, keepdim) / prod(x.shape[d] for d in dims) if dims else x
 
 
+@decomposition(NORM)
+def _norm(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
+    if x.dtype not in _WIDE or not x.numel():
+        return None
+    return sqrt(total(x * x, dims, keepdim) if dims else x * x)
+
+
+@decomposition(POWER_NORM)
+def _power_norm(x: Tensor, p: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    if x.dtype not in _WIDE or isinstance(p, Tensor) or not dims:
+        return None
+    return total(x.abs() ** p, dims, keepdim) ** (1 / p)
+
+
+def _truth_of_bools(row: Op) -> Rule:
+    """Of bools, which loops reduce; over dimensions of extent 1 nothing is reduced."""
+
+    def rule(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
+        if x.dtype is dtypes.uint8 or x.dtype.is_complex:
+            return None
+        if x.dtype is not dtypes.bool_:
+            return bind(row, x != 0, dims=dims, keepdim=keepdim)
+        if any(x.shape[d] != 1 for d in dims):
+            return None
+        return reshape(x, reduced_shape(x._type.shape, dims, keepdim))
+
+    return rule
+
+
+for _row in (ALL, ANY):
+    DECOMPOSITIONS[_row] = _truth_of_bools(_row)
+
+
+def _variance(x: Tensor, correction: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    freedom = _degrees_of_freedom(x, correction, dims)
+    if freedom is None:
+        return None
+    centred = x - total(x, dims, True) / count_of(x.shape, dims)
+    return total(centred * centred, dims, keepdim) / freedom
+
+
+def _degrees_of_freedom(x: Tensor, correction: Any, dims: tuple[int, ...]) -> float | None:
+    """The divisor of a variance; ``None`` if it is not known, not positive, or there is nothing to
+    decompose."""
+    if x.dtype not in _WIDE or not dims or not x.numel() or isinstance(correction, Tensor):
+        return None
+    freedom = count_of(x.shape, dims) - float(correction)
+    return freedom if freedom > 0 else None
+
+
+DECOMPOSITIONS[VAR] = _variance
+
+
+@decomposition(STD)
+def _deviation(x: Tensor, correction: Any, dims: tuple[int, ...], keepdim: bool) -> Any:
+    variance = _variance(x, correction, dims, keepdim)
+    return None if variance is None else sqrt(variance)
+
+
 @decomposition(SOFTMAX)
 def _softmax(x: Tensor, dim: int) -> Any:
     if x.dtype not in _WIDE or not x.ndim or not x.numel():
@@ -72,6 +134,16 @@ def _log_softmax(x: Tensor, dim: int) -> Any:
         return None
     shifted = x - amax(x, dim, True)
     return shifted - log(total(exp(shifted), dim, True))
+
+
+@decomposition(LOGSUMEXP)
+def _logsumexp(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
+    if x.dtype not in _WIDE or not dims or not x.numel():
+        return None
+    top = amax(x, dims, True)
+    top = where(isfinite(top), top, 0)
+    found = log(total(exp(x - top), dims, True)) + top
+    return found if keepdim else found.reshape(reduced_shape(x.shape, dims, False))
 
 
 @decomposition(POW)
@@ -100,6 +172,17 @@ def _with_copies(row: Op) -> Rule:
 
 for _row in (MATMUL, LINEAR):
     DECOMPOSITIONS[_row] = _with_copies(_row)
+
+
+@decomposition(ADD_PRODUCT)
+def _add_product(addend: Tensor, a: Tensor, b: Tensor, *, beta: float, alpha: float) -> Any:
+    kind = a.dtype if a.dtype in _NARROW else None
+    if kind is not None:
+        addend, a, b = (cast(x, dtypes.float32) for x in (addend, a, b))
+    product = a @ b
+    scaled = product if alpha == 1 else product * alpha
+    total = scaled + (addend if beta == 1 else addend * beta)
+    return total if kind is None else cast(total, kind)
 
 
 # From so many pixels on, if the products of all samples have no more bytes than this.

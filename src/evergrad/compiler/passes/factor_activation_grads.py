@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from evergrad.compiler.passes.rewriter import Environment, rewrite, with_equations
-from evergrad.compiler.schedule.def_use import DefUse
+from evergrad.compiler.schedule.def_use import DefUse, def_use_of
 from evergrad.compiler.schedule.fusibility import MAX_FUSION_DISTANCE, is_elementwise
 from evergrad.core import dtypes
 from evergrad.core.row_facts import Cost
@@ -24,7 +24,7 @@ from evergrad.ops.rows.elementwise.basic import ADD, MUL
 
 # All hoisted derivatives together, in bytes.
 _LITTLE = 1 << 22
-# DefUse of so many times fewer bytes do not count.
+# Values of so many times fewer bytes do not count.
 _SMALL = 16
 
 
@@ -40,7 +40,7 @@ _Factor = Var | float | _Sum
 
 def factor_activation_grads(graph: Graph) -> Graph:
     """The graph with sums of products that share a factor of backward factored."""
-    known = DefUse(graph)
+    known = def_use_of(graph)
     found = _Factored(known, _ready(known)).products
     if not found:
         return graph
@@ -59,7 +59,7 @@ def factor_activation_grads(graph: Graph) -> Graph:
 
 def hoist_activation_grads(graph: Graph) -> Graph:
     """The graph with activation derivatives computed in the forward pass, if they are small."""
-    known = DefUse(graph)
+    known = def_use_of(graph)
     moved = _Early(known, _ready(known)).moved()
     if not moved:
         return graph

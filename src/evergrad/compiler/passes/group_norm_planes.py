@@ -89,6 +89,8 @@ def _splits(graph: Graph) -> dict[Shape, _Split]:
         image, grouped = eqn.args[0].type.shape, eqn.outs[0].type.shape
         if len(grouped) != 3 or grouped not in reduced or image[0] != grouped[0]:
             continue
+        if not prod(image):
+            continue
         split = _Split(image, grouped[1])
         if image[1] % grouped[1] or split.grouped != grouped or image[1] == grouped[1]:
             continue

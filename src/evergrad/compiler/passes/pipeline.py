@@ -18,6 +18,7 @@ from evergrad.compiler.passes.cat_layout import cat_layout
 from evergrad.compiler.passes.composites import lower_composites
 from evergrad.compiler.passes.constant_fold import constant_fold
 from evergrad.compiler.passes.conv_epilogue import fuse_conv_epilogues
+from evergrad.compiler.passes.decompose_movement import decompose_movement
 from evergrad.compiler.passes.dump import dump
 from evergrad.compiler.passes.factor_activation_grads import (
     factor_activation_grads,
@@ -31,7 +32,10 @@ from evergrad.compiler.passes.reuse_reductions import reuse_reductions
 from evergrad.compiler.passes.rewriter import eliminate_dead_code
 from evergrad.compiler.passes.simplify import simplify
 from evergrad.compiler.passes.split_k import split_k
+from evergrad.compiler.passes.strip_messages import strip_messages
 from evergrad.compiler.passes.verify import Verifier
+from evergrad.compiler.passes.widen_weights import widen_weights
+from evergrad.compiler.schedule.def_use import forget_def_use
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Graph
 from evergrad.errors import VerificationError
@@ -62,12 +66,14 @@ class Pass(NamedTuple):
 
 
 PASSES = (
+    Pass("strip_messages", strip_messages),
     Pass("lower_random", lower_random, Target.PROGRAM | Target.DIFFERENTIABLE),
     Pass("eliminate_dead_code", eliminate_dead_code, Target.PROGRAM | Target.DIFFERENTIABLE),
     Pass("lower_composites", lower_composites, Target.PROGRAM | Target.DIFFERENTIABLE, True),
     Pass("pack_dropout_masks", pack_dropout_masks, Target.PROGRAM | Target.DIFFERENTIABLE),
     Pass("recognise_attention", recognise_attention, Target.PROGRAM | Target.JOINT),
     Pass("simplify", simplify),
+    Pass("decompose_movement", decompose_movement),
     Pass("batch_accumulations", batch_accumulations),
     Pass("cat_layout", cat_layout),
     Pass("constant_fold", constant_fold),
@@ -80,6 +86,7 @@ PASSES = (
     Pass("factor_activation_grads", factor_activation_grads, Target.COMPILED),
     Pass("hoist_activation_grads", hoist_activation_grads, Target.STEP),
     Pass("recompute_cheap", recompute_cheap, Target.COMPILED),
+    Pass("widen_weights", widen_weights, Target.COMPILED),
 )
 
 # Called with the name of a pass and the graph after it; first with "traced" and the input.
@@ -97,6 +104,7 @@ def optimize(graph: Graph, target: Target, observe: Observer | None = None) -> G
     if is_verified and config.VERIFY_EACH_PASS:
         return _run(graph, target, observers, Verifier(graph))[0]
     optimized, drops_dependence = _run(graph, target, observers)
+    forget_def_use()
     if is_verified and optimized is not graph:
         try:
             Verifier(graph).check("pipeline", optimized, drops_dependence)

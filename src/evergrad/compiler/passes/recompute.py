@@ -9,7 +9,7 @@ few operations.
 from __future__ import annotations
 
 from evergrad.compiler.passes.recompute_values import Dropped, with_recomputed
-from evergrad.compiler.schedule.def_use import DefUse
+from evergrad.compiler.schedule.def_use import DefUse, def_use_of
 from evergrad.compiler.schedule.fusibility import MAX_FUSION_DISTANCE, is_elementwise
 from evergrad.core.row_facts import Cost
 from evergrad.core.trace import Equation, Graph, Var
@@ -18,7 +18,7 @@ from evergrad.core.trace import Equation, Graph, Var
 _LEAST_BYTES = 1 << 16
 _LONGEST_CHAIN = 10
 _MOST_EXPENSIVE = 1
-# DefUse of so many times fewer bytes (statistics of a norm) may be kept live for it.
+# Values of so many times fewer bytes (statistics of a norm) may be kept live for it.
 _SMALL = 16
 # A value used so many equations before is still live.
 _NEAR = 8
@@ -26,7 +26,7 @@ _NEAR = 8
 
 def recompute_cheap(graph: Graph) -> Graph:
     """The graph with cheap values recomputed before late uses instead of kept live."""
-    dropped = _Choice(DefUse(graph)).dropped
+    dropped = _Choice(def_use_of(graph)).dropped
     return with_recomputed(graph, dropped, near=MAX_FUSION_DISTANCE)[0] if dropped else graph
 
 

@@ -184,7 +184,7 @@ class _Idle:
             eqn = known.producer[pending.pop()]
             if id(eqn) in chain:
                 continue
-            if eqn.op.random or len(chain) >= _LONGEST_CHAIN:
+            if eqn.op.random or eqn.op.communicates or len(chain) >= _LONGEST_CHAIN:
                 return None
             chain[id(eqn)] = eqn
             for arg in eqn.args:

@@ -2,8 +2,8 @@
 
 The derivative of a norm sums ``dz`` and ``dz * centered`` for its parameters and then, for the
 input's gradient, linear combinations of these: ``a * dz + b * centered`` with ``a`` and ``b``
-constant along the reduced dimensions. Those sums are the same combinations of the first ones. Each
-reduction saved is a pass over the data, or a kernel.
+constant along the reduced dimensions, and ``centered`` a value less its mean. Those sums are the
+same combinations of the first ones. Each reduction saved is a pass over the data, or a kernel.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from math import prod
 from typing import Any
 
 from evergrad.compiler.passes.rewriter import rewrite
-from evergrad.compiler.schedule.def_use import DefUse
+from evergrad.compiler.schedule.def_use import def_use_of
 from evergrad.core import dtypes
 from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
-from evergrad.ops.rows.elementwise.basic import ADD, MUL, NEG, SUB
-from evergrad.ops.rows.movement.views import EXPAND
+from evergrad.ops.rows.elementwise.basic import ADD, DIV, MUL, NEG, SUB
+from evergrad.ops.rows.movement.views import EXPAND, RESHAPE
 from evergrad.ops.rows.reduce.sums import SUM
 
 # Sums of fewer elements, or with fewer per result, take no time.
@@ -27,7 +27,8 @@ _LEAST_REDUCED = 16
 _DEEPEST = 8
 
 Dims = tuple[int, ...]
-# One or two values whose product is reduced.
+# One or two values whose product is reduced, in the order in which they were met; a square has its
+# value twice.
 Core = tuple[Var, ...]
 
 
@@ -51,14 +52,15 @@ class _Sums:
     """DefUse are those of the graph before the pass; sums are tensors of the graph after it."""
 
     def __init__(self, graph: Graph, sums: list[Equation]) -> None:
-        self.maker = DefUse(graph).producer
+        self.maker = def_use_of(graph).producer
         self.worth = {id(eqn) for eqn in sums}
-        self.known: dict[tuple[frozenset[Var], Dims], Tensor] = {}
+        self.met: dict[Var, int] = {}
+        self.known: dict[tuple[Core, Dims], Tensor] = {}
         wanted = [(self.core(e.args[0], e.attrs["dims"])[0], e.attrs["dims"]) for e in sums]
         # Products that more than one sum reduces.
         self.shared = {
-            (frozenset(core), dims) for core, dims in wanted
-            if len(core) > 1 and sum(frozenset(core) == frozenset(c) for c, _ in wanted) > 1
+            (core, dims) for core, dims in wanted
+            if len(core) > 1 and sum(core == other for other, _ in wanted) > 1
         }  # fmt: skip
 
     def replace(self, trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
@@ -68,12 +70,12 @@ class _Sums:
         total = self.total(x, dims, env)
         if total is None:
             core, factors = self.core(x, dims)
-            if (frozenset(core), dims) in self.shared:
+            if (core, dims) in self.shared:
                 total = _tensor(env[core[0]]) * _tensor(env[core[-1]])
-                total = self.known[frozenset(core), dims] = total.sum(dims, True)
+                total = self.known[core, dims] = total.sum(dims, True)
                 total = self.times(total, factors, env)
             else:
-                total = self.known[frozenset((x,)), dims] = _tensor(args[0]).sum(dims, True)
+                total = self.known[(x,), dims] = _tensor(args[0]).sum(dims, True)
         shape = eqn.outs[0].type.shape
         return ((total if total._type.shape == shape else total.reshape(shape))._value,)
 
@@ -81,13 +83,13 @@ class _Sums:
 
     def total(self, x: Var, dims: Dims, env: Any, depth: int = 0) -> Tensor | None:
         """The sum of a value with kept dimensions, if it follows from known ones."""
-        found = self.known.get((frozenset((x,)), dims))
+        found = self.known.get(((x,), dims))
         eqn = self.maker.get(x)
         if found is not None or eqn is None or depth > _DEEPEST:
             return found
         core, factors = self.core(x, dims)
         if core != (x,):
-            found = self.known.get((frozenset(core), dims))
+            found = self.known.get((core, dims))
             if found is None and len(core) == 1:
                 found = self.total(core[0], dims, env, depth + 1)
             return None if found is None else self.times(found, factors, env)
@@ -99,26 +101,39 @@ class _Sums:
         return self.added(eqn, dims, env, depth)
 
     def added(self, eqn: Equation, dims: Dims, env: Any, depth: int) -> Tensor | None:
-        """The sum of an addition; of a difference, which may cancel, only if one operand is
-        constant along the reduced dimensions, such as a mean."""
+        """The sum of a value less its mean, or of an addition with such a value. Other terms may
+        cancel, and then their sums have lost the digits that remain."""
         shape = eqn.outs[0].type.shape
-        parts: list[Any] = []
-        for arg in eqn.args:
-            if self.is_constant(arg, shape, dims):
-                value = _tensor(env[self.behind_expand(arg)]) if isinstance(arg, Var) else arg
-                parts.append(value * prod(shape[d] for d in dims))
-            elif arg.type.shape == shape:
-                parts.append(self.total(arg, dims, env, depth + 1))
-            else:
+        if self.is_centered(eqn):
+            value, mean = eqn.args
+            total = self.total(value, dims, env, depth + 1)
+            if total is None or not self.is_constant(mean, shape, dims):
                 return None
-        constant = [self.is_constant(arg, shape, dims) for arg in eqn.args]
-        if any(part is None for part in parts) or all(constant):
+            count = prod(shape[d] for d in dims)
+            return total - _tensor(env[self.behind_expand(mean)]) * count
+        if eqn.op is not ADD or any(not _has_shape(arg, shape) for arg in eqn.args):
             return None
-        is_sum = eqn.op is ADD
-        if not is_sum and not any(constant):
+        makers = [self.maker.get(self.without_factors(arg, dims)[0]) for arg in eqn.args]
+        if not any(maker is not None and self.is_centered(maker) for maker in makers):
             return None
-        total: Tensor = parts[0] + parts[1] if is_sum else parts[0] - parts[1]
-        return total
+        first, second = (self.total(arg, dims, env, depth + 1) for arg in eqn.args)
+        return None if first is None or second is None else first + second
+
+    def is_centered(self, eqn: Equation) -> bool:
+        """Whether an equation subtracts from a value its mean along any dimensions."""
+        if eqn.op is not SUB or not all(isinstance(arg, Var) for arg in eqn.args):
+            return False
+        value, mean = eqn.args
+        for _ in range(_DEEPEST):
+            maker = self.maker.get(mean)
+            if maker is None or maker.op not in (SUM, DIV, MUL, RESHAPE, EXPAND):
+                return False
+            if any(isinstance(arg, Var) for arg in maker.args[1:]):
+                return False
+            mean = maker.args[0]
+            if mean is value:
+                return maker.op is SUM
+        return False
 
     def core(self, x: Var, dims: Dims) -> tuple[Core, list[Any]]:
         """One or two values whose product is reduced, and the constant factors."""
@@ -129,7 +144,9 @@ class _Sums:
         if any(not isinstance(a, Var) or a.type.shape != x.type.shape for a in eqn.args):
             return (core,), factors
         pair = [self.without_factors(arg, dims) for arg in eqn.args]
-        return tuple(c for c, _ in pair), [*factors, *pair[0][1], *pair[1][1]]
+        values = [value for value, _ in pair]
+        values.sort(key=lambda value: self.met.setdefault(value, len(self.met)))
+        return tuple(values), [*factors, *pair[0][1], *pair[1][1]]
 
     def without_factors(self, x: Var, dims: Dims) -> tuple[Var, list[Any]]:
         factors: list[Any] = []
@@ -164,6 +181,10 @@ class _Sums:
             given = _tensor(env[self.behind_expand(factor)]) if isinstance(factor, Var) else factor
             total = total * given
         return total
+
+
+def _has_shape(arg: Any, shape: tuple[int, ...]) -> bool:
+    return isinstance(arg, Var) and arg.type.shape == shape
 
 
 def _tensor(var: Var) -> Tensor:

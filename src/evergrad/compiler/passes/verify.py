@@ -3,8 +3,8 @@
 Of one graph: each value is defined once and before it is used; each equation's types are those of
 its row's type rule; layouts of views follow from what they view, all others are contiguous; updates
 fit their base. From graph to graph: the same inputs and outputs; the same random numbers drawn from
-each generator in the same order; and no output loses an input, a random draw or an update of part
-of a tensor that it depended on.
+each generator and the same collectives, each in the same order; and no output loses an input, a
+random draw or an update of part of a tensor that it depended on; nor do the checks together.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from evergrad.ops.rows.movement.views import PERMUTE, RESHAPE
 from evergrad.ops.rows.random.draws import CHANCE
 from evergrad.ops.surface.view_forms import UPDATE
 
+# Where collectives are entered among the draws, which have ids of generators.
+_COLLECTIVES = -1
 # Views through which an update of as many elements as the base has overwrites all of it.
 _BIJECTIVE = (PERMUTE, RESHAPE)
 
@@ -37,12 +39,14 @@ class _Draw(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """What a pass must keep: ``draws`` of each generator (by ``id``), and for each output the bit
-    set of what it depends on."""
+    """What a pass must keep: ``draws`` of each generator (by ``id``) with the collectives beside
+    them, and for each output the bit set of what it depends on; ``checked`` is the same for all
+    checks together."""
 
     graph: Graph
     draws: dict[int, list[_Draw]]
     depends: list[int]
+    checked: int
 
 
 class Verifier:
@@ -81,6 +85,7 @@ class Verifier:
             is_input = number < len(graph.inputs)
             depends[var] = self._bit(("input", number)) if is_input else 0
         draws: dict[int, list[_Draw]] = {}
+        checked = 0
         for eqn in graph.equations:
             found = self._dependence(eqn, depends)
             self._check_types(eqn)
@@ -90,6 +95,11 @@ class Verifier:
                 drawn = draws.setdefault(source, [])
                 found |= self._bit(("draw", source, len(drawn)))
                 drawn.append(_Draw((_drawn(eqn), eqn.location), eqn))
+            if eqn.op.communicates:
+                sent = draws.setdefault(_COLLECTIVES, [])
+                sent.append(_Draw((eqn.op.name, repr(eqn.attrs), eqn.location), eqn))
+            if eqn.op.checks:
+                checked |= depends[eqn.args[0]]
             for out in eqn.outs:
                 if out in depends:
                     raise self.fail(f"a value of type {out.type} is defined twice", eqn)
@@ -98,7 +108,7 @@ class Verifier:
         for out in (*results, *(var for _, var in graph.writes)):
             if out not in depends:
                 raise self.fail(f"an output of type {out.type} is not defined")
-        return _Facts(graph, draws, [depends[out] for out in results])
+        return _Facts(graph, draws, [depends[out] for out in results], checked)
 
     def _dependence(self, eqn: Equation, depends: dict[Var, int]) -> int:
         """What an equation depends on, as a bit set; its arguments must be defined."""
@@ -108,6 +118,8 @@ class Verifier:
                 if arg not in depends:
                     raise self.fail(f"argument {place} ({arg.type}) is used before it is set", eqn)
                 found |= depends[arg]
+        if eqn.op.checks:
+            return depends[eqn.args[0]]  # not on what its message shows
         if eqn.op is not UPDATE:
             return found
         self._check_update(eqn)
@@ -211,8 +223,11 @@ class Verifier:
                 raise self.fail(f"output {number} was {old.type} and is {new.type}")
 
     def _check_draws(self, before: dict[int, list[_Draw]], after: dict[int, list[_Draw]]) -> None:
-        """Sequential random numbers: none dropped, duplicated or reordered."""
+        """Sequential random numbers and collectives: none dropped, duplicated or reordered."""
         for source in {**before, **after}:
+            one, order = "random equation", "random numbers are drawn in another order"
+            if source == _COLLECTIVES:
+                one, order = "collective", "collectives are called in another order"
             drawn, now = before.get(source, []), after.get(source, [])
             same = [a.key == b.key for a, b in zip(drawn, now, strict=False)]
             place = same.index(False) if False in same else len(same)
@@ -220,13 +235,14 @@ class Verifier:
                 continue
             if len(drawn) == len(now):
                 old, new = drawn[place], now[place]
-                problem = f"random numbers are drawn in another order, here was {_line(old.eqn)}"
-                raise self.fail(problem, new.eqn)
+                raise self.fail(f"{order}, here was {_line(old.eqn)}", new.eqn)
             if len(drawn) > len(now):
-                raise self.fail("a random equation was dropped", drawn[place].eqn)
-            raise self.fail("a random equation was duplicated or added", now[place].eqn)
+                raise self.fail(f"a {one} was dropped", drawn[place].eqn)
+            raise self.fail(f"a {one} was duplicated or added", now[place].eqn)
 
     def _check_dependence(self, before: _Facts, after: _Facts) -> None:
+        if before.checked & ~after.checked:
+            raise self.fail("a check was dropped")
         for number, (old, new) in enumerate(zip(before.depends, after.depends, strict=True)):
             if old & ~new:
                 keys = [key for key, bit in self._bits.items() if bit & old & ~new]

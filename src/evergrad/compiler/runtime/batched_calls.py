@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.compiler.api import Compiled, signature
+from evergrad.compiler.api import Compiled
 from evergrad.compiler.frontend.outputs import Form
 from evergrad.compiler.frontend.variant import Call, Variant
 from evergrad.compiler.native import jit
@@ -139,11 +139,13 @@ def loop_of(step: Compiled, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     found: list[Any] = []
     while len(found) < count:
         row = [leaf[len(found)] if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        its_args, its_kwargs = tree_unflatten(row, spec)
         with step.lock:
-            variant = None if is_traced else step.valid_variant(signature(row, spec))
+            variant = None
+            if not is_traced:
+                variant = step.valid_variant(step.call_with(its_args, its_kwargs))
             if variant is not None and _can_loop(variant, row):
                 return _Loop(variant, leaves, count, found).results()
-        its_args, its_kwargs = tree_unflatten(row, spec)
         try:
             found.append(step(*its_args, **its_kwargs))
         except Exception as error:
@@ -192,7 +194,11 @@ def _can_loop(variant: Variant, row: Sequence[Any]) -> bool:
     program, captured = variant.program, variant.captured
     if not is_native_only(variant) or captured.results.form is Form.OTHER or not program.bound:
         return False
-    if variant.aliases_written(tensors) or any(t._grad is not g for t, g in captured.grads):
+    if (
+        captured.fixed
+        or variant.aliases_written(tensors)
+        or any(t._grad is not g for t, g in captured.grads)
+    ):
         return False
     if not program.is_single_run or program.copied or not _is_copied_whole(program):
         return False
@@ -238,7 +244,7 @@ class _Loop:
             self.run(segment, words)
         finally:
             if threads is not None:
-                threads.lock.release()
+                threads.release()
             program.rng_states.store()
             for storage in program.executable.written:
                 storage.version += int(words[3]) - self.first
@@ -256,7 +262,7 @@ class _Loop:
             if time.perf_counter() - began < _SLICE_SECONDS:
                 at_once *= 2
 
-    def failure(self, row: int) -> IndexError:
+    def failure(self, row: int) -> Exception:
         error = Call(self.variant, [tensor[row] for tensor in self.tensors]).failed_lookup()
         _note(error, row)
         return error

@@ -1,8 +1,14 @@
-"""Pauses the cyclic garbage collector while a step is traced and compiled."""
+"""The cyclic garbage collector: paused while a step is traced and compiled, and at the end of a
+process with many programs."""
 
 from __future__ import annotations
 
+import atexit
 import gc
+
+# From so many programs on, the objects of a process are not scanned again at its end.
+_MANY_PROGRAMS = 64
+_programs = 0
 
 
 class gc_paused:  # noqa: N801 - used like a function
@@ -21,3 +27,15 @@ class gc_paused:  # noqa: N801 - used like a function
     def __exit__(self, *exc: object) -> None:
         if self.was_enabled:
             gc.enable()
+
+
+def count_program() -> None:
+    """Note that a program was made.
+
+    At its end CPython collects garbage several times; with thousands of programs, each of some
+    thousand objects, that took seconds. Frozen objects are left to the system instead.
+    """
+    global _programs
+    _programs += 1
+    if _programs == _MANY_PROGRAMS:
+        atexit.register(gc.freeze)

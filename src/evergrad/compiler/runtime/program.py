@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import addressof, c_char
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,23 +12,30 @@ import numpy as np
 from evergrad.compiler.cache.executable import Executable, executable_of
 from evergrad.compiler.codegen.rng import STATE_BUFFER_BYTES
 from evergrad.compiler.native import jit
+from evergrad.compiler.runtime.arena import Arena, SharedArena, private_arena
+from evergrad.compiler.runtime.array_views import array_at, start_of
+from evergrad.compiler.runtime.gc_pause import count_program
 from evergrad.compiler.runtime.rng_state import RngStates
 from evergrad.compiler.runtime.thread_pool import Run, length_of
 from evergrad.compiler.schedule.buffers import Buffer, BufferView, address_of
 from evergrad.compiler.schedule.instructions import Instruction
 from evergrad.compiler.schedule.waves import task_order
-from evergrad.core import dtypes
 from evergrad.core.errstate import QUIET, numpy_errors
 from evergrad.core.rng.default_generator import default_generator
-from evergrad.core.shapes import tensor_type
 from evergrad.core.source_location import describe
-from evergrad.core.tensor import fresh, from_array
+from evergrad.core.tensor import from_array
 from evergrad.core.trace import Equation, Graph
+from evergrad.extension import ExtensionPoint
 from evergrad.memory import pool
 from evergrad.memory.cache_lines import isolated_zeros
 
 if TYPE_CHECKING:
     from evergrad.compiler.schedule.lower import Lowering
+
+_drain_communication: ExtensionPoint[[], None] = ExtensionPoint("drain_communication")
+
+# What an instruction takes as Python objects (its kernel, buffers and equations), measured.
+_INSTRUCTION_BYTES = 6 << 10
 
 # Programs with less work than this (elements and products) run serially.
 _WORTH_THREADS = 1 << 20
@@ -43,19 +49,27 @@ class Program:
     small_bytes = 512
 
     def __init__(
-        self, source: Lowering | Executable, when_bound: Callable[[Executable], None] | None = None
-    ) -> None:
-        """``when_bound`` is called once, when the kernels have their machine code."""
+        self, source: Lowering | Executable, when_bound: Callable[[Executable], None] | None = None,
+        shared_arena: SharedArena | None = None,
+    ) -> None:  # fmt: skip
+        """``when_bound`` is called once, when the kernels have their machine code. Programs with a
+        ``shared_arena`` must not run at the same time."""
         self.executable = source if isinstance(source, Executable) else executable_of(source)
         self.when_bound = when_bound
+        self.shared_arena = shared_arena
+        self.arena: Arena | None = None
+        count_program()
         self.buffers = self.executable.buffers
         self.instructions = self.executable.instructions
         self.waves = self.executable.waves
         self.plan = self.executable.plan
-        self.has_calls = any(i.kernel is None for i in self.instructions)
+        called = [i.eqn for i in self.instructions if i.kernel is None]
+        self.has_calls = bool(called)
+        self.communicates = any(e is not None and e.op.communicates for e in called)
         self.status = isolated_zeros((8,), np.int64)
         self.status_word = self.status.data[:1]
         self.bound = False
+        self.bound_bytes = 0
         self.unbind_arguments()
         # Arrays of the current run: arguments and results, by buffer and by output.
         self.current: dict[int, Any] = {}
@@ -64,13 +78,31 @@ class Program:
     @property
     def lowering(self) -> Lowering:
         """The lowering of the program; one loaded from the disk cache has none."""
-        assert self.executable.lowering is not None, "a program from the disk has no lowering"
+        assert self.executable.lowering is not None, (
+            "its lowering was discarded, or it is from the disk"
+        )
         return self.executable.lowering
 
     @property
     def graph(self) -> Graph:
         """The optimized graph."""
         return self.lowering.graph
+
+    def discard_lowering(self) -> None:
+        """Drop what only reports read: the lowering, its graph and the IR of kernels. What remains
+        is as loaded from the disk cache."""
+        if self.bound and self.executable.lowering is not None:
+            self.executable.lowering = None
+            for instruction in self.instructions:
+                instruction.node = None
+                if instruction.kernel is not None:
+                    instruction.kernel = instruction.kernel.without_ir()
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes it holds besides the shared arena: native memory to the byte, Python objects
+        as estimated from the instructions."""
+        return self.bound_bytes + _INSTRUCTION_BYTES * len(self.instructions)
 
     # -- memory ---------------------------------------------------------------------------------
 
@@ -86,16 +118,20 @@ class Program:
         addresses = self.addresses = jit.addresses([*kernels, *called])
         self.patches: dict[int, list[tuple[Any, int, int]]] = {}
         self.segments: list[Any] = []
-        self.keep: list[Any] = []
+        words = sum([i.argument_count for i in self.instructions if i.kernel is not None])
+        blocks = isolated_zeros((words,), np.int64)
+        self.keep: list[Any] = [blocks]
         tasks: list[tuple[int, int, int]] = []
         ends: list[int] = []
         scratch = 64
+        scratch_memory = None if self.arena is None else self.arena.scratch_memory
         work = sum(i.work for i in self.instructions)
 
         def close() -> None:
             nonlocal tasks, ends, scratch
             if tasks:
-                self.segments.append(Run(tasks, ends, scratch, self.status, length_of(work)))
+                run = Run(tasks, ends, scratch, self.status, length_of(work), scratch_memory)
+                self.segments.append(run)
             tasks, ends, scratch = [], [], 64
 
         for wave in self.waves:
@@ -108,7 +144,8 @@ class Program:
                 kernel = instruction.kernel
                 assert kernel is not None
                 scratch = max(scratch, kernel.scratch)
-                block = self.argument_block(instruction)
+                block, blocks = np.split(blocks, [instruction.argument_count])
+                self.argument_block(instruction, block)
                 calls[number] = addresses[kernel.name], address_of(block)
             tasks += [(*calls[number], chunk) for number, chunk in task_order(wave)]
             ends.append(len(tasks))
@@ -117,28 +154,33 @@ class Program:
         self.final = self.segments[-1] if self.segments else None
         self.threads = 2 if work > _WORTH_THREADS else 1
         self.bound = True
+        self.bound_bytes = self.native_bytes()
         if self.when_bound is not None:
             self.when_bound(self.executable)
             self.when_bound = None
 
     def bind_arena(self, size: int) -> None:
-        """Allocate the arena for the life of the program."""
-        memory = self.allocate_arena(size + 64)
-        shift = -address_of(memory) % 64
-        self.arena_address = address_of(memory) + shift
-        self.arena_bytes = memory[shift : shift + size]
-        # Counted in the ledger with the bytes of the plan.
-        self.arena = fresh(self.arena_bytes, tensor_type((size,), dtypes.uint8))
+        """Allocate the arena for the life of the program. One that calls Python code of the user
+        has its own: that code may call the function again."""
+        shared = None if self.calls_user_code else self.shared_arena
+        self.arena = private_arena(size) if shared is None else shared.arena_for(size)
+        self.arena_address = self.arena.address
+        self.arena_bytes = self.arena.bytes
 
-    def allocate_arena(self, size: int) -> Any:
-        try:
-            return pool.empty((size,), np.dtype(np.uint8))
-        except MemoryError:
-            raise MemoryError(
-                f"out of memory: the compiled program needs an arena of {size:,} bytes for its "
-                "intermediate values; nothing was written.\n"
-                "  fix: a smaller batch. explain() lists the live buffers at the peak."
-            ) from None
+    def native_bytes(self) -> int:
+        """The bytes of arrays that live as long as the program, without the shared arena."""
+        runs = [segment for segment in self.segments if isinstance(segment, Run)]
+        arrays = [*self.keep, *self.small_buffers.values()]
+        nbytes = sum([run.nbytes for run in runs]) + sum([array.nbytes for array in arrays])
+        is_own = self.arena is not None and not self.arena.is_shared
+        own = self.plan.peak if is_own else 0
+        return int(nbytes + own + self.executable.constant_bytes)
+
+    @property
+    def calls_user_code(self) -> bool:
+        """Whether an equation is evaluated by other code than NumPy."""
+        calls = [i.eqn for i in self.instructions if i.eqn is not None]
+        return any(not hasattr(eqn.specialization, "run") for eqn in calls)
 
     def prepare_results(self) -> None:
         """Classify the outputs: computed in buffers of their own, in small buffers, or copied."""
@@ -146,6 +188,10 @@ class Program:
         written = range(executable.results, executable.results + len(executable.written))
         self.constants = [None if isinstance(o, BufferView) else o for o in executable.outputs]
         self.argument_buffers = [(b.number, b.owner) for b in self.buffers if b.kind == "input"]
+        self.argument_bytes = {b.number: b.nbytes for b in self.buffers if b.kind == "input"}
+        # The arrays of captured tensors whose addresses kernels have: a tensor that another thread
+        # gives other memory, by resize_() or set_(), leaves the former to the current run.
+        self.captured_arrays: list[Any] = []
         self.computed: list[tuple[int, BufferView]] = []
         self.copied: list[tuple[int, BufferView]] = []
         # Small output buffers of the program, by number; and what is copied out of them, and out of
@@ -174,11 +220,13 @@ class Program:
         views = [p for _, p in self.copied] + [p for p, _ in self.executable.copies]
         return any(p.buffer.kind in ("input", "output") for p in views)
 
-    def argument_block(self, instruction: Instruction) -> Any:
+    def argument_block(self, instruction: Instruction, block: Any = None) -> Any:
+        """The arguments of a kernel as words, in a given array or one of their own."""
         kernel = instruction.kernel
         assert kernel is not None
-        block = isolated_zeros((len(instruction.pointers) + len(kernel.numbers),), np.int64)
-        self.keep.append(block)
+        if block is None:
+            block = isolated_zeros((instruction.argument_count,), np.int64)
+            self.keep.append(block)
         for slot, view in enumerate(instruction.pointers):
             if view is None:
                 block[slot] = address_of(self.status)
@@ -203,6 +251,7 @@ class Program:
             return address_of(self.rng_states.memory) + STATE_BUFFER_BYTES * int(buffer.owner)
         if buffer.kind == "output":
             return address_of(self.small_buffers[buffer.number])
+        self.captured_arrays.append(buffer.owner.value)
         return address_of(buffer.owner.value)
 
     @property
@@ -249,6 +298,8 @@ class Program:
                 self.run_segment(segment)
             return deliver(self.outputs())
         except BaseException:
+            if self.communicates:
+                _drain_communication()
             if self.has_written():
                 deliver(self.outputs())
             else:
@@ -300,6 +351,11 @@ class Program:
 
     def bind_argument(self, number: int, array: Any) -> None:
         """Patch the address of an argument, recorded only once all kernels have it."""
+        if array.nbytes < self.argument_bytes[number]:
+            raise RuntimeError(
+                "an argument of a compiled function was resized by another thread while it was "
+                "called; nothing was computed"
+            )
         self.bound_arrays[number] = _no_array
         self.bind_address(number, array)
         self.bound_arrays[number] = weakref.ref(array)
@@ -308,7 +364,7 @@ class Program:
         """Patch the address of a buffer of this run into the argument blocks."""
         patches = self.patches.get(number)
         if patches is not None:
-            start = _start_of(array)
+            start = start_of(array)
             for words, slot, offset in patches:
                 words[slot] = start + offset
 
@@ -379,7 +435,7 @@ class Program:
             inside = buffer.kind in ("input", "output")
             base = self.current[buffer.number] if inside else buffer.owner.value
             start = address_of(base)
-        return np.asarray(_Window(base, start + view.offset, view)).view(view.dtype.np)
+        return array_at(base, start + view.offset, view)
 
     def python_call(self, instruction: Instruction) -> None:
         """Run the NumPy evaluation of an equation."""
@@ -393,6 +449,10 @@ class Program:
 
     def evaluate(self, eqn: Equation, instruction: Instruction) -> None:
         given = [self.array(a) if isinstance(a, BufferView) else a for a in instruction.args]
+        if eqn.op.communicates:  # receives in planned memory
+            outs = tuple([self.array(view) for view in instruction.outs])
+            eqn.op.eval(*given, out=outs if len(outs) > 1 else outs[0], **eqn.attrs)
+            return
         if eqn.op.random:
             self.rng_states.store()
         if hasattr(eqn.specialization, "run"):
@@ -409,22 +469,3 @@ class Program:
 
 def _no_array() -> None:
     """A dead reference: no array is bound, or not in all argument blocks."""
-
-
-def _start_of(array: Any) -> int:
-    """The address of an array, by the cheapest way that works."""
-    try:
-        return addressof(c_char.from_buffer(array))
-    except (TypeError, ValueError):  # empty or read-only
-        return address_of(array)
-
-
-class _Window:
-    """Memory of an array with another shape and strides."""
-
-    def __init__(self, base: Any, start: int, view: BufferView) -> None:
-        self.base = base
-        self.__array_interface__ = {
-            "shape": view.shape, "strides": view.strides, "data": (start, False), "version": 3,
-            "typestr": f"|V{view.dtype.itemsize}",
-        }  # fmt: skip

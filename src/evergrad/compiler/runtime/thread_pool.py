@@ -19,13 +19,14 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from evergrad.compiler.native import jit
 from evergrad.compiler.runtime.thread_pool_code import BRIEF, FUTEX, LONG, SHORT, native
 from evergrad.core import fork
-from evergrad.core.settings import get_num_threads
+from evergrad.core.settings import get_num_threads, on_num_threads
 from evergrad.memory.cache_lines import isolated_copy, isolated_zeros
 
 _CAN_PARK = sys.platform == "linux" and FUTEX is not None
@@ -33,15 +34,18 @@ _CAN_PARK = sys.platform == "linux" and FUTEX is not None
 _BRIEF, _SHORT = 1 << 14, 1 << 19
 # How many runs are serial after a caller has found the pool busy.
 _SERIAL_RUNS = 64
+# How long the end of a worker is waited for; it is idle, so this takes microseconds.
+_END_SECONDS = 1.0
 
 
 class ThreadPool:
-    """The worker threads besides the caller. It lives as long as the process, since they read its
-    words."""
+    """The worker threads besides the caller; fewer than wanted where the system has no more. They
+    read its words, so it is referenced until they have ended."""
 
     def __init__(self, size: int) -> None:
-        self.size = size
         self.lock = threading.Lock()
+        # Whether it ends when its current run does.
+        self.is_retired = False
         # How many more runs are serial.
         self.serial_runs = 0
         self.words = isolated_zeros((32,), np.int64)
@@ -51,13 +55,24 @@ class ThreadPool:
         self._run = jit.function_of(
             addresses["pool_run"], ctypes.c_void_p, ctypes.c_void_p, result=ctypes.c_int64
         )
+        self.threads: list[threading.Thread] = []
         for number in range(1, size):
-            threading.Thread(
-                target=worker, args=(self.address, number), daemon=True, name=f"evergrad-{number}"
-            ).start()
+            # The thread holds the pool, and with it the words, while it runs.
+            thread = threading.Thread(
+                target=self._work, args=(worker, number), daemon=True, name=f"evergrad-{number}"
+            )
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no more threads
+                break
+            self.threads.append(thread)
+        self.size = 1 + len(self.threads)
+
+    def _work(self, worker: Callable[[int, int], None], number: int) -> None:
+        worker(self.address, number)
 
     def try_acquire(self) -> bool:
-        """Acquire the pool without blocking; on success the caller must release the lock."""
+        """Acquire the pool without blocking; on success the caller must release it."""
         if self.serial_runs > 0:
             self.serial_runs -= 1
             return False
@@ -69,8 +84,23 @@ class ThreadPool:
     def run(self, run: int) -> int:
         return int(self._run(self.address, run))
 
+    def release(self) -> None:
+        """Release the pool after a run; a retired one ends."""
+        self.lock.release()
+        if self.is_retired:
+            self.retire()
 
-# The thread pools of this process by size.
+    def retire(self) -> None:
+        """End the worker threads, now or after the current run. The lock is never released again,
+        so that whoever still references the pool runs serially."""
+        self.is_retired = True
+        if self.lock.acquire(blocking=False):
+            jit.function_of(native()["pool_end"], ctypes.c_void_p)(self.address)
+            for thread in self.threads:
+                thread.join(_END_SECONDS)
+
+
+# The thread pools of this process by the number of threads wanted.
 _pools: dict[int, ThreadPool] = {}
 _made = threading.Lock()
 
@@ -83,6 +113,16 @@ def thread_pool() -> ThreadPool:
         with _made:
             found = _pools.get(size) or _pools.setdefault(size, ThreadPool(size))
     return found
+
+
+def _retire_others(threads: int) -> None:
+    """Retire the pools of other sizes."""
+    with _made:
+        for size in [size for size in _pools if size != threads]:
+            _pools.pop(size).retire()
+
+
+on_num_threads(_retire_others)
 
 
 def _reset_in_child() -> None:
@@ -119,13 +159,19 @@ def length_of(work: int) -> int:
     return BRIEF if work < _BRIEF else SHORT if work < _SHORT else LONG
 
 
+def _isolated_bytes(nbytes: int) -> Any:
+    return isolated_zeros((nbytes,), np.uint8)
+
+
 class Run:
-    """A list of tasks in waves, bound and ready to run; ``length`` is its duration class."""
+    """A list of tasks in waves, bound and ready to run; ``length`` is its duration class.
+    ``scratch_memory`` allocates bytes that hold nothing between two tasks."""
 
     def __init__(
         self, tasks: Sequence[tuple[int, int, int]], ends: list[int], scratch: int,
-        status: np.ndarray, length: int = LONG,
+        status: np.ndarray, length: int = LONG, scratch_memory: Callable[[int], Any] | None = None,
     ) -> None:  # fmt: skip
+        self.scratch_memory = scratch_memory or _isolated_bytes
         self.tasks = isolated_copy(tasks, np.int64)
         self.ends = isolated_copy(ends, np.int64)
         self.counters = isolated_zeros((8 * len(ends),), np.int64)
@@ -152,17 +198,22 @@ class Run:
         try:
             return pool.run(self.address)
         finally:
-            pool.lock.release()
+            pool.release()
 
     def acquire_pool(self, threads: int) -> ThreadPool | None:
         """The acquired thread pool, with scratch memory for its threads, if it is free and
-        ``threads`` is more than one; the caller must release its lock."""
+        ``threads`` is more than one; the caller must release it."""
         if threads > 1:
             found = thread_pool()
             if found.size > 1:
                 self.reserve_scratch(found.size)
                 return found if found.try_acquire() else None
         return None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its tables."""
+        return self.tasks.nbytes + self.ends.nbytes + self.counters.nbytes
 
     def reset(self) -> None:
         """Clear the mark that it was run."""
@@ -175,6 +226,6 @@ class Run:
     def reserve_scratch(self, threads: int) -> None:
         """Allocate scratch memory for so many threads."""
         if threads > self.threads:
-            self.scratch = isolated_zeros((threads * self.scratch_bytes,), np.uint8)
+            self.scratch = self.scratch_memory(threads * self.scratch_bytes)
             self.words[4] = self.scratch.ctypes.data
             self.threads = threads

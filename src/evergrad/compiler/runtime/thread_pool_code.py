@@ -157,7 +157,8 @@ end_of_run:
   ret void
 }
 
-; The worker loop: waits for a run and enters it if the gate is still open.
+; The worker loop: waits for a run and enters it if the gate is still open; a run that is null ends
+; it.
 define void @pool_worker(ptr %pool, i64 %thread) nounwind {
 entry:
   %runp = getelementptr i64, ptr %pool, i64 8
@@ -207,6 +208,11 @@ try:
   br i1 %is_in, label %inside, label %enter
 inside:
   %run = load ptr, ptr %runp
+  %is_end = icmp eq ptr %run, null
+  br i1 %is_end, label %end, label %work
+end:
+  ret void
+work:
   call void @execute(ptr %run, i64 %thread)
   br label %leave
 leave:
@@ -216,6 +222,19 @@ leave:
 wake:
   %woken = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %gate, i32 WAKE, i32 1)
   br label %top
+}
+
+; Ends all workers: the gate stays open, so that each finds the run that is null, however late.
+define void @pool_end(ptr %pool) nounwind {
+  %runp = getelementptr i64, ptr %pool, i64 8
+  %gate = getelementptr i64, ptr %pool, i64 24
+  store ptr null, ptr %runp
+  store atomic i64 OPEN, ptr %gate release, align 8
+  %e = load i64, ptr %pool
+  %e1 = add i64 %e, 1
+  store atomic i64 %e1, ptr %pool seq_cst, align 8
+  %woken = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %pool, i32 WAKE, i32 2147483647)
+  ret void
 }
 
 ; Runs by the thread pool, or serially if it is null; returns the status word. Workers that have not
@@ -442,7 +461,8 @@ _ARM_FLUSH = (
 @cache
 def native() -> dict[str, int]:
     """The addresses of the functions of the IR."""
-    return jit.addresses_in(ir(), ("pool_serial", "pool_forget_callers", "pool_worker", "pool_run"))
+    names = ("pool_serial", "pool_forget_callers", "pool_worker", "pool_run", "pool_end")
+    return jit.addresses_in(ir(), names)
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from evergrad.compiler.codegen import elementwise
 from evergrad.compiler.schedule.def_use import DefUse
+from evergrad.core.op import Specialization
 from evergrad.core.row_facts import Combine, Indexing
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation
@@ -11,9 +12,22 @@ from evergrad.core.trace import Equation
 # Equations further apart than this are in different parts of a program.
 MAX_FUSION_DISTANCE = 48
 
+# Which specializations can be part of a group: those of an optimizer are the same for all shapes.
+_fusible: dict[Specialization, bool] = {}
+_MAX_KEPT = 4096
+
 
 def is_fusible(values: DefUse, eqn: Equation) -> bool:
-    """Whether an equation can be part of a group."""
+    """Whether an equation can be part of a group: decided by its specialization."""
+    known = _fusible.get(eqn.specialization)
+    if known is None:
+        if len(_fusible) >= _MAX_KEPT:
+            _fusible.clear()
+        known = _fusible[eqn.specialization] = _is_fusible(eqn)
+    return known
+
+
+def _is_fusible(eqn: Equation) -> bool:
     specialization = eqn.specialization
     if any(t.numel == 0 for t in specialization.out_types) or eqn.op.outputs != 1:
         return False

@@ -81,6 +81,8 @@ class _Fuser:
         # Equations that join a group only with the first use of their result.
         self.delayed: dict[Var, Equation] = {}
         self.last_random: ScheduleNode | None = None
+        self.last_collective: ScheduleNode | None = None
+        self.checks: list[ScheduleNode] = []
 
     # -- where an equation goes -----------------------------------------------------------------
 
@@ -164,6 +166,15 @@ class _Fuser:
             if self.last_random is not None:
                 node.dependencies |= self.last_random.bit | self.last_random.dependencies
             self.last_random = node
+        if eqn.op.communicates:  # in program order on every rank, whatever else its program does
+            if self.last_collective is not None:
+                self._depend_on(node, self.last_collective)
+            self.last_collective = node
+        # A NumPy call raises by itself, which must be later than the checks before it.
+        for check in self.checks:
+            node.dependencies |= check.bit | check.dependencies
+        if eqn.op.checks:
+            self.checks.append(node)
         for out in eqn.outs:
             self.node_of[out] = node
 

@@ -35,3 +35,9 @@ class Instruction:
         self.work = 0
         self.node: ScheduleNode | None = None
         self.may_fail = False
+
+    @property
+    def argument_count(self) -> int:
+        """The arguments of a kernel launch: pointers and numbers."""
+        assert self.kernel is not None
+        return len(self.pointers) + len(self.kernel.numbers)

@@ -31,6 +31,7 @@ from evergrad.compiler.schedule.instructions import Instruction
 from evergrad.compiler.schedule.lowering_registry import Lowerings
 from evergrad.compiler.schedule.nodes import Group, ScheduleNode, SingleNode
 from evergrad.compiler.schedule.output_buffers import assign_outputs
+from evergrad.compiler.schedule.row_writes import check_numbers, in_place_last
 from evergrad.core import dtypes
 from evergrad.core.op import TABLE
 from evergrad.core.row_facts import Combine
@@ -38,6 +39,7 @@ from evergrad.core.storage import Storage
 from evergrad.core.tensor import Tensor
 from evergrad.core.trace import Equation, Graph, Var
 from evergrad.ops.rows.indexing.index import INDEX, INDEX_SUM
+from evergrad.ops.rows.jagged_attention import JAGGED_ATTENTION, JAGGED_ATTENTION_BACKWARD
 
 
 class Lowering:
@@ -84,11 +86,15 @@ class Lowering:
         # right in outside memory.
         self.copies: list[tuple[Var, Any]] = []
         self.in_place: list[tuple[Var, Buffer]] = []
+        self.row_writes: list[ScheduleNode] = []  # of rows in outside memory: the last nodes
         assign_outputs(self)
+        in_place_last(self)
         for node in self.nodes:
             if is_concatenation(node):
                 assign_parts(self, node.equations[0])
         for node in self.nodes:
+            if self.row_writes and node is self.row_writes[0]:
+                self.check_row_writes(on_kernel)
             self.lower(node, on_kernel)
         save_overwritten(self)
         commit_after_failures(self)
@@ -176,12 +182,23 @@ class Lowering:
         self.lowered.add(id(node))
         is_checked = may_fail(node, self.values)
         for instruction in self.instructions[first:]:
+            if instruction.node is not None:
+                continue  # of another node: a product that waited was inserted before it
             instruction.node = node
             if instruction.kernel is None:
                 instruction.may_fail = True
             else:
                 instruction.may_fail = is_checked and None in instruction.pointers
                 on_kernel(instruction.kernel)
+
+    def check_row_writes(self, on_kernel: Callable[[Kernel], None]) -> None:
+        """Add the checks of all writes of rows to outside memory, before the first of them."""
+        for node in self.row_writes:
+            check_numbers(self, node.equations[0])
+            check = self.instructions[-1]
+            check.node, check.may_fail = node, True
+            assert check.kernel is not None
+            on_kernel(check.kernel)
 
     def lower_node(self, node: ScheduleNode) -> None:
         if isinstance(node, Group):
@@ -296,15 +313,30 @@ def _with_own_equations(graph: Graph) -> Graph:
 
 
 def may_fail(node: ScheduleNode, values: DefUse) -> bool:
-    """Whether the index checks of a node may fail. The gradient of a lookup has the indices that
-    the lookup has checked."""
-    if not isinstance(node, SingleNode) or node.eqn.op is not INDEX_SUM:
+    """Whether the checks of a node may fail. A derivative has the indices or the offsets that the
+    function itself has checked."""
+    if not isinstance(node, SingleNode):
         return True
-    _, *indices = node.eqn.args
-    return not any(
+    if node.eqn.op is INDEX_SUM:
+        return not _is_looked_up(node.eqn, values)
+    if node.eqn.op is JAGGED_ATTENTION_BACKWARD:
+        statistics = values.producer.get(node.eqn.args[2])
+        given = node.eqn.args[3:]
+        return not (
+            statistics is not None
+            and statistics.op is JAGGED_ATTENTION
+            and list(statistics.args) == list(given)
+        )
+    return True
+
+
+def _is_looked_up(eqn: Equation, values: DefUse) -> bool:
+    """Whether rows are looked up by the indices of a sum, in a table of its shape."""
+    _, *indices = eqn.args
+    return any(
         e.op is INDEX
         and list(e.args[1:]) == indices
-        and e.attrs["start"] == node.eqn.attrs["start"] == 0
-        and e.args[0].type.shape[: len(indices)] == node.eqn.attrs["extents"][: len(indices)]
+        and e.attrs["start"] == eqn.attrs["start"] == 0
+        and e.args[0].type.shape[: len(indices)] == eqn.attrs["extents"][: len(indices)]
         for e in values.uses.get(indices[0], ())
     )

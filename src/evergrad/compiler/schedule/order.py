@@ -43,6 +43,13 @@ class _ListScheduler:
             for root in roots:
                 self.readers.setdefault(root, set()).add(node.number)
         self.allocated = {node.number: self._bytes_allocated(node) for node in nodes}
+        # A collective may fail, and writes to outside memory follow it: before the last one a final
+        # value is kept in the arena, so computing it early frees no memory.
+        self.staged = {node.number: self._bytes_written(node) for node in nodes}
+        # Communication keeps its place: what overlaps it is between its start and its wait.
+        self.communicating = {
+            node.number for node in nodes if any(e.op.communicates for e in node.equations)
+        }
 
     def _deadline(self, number: int) -> int:
         """The position of a node, or that of its first dependent. A group of scalars takes no
@@ -65,6 +72,14 @@ class _ListScheduler:
             if out in self.readers and not self.values.escapes(out)
         )
 
+    def _bytes_written(self, node: ScheduleNode) -> int:
+        return sum(
+            out.type.nbytes
+            for eqn in node.equations
+            for out in eqn.outs
+            if self.values.escapes(out)
+        )
+
     def bytes_freed(self, number: int) -> int:
         """The bytes of the values whose last reader a node is."""
         return sum(
@@ -79,6 +94,7 @@ class _ListScheduler:
         while ready:
             number = self.choose(ready)
             ready.remove(number)
+            self.communicating.discard(number)
             done.append(self.nodes[number])
             for root in self.reads[number]:
                 self.readers[root].discard(number)
@@ -91,7 +107,12 @@ class _ListScheduler:
 
     def choose(self, ready: set[int]) -> int:
         first = min(ready, key=lambda n: (self.deadline[n], n))
+        movable = ready - self.communicating
         gain, best = max(
-            ((self.bytes_freed(n) - self.allocated[n], -n) for n in ready), default=(0, 0)
+            ((self.bytes_freed(n) - self.bytes_taken(n), -n) for n in movable), default=(0, 0)
         )
         return -best if gain > 0 else first
+
+    def bytes_taken(self, number: int) -> int:
+        """The bytes of the arena that a node takes if it runs now."""
+        return self.allocated[number] + (self.staged[number] if self.communicating else 0)

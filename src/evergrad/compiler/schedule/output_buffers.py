@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from evergrad.compiler.schedule.buffers import Buffer, full_view, strides_of
 from evergrad.compiler.schedule.def_use import DefUse
 from evergrad.compiler.schedule.nodes import Group, ScheduleNode
+from evergrad.compiler.schedule.row_writes import table_in_place
 from evergrad.core.storage import Storage
 from evergrad.core.trace import Equation, Var
 
@@ -73,16 +74,19 @@ class _Targets:
         values, node = self.lowering.values, self.producer[var]
         buffer = self.lowering.storages.get(id(storage))
         array = storage.value
-        if buffer is None or not isinstance(node, Group) or not array.flags.c_contiguous:
+        if buffer is None or not array.flags.c_contiguous or array.shape != var.type.shape:
             return False
-        if array.shape != var.type.shape or var in node.outer_reductions:
+        held = self.held.get(buffer.number, [])
+        if any(values.escapes(source) for source in held):
             return False
-        for source in self.held.get(buffer.number, ()):
+        if not isinstance(node, Group):  # writes of rows come last, behind all that reads
+            return table_in_place(node.equations[0], storage, values, held)
+        if var in node.outer_reductions:
+            return False
+        for source in held:
             for eqn in values.users(source):
                 if not self.is_read_before(node, eqn, var, source):
                     return False
-            if values.escapes(source):
-                return False
         return True
 
     def is_read_before(self, node: Group, eqn: Equation, var: Var, source: Var) -> bool:

@@ -27,6 +27,7 @@ from evergrad.compiler.kernels.attention.common import (
     diagonal_keys,
     stride_names,
 )
+from evergrad.compiler.kernels.attention.extents import UNIFORM, Items
 from evergrad.compiler.kernels.attention.primitives import QUERIES, ROW
 
 SCRATCH = (
@@ -41,41 +42,46 @@ _NUMBERS = ("items", "spans", "span", "direct")
 
 
 @cache
-def backward(steps: tuple[ScoreStep, ...], dropout: str = KEPT) -> AttentionKernel:
+def backward(
+    steps: tuple[ScoreStep, ...], dropout: str = KEPT, items: Items = UNIFORM
+) -> AttentionKernel:
     """A chunk is one span of the keys of an item, or some whole items."""
-    return _Backward(steps, dropout).write()
+    return _Backward(steps, dropout, items).write()
 
 
 class _Backward(KernelWriter):
-    def __init__(self, steps: tuple[ScoreStep, ...], dropout: str) -> None:
+    def __init__(self, steps: tuple[ScoreStep, ...], dropout: str, items: Items) -> None:
         super().__init__(
             steps, dropout, ("q", "k", "v", "g", "y", "stats"), ("dq", "dk", "dv"),
-            (*_NUMBERS, *QUERY, *KEY_VALUE, *_RESULTS, *SCRATCH),
+            (*_NUMBERS, *QUERY, *KEY_VALUE, *_RESULTS, *SCRATCH), items,
         )  # fmt: skip
 
     def write(self) -> AttentionKernel:
         self.align_scratch()
         self.area = {name.removeprefix("at_"): self.scratch(name) for name in SCRATCH}
-        self.direct = self.op("icmp ne i64 %direct, 0")
-        self.indirect = self.op(f"xor i1 {self.direct}, true")
         self.part = self.op("urem i64 %chunk, %spans")
         self.start = self.mul(self.part, "%span")
-        self.end = self.least(self.add(self.start, "%span"), "%keys")
         first = self.mul(self.op("udiv i64 %chunk, %spans"), "%run")
         last = self.sub(self.least(self.add(first, "%run"), "%items"), 1)
         with self.loop(first, self.add(last, 1)) as item:
             self.item_gradients(item, self.head(self.least(self.add(item, 1), last), "0"))
+        results = (("dq", "%width"), ("dk", "%width"), ("dv", "%value_width"))
+        self.items.rest(self, results, self.op(f"icmp sge i64 {first}, %items"))
         return self.finish("attention_backward")
 
     def item_gradients(self, item: str, after: Head) -> None:
         head = self.head(item, "0")
+        self.enter(head)
+        self.direct = self.items.direct(self, head.extents, self.causal)
+        self.indirect = self.op(f"xor i1 {self.direct}, true")
+        self.end = self.least(self.add(self.start, "%span"), self.keys_count)
         count = self.sub(self.end, self.start)
         self.pack(head, self.start, count)
         whole = self.in_tiles(count)
         with self.when(self.indirect):
             self.clear(self.area["dk"], whole, "%width_row")
             self.clear(self.area["dv"], whole, "%value_row")
-        with self.loop(0, "%groups") as group, self.loop(0, "%length", QUERIES) as query:
+        with self.loop(0, "%groups") as group, self.loop(0, self.length, QUERIES) as query:
             number = self.add(self.mul(item, "%groups"), group)
             self.queries(number, head._replace(group=group), after, query)
         with self.when(self.indirect):
@@ -89,7 +95,7 @@ class _Backward(KernelWriter):
         area = self.area
         rows, vectors = self.block_of(query)
         self.locate_masks(head, query)
-        self.locate_dropout(number, query)
+        self.locate_dropout(number, head, query)
         for name, width, own_row in (("q", "%width", "width"), ("g", "%value_width", "value")):
             start = self.at(self.own(name, head), self.mul(query, f"%{name}_row"))
             self.call(
@@ -100,7 +106,8 @@ class _Backward(KernelWriter):
         self.deltas(head, query, rows)
         with self.when(self.indirect):
             self.clear(area["dq"], self.in_tiles(rows), "%width_row")
-        stats = self.at("%stats", self.mul(self.mul(number, "%length"), 8), self.mul(query, 4))
+        both = self.items.statistics(self, number, head.extents)
+        stats = self.at("%stats", both, self.mul(query, 4))
         invalid = self.has_invalid_statistics(stats, rows, vectors)
 
         def block(first: str, count: str) -> None:
@@ -141,7 +148,7 @@ class _Backward(KernelWriter):
         valid = self.first_lanes(self.sub(rows, lane))
         shift = self.mul(lane, 4)
         level = self.masked_load(self.at(stats, shift), valid)
-        factor = self.masked_load(self.at(stats, self.mul("%length", 4), shift), valid)
+        factor = self.masked_load(self.at(stats, self.mul(self.length, 4), shift), valid)
         return level, factor, valid
 
     def keys(

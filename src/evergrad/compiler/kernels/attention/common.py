@@ -24,6 +24,7 @@ from evergrad.compiler.codegen.function_builder import (
 from evergrad.compiler.codegen.rng import counted_bits
 from evergrad.compiler.kernels.attention import primitives as parts
 from evergrad.compiler.kernels.attention import tiles
+from evergrad.compiler.kernels.attention.extents import Extents, Items
 from evergrad.compiler.kernels.attention.primitives import LINE, QUERIES, ROW
 from evergrad.compiler.kernels.random_rows import ROWS_OF_A_WORD
 from evergrad.compiler.native.jit import name_of
@@ -78,15 +79,16 @@ class Prefetch(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The index of an item in the batch, and a group of queries that share its keys."""
+    """The index of an item in the batch, a group of queries that share its keys, and the extents of
+    the item."""
 
     place: tuple[str, ...]
     group: str
+    extents: Extents
 
 
 _EXTENTS = (
-    "items_1", "items_2", "groups", "length", "keys", "width", "value_width", "row_bytes", "run",
-    "pack_k", "pack_v",
+    "items_1", "items_2", "groups", "width", "value_width", "row_bytes", "run", "pack_k", "pack_v",
 )  # fmt: skip
 
 
@@ -121,10 +123,11 @@ class KernelWriter(FunctionBuilder):
 
     def __init__(
         self, steps: tuple[ScoreStep, ...], dropout: str, reads: tuple[str, ...],
-        writes: tuple[str, ...], numbers: tuple[str, ...],
+        writes: tuple[str, ...], numbers: tuple[str, ...], items: Items,
     ) -> None:  # fmt: skip
         super().__init__()
         self.tags: list[str] = []
+        self.items = items
         self.steps = steps
         self.masks = [n for n, step in enumerate(steps) if step.kind in ("keep", "drop", "add")]
         mask_numbers = [f"m{n}_{w}" for n in self.masks for w in ("0", "1", "2", "g", "key")]
@@ -133,12 +136,15 @@ class KernelWriter(FunctionBuilder):
         self.dropout = dropout
         self.pointers = (
             *reads,
+            *items.reads,
             *(f"m{n}" for n in self.masks),
             *_DROPOUT_POINTERS[dropout],
             *writes,
+            *items.writes,
         )
         self.numbers = (
             *_EXTENTS,
+            *items.numbers,
             *numbers,
             *mask_numbers,
             *scales,
@@ -180,11 +186,18 @@ class KernelWriter(FunctionBuilder):
             self.op(f"urem i64 {rest}, %items_1"),
             self.op(f"urem i64 {item}, %items_2"),
         )
-        return Head(place, group)
+        return Head(place, group, self.items.extents(self, place))
+
+    def enter(self, head: Head) -> None:
+        """Emit what follows for the extents of an item."""
+        self.length, self.keys_count = head.extents.length, head.extents.keys
 
     def shared(self, name: str, head: Head) -> str:
         """The address of an item of a value."""
         terms = [self.mul(place, f"%{name}_{d}") for d, place in enumerate(head.place)]
+        first = head.extents.first_row(name)
+        if first is not None:
+            terms.append(self.mul(first, f"%{name}_row"))
         return self.at(f"%{name}", *terms)
 
     def own(self, name: str, head: Head) -> str:
@@ -242,22 +255,24 @@ class KernelWriter(FunctionBuilder):
 
     # -- dropout --------------------------------------------------------------------------------
 
-    def locate_dropout(self, head: str, query: str) -> None:
+    def locate_dropout(self, number: str, head: Head, query: str) -> None:
         """The address of the bits of a query block, or the number of its first element in the
         random stream."""
         if self.dropout == BITS:
-            words = self.op(f"udiv i64 {self.add('%length', ROWS_OF_A_WORD - 1)}, {ROWS_OF_A_WORD}")
-            word = self.add(self.mul(head, words), self.op(f"udiv i64 {query}, {ROWS_OF_A_WORD}"))
-            self.drawn = self.at("%bits", self.mul(self.mul(word, "%keys"), 4))
+            words = self.op(
+                f"udiv i64 {self.add(self.length, ROWS_OF_A_WORD - 1)}, {ROWS_OF_A_WORD}"
+            )
+            word = self.add(self.mul(number, words), self.op(f"udiv i64 {query}, {ROWS_OF_A_WORD}"))
+            self.drawn = self.at("%bits", self.mul(self.mul(word, self.keys_count), 4))
         elif self.dropout == COUNTED:
-            row = self.add(self.mul(head, "%length"), query)
-            self.drawn = self.mul(row, "%keys")
+            first, self.drawn_row = self.items.stream(self, number, head.extents)
+            self.drawn = self.add(first, self.mul(query, self.drawn_row))
 
     def dropout_of_keys(self, first: str, count: str, vectors: str) -> None:
         """Locate the bits of a key block, or compute them."""
         if self.dropout == BITS:
             self.key_bits = self.at(self.drawn, self.mul(first, 4))
-            self.key_bits_row = self.mul("%keys", 4)
+            self.key_bits_row = self.mul(self.keys_count, 4)
         elif self.dropout == COUNTED:
             self.key_bits = self.scratch("at_bits")
             self.key_bits_row = str(_BITS_ROW)
@@ -266,12 +281,13 @@ class KernelWriter(FunctionBuilder):
             )
             with self.loop(0, vectors) as vector:
                 lane = self.mul(vector, lanes())
-                index = self.add(self.drawn, first, self.mul(lane, "%keys"))
+                index = self.add(self.drawn, first, self.mul(lane, self.drawn_row))
                 row, bit = self.word_of(lane)
                 drawn = self.seen_by(lane, count, ROWS_OF_A_WORD)
                 self.call(
-                    counted_bits(), f"i64 {seed}", f"i64 {offset}", f"i64 {index}", "i64 %keys",
-                    f"i64 {drawn}", "i64 %limit", f"i64 {bit}", f"ptr {row}",
+                    counted_bits(), f"i64 {seed}", f"i64 {offset}", f"i64 {index}",
+                    f"i64 {self.drawn_row}", f"i64 {drawn}", "i64 %limit",
+                    f"i64 {bit}", f"ptr {row}",
                 )  # fmt: skip
 
     def word_of(self, lane: str) -> tuple[str, str]:
@@ -307,7 +323,7 @@ class KernelWriter(FunctionBuilder):
         return self.rows_of(name, start, first)
 
     def is_last(self, query: str) -> str:
-        return self.op(f"icmp sge i64 {self.add(query, QUERIES)}, %length")
+        return self.op(f"icmp sge i64 {self.add(query, QUERIES)}, {self.length}")
 
     def prefetch(self, soon: Matrix, later: Matrix, condition: str) -> Prefetch:
         return Prefetch(soon, later, self.op(f"select i1 {condition}, i64 %row_bytes, i64 0"))
@@ -421,7 +437,7 @@ class KernelWriter(FunctionBuilder):
 
     def block_of(self, query: str) -> tuple[str, str]:
         """The number of queries, and of vectors of them, in a block."""
-        rows = self.least(self.sub("%length", query), QUERIES)
+        rows = self.least(self.sub(self.length, query), QUERIES)
         vectors = self.op(f"udiv i64 {self.add(rows, lanes() - 1)}, {lanes()}")
         return rows, vectors
 

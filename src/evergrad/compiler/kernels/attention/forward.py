@@ -22,6 +22,7 @@ from evergrad.compiler.kernels.attention.common import (
     diagonal_keys,
     stride_names,
 )
+from evergrad.compiler.kernels.attention.extents import UNIFORM, Items
 from evergrad.compiler.kernels.attention.primitives import QUERIES, ROW
 
 SCRATCH = (
@@ -31,17 +32,20 @@ SCRATCH = (
 
 @cache
 def forward(
-    steps: tuple[ScoreStep, ...], empty_is_zero: bool, dropout: str = KEPT
+    steps: tuple[ScoreStep, ...], empty_is_zero: bool, dropout: str = KEPT, items: Items = UNIFORM
 ) -> AttentionKernel:
     """A chunk is some heads, or some blocks of the queries of one."""
-    return _Forward(steps, empty_is_zero, dropout).write()
+    return _Forward(steps, empty_is_zero, dropout, items).write()
 
 
 class _Forward(KernelWriter):
-    def __init__(self, steps: tuple[ScoreStep, ...], empty_is_zero: bool, dropout: str) -> None:
+    def __init__(
+        self, steps: tuple[ScoreStep, ...], empty_is_zero: bool, dropout: str, items: Items
+    ) -> None:
         super().__init__(
             steps, dropout, ("q", "k", "v"), ("y", "stats"),
             ("heads", "parts", "part", *QUERY, *KEY_VALUE, *stride_names("y", "g"), *SCRATCH),
+            items,
         )  # fmt: skip
         self.empty_is_zero = empty_is_zero
 
@@ -49,14 +53,20 @@ class _Forward(KernelWriter):
         self.align_scratch()
         first = self.mul(self.op("udiv i64 %chunk, %parts"), "%run")
         last = self.sub(self.least(self.add(first, "%run"), "%heads"), 1)
-        start = self.mul(self.op("urem i64 %chunk, %parts"), "%part")
-        end = self.least(self.add(start, "%part"), "%length")
         with self.loop(first, self.add(last, 1)) as number:
             head = self.numbered(number)
             after = self.numbered(self.least(self.add(number, 1), last))
-            self.pack(head, "0", self.seen_before(end, "%keys") if self.causal else "%keys")
-            with self.loop(start, end, QUERIES) as query:
-                self.queries(number, head, after, query)
+            self.enter(head)
+            part = self.items.part(self, head.extents)
+            start = self.mul(self.op("urem i64 %chunk, %parts"), part)
+            end = self.least(self.add(start, part), self.length)
+            with self.when(self.op(f"icmp slt i64 {start}, {end}")):
+                keys = self.keys_count
+                self.pack(head, "0", self.seen_before(end, keys) if self.causal else keys)
+                with self.loop(start, end, QUERIES) as query:
+                    self.queries(number, head, after, query)
+        results = (("y", "%value_width"), ("stats", ""))
+        self.items.rest(self, results, self.op(f"icmp sge i64 {first}, %heads"))
         return self.finish("attention")
 
     def numbered(self, number: str) -> Head:
@@ -71,7 +81,7 @@ class _Forward(KernelWriter):
         rows, vectors = self.block_of(query)
         q = self.at(self.own("q", head), self.mul(query, "%q_row"))
         self.locate_masks(head, query)
-        self.locate_dropout(number, query)
+        self.locate_dropout(number, head, query)
         self.move(parts.transpose_in(), q, "%q_row", rows, "%width", transposed, ROW)
         begun, results = self.slot("i1", "false"), Matrix(sums, "%value_row")
         self.clear(totals, "1", ROW)
@@ -103,10 +113,10 @@ class _Forward(KernelWriter):
                 )  # fmt: skip
                 self.do(f"store i1 true, ptr {begun}")
 
-        self.for_key_blocks(query, rows, "0", "%keys", block)
+        self.for_key_blocks(query, rows, "0", self.keys_count, block)
         with self.when(self.op(f"xor i1 {self.flag(begun)}, true")):
             self.clear(sums, rows, "%value_row")
-        self.end_block(number, query, rows, vectors, maxima, totals, factors)
+        self.end_block(number, head, query, rows, vectors, maxima, totals, factors)
         y = self.at(self.own("y", head), self.mul(query, "%y_row"))
         self.call(
             parts.scaled_rows_out(), f"ptr {sums}", "i64 %value_row", f"i64 {rows}",
@@ -162,12 +172,13 @@ class _Forward(KernelWriter):
             )  # fmt: skip
 
     def end_block(
-        self, head: str, query: str, rows: str, vectors: str, maxima: str, totals: str, factors: str
-    ) -> None:
+        self, number: str, head: Head, query: str, rows: str, vectors: str, maxima: str,
+        totals: str, factors: str,
+    ) -> None:  # fmt: skip
         """Keep the level and the factor of each query: one over its sum of exponentials."""
-        both = self.mul(self.mul(head, "%length"), 8)
+        both = self.items.statistics(self, number, head.extents)
         levels = self.at("%stats", both, self.mul(query, 4))
-        kept = self.at(levels, self.mul("%length", 4))
+        kept = self.at(levels, self.mul(self.length, 4))
         with self.loop(0, vectors) as vector:
             lane = self.mul(vector, lanes())
             shift = self.mul(lane, 4)

@@ -1,29 +1,16 @@
-"""Lowering of attention to kernels: numbers, scratch memory and chunks."""
+"""Lowering of attention of uniform batches to kernels: numbers and chunks."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from math import inf, prod
 
-from evergrad.compiler.codegen.function_builder import lanes
-from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.codegen.reductions import combine_partials
-from evergrad.compiler.codegen.rng import threshold_of
-from evergrad.compiler.kernels.attention.backward import SCRATCH as BACKWARD_SCRATCH
 from evergrad.compiler.kernels.attention.backward import backward
-from evergrad.compiler.kernels.attention.common import (
-    BITS,
-    BITS_BYTES,
-    COUNTED,
-    KEPT,
-    KEYS,
-    AttentionKernel,
-    ScoreStep,
-)
-from evergrad.compiler.kernels.attention.forward import SCRATCH as FORWARD_SCRATCH
+from evergrad.compiler.kernels.attention.call import FEW_HEADS, Call, bits_of, contiguous_rows
+from evergrad.compiler.kernels.attention.common import KEYS, ScoreStep
 from evergrad.compiler.kernels.attention.forward import forward
-from evergrad.compiler.kernels.attention.primitives import EIGHT, LINE, QUERIES, ROW, up
+from evergrad.compiler.kernels.attention.primitives import EIGHT, QUERIES, up
 from evergrad.compiler.kernels.attention.rows import (
     ATTENTION,
     ATTENTION_BACKWARD,
@@ -35,7 +22,7 @@ from evergrad.compiler.kernels.attention.rows import (
     laid_out,
     way_back,
 )
-from evergrad.compiler.schedule.buffers import BufferView, full_view, strides_of
+from evergrad.compiler.schedule.buffers import BufferView, strides_of
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core import dtypes
@@ -43,49 +30,34 @@ from evergrad.core.row_facts import Combine
 from evergrad.core.shapes import Shape
 from evergrad.core.trace import Equation, Var
 
-# With fewer heads of queries than this, the queries of each are cut into parts.
-_FEW_HEADS = 16
 _MOST_HEADS = 4  # of a chunk
-_FEW_BLOCKS = 2  # of queries, that share keys
 # With fewer items (batches and heads of keys) than this, the keys of each are cut into spans.
 _FEW_ITEMS = 8
 
 
-class _Call:
-    """The extents of an equation, and the numbers of its kernel."""
+class _DenseCall(Call):
+    """The extents of an equation of uniform items."""
 
     def __init__(self, lowering: Lowering, eqn: Equation, first_mask: int) -> None:
-        self.lowering = lowering
         q, k, v = eqn.args[:3]
+        super().__init__(lowering, k.type.shape[-1], v.type.shape[-1])
         self.groups: int = eqn.attrs["groups"]
         self.batch = batch_of(q.type, k.type, v.type)
         self.items: int = prod(self.batch)
         self.length: int = q.type.shape[-2] // self.groups
         self.blocks = max(-(-self.length // QUERIES), 1)
         self.keys: int = k.type.shape[-2]
-        self.width: int = k.type.shape[-1]
-        self.value_width: int = v.type.shape[-1]
         extents = [1] * (BATCH_DIMS - len(self.batch)) + list(self.batch)
-        self.numbers: dict[str, int] = {
-            "items_1": extents[1], "items_2": extents[2], "groups": self.groups,
-            "length": self.length, "keys": self.keys, "width": self.width,
-            "value_width": self.value_width,
-        }  # fmt: skip
-        # Bytes of rows in scratch memory, and of the transposed matrices.
-        self.row, self.value_row = (up(n, lanes()) * 4 for n in (self.width, self.value_width))
-        height = max(lanes(), EIGHT)
-        self.transposed, self.value_transposed = (
-            up(n, height) * ROW for n in (self.width, self.value_width)
-        )
         self.numbers |= {
-            "width_row": self.row, "value_row": self.value_row,
-            "row_bytes": 4 * min(self.width, self.value_width),
+            "items_1": extents[1], "items_2": extents[2], "groups": self.groups,
+            "length": self.length, "keys": self.keys,
         }  # fmt: skip
         self.places = [self.given(name, var) for name, var in zip("qkv", (q, k, v), strict=True)]
         self.masks: list[BufferView] = []
         self.steps = self.score_steps(eqn, first_mask)
-        self.drawn: list[Var] = []
-        self.dropout = self.set_dropout(eqn, eqn.attrs["dropout"])
+        dropout: Dropout | None = eqn.attrs["dropout"]
+        self.drawn = [] if dropout is None else list(eqn.args[-dropout.drawn :])
+        self.dropout = self.set_dropout(dropout)
 
     def item_steps(self, name: str, shape: Shape, strides: Sequence[int]) -> None:
         """The strides of items, for each dimension of the batch."""
@@ -94,12 +66,7 @@ class _Call:
             self.numbers[f"{name}_{d}"] = step
 
     def given(self, name: str, var: Var) -> BufferView:
-        """A value with contiguous rows: the given one, or a copy."""
-        place = self.lowering.buffer_view(var)
-        if place.strides[-1] != 4 and place.shape[-1] > 1:
-            buffer = self.lowering.new_buffer(var.type.nbytes, "arena", f"rows of {var.type}")
-            place = full_view(buffer, var)
-            self.lowering.copy(var, place)
+        place = contiguous_rows(self.lowering, var)
         self.rows(name, place.shape, place.strides)
         return place
 
@@ -129,15 +96,6 @@ class _Call:
             steps.append(ScoreStep(kind, spread, finite))
         return tuple(steps)
 
-    def set_dropout(self, eqn: Equation, dropout: Dropout | None) -> str:
-        """Enter the random arguments; the kind of dropout."""
-        if dropout is None:
-            return KEPT
-        self.drawn = list(eqn.args[-dropout.drawn :])
-        self.numbers["drop"] = bits_of(dropout.scale)
-        self.numbers["limit"] = threshold_of(dropout.keep)
-        return COUNTED if dropout.counted else BITS
-
     def mask(self, name: str, var: Var) -> bool:
         """Enter a mask; whether it varies along queries."""
         place = self.lowering.buffer_view(var)
@@ -152,73 +110,36 @@ class _Call:
         self.numbers[f"{name}_key"] = strides[-2] if shape[-2] > 1 else 0
         return shape[-1] > 1
 
-    def set_packing(self, blocks: int) -> None:
-        """Decide whether keys and values are packed: not if they are contiguous, or read by so few
-        query blocks that it does not pay. Rows must be whole vectors."""
-        for name, width, row in (
-            ("k", self.width, self.row),
-            ("v", self.value_width, self.value_row),
-        ):
-            is_apart = self.numbers[f"{name}_row"] != row
-            pays = is_apart and blocks > _FEW_BLOCKS
-            self.numbers[f"pack_{name}"] = int(pays or row != width * 4)
-
     def writes_directly(self) -> bool:
         """Whether the last product that adds to a gradient writes it to the result: there are whole
         tiles of rows of whole vectors, and no block of keys or queries is skipped."""
         skips = any(step.kind in ("keep", "drop") for step in self.steps)
         unseen = self.keys > self.length and any(step.kind == "causal" for step in self.steps)
-        fits = self.row == self.width * 4 and self.value_row == self.value_width * 4
+        fits = self.has_whole_vectors()
         return fits and not (self.length % EIGHT or self.keys % EIGHT or skips or unseen)
-
-    def scratch(self, names: tuple[str, ...], sizes: list[int]) -> int:
-        """Assign scratch memory, with the bits of a block; its bytes, with room for alignment."""
-        offset = 0
-        for name, size in zip((*names, "at_bits"), (*sizes, BITS_BYTES), strict=True):
-            self.numbers[name] = offset
-            offset += up(size, LINE)
-        return offset + LINE
-
-    def kernel(self, made: AttentionKernel, chunks: int, scratch: int) -> Kernel:
-        kernel = Kernel(made.name, made.ir, made.helpers)
-        kernel.numbers = [self.numbers[name] for name in made.numbers]
-        kernel.chunks = chunks
-        kernel.scratch = scratch
-        return kernel
 
     def work(self, products: int) -> int:
         scores = self.items * self.groups * self.length * self.keys
         return products * scores * max(self.width, self.value_width) // 8
 
 
-def bits_of(number: float) -> int:
-    """The bits of a float32."""
-    (bits,) = struct.unpack("<i", struct.pack("<f", number))
-    return int(bits)
-
-
 def _run_of(heads: int) -> int:
     """The heads of a chunk: while one is computed, the next is prefetched."""
-    return max(1, min(_MOST_HEADS, heads // _FEW_HEADS))
+    return max(1, min(_MOST_HEADS, heads // FEW_HEADS))
 
 
 @lowers(ATTENTION)
 def lower_attention(lowering: Lowering, eqn: Equation) -> bool:
-    call = _Call(lowering, eqn, 3)
+    call = _DenseCall(lowering, eqn, 3)
     made = forward(call.steps, eqn.attrs["empty_is_zero"], call.dropout)
     call.result("y", eqn.outs[0], eqn.attrs["order"])
     heads = call.items * call.groups
     run = _run_of(heads)
-    part = -(-call.blocks // min(call.blocks, -(-_FEW_HEADS // max(heads, 1))))
+    part = -(-call.blocks // min(call.blocks, -(-FEW_HEADS // max(heads, 1))))
     parts = -(-call.blocks // part)
     call.numbers |= {"heads": heads, "run": run, "parts": parts, "part": part * QUERIES}
-    sizes = [
-        call.keys * call.row, call.keys * call.value_row, call.transposed, KEYS * ROW,
-        QUERIES * call.value_row, ROW, ROW, ROW,
-    ]  # fmt: skip
     call.set_packing(part)
-    scratch = call.scratch(FORWARD_SCRATCH, sizes)
-    kernel = call.kernel(made, -(-heads // run) * parts, scratch)
+    kernel = call.kernel(made, -(-heads // run) * parts, call.forward_scratch(call.keys))
     reads = [*call.places, *call.masks, *call.drawn]
     lowering.add_kernel("attention", kernel, reads, eqn.outs, call.work(2))
     return True
@@ -226,7 +147,7 @@ def lower_attention(lowering: Lowering, eqn: Equation) -> bool:
 
 @lowers(ATTENTION_BACKWARD)
 def lower_attention_backward(lowering: Lowering, eqn: Equation) -> bool:
-    call = _Call(lowering, eqn, 6)
+    call = _DenseCall(lowering, eqn, 6)
     cotangent = call.given("g", eqn.args[3])
     y = call.given("y", eqn.args[4])
     dq, dk, dv = eqn.outs
@@ -245,14 +166,9 @@ def lower_attention_backward(lowering: Lowering, eqn: Equation) -> bool:
         "items": call.items, "run": run, "spans": spans, "span": span, "dq_part": dq.type.nbytes,
         "direct": int(spans == 1 and call.writes_directly()),
     }  # fmt: skip
-    packed = [span * call.row, span * call.value_row]
-    sizes = [
-        *packed, call.transposed, QUERIES * call.row, call.value_transposed, QUERIES *
-        call.value_row, KEYS * ROW, KEYS * ROW, QUERIES * call.row, ROW, *packed,
-    ]  # fmt: skip
     call.set_packing(call.blocks * call.groups)
-    scratch = call.scratch(BACKWARD_SCRATCH, sizes)
-    kernel = call.kernel(backward(call.steps, call.dropout), -(-call.items // run) * spans, scratch)
+    made = backward(call.steps, call.dropout)
+    kernel = call.kernel(made, -(-call.items // run) * spans, call.backward_scratch(span))
     if spans == 1:
         lowering.add_kernel("attention_backward", kernel, reads, [dq, dk, dv], call.work(5))
         return True

@@ -158,3 +158,14 @@ def clear() -> Helper:
     with w.loop(0, "%bytes", lanes() * 4) as i:
         w.store("zeroinitializer", w.at("%to", i))
     return helper(w, "attention_clear", "ptr %to, i64 %bytes")
+
+
+@cache
+def clear_rows() -> Helper:
+    """Zeros in rows of memory, and in nothing between them."""
+    w = FunctionBuilder()
+    with w.loop(0, "%rows") as r, w.loop(0, "%columns", lanes()) as c:
+        mask = w.first_lanes(w.sub("%columns", c))
+        place = w.at("%to", w.mul(r, "%to_row"), w.mul(c, 4))
+        w.masked_store("zeroinitializer", place, mask)
+    return helper(w, "attention_clear_rows", "ptr %to, i64 %to_row, i64 %rows, i64 %columns")

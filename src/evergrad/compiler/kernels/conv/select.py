@@ -53,6 +53,13 @@ from evergrad.compiler.kernels.conv.winograd import (
     supports_winograd,
     winograd_kernel,
 )
+from evergrad.compiler.kernels.conv.winograd_guard import (
+    Measured,
+    guarded_kernel,
+    magnitudes_kernel,
+    measured_weight,
+    packing_unless_even,
+)
 from evergrad.compiler.kernels.conv.winograd_pack_weight import (
     transform_weight_kernel,
     transformed_bytes,
@@ -77,6 +84,11 @@ from evergrad.core.trace import Equation, Var
 from evergrad.ops.rows.conv import CONV, CONV_INPUT, CONV_WEIGHT
 from evergrad.ops.rows.pool.geometry import Windows
 
+# Makes a kernel from the strides of x and y and the epilogue.
+ConvFactory = Callable[[Vector, Correlation, Strides, Strides, Epilogue], Kernel]
+
+# Algorithms for every image, packed by the weight alone.
+_DIRECT = ("direct", "output_lanes")
 # The longest row of pixels of an image that is flattened.
 _LONGEST_ROW = 128
 # A weight of more bytes is read from memory on each pass, so many bytes per cycle.
@@ -97,6 +109,13 @@ def _strides(array: Any) -> Strides:
 def _operand(lowering: Lowering, var: Var) -> tuple[Var | BufferView, Strides]:
     """An image with its strides; a contiguous copy if its columns do not have a positive stride."""
     if var.layout.strides[-1] > 0:
+        return var, _strides(var.layout)
+    return contiguous(lowering, var), _contiguous_strides(var.type.shape)
+
+
+def _unit_columns(lowering: Lowering, var: Var) -> tuple[Var | BufferView, Strides]:
+    """A weight with its strides; a contiguous copy if its columns are not contiguous."""
+    if var.layout.strides[-1] == var.layout.itemsize:
         return var, _strides(var.layout)
     return contiguous(lowering, var), _contiguous_strides(var.type.shape)
 
@@ -182,11 +201,42 @@ def _lower_correlations(
             operand = _packed_batch_lanes(
                 lowering, vector, input_image(part), source, image_strides, vectors
             )
-        kernel = write(vector, part, image_strides, _contiguous_strides(out.type.shape), epilogue)
+        out_strides = _contiguous_strides(out.type.shape)
+        kernel = write(vector, part, image_strides, out_strides, epilogue)
         pixels = part.rows.extent * part.columns.extent * part.samples * part.groups
         work = pixels * part.outputs * part.channels * len(part.taps) // 8
         label = "+".join([name, *(op.name for op in epilogue)])
-        lowering.add_kernel(label, kernel, [operand, packed, *others], [out], work)
+        weights = [packed]
+        if algorithm == "winograd":
+            other = min(_DIRECT, key=lambda known: _cycles(vector, part, known))
+            nbytes, pack, write = _packing(vector, part, strides, other)
+            direct = write(vector, part, image_strides, out_strides, epilogue)
+            measure = magnitudes_kernel(vector, image.type.shape, image_strides)
+            taps, taps_strides = _unit_columns(lowering, weight)
+            measured = (
+                Measured(measure, image.type.numel),
+                measured_weight(vector, weight.type.shape, taps_strides),
+            )
+            found = [
+                _magnitudes(lowering, name, vector, operand, one)
+                for operand, one in zip((source, taps), measured, strict=True)
+            ]
+            spare = lowering.scratch(nbytes, f"{name} spare weight")
+            pack = packing_unless_even(vector, pack, measured)
+            lowering.add_kernel(f"{name} pack", pack, [weight, *found], [spare])
+            kernel = guarded_kernel(vector, kernel, direct, measured, len(others))
+            weights = [packed, spare, *found]
+        lowering.add_kernel(label, kernel, [operand, *weights, *others], [out], work)
+
+
+def _magnitudes(
+    lowering: Lowering, name: str, vector: Vector, operand: Var | BufferView, measured: Measured
+) -> BufferView:
+    """The magnitudes of an operand, measured when the program runs."""
+    kernel, elements = measured
+    found = lowering.scratch(2 * kernel.chunks * vector.size, f"{name} magnitudes")
+    lowering.add_kernel(f"{name} measure", kernel, [operand], [found], elements)
+    return found
 
 
 def _packed_batch_lanes(
@@ -208,7 +258,7 @@ def _packed_batch_lanes(
 
 def _packing(
     vector: Vector, part: Correlation, strides: WeightStrides, algorithm: str
-) -> tuple[int, Kernel, Callable[[Vector, Correlation, Strides, Strides, Epilogue], Kernel]]:
+) -> tuple[int, Kernel, ConvFactory]:
     """The bytes of the packed weight, the kernel that packs it, and the factory of the kernel that
     reads it."""
     if algorithm == "winograd":
@@ -230,7 +280,7 @@ def _algorithms(
 ) -> list[str]:
     """The algorithms that support a part: pixel lanes (direct), output-channel lanes, batch lanes,
     or Winograd."""
-    algorithms = ["direct", "output_lanes"]
+    algorithms = list(_DIRECT)
     if strides.has_contiguous_taps and image.column == 1 and supports_winograd(vector, part):
         algorithms.append("winograd")
     if supports_batch_lanes(vector, part, image):

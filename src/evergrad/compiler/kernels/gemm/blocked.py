@@ -21,16 +21,16 @@ from evergrad.compiler.kernels.gemm.microkernel import (
     transpose,
     use,
 )
-from evergrad.compiler.kernels.gemm.problem import Batch, Product
-from evergrad.compiler.kernels.gemm.tiling import (
+from evergrad.compiler.kernels.gemm.packing import (
     LEFT,
     PACKED_ROWS,
     PACKED_TILES,
     PACKED_TRANSPOSED,
     PREPACKED,
     UNPACKED,
-    Tiling,
 )
+from evergrad.compiler.kernels.gemm.problem import Batch, Product
+from evergrad.compiler.kernels.gemm.tiling import Tiling
 
 # ``first`` is the address of a row that initializes the rows of C (a bias), or 0.
 _NUMBERS = (*Tiling._fields, *Batch._fields, "first")

@@ -21,6 +21,11 @@ _PREFETCH_DISTANCE = 8
 _TO_L1, _TO_L2 = 3, 2
 
 
+# Products that are added in a register before the sum is added to C: the error of one long chain of
+# additions would grow with its length. A multiple of every unrolling.
+_RUN = 256
+
+
 class Tile(NamedTuple):
     """A register tile: sums in so many rows of so many registers."""
 
@@ -117,15 +122,11 @@ def microkernel(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -
     lines and the stride ``next_step``.
 
     ``a_row`` is the stride of rows of A. In a tile, if ``by_rows``, rows are contiguous with the
-    stride ``a_step``; otherwise columns are. If ``more``, sums start from rows at ``first`` with
-    the stride ``first_step``: those of C, or one row for all of them.
+    stride ``a_step``; otherwise columns are. If ``more``, rows at ``first`` with
+    the stride ``first_step`` are added: those of C, or one row for all of them.
     """
     ir = InnerFunction(tile)
     masks = _column_masks(ir, vectors, "%width")
-    kept = tile.vector.of("i1")
-    held = [
-        ir.op(f"select i1 %more, {kept} {mask}, {kept} zeroinitializer") for mask in masks
-    ]  # fmt: skip
     share = _lines_per_tile(ir, tile, vectors) if padded else ""
     with ir.loop("%rows", tile.rows) as top:
         left = ir.sub("%rows", top)
@@ -133,15 +134,13 @@ def microkernel(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -
         c = ir.at("%c", ir.mul(top, "%c_step"))
         rows = _rows(ir, tile, c, "%c_step", left)
         first = ir.at("%first", ir.mul(top, "%first_step"))
-        start = [
-            ir.load_masked(ir.at(row, v * tile.lanes), mask, "zeroinitializer")
-            for row in _rows(ir, tile, first, "%first_step", left)
-            for v, mask in enumerate(held)
-        ]
         b_mask = "" if padded else masks[-1]
         prefetches = _prefetches(ir, tile, vectors, c, top, share)
-        sums = _tile_sums(ir, tile, a, left, vectors, b_mask, by_rows, start, prefetches)
-        _store_tile(ir, sums, rows, left, masks)
+        with ir.loop("%depth", _RUN) as begin:
+            end = ir.least(ir.add(begin, _RUN), "%depth")
+            run = _tile_sums(ir, tile, a, left, vectors, b_mask, by_rows, begin, end, prefetches)
+            start = _start_of_run(ir, tile, begin, first, c, left, masks)
+            _store_tile(ir, run, start, rows, left, masks)
     form = f"{'rows' if by_rows else 'columns'}{'_padded' if padded else ''}"
     name = f"gemm_microkernel_{tile.vector.mangled}_{vectors}_{form}"
     parameters = (
@@ -152,6 +151,26 @@ def microkernel(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -
     return _finished(ir, name, parameters + following)
 
 
+class _Start(NamedTuple):
+    """What the sums of a run of K are added to: rows, and the masks of their registers."""
+
+    rows: list[str]
+    masks: list[str]
+
+
+def _start_of_run(
+    ir: KernelBuilder, tile: Tile, begin: str, first: str, c: str, left: str, masks: list[str]
+) -> _Start:
+    """The given rows, if any, for the first run; C for the others."""
+    is_first = ir.op(f"icmp eq i64 {begin}, 0")
+    more = ir.op(f"select i1 {is_first}, i1 %more, i1 true")
+    source = ir.op(f"select i1 {is_first}, ptr {first}, ptr {c}")
+    step = ir.op(f"select i1 {is_first}, i64 %first_step, i64 %c_step")
+    kept = tile.vector.of("i1")
+    held = [ir.op(f"select i1 {more}, {kept} {mask}, {kept} zeroinitializer") for mask in masks]
+    return _Start(_rows(ir, tile, source, step, left), held)
+
+
 def _rows(ir: KernelBuilder, tile: Tile, start: str, step: str, left: str) -> list[str]:
     """The rows of a tile; after the last of them, the last again."""
     final = ir.sub(left, 1)
@@ -160,14 +179,15 @@ def _rows(ir: KernelBuilder, tile: Tile, start: str, step: str, left: str) -> li
 
 def _tile_sums(
     ir: KernelBuilder, tile: Tile, a: str, left: str, vectors: int, b_mask: str, by_rows: bool,
-    sums: list[str], prefetches: _Prefetches,
+    begin: str, end: str, prefetches: _Prefetches,
 ) -> list[str]:  # fmt: skip
-    """The sums of products over the depth; a mask selects the lanes of the last register of a row
-    of B, if it is not whole."""
+    """The sums of products over a run of the depth; a mask selects the lanes of the last register
+    of a row of B, if it is not whole."""
     starts = _rows(ir, tile, a, "%a_step", left) if by_rows else [a] * tile.rows
     types = [tile.vector.type] * (tile.rows * vectors)
-    whole = ir.op(f"and i64 %depth, {-tile.unrolled}")
-    for count, first, last in ((tile.unrolled, "0", whole), (1, whole, "%depth")):
+    sums = ["zeroinitializer"] * len(types)
+    whole = ir.op(f"and i64 {end}, {-tile.unrolled}")
+    for count, first, last in ((tile.unrolled, begin, whole), (1, whole, end)):
         pairs = list(zip(types, sums, strict=True))
         with ir.carrying_loop(last, pairs, count, first) as (index, carried):
             if count > 1:
@@ -247,14 +267,17 @@ def _outer_product(
 
 
 def _store_tile(
-    ir: KernelBuilder, sums: list[str], rows: list[str], left: str, masks: list[str]
+    ir: KernelBuilder, sums: list[str], start: _Start, rows: list[str], left: str, masks: list[str]
 ) -> None:
-    """Store the rows inside of C."""
+    """Store the rows inside of C. Each register is loaded, added and stored before the next: there
+    are none for all of them."""
     done = ir.fresh("stored")
     for r, row in enumerate(rows):
         for v, mask in enumerate(masks):
-            address = ir.at(row, v * ir.vector.lanes)
-            ir.store_masked(sums[r * len(masks) + v], address, mask)
+            place = v * ir.vector.lanes
+            held = ir.load_masked(ir.at(start.rows[r], place), start.masks[v], "zeroinitializer")
+            total = ir.plus(held, sums[r * len(masks) + v])
+            ir.store_masked(total, ir.at(row, place), mask)
         if r + 1 < len(rows):
             _exit_at(ir, left, r + 1, done)
     ir.do(f"br label %{done}")

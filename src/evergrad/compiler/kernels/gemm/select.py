@@ -16,8 +16,9 @@ from evergrad.compiler.kernels.gemm.epilogue import DeferredProduct
 from evergrad.compiler.kernels.gemm.microkernel import Tile, tile_for
 from evergrad.compiler.kernels.gemm.openblas import NAMES, blas_kernel
 from evergrad.compiler.kernels.gemm.problem import BATCH_DIMS, Product, as_matrix
-from evergrad.compiler.kernels.gemm.skinny import skinny_kernel
-from evergrad.compiler.kernels.gemm.small import small_kernel
+from evergrad.compiler.kernels.gemm.rows import WIDENED_LINEAR
+from evergrad.compiler.kernels.gemm.skinny import MOST_ROWS, skinny_kernel, widening_kernel
+from evergrad.compiler.kernels.gemm.small import small_kernel, stays_in_cache
 from evergrad.compiler.kernels.gemm.tiling import Tiling, row_tiling_of, tiling_of
 from evergrad.compiler.native.jit import has_fma
 from evergrad.compiler.native.target import machine
@@ -83,14 +84,19 @@ def needs_copy(var: Var) -> bool:
 
 
 def _can_be_tiled(product: Product, found: Any) -> bool:
-    return _has_kernels(found) and not _is_tiny(product)
+    return _has_kernels(found) and not _is_small(product, found)
 
 
 def _has_kernels(found: Any) -> bool:
     return is_native(found) and has_fma()
 
 
-def _is_tiny(product: Product) -> bool:
+def _is_small(product: Product, found: Any) -> bool:
+    """Whether packing and chunks do not pay. Of few rows times a weight the weight alone decides,
+    so that a row is accumulated in the same order whatever the number of rows."""
+    assert product.b is not None
+    if product.items == 1 and product.m <= MOST_ROWS and product.b.strides[0] == 1:
+        return stays_in_cache(product, vector_for(found))
     return product.work * product.items < _TINY
 
 
@@ -110,7 +116,7 @@ def skinny_of(product: Product, found: Any, leading: int) -> Kernel | None:
 
 def small_of(product: Product, found: Any, leading: int) -> Kernel | None:
     """The kernel of a small product, if it is one."""
-    if not (_has_kernels(found) and _is_tiny(product)):
+    if not (_has_kernels(found) and _is_small(product, found)):
         return None
     return small_kernel(product, vector_for(found), leading)
 
@@ -215,4 +221,20 @@ def lower_product(lowering: Lowering, eqn: Equation) -> bool:
     place = lowering.buffer_view(out)
     leading = place.strides[-2] // place.dtype.itemsize if len(place.shape) > 1 else product.n
     add_product(lowering, label, product, [a, b], out, max(leading, product.n))
+    return True
+
+
+@lowers(WIDENED_LINEAR)
+def lower_widened_linear(lowering: Lowering, eqn: Equation) -> bool:
+    x, weight = eqn.args
+    rows = _flattened(x.layout)
+    if rows is None:
+        return False
+    product = Product(rows, weight.layout.swapaxes(0, 1), ())
+    if product.a is None or product.b is None:
+        return False
+    out = eqn.outs[0]
+    kernel = widening_kernel(product, vector_for(out.type.dtype), product.n, weight.type.dtype)
+    label = f"{eqn.op.name} {product.m}x{product.n}x{product.k}"
+    lowering.add_kernel(label, kernel, [x, weight], [out], product.work // 8)
     return True

@@ -3,7 +3,9 @@
 Packing Y takes longer than multiplying by it, and runs of an unpacked panel of it are too short for
 the hardware prefetcher. Here several rows of Y are read side by side. If they are contiguous along
 K, each gives a column of C: a dot product for each row of X. Otherwise each is added to all rows of
-C.
+C. Dot products may read a Y of 8 or 16 bits and widen it in registers.
+
+A dot product is accumulated in one order whatever the number of rows: serving relies on it.
 """
 
 from __future__ import annotations
@@ -12,21 +14,24 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
+from evergrad.compiler.codegen.elementwise import KINDS
 from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, with_numbers
 from evergrad.compiler.codegen.kernel import Kernel
 from evergrad.compiler.kernels.gemm.microkernel import tile_for, transpose, use
 from evergrad.compiler.kernels.gemm.problem import Product
 from evergrad.compiler.kernels.gemm.tiling import UNPACKED_B_STRIDE
 from evergrad.compiler.native.target import machine
+from evergrad.core import dtypes
+from evergrad.core.dtypes import dtype
 
 # With more rows than this packing Y pays; with a small stride Y is multiplied unpacked by tiles.
-_MOST_ROWS = 16
+MOST_ROWS = 16
 _MOST_ROWS_UNPACKED = 4
 # How many rows of Y are added at once to how many rows of C: to one row, and to several.
 _TO_ONE = (16, 1)
 _TO_SEVERAL = (8, 2)
 # The columns of C in a chunk that adds rows: with the most rows they fill L1.
-_COLUMNS = machine().l1_bytes // (4 * _MOST_ROWS)
+_COLUMNS = machine().l1_bytes // (4 * MOST_ROWS)
 # The multiplications of a chunk of dot products that are worth claiming it; the most chunks, which
 # are enough for any thread pool, and the fewest.
 _PIECE = 1 << 18
@@ -62,18 +67,29 @@ def skinny_kernel(product: Product, vector: Vector, leading: int) -> Kernel | No
     if (
         b[1] == 1
         and n > 1
-        and m <= (_MOST_ROWS_UNPACKED if b[0] <= UNPACKED_B_STRIDE else _MOST_ROWS)
+        and m <= (_MOST_ROWS_UNPACKED if b[0] <= UNPACKED_B_STRIDE else MOST_ROWS)
     ):
         skinny = _Skinny(m, n, k, *a, b[0], leading, 1, _added_columns(n, vector))
         scratch = m * skinny.per_chunk * vector.size
         return with_numbers(_sums_ir(vector), skinny, (), skinny.chunks, scratch)
-    if m <= _MOST_ROWS and b[0] == 1:
+    if m <= MOST_ROWS and b[0] == 1:
         skinny = _Skinny(m, n, k, *a, b[1], leading, 1, _dot_columns(m, n, k, vector))
         return _dots_kernel(vector, skinny, transposed=False)
-    if n <= _MOST_ROWS and a[1] == 1:
+    if n <= MOST_ROWS and a[1] == 1:
         skinny = _Skinny(n, m, k, *b[::-1], a[0], 1, leading, _dot_columns(n, m, k, vector))
         return _dots_kernel(vector, skinny, transposed=True)
     return None
+
+
+def widening_kernel(product: Product, vector: Vector, leading: int, narrow: dtype) -> Kernel:
+    """The kernel of a product of at most ``MOST_ROWS`` rows with a B that is contiguous along K and
+    of a narrower element type."""
+    assert product.a is not None and product.b is not None
+    m, n, k = product.m, product.n, product.k
+    y_stride = product.b.strides[1]
+    columns = _dot_columns(m, n, k, vector)
+    skinny = _Skinny(m, n, k, *product.a.strides, y_stride, leading, 1, columns)
+    return _dots_kernel(vector, skinny, transposed=False, narrow=narrow)
 
 
 def _added_columns(n: int, vector: Vector) -> int:
@@ -97,16 +113,47 @@ class _Access(NamedTuple):
     ir: KernelBuilder
     mask: str
 
-    def load(self, address: str) -> str:
+    def load(self, address: str, vector: Vector | None = None) -> str:
         if not self.mask:
-            return self.ir.load_vector(address)
-        return self.ir.load_masked(address, self.mask, "zeroinitializer")
+            return self.ir.load_vector(address, vector)
+        return self.ir.load_masked(address, self.mask, "zeroinitializer", vector)
 
     def store(self, value: str, address: str) -> None:
         if not self.mask:
             self.ir.store_vector(value, address)
         else:
             self.ir.store_masked(value, address, self.mask)
+
+
+class _Operand(NamedTuple):
+    """A matrix that is read in the kernel's element type, or widened from a ``narrow`` one."""
+
+    ir: KernelBuilder
+    start: str
+    narrow: dtype | None
+
+    def at(self, offset: str) -> str:
+        if self.narrow is None:
+            return self.ir.at(self.start, offset)
+        element = KINDS[self.narrow].storage
+        return self.ir.op(f"getelementptr {element}, ptr {self.start}, i64 {offset}")
+
+    def load(self, some: _Access, offset: str) -> str:
+        """A register of it, from an offset in elements on."""
+        if self.narrow is None:
+            return some.load(self.at(offset))
+        ir, kind = self.ir, KINDS[self.narrow]
+        stored = Vector(kind.storage, ir.vector.lanes, kind.bits // 8)
+        raw = some.load(self.at(offset), stored)
+        integers = ir.vector.of("i32")
+        if self.narrow is dtypes.float16:
+            return ir.op(f"fpext {stored.type} {raw} to {ir.vector.type}")
+        extend = "sext" if kind.signed and not kind.is_float else "zext"
+        wide = ir.op(f"{extend} {stored.type} {raw} to {integers}")
+        if self.narrow is dtypes.bfloat16:
+            wide = ir.op(f"shl {integers} {wide}, {ir.splat('16', 'i32')}")
+            return ir.op(f"bitcast {integers} {wide} to {ir.vector.type}")
+        return ir.op(f"sitofp {integers} {wide} to {ir.vector.type}")
 
 
 def _whole_and_rest(ir: KernelBuilder, extent: str) -> list[tuple[str, str, _Access]]:
@@ -182,18 +229,21 @@ def _element_of_x(ir: KernelBuilder, row: str, step: str) -> str:
 # -- dot products -------------------------------------------------------------------------------
 
 
-def _dots_kernel(vector: Vector, skinny: _Skinny, transposed: bool) -> Kernel:
+def _dots_kernel(
+    vector: Vector, skinny: _Skinny, transposed: bool, narrow: dtype | None = None
+) -> Kernel:
     is_copied = skinny.x_column != 1
     scratch = skinny.m * skinny.k * vector.size if is_copied else 0
-    return with_numbers(_dots_ir(vector, transposed), skinny, (), skinny.chunks, scratch)
+    return with_numbers(_dots_ir(vector, transposed, narrow), skinny, (), skinny.chunks, scratch)
 
 
 @cache
-def _dots_ir(vector: Vector, transposed: bool) -> Kernel:
+def _dots_ir(vector: Vector, transposed: bool, narrow: dtype | None) -> Kernel:
     """A chunk is some columns of C. As many dot products as a register has lanes are computed at
     once: of one row of X, or of several if there are."""
     ir = KernelBuilder(vector, ("y", "x", "c") if transposed else ("x", "y", "c"), _Skinny._fields)
     x, x_row = _rows_of_x(ir)
+    y = _Operand(ir, ir["y"], narrow)
     first, last = ir.items("%chunk", ir["per_chunk"], ir["n"])
     is_one = ir.op(f"icmp eq i64 {ir['m']}, 1")
     several = 4 if vector.lanes == 16 else 2
@@ -204,7 +254,7 @@ def _dots_ir(vector: Vector, transposed: bool) -> Kernel:
             ir.loop(last, step, first) as column,
             ir.loop(ir["m"], rows) as row,
         ):
-            _dots(ir, x, x_row, row, rows, column, last)
+            _dots(ir, x, x_row, y, row, rows, column, last)
     return ir.kernel("gemm_dots")
 
 
@@ -222,7 +272,7 @@ def _rows_of_x(ir: KernelBuilder) -> tuple[str, str]:
 
 
 def _dots(
-    ir: KernelBuilder, x: str, x_row: str, row: str, rows: int, column: str, last: str
+    ir: KernelBuilder, x: str, x_row: str, y: _Operand, row: str, rows: int, column: str, last: str
 ) -> None:
     """The dot products of some rows of X and of Y; after the last rows, of the last again."""
     lanes = ir.vector.lanes
@@ -230,29 +280,32 @@ def _dots(
     final_row, final_column = ir.sub(ir["m"], 1), ir.sub(last, 1)
     x_starts = [ir.at(x, ir.mul(ir.least(ir.add(row, r), final_row), x_row)) for r in range(rows)]
     y_starts = [
-        ir.at(ir["y"], ir.mul(ir.least(ir.add(column, c), final_column), ir["y_stride"]))
+        y._replace(start=y.at(ir.mul(ir.least(ir.add(column, c), final_column), ir["y_stride"])))
         for c in range(columns)
     ]
+    # The next rows of Y: while several rows of X are multiplied the prefetcher would be idle.
+    ahead = ir.mul(ir["y_stride"], columns)
     sums = ["zeroinitializer"] * lanes
     for first, end, some in _whole_and_rest(ir, ir["k"]):
         pairs = [(ir.vector.type, total) for total in sums]
         with ir.carrying_loop(end, pairs, lanes, first) as (step, carried):
+            if rows > 1:
+                _prefetch(ir, [start.at(ir.add(step, ahead)) for start in y_starts])
             xs = [some.load(ir.at(start, step)) for start in x_starts]
-            ys = [some.load(ir.at(start, step)) for start in y_starts]
+            ys = [start.load(some, step) for start in y_starts]
             carried.after = [
                 ir.multiply_add(xs[n // columns], ys[n % columns], total)
                 for n, total in enumerate(carried.values)
             ]
         sums = carried.after
-    _store_dots(ir, _lane_sums(ir, sums), row, rows, column, last)
+    _store_dots(ir, ir.lane_sums(sums), row, rows, column, last)
 
 
-def _lane_sums(ir: KernelBuilder, sums: list[str]) -> str:
-    """The sum of each register's lanes, for as many registers as there are lanes."""
-    while len(sums) > 1:
-        pairs = zip(sums[::2], sums[1::2], strict=True)
-        sums = [ir.plus(*ir.deinterleaved(a, b)) for a, b in pairs]
-    return sums[0]
+def _prefetch(ir: KernelBuilder, addresses: list[str]) -> None:
+    name = "llvm.prefetch.p0"
+    ir.helpers[name] = f"declare void @{name}(ptr, i32, i32, i32)"
+    for address in addresses:
+        ir.do(f"call void @{name}(ptr {address}, i32 0, i32 3, i32 1)")
 
 
 def _store_dots(ir: KernelBuilder, sums: str, row: str, rows: int, column: str, last: str) -> None:

@@ -74,6 +74,12 @@ def small_kernel(product: Product, vector: Vector, leading: int) -> Kernel | Non
     return None if found.scratch(vector) > _L1 else kernel_of(found, product, vector)
 
 
+def stays_in_cache(product: Product, vector: Vector) -> bool:
+    """Whether a packed B stays in L1."""
+    width = -(-product.n // vector.lanes) * vector.lanes
+    return bool(product.k * width * vector.size <= _L1)
+
+
 def candidates(product: Product, vector: Vector, leading: int) -> tuple[_Small, _Small]:
     """The product, and the transposed one."""
     assert product.a is not None and product.b is not None

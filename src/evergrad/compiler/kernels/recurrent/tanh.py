@@ -2,7 +2,7 @@
 
 A time step of an LSTM computes two of them for every hidden unit, beside three sigmoids, which
 takes longer than its loads and stores. In float32 it is therefore a quotient
-of two short polynomials, with fewer operations than that of :mod:`.codegen.vecmath`; float64 goes
+of two short polynomials, with fewer operations than that of :mod:`.vecmath.functions`; float64 goes
 to the C library.
 """
 

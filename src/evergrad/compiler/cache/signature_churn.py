@@ -1,0 +1,142 @@
+"""Detects signatures that keep changing, and says which argument is the reason."""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from evergrad.core.tensor import Tensor
+from evergrad.core.tree import TreeSpec
+
+# A warning names an argument after programs for so many of its shapes, or of its values.
+MANY_SHAPES = 32
+MANY_VALUES = 8
+# As many of them are shown.
+_SHOWN = 3
+
+
+class SignatureChurn:
+    """The shapes and values of each argument for which a function was compiled.
+
+    :meth:`record` is called with the arguments of each call that compiles a program. It returns a
+    warning once for shapes and once for the values of each argument. Kept are only hashes and the
+    first few shapes or values.
+    """
+
+    def __init__(
+        self, name: str, many_shapes: int = MANY_SHAPES, many_values: int = MANY_VALUES
+    ) -> None:
+        self.name = name
+        self.limits = {True: many_shapes, False: many_values}
+        self.seen: dict[tuple[str, bool], set[int]] = {}
+        self.shown: dict[tuple[str, bool], list[str]] = {}
+        self.warned: set[str | None] = set()  # arguments, and None for shapes
+
+    def record(self, paths: Sequence[str], leaves: Sequence[Any]) -> str | None:
+        """Enter the leaves of a call's arguments with their paths; a warning if one of them has
+        changed often enough. Floats are runtime inputs and never count."""
+        found = None
+        for path, leaf in zip(paths, leaves, strict=True):
+            if leaf.__class__ is float:
+                continue
+            is_shape = isinstance(leaf, Tensor)
+            argument = path, is_shape
+            subject = None if is_shape else path
+            seen = self.seen.setdefault(argument, set())
+            key = hash(leaf._type) if isinstance(leaf, Tensor) else _hash_of(leaf)
+            if key in seen or subject in self.warned:
+                continue
+            seen.add(key)
+            shown = self.shown.setdefault(argument, [])
+            if len(shown) < _SHOWN:
+                shown.append(str(leaf._type) if isinstance(leaf, Tensor) else _shortened(leaf))
+            if len(seen) >= self.limits[is_shape] and found is None:
+                found = self.warning(path, leaf)
+                self.warned.add(subject)
+                seen.clear()
+        return found
+
+    def warning(self, path: str, leaf: Any) -> str:
+        """The warning that an argument keeps changing."""
+        is_shape = isinstance(leaf, Tensor)
+        shown = ", ".join(self.shown[path, is_shape])
+        if is_shape:
+            return (
+                f"{self.name} was compiled for {self.limits[True]} shapes of {path} ({shown}, "
+                "...); each new one is traced and planned, and the least recently used program is "
+                "dropped at a limit (evergrad.config.MAX_PROGRAMS).\n"
+                "  fix: pad to a few sizes, or leave out the last, incomplete batch."
+            )
+        kind = type(leaf).__name__
+        return (
+            f"{self.name} was compiled for {self.limits[False]} values of {path} (a {kind}: "
+            f"{shown}, ...), which is part of its signature.\n"
+            f"  fix: pass {_instead_of(leaf)}, which is read at each call."
+        )
+
+
+def _hash_of(leaf: Any) -> int:
+    try:
+        return hash((leaf.__class__, leaf))
+    except TypeError:  # not hashable: it was compared in another way
+        return hash((leaf.__class__, repr(leaf)))
+
+
+def _shortened(leaf: Any) -> str:
+    text = repr(leaf)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _instead_of(leaf: Any) -> str:
+    """What to pass instead of a value that is part of the signature."""
+    if isinstance(leaf, (bool, str, bytes, type(None))):
+        return "a tensor, or compile one function for each value"
+    if isinstance(leaf, (int, float)):
+        return "float(...) of it or a tensor"
+    return "its numbers as floats or tensors"
+
+
+def leaf_paths(function: Callable[..., Any], spec: TreeSpec) -> list[str]:
+    """The paths of the leaves of ``(args, kwargs)`` as the function names them: ``x``,
+    ``batch['image']``, ``sizes[0]``."""
+    args, kwargs = spec.children
+    names = _parameter_names(function, len(args.children))
+    found: list[str] = []
+    children = *args.children, *kwargs.children
+    for name, child in zip((*names, *kwargs.context), children, strict=True):
+        _collect(name, child, found)
+    return found
+
+
+def _parameter_names(function: Callable[..., Any], count: int) -> list[str]:
+    """The names of so many positional arguments."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names: list[str] = []
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}[{n}]" for n in range(count - len(names))]
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+    names += [f"argument {n}" for n in range(len(names), count)]
+    return names[:count]
+
+
+def _collect(path: str, spec: TreeSpec, found: list[str]) -> None:
+    if spec.is_leaf():
+        found.append(path)
+        return
+    if spec.kind in (dict, OrderedDict):
+        steps = [f"[{key!r}]" for key in spec.context]
+    elif spec.kind is defaultdict:
+        steps = [f"[{key!r}]" for key in spec.context[1]]
+    elif hasattr(spec.kind, "_fields"):
+        steps = [f".{field}" for field in spec.kind._fields]
+    else:
+        steps = [f"[{n}]" for n in range(len(spec.children))]
+    for step, child in zip(steps, spec.children, strict=True):
+        _collect(path + step, child, found)

@@ -1,0 +1,1 @@
+"""Elementary functions as IR that LLVM vectorizes."""

@@ -1,0 +1,858 @@
+"""The Python state that a function can read: found by reachability, watched by identity.
+
+What a call does is decided by its arguments and by the objects that its code can reach: globals,
+cells, defaults, attributes, members of containers. :class:`PythonState` walks from the function and
+its arguments along all of these before the call, and notes what each place holds. Places are slots
+(an entry of a mapping, a cell, an attribute) and containers. Afterwards a place that has changed
+was written by the call; before a later call a place that has changed makes the program invalid.
+
+The walk over-approximates: it follows every name that the code mentions, whichever object it is
+looked up on, and stops only at what cannot change or is the engine's. State that cannot be compared
+(iterators, files, clocks) and functions with other effects (``print``) are reasons why a call has
+to be run by Python (``opaque``).
+"""
+
+from __future__ import annotations
+
+import array
+import builtins
+import decimal
+import dis
+import fractions
+import functools
+import io
+import operator
+import os
+import random
+import re
+import sys
+import types
+import weakref
+from collections import OrderedDict, deque, namedtuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any
+
+import numpy as np
+
+from evergrad.compiler.frontend.identity_guards import MISSING
+from evergrad.core.dtypes import dtype
+from evergrad.core.functionalize import SymbolicNumber
+from evergrad.core.records import fields_of, flatten_records
+from evergrad.core.storage import NO_ARRAY
+from evergrad.core.tensor import Tensor
+from evergrad.core.tree import tree_leaves
+
+# A place that holds one value: a mapping and a key, a cell and None, or an object and an attribute.
+Slot = tuple[Any, Any]
+
+_PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), range, slice)
+_IMMUTABLE = (*_PLAIN, dtype, np.generic, np.dtype, np.ufunc, CodeType)
+_TABLES = ("_parameters", "_buffers", "_modules")
+# Arrays up to this size are compared by their elements; larger ones are opaque.
+_ARRAY_BYTES = 1 << 16
+# Longer containers are watched by their length alone.
+_LONGEST = 10_000
+# The most objects that are visited: a program that reaches more is run by Python.
+_MOST_VISITED = 20_000
+# Modules of the standard library whose functions have no effects and read no state.
+_PURE_MODULES = frozenset({
+    "_abc", "_collections", "_collections_abc", "_functools", "_operator", "_struct", "abc",
+    "bisect", "cmath", "collections", "contextlib", "copy", "copyreg", "dataclasses", "decimal",
+    "enum", "fractions", "functools", "heapq", "itertools", "json", "keyword", "math", "numbers",
+    "operator", "re", "reprlib", "statistics", "string", "struct", "textwrap", "types", "typing",
+    "typing_extensions", "argparse", "inspect", "array", "posixpath", "genericpath", "__future__",
+    "hashlib", "zlib", "base64", "pprint", "difflib", "random", "numpy",
+})  # fmt: skip
+# Built-in functions with effects, or whose result depends on more than their arguments.
+_EFFECTS = frozenset({
+    "print", "input", "open", "exec", "eval", "compile", "__import__", "breakpoint", "globals",
+    "locals", "id",
+})  # fmt: skip
+# Functions that read the file system.
+_FILES = frozenset({"exists", "isfile", "isdir", "getsize", "getmtime", "abspath", "realpath",
+                    "expanduser", "listdir", "getcwd"})  # fmt: skip
+# Methods of the user's classes that the engine calls.
+_ENTRY_POINTS = frozenset({"forward", "backward", "setup_context", "jvp", "vjp", "vmap", "step"})
+# Kinds of objects that hold nothing that changes.
+_HARMLESS_KINDS = (object, type(NotImplemented), type(iter), re.Pattern, types.GenericAlias,
+                   types.UnionType, types.SimpleNamespace, decimal.Decimal,
+                   fractions.Fraction, types.MethodWrapperType, types.ClassMethodDescriptorType,
+                   types.MethodDescriptorType, type(functools.lru_cache(int)))  # fmt: skip
+# Objects of the engine that guard on their own state.
+_SELF_GUARDED = ("evergrad.amp", "evergrad.core", "evergrad.compiler", "evergrad.memory",
+                 "evergrad.train", "evergrad.models", "evergrad.serve",
+                 "evergrad.distributed")  # fmt: skip
+# What is harmless in modules that are not pure.
+_HARMLESS = {
+    "os": frozenset({"path", "environ", "getenv", "sep", "fspath"}),
+    "sys": frozenset({"maxsize", "float_info", "version_info", "platform", "byteorder", "modules"}),
+    "warnings": frozenset({"catch_warnings", "simplefilter", "filterwarnings"}),
+}
+# Names that reach attributes without mentioning them: nothing is left out of the walk then.
+_DYNAMIC = frozenset({"getattr", "vars", "__dict__", "dir", "setattr", "delattr", "hasattr",
+                      "attrgetter", "__getattribute__", "__getattr__", "asdict", "fields",
+                      "replace", "astuple", "deepcopy", "copy", "AttributeError"})  # fmt: skip
+# Methods that run when an object is made, and the names by which the class of an object is reached.
+_CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__"})
+_REACHES_CLASS = frozenset({"type", "__class__", *_CONSTRUCTORS})
+# Instructions whose name is that of a global or of a module.
+_GLOBAL_OPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_NAME",
+                         "LOAD_FROM_DICT_OR_GLOBALS", "IMPORT_NAME", "IMPORT_FROM"})  # fmt: skip
+_LIBRARIES = frozenset({"evergrad", "numpy", "ml_dtypes", "llvmlite"})
+
+
+def same(now: Any, then: Any) -> bool:
+    """Whether two values are interchangeable: the same object, or equal plain values."""
+    if now is then:
+        return True
+    if type(now) is frozenset and type(then) is frozenset:
+        return now == then
+    if type(now) is not type(then) or not is_plain(then):
+        return False
+    return now.hex() == then.hex() if type(then) is float else bool(now == then)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is a number, a string, or a tuple of such."""
+    if type(value) is tuple:
+        return all(map(is_plain, value))
+    return isinstance(value, (*_PLAIN, np.generic, dtype))
+
+
+_CONTAINERS = (list, dict, tuple, set, frozenset, deque)
+_BUFFERS = (bytearray, memoryview, array.array)
+_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+
+
+class StateGuard:
+    """A guard on a place: on the value of a slot, or on the members of a container."""
+
+    __slots__ = ("key", "name", "place", "value")
+
+    def __init__(self, name: str, place: Any, key: Any, value: Any) -> None:
+        self.name = name
+        self.place = place
+        self.key = key
+        self.value = value
+
+    def holds(self) -> bool:
+        if self.key is MISSING:
+            now = members_of(self.place)
+            then = self.value
+            return len(now) == len(then) and all(map(same, now, then))
+        return same(read_slot(self.place, self.key), self.value)
+
+
+def read_slot(holder: Any, key: Any) -> Any:
+    """What a slot holds; ``MISSING`` if there is nothing."""
+    try:
+        if key is None:
+            return holder.cell_contents
+        if isinstance(holder, (dict, MappingProxyType)):
+            return holder.get(key, MISSING)
+        if isinstance(holder, list) and isinstance(key, int):
+            return holder[key] if -len(holder) <= key < len(holder) else MISSING
+        return getattr(holder, key, MISSING)
+    except ValueError:  # an empty cell
+        return MISSING
+
+
+def members_of(container: Any) -> Sequence[Any]:
+    """The members of a container, the keys of a mapping first."""
+    if isinstance(container, (list, tuple)):
+        return container
+    if isinstance(container, (dict, MappingProxyType)):
+        return [*container.keys(), *container.values()]
+    if isinstance(container, _BUFFERS):
+        return (bytes(container),)
+    if isinstance(container, np.ndarray):
+        return (container.tobytes(), container.shape, container.strides)
+    if isinstance(container, (set, frozenset)):
+        return (frozenset(container),)
+    return list(container)
+
+
+class PythonState:
+    """The state that a function can read with some arguments, as it is before a call."""
+
+    def __init__(
+        self, function: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> None:
+        self.guards: list[StateGuard] = []
+        # Attributes of modules, which count their changes.
+        self.module_guards: list[StateGuard] = []
+        # Why a call has to be run by Python, if it has.
+        self.opaque: str | None = None
+        self.seen: dict[int, Any] = {}
+        self.arrays: list[np.ndarray[Any, Any]] = []
+        self.tensors: list[Tensor] = []
+        self.names: set[str] = set()
+        self.is_dynamic = False
+        self.reads_environment = False
+        self._waiting: list[tuple[Any, str]] = []
+        # Objects of which mentioned attributes are visited: again whenever there are more names.
+        self._owners: list[tuple[Mapping[str, Any], str, Any]] = []
+        # Classes that the function may call; others are only those of objects that exist.
+        self._called: set[int] = set()
+        self._classes: set[int] = set()
+        self._noted: set[tuple[int, Any]] = set()
+        self._weakly_held: set[int] = set()
+        self._random = [(r, random_state(r)) for r in (random, np.random)]
+        self._environment = dict(os.environ)
+        self._arguments = [t for t in tree_leaves((args, kwargs or {})) if isinstance(t, Tensor)]
+        # The containers among the arguments, which belong to one call.
+        self.own: list[StateGuard] = []
+        self.push(function, getattr(function, "__qualname__", type(function).__name__))
+        self.push_arguments((args, kwargs or {}))
+        self.walk()
+        self._hooks = [_hook_counts(t) for t in (*self.tensors, *self._arguments)]
+
+    def push_arguments(self, tree: Any) -> None:
+        """Watch the containers of a call for writes, and visit the objects in them."""
+        for member in tree.values() if isinstance(tree, dict) else tree:
+            fields = fields_of(member)
+            if fields is not None:
+                self.visit_class_of(member)
+                self.own.append(StateGuard("an argument", member, "__class__", type(member)))
+                for name, held in fields.items():
+                    self.own.append(StateGuard(f"the field {name}", member, name, held))
+                self.push_arguments(fields)
+            elif isinstance(member, (list, dict, tuple)):
+                if not isinstance(member, tuple):
+                    self.own.append(StateGuard("an argument", member, MISSING,
+                                               list(members_of(member))))  # fmt: skip
+                self.push_arguments(member)
+            elif not isinstance(member, Tensor):
+                self.push(member, "an argument")
+
+    # -- the walk -------------------------------------------------------------------------------
+
+    def push(self, value: Any, name: str) -> None:
+        if (
+            value is not MISSING
+            and not isinstance(value, _IMMUTABLE)
+            and id(value) not in self.seen
+        ):
+            self.seen[id(value)] = value
+            self._waiting.append((value, name))
+
+    def walk(self) -> None:
+        while self._waiting:
+            if len(self.seen) > _MOST_VISITED:
+                self.give_up("the function reaches too many Python objects to watch")
+                self._waiting.clear()
+                return
+            value, name = self._waiting.pop()
+            self.visit(value, name)
+            if not self._waiting:
+                for mapping, owner, holder in self._owners:
+                    self.visit_attributes(mapping, owner, holder)
+
+    def give_up(self, reason: str) -> None:
+        if self.opaque is None:
+            self.opaque = reason
+
+    def visit(self, value: Any, name: str) -> None:
+        visitor = self.visitor(value)
+        if visitor is not None:
+            visitor(value, name)
+
+    def visitor(self, value: Any) -> Callable[[Any, str], None] | None:
+        """How a value is visited; ``None`` if it cannot change what a function does."""
+        if isinstance(value, _CONTAINERS) and is_users_module(type(value).__module__):
+            return self.visit_instance  # a subclass has methods and attributes of its own
+        for kind, visitor in (
+            (Tensor, self.visit_tensor), (FunctionType, self.visit_function),
+            (MethodType, self.visit_method), (BuiltinFunctionType, self.visit_builtin),
+            (functools.partial, self.visit_partial), (type, self.visit_class),
+            (ModuleType, self.visit_module), (_CONTAINERS, self.visit_container),
+            (np.ndarray, self.visit_array), (_BUFFERS, self.visit_buffer),
+            (_VIEWS, self.visit_view), (MappingProxyType, self.visit_proxy),
+            ((staticmethod, classmethod), self.visit_wrapped), (property, self.visit_property),
+            (functools.cached_property, self.visit_cached_property),
+            (ContextVar, self.visit_context_variable), (weakref.ref, self.visit_reference),
+            ((random.Random, np.random.Generator, np.random.RandomState), self.visit_random),
+        ):  # fmt: skip
+            if isinstance(value, kind):
+                return visitor
+        if isinstance(value, (operator.attrgetter, operator.methodcaller)):
+            self.is_dynamic = True
+        if isinstance(value, _DESCRIPTORS):
+            return None
+        return self.visit_instance
+
+    def note(self, name: str, holder: Any, key: Any, guards: list[StateGuard] | None = None) -> Any:
+        """Watch a slot; returns what it holds."""
+        value = read_slot(holder, key)
+        if (id(holder), key) not in self._noted:
+            self._noted.add((id(holder), key))
+            (self.guards if guards is None else guards).append(StateGuard(name, holder, key, value))
+        return value
+
+    # -- code -----------------------------------------------------------------------------------
+
+    def visit_function(self, function: Any, name: str) -> None:
+        module = str(function.__globals__.get("__name__", ""))
+        if not is_users_module(module):
+            self.check_library(module, function.__name__)
+            is_engine = module.partition(".")[0] in _LIBRARIES
+            for cell in function.__closure__ or ():  # it may wrap a function of the user's
+                held = read_slot(cell, None)
+                if not is_engine or isinstance(held, (FunctionType, MethodType)):
+                    self.push(held, name)
+            self.push(function.__dict__.get("__wrapped__"), name)
+            return
+        title = f"{function.__qualname__}()"
+        self.note(f"the code of {title}", function, "__code__")
+        for defaults in ("__defaults__", "__kwdefaults__"):
+            held = self.note(f"the defaults of {title}", function, defaults)
+            self.push(held, f"a default of {title}")
+        if function.__dict__:
+            self.visit_container(function.__dict__, f"an attribute of {title}")
+        names = names_of(function.__code__)
+        self.add_names(names)
+        for cell, variable in zip(
+            function.__closure__ or (), function.__code__.co_freevars, strict=True
+        ):
+            held = self.note(f"{variable} in {title}", cell, None)
+            self.push(held, f"{variable} in {title}")
+        for variable in global_names_of(function.__code__):
+            self.visit_global(variable, function.__globals__, title)
+
+    def add_names(self, names: Iterable[str]) -> None:
+        self.names.update(names)
+        self.is_dynamic = self.is_dynamic or not _DYNAMIC.isdisjoint(self.names)
+        self.reads_environment = self.reads_environment or bool({"environ", "getenv"} & self.names)
+
+    def visit_global(self, name: str, table: dict[str, Any], title: str) -> None:
+        held = table.get(name, MISSING)
+        if held is not MISSING:
+            self.note(f"{name} in {title}", table, name)
+            self.push(held, f"{name} in {title}")
+        elif name in _EFFECTS and hasattr(builtins, name):
+            self.give_up(f"{name}() is called in {title}")
+        elif hasattr(builtins, name):
+            self.note(f"{name} in {title}", table, name)
+            self.push(self.note(f"{name} in {title}", vars(builtins), name), name)
+        elif name in sys.modules:
+            self.push(self.note(f"the module {name}", sys.modules, name), name)
+
+    def visit_method(self, method: Any, name: str) -> None:
+        self.push(method.__func__, name)
+        self.push(method.__self__, name)
+
+    def visit_partial(self, value: Any, name: str) -> None:
+        for part in (value.func, value.args, value.keywords):
+            self.push(part, name)
+
+    def visit_wrapped(self, value: Any, name: str) -> None:
+        self.push(value.__func__, name)
+
+    def visit_property(self, value: Any, name: str) -> None:
+        for function in (value.fget, value.fset, value.fdel):
+            self.push(function, name)
+
+    def visit_cached_property(self, value: Any, name: str) -> None:
+        self.push(value.func, name)
+
+    def visit_builtin(self, function: Any, name: str) -> None:
+        owner = function.__self__
+        if isinstance(owner, ModuleType) or owner is None:
+            self.check_library(str(function.__module__ or ""), function.__name__)
+        else:
+            self.push(owner, name)
+
+    def check_library(self, module: str, name: str) -> None:
+        """Functions of the standard library and of extension modules may have effects."""
+        root = module.partition(".")[0]
+        if root in _LIBRARIES or root in _PURE_MODULES:
+            return
+        if root == "builtins":
+            if name in _EFFECTS or name == "next":
+                self.give_up(f"{name}() is called")
+            return
+        if name not in _HARMLESS.get(root, ()):
+            self.give_up(f"{name}() of the module {module or 'of an extension'} is called")
+
+    def visit_module(self, module: Any, name: str) -> None:
+        self._owners.append((vars(module), f"module {module.__name__}", module))
+
+    def visit_library(self, mapping: Mapping[str, Any], name: str, module: ModuleType) -> None:
+        """Watch the names of a library that the code mentions: they may be patched."""
+        root = module.__name__.partition(".")[0]
+        used = [key for key in self.names if key in mapping]
+        if root not in _LIBRARIES and root not in _PURE_MODULES:
+            harmless = _HARMLESS.get(root, frozenset())
+            if any(key not in harmless for key in used) or not _FILES.isdisjoint(self.names):
+                self.give_up(f"the module {module.__name__} is used")
+        for key in used:
+            held = self.note(f"{name}.{key}", mapping, key)
+            if isinstance(held, ModuleType):
+                self.push(held, held.__name__)
+
+    # -- objects --------------------------------------------------------------------------------
+
+    def visit_tensor(self, tensor: Any, name: str) -> None:
+        if tensor.__dict__:
+            self.visit_container(tensor.__dict__, f"an attribute of {name}")
+        if tensor._value is not NO_ARRAY:
+            self.tensors.append(tensor)
+        leaf = tensor._leaf
+        if leaf is not None:
+            self.push(leaf.accumulated, f"the hooks of {name}")
+            self.visit_hooks(leaf.hooks, name)
+
+    def visit_hooks(self, hooks: Any, name: str) -> None:
+        """Visit the functions in tables of hooks."""
+        for table in () if hooks is None else _slots_of(type(hooks)):
+            held = getattr(hooks, table)
+            if isinstance(held, dict):
+                self.push(held, f"the hooks of {name}")
+
+    def visit_instance(self, value: Any, name: str) -> None:
+        kind = type(value)
+        own = getattr(value, "__dict__", None)
+        root = kind.__module__.partition(".")[0]
+        if hasattr(kind, "__next__"):
+            self.give_up(f"{name} is an iterator")
+        elif own is not None and "__wrapped__" in own:  # such as a compiled function
+            self.push(own["__wrapped__"], name)
+        elif isinstance(value, io.IOBase):
+            self.give_up(f"{name} is a file")
+        elif own is not None and "_parameters" in own:
+            self.visit_nn_module(value, own, name)
+        elif is_users_module(kind.__module__):
+            if id(value) not in self._weakly_held:
+                self.note(f"the class of {name}", value, "__class__")
+            self.visit_users_instance(value, own, name)
+        elif own is not None and "param_groups" in own:
+            self._owners.append((own, name, value))
+        elif is_effectful_module(root):
+            self.give_up(f"{name} is a {kind.__name__}")
+        elif type(own) is dict and not kind.__module__.startswith(_SELF_GUARDED):
+            self.push(own, name)
+        elif own is None and root in ("builtins", "_thread") and kind not in _HARMLESS_KINDS:
+            self.give_up(f"{name} is a {kind.__name__}")
+
+    def visit_users_instance(self, value: Any, own: Any, name: str) -> None:
+        self.visit_class_of(value)
+        if type(own) is dict:
+            self._owners.append((own, name, value))
+        for base in type(value).__mro__:
+            for slot in _slots_of(base):
+                self.push(self.note(f"{name}.{slot}", value, slot), f"{name}.{slot}")
+        if isinstance(value, (list, dict, set, deque)):
+            self.visit_container(value, name)
+
+    def visit_nn_module(self, module: Any, own: dict[str, Any], name: str) -> None:
+        """Attributes, parameters and submodules: their changes are counted by modules themselves,
+        so that their places are compared only if the count has changed."""
+        self.visit_class_of(module)
+        for table in _TABLES:
+            members = list(members_of(own[table]))
+            self.module_guards.append(StateGuard(f"{name}.{table}", own[table], MISSING, members))
+            for key, held in own[table].items():
+                self.push(held, f"{name}.{key}")
+        self._owners.append((own, name, module))
+        self.visit_hooks(own.get("_hooks"), name)
+        for function, args in getattr(module, "functions_called", ()):
+            self.push(function, f"a function of {name}")
+            self.push(args, f"an argument of a function of {name}")
+
+    def visit_options(self, mapping: Mapping[str, Any], name: str) -> None:
+        """The attributes of an optimizer that the code mentions: options and state are guarded on
+        by the optimizer itself, unless the user's code reads them."""
+        for key in self.names:
+            if key in mapping:
+                self.push(self.note(f"{name}.{key}", mapping, key), f"{name}.{key}")
+        for table in ("_step_pre", "_step_post"):
+            self.push(mapping.get(table), f"the hooks of {name}")
+
+    def visit_class(self, value: Any, name: str) -> None:
+        if not is_users_module(value.__module__):
+            if not issubclass(value, BaseException):
+                self.check_library(value.__module__, value.__name__)
+            return
+        self._called.update(id(base) for base in value.__mro__)
+        self.visit_bases(value)
+
+    def visit_class_of(self, value: Any) -> None:
+        """The class of an object that exists: its methods without its constructor."""
+        if is_users_module(type(value).__module__):
+            self.visit_bases(type(value))
+        else:
+            self.push(type(value), type(value).__name__)
+
+    def visit_bases(self, value: type) -> None:
+        for base in value.__mro__:
+            if id(base) not in self._classes and is_users_module(base.__module__):
+                self._classes.add(id(base))
+                self.note(f"the bases of {base.__qualname__}", base, "__mro__")
+                self._owners.append((vars(base), base.__qualname__, base))
+        if type(value) is not type:
+            self.push(type(value), type(value).__name__)
+
+    def visit_attributes(self, mapping: Mapping[str, Any], name: str, holder: Any) -> None:
+        """Visit the entries that the code mentions; all if it may reach others."""
+        if isinstance(holder, ModuleType) and not is_users_module(holder.__name__):
+            self.visit_library(mapping, name, holder)
+            return
+        if "param_groups" in mapping and not isinstance(holder, type):
+            self.visit_options(mapping, name)
+            return
+        is_module = "_parameters" in mapping
+        if self.is_dynamic and isinstance(mapping, MappingProxyType):
+            self.watch_names(mapping, name)
+        is_users = type(mapping) is dict and not (is_module or isinstance(holder, ModuleType))
+        if self.is_dynamic and is_users:
+            self.visit_container(mapping, name)
+            return
+        for key in list(mapping) if self.is_dynamic else self.names:
+            if key not in mapping:
+                if not isinstance(holder, (ModuleType, type)) and hasattr(type(holder), key):
+                    self.note(f"{name}.{key}", mapping, key)  # may be shadowed later
+                continue
+            if key in _UNINTERESTING or (is_module and key in _TABLES):
+                continue
+            guards = self.module_guards if is_module else None
+            self.push(self.note(f"{name}.{key}", mapping, key, guards), f"{name}.{key}")
+        if isinstance(holder, type):
+            for key, held in mapping.items():
+                if self.is_entry_point(key, held, holder):
+                    self.note(f"{name}.{key}", mapping, key)
+                    self.push(held, f"{name}.{key}")
+
+    def is_entry_point(self, key: str, held: Any, owner: type) -> bool:
+        """Whether a method may be called without being mentioned."""
+        if key in _CONSTRUCTORS:
+            return id(owner) in self._called or not _REACHES_CLASS.isdisjoint(self.names)
+        is_special = key.startswith("__") and isinstance(held, FunctionType)
+        return is_special or key in _ENTRY_POINTS
+
+    def visit_container(self, value: Any, name: str) -> None:
+        if isinstance(value, _FROZEN):
+            for member in value:
+                self.push(member, f"a member of {name}")
+            return
+        members = members_of(value) if len(value) <= _LONGEST else ()
+        key = (id(value), MISSING)
+        if key not in self._noted and len(value) <= _LONGEST:
+            self._noted.add(key)
+            self.guards.append(StateGuard(f"{name}", value, MISSING, list(members)))
+        for member in value if isinstance(value, (set, deque)) else members:
+            self.push(member, f"a member of {name}")
+
+    def visit_array(self, value: Any, name: str) -> None:
+        self.arrays.append(value)
+        if value.nbytes > _ARRAY_BYTES:
+            self.give_up(f"{name} is a NumPy array of {value.nbytes:,} bytes")
+        else:
+            self.guards.append(StateGuard(f"the elements of {name}", value, MISSING,
+                                          list(members_of(value))))  # fmt: skip
+
+    def visit_buffer(self, value: Any, name: str) -> None:
+        members = list(members_of(value))
+        self.guards.append(StateGuard(f"the elements of {name}", value, MISSING, members))
+
+    def visit_view(self, value: Any, name: str) -> None:
+        self.push(value.mapping, name)
+
+    def visit_proxy(self, value: Any, name: str) -> None:
+        members = [*value.keys(), *value.values()]
+        self.guards.append(StateGuard(name, value, MISSING, members))
+        for member in members:
+            self.push(member, f"a member of {name}")
+
+    def watch_names(self, mapping: Mapping[str, Any], name: str) -> None:
+        """Watch which attributes a class has."""
+        holder = _NamesSlot(mapping)
+        if (id(mapping), MISSING) not in self._noted:
+            self._noted.add((id(mapping), MISSING))
+            self.guards.append(
+                StateGuard(f"the attributes of {name}", holder, "names", holder.names)
+            )
+
+    def visit_random(self, value: Any, name: str) -> None:
+        self._random.append((value, random_state(value)))
+
+    def visit_context_variable(self, value: Any, name: str) -> None:
+        holder = _ContextSlot(value)
+        self.push(self.note(f"the context variable {value.name}", holder, "value"), value.name)
+
+    def visit_reference(self, value: Any, name: str) -> None:
+        """The referent is visited, but not kept alive."""
+        self.note(f"whether the referent of {name} is alive", _ReferenceSlot(value), "is_alive")
+        referent = value()
+        self._weakly_held.add(id(referent))
+        self.push(referent, name)
+
+    # -- afterwards -----------------------------------------------------------------------------
+
+    def release(self) -> None:
+        """Drop what only the traced call needs: guards keep no argument alive."""
+        self.seen, self.own, self._arguments, self._owners = {}, [], [], []
+        self.arrays, self._hooks = [], []
+
+    def existed(self, value: Any) -> bool:
+        """Whether an object existed before the call."""
+        return id(value) in self.seen or any(guard.place is value for guard in self.own)
+
+    def shares_container(self, result: Any) -> bool:
+        """Whether a container among the results existed before the call."""
+        fields = fields_of(result)
+        if fields is not None:
+            return self.existed(result) or any(map(self.shares_container, fields.values()))
+        if not isinstance(result, (list, dict, tuple)):
+            return False
+        if not isinstance(result, tuple) and self.existed(result):
+            return True
+        members = result.values() if isinstance(result, dict) else result
+        return any(map(self.shares_container, members))
+
+    def made_by_the_call(self, result: Any) -> Any:
+        """An object among the results that did not exist before the call; ``None`` if there is
+        none but tensors, numbers and other values without an identity."""
+        for leaf in flatten_records(result)[0]:
+            is_value = is_plain(leaf) or isinstance(leaf, (Tensor, SymbolicNumber, type))
+            is_value = is_value or (isinstance(leaf, tuple) and all(map(is_plain, leaf)))
+            of_engine = type(leaf).__module__.startswith("evergrad.core")
+            if not (is_value or of_engine or self.existed(leaf) or callable(leaf)):
+                return leaf
+        return None
+
+    def changed_hooks(self) -> bool:
+        """Whether hooks on tensors were added or removed since the walk."""
+        return self._hooks != [_hook_counts(t) for t in (*self.tensors, *self._arguments)]
+
+    def overlapping_memory(self, tensors: Iterable[Tensor]) -> bool:
+        """Whether two storages among the reachable ones and those of some tensors share memory."""
+        found = {id(t._storage): t._storage for t in (*self.tensors, *tensors) if t._storage.shared}
+        shared = list(found.values())
+        if any(np.may_share_memory(s.value, a) for s in shared for a in self.arrays):
+            return True
+        return any(
+            np.may_share_memory(a.value, b.value)
+            for n, a in enumerate(shared) for b in shared[:n]
+        )  # fmt: skip
+
+    def changed_environment(self) -> bool:
+        return dict(os.environ) != self._environment
+
+    def drew_random_numbers(self) -> bool:
+        """Whether random numbers of Python or NumPy were drawn since the walk."""
+        return any(random_state(r) != state for r, state in self._random)
+
+    def changed(self) -> list[StateGuard]:
+        """The places that have changed since the walk."""
+        watched = (*self.guards, *self.module_guards, *self.own)
+        return [guard for guard in watched if not guard.holds()]
+
+    def replace_numbers(self) -> None:
+        """Put Python floats into changed places that hold numbers of a session."""
+        for guard in self.changed():
+            if guard.key is MISSING:
+                plain_numbers(guard.place)
+            else:
+                held = read_slot(guard.place, guard.key)
+                plain = plain_numbers(held)
+                if plain is not held:
+                    _write_slot(guard.place, guard.key, plain)
+
+    def slots(self) -> list[Slot]:
+        """All slots that are watched."""
+        return [(guard.place, guard.key) for guard in self.guards if guard.key is not MISSING]
+
+    def collections(self) -> list[Collection[Any]]:
+        """The lists and dictionaries that are watched."""
+        found: list[Collection[Any]] = []
+        for guard in self.guards:
+            if guard.key is MISSING and _is_watchable(guard.place):
+                found.append(guard.place)
+                if isinstance(guard.place, dict):
+                    found.append(dict.keys(guard.place))
+        return found
+
+    def per_call(self) -> Iterator[tuple[Callable[[], Any], Any, str]]:
+        """Guards that cannot be checked by identity: (predicate, expected, name)."""
+        for guard in self.guards:
+            if guard.key is MISSING and not _is_watchable(guard.place):
+                yield guard.holds, True, guard.name
+        if self.reads_environment:
+            yield (lambda: dict(os.environ)), dict(os.environ), "the environment variables"
+
+
+def _hook_counts(tensor: Tensor) -> tuple[int, ...]:
+    """The number of hooks in each table of a leaf."""
+    leaf = tensor._leaf
+    if leaf is None:
+        return ()
+    hooks = leaf.hooks
+    accumulated = len(leaf.accumulated or ())
+    if hooks is None:
+        return (accumulated, 0, 0, 0)
+    on_result = sum(map(len, hooks.on_result.values()))
+    return (accumulated, on_result, len(hooks.before), len(hooks.after))
+
+
+def _is_watchable(place: Any) -> bool:
+    """Whether the members of a container can be compared by identity in their order."""
+    return isinstance(place, (list, dict)) and not isinstance(place, OrderedDict)
+
+
+class _NamesSlot:
+    """The names in a mapping as an attribute of an object: the same object while they are the
+    same."""
+
+    def __init__(self, mapping: Mapping[str, Any]) -> None:
+        self.mapping = mapping
+        self.last: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        now = tuple(self.mapping)
+        if now != self.last:
+            self.last = now
+        return self.last
+
+
+class _ContextSlot:
+    """A context variable as an object with an attribute."""
+
+    def __init__(self, variable: ContextVar[Any]) -> None:
+        self.variable = variable
+
+    @property
+    def value(self) -> Any:
+        return self.variable.get(MISSING)
+
+
+class _ReferenceSlot:
+    """A weak reference as an object with an attribute: its referent is the same or gone."""
+
+    def __init__(self, reference: weakref.ref[Any]) -> None:
+        self.reference = reference
+
+    @property
+    def is_alive(self) -> bool:
+        return self.reference() is not None
+
+
+_TUPLE_FIELD = type(vars(namedtuple("_Fields", "field"))["field"])
+_DESCRIPTORS = (_TUPLE_FIELD, GetSetDescriptorType,
+                MemberDescriptorType, WrapperDescriptorType, CellType,
+                operator.itemgetter, operator.attrgetter, operator.methodcaller)  # fmt: skip
+_FROZEN = (tuple, frozenset)
+_UNINTERESTING = frozenset({"__module__", "__dict__", "__weakref__", "__doc__", "__annotations__",
+                            "__qualname__", "__builtins__", "__name__", "__file__", "__spec__",
+                            "__loader__", "__package__", "__cached__", "__parameters__",
+                            "__dataclass_fields__", "__dataclass_params__", "__match_args__",
+                            "__orig_bases__", "__static_attributes__",
+                            "__firstlineno__"})  # fmt: skip
+
+
+def _write_slot(holder: Any, key: Any, value: Any) -> None:
+    if key is None:
+        holder.cell_contents = value
+    elif isinstance(holder, dict):
+        holder[key] = value
+    elif isinstance(holder, MappingProxyType):
+        pass  # of a class: written through its attribute
+    else:
+        setattr(holder, key, value)
+
+
+def plain_numbers(value: Any, depth: int = 6) -> Any:
+    """A value with Python floats for the numbers of a session: containers and objects are changed
+    in place, tuples made anew."""
+    if type(value) is SymbolicNumber:
+        return float(value)
+    if depth == 0 or isinstance(value, (Tensor, type, ModuleType, FunctionType, *_PLAIN)):
+        return value
+    if isinstance(value, tuple):
+        members = [plain_numbers(member, depth - 1) for member in value]
+        if all(map(operator.is_, members, value)):
+            return value
+        return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
+    if isinstance(value, (dict, list, deque)):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, held in list(pairs):
+            plain = plain_numbers(held, depth - 1)
+            if plain is not held:
+                value[key] = plain
+        return value
+    own = getattr(value, "__dict__", None)
+    if type(own) is dict and "_parameters" not in own:
+        plain_numbers(own, depth - 1)
+    return value
+
+
+def random_state(source: Any) -> Any:
+    """The state of a source of random numbers, for comparison."""
+    if isinstance(source, np.random.Generator):
+        return repr(source.bit_generator.state)
+    if source is random or isinstance(source, random.Random):
+        try:
+            return source.getstate()
+        except NotImplementedError:  # of the operating system
+            return None
+    kind, keys, *rest = source.get_state()
+    return (kind, keys.tobytes(), *rest)
+
+
+@functools.lru_cache(maxsize=4096)
+def names_of(code: CodeType) -> frozenset[str]:
+    """The names that code mentions, nested code included: of globals, attributes and imports, and
+    strings that may be names."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= names_of(constant)
+        elif isinstance(constant, str) and constant.isidentifier():
+            names.add(constant)
+        elif isinstance(constant, tuple):
+            names.update(c for c in constant if isinstance(c, str) and c.isidentifier())
+    return frozenset(names)
+
+
+@functools.lru_cache(maxsize=4096)
+def global_names_of(code: CodeType) -> frozenset[str]:
+    """The names that code looks up as globals or imports, nested code included; those of attributes
+    are none of them: ``optimizer.step`` does not reach a global ``step``."""
+    names = {i.argval for i in dis.get_instructions(code) if i.opname in _GLOBAL_OPS}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= global_names_of(constant)
+    return frozenset(names)
+
+
+def is_effectful_module(root: str) -> bool:
+    """Whether objects of a module of the standard library may change by themselves."""
+    return root in sys.stdlib_module_names and root not in (*_PURE_MODULES, "builtins")
+
+
+@functools.lru_cache(maxsize=4096)
+def is_users_module(name: str) -> bool:
+    """Whether a module is neither the engine's nor of the standard library or NumPy."""
+    root = name.partition(".")[0]
+    return root == "__main__" or root not in (*_LIBRARIES, *sys.stdlib_module_names)
+
+
+def _slots_of(kind: type) -> tuple[str, ...]:
+    held = vars(kind).get("__slots__", ())
+    slots = (held,) if isinstance(held, str) else tuple(held)
+    private = f"_{kind.__name__.lstrip('_')}"
+    named = [f"{private}{s}" if s.startswith("__") and not s.endswith("__") else s for s in slots]
+    return tuple(s for s in named if s not in ("__dict__", "__weakref__"))

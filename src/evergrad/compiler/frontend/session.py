@@ -1,0 +1,324 @@
+"""A session: one call of a compiled function that Python runs, with its ops recorded.
+
+Ops of the call are equations of a trace. When Python reads a value (``.item()``, ``if``, an index
+by a mask, ``print``), and at the end of the call, the equations so far run as one *segment*, and
+every live handle, storage and residual that is symbolic gets its value. Nothing symbolic outlives
+the call. A session is therefore always the call that eager code would have made; whether its trace
+is also a program for later calls is decided at its end (:mod:`.capture`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from evergrad.core.functionalize import FunctionalizingTrace, SymbolicNumber
+from evergrad.core.node import Node
+from evergrad.core.saved_values import Packed
+from evergrad.core.source_location import SourceLocation, describe, user_location
+from evergrad.core.state import State, using
+from evergrad.core.storage import Storage, checksum
+from evergrad.core.tensor import Tensor
+from evergrad.core.trace import Equation, Graph, Trace, Var
+
+# Runs a graph on the arrays of its inputs.
+RunSegment = Callable[[Graph, list[Any]], list[Any]]
+
+
+class NotWholeError(Exception):
+    """The trace of a call cannot serve later calls; the message says why."""
+
+
+class Break:
+    """The end of a segment: why and where Python read a value."""
+
+    __slots__ = ("location", "what")
+
+    def __init__(self, what: str, location: SourceLocation | None) -> None:
+        self.what = what
+        self.location = location
+
+    def __str__(self) -> str:
+        return f"{self.what}, at {describe(self.location)}"
+
+
+class Session(FunctionalizingTrace):
+    """The trace of one call. ``breaks`` are the ends of its segments but the last. With
+    ``fullgraph`` a break is an error."""
+
+    is_lazy = True
+
+    def __init__(
+        self, parent: Trace | None, run: RunSegment, fullgraph: bool = False,
+        visible: Sequence[Any] = (),
+    ) -> None:  # fmt: skip
+        """``visible`` are the NumPy arrays that the function can reach."""
+        super().__init__(parent)
+        self.visible = visible
+        # The captured tensors on memory that Python can write meanwhile, as they were.
+        self.copies: dict[Var, Any] = {}
+        self.run_segment = run
+        self.fullgraph = fullgraph
+        self.breaks: list[Break] = []
+        # Where Python has read elements of an outside tensor that was not computed by the call.
+        self.data_read: Break | None = None
+        self.argument_storages: set[int] = set()
+        # The modes when the function returned.
+        self.modes: State | None = None
+        self.handles: list[weakref.ref[Tensor]] = []
+        self.nodes: list[weakref.ref[Any]] = []
+        self.records_sparse = False
+        self.sparse_weights: list[Tensor] = []
+        # Handles on outside storages that the call has made, by id.
+        self.made: dict[int, Tensor] = {}
+        self.made_numbers: list[weakref.ref[SymbolicNumber]] = []
+
+    def note_handle(self, tensor: Tensor) -> None:
+        self.handles.append(weakref.ref(tensor))
+
+    def note_sparse(self, weight: Tensor) -> None:
+        """Sparse gradients are recorded as dense ones, which optimizers apply by rows, if none was
+        left behind by an earlier call; else the rest of the call runs eagerly."""
+        self.sparse_weights.append(weight)
+        if not self.records_sparse:
+            self.leave("the gradient of an embedding is sparse")
+
+    def keeps_sparse_gradients(self) -> bool:
+        """Whether a sparse gradient is left behind."""
+        return any(weight._grad is not None for weight in self.sparse_weights)
+
+    def note_made(self, tensor: Tensor) -> None:
+        self.made[id(tensor)] = tensor
+
+    def note_grad(self, tensor: Tensor) -> None:
+        if id(tensor) not in self.made:  # the gradient of a handle of the call is its own
+            super().note_grad(tensor)
+
+    def note_number(self, number: SymbolicNumber) -> None:
+        self.made_numbers.append(weakref.ref(number))
+
+    def keeps_numbers(self) -> bool:
+        """Whether Python keeps a number of the session, after its end."""
+        return any(reference() is not None for reference in self.made_numbers)
+
+    def note_node(self, node: Any) -> None:
+        self.nodes.append(weakref.ref(node))
+
+    def capture(self, tensor: Tensor) -> Var:
+        var = super().capture(tensor)
+        storage = tensor._storage
+        if storage.shared and var not in self.copies and self.is_visible(storage):
+            self.copies[var] = tensor._value.copy()
+        return var
+
+    def must_write_now(self, storage: Storage) -> bool:
+        """Whether a write to a storage is visible through other memory."""
+        return storage.shared and (
+            self.is_visible(storage)
+            or any(
+                other is not storage and other.shared
+                and np.may_share_memory(_memory_of(other), _memory_of(storage))
+                for other in self._read.values()
+            )
+        )  # fmt: skip
+
+    def is_visible(self, storage: Storage) -> bool:
+        memory = _memory_of(storage)
+        return any(np.may_share_memory(array, memory) for array in self.visible)
+
+    def leave(self, what: str) -> None:
+        """Compute what was recorded, and run the rest of the call eagerly."""
+        if self.is_off:
+            return
+        self.materialize(what)
+        self.is_off = True
+        self.functionalizer = None
+
+    def note_outside_read(self, storage: Storage) -> None:
+        """The elements of an argument, or of memory that others write, differ from call to call;
+        those of other tensors are guarded on by version."""
+        if id(storage) in self.argument_storages or id(storage) in self._read or storage.shared:
+            if self.fullgraph:
+                Trace.materialize(self, "the elements of an argument were read")
+            if self.data_read is None:
+                self.data_read = Break(
+                    "the elements of an outside tensor are read", user_location(2)
+                )
+        else:
+            self.guard_version(storage)
+
+    def materialize(self, what: str) -> None:
+        if self.fullgraph:
+            Trace.materialize(self, what)
+        self.breaks.append(Break(what, user_location(1)))
+        self.flush()
+
+    # -- running what was recorded ----------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Run the equations so far and give every live symbolic value its array."""
+        handles, nodes = self.live_handles(), self.live_nodes()
+        storages = self.live_storages(handles)
+        producers = {out: e for e in self.equations if e.op.alias for out in e.outs}
+        wanted: dict[Var, None] = {}
+        for storage in storages:
+            wanted[storage.value] = None  # type: ignore[index]
+        for var in self.saved_vars(nodes):
+            wanted[_root(var, producers)] = None
+        values = self.compute(wanted)
+        resolve = _Resolver({**values, **self.residual_inputs()}, producers)
+        with using(trace=None):
+            self.fill_storages(storages, values)
+            for tensor in handles:
+                tensor._value = _array_of(tensor)
+            self.fill_nodes(nodes, resolve)
+        self.forget()
+
+    def live_handles(self) -> list[Tensor]:
+        alive = (reference() for reference in self.handles)
+        return [t for t in alive if t is not None and self.is_own(t._value)]
+
+    def live_nodes(self) -> list[Any]:
+        alive = (reference() for reference in self.nodes)
+        return [n for n in alive if n is not None and isinstance(n, Node) and n.saved]
+
+    def live_storages(self, handles: Sequence[Tensor]) -> list[Storage]:
+        """The storages with a symbolic value that can be reached."""
+        found = {id(t._storage): t._storage for t in handles}
+        found.update((id(w.storage), w.storage) for w in self.written.values())
+        return [storage for storage in found.values() if self.is_own(storage.value)]
+
+    def is_own(self, value: Any) -> bool:
+        return isinstance(value, Var) and value.trace is self
+
+    def saved_vars(self, nodes: Sequence[Any]) -> Iterator[Var]:
+        for node in nodes:
+            for entry in node.saved:
+                if entry.__class__ is not Packed and self.is_own(entry[0]):
+                    yield entry[0]
+
+    def compute(self, wanted: dict[Var, None]) -> dict[Var, Any]:
+        """The arrays of values: those of inputs as they are, others by running the equations."""
+        captured: dict[Var, Any] = {
+            var: self.copies.get(var, self.captured_array(var, tensor))
+            for var, tensor in self.captures
+        }
+        for *_, number in self.numbers.values():  # as they were when they were read
+            array = np.asarray(number.value, np.float64)
+            captured[number.tensor._storage.value] = array  # type: ignore[index]
+        values = {var: captured[var] for var in wanted if var in captured}
+        outputs = [var for var in wanted if var not in values]
+        graph = Graph(list(captured), (), self.equations, outputs).without_dead_code()
+        if graph.equations:
+            for var, array in zip(
+                outputs, self.run_segment(graph, list(captured.values())), strict=True
+            ):
+                values[var] = array
+        # An input that becomes the value of another storage is copied before anything is written.
+        return {v: a.copy() if v in captured else a for v, a in values.items()}
+
+    def captured_array(self, var: Var, tensor: Tensor) -> Any:
+        """The array that a tensor from outside had when it was captured; since then the function
+        may have made its handle another view."""
+        return var.layout if self.is_own(tensor._value) else tensor._value
+
+    def residual_inputs(self) -> dict[Var, Any]:
+        """The arrays of captured tensors for residuals: by reference, unless this trace writes to
+        their storage."""
+        arrays = [(var, tensor, self.captured_array(var, tensor)) for var, tensor in self.captures]
+        return {
+            var: array.copy() if id(tensor._storage) in self.written else array
+            for var, tensor, array in arrays
+        }
+
+    def fill_storages(self, storages: Sequence[Storage], values: dict[Var, Any]) -> None:
+        used: set[Var] = set()
+        for storage in storages:
+            var: Any = storage.value
+            write = self.written.get(id(storage))
+            if write is not None and not isinstance(write.value, Var):
+                storage.value = write.value  # outside: its memory is written
+                np.copyto(write.value, values[var])
+            else:
+                array = values[var].copy() if var in used else values[var]
+                used.add(var)
+                storage.fill(array, storage.type.nbytes)
+
+    def fill_nodes(self, nodes: Sequence[Any], resolve: _Resolver) -> None:
+        for node in nodes:
+            node.saved = type(node.saved)(self.filled(entry, resolve) for entry in node.saved)
+
+    def filled(self, entry: Any, resolve: _Resolver) -> Any:
+        """A residual with its array: that of its storage, if this still has the saved value."""
+        if entry.__class__ is Packed or not self.is_own(entry[0]):
+            return entry
+        var, storage, version, _ = entry
+        array = resolve(var)
+        if self.is_own(storage.value):
+            storage.value = array
+        return array, storage, version, checksum(array) if storage.shared else None
+
+    def end(self) -> None:
+        """Compute what is left, at the end of a call."""
+        if not self.is_off:
+            self.flush()
+        self.abandon()
+
+    def release(self) -> None:
+        """Drop the references to the compiled function and to itself: values of the graph, which
+        programs keep, reference the session."""
+        self.run_segment = _ended
+        self.modes = None
+        self.visible = ()
+        self.copies, self.made, self.sparse_weights = {}, {}, []
+
+    def forget(self) -> None:
+        """Clear what was recorded: the values are those of outside tensors from now on."""
+        self.grads.clear()
+        self.written.clear()
+        self.states.clear()
+        self.abandon()
+        self.functionalizer = self
+        self.handles, self.nodes, self.copies, self.made = [], [], {}, {}
+
+
+def _ended(graph: Graph, arrays: list[Any]) -> list[Any]:
+    raise RuntimeError("the session has ended")
+
+
+class _Resolver:
+    """Maps symbolic values to arrays, views to views of the arrays they alias."""
+
+    def __init__(self, values: dict[Var, Any], producers: dict[Var, Equation]) -> None:
+        self.values = values
+        self.producers = producers
+
+    def __call__(self, var: Var) -> Any:
+        if var not in self.values:
+            eqn = self.producers[var]
+            self.values[var] = eqn.op.eval(self(eqn.args[0]), **eqn.attrs)
+        return self.values[var]
+
+
+def _root(var: Var, producers: dict[Var, Equation]) -> Var:
+    """The value that a chain of view ops begins with."""
+    while var in producers:
+        var = producers[var].args[0]
+    return var
+
+
+def _memory_of(storage: Storage) -> Any:
+    value = storage.value
+    return value.layout if isinstance(value, Var) else value
+
+
+def _array_of(tensor: Tensor) -> Any:
+    """The array of a handle, by its view ops from the array of its storage."""
+    array: Any = tensor._storage.value
+    if tensor._view is not None:
+        for op, attrs in tensor._view.chain:
+            array = op.eval(array, **attrs)
+    return array

@@ -1,0 +1,66 @@
+"""Names of ``torch.compiler`` that programs call around ``compile``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from evergrad.core.state import STATE
+
+
+def is_compiling() -> bool:
+    """Whether a function is being traced to be compiled."""
+    return STATE.get().trace is not None
+
+
+def is_dynamo_compiling() -> bool:
+    """Whether a function is being traced to be compiled."""
+    return is_compiling()
+
+
+def is_exporting() -> bool:
+    return False
+
+
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """The function itself, also as a decorator with arguments."""
+    return fn if fn is not None else lambda function: function
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """The function itself."""
+    return fn
+
+
+def assume_constant_result(fn: Any) -> Any:
+    """The function itself."""
+    return fn
+
+
+def substitute_in_graph(original_fn: Any, **options: Any) -> Any:
+    """A decorator that leaves the function as it is."""
+    return lambda function: function
+
+
+def cudagraph_mark_step_begin() -> None:
+    """No graphs of a device are recorded."""
+
+
+def reset() -> None:
+    """Programs are kept by their signature; nothing has to be forgotten."""
+
+
+def list_backends(exclude_tags: Any = ()) -> list[str]:
+    return ["evergrad"]
+
+
+@contextmanager
+def set_stance(stance: str = "default", **options: Any) -> Iterator[None]:
+    """A context without effect."""
+    yield
+
+
+def nested_compile_region(fn: Any = None) -> Any:
+    """The function itself."""
+    return disable(fn)
