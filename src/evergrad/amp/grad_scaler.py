@@ -12,11 +12,20 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
+from evergrad.amp.skipped_step import step_unless
 from evergrad.core import dtypes
+from evergrad.core.bind import cast
+from evergrad.core.functionalize import concrete_item, functionalizing_trace
 from evergrad.core.state import using
+from evergrad.core.symbolic_numbers import symbolic_item
 from evergrad.core.tensor import Tensor
+from evergrad.core.trace import Var
+from evergrad.ops.rows.check import require
 from evergrad.ops.rows.creation.constants import full
+from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.elementwise.logic import isfinite
+from evergrad.ops.rows.movement.joining import stack
+from evergrad.ops.rows.reduce.extrema import amax
 
 
 class OptState(Enum):
@@ -27,19 +36,65 @@ class OptState(Enum):
     STEPPED = 2
 
 
+# What ``found_inf`` holds before gradients have been looked at.
+_UNKNOWN = -1.0
+
+
+def _held(value: float, dtype: dtypes.dtype = dtypes.float32) -> Tensor:
+    """A number of the state as a tensor, which outlives a trace that is running."""
+    with using(trace=None):
+        return full((), value, dtype=dtype)
+
+
 class _Progress:
-    """What is known of one optimizer since the last ``update``."""
+    """What is known of one optimizer since the last ``update``.
 
-    __slots__ = ("found_inf", "stage")
+    ``found_inf`` (whether a gradient was not finite) and the stage are tensors: a compiled step
+    writes them, whichever part of the protocol it contains.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_now", "found_inf", "held_stage", "optimizer")
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer = optimizer  # kept, so that its id stays its own
+        self.found_inf = _held(_UNKNOWN)
+        self.held_stage = _held(0, dtypes.int64)
+        # The stage that a running trace has set, which its symbolic value does not tell.
+        self._now: tuple[Any, OptState] | None = None
+
+    @property
+    def stage(self) -> OptState:
+        trace = functionalizing_trace()
+        if trace is None:
+            return OptState(int(self.held_stage.item()))
+        if isinstance(self.held_stage._storage.value, Var):
+            assert self._now is not None
+            return self._now[1]
+        found = trace.add_guard(lambda: concrete_item(self.held_stage), "the stage of a GradScaler")
+        return OptState(int(found))
+
+    @stage.setter
+    def stage(self, value: OptState) -> None:
+        trace = functionalizing_trace()
+        self._now = None if trace is None else (trace, value)
+        self.held_stage.fill_(value.value)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether gradients have been looked at."""
+        return self.stage is not OptState.READY
+
+    def reset(self) -> None:
+        self.found_inf.fill_(_UNKNOWN)
         self.stage = OptState.READY
-        # Whether a gradient was not finite; unknown until they have been looked at.
-        self.found_inf: bool | None = None
 
 
 class GradScaler:
-    """Scales losses, unscales gradients, leaves out steps that are not finite."""
+    """Scales losses, unscales gradients, leaves out steps that are not finite.
+
+    The factor, the count of good steps and what was found are tensors, and inside a compiled step
+    the update that is left out is a selection, so that a step with all of it is one program.
+    """
 
     def __init__(
         self, device: str = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0,
@@ -66,7 +121,7 @@ class GradScaler:
         self._growth_interval = growth_interval
         # The factor is a float32 tensor, as in PyTorch, from the first loss on.
         self._scale: Tensor | None = None
-        self._growth_tracker = 0
+        self._growth_tracker = _held(0, dtypes.int64)
         self._progress: dict[int, _Progress] = {}
 
     # -- one step ---------------------------------------------------------------------------
@@ -85,7 +140,7 @@ class GradScaler:
 
     def _current_scale(self) -> Tensor:
         if self._scale is None:
-            self._scale = full((), self._init_scale, dtype=dtypes.float32)
+            self._scale = _held(self._init_scale)
         return self._scale
 
     def unscale_(self, optimizer: Any) -> None:
@@ -99,13 +154,21 @@ class GradScaler:
             )
         if progress.stage is OptState.STEPPED:
             raise RuntimeError("unscale_() is being called after step().")
-        progress.found_inf = self._unscale_grads(optimizer, allow_fp16=False)
+        found = self._unscale_grads(optimizer, allow_fp16=False)
+        with using(grad=False):
+            if found is None:
+                progress.found_inf.fill_(_UNKNOWN)
+            else:
+                progress.found_inf.copy_(cast(found, dtypes.float32))
         progress.stage = OptState.UNSCALED
 
     def _progress_of(self, optimizer: Any) -> _Progress:
-        return self._progress.setdefault(id(optimizer), _Progress())
+        found = self._progress.get(id(optimizer))
+        if found is None:
+            found = self._progress[id(optimizer)] = _Progress(optimizer)
+        return found
 
-    def _unscale_grads(self, optimizer: Any, allow_fp16: bool) -> bool | None:
+    def _unscale_grads(self, optimizer: Any, allow_fp16: bool) -> Tensor | None:
         """Whether a gradient was not finite; ``None`` if there was none at all."""
         if self._scale is None:
             raise AssertionError(
@@ -120,11 +183,12 @@ class GradScaler:
         ]
         if not allow_fp16 and any(g.dtype is dtypes.float16 for g in grads):
             raise ValueError("Attempting to unscale FP16 gradients.")
-        inverse = 1.0 / self._scale.item()
-        found: bool | None = None
+        inverse = 1.0 / symbolic_item(self._scale)
+        found: Tensor | None = None
         with using(grad=False):
             for grad in grads:
-                found = bool(found) or not isfinite(grad).all().item()
+                bad = ~isfinite(grad).all()
+                found = bad if found is None else found | bad
                 grad.mul_(inverse)
         return found
 
@@ -139,9 +203,11 @@ class GradScaler:
             raise RuntimeError("step() has already been called since the last update().")
         if progress.stage is OptState.READY:
             self.unscale_(optimizer)
-        if progress.found_inf is None:
-            raise AssertionError("No inf checks were recorded for this optimizer.")
-        result = None if progress.found_inf else optimizer.step(*args, **kwargs)
+        require(
+            progress.found_inf != _UNKNOWN, AssertionError,
+            lambda: "No inf checks were recorded for this optimizer.",
+        )  # fmt: skip
+        result = step_unless(progress.found_inf == 1, optimizer, args, kwargs)
         progress.stage = OptState.STEPPED
         return result
 
@@ -158,7 +224,9 @@ class GradScaler:
             self._set_scale(new_scale)
         else:
             self._adapt_scale()
-        self._progress = {}
+        for progress in self._progress.values():
+            if progress.is_known:
+                progress.reset()
 
     def _set_scale(self, new_scale: float | Tensor) -> None:
         assert self._scale is not None
@@ -169,20 +237,34 @@ class GradScaler:
         self._scale.fill_(float(new_scale))
 
     def _adapt_scale(self) -> None:
-        assert self._scale is not None
-        found = [p.found_inf for p in self._progress.values() if p.found_inf is not None]
-        if not found:
+        scale, count = self._scale, self._growth_tracker
+        assert scale is not None
+        known = [p.found_inf for p in self._progress.values() if p.is_known]
+        if not known:
             raise AssertionError("No inf checks were recorded prior to update.")
-        if any(found):
-            self._scale.mul_(self._backoff_factor)
-            self._growth_tracker = 0
-            return
-        self._growth_tracker += 1
-        if self._growth_tracker == self._growth_interval:
-            grown = self._scale * self._growth_factor
-            if isfinite(grown).item():
-                self._scale.copy_(grown)
-            self._growth_tracker = 0
+        growth, backoff, interval = self._settings()
+        with using(grad=False):
+            largest = known[0] if len(known) == 1 else amax(stack(known))
+            require(
+                largest != _UNKNOWN, AssertionError,
+                lambda: "No inf checks were recorded prior to update.",
+            )  # fmt: skip
+            found, grown = largest == 1, scale * growth
+            is_due = count + 1 == interval
+            larger = where(is_due & isfinite(grown), grown, scale)
+            scale.copy_(where(found, scale * backoff, larger))
+            count.copy_(where(found | is_due, 0, count + 1))
+
+    def _settings(self) -> tuple[float, float, int]:
+        """The options of the growth; constants of a traced program, which are guarded on."""
+
+        def settings() -> tuple[float, float, int]:
+            return self._growth_factor, self._backoff_factor, self._growth_interval
+
+        trace = functionalizing_trace()
+        if trace is not None:
+            trace.add_guard(settings, "the growth of a GradScaler")
+        return settings()
 
     # -- settings and state -----------------------------------------------------------------
 
@@ -222,7 +304,7 @@ class GradScaler:
             "growth_factor": self._growth_factor,
             "backoff_factor": self._backoff_factor,
             "growth_interval": self._growth_interval,
-            "_growth_tracker": self._growth_tracker,
+            "_growth_tracker": int(self._growth_tracker.item()),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -240,4 +322,4 @@ class GradScaler:
         self._growth_factor = state_dict["growth_factor"]
         self._backoff_factor = state_dict["backoff_factor"]
         self._growth_interval = state_dict["growth_interval"]
-        self._growth_tracker = state_dict["_growth_tracker"]
+        self._growth_tracker.fill_(state_dict["_growth_tracker"])

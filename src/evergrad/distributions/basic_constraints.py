@@ -179,7 +179,7 @@ class _BetweenBounds(_Bounded):
 
 
 def _is_whole(value: Tensor) -> Tensor:
-    return value % 1 == 0
+    return value - value.floor() == 0 if value.is_floating_point() else value == value
 
 
 class _GreaterThan(_AboveBound):

@@ -11,7 +11,7 @@ import evergrad
 from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
 from evergrad.distributions.coins import CoinDistribution
-from evergrad.distributions.distribution import expandable
+from evergrad.distributions.distribution import expandable, require_values
 from evergrad.distributions.exp_family import ExponentialFamily
 from evergrad.distributions.utils import LOG_2, clamp_probs
 from evergrad.nn.functional import binary_cross_entropy_with_logits
@@ -43,9 +43,11 @@ class ContinuousBernoulli(CoinDistribution, ExponentialFamily):
     ) -> None:
         self._set_parameter(probs, logits)
         if probs is not None:
-            valid = constraints.unit_interval.check(self.probs).all()
-            if validate_args is not None and not valid:  # unsaid, they are only clamped
-                raise ValueError("The parameter probs has invalid values")
+            if validate_args is not None:  # unsaid, they are only clamped
+                require_values(
+                    constraints.unit_interval.check(self.probs),
+                    lambda: "The parameter probs has invalid values",
+                )
             self.probs = clamp_probs(self.probs)
         self._lims = lims
         super().__init__(self._param.shape, validate_args=validate_args)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import evergrad
@@ -15,10 +15,19 @@ from evergrad.core.tensor import Tensor
 from evergrad.distributions import constraints
 from evergrad.distributions.constraints import Constraint
 from evergrad.distributions.utils import lazy_property
+from evergrad.ops.rows.check import require
 
 __all__ = ["Distribution"]
 
 Class = TypeVar("Class", bound=type)
+
+
+def require_values(condition: Any, message: Callable[[], str]) -> None:
+    """Raise ValueError unless a condition holds: a tensor, or what a user's constraint gives."""
+    if isinstance(condition, Tensor):
+        require(condition, ValueError, message)
+    elif not condition.all():
+        raise ValueError(message())
 
 
 class Distribution:
@@ -71,12 +80,14 @@ class Distribution:
             if constraints.is_dependent(constraint) or (derived and name not in vars(self)):
                 continue
             value = getattr(self, name)
-            if not constraint.check(value).all():
-                raise ValueError(
+            require_values(
+                constraint.check(value),
+                lambda name=name, constraint=constraint, value=value: (  # type: ignore[misc]
                     f"Expected parameter {name} ({type(value).__name__} of shape "
                     f"{tuple(value.shape)}) of distribution {self!r} to satisfy the constraint "
                     f"{constraint!r}, but found invalid values:\n{value}"
-                )
+                ),
+            )
 
     # -- what it is -------------------------------------------------------------------------
 
@@ -197,12 +208,14 @@ class Distribution:
                 stacklevel=3,
             )
             return
-        if not support.check(value).all():
-            raise ValueError(
+        require_values(
+            support.check(value),
+            lambda: (
                 f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) "
                 f"to be within the support ({support!r}) of the distribution {self!r}, but found "
                 f"invalid values:\n{value}"
-            )
+            ),
+        )
 
     def _check_value_shape(self, shape: Size) -> None:
         if shape[len(shape) - len(self._event_shape) :] != self._event_shape:

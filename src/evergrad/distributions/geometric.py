@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import evergrad
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
+from evergrad.core.value_message import shown_where
 from evergrad.distributions import constraints
 from evergrad.distributions.coins import CoinDistribution
-from evergrad.distributions.distribution import expandable
+from evergrad.distributions.distribution import expandable, require_values
 from evergrad.nn.functional import binary_cross_entropy_with_logits
 
 __all__ = ["Geometric"]
@@ -41,12 +42,14 @@ class Geometric(CoinDistribution):
     def _check_positive(self) -> None:
         """Without any chance of success there is no first one."""
         value = self.probs
-        if not (value > 0).all():
-            raise ValueError(
+        require_values(
+            value > 0,
+            lambda: (
                 f"Expected parameter probs ({type(value).__name__} of shape {tuple(value.shape)}) "
                 f"of distribution {self!r} to be positive but found invalid values:\n"
-                f"{value[value <= 0]}"
-            )
+                f"{shown_where(value <= 0, value)}"
+            ),
+        )
 
     @property
     def mean(self) -> Tensor:

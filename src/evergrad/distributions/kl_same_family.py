@@ -41,6 +41,7 @@ from evergrad.distributions.transformed_distribution import TransformedDistribut
 from evergrad.distributions.uniform import Uniform
 from evergrad.distributions.utils import EULER_CONSTANT, sum_rightmost
 from evergrad.nn.functional import softplus
+from evergrad.ops.rows.check import require
 
 _digamma, _lgamma, _where, _inf = evergrad.digamma, evergrad.lgamma, evergrad.where, evergrad.inf
 
@@ -63,10 +64,10 @@ def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
 
 @register_kl(Binomial, Binomial)
 def _binomial(p: Binomial, q: Binomial) -> Tensor:
-    if (p.total_count < q.total_count).any():
-        raise NotImplementedError(
-            "KL between Binomials where q.total_count > p.total_count is not implemented"
-        )
+    require(
+        ~(p.total_count < q.total_count), NotImplementedError,
+        lambda: "KL between Binomials where q.total_count > p.total_count is not implemented",
+    )  # fmt: skip
     once = p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p()
     return _where(p.total_count > q.total_count, _inf, p.total_count * once)
 

@@ -97,9 +97,8 @@ class _Symmetric(_Square):
     """Square, and equal to its transpose up to rounding."""
 
     def check(self, value: Tensor) -> Tensor:
-        is_square = super().check(value)
-        if not is_square.all():
-            return is_square
+        if value.shape[-2] != value.shape[-1]:
+            return super().check(value)
         return _everywhere(evergrad.isclose(value, value.mT, atol=1e-6))
 
 
@@ -107,17 +106,15 @@ class _PositiveSemidefinite(_Symmetric):
     """Symmetric, without negative eigenvalues."""
 
     def check(self, value: Tensor) -> Tensor:
-        is_symmetric = super().check(value)
-        if not is_symmetric.all():
-            return is_symmetric
-        return (evergrad.linalg.eigvalsh(value) >= 0).all(-1)
+        if value.shape[-2] != value.shape[-1]:
+            return super().check(value)
+        return super().check(value) & (evergrad.linalg.eigvalsh(value) >= 0).all(-1)
 
 
 class _PositiveDefinite(_Symmetric):
     """Symmetric, with positive eigenvalues only."""
 
     def check(self, value: Tensor) -> Tensor:
-        is_symmetric = super().check(value)
-        if not is_symmetric.all():
-            return is_symmetric
-        return evergrad.linalg.cholesky_ex(value).info == 0
+        if value.shape[-2] != value.shape[-1]:
+            return super().check(value)
+        return super().check(value) & (evergrad.linalg.cholesky_ex(value).info == 0)

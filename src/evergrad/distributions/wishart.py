@@ -12,10 +12,11 @@ import evergrad
 from evergrad.core.shapes import Size
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
+from evergrad.core.tracing import is_known
 from evergrad.distributions import constraints
 from evergrad.distributions.chi2 import Chi2
 from evergrad.distributions.constraints import Constraint
-from evergrad.distributions.distribution import expandable
+from evergrad.distributions.distribution import expandable, require_values
 from evergrad.distributions.exp_family import ExponentialFamily
 from evergrad.distributions.multivariate_normal import (
     CovarianceForms,
@@ -80,11 +81,11 @@ class Wishart(CovarianceForms, ExponentialFamily):
         self._dist_chi2 = Chi2(self.df.unsqueeze(-1) - lost)
 
     def _check_df(self, size: int) -> None:
-        if (self.df <= size - 1).any():
-            raise ValueError(
-                f"Value of df={self.df} expected to be greater than ndim - 1 = {size - 1}."
-            )
-        if (self.df < size).any():
+        require_values(
+            ~(self.df <= size - 1),
+            lambda: f"Value of df={self.df} expected to be greater than ndim - 1 = {size - 1}.",
+        )
+        if is_known(self.df) and (self.df < size).any():
             warnings.warn(
                 "Low df values detected. Singular samples are highly likely to occur for ndim - 1 "
                 "< df < ndim.",

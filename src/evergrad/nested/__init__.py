@@ -3,6 +3,7 @@
 from evergrad.lazy import lazy_names
 
 _HOMES: dict[str, tuple[str, ...]] = {
+    "batches": ("collate", "positions"),
     "construct": (
         "as_nested_tensor",
         "masked_select",

@@ -1,17 +1,17 @@
-"""Attention over ragged sequences."""
+"""Attention over ragged sequences, without padding."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-import numpy as np
-
+from evergrad.core.bind import cast
 from evergrad.core.tensor import Tensor
 from evergrad.extension import provides
-from evergrad.nested.jagged import NestedTensor
-from evergrad.nested.jagged_rows import from_padded
-from evergrad.ops.composite.attention import scaled_dot_product_attention as dense_attention
-from evergrad.ops.surface.convert import adopt
+from evergrad.nested.jagged import NestedTensor, jagged_tensor
+from evergrad.ops.composite.activations import widened
+from evergrad.ops.rows.jagged_attention import jagged_attention
+from evergrad.ops.rows.movement.views import movedim
 
 
 @provides("ragged_attention")
@@ -19,7 +19,24 @@ def attend(
     query: Any, key: Any, value: Any, attn_mask: Tensor | None, dropout_p: float, is_causal: bool,
     scale: float | None, enable_gqa: bool,
 ) -> NestedTensor:  # fmt: skip
-    """Every example attends to its own keys: on padded sequences, with the padding masked."""
+    """Every example attends to its own keys."""
+    _check(query, key, value, attn_mask)
+    heads, shared = query._type.shape[1], key._type.shape[1]
+    if heads != shared and not enable_gqa:
+        raise RuntimeError(
+            f"{heads} heads of queries and {shared} of keys: several query heads share one with "
+            "enable_gqa=True"
+        )
+    # Tokens first: that is how projections are in memory.
+    q, k, v = (widened(movedim(x.live_elements(), 0, 1)) for x in (query, key, value))
+    scale = 1 / math.sqrt(q._type.shape[-1]) if scale is None else scale
+    found = jagged_attention(
+        q, k, v, query._offsets, key._offsets, scale=scale, causal=is_causal, dropout=dropout_p
+    )
+    return jagged_tensor(movedim(cast(found, query.dtype), 1, 0), query._offsets, None, 2)
+
+
+def _check(query: Any, key: Any, value: Any, attn_mask: Tensor | None) -> None:
     if not all(isinstance(x, NestedTensor) and x.ndim == 4 for x in (query, key, value)):
         raise RuntimeError(
             "No viable backend for scaled_dot_product_attention was found: query, key and value "
@@ -31,22 +48,12 @@ def attend(
             "must be the ragged one, without gaps (transpose(1, 2) of [batch, ragged, heads, "
             "width])"
         )
-    if attn_mask is not None or is_causal:
+    if attn_mask is not None:
         raise RuntimeError(
             "No viable backend for scaled_dot_product_attention was found: nested sequences take "
-            "neither attn_mask nor is_causal"
+            "no attn_mask"
         )
     if key.ragged is not value.ragged:
         raise RuntimeError("key and value must have the same offsets")
-    q, k, v = (x.to_padded_tensor(0.0) for x in (query, key, value))
-    mask = _mask_of(key)
-    found = dense_attention(q, k, v, mask, dropout_p, scale=scale, enable_gqa=enable_gqa)
-    return from_padded(found, query)
-
-
-def _mask_of(key: NestedTensor) -> Tensor:
-    """True where a padded key is one."""
-    cells = key.cells()
-    there = np.zeros((cells.count, 1, 1, cells.longest), bool)
-    there[cells.example, 0, 0, cells.place] = True
-    return adopt(there)
+    if len(query) != len(key):
+        raise RuntimeError(f"{len(query)} sequences of queries, but {len(key)} of keys")

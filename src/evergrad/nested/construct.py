@@ -14,6 +14,7 @@ from evergrad.core.memory_format import jagged, strided
 from evergrad.core.memory_format import layout as Layout
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.core.tracing import is_known
 from evergrad.nested.jagged import NestedTensor, jagged_tensor
 from evergrad.nested.strided import StridedNestedTensor, of_examples
 from evergrad.ops.rows.creation.constants import check_place
@@ -111,11 +112,17 @@ def nested_tensor_from_jagged(
     return jagged_tensor(values, offsets, lengths, dim)
 
 
+def _is_traced(tensor: Tensor | None) -> bool:
+    return tensor is not None and not is_known(tensor)
+
+
 def _check_offsets(offsets: Tensor, lengths: Tensor | None, extent: int) -> None:
     if offsets.ndim != 1 or offsets.dtype not in (dtypes.int32, dtypes.int64):
         raise RuntimeError(
             "offsets must be integers in one dimension: where each example begins, and the end"
         )
+    if _is_traced(offsets) or _is_traced(lengths):
+        return  # known at run time, when the rows that read them check them
     starts = offsets.array()
     ends = starts[1:] if lengths is None else starts[:-1] + lengths.array()
     outside = starts.size and (starts.min() < 0 or (ends.size and ends.max() > extent))

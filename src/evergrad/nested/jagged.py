@@ -8,6 +8,7 @@ values, too.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,9 @@ class NestedTensor(Patterned):
 
     def filled(self, value: Any, dtype: dtype) -> Tensor:
         return self.rebuilt(full(self._elements.shape, value, dtype=dtype))
+
+    def mapped(self, name: str, function: Callable[[Tensor], Tensor]) -> Tensor:
+        return self.with_elements(function(self.live_elements()))  # type: ignore[no-any-return]
 
     # -- what it is -------------------------------------------------------------------------
 

@@ -2,13 +2,12 @@
 
 Elementwise rows are applied to the values of tensors with common offsets; dense tensors beside them
 are first spread over the values. Rows along other dimensions than the ragged one are applied to the
-values as well; sums over it go from the values to one place for each example; what needs a row of
-equal lengths (softmax, extrema) is done on padded examples.
+values as well; sums over it go from the values to one place for each example, other reductions and
+softmax over it are those of the examples. Nothing is padded.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.extension import provides
 from evergrad.nested.jagged import NestedTensor, jagged_tensor
 from evergrad.ops.rows.indexing.index import INDEX, INDEX_SUM
-from evergrad.ops.rows.movement.joining import cat
+from evergrad.ops.rows.movement.joining import cat, stack
 from evergrad.ops.rows.movement.views import movedim
 from evergrad.ops.surface.convert import adopt
 
@@ -35,6 +34,8 @@ def apply_row(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     if op.family == "elementwise" or op.name in _ON_VALUES:
         return _elementwise(op, args, attrs)
     row = _ROWS.get(op.name)
+    if row is None and attrs.keys() == {"dims", "keepdim"}:
+        row = _fold
     if row is None:
         raise no_form(op.name, _first_ragged(args))
     return row(op, args, attrs)
@@ -85,9 +86,9 @@ def _spread(name: str, dense: Tensor, like: NestedTensor) -> Tensor:
     """A dense tensor of equal rank over the values: a row for each example, or the padded form."""
     dim = like._ragged_dim
     batch, extent = dense._type.shape[0], dense._type.shape[dim]
-    cells = like.cells()
     if extent == 1 and batch == 1:
         return dense.squeeze(0)  # type: ignore[no-any-return]
+    cells = like.cells()
     if batch == len(like) and extent == 1 and like._lengths is None:
         rows = bind(INDEX, dense.squeeze(dim), adopt(cells.example), start=0, wrap=False)
         return movedim(rows, 0, dim - 1)
@@ -145,53 +146,55 @@ def _fold(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     dims, keepdim = attrs["dims"], attrs["keepdim"]
     dim = x._ragged_dim
     if len(dims) == x.ndim:
-        return _fold_all(op, x, keepdim)
+        return _fold_all(op, x, args[1:], keepdim)
     if dim not in dims:
         if 0 in dims:
             raise RuntimeError(
                 f"{op.name}(): reducing along the batch dimension but not the ragged dimension is "
                 "not supported for nested tensors"
             )
-        return _fold_values(op, x, dims, keepdim)
+        return _fold_values(op, x, args[1:], dims, keepdim)
     if set(dims) == {0, dim}:
-        folded = bind(op, _covered(x), dims=(dim - 1,), keepdim=keepdim)
+        folded = bind(op, covered_values(x), *args[1:], dims=(dim - 1,), keepdim=keepdim)
         return folded.unsqueeze(0) if keepdim else folded
     if dims != (dim,):
         raise RuntimeError(
             f"{op.name}(): reducing along a ragged and non-batch dimension is not supported for "
             "nested tensors"
         )
-    return _fold_examples(op, x, keepdim)
+    return _fold_examples(op, x, args[1:], keepdim)
 
 
-def _covered(x: NestedTensor) -> Tensor:
+def covered_values(x: NestedTensor) -> Tensor:
     """The values that belong to an example."""
     if x._lengths is None:
         return x.live_elements()
     return x.live_elements().index_select(x._ragged_dim - 1, adopt(x.cells().number))  # type: ignore[no-any-return]
 
 
-def _fold_all(op: Op, x: NestedTensor, keepdim: bool) -> Tensor:
-    values = _covered(x)
-    folded: Tensor = bind(op, values, dims=tuple(range(values.ndim)), keepdim=False)
+def _fold_all(op: Op, x: NestedTensor, options: tuple[Any, ...], keepdim: bool) -> Tensor:
+    values = covered_values(x)
+    folded: Tensor = bind(op, values, *options, dims=tuple(range(values.ndim)), keepdim=False)
     return folded.reshape((1,) * x.ndim) if keepdim else folded
 
 
-def _fold_values(op: Op, x: NestedTensor, dims: Shape, keepdim: bool) -> NestedTensor:
+def _fold_values(
+    op: Op, x: NestedTensor, options: tuple[Any, ...], dims: Shape, keepdim: bool
+) -> NestedTensor:
     inner = tuple(d - 1 for d in dims)
-    folded = bind(op, x.live_elements(), dims=inner, keepdim=keepdim)
+    folded = bind(op, x.live_elements(), *options, dims=inner, keepdim=keepdim)
     before = 0 if keepdim else sum(d < x._ragged_dim for d in dims)
     return jagged_tensor(folded, x._offsets, x._lengths, x._ragged_dim - before)
 
 
-def _fold_examples(op: Op, x: NestedTensor, keepdim: bool) -> Tensor:
-    """One place for each example: sums by the example's number, extrema of padded examples."""
+def _fold_examples(op: Op, x: NestedTensor, options: tuple[Any, ...], keepdim: bool) -> Tensor:
+    """One place for each example: sums by the example's number, others example by example."""
     dim = x._ragged_dim
-    if op.name in ("amax", "amin"):
-        padded = x.to_padded_tensor(-math.inf if op.name == "amax" else math.inf)
-        return bind(op, padded, dims=(dim,), keepdim=keepdim)  # type: ignore[no-any-return]
+    if op.name not in ("sum", "mean"):
+        at = {"dims": (dim - 1,), "keepdim": keepdim}
+        return stack([bind(op, example, *options, **at) for example in x.unbind()])
     cells = x.cells()
-    values = movedim(_covered(x), dim - 1, 0)
+    values = movedim(covered_values(x), dim - 1, 0)
     example = adopt(cells.example)
     total = bind(INDEX_SUM, values, example, start=0, extents=(cells.count,))
     if op.name == "mean":
@@ -212,16 +215,9 @@ def _softmax(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         return x.with_elements(bind(op, x.live_elements(), **{**attrs, "dim": dim - 1}))
     if x._lengths is not None:
         raise no_form(op.name, x)
-    return from_padded(bind(op, x.to_padded_tensor(-math.inf), **attrs), x)
-
-
-def from_padded(padded: Tensor, like: NestedTensor) -> NestedTensor:
-    """The examples of a padded tensor, as a ragged one with known offsets."""
-    cells = like.cells()
-    places = adopt(cells.example), adopt(cells.place)
-    dim = like._ragged_dim
-    values = bind(INDEX, movedim(padded, dim, 1), *places, start=0, wrap=False)
-    return like.with_elements(movedim(values, 0, dim - 1))  # type: ignore[no-any-return]
+    at = {**attrs, "dim": dim - 1}
+    parts = [bind(op, example, **at) for example in x.unbind()]
+    return x.with_elements(cat(parts, dim - 1) if parts else x.live_elements())
 
 
 # -- other shapes -------------------------------------------------------------------------------

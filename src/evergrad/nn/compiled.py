@@ -14,11 +14,13 @@ class OptimizedModule(Module):
     """Stands for a module: same parameters, modes and attributes; calls are compiled."""
 
     def __init__(
-        self, module: Module, check_finite: bool = False, memory_limit: int | None = None
-    ) -> None:
+        self, module: Module, check_finite: bool = False, memory_limit: int | None = None,
+        fullgraph: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         self._orig_mod = module
-        self.__dict__["_compiled_call"] = Compiled(module.__call__, check_finite, memory_limit)
+        compiled = Compiled(module.__call__, check_finite, memory_limit, fullgraph)
+        self.__dict__["_compiled_call"] = compiled
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._compiled_call(*args, **kwargs)

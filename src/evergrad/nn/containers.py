@@ -26,7 +26,7 @@ def _place(length: int, index: Any) -> int:
 def _renumber(container: Module, modules: Iterable[Module]) -> None:
     """Make these the submodules, named by their places."""
     container.__dict__["_modules"] = Table((str(i), m) for i, m in enumerate(modules))
-    MUTATIONS.count += 1
+    MUTATIONS.advance()
 
 
 def _required_sequential(other: Any) -> Sequential:

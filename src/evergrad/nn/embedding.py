@@ -8,13 +8,16 @@ from typing import Any, NamedTuple
 from evergrad.core import dtypes
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
+from evergrad.core.tracing import is_known
 from evergrad.nn import functional as F
 from evergrad.nn import init
 from evergrad.nn.containers import ModuleList, Sequential
 from evergrad.nn.linear import Linear
 from evergrad.nn.module import Module
 from evergrad.nn.parameter import Parameter
+from evergrad.ops.rows.check import require
 from evergrad.ops.rows.creation.constants import empty, zeros
+from evergrad.ops.rows.elementwise.basic import where
 from evergrad.ops.rows.movement.joining import cat
 
 
@@ -212,15 +215,22 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         if input.shape[0] != target.shape[0]:
             raise RuntimeError("Input and target should have the same size in the batch dimension.")
         labels = target.to(dtypes.int64)
-        if bool((labels < 0).any()) or bool((labels >= self.n_classes).any()):
-            raise RuntimeError(
-                f"Target values should be in [0, {self.n_classes - 1}], but values in range "
-                f"[{labels.min().item()}, {labels.max().item()}] were found. "
-            )
+        require(
+            (labels >= 0) & (labels < self.n_classes), RuntimeError,
+            lambda: f"Target values should be in [0, {self.n_classes - 1}], but values in range "
+            f"[{labels.min()}, {labels.max()}] were found. ",
+        )  # fmt: skip
         output = zeros(target.shape[0], dtype=input.dtype)
         head_index = labels.clone()
         for i, cluster in enumerate(self.tail):
             low, high = self.cutoffs[i], self.cutoffs[i + 1]
+            if not is_known(labels):  # which rows there are is not: the cluster scores all of them
+                there = (labels >= low) & (labels < high)
+                own = where(there, labels - low, 0).unsqueeze(1)
+                scores = F.log_softmax(cluster(input), 1).gather(1, own).squeeze(1)
+                output = where(there, scores, output)
+                head_index = where(there, self.shortlist_size + i, head_index)
+                continue
             rows = ((labels >= low) & (labels < high)).nonzero().squeeze(1)
             if not rows.numel():
                 continue

@@ -48,6 +48,42 @@ class ModuleHooks:
 
     _hooks: HookTables | None
 
+    # The tables under PyTorch's private names, as packages read them.
+
+    @property
+    def _forward_hooks(self) -> dict[int, Hook]:
+        return self._functions_of("forward")
+
+    @property
+    def _forward_pre_hooks(self) -> dict[int, Hook]:
+        return self._functions_of("forward_pre")
+
+    @property
+    def _backward_hooks(self) -> dict[int, Hook]:
+        return self._functions_of("backward")
+
+    @property
+    def _backward_pre_hooks(self) -> dict[int, Hook]:
+        return self._functions_of("backward_pre")
+
+    @property
+    def _state_dict_hooks(self) -> dict[int, Hook]:
+        return self._functions_of("state")
+
+    @property
+    def _load_state_dict_pre_hooks(self) -> dict[int, Hook]:
+        return self._functions_of("load_pre")
+
+    @property
+    def _load_state_dict_post_hooks(self) -> dict[int, Hook]:
+        return self._functions_of("load_post")
+
+    def _functions_of(self, table: str) -> dict[int, Hook]:
+        if self.__dict__.get("_hooks") is None:
+            return {}
+        entries = getattr(self._hooks, table)
+        return {key: e[0] if isinstance(e, tuple) else e for key, e in entries.items()}
+
     def _tables(self) -> HookTables:
         if self._hooks is None:
             self.__dict__["_hooks"] = HookTables()

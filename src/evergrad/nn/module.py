@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from evergrad.core import dtypes
-from evergrad.core.device import Device
+from evergrad.core.device import Device, check_device
 from evergrad.core.dtypes import dtype
 from evergrad.core.functionalize import note_grad_access, note_module
+from evergrad.core.meta import MetaTensor
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
@@ -83,7 +84,7 @@ class Module(ModuleState, ModuleHooks):
             fields["_buffers"][name] = value
         else:
             super().__setattr__(name, value)
-        MUTATIONS.count += 1
+        MUTATIONS.advance()
 
     def __delattr__(self, name: str) -> None:
         for table in ("_parameters", "_buffers", "_modules"):
@@ -92,7 +93,7 @@ class Module(ModuleState, ModuleHooks):
                 self._non_persistent_buffers_set.discard(name)
                 return
         super().__delattr__(name)
-        MUTATIONS.count += 1
+        MUTATIONS.advance()
 
     def _require_init(self) -> None:
         if "_parameters" not in self.__dict__:
@@ -292,11 +293,15 @@ class Module(ModuleState, ModuleHooks):
         if recurse:
             for module in self.children():
                 module._apply(fn)
-        for parameter in self._parameters.values():
+        for name, parameter in self._parameters.items():
             if parameter is None:
                 continue
             with using(grad=False):
-                parameter.data = fn(parameter.data)
+                value = fn(parameter.data)
+                if isinstance(parameter, MetaTensor) or isinstance(value, MetaTensor):
+                    self._parameters[name] = Parameter(value, parameter.requires_grad)
+                    continue
+                parameter.data = value
                 if parameter._grad is not None:
                     parameter._grad = fn(parameter._grad)
         for name, buffer in self._buffers.items():
@@ -319,8 +324,9 @@ class Module(ModuleState, ModuleHooks):
                 target = value.dtype
             elif isinstance(value, (str, Device)):
                 places.append(value)
-        for place in places:
-            Device(place)
+        device = check_device(places[-1]) if places else None
+        if device is not None and (device.type == "meta" or _has_meta(self)):
+            self._apply(lambda t: t.to(device))
         if target is None:
             return self
         if target.category < dtypes.FLOATING:
@@ -348,13 +354,13 @@ class Module(ModuleState, ModuleHooks):
         return self
 
     def cuda(self: M, device: Any = None) -> M:
-        Device("cuda")
+        check_device("cuda")
         return self
 
     def to_empty(self: M, *, device: Any, recurse: bool = True) -> M:
         """Keep shapes and types, forget the numbers."""
-        Device(device)
-        return self._apply(lambda t: empty_like(t), recurse)
+        place = check_device("cpu" if device is None else device)
+        return self._apply(lambda t: empty_like(t, device=place), recurse)
 
     def share_memory(self: M) -> M:
         """Move parameters and buffers to memory that forked processes share."""
@@ -439,3 +445,8 @@ class Module(ModuleState, ModuleHooks):
                 self.__dict__[name] = Table(state[name])
         for name, default in (("_hooks", None), ("_non_persistent_buffers_set", set())):
             self.__dict__.setdefault(name, default)
+
+
+def _has_meta(module: Module) -> bool:
+    """Whether a parameter or buffer is on the device ``meta``."""
+    return any(isinstance(t, MetaTensor) for t in (*module.parameters(), *module.buffers()))

@@ -7,6 +7,7 @@ from typing import Any
 from evergrad.core import dtypes
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
+from evergrad.extension import ExtensionPoint
 from evergrad.nn import functional as F
 from evergrad.nn import init
 from evergrad.nn.module import Module
@@ -108,6 +109,9 @@ class _BatchNorm(_RunningNorm):
                 factor = 1.0 / float(self.num_batches_tracked)
         from_batch = self.training or self.running_mean is None
         keeps = not self.training or self.track_running_stats
+        return self._normalized(input, from_batch, factor, keeps)
+
+    def _normalized(self, input: Tensor, from_batch: bool, factor: float, keeps: bool) -> Tensor:
         return F.batch_norm(
             input, self.running_mean if keeps else None, self.running_var if keeps else None,
             self.weight, self.bias, from_batch, factor, self.eps,
@@ -132,8 +136,14 @@ class BatchNorm3d(_BatchNorm):
     ranks = (5,)
 
 
+_sync_batch_norm: ExtensionPoint[..., Tensor] = ExtensionPoint("sync_batch_norm")
+
+
 class SyncBatchNorm(_BatchNorm):
-    """Batch norm; in a single process there is nothing to synchronise."""
+    """Batch norm with the statistics of the batches of all processes of a group together.
+
+    Batches may have different sizes. In a single process it is batch norm.
+    """
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
@@ -148,6 +158,14 @@ class SyncBatchNorm(_BatchNorm):
     def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim < 2:
             raise ValueError(f"expected at least 2D input (got {input.ndim}D input)")
+
+    def _normalized(self, input: Tensor, from_batch: bool, factor: float, keeps: bool) -> Tensor:
+        if not from_batch:
+            return super()._normalized(input, from_batch, factor, keeps)
+        return _sync_batch_norm(
+            input, self.running_mean if keeps else None, self.running_var if keeps else None,
+            self.weight, self.bias, factor, self.eps, self.process_group,
+        )  # fmt: skip
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core.compound import Compound
-from evergrad.core.tensor import Tensor, detached, on_storage
+from evergrad.core.meta import MetaTensor, meta_tensor
+from evergrad.core.tensor import Tensor, detached, note_handle, on_storage
 from evergrad.memory.ledger import PARAMETER
 from evergrad.ops.rows.creation.constants import zeros
 
@@ -23,11 +24,16 @@ class Parameter(Tensor):
                 f"Parameter() takes a Tensor, not {type(data).__name__}; as in "
                 "Parameter(evergrad.tensor([1.0, 2.0]))"
             )
+        if isinstance(data, MetaTensor):
+            empty = meta_tensor(data._type.shape, data._type.dtype, MetaParameter)
+            return empty.requires_grad_(requires_grad)  # type: ignore[return-value]
         if isinstance(data, Compound):
             raise TypeError(
                 f"Parameter() takes a dense tensor, not one of layout {data.layout}: make its "
                 "values the parameter, and the tensor of them in forward()"
             )
+        if cls is MetaParameter:
+            cls = Parameter
         source = detached(data)
         made = on_storage(source._value, source._type, source._storage, source._view, cls)
         made._storage.tag(PARAMETER)
@@ -50,6 +56,15 @@ class Parameter(Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _rebuild, (type(self), detached(self), self.requires_grad, dict(self.__dict__))
+
+
+class MetaParameter(MetaTensor, Parameter):
+    """A parameter of the device ``meta``: a shape and an element type."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "Parameter containing:\n" + MetaTensor.__repr__(self)
 
 
 def _rebuild(
@@ -137,6 +152,7 @@ class UninitializedBuffer(Tensor):
 def _materialize(tensor: Tensor, shape: Any, dtype: Any) -> None:
     source = zeros(shape, dtype=tensor.dtype if dtype is None else dtype)
     tensor._value, tensor._type, tensor._storage = source._value, source._type, source._storage
+    note_handle(tensor)
     if isinstance(tensor, Parameter):
         tensor._storage.tag(PARAMETER)
 

@@ -275,6 +275,24 @@ class RNNCellBase(Module):
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)
 
+    def _check(self, x: Tensor, state: State) -> None:
+        """Nothing is broadcast: sizes and batches agree."""
+        if x.shape[1] != self.input_size:
+            raise RuntimeError(
+                f"input has inconsistent input_size: got {x.shape[1]} expected {self.input_size}"
+            )
+        for number, part in enumerate(state):
+            if part.ndim != 2 or part.shape[0] != x.shape[0]:
+                raise RuntimeError(
+                    f"Input batch size {x.shape[0]} doesn't match hidden{number} batch size "
+                    f"{part.shape[0]}"
+                )
+            if part.shape[1] != self.hidden_size:
+                raise RuntimeError(
+                    f"hidden{number} has inconsistent hidden_size: got {part.shape[1]}, expected "
+                    f"{self.hidden_size}"
+                )
+
     def _advance(self, step: Step, input: Tensor, state: State | None, parts: int) -> State:
         if input.ndim not in (1, 2):
             raise ValueError(
@@ -287,6 +305,7 @@ class RNNCellBase(Module):
             state = (blank,) * parts
         elif single:
             state = tuple(s.unsqueeze(0) for s in state)
+        self._check(x, state)
         new = step(F.linear(x, self.weight_ih, self.bias_ih), state)
         return tuple(s.squeeze(0) for s in new) if single else new
 

@@ -24,7 +24,7 @@ def _counted(name: str) -> Callable[..., Any]:
 
     def method(self: Table, *args: Any, **kwargs: Any) -> Any:
         found = change(self, *args, **kwargs)
-        MUTATIONS.count += 1
+        MUTATIONS.advance()
         return found
 
     method.__name__, method.__doc__ = name, change.__doc__

@@ -10,7 +10,7 @@ from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_not_negative,
     count_step,
-    fused,
+    update_of,
 )
 
 
@@ -45,7 +45,7 @@ class Adadelta(ParameterwiseOptimizer):
         state = self.state_of(p, "square_avg", "acc_delta")
         count_step(state)
         rho = option(group, "rho")
-        fused(_adadelta, 3, maximize=group["maximize"])(
+        update_of(group, _adadelta, 3)(
             (p, state["square_avg"], state["acc_delta"], grad),
             option(group, "lr"), option(group, "weight_decay"), rho, 1 - rho, option(group, "eps"),
         )  # fmt: skip

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from evergrad.core.compound import Compound
+from evergrad.core.functionalize import guard
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
@@ -12,11 +14,12 @@ from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_not_negative,
     count_step,
-    fused,
     on_both_parts,
     state_like,
     step_counter,
+    update_of,
 )
+from evergrad.optim.row_updates import rows_of, update_rows
 
 
 def _adagrad(
@@ -31,14 +34,14 @@ def _adagrad_sparse(
     p: Tensor, total: Tensor, grad: Tensor, rate: Any, group: dict[str, Any]
 ) -> None:
     """The same at the places of which a sparse gradient speaks."""
-    from evergrad.sparse.updates import add_at, read_at  # start-up: rarely used
+    from evergrad.sparse.updates import add_at, read_at, write_at  # start-up: rarely used
 
     with using(grad=False):
         grad = (-grad if group["maximize"] else grad).coalesce()
         values = grad.values()
-        add_at(total, grad, values * values)
-        roots = read_at(total, grad).sqrt() + group["eps"]
-        add_at(p, grad, values / roots, -rate)
+        squares = read_at(total, grad) + values * values
+        write_at(total, grad, squares)
+        add_at(p, grad, values / (squares.sqrt() + group["eps"]), -rate)
 
 
 class Adagrad(ParameterwiseOptimizer):
@@ -83,7 +86,15 @@ class Adagrad(ParameterwiseOptimizer):
         if isinstance(grad, Compound):
             _adagrad_sparse(p, state["sum"], grad, rate, group)
             return
-        fused(_adagrad, 2, maximize=group["maximize"])(
+        rows = rows_of(p, grad)
+        if rows is not None and guard(lambda: not group["weight_decay"], "the weight decay"):
+            formula = partial(_adagrad, rate=rate, decay=0, eps=option(group, "eps"))
+            maximize = group["maximize"]
+            update_rows(
+                (p, state["sum"]), rows, lambda w, total, g: formula(w, total, g, maximize=maximize)
+            )
+            return
+        update_of(group, _adagrad, 2)(
             (p, state["sum"], grad),
             rate,
             option(group, "weight_decay"),

@@ -12,7 +12,7 @@ from evergrad.optim.optimizer import (
     check_betas,
     check_not_negative,
     count_step,
-    fused,
+    update_of,
 )
 
 
@@ -70,7 +70,7 @@ class Adam(ParameterwiseOptimizer):
         beta1, beta2 = option(group, "betas")
         decoupled = group["decoupled_weight_decay"]
         tensors = [p, *[state[name] for name in names]]
-        update = fused(_amsgrad if amsgrad else _adam, len(tensors), maximize=group["maximize"])
+        update = update_of(group, _amsgrad if amsgrad else _adam, len(tensors))
         update(
             [*tensors, grad],
             lr / (1 - beta1**step),

@@ -12,7 +12,7 @@ from evergrad.optim.optimizer import (
     check_betas,
     check_not_negative,
     count_step,
-    fused,
+    update_of,
 )
 
 
@@ -46,7 +46,7 @@ class Adamax(ParameterwiseOptimizer):
         state = self.state_of(p, "exp_avg", "exp_inf")
         step = count_step(state)
         beta1, beta2 = option(group, "betas")
-        fused(_adamax, 3, maximize=group["maximize"])(
+        update_of(group, _adamax, 3)(
             (p, state["exp_avg"], state["exp_inf"], grad),
             option(group, "lr") / (1 - beta1**step), option(group, "weight_decay"),
             1 - beta1, beta2, option(group, "eps"),

@@ -12,10 +12,10 @@ from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_not_negative,
     count_step,
-    fused,
     state_like,
     step_counter,
     symbolic_item,
+    update_of,
 )
 
 
@@ -54,7 +54,7 @@ class ASGD(ParameterwiseOptimizer):
         step = count_step(state)
         lr, lambd = option(group, "lr"), option(group, "lambd")
         eta, mu = symbolic_item(state["eta"]), symbolic_item(state["mu"])
-        fused(_asgd, 2, maximize=group["maximize"], averaging=averaging)(
+        update_of(group, _asgd, 2, averaging=averaging)(
             (p, state["ax"], grad), eta, option(group, "weight_decay"), 1 - lambd * eta, mu
         )
         with using(grad=False):

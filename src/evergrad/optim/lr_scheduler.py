@@ -65,6 +65,16 @@ def _load_with_parts(schedule: Any, state_dict: dict[str, Any]) -> None:
         part.load_state_dict(state)
 
 
+def _take_back_first_step(scheduler: LRScheduler) -> None:
+    """Take back the step that a schedule, or each of its parts, made when it was built."""
+    parts = getattr(scheduler, "_schedulers", None)
+    if parts is None:
+        scheduler.last_epoch -= 1
+    else:
+        for part in parts:
+            _take_back_first_step(part)
+
+
 class SequentialLR(LRScheduler):
     """One schedule after the other, changing at the milestones."""
 
@@ -89,13 +99,11 @@ class SequentialLR(LRScheduler):
         self.optimizer = optimizer
         for group in optimizer.param_groups:
             write_rate(group, group["initial_lr"])
-        for scheduler in schedulers:  # take back the step each made when it was built
-            scheduler.last_epoch -= 1
-        schedulers[0]._step_count = 0
-        schedulers[0]._is_initial = True
-        schedulers[0].step()
-        schedulers[0]._is_initial = False
-        self._last_lr = schedulers[0].get_last_lr()
+        for scheduler in schedulers:
+            _take_back_first_step(scheduler)
+        first = schedulers[bisect_right(milestones, 0)]
+        first._initial_step()
+        self._last_lr = first.get_last_lr()
 
     def step(self, epoch: int | None = None) -> None:
         self.last_epoch += 1

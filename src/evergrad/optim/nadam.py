@@ -12,10 +12,10 @@ from evergrad.optim.optimizer import (
     check_betas,
     check_not_negative,
     count_step,
-    fused,
     state_like,
     step_counter,
     symbolic_item,
+    update_of,
 )
 
 
@@ -65,7 +65,7 @@ class NAdam(ParameterwiseOptimizer):
         with using(grad=False):
             state["mu_product"] *= mu
         product = symbolic_item(state["mu_product"])
-        fused(_nadam, 3, maximize=group["maximize"])(
+        update_of(group, _nadam, 3)(
             (p, state["exp_avg"], state["exp_avg_sq"], grad),
             1 - lr * decay if decoupled else 1.0,
             0.0 if decoupled else decay,

@@ -21,6 +21,7 @@ from evergrad.core.eager.fused_update import FusedUpdate
 from evergrad.core.functionalize import (
     SymbolicNumber,
     functionalizing_trace,
+    mark_single_use,
     note_grad_access,
     note_options,
     note_state,
@@ -28,7 +29,6 @@ from evergrad.core.functionalize import (
 from evergrad.core.node import RemovableHandle
 from evergrad.core.state import STATE, using
 from evergrad.core.tensor import Tensor
-from evergrad.errors import TraceError
 from evergrad.memory.ledger import OPTIMIZER
 from evergrad.ops.rows.creation.constants import full, scalar_tensor
 
@@ -54,6 +54,8 @@ required = _Required()
 def _with_step_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(step)
     def wrapper(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        if "_step_pre" not in self.__dict__:  # wraps another optimizer, without its __init__
+            return step(self, *args, **kwargs)
         given: tuple[Any, ...] = (self, *args)
         for hook in (*_STEP_PRE.values(), *self._step_pre.values()):
             changed = hook(self, given, kwargs)
@@ -165,7 +167,9 @@ class Optimizer:
                     note_grad_access(parameter)
                     parameter._grad = None
                 else:
-                    parameter._grad.detach_().zero_()
+                    if parameter._grad.requires_grad:
+                        parameter._grad.detach_()
+                    parameter._grad.zero_()
 
     def step(self, closure: Closure | None = None) -> Any:
         """Update the parameters once."""
@@ -322,9 +326,25 @@ class ParameterwiseOptimizer(Optimizer):
         """Update the parameters once."""
         loss = evaluate(closure)
         for group in self.param_groups:
+            scaled = bool(group.get("fused")) and hasattr(self, "found_inf")
+            if scaled and self._found_inf():
+                continue
             for parameter, grad in self.with_grad(group):
+                if scaled and self.grad_scale is not None:
+                    with using(grad=False):
+                        grad.div_(self.grad_scale)
                 self._update_one(parameter, grad, group)
         return loss
+
+    # What PyTorch's gradient scalers set on optimizers with ``fused=True``: by what gradients are
+    # divided, and whether one of them is not finite, so that nothing is updated.
+    grad_scale: Tensor | None = None
+    found_inf: Tensor | None
+
+    def _found_inf(self) -> bool:
+        if self.found_inf is None:
+            return False
+        return bool(self.found_inf.item())
 
     def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         raise NotImplementedError
@@ -343,6 +363,16 @@ class ParameterwiseOptimizer(Optimizer):
 def fused(formula: Callable[..., Any], writes: int, **options: Any) -> FusedUpdate:
     """The update of a formula with these options, made once."""
     return FusedUpdate(formula, writes, **options)
+
+
+def update_of(
+    group: dict[str, Any], formula: Callable[..., Any], writes: int, **options: Any
+) -> FusedUpdate:
+    """The update of a formula with the options of a group that every optimizer has."""
+    differentiable = bool(group["differentiable"])
+    return fused(
+        formula, writes, differentiable=differentiable, maximize=group["maximize"], **options
+    )
 
 
 def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
@@ -431,12 +461,7 @@ def count_step(state: dict[str, Any]) -> Any:
             with using(grad=False):
                 step += 1
         return symbolic_item(step)
-    trace = functionalizing_trace()
-    if trace is not None:
-        raise TraceError(
-            "this optimizer's state has a step counter that is a Python number, which a compiled "
-            "step cannot advance.\n  fix: make it a tensor (state['step'] = evergrad.tensor(...))."
-        )
+    mark_single_use("the step counter of an optimizer is a Python number")
     state["step"] = step + 1
     return state["step"]
 

@@ -12,7 +12,7 @@ from evergrad.optim.optimizer import (
     check_betas,
     check_not_negative,
     count_step,
-    fused,
+    update_of,
 )
 
 
@@ -69,7 +69,7 @@ class RAdam(ParameterwiseOptimizer):
         if rectified:
             trust = _rectification(_length(step, beta2), beta2)
             step_size = step_size * trust * (1 - beta2**step) ** 0.5
-        fused(_radam, 3, maximize=group["maximize"], rectified=rectified)(
+        update_of(group, _radam, 3, rectified=rectified)(
             (p, state["exp_avg"], state["exp_avg_sq"], grad),
             step_size,
             1 - lr * decay if decoupled else 1.0,

@@ -10,7 +10,7 @@ from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_not_negative,
     count_step,
-    fused,
+    update_of,
 )
 
 
@@ -62,8 +62,7 @@ class RMSprop(ParameterwiseOptimizer):
         state = self.state_of(p, *names)
         count_step(state)
         tensors = [p, *[state[name] for name in names]]
-        options = {"maximize": group["maximize"], "centered": centered, "momentum": momentum}
-        fused(_rmsprop, len(tensors), **options)(
+        update_of(group, _rmsprop, len(tensors), centered=centered, momentum=momentum)(
             [*tensors, grad],
             option(group, "lr"), option(group, "weight_decay"), alpha, 1 - alpha,
             option(group, "eps"), option(group, "momentum"),

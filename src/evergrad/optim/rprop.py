@@ -11,10 +11,10 @@ from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_not_negative,
     count_step,
-    fused,
     on_both_parts,
     state_like,
     step_counter,
+    update_of,
 )
 
 
@@ -54,7 +54,7 @@ class Rprop(ParameterwiseOptimizer):
             state["prev"] = state_like(p)
             state["step_size"] = state_like(p, on_both_parts(p, float(group["lr"])))
         count_step(state)
-        fused(_rprop, 3, maximize=group["maximize"])(
+        update_of(group, _rprop, 3)(
             (p, state["prev"], state["step_size"], grad),
             *option(group, "etas"),
             *option(group, "step_sizes"),

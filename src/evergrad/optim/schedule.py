@@ -26,6 +26,11 @@ def write_rate(group: dict[str, Any], rate: Any) -> None:
         group["lr"] = rate
 
 
+def own_rate(rate: Any) -> Any:
+    """A rate to keep: a tensor is written to by later steps."""
+    return rate.detach().clone() if isinstance(rate, Tensor) else rate
+
+
 def for_each_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
     count = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)):
@@ -44,9 +49,8 @@ class LRScheduler:
         self.optimizer = optimizer
         if last_epoch == -1:
             for group in optimizer.param_groups:
-                rate = group["lr"]
                 # An earlier schedule on the same optimizer has noted it already.
-                group.setdefault("initial_lr", rate.clone() if isinstance(rate, Tensor) else rate)
+                group.setdefault("initial_lr", own_rate(group["lr"]))
         else:
             for i, group in enumerate(optimizer.param_groups):
                 if "initial_lr" not in group:
@@ -54,8 +58,12 @@ class LRScheduler:
                         "param 'initial_lr' is not specified in "
                         f"param_groups[{i}] when resuming an optimizer"
                     )
-        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        self.base_lrs = [own_rate(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
+        self._initial_step()
+
+    def _initial_step(self) -> None:
+        """Write the rates of the first epoch."""
         self._step_count = 0
         self._is_initial = True
         self.step()
@@ -104,4 +112,4 @@ class LRScheduler:
     def _write(self, rates: Iterable[Any]) -> None:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             write_rate(group, rate)
-        self._last_lr: list[Any] = self._present()
+        self._last_lr: list[Any] = [own_rate(rate) for rate in self._present()]

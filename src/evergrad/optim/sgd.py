@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from evergrad.core.compound import Compound
-from evergrad.core.functionalize import mark_single_use
+from evergrad.core.functionalize import guard, mark_single_use
 from evergrad.core.state import using
 from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
 from evergrad.optim.optimizer import (
     ParameterwiseOptimizer,
     check_not_negative,
-    fused,
     state_like,
+    update_of,
 )
+from evergrad.optim.row_updates import rows_of, update_rows
 
 
 def _plain(p: Tensor, g: Tensor, lr: Any, weight_decay: Any, *, maximize: bool) -> Tensor:
@@ -55,9 +56,14 @@ class SGD(ParameterwiseOptimizer):
         if isinstance(grad, Compound):
             self._update_sparse(p, grad, group)
             return
-        maximize, lr, decay = group["maximize"], option(group, "lr"), option(group, "weight_decay")
+        lr, decay = option(group, "lr"), option(group, "weight_decay")
         if group["momentum"] == 0:
-            fused(_plain, 1, maximize=maximize)((p, grad), lr, decay)
+            rows = rows_of(p, grad)
+            if rows is not None and guard(lambda: not group["weight_decay"], "the weight decay"):
+                sign = -1 if group["maximize"] else 1
+                update_rows((p,), rows, lambda w, g: (w - sign * g * lr,))
+                return
+            update_of(group, _plain, 1)((p, grad), lr, decay)
             return
         state = self.state[p]
         buffer = state.get("momentum_buffer")
@@ -70,7 +76,7 @@ class SGD(ParameterwiseOptimizer):
             state["momentum_buffer"] = buffer
             if group["dampening"]:
                 mark_single_use("the first step takes gradients without dampening")
-        update = fused(_momentum, 2, maximize=maximize, nesterov=group["nesterov"])
+        update = update_of(group, _momentum, 2, nesterov=group["nesterov"])
         update((p, buffer, grad), lr, decay, option(group, "momentum"), taken)
 
     def _update_sparse(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:

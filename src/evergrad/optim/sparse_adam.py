@@ -6,8 +6,16 @@ from typing import Any
 
 from evergrad.core.compound import Compound
 from evergrad.core.state import using
+from evergrad.core.symbolic_numbers import option
 from evergrad.core.tensor import Tensor
-from evergrad.optim.optimizer import ParameterwiseOptimizer, check_betas, state_like
+from evergrad.optim.optimizer import (
+    ParameterwiseOptimizer,
+    check_betas,
+    count_step,
+    state_like,
+    step_counter,
+)
+from evergrad.optim.row_updates import Rows, rows_of, update_rows
 
 
 class SparseAdam(ParameterwiseOptimizer):
@@ -36,6 +44,10 @@ class SparseAdam(ParameterwiseOptimizer):
             )
 
     def _update_one(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        rows = rows_of(p, grad, few=False)
+        if rows is not None:
+            self._update_traced(p, rows, group)
+            return
         if not isinstance(grad, Compound):
             raise RuntimeError(
                 "SparseAdam does not support dense gradients, please consider Adam instead"
@@ -43,25 +55,46 @@ class SparseAdam(ParameterwiseOptimizer):
         state = self.state[p]
         if not state:
             state.update(step=0, exp_avg=state_like(p), exp_avg_sq=state_like(p))
+        if isinstance(state["step"], Tensor):
+            state["step"] = int(state["step"].item())
         state["step"] += 1
         with using(grad=False):
             grad = (-grad if group["maximize"] else grad).coalesce()
             if grad._nnz():
                 _update_rows(p, grad, state, group)
 
+    def _update_traced(self, p: Tensor, rows: Rows, group: dict[str, Any]) -> None:
+        """The same inside a trace, where the counter of steps is a tensor."""
+        state = self.state[p]
+        if not state:
+            state.update(step=step_counter(), exp_avg=state_like(p), exp_avg_sq=state_like(p))
+        if not isinstance(state["step"], Tensor):
+            state["step"] = step_counter(state["step"])
+        step = count_step(state)
+        beta1, beta2 = option(group, "betas")
+        size = option(group, "lr") * (1 - beta2**step) ** 0.5 / (1 - beta1**step)
+        sign = -1 if group["maximize"] else 1
+
+        def formula(w: Tensor, mean: Tensor, square: Tensor, g: Tensor) -> tuple[Tensor, ...]:
+            g = g * sign
+            mean = mean + (g - mean) * (1 - beta1)
+            square = square + (g * g - square) * (1 - beta2)
+            return w - mean / (square.sqrt() + option(group, "eps")) * size, mean, square
+
+        update_rows((p, state["exp_avg"], state["exp_avg_sq"]), rows, formula)
+
 
 def _update_rows(p: Tensor, grad: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
     """Move the means towards the gradient, and the parameter along them, where there is one."""
-    from evergrad.sparse.updates import add_at, read_at  # start-up: rarely used
+    from evergrad.sparse.updates import add_at, read_at, write_at  # start-up: rarely used
 
     beta1, beta2 = group["betas"]
     step, values = state["step"], grad.values()
     mean = read_at(state["exp_avg"], grad)
-    to_mean = (values - mean) * (1 - beta1)
-    add_at(state["exp_avg"], grad, to_mean)
+    mean = mean + (values - mean) * (1 - beta1)
+    write_at(state["exp_avg"], grad, mean)
     square = read_at(state["exp_avg_sq"], grad)
-    to_square = (values * values - square) * (1 - beta2)
-    add_at(state["exp_avg_sq"], grad, to_square)
+    square = square + (values * values - square) * (1 - beta2)
+    write_at(state["exp_avg_sq"], grad, square)
     size = group["lr"] * (1 - beta2**step) ** 0.5 / (1 - beta1**step)
-    direction = (to_mean + mean) / ((to_square + square).sqrt() + group["eps"])
-    add_at(p, grad, direction, -size)
+    add_at(p, grad, mean / (square.sqrt() + group["eps"]), -size)

@@ -1,19 +1,28 @@
-"""Sparse matrices whose rows (CSR) or columns (CSC) are compressed.
+"""Sparse matrices whose rows (CSR, BSR) or columns (CSC, BSC) are compressed.
 
-Elements stand row by row; a vector of pointers says where each row begins. What is computed with
-such a matrix is computed in coordinate form, on the same elements.
+Elements are stored row by row; a vector of pointers says where each row begins. In the blocked
+layouts an element is a dense block. Batches of matrices have the same number of elements each::
+
+    pointers  [*batch, rows + 1]     rows of blocks (columns where these are compressed)
+    plain     [*batch, n]            the column of each element
+    elements  [*batch, n, *block, *dense]
+
+Rows of the op table that do not keep the pattern are applied in coordinate form.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from evergrad.core.compound import CompoundType, no_form, without_array
+from evergrad.core.dtypes import dtype
 from evergrad.core.memory_format import layout as Layout
-from evergrad.core.memory_format import sparse_csc, sparse_csr
+from evergrad.core.memory_format import sparse_bsc, sparse_bsr, sparse_csc, sparse_csr
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape
-from evergrad.core.tensor import Array, Tensor, detached
+from evergrad.core.tensor import Array, Tensor, detached, from_array
 from evergrad.extension import ExtensionPoint
 from evergrad.sparse.pattern import Patterned
 from evergrad.sparse.text import sparse_text
@@ -23,14 +32,38 @@ _coordinate_pattern: ExtensionPoint[..., Patterned] = ExtensionPoint("coordinate
 _row: ExtensionPoint[[str], Any] = ExtensionPoint("compressed_row")
 
 # The parts of each layout: where its rows (or columns) begin, and the index within them.
+_BY_ROW, _BY_COLUMN = ("crow_indices", "col_indices"), ("ccol_indices", "row_indices")
 NAMES: dict[Any, tuple[str, str]] = {
-    sparse_csr: ("crow_indices", "col_indices"),
-    sparse_csc: ("ccol_indices", "row_indices"),
+    sparse_csr: _BY_ROW,
+    sparse_csc: _BY_COLUMN,
+    sparse_bsr: _BY_ROW,
+    sparse_bsc: _BY_COLUMN,
+}
+TRANSPOSED = {
+    sparse_csr: sparse_csc,
+    sparse_csc: sparse_csr,
+    sparse_bsr: sparse_bsc,
+    sparse_bsc: sparse_bsr,
 }
 
 
+def is_by_row(layout: Layout) -> bool:
+    """Whether rows are compressed, not columns."""
+    return NAMES[layout] is _BY_ROW
+
+
+def is_blocked(layout: Layout) -> bool:
+    """Whether elements are dense blocks."""
+    return layout is sparse_bsr or layout is sparse_bsc
+
+
+def layout_word(layout: Layout) -> str:
+    """A layout as error messages name it: ``SparseCsr``."""
+    return "Sparse" + layout.name[7:].capitalize()
+
+
 class CompressedTensor(Patterned):
-    """A sparse matrix with compressed rows or columns."""
+    """A sparse matrix with compressed rows or columns, of numbers or blocks, or a batch of them."""
 
     __slots__ = ("_elements", "_layout", "_plain", "_pointers")
 
@@ -49,7 +82,8 @@ class CompressedTensor(Patterned):
     def at_pattern(self, cotangent: Tensor) -> Tensor:
         if isinstance(cotangent, CompressedTensor) and cotangent._plain is self._plain:
             return cotangent.live_elements()
-        return _coordinate_pattern(self).at_pattern(cotangent)
+        found = _coordinate_pattern(self).at_pattern(cotangent)
+        return found.reshape(self._elements.shape)  # type: ignore[no-any-return]
 
     def bind_row(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         row = _row(op.name)
@@ -64,7 +98,7 @@ class CompressedTensor(Patterned):
 
     @property
     def layout(self) -> Layout:
-        """``sparse_csr`` or ``sparse_csc``."""
+        """``sparse_csr``, ``sparse_csc``, ``sparse_bsr`` or ``sparse_bsc``."""
         return self._layout
 
     @property
@@ -73,7 +107,7 @@ class CompressedTensor(Patterned):
 
     @property
     def layout_name(self) -> str:  # type: ignore[override]
-        return "SparseCsr" if self._layout is sparse_csr else "SparseCsc"
+        return layout_word(self._layout)
 
     @property
     def is_sparse_csr(self) -> bool:
@@ -84,11 +118,37 @@ class CompressedTensor(Patterned):
         return 2
 
     def dense_dim(self) -> int:
-        """The number of dimensions that an element has."""
-        return 0
+        """The number of dimensions that an element has, its block aside."""
+        return self.ndim - self.batch_dim() - 2
+
+    def batch_dim(self) -> int:
+        """The number of dimensions before those of the matrix."""
+        return self._pointers.ndim - 1
+
+    def batch_shape(self) -> Shape:
+        """The extents before those of the matrix."""
+        return self._type.shape[: self.batch_dim()]
+
+    def matrix_shape(self) -> tuple[int, int]:
+        """Rows and columns of each matrix."""
+        batch = self.batch_dim()
+        return self._type.shape[batch], self._type.shape[batch + 1]
+
+    def blocksize(self) -> tuple[int, int]:
+        """Rows and columns of a block, 1 x 1 where elements are numbers."""
+        if not is_blocked(self._layout):
+            return 1, 1
+        first = self._pointers.ndim
+        return self._elements._type.shape[first], self._elements._type.shape[first + 1]
+
+    def blocks(self) -> Tensor:
+        """All blocks of all matrices, ``[blocks, *block, *dense]``, with their history."""
+        count = self._plain._type.numel
+        dense = self._type.shape[self.batch_dim() + 2 :]
+        return self.live_elements().reshape(count, *self.blocksize(), *dense)  # type: ignore[no-any-return]
 
     def _nnz(self) -> int:
-        return self._plain.numel()
+        return self._plain._type.shape[-1]
 
     def stride(self, dim: int | None = None) -> Any:
         raise RuntimeError(f"Sparse {self.layout_name[6:].upper()} tensors do not have strides")
@@ -99,7 +159,7 @@ class CompressedTensor(Patterned):
     # -- parts ------------------------------------------------------------------------------
 
     def _part(self, name: str, wanted: Layout, part: Tensor) -> Tensor:
-        if self._layout is not wanted:
+        if is_by_row(self._layout) is not is_by_row(wanted):
             raise RuntimeError(
                 f"{name} expected sparse {'row' if wanted is sparse_csr else 'column'} compressed "
                 f"tensor layout but got {self.layout_name}"
@@ -136,6 +196,17 @@ class CompressedTensor(Patterned):
         """In another sparse layout; in coordinate form if none is named."""
         return _to_sparse(self, *args, **options)
 
+    def filled(self, value: Any, dtype: dtype) -> Tensor:
+        if value != 0:
+            raise no_form("full_like", self)
+        first = self._pointers.ndim - 1
+        elements = self._elements._type.shape
+        pointers = np.zeros(self._pointers._type.shape, self._pointers.dtype.np)
+        plain = np.zeros((*elements[:first], 0), self._plain.dtype.np)
+        blocks = np.zeros((*elements[:first], 0, *elements[first + 1 :]), dtype.np)
+        pattern = from_array(pointers), from_array(plain)
+        return raw_compressed(*pattern, from_array(blocks), self._type.shape, self._layout)
+
     # -- the rest ---------------------------------------------------------------------------
 
     def _text(self) -> str:
@@ -145,14 +216,13 @@ class CompressedTensor(Patterned):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         args = (self._pointers, self._plain, self._elements, self._type.shape)
-        return _rebuilt, (*args, self._layout is sparse_csr, self.requires_grad)
+        return _rebuilt, (*args, self._layout.name, self.requires_grad)
 
 
 def _rebuilt(
-    pointers: Tensor, plain: Tensor, elements: Tensor, shape: Shape, by_row: bool,
-    requires_grad: bool,
-) -> Tensor:  # fmt: skip
-    layout = sparse_csr if by_row else sparse_csc
+    pointers: Tensor, plain: Tensor, elements: Tensor, shape: Shape, name: str, requires_grad: bool
+) -> Tensor:
+    layout = next(known for known in NAMES if known.name == name)
     made = raw_compressed(pointers, plain, elements, shape, layout)
     return made.requires_grad_(requires_grad)
 

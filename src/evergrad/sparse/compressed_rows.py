@@ -1,26 +1,30 @@
 """What the rows of the op table mean for compressed sparse matrices.
 
-Rows on single elements keep the pattern; all others are done in coordinate form, and the result is
-compressed again if it is a sparse matrix.
+Rows on single elements keep the pattern; all others are applied in coordinate form, and the result
+is compressed again if it is a sparse matrix of the same kind.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from evergrad.core.bind import bind
-from evergrad.core.memory_format import sparse_csc, sparse_csr
+from evergrad.core.compound import no_form
 from evergrad.core.op import Op
+from evergrad.core.shapes import Shape
 from evergrad.core.tensor import Tensor
 from evergrad.extension import provides
-from evergrad.sparse.compressed import CompressedTensor, raw_compressed
+from evergrad.sparse.compressed import TRANSPOSED, CompressedTensor, is_blocked, raw_compressed
 from evergrad.sparse.convert import to_compressed
 from evergrad.sparse.coo import SparseTensor
-from evergrad.sparse.gradients import MultiplySparse
-from evergrad.sparse.products import check_matrices
+from evergrad.sparse.gradients import summed_whole
+from evergrad.sparse.pattern import Patterned
+from evergrad.sparse.products import product
 from evergrad.sparse.rows import COO_ROWS, KEEPS_ZERO, LINEAR, Row, is_number
 
-_THROUGH_COORDINATES = ("add", "sub", "pow", "slice", "cat")
+_THROUGH_COORDINATES = ("pow", "cat")
 
 
 def _on_elements(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
@@ -29,20 +33,47 @@ def _on_elements(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
 
 
 def _scaled(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """Times or by a number, else in coordinate form."""
+    """Times or by a number, a dense tensor, or another of the same pattern; else in coordinate
+    form."""
     a, b = args
     if isinstance(a, CompressedTensor) and is_number(b):
         return a.with_elements(bind(op, a.live_elements(), b))
     if op.name == "mul" and isinstance(b, CompressedTensor) and is_number(a):
         return b.with_elements(bind(op, a, b.live_elements()))
+    if op.name == "mul" and _same_pattern(a, b):
+        return a.with_elements(bind(op, a.live_elements(), b.live_elements()))
     return _in_coordinates(op, args, attrs)
 
 
+def _added(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    a, b = args
+    if _same_pattern(a, b):
+        return a.with_elements(bind(op, a.live_elements(), b.live_elements()))
+    if isinstance(a, Patterned):
+        return _in_coordinates(op, args, attrs)
+    return COO_ROWS[op.name](op, args, attrs)
+
+
+def _same_pattern(a: Any, b: Any) -> bool:
+    """Whether two tensors have their elements in the same places."""
+    if not (isinstance(a, CompressedTensor) and isinstance(b, CompressedTensor)):
+        return False
+    same = (
+        a._layout is b._layout
+        and a._type.shape == b._type.shape
+        and a._elements._type.shape == b._elements._type.shape
+    )
+    return same and all(
+        x is y or np.array_equal(x.array(), y.array())
+        for x, y in ((a._pointers, b._pointers), (a._plain, b._plain))
+    )
+
+
 def _in_coordinates(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    layout = next(a for a in args if isinstance(a, CompressedTensor))._layout
+    first = next(a for a in args if isinstance(a, CompressedTensor))
     found = COO_ROWS[op.name](op, tuple(_coordinates(a) for a in args), attrs)
-    if isinstance(found, SparseTensor) and found.ndim == 2:
-        return to_compressed(found, layout)
+    if isinstance(found, SparseTensor) and found.sparse_dim() == first.batch_dim() + 2:
+        return to_compressed(found, first._layout, first.blocksize())
     return found
 
 
@@ -51,32 +82,52 @@ def _coordinates(value: Any) -> Any:
 
 
 def _product(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-    """A compressed leaf gets the whole dense gradient of a product with a dense matrix."""
-    for i, factor in enumerate(args):
-        other = args[1 - i]
-        if isinstance(factor, CompressedTensor) and factor.is_sparse_leaf():
-            if isinstance(other, CompressedTensor | SparseTensor):
-                break
-            check_matrices(*args)
-            return MultiplySparse.apply(factor, other, i == 0)
-    return _in_coordinates(op, args, attrs)
+    """The product of two sparse matrices is compressed as the first one is, unless in blocks."""
+    found = product(op, args, attrs)
+    if not isinstance(found, SparseTensor):
+        return found
+    layout = next(a for a in args if isinstance(a, CompressedTensor))._layout
+    if found.ndim > 2 or is_blocked(layout):
+        return found
+    return to_compressed(found, layout)
+
+
+def _linear(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    """``x @ weight^T`` with a sparse weight."""
+    x, weight = args
+    if isinstance(x, Patterned) or weight.ndim != 2:
+        raise no_form(op.name, next(a for a in args if isinstance(a, CompressedTensor)))
+    rows = x.reshape(-1, x.shape[-1]) if x.ndim != 2 else x
+    found = (weight @ rows.transpose(-2, -1)).transpose(-2, -1)
+    return found.reshape(*x.shape[:-1], weight.shape[0])
 
 
 def _transposed(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     """Compressed rows are the transpose's compressed columns."""
     matrix: CompressedTensor = args[0]
-    if attrs["order"] == (0, 1):
+    order, batch = tuple(attrs["order"]), matrix.batch_dim()
+    if order == tuple(range(matrix.ndim)):
         return matrix
-    layout = sparse_csc if matrix._layout is sparse_csr else sparse_csr
-    shape = matrix._type.shape[::-1]
+    swapped = (*range(batch), batch + 1, batch, *range(batch + 2, matrix.ndim))
+    if order != swapped:
+        raise RuntimeError(
+            "transpose(): can only transpose dimensions of the same type (Batch, Sparse, Dense), "
+            f"and here the two of the matrix, not to the order {list(order)}"
+        )
+    shape = tuple(matrix._type.shape[d] for d in order)
     elements = matrix.live_elements()
+    if is_blocked(matrix._layout):
+        elements = elements.transpose(batch + 1, batch + 2)
+    layout = TRANSPOSED[matrix._layout]
     made = raw_compressed(matrix._pointers, matrix._plain, elements.detach(), shape, layout)
     return made.with_elements(elements)
 
 
-def _fold(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _reduced(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     matrix: CompressedTensor = args[0]
-    if len(attrs["dims"]) == 2 and not attrs["keepdim"]:
+    if len(attrs["dims"]) == matrix.ndim and not attrs["keepdim"]:
+        if matrix.is_sparse_leaf():
+            return summed_whole(matrix)
         total: Tensor = matrix.live_elements().sum()
         return total
     if not attrs["keepdim"]:
@@ -84,13 +135,40 @@ def _fold(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     return _in_coordinates(op, args, attrs)
 
 
+def _selected(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    """Numbers of matrices of the batch keep the layout; parts of a matrix are in coordinate
+    form."""
+    matrix: CompressedTensor = args[0]
+    slices: tuple[Any, ...] = attrs["slices"]
+    leading = slices[: matrix.batch_dim()]
+    numbers = tuple(part for part in leading if isinstance(part, int))
+    if numbers != leading[: len(numbers)] or not numbers:
+        return COO_ROWS[op.name](op, (matrix.to_sparse_coo(),), attrs)
+    chosen = _chosen(matrix, numbers, matrix._type.shape[len(numbers) :])
+    rest = slices[len(numbers) :]
+    if all(part == (0, n, 1) for part, n in zip(rest, chosen._type.shape, strict=False)):
+        return chosen
+    return _selected(op, (chosen,), {**attrs, "slices": rest})
+
+
+def _chosen(matrix: CompressedTensor, numbers: tuple[int, ...], shape: Shape) -> CompressedTensor:
+    elements = matrix.live_elements()[numbers]
+    pointers, plain = (part[numbers] for part in (matrix._pointers, matrix._plain))
+    made = raw_compressed(pointers, plain, elements.detach(), shape, matrix._layout)
+    return made.with_elements(elements)  # type: ignore[no-any-return]
+
+
 COMPRESSED_ROWS: dict[str, Row] = {
     **dict.fromkeys((*LINEAR, *KEEPS_ZERO), _on_elements),
     **dict.fromkeys(_THROUGH_COORDINATES, _in_coordinates),
+    "add": _added,
+    "sub": _added,
     "mul": _scaled,
     "div": _scaled,
+    "linear": _linear,
     "matmul": _product,
     "permute": _transposed,
-    "sum": _fold,
+    "slice": _selected,
+    "sum": _reduced,
 }
 provides("compressed_row")(COMPRESSED_ROWS.get)

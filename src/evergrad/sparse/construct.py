@@ -10,16 +10,23 @@ from evergrad.core import dtypes
 from evergrad.core.bind import cast
 from evergrad.core.dtypes import as_dtype
 from evergrad.core.memory_format import layout as Layout
-from evergrad.core.memory_format import sparse_csc, sparse_csr
+from evergrad.core.memory_format import sparse_bsc, sparse_bsr, sparse_csc, sparse_csr
 from evergrad.core.tensor import Array, Tensor, detached, from_array
 from evergrad.ops.rows.creation.constants import check_place
 from evergrad.ops.surface.convert import as_tensor
-from evergrad.sparse.compressed import NAMES, CompressedTensor, raw_compressed
+from evergrad.sparse.compressed import (
+    NAMES,
+    CompressedTensor,
+    is_blocked,
+    is_by_row,
+    raw_compressed,
+)
 from evergrad.sparse.coo import SparseTensor, raw_coo
 from evergrad.sparse.invariants import (
     check_compressed,
     check_coo,
     check_not_negative,
+    check_parts_of_compressed,
     checks_wanted,
 )
 
@@ -111,29 +118,42 @@ def sparse_compressed_tensor(
     dtype: Any = None, layout: Layout | None = None, device: Any = None, pin_memory: bool = False,
     requires_grad: bool = False, check_invariants: bool | None = None,
 ) -> CompressedTensor:  # fmt: skip
-    """A sparse matrix whose rows (``sparse_csr``) or columns (``sparse_csc``) are compressed:
-    ``compressed_indices`` says where in ``plain_indices`` and ``values`` each of them begins."""
+    """A sparse matrix whose rows (``sparse_csr``, ``sparse_bsr``) or columns (``sparse_csc``,
+    ``sparse_bsc``) are compressed: ``compressed_indices`` says where in ``plain_indices`` and
+    ``values`` each of them begins. In the blocked layouts ``values`` are blocks ``[n, m, k]``.
+    Dimensions before these are batches, dimensions behind them dense ones."""
     check_place(device)
     if layout is None or layout not in NAMES:
-        raise NotImplementedError(
-            f"sparse_compressed_tensor: expected layout=evergrad.sparse_csr or sparse_csc, got "
-            f"{layout}; blocked layouts are not supported"
+        raise RuntimeError(
+            "sparse_compressed_tensor expected sparse compressed tensor layout but got "
+            f"{'Strided' if layout is None else layout}"
         )
     elements = _as_elements(values, dtype)
     pointers, plain = (_as_pointers(part) for part in (compressed_indices, plain_indices))
-    _check_flat(pointers, plain, elements, layout)
+    _check_ranks(pointers, plain, elements, layout)
     if size is None:
-        size = _compressed_extents(pointers.array(), plain.array(), layout)
+        size = _compressed_extents(pointers.array(), plain.array(), elements._type.shape, layout)
     shape = tuple(int(n) for n in size)
-    if len(shape) != 2:
-        raise NotImplementedError(
-            f"compressed sparse tensors have two dimensions here, not {len(shape)}: use "
-            "sparse_coo_tensor for batches and dense dimensions"
+    if len(shape) < pointers.ndim + 1:
+        raise RuntimeError(
+            f"tensor dimensionality must be sum of batch, base, and dense dimensionalities (="
+            f"{pointers.ndim - 1} + 2 + 0) but got {len(shape)}"
         )
-    if checks_wanted(check_invariants):
-        check_compressed(pointers.array(), plain.array(), shape, layout)
+    check_parts_of_compressed(
+        pointers._type.shape, plain._type.shape, elements._type.shape, shape, layout
+    )
     made = raw_compressed(pointers, plain, detached(elements), shape, layout)
+    if checks_wanted(check_invariants):
+        check_pattern(made)
     return _finished(made, elements, requires_grad)  # type: ignore[no-any-return]
+
+
+def check_pattern(made: CompressedTensor) -> None:
+    """What must hold of the indices of a compressed tensor."""
+    pointers, plain = made._pointers.array(), made._plain.array()
+    (rows, columns), (m, k) = made.matrix_shape(), made.blocksize()
+    grid = (*made.batch_shape(), rows // m, columns // k)
+    check_compressed(pointers, plain, grid, made._layout)
 
 
 def sparse_csr_tensor(
@@ -155,6 +175,24 @@ def sparse_csc_tensor(
     )
 
 
+def sparse_bsr_tensor(
+    crow_indices: Any, col_indices: Any, values: Any, size: Any = None, **options: Any
+) -> CompressedTensor:
+    """A sparse matrix of dense blocks ``values[i]``, stored row by row of blocks."""
+    return sparse_compressed_tensor(
+        crow_indices, col_indices, values, size, **{**options, "layout": sparse_bsr}
+    )
+
+
+def sparse_bsc_tensor(
+    ccol_indices: Any, row_indices: Any, values: Any, size: Any = None, **options: Any
+) -> CompressedTensor:
+    """A sparse matrix of dense blocks ``values[i]``, stored column by column of blocks."""
+    return sparse_compressed_tensor(
+        ccol_indices, row_indices, values, size, **{**options, "layout": sparse_bsc}
+    )
+
+
 def _as_pointers(part: Any) -> Tensor:
     """An index part in its own integer type: int32 stays so."""
     index = as_tensor(part)
@@ -163,28 +201,37 @@ def _as_pointers(part: Any) -> Tensor:
     return detached(index)
 
 
-def _check_flat(pointers: Tensor, plain: Tensor, elements: Tensor, layout: Layout) -> None:
+def _check_ranks(pointers: Tensor, plain: Tensor, elements: Tensor, layout: Layout) -> None:
     compressed, flat = NAMES[layout]
     if pointers.dtype is not plain.dtype:
         raise RuntimeError(
             f"{compressed} and {flat} must have the same dtype, bot got {pointers.dtype.name} and "
             f"{plain.dtype.name}, respectively"
         )
-    for name, part in ((compressed, pointers), (flat, plain), ("values", elements)):
-        if part.ndim != 1:
-            raise NotImplementedError(
-                f"{name} must have one dimension, not {part.ndim}: compressed sparse tensors have "
-                "neither batches nor dense dimensions here; use sparse_coo_tensor"
-            )
-    if not pointers.numel():
+    if not pointers.ndim or not pointers._type.shape[-1]:
         raise RuntimeError(f"{compressed} must have at least one element")
-    if plain.numel() != elements.numel():
+    if plain.ndim != pointers.ndim:
         raise RuntimeError(
-            f"number of elements in {flat} and values must agree, got {plain.numel()} and "
-            f"{elements.numel()}"
+            f"{compressed} and {flat} dimensionalities must be equal but got {pointers.ndim} and "
+            f"{plain.ndim}, respectively"
+        )
+    batch, blocks = pointers.ndim - 1, 2 if is_blocked(layout) else 0
+    if elements.ndim <= batch + blocks:
+        raise RuntimeError(
+            "values must have dimensionality > sum of batch and block dimensionalities (="
+            f"{batch} + {blocks}) but got {elements.ndim}"
         )
 
 
-def _compressed_extents(pointers: Array, plain: Array, layout: Layout) -> tuple[int, int]:
-    major, minor = len(pointers) - 1, int(plain.max()) + 1 if plain.size else 0
-    return (major, minor) if layout is sparse_csr else (minor, major)
+def _compressed_extents(
+    pointers: Array, plain: Array, elements: tuple[int, ...], layout: Layout
+) -> tuple[int, ...]:
+    """The smallest shape that holds the elements."""
+    batch = pointers.ndim - 1
+    major, minor = pointers.shape[-1] - 1, int(plain.max()) + 1 if plain.size else 0
+    rows, columns = (major, minor) if is_by_row(layout) else (minor, major)
+    dense = batch + 1
+    if is_blocked(layout):
+        rows, columns = rows * elements[dense], columns * elements[dense + 1]
+        dense += 2
+    return (*pointers.shape[:batch], rows, columns, *elements[dense:])

@@ -15,13 +15,13 @@ from evergrad.core.tensor import Tensor
 from evergrad.ops.composite.products import addmm as dense_addmm
 from evergrad.ops.rows.elementwise.basic import exp, log
 from evergrad.ops.surface.convert import adopt
-from evergrad.sparse.compressed import CompressedTensor
+from evergrad.sparse.compressed import CompressedTensor, is_blocked
 from evergrad.sparse.construct import sparse_coo_tensor
 from evergrad.sparse.convert import to_compressed, to_layout
 from evergrad.sparse.coo import SparseTensor, summed_at, taken
 from evergrad.sparse.pattern import Patterned
 from evergrad.sparse.places import keys_of
-from evergrad.sparse.products import check_matrices, masked_product
+from evergrad.sparse.products import check_matrices, masked_product, sampled
 from evergrad.sparse.rows import sum_over
 
 
@@ -32,7 +32,7 @@ def mm(mat1: Tensor, mat2: Tensor) -> Tensor:
     check_matrices(mat1, mat2)
     found = masked_product(mat1, mat2)
     if isinstance(found, SparseTensor) and isinstance(mat1, CompressedTensor):
-        return to_compressed(found, mat1._layout)
+        return found if is_blocked(mat1._layout) else to_compressed(found, mat1._layout)
     return found
 
 
@@ -52,17 +52,15 @@ def addmm(
 def sampled_addmm(
     input: Any, mat1: Tensor, mat2: Tensor, *, beta: float = 1.0, alpha: float = 1.0
 ) -> Any:
-    """``beta * input + alpha * (mat1 @ mat2)`` at the places of a sparse ``input``; elements of
-    the product elsewhere are not computed."""
+    """``beta * input + alpha * (mat1 @ mat2)`` at the places of a sparse ``input``, which may be a
+    batch of matrices; elements of the product elsewhere are not computed."""
     if not isinstance(input, Patterned):
         raise RuntimeError(
             f"sampled_addmm: Expected self to have sparse csr layout, but got {input.layout}"
         )
-    coordinates: SparseTensor = input.to_sparse_coo().coalesce()
-    rows, columns = coordinates._places
-    sampled = (taken(mat1, rows) * taken(mat2.t(), columns)).sum(1)
-    elements = coordinates.live_elements() * beta + sampled * alpha
-    return to_layout(coordinates.with_elements(elements), input.layout)
+    pattern = input.coalesce() if isinstance(input, SparseTensor) else input
+    added = sampled(pattern, mat1, mat2) * alpha
+    return pattern.with_elements(pattern.live_elements() * beta + added)
 
 
 def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:

@@ -22,11 +22,12 @@ from evergrad.sparse.pattern import Patterned
 _times_dense: ExtensionPoint[..., Tensor] = ExtensionPoint("sparse_times_dense")
 
 
-def added_whole(dense: Tensor, sparse: SparseTensor) -> Tensor:
+def added_whole(dense: Tensor, sparse: Patterned) -> Tensor:
     """``dense + sparse``"""
     if sparse.is_sparse_leaf():
         return AddSparse.apply(dense, sparse)  # type: ignore[no-any-return]
-    return _added(dense, sparse, sparse.live_elements())
+    coordinates: SparseTensor = sparse.to_sparse_coo()
+    return _added(dense, coordinates, coordinates.live_elements())
 
 
 def _added(dense: Tensor, sparse: SparseTensor, elements: Tensor) -> Tensor:
@@ -40,15 +41,16 @@ class AddSparse(Function):
     """A dense tensor plus a sparse leaf."""
 
     @staticmethod
-    def forward(ctx: Any, dense: Tensor, sparse: SparseTensor) -> Tensor:
-        return _added(dense, sparse, sparse._elements)
+    def forward(ctx: Any, dense: Tensor, sparse: Patterned) -> Tensor:
+        coordinates: SparseTensor = sparse.detach().to_sparse_coo()
+        return _added(dense, coordinates, coordinates._elements)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
         return g, g
 
 
-def summed_whole(sparse: SparseTensor) -> Tensor:
+def summed_whole(sparse: Patterned) -> Tensor:
     """The sum of all elements of a leaf."""
     return SumSparse.apply(sparse)  # type: ignore[no-any-return]
 
@@ -57,7 +59,7 @@ class SumSparse(Function):
     """The sum of a sparse leaf."""
 
     @staticmethod
-    def forward(ctx: Any, sparse: SparseTensor) -> Tensor:
+    def forward(ctx: Any, sparse: Patterned) -> Tensor:
         ctx.shape = sparse._type.shape
         return sparse._elements.sum()  # type: ignore[no-any-return]
 
@@ -67,21 +69,24 @@ class SumSparse(Function):
 
 
 class MultiplySparse(Function):
-    """A sparse leaf times a dense matrix, or the other way round."""
+    """A sparse leaf times dense matrices, or the other way round."""
 
     @staticmethod
     def forward(ctx: Any, sparse: Patterned, dense: Tensor, sparse_first: bool) -> Tensor:
         ctx.sparse, ctx.sparse_first = sparse, sparse_first
         ctx.save_for_backward(dense)
-        factor = sparse.detach().to_sparse_coo()
+        factor = sparse.detach()
         if sparse_first:
             return _times_dense(factor, dense)
-        return _times_dense(factor.t(), dense.t()).t()  # type: ignore[no-any-return]
+        transposed = _times_dense(factor.transpose(-2, -1), dense.transpose(-2, -1))
+        return transposed.transpose(-2, -1)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Any, Any, None]:
         (dense,) = ctx.saved_tensors
         sparse = ctx.sparse
-        if ctx.sparse_first:
-            return g @ dense.t().conj(), sparse.t().conj() @ g, None
-        return dense.t().conj() @ g, g @ sparse.t().conj(), None
+        adjoint, other = sparse.transpose(-2, -1).conj(), dense.transpose(-2, -1).conj()
+        by_sparse, by_dense = (
+            (g @ other, adjoint @ g) if ctx.sparse_first else (other @ g, g @ adjoint)
+        )
+        return by_sparse.sum_to_size(sparse.shape), by_dense.sum_to_size(dense.shape), None

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from evergrad.core.memory_format import layout as Layout
-from evergrad.core.memory_format import sparse_csr
 from evergrad.core.shapes import Shape
-from evergrad.sparse.compressed import NAMES
-from evergrad.sparse.places import expanded_pointers, is_increasing, keys_of
+from evergrad.sparse.compressed import NAMES, is_blocked, is_by_row
+from evergrad.sparse.places import block_places, is_increasing, keys_of
 
 Array = np.ndarray[Any, Any]
 
@@ -80,29 +79,62 @@ def check_coo(places: Array, shape: Shape, coalesced: bool) -> None:
 
 
 def check_compressed(pointers: Array, plain: Array, shape: Shape, layout: Layout) -> None:
-    """Pointers lead through all elements; within each row these are sorted and in the shape."""
-    by_row = layout is sparse_csr
+    """Pointers lead through all elements; within each row these are sorted and in the shape, which
+    is that of the blocks where the layout has some."""
+    by_row = is_by_row(layout)
     compressed, flat = NAMES[layout]
-    major, minor = shape if by_row else shape[::-1]
+    batch = pointers.ndim - 1
+    major, minor = shape[batch : batch + 2] if by_row else shape[batch : batch + 2][::-1]
     rows, columns = ("rows", "ncols") if by_row else ("columns", "nrows")
-    if len(pointers) != major + 1:
+    if pointers.shape[-1] != major + 1:
         raise RuntimeError(
             f"{compressed}.shape[-1] must be equal to the number of {rows} + 1 (={major + 1}), "
-            f"but got {len(pointers)}"
+            f"but got {pointers.shape[-1]}"
         )
-    _demand(pointers[0] == 0, f"{compressed}[..., 0] == 0")
-    _demand(pointers[-1] == len(plain), f"{compressed}[..., -1] == nnz")
-    steps = np.diff(pointers)
+    _demand((pointers[..., 0] == 0).all(), f"{compressed}[..., 0] == 0")
+    _demand((pointers[..., -1] == plain.shape[-1]).all(), f"{compressed}[..., -1] == nnz")
+    steps = np.diff(pointers, axis=-1)
     _demand(
         ((steps >= 0) & (steps <= minor)).all(),
         f"0 <= {compressed}[..., 1:] - {compressed}[..., :-1] <= {columns}",
     )
     _demand(((plain >= 0) & (plain < minor)).all(), f"0 <= {flat} < {columns}")
+    number, row, column = block_places(pointers, plain, True)
     _demand(
-        is_increasing(expanded_pointers(pointers) * minor + plain),
+        is_increasing((number * major + row) * minor + column),
         f"{flat}[..., {compressed}[..., i - 1]:{compressed}[..., i]] for all i = 1, ..., n{rows} "
         "are sorted and distinct along the last dimension values",
     )
+
+
+def check_parts_of_compressed(
+    pointers: Shape, plain: Shape, elements: Shape, shape: Shape, layout: Layout
+) -> None:
+    """The shapes of the parts go together: batches, elements, blocks that divide the matrix."""
+    compressed, flat = NAMES[layout]
+    batch, blocks = len(pointers) - 1, 2 if is_blocked(layout) else 0
+    batches = [list(part[:batch]) for part in (pointers, plain, elements, shape)]
+    if any(b != batches[-1] for b in batches):
+        raise RuntimeError(
+            f"all batch dimensions of {compressed} (={batches[0]}), {flat} (={batches[1]}), and "
+            f"values (={batches[2]}) must be equal to tensor batch dimensions (={batches[3]})"
+        )
+    if plain[-1] != elements[batch]:
+        raise RuntimeError(
+            f"{flat}.shape[-1] must be equal to nnz (={elements[batch]}) as defined by "
+            f"values.shape[{batch}], but got {plain[-1]}"
+        )
+    for i, extent in enumerate(elements[batch + 1 : batch + 1 + blocks]):
+        if not extent or shape[batch + i] % extent:
+            raise RuntimeError(
+                f"tensor shape[{batch + i}] (={shape[batch + i]}) must be divisible with "
+                f"blocksize[{i}] (={extent}) as defined by values shape"
+            )
+    if elements[batch + 1 + blocks :] != shape[batch + 2 :]:
+        raise RuntimeError(
+            f"values dense dimensions (={list(elements[batch + 1 + blocks :])}) must be equal to "
+            f"tensor dense dimensions (={list(shape[batch + 2 :])})"
+        )
 
 
 def _demand(holds: Any, what: str) -> None:

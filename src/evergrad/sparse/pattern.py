@@ -67,8 +67,9 @@ class Patterned(Compound):
         return self.with_elements(self.live_elements().clone())
 
     def is_sparse_leaf(self) -> bool:
-        """Whether the gradient of this very tensor was asked for."""
-        return STATE.get().grad and isinstance(self._node, Leaf)
+        """Whether the gradient of this very tensor was asked for, not that of its elements."""
+        leaf = isinstance(self._node, Leaf) and self._elements._node is None
+        return STATE.get().grad and leaf
 
     def _text(self) -> str:
         raise NotImplementedError

@@ -42,15 +42,21 @@ def look_up(keys: Array, known: Array) -> tuple[Array, Array]:
     return position, known[position] == keys
 
 
-def expanded_pointers(pointers: Array) -> Array:
-    """For each element the row it is in, from where the rows begin and end."""
-    counts = np.diff(pointers)
-    return np.repeat(np.arange(len(counts)), counts)
-
-
-def pointers_of(rows: Array, count: int) -> Array:
-    """Where each of ``count`` rows begins, from the sorted rows of the elements; and the end."""
-    return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))]).astype(np.int64)
+def block_places(pointers: Array, plain: Array, by_row: bool) -> tuple[Array, Array, Array]:
+    """The batch, row and column of each element of ``[*batch, rows + 1]`` pointers and
+    ``[*batch, n]`` columns; rows and columns change places where columns are compressed."""
+    majors, count = max(pointers.shape[-1] - 1, 0), plain.shape[-1]
+    counts = np.diff(pointers, axis=-1).reshape(-1)
+    if (counts < 0).any() or counts.sum() != plain.size:
+        raise IndexError(
+            f"pointers lead through {int(counts.sum())} elements, but {plain.size} are stored"
+        )
+    flat = np.repeat(np.arange(len(counts)), counts)
+    batch = flat // max(majors, 1)
+    if (batch != np.repeat(np.arange(plain.size // max(count, 1)), count)).any():
+        raise IndexError(f"pointers of each matrix of a batch must lead through {count} elements")
+    major, minor = flat - batch * majors, plain.reshape(-1).astype(np.int64, copy=False)
+    return (batch, major, minor) if by_row else (batch, minor, major)
 
 
 def merged(a: Array, b: Array) -> tuple[Array, Array, Array]:

@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from evergrad.core import dtypes
 from evergrad.core.bind import bind, cast
 from evergrad.core.compound import no_form
+from evergrad.core.dtypes import dtype
 from evergrad.core.families import result_dtype
 from evergrad.core.op import Op
 from evergrad.core.shapes import Shape, broadcast_shapes
@@ -155,16 +157,27 @@ def _check_same(name: str, a: SparseTensor, b: SparseTensor) -> None:
 # -- sums of two --------------------------------------------------------------------------------
 
 
+def _type_of_difference(a: Any, b: Patterned) -> dtype:
+    types = [x._type for x in (a, b) if isinstance(x, Tensor)]
+    if any(type.dtype is dtypes.bool_ for type in types):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying "
+            "to invert a mask, use the `~` or `logical_not()` operator instead."
+        )
+    return result_dtype(types)
+
+
 @row("add", "sub")
 def _sum(op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
     a, b = args
     if op.name == "sub" and isinstance(b, Patterned):
-        b = -b
+        # In the type of the result: the negative of an unsigned number is none.
+        b = -cast(b, _type_of_difference(a, b))
     if isinstance(a, Patterned) and isinstance(b, Patterned):
         return _sum_of_sparse(a.to_sparse_coo(), b.to_sparse_coo())
     if isinstance(a, Patterned) or not isinstance(a, Tensor):
         raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
-    sparse: SparseTensor = b.to_sparse_coo()
+    sparse: Patterned = b
     if a._type.shape != sparse._type.shape:
         raise RuntimeError(
             f"add: expected 'self' and 'other' to have same size, but self has size "

@@ -18,11 +18,24 @@ def read_at(dense: Tensor, pattern: Any) -> Tensor:
 
 
 def add_at(dense: Tensor, pattern: Any, elements: Tensor, alpha: Any = 1) -> None:
-    """Add ``alpha * elements`` to a dense tensor at the places of a sparse one; what stands in one
-    place is added one after the other."""
-    rows = tuple(adopt(row.copy()) for row in pattern._places)
+    """Add ``alpha * elements`` to a dense tensor at the places of a sparse one; elements of one
+    place are added one after the other."""
     with using(grad=False):
-        dense.index_put_(rows, elements * alpha, accumulate=True)
+        added = elements if alpha == 1 else elements * alpha
+        if pattern._coalesced:
+            write_at(dense, pattern, read_at(dense, pattern) + added)
+        else:
+            dense.index_put_(_rows(pattern), added, accumulate=True)
+
+
+def write_at(dense: Tensor, pattern: Any, elements: Tensor) -> None:
+    """Replace the elements of a dense tensor at the places of a coalesced sparse one."""
+    with using(grad=False):
+        dense.index_put_(_rows(pattern), elements)
+
+
+def _rows(pattern: Any) -> tuple[Tensor, ...]:
+    return tuple(adopt(row.copy()) for row in pattern._places)
 
 
 def add_scaled(dense: Tensor, addend: Tensor, alpha: Any) -> None:

@@ -1,5 +1,6 @@
 """Helpers around modules: clipping, flat vectors, sequences, parametrizations."""
 
+from evergrad.lazy import lazy_modules as _lazy_modules
 from evergrad.nn.utils import parametrizations, parametrize, rnn, stateless
 from evergrad.nn.utils.clip import (
     clip_grad_norm,
@@ -8,6 +9,7 @@ from evergrad.nn.utils.clip import (
     clip_grads_with_norm_,
     get_total_norm,
 )
+from evergrad.nn.utils.float8 import Float8Linear, store_float8_
 from evergrad.nn.utils.fusion import (
     fuse_conv_bn_eval,
     fuse_conv_bn_weights,
@@ -19,7 +21,10 @@ from evergrad.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm
 from evergrad.nn.utils.vector import parameters_to_vector, vector_to_parameters
 from evergrad.nn.utils.weight_norm import remove_weight_norm, weight_norm
 
+__getattr__ = _lazy_modules("evergrad.nn.utils", "prune")
+
 __all__ = [
+    "Float8Linear",
     "clip_grad_norm",
     "clip_grad_norm_",
     "clip_grad_value_",
@@ -38,6 +43,7 @@ __all__ = [
     "skip_init",
     "spectral_norm",
     "stateless",
+    "store_float8_",
     "vector_to_parameters",
     "weight_norm",
 ]

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterable
 from typing import Any
 
+from evergrad.core.compound import Compound
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
 from evergrad.linalg import vector_norm
+from evergrad.ops.rows.check import require
 from evergrad.ops.rows.creation.constants import scalar_tensor
+from evergrad.ops.rows.elementwise.logic import isfinite
 from evergrad.ops.rows.movement.joining import stack
 
 
 def _gradients(parameters: Any) -> list[Tensor]:
     given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     return [p._grad for p in given if p._grad is not None]
+
+
+def _elements(tensor: Tensor) -> Tensor:
+    """The elements that a norm is taken of; of a sparse tensor, each place once."""
+    detached: Any = tensor.detach()
+    found: Tensor = detached.coalesce().values() if isinstance(tensor, Compound) else detached
+    return found
 
 
 def get_total_norm(
@@ -28,14 +37,14 @@ def get_total_norm(
     if not parts:
         return scalar_tensor(0.0)
     with using(grad=False):
-        norms = [vector_norm(t.detach(), norm_type) for t in parts]
+        norms = [vector_norm(_elements(t), norm_type) for t in parts]
         total: Tensor = vector_norm(stack(norms), norm_type)
-    if error_if_nonfinite and not math.isfinite(total.item()):
-        raise RuntimeError(
+    if error_if_nonfinite:
+        require(isfinite(total), RuntimeError, lambda: (
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
             "so it cannot be clipped. To disable this error and scale the gradients by the "
             "non-finite norm anyway, set `error_if_nonfinite=False`"
-        )
+        ))  # fmt: skip
     return total
 
 
@@ -75,4 +84,14 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
     limit = float(clip_value)
     with using(grad=False):
         for grad in _gradients(parameters):
-            grad.clamp_(min=-limit, max=limit)
+            if isinstance(grad, Compound):
+                _clamp_places(grad, limit)
+            else:
+                grad.clamp_(min=-limit, max=limit)
+
+
+def _clamp_places(grad: Any, limit: float) -> None:
+    """Clamp a sparse gradient where it has elements: those of one place are added up first, and
+    zero is within every limit."""
+    whole = grad.coalesce()
+    grad.take_over(whole.with_elements(whole.values().clamp(min=-limit, max=limit)))
