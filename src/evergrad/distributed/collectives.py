@@ -1,111 +1,222 @@
-"""What processes do together. In a world of one each result is the process's own value."""
+"""Collectives on tensors, with PyTorch's names, arguments and semantics.
+
+Results are written in place, without a record in the autograd graph; the differentiable forms are
+in :mod:`evergrad.distributed.nn`. Inside a compiled function a collective is an instruction of the
+program. Before anything is sent the ranks compare kind, dtype, shape and root.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from evergrad.core.state import using
+import numpy as np
+
 from evergrad.core.tensor import Tensor
-from evergrad.distributed.process_group import ReduceOp, check_rank, checked_group
+from evergrad.distributed import traced
+from evergrad.distributed.agreement import Call
+from evergrad.distributed.buffers import (
+    Array,
+    array_of,
+    check_count,
+    check_equal,
+    is_traced,
+    stacked,
+    store,
+)
+from evergrad.distributed.evaluate import exchange
+from evergrad.distributed.process_group import ProcessGroup, ReduceOp, checked_group, root_rank
+from evergrad.distributed.progress import Steps
+from evergrad.distributed.work import Work
 
 
-class Work:
-    """The handle of an operation that runs in the background: it is done already."""
-
-    def wait(self, timeout: Any = None) -> bool:
-        return True
-
-    def is_completed(self) -> bool:
-        return True
-
-    def is_success(self) -> bool:
-        return True
+def op_name(op: Any) -> str:
+    """The name of a reduction, refused where it has no meaning."""
+    found = ReduceOp(op) if not isinstance(op, ReduceOp) else op
+    return found.name
 
 
-def _done(async_op: bool) -> Work | None:
-    return Work() if async_op else None
-
-
-def _copy(target: Tensor, source: Tensor) -> None:
-    with using(grad=False):
-        target.view_as(source).copy_(source)
-
-
-def _only(values: Sequence[Any], name: str) -> Any:
-    if len(values) != 1:
-        raise RuntimeError(f"{name} has {len(values)} entries, but the world has one process")
-    return values[0]
+def _reduction(group: ProcessGroup, op: Any, tensor: Any) -> str:
+    name = op_name(op)
+    if name == "PREMUL_SUM" and group.size() > 1:
+        raise NotImplementedError("ReduceOp.PREMUL_SUM: multiply, then use ReduceOp.SUM")
+    if name in ("MIN", "MAX") and isinstance(tensor, Tensor) and tensor.is_complex():
+        raise ValueError(f"all_reduce does not support ReduceOp.{name} on complex tensors")
+    return name
 
 
 # -- every process gets the result --------------------------------------------------------------
 
 
 def all_reduce(
-    tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
-) -> Work | None:
-    """Combine a tensor over all processes, in place."""
-    checked_group(group)
-    return _done(async_op)
+    tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False,
+    label: str = "",
+) -> Work | None:  # fmt: skip
+    """Reduce a tensor over all processes, in place.
+
+    Differs from PyTorch in ``label``: what errors call the tensor.
+
+    >>> work = dist.all_reduce(x, op=dist.ReduceOp.AVG, async_op=True)
+    >>> work.wait()
+    """
+    found = checked_group(group)
+    name = _reduction(found, op, tensor)
+    if is_traced():
+        return traced.all_reduce(tensor, name, found, async_op, label)
+    array = array_of(tensor)
+    call = Call(f"all_reduce({tensor._type}, op={name})", label)
+
+    def steps() -> Steps:
+        yield from found.transport.all_reduce(array, name)
+        store(tensor, array)
+
+    found.count("all_reduce", array.nbytes)
+    return found.launch(call, steps(), async_op=async_op, value=tensor)
 
 
 def all_gather(
     tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False
 ) -> Work | None:
     """Fill a list with the tensors of all processes."""
-    checked_group(group)
-    _copy(_only(tensor_list, "tensor_list"), tensor)
-    return _done(async_op)
+    found = checked_group(group)
+    check_count(tensor_list, found.size(), "tensor_list")
+    check_equal(tensor_list, tensor._type, "tensor_list")
+    if is_traced():
+        return traced.all_gather(tensor_list, tensor, found, async_op)
+    array = array_of(tensor)
+    joined = np.empty((found.size(), *array.shape), array.dtype)
+    call = Call(f"all_gather({tensor._type})")
+
+    def steps() -> Steps:
+        yield from found.transport.all_gather(joined, array)
+        for target, part in zip(tensor_list, joined, strict=True):
+            store(target, part)
+
+    found.count("all_gather", array.nbytes)
+    return found.launch(call, steps(), async_op=async_op, value=tensor_list)
 
 
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """Join the tensors of all processes in one."""
-    checked_group(group)
-    _copy(output_tensor, input_tensor)
-    return _done(async_op)
+    """Join the tensors of all processes along the first dimension (or stack them, if the output
+    has one dimension more)."""
+    found = checked_group(group)
+    _check_multiple(output_tensor, input_tensor, found, "output_tensor", "input_tensor")
+    if is_traced():
+        return traced.all_gather_into_tensor(output_tensor, input_tensor, found, async_op)
+    array, joined = array_of(input_tensor), array_of(output_tensor)
+    call = Call(f"all_gather_into_tensor({input_tensor._type})")
+
+    def steps() -> Steps:
+        source = array.copy() if np.may_share_memory(array, joined) else array
+        yield from found.transport.all_gather(joined, source)
+        store(output_tensor, joined)
+
+    found.count("all_gather", array.nbytes)
+    return found.launch(call, steps(), async_op=async_op, value=output_tensor)
 
 
-def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
-    """Fill a list with the objects of all processes."""
-    checked_group(group)
-    _only(object_list, "object_list")
-    object_list[0] = obj
+def _check_multiple(large: Any, small: Any, group: ProcessGroup, *names: str) -> None:
+    for tensor, name in zip((large, small), names, strict=True):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} must be a Tensor, not {type(tensor).__name__}")
+    if large.dtype is not small.dtype:
+        raise TypeError(f"{names[0]} is {large.dtype} and {names[1]} {small.dtype}")
+    if large.numel() != small.numel() * group.size():
+        raise ValueError(
+            f"{names[0]} is {large._type} and {names[1]} {small._type}: it must have "
+            f"{group.size()} times as many elements, one part for each process"
+        )
 
 
 def all_to_all(
     output_tensor_list: list[Tensor], input_tensor_list: list[Tensor], group: Any = None,
     async_op: bool = False,
 ) -> Work | None:  # fmt: skip
-    """Give each process one of the tensors and get one from each."""
-    checked_group(group)
-    source = _only(input_tensor_list, "input_tensor_list")
-    _copy(_only(output_tensor_list, "output_tensor_list"), source)
-    return _done(async_op)
+    """Give each process one of the tensors and get one from each; their sizes may differ."""
+    found = checked_group(group)
+    check_count(output_tensor_list, found.size(), "output_tensor_list")
+    check_count(input_tensor_list, found.size(), "input_tensor_list")
+    sent = [array_of(t).reshape(-1) for t in input_tensor_list]
+    sizes = [t.numel() for t in output_tensor_list]
+    array = np.concatenate(sent)
+    out = np.empty(sum(sizes), array.dtype)
+
+    def finish() -> None:
+        ends = np.cumsum(sizes)
+        for target, end, n in zip(output_tensor_list, ends, sizes, strict=True):
+            store(target, out[end - n : end])
+
+    kinds = {t.dtype.name for t in (*output_tensor_list, *input_tensor_list)}
+    if len(kinds) != 1:
+        raise TypeError(f"all_to_all takes tensors of one dtype, not of {sorted(kinds)}")
+    call = Call(f"all_to_all({kinds.pop()})")
+    steps = _then(exchange(found, out, array, sizes, [a.size for a in sent]), finish)
+    found.count("all_to_all", array.nbytes)
+    return found.launch(call, steps, async_op=async_op, value=output_tensor_list)
 
 
 def all_to_all_single(
     output: Tensor, input: Tensor, output_split_sizes: Any = None, input_split_sizes: Any = None,
     group: Any = None, async_op: bool = False,
 ) -> Work | None:  # fmt: skip
-    """Give each process a part of a tensor and get one from each."""
-    checked_group(group)
-    _copy(output, input)
-    return _done(async_op)
+    """Give each process a part of a tensor's first dimension and get one from each."""
+    found = checked_group(group)
+    if output.dtype is not input.dtype:
+        raise TypeError(f"output is {output.dtype} and input {input.dtype}")
+    received = splits(output, output_split_sizes, found, "output")
+    sent = splits(input, input_split_sizes, found, "input")
+    if is_traced():
+        return traced.all_to_all_single(output, input, received, sent, found, async_op)
+    array, out = array_of(input), array_of(output)
+    rows = _elements(output, received), _elements(input, sent)
+    source = array.copy() if np.may_share_memory(array, out) else array
+    steps = _then(exchange(found, out, source, *rows), lambda: store(output, out))
+    found.count("all_to_all", array.nbytes)
+    call = Call(f"all_to_all_single({input.dtype})")
+    return found.launch(call, steps, async_op=async_op, value=output)
+
+
+def _then(steps: Steps, finish: Callable[[], None]) -> Steps:
+    yield from steps
+    finish()
+
+
+def splits(tensor: Tensor, sizes: Any, group: ProcessGroup, name: str) -> list[int]:
+    """How many rows go to each process: those given, or equal parts."""
+    rows = tensor.shape[0] if tensor.ndim else 0
+    if not sizes:
+        if rows % group.size():
+            raise RuntimeError(
+                f"the first dimension of {name} ({rows}) does not divide into {group.size()} equal "
+                f"parts; give {name}_split_sizes="
+            )
+        return [rows // group.size()] * group.size()
+    check_count(sizes, group.size(), f"{name}_split_sizes")
+    if sum(sizes) != rows:
+        raise RuntimeError(f"{name}_split_sizes add up to {sum(sizes)}, not to {rows}")
+    return list(sizes)
+
+
+def _elements(tensor: Tensor, rows: Sequence[int]) -> list[int]:
+    width = int(np.prod(tensor.shape[1:], dtype=np.int64))
+    return [n * width for n in rows]
 
 
 def barrier(
     group: Any = None, async_op: bool = False, device_ids: Any = None, timeout: Any = None
 ) -> Work | None:
-    """Wait until all processes are here."""
-    checked_group(group)
-    return _done(async_op)
+    """Return when all processes have called it."""
+    found = checked_group(group)
+    return found.launch(Call("barrier()"), found.transport.barrier(), async_op=async_op)
 
 
 def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """Wait until all processes are here, and say who is not."""
-    checked_group(group)
+    """Return when all processes have called it; the error names those that did not in time."""
+    found = checked_group(group)
+    call = Call("monitored_barrier()")
+    found.launch(call, found.transport.barrier(), timeout=timeout)
 
 
 # -- from or to one process ---------------------------------------------------------------------
@@ -113,31 +224,43 @@ def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bo
 
 def broadcast(
     tensor: Tensor, src: int | None = None, group: Any = None, async_op: bool = False,
-    group_src: int | None = None,
+    group_src: int | None = None, label: str = "",
 ) -> Work | None:  # fmt: skip
     """Give all processes the tensor of one."""
-    checked_group(group)
-    check_rank(src if group_src is None else group_src)
-    return _done(async_op)
+    found = checked_group(group)
+    root = root_rank(found, src, group_src)
+    if is_traced():
+        return traced.broadcast(tensor, root, found, async_op)
+    array = array_of(tensor)
+    call = Call(f"broadcast({tensor._type}, src={found.ranks[root]})", label)
 
+    def steps() -> Steps:
+        yield from found.transport.broadcast(array, root)
+        store(tensor, array)
 
-def broadcast_object_list(
-    object_list: list[Any], src: int | None = None, group: Any = None, device: Any = None,
-    group_src: int | None = None,
-) -> None:  # fmt: skip
-    """Give all processes the objects of one."""
-    checked_group(group)
-    check_rank(src if group_src is None else group_src)
+    found.count("broadcast", array.nbytes)
+    return found.launch(call, steps(), async_op=async_op, value=tensor)
 
 
 def reduce(
     tensor: Tensor, dst: int | None = None, op: Any = ReduceOp.SUM, group: Any = None,
-    async_op: bool = False, group_dst: int | None = None,
+    async_op: bool = False, group_dst: int | None = None, label: str = "",
 ) -> Work | None:  # fmt: skip
-    """Combine a tensor over all processes, for one of them."""
-    checked_group(group)
-    check_rank(dst if group_dst is None else group_dst)
-    return _done(async_op)
+    """Reduce a tensor over all processes, in place in one of them."""
+    found = checked_group(group)
+    root, name = root_rank(found, dst, group_dst), _reduction(found, op, tensor)
+    if is_traced():
+        return traced.reduce(tensor, root, name, found, async_op)
+    array = array_of(tensor)
+    call = Call(f"reduce({tensor._type}, dst={found.ranks[root]}, op={name})", label)
+
+    def steps() -> Steps:
+        yield from found.transport.reduce(array, name, root)
+        if found.rank() == root:
+            store(tensor, array)
+
+    found.count("reduce", array.nbytes)
+    return found.launch(call, steps(), async_op=async_op, value=tensor)
 
 
 def gather(
@@ -145,25 +268,27 @@ def gather(
     group: Any = None, async_op: bool = False, group_dst: int | None = None,
 ) -> Work | None:  # fmt: skip
     """Collect the tensors of all processes in one."""
-    checked_group(group)
-    check_rank(dst if group_dst is None else group_dst)
-    if not gather_list:
-        raise ValueError("Argument ``gather_list`` must be specified on destination rank.")
-    _copy(_only(gather_list, "gather_list"), tensor)
-    return _done(async_op)
+    found = checked_group(group)
+    root = root_rank(found, dst, group_dst)
+    is_root = found.rank() == root
+    _check_list(gather_list, is_root, "gather_list", "destination")
+    array = array_of(tensor)
+    joined = None
+    if is_root:
+        assert gather_list is not None
+        check_count(gather_list, found.size(), "gather_list")
+        check_equal(gather_list, tensor._type, "gather_list")
+        joined = np.empty((found.size(), *array.shape), array.dtype)
+    call = Call(f"gather({tensor._type}, dst={found.ranks[root]})")
 
+    def steps() -> Steps:
+        yield from found.transport.gather(joined, array, root)
+        if joined is not None:
+            for target, part in zip(gather_list or (), joined, strict=True):
+                store(target, part)
 
-def gather_object(
-    obj: Any, object_gather_list: list[Any] | None = None, dst: int | None = None,
-    group: Any = None, group_dst: int | None = None,
-) -> None:  # fmt: skip
-    """Collect the objects of all processes in one."""
-    checked_group(group)
-    check_rank(dst if group_dst is None else group_dst)
-    if not object_gather_list:
-        raise ValueError("Argument ``object_gather_list`` must be specified on destination rank.")
-    _only(object_gather_list, "object_gather_list")
-    object_gather_list[0] = obj
+    found.count("gather", array.nbytes)
+    return found.launch(call, steps(), async_op=async_op, value=gather_list)
 
 
 def scatter(
@@ -171,68 +296,72 @@ def scatter(
     group: Any = None, async_op: bool = False, group_src: int | None = None,
 ) -> Work | None:  # fmt: skip
     """Give each process one of the tensors of one."""
-    checked_group(group)
-    check_rank(src if group_src is None else group_src)
-    if not scatter_list:
-        raise ValueError("Argument ``scatter_list`` must be specified on source rank.")
-    _copy(tensor, _only(scatter_list, "scatter_list"))
-    return _done(async_op)
+    found = checked_group(group)
+    root = root_rank(found, src, group_src)
+    is_root = found.rank() == root
+    _check_list(scatter_list, is_root, "scatter_list", "source")
+    source = None
+    if is_root:
+        assert scatter_list is not None
+        check_count(scatter_list, found.size(), "scatter_list")
+        check_equal(scatter_list, tensor._type, "scatter_list")
+        source = stacked(scatter_list, "scatter_list")
+    array = array_of(tensor)
+    call = Call(f"scatter({tensor._type}, src={found.ranks[root]})")
+
+    def steps() -> Steps:
+        yield from found.transport.scatter(array, source, root)
+        store(tensor, array)
+
+    found.count("scatter", array.nbytes)
+    return found.launch(call, steps(), async_op=async_op, value=tensor)
 
 
-def scatter_object_list(
-    scatter_object_output_list: list[Any], scatter_object_input_list: list[Any] | None = None,
-    src: int | None = None, group: Any = None, group_src: int | None = None,
-) -> None:  # fmt: skip
-    """Give each process one of the objects of one."""
-    checked_group(group)
-    check_rank(src if group_src is None else group_src)
-    given = _only(scatter_object_input_list or [], "scatter_object_input_list")
-    scatter_object_output_list[0] = given
+def _check_list(values: Any, is_root: bool, name: str, role: str) -> None:
+    if is_root and not values:
+        raise ValueError(f"Argument ``{name}`` must be specified on {role} rank.")
+    if not is_root and values:
+        raise ValueError(f"Argument ``{name}`` must NOT be specified on non-{role} ranks.")
 
 
 def reduce_scatter(
     output: Tensor, input_list: list[Tensor], op: Any = ReduceOp.SUM, group: Any = None,
     async_op: bool = False,
 ) -> Work | None:  # fmt: skip
-    """Combine lists of tensors over all processes; each gets one entry."""
-    checked_group(group)
-    _copy(output, _only(input_list, "input_list"))
-    return _done(async_op)
+    """Reduce lists of tensors over all processes; each gets one entry."""
+    found = checked_group(group)
+    name = _reduction(found, op, output)
+    check_count(input_list, found.size(), "input_list")
+    check_equal(input_list, output._type, "input_list")
+    source, array = stacked(input_list, "input_list"), array_of(output)
+    call = Call(f"reduce_scatter({output._type}, op={name})")
+    return _reduce_scatter(found, call, output, array, source, name, async_op)
 
 
 def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: Any = ReduceOp.SUM, group: Any = None,
     async_op: bool = False,
 ) -> Work | None:  # fmt: skip
-    """Combine a tensor over all processes; each gets a part."""
-    checked_group(group)
-    _copy(output, input)
-    return _done(async_op)
+    """Reduce a tensor over all processes; each gets a part of its first dimension."""
+    found = checked_group(group)
+    name = _reduction(found, op, output)
+    _check_multiple(input, output, found, "input", "output")
+    if is_traced():
+        return traced.reduce_scatter_tensor(output, input, name, found, async_op)
+    array = array_of(output)
+    call = Call(f"reduce_scatter_tensor({output._type}, op={name})")
+    return _reduce_scatter(found, call, output, array, array_of(input), name, async_op)
 
 
-# -- from process to process --------------------------------------------------------------------
+def _reduce_scatter(
+    group: ProcessGroup, call: Call, output: Tensor, array: Array, source: Array, op: str,
+    async_op: bool,
+) -> Work | None:  # fmt: skip
+    given = source.copy() if np.may_share_memory(array, source) else source
 
+    def steps() -> Steps:
+        yield from group.transport.reduce_scatter(array, given, op)
+        store(output, array)
 
-def send(
-    tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0,
-    group_dst: int | None = None,
-) -> None:  # fmt: skip
-    """Send a tensor to another process: there is none."""
-    checked_group(group)
-    _nobody("destination")
-
-
-def recv(
-    tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0,
-    group_src: int | None = None,
-) -> int:  # fmt: skip
-    """Receive a tensor from another process: there is none."""
-    checked_group(group)
-    _nobody("source")
-
-
-def _nobody(role: str) -> NoReturn:
-    raise ValueError(
-        f"Invalid {role} rank: {role} rank should not be the same as the rank of the current "
-        "process, and the world has no other."
-    )
+    group.count("reduce_scatter", source.nbytes)
+    return group.launch(call, steps(), async_op=async_op, value=output)

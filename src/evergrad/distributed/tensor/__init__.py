@@ -1,0 +1,1 @@
+"""Tensor parallelism: layers whose weights are divided among processes."""

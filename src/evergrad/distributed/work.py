@@ -1,0 +1,98 @@
+"""Handles of communication in progress: ``Work`` and its ``Future``, as in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from evergrad.distributed.progress import Engine, Task
+
+
+def seconds(timeout: Any, default: float) -> float:
+    """A timeout in seconds, given as a ``timedelta``, a number or nothing."""
+    if timeout is None:
+        return default
+    return timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+
+
+class Work:
+    """The handle of an operation that runs in the background. Without a task it is complete."""
+
+    def __init__(
+        self, engine: Engine | None = None, task: Task | None = None, value: Any = None
+    ) -> None:
+        self._engine = engine
+        self._task = task
+        self._value = value
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Return when the operation is complete; raises if it failed."""
+        if self._task is not None:
+            assert self._engine is not None
+            limit = None if timeout is None else seconds(timeout, 0.0)
+            self._engine.wait(self._task, limit)
+        return True
+
+    def is_completed(self) -> bool:
+        if self._task is None:
+            return True
+        assert self._engine is not None
+        if not self._task.is_done:
+            with self._engine.lock:
+                self._engine.progress()
+        return self._task.is_done
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> BaseException | None:
+        return None if self._task is None else self._task.error
+
+    def result(self) -> list[Any]:
+        """The tensors that were written."""
+        self.wait()
+        value = self._value
+        return list(value) if isinstance(value, list | tuple) else [value]
+
+    def source_rank(self) -> int:
+        """The rank that a receive without a source got its message from."""
+        self.wait()
+        return -1 if self._task is None or self._task.result is None else int(self._task.result)
+
+    def get_future(self) -> Future:
+        """A future of the tensors that are written."""
+        return Future(self.result)
+
+
+class Future:
+    """A value that is computed by the first wait for it."""
+
+    def __init__(self, compute: Callable[[], Any] | None = None) -> None:
+        self._compute = compute
+        self._value: Any = None
+        self._done = False
+
+    def wait(self) -> Any:
+        if not self._done:
+            if self._compute is None:
+                raise RuntimeError("the future has no value yet: call set_result first")
+            self.set_result(self._compute())
+        return self._value
+
+    value = wait
+
+    def set_result(self, value: Any) -> None:
+        self._value, self._done = value, True
+
+    def done(self) -> bool:
+        return self._done
+
+    def then(self, function: Callable[[Future], Any]) -> Future:
+        """A future of what ``function`` makes of this one."""
+
+        def compute() -> Any:
+            self.wait()
+            return function(self)
+
+        return Future(compute)
