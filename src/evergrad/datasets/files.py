@@ -6,9 +6,11 @@ into place at the end, so that an interrupted download leaves nothing that looks
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
 import http.client
+import io
 import os
 import secrets
 import shutil
@@ -16,12 +18,19 @@ import sys
 import tarfile
 import tempfile
 import urllib.request
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+from evergrad import config
+from evergrad.errors import FileTooLargeError
+from evergrad.utils.bounded_read import too_large
 
 BLOCK = 1 << 18
+# The most bytes of a long name or an extended header in a tar archive.
+HEADER_BYTES = 1 << 20
 TIMEOUT = 30.0  # seconds without an answer
 
 
@@ -95,27 +104,65 @@ def _end_progress() -> None:
         print(file=sys.stderr)
 
 
-def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tar archive into a folder: all of it or nothing."""
+def unpack(archive: Path, folder: Path, most: int | None = None) -> None:
+    """Unpack a tar archive of at most ``most`` bytes into a folder: all of it or nothing."""
+    limit = config.UNPACKED_BYTES if most is None else most
     temporary = Path(tempfile.mkdtemp(dir=folder, prefix=f".{archive.name}."))
     try:
-        with tarfile.open(archive) as tar:
+        with _open_tar(archive) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+            _check_total(tar, archive, limit)
             tar.extractall(temporary, filter="data")
         for entry in temporary.iterdir():
             _replace(entry, folder / entry.name)
-    except tarfile.TarError as error:
+    except FileTooLargeError:
+        raise
+    except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
         raise RuntimeError(f"{archive} cannot be unpacked: {error}") from error
     finally:
         shutil.rmtree(temporary)
+
+
+def _open_tar(archive: Path) -> IO[bytes]:
+    """The bytes of a plain tar archive, or of one packed with gzip or bzip2. The packing is read
+    off the first bytes: ``tarfile`` would attempt every decompressor, and that of ``lzma``
+    allocates the dictionary (up to 4 GiB) that any thirteen bytes claim."""
+    with archive.open("rb") as file:
+        magic = file.read(6)
+    if magic.startswith(b"\x1f\x8b"):
+        return _SmallReads(gzip.open(archive), archive)
+    if magic.startswith(b"BZh"):
+        return _SmallReads(bz2.open(archive), archive)
+    if magic == b"\xfd7zXZ\x00":
+        raise RuntimeError(f"{archive} is packed with xz; only gzip and bzip2 are unpacked.")
+    return _SmallReads(archive.open("rb"), archive)
+
+
+class _SmallReads(io.BufferedReader):
+    """A stream that refuses large single reads. Members are copied in small pieces; long names and
+    extended headers, which ``tarfile`` reads whole before it returns the member, claim any size.
+    """
+
+    def __init__(self, raw: Any, archive: Path) -> None:
+        super().__init__(raw)
+        self.archive = archive
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or not 0 <= size <= HEADER_BYTES:
+            raise too_large(f"a header of {self.archive}", HEADER_BYTES, "unpack it by hand")
+        return super().read(size)
+
+
+def _check_total(tar: tarfile.TarFile, archive: Path, most: int) -> None:
+    """Raise before anything is written if the members are too large together; each also counts
+    with the block that it takes in the archive."""
+    total = 0
+    for member in tar:
+        total += member.size + tarfile.BLOCKSIZE
+        if total > most:
+            raise too_large(archive, most, "pass most=, or set EVERGRAD_UNPACKED_BYTES")
 
 
 def _replace(source: Path, target: Path) -> None:
     if target.is_dir():
         shutil.rmtree(target)
     os.replace(source, target)
-
-
-def read_unpacked(path: Path) -> bytes:
-    """The bytes of a file; one that ends in ``.gz`` is unpacked on the way."""
-    content = path.read_bytes()
-    return gzip.decompress(content) if path.suffix == ".gz" else content

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import zlib
 from pathlib import Path
@@ -9,33 +10,46 @@ from typing import Any
 
 import numpy as np
 
-from evergrad.datasets.files import read_unpacked
+from evergrad import config
+from evergrad.utils.bounded_read import open_unpacked, read_exactly, too_large
 
 # The third byte of the file names the type; numbers are stored with the high byte first.
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_MOST_DIMENSIONS = 64  # NumPy's limit
 
 
-def read_idx(path: Path) -> np.ndarray[Any, Any]:
-    """The array in an idx file, packed with gzip or not."""
+def read_idx(path: Path, most: int | None = None) -> np.ndarray[Any, Any]:
+    """The array in an idx file, packed with gzip or not, of at most ``most`` bytes (by default
+    ``config.UNPACKED_BYTES``)."""
     try:
-        content = read_unpacked(path)
+        with open_unpacked(path) as file:
+            return _read(file, str(path), config.UNPACKED_BYTES if most is None else most)
     except (EOFError, OSError, zlib.error) as error:
         raise RuntimeError(f"{path} is damaged: {error}. Fetch the file again.") from error
-    return parse_idx(content, str(path))
 
 
 def parse_idx(content: bytes, name: str = "the file") -> np.ndarray[Any, Any]:
     """The array that the bytes of an idx file describe."""
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in TYPES:
-        raise RuntimeError(f"{name} is not an idx file: it begins with {content[:4].hex(' ')}")
-    element, dimensions = np.dtype(TYPES[content[2]]), content[3]
-    start = 4 + 4 * dimensions
-    shape = tuple(np.frombuffer(content[4:start].ljust(start - 4, b"\0"), ">u4").tolist())
-    expected = start + math.prod(shape) * element.itemsize
-    if len(content) != expected:
+    return _read(io.BytesIO(content), name, config.UNPACKED_BYTES)
+
+
+def _read(file: Any, name: str, most: int) -> np.ndarray[Any, Any]:
+    """The array of a stream: the size that its header gives is compared with the limit first, and
+    no more is read than it says."""
+    head = read_exactly(file, 4)
+    if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in TYPES:
+        raise RuntimeError(f"{name} is not an idx file: it begins with {head.hex(' ')}")
+    element, dimensions = np.dtype(TYPES[head[2]]), head[3]
+    extents = read_exactly(file, 4 * dimensions)
+    shape = tuple(np.frombuffer(extents.ljust(4 * dimensions, b"\0"), ">u4").tolist())
+    count = math.prod(shape) * element.itemsize
+    if count > most:
+        raise too_large(name, most, "pass most=, or set EVERGRAD_UNPACKED_BYTES")
+    content = read_exactly(file, count + 1)
+    if len(content) != count or len(extents) != 4 * dimensions or dimensions > _MOST_DIMENSIONS:
         raise RuntimeError(
-            f"{name} is damaged: an idx file of shape {shape} has {expected:,} bytes, this one "
-            f"{len(content):,}. Fetch the file again."
+            f"{name} is damaged: an idx file of shape {shape} has {count:,} bytes of elements, "
+            f"this one {'more' if len(content) > count else 'less'}. Fetch the file again."
         )
-    array = np.frombuffer(content, element, offset=start).reshape(shape)
+    array = np.frombuffer(content, element).reshape(shape)
     return array.astype(element.newbyteorder("="))

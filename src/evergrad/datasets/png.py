@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from evergrad import config
+from evergrad.utils.bounded_read import inflate, read_bounded, too_large
+
 Array = np.ndarray[Any, Any]
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -44,21 +47,27 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
 
 
-def read(path: str | Path) -> Array:
-    """The pixels of a PNG file, (H, W) or (H, W, C)."""
-    return decode(Path(path).read_bytes(), str(path))
+_HOW = "pass most=, or set EVERGRAD_IMAGE_BYTES"
 
 
-def decode(content: bytes, name: str = "the image") -> Array:
-    """The pixels in the bytes of a PNG file."""
+def read(path: str | Path, most: int | None = None) -> Array:
+    """The pixels of a PNG file, (H, W) or (H, W, C), of at most ``most`` bytes (by default
+    ``config.IMAGE_BYTES``)."""
+    limit = config.IMAGE_BYTES if most is None else most
+    return decode(read_bounded(path, limit, _HOW), str(path), limit)
+
+
+def decode(content: bytes, name: str = "the image", most: int | None = None) -> Array:
+    """The pixels in the bytes of a PNG file. The size in the header is compared with the limit
+    before anything is unpacked."""
     if not content.startswith(SIGNATURE):
         raise ValueError(f"{name} is not a PNG file: it begins with {content[:8].hex(' ')}")
-    header, packed = b"", b""
+    header, packed = b"", []
     for kind, part in _chunks(content, name):
         if kind == b"IHDR":
             header = part
         elif kind == b"IDAT":
-            packed += part
+            packed.append(part)
     if len(header) != 13:
         raise ValueError(f"{name} is damaged: its header is missing")
     width, height, depth, colour, _, _, interlaced = struct.unpack(">IIBBBBB", header)
@@ -67,7 +76,13 @@ def decode(content: bytes, name: str = "the image") -> Array:
             f"{name} has a palette, {depth} bits or interlacing; reading it needs Pillow: "
             "pip install pillow"
         )
-    rows = _unpacked(packed, height, width * CHANNELS[colour] * depth // 8, name)
+    row_bytes = width * CHANNELS[colour] * depth // 8
+    limit = config.IMAGE_BYTES if most is None else most
+    if height * (row_bytes + 1) > limit:
+        raise too_large(f"{name} ({width} x {height} pixels)", limit, _HOW)
+    if not height or not width:
+        raise ValueError(f"{name} is damaged: it has no pixels")
+    rows = _unpacked(b"".join(packed), height, row_bytes, name)
     pixels = _unfiltered(rows, CHANNELS[colour] * depth // 8, name)
     pixels = pixels.view(np.uint8 if depth == 8 else np.dtype(">u2")).astype(f"u{depth // 8}")
     shape = (height, width) if colour == 0 else (height, width, CHANNELS[colour])
@@ -90,7 +105,7 @@ def _chunks(content: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
 def _unpacked(packed: bytes, height: int, width: int, name: str) -> Array:
     """The rows as they are stored, each with the number of its filter first."""
     try:
-        stored = zlib.decompress(packed)
+        stored = inflate(packed, height * (width + 1))
     except zlib.error as error:
         raise ValueError(f"{name} is damaged: {error}") from error
     if len(stored) != height * (width + 1):

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 
 import evergrad as eg
+from evergrad import config
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.utils.bounded_read import read_bounded
 from evergrad.utils.data.dataset import Dataset
 
 
@@ -28,12 +30,14 @@ def read_text(path: str | Path, pattern: str = "*.txt", encoding: str = "utf-8")
 def _decoded(path: Path, encoding: str) -> str:
     """The text of one file, or an error that tells where it is no text."""
     try:
-        return path.read_text(encoding)
+        how = "set EVERGRAD_UNPACKED_BYTES"
+        text = read_bounded(path, config.UNPACKED_BYTES, how).decode(encoding)
     except UnicodeDecodeError as error:
         wrong = error.object[error.start]
         raise ValueError(
             f"{path} is not {encoding} text: byte {error.start} is 0x{wrong:02x} ({error.reason})"
         ) from error
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def pydoc_topics() -> str:

@@ -19,15 +19,16 @@ import numpy as np
 
 import evergrad
 from evergrad.core.dtypes import dtype
-from evergrad.core.memory_format import layout, sparse_coo, sparse_csc, sparse_csr
+from evergrad.core.memory_format import layout, sparse_coo
 from evergrad.core.shapes import Size
 from evergrad.core.tensor import Tensor
 from evergrad.errors import FileFormatError
 from evergrad.io.storages import ElementType, Part, element_type
 from evergrad.nn.hooks import HookTables
 from evergrad.nn.parameter import Buffer, Parameter
-from evergrad.sparse.construct import sparse_compressed_tensor, sparse_coo_tensor
-from evergrad.sparse.invariants import check_compressed, check_coo
+from evergrad.sparse.compressed import NAMES, is_by_row
+from evergrad.sparse.construct import check_pattern, sparse_compressed_tensor, sparse_coo_tensor
+from evergrad.sparse.invariants import check_coo
 
 _ENCODINGS = ("latin1", "latin-1", "ascii", "utf-8", "utf8")
 _LARGEST_KEY = 1 << 64
@@ -398,7 +399,7 @@ def layout_named(name: Any) -> layout:
     return found
 
 
-LAYOUTS = (sparse_coo, sparse_csr, sparse_csc)
+LAYOUTS = (sparse_coo, *NAMES)
 
 _CHECKS_PER_BYTE = 8
 _FREE_CHECKS = 1 << 16
@@ -409,7 +410,7 @@ def parts_of(tensor: Any) -> tuple[Any, ...]:
     if tensor.layout is sparse_coo:
         indices, values = tensor._indices().detach(), tensor._values().detach()
         return indices, values, tensor.shape, tensor.is_coalesced()
-    if tensor.layout is sparse_csr:
+    if is_by_row(tensor.layout):
         indices = tensor.crow_indices(), tensor.col_indices()
     else:
         indices = tensor.ccol_indices(), tensor.row_indices()
@@ -447,12 +448,12 @@ class SparseMaker:
     def verify(self) -> None:
         """Make sure that all indices are within the shapes."""
         for tensor in self._made:
-            first, second = (part.array() for part in parts_of(tensor)[:2])
+            first = parts_of(tensor)[0].array()
             try:
                 if tensor.layout is sparse_coo:
                     check_coo(first, tuple(tensor.shape), tensor.is_coalesced())
                 else:
-                    check_compressed(first, second, tuple(tensor.shape), tensor.layout)
+                    check_pattern(tensor)
             except (RuntimeError, LookupError) as error:
                 raise _refused(error) from None
 

@@ -10,10 +10,13 @@ from evergrad.lazy import lazy_names
 _HOMES: dict[str, tuple[str, ...]] = {
     "diffusion": ("DDPM", "Flow"),
     "dit": ("DiT", "DiTConfig"),
+    "flux": ("Flux", "FluxConfig"),
     "gpt": ("GPT", "GPTConfig"),
     "lenet": ("LeNet5", "LeNetConfig"),
+    "lora": ("LoRAConfig", "add_lora", "merge_lora"),
     "lstm": ("LSTMConfig", "LSTMLanguageModel"),
     "mlp": ("MLP", "MLPConfig"),
+    "painter": ("Painter", "PainterConfig"),
     "resnet": ("ResNet", "ResNetConfig"),
     "vit": ("ViT", "ViTConfig"),
 }

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from evergrad.tokenizers.base import Tokenizer
     from evergrad.tokenizers.bpe import BPETokenizer
     from evergrad.tokenizers.char import CharTokenizer
+    from evergrad.tokenizers.chat import ChatTokenizer
     from evergrad.tokenizers.restore import tokenizer_from_dict, train_tokenizer
 
 __getattr__ = lazy_names(
@@ -16,6 +17,7 @@ __getattr__ = lazy_names(
         "base": ("Tokenizer",),
         "bpe": ("BPETokenizer",),
         "char": ("CharTokenizer",),
+        "chat": ("ChatTokenizer",),
         "restore": ("tokenizer_from_dict", "train_tokenizer"),
     },
 )
@@ -23,6 +25,7 @@ __getattr__ = lazy_names(
 __all__ = [
     "BPETokenizer",
     "CharTokenizer",
+    "ChatTokenizer",
     "Tokenizer",
     "tokenizer_from_dict",
     "train_tokenizer",

@@ -8,11 +8,25 @@ from typing import Any
 
 import numpy as np
 
+from evergrad import config
+from evergrad.utils.bounded_read import too_large
+
 Array = np.ndarray[Any, Any]
 
 # Bytes that are no whole character decode to this one.
 REPLACEMENT = "\ufffd"
 LONGEST_CHARACTER = 4  # bytes in UTF-8, and so the most tokens one character can be split into
+
+
+def bounded_text(state: dict[str, Any], key: str) -> str:
+    """A text of a stored tokenizer, of at most ``config.TOKENIZER_BYTES`` characters."""
+    text = state.get(key)
+    if not isinstance(text, str):
+        raise ValueError(f"the stored tokenizer is damaged: it has no text {key!r}")
+    if len(text) > config.TOKENIZER_BYTES:
+        how = "set EVERGRAD_TOKENIZER_BYTES"
+        raise too_large("the stored tokenizer", config.TOKENIZER_BYTES, how)
+    return text
 
 
 class Tokenizer(ABC):

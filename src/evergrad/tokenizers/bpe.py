@@ -6,18 +6,19 @@ encoded, whatever it was trained on: the 256 bytes are always tokens.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from evergrad.tokenizers.base import Tokenizer
+from evergrad.tokenizers.base import Tokenizer, bounded_text
 
 BYTES = 256
 DEFAULT_SIZE = 1024
 
 
-def _library() -> ModuleType:
+def tokenizers_library() -> ModuleType:
     """The package ``tokenizers``."""
     try:
         import_module("tokenizers.models")  # any folder of that name would do for the package
@@ -45,7 +46,7 @@ class BPETokenizer(Tokenizer):
         """
         if size < BYTES:
             raise ValueError(f"a vocabulary of {size} has no room for the {BYTES} bytes: use more")
-        library, engine = _library(), _untrained()
+        library, engine = tokenizers_library(), _untrained()
         alphabet = library.pre_tokenizers.ByteLevel.alphabet()
         trainer = library.trainers.BpeTrainer(
             vocab_size=size, initial_alphabet=alphabet, show_progress=False
@@ -70,13 +71,42 @@ class BPETokenizer(Tokenizer):
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> BPETokenizer:
-        """The tokenizer that gave this dictionary."""
-        return cls(_library().Tokenizer.from_str(state["json"]))
+        """The tokenizer that gave this dictionary.
+
+        Of the stored text only the vocabulary and the merges are used: other parts of the package's
+        format (expressions, templates, normalizers) are code that a file could choose.
+        """
+        vocabulary, merges = _stored_pairs(bounded_text(state, "json"))
+        engine = _untrained()
+        engine.model = tokenizers_library().models.BPE(vocab=vocabulary, merges=merges)
+        return cls(engine)
+
+
+def _stored_pairs(text: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """The vocabulary, numbered without gaps, and the merges, whose parts and results are in it."""
+    try:
+        model = json.loads(text)["model"]
+        vocabulary = {str(token): int(number) for token, number in model["vocab"].items()}
+        merges = [_pair(merge) for merge in model["merges"]]
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"the stored tokenizer is damaged: {error!r}") from error
+    is_numbered = sorted(vocabulary.values()) == list(range(len(vocabulary)))
+    if not is_numbered or any(
+        part not in vocabulary for left, right in merges for part in (left, right, left + right)
+    ):
+        raise ValueError("the stored tokenizer is damaged: its tokens do not fit together")
+    return vocabulary, merges
+
+
+def _pair(merge: str | list[str]) -> tuple[str, str]:
+    """A merge, written as a list or (by older versions of the package) with a space."""
+    left, right = merge.split(" ") if isinstance(merge, str) else merge
+    return str(left), str(right)
 
 
 def _untrained() -> Any:
     """Bytes without merges, which split a text at words and join it without loss."""
-    library = _library()
+    library = tokenizers_library()
     engine = library.Tokenizer(library.models.BPE())
     engine.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
     engine.decoder = library.decoders.ByteLevel()

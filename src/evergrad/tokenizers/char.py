@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from evergrad.datasets.text import CharVocabulary
-from evergrad.tokenizers.base import Array, Tokenizer
+from evergrad.tokenizers.base import Array, Tokenizer, bounded_text
 
 
 class CharTokenizer(Tokenizer):
@@ -48,4 +48,4 @@ class CharTokenizer(Tokenizer):
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> CharTokenizer:
         """The tokenizer that gave this dictionary."""
-        return cls(state["characters"])
+        return cls(bounded_text(state, "characters"))

@@ -8,6 +8,8 @@ from typing import Any
 from evergrad.tokenizers.base import Tokenizer
 from evergrad.tokenizers.bpe import BPETokenizer
 from evergrad.tokenizers.char import CharTokenizer
+from evergrad.tokenizers.chat import ChatTokenizer
+from evergrad.tokenizers.hugging_face import HuggingFaceTokenizer
 
 KINDS: dict[str, type[CharTokenizer] | type[BPETokenizer]] = {
     "char": CharTokenizer,
@@ -24,11 +26,17 @@ def train_tokenizer(kind: str, text: str, size: int) -> Tokenizer:
 
 def tokenizer_from_dict(state: dict[str, Any]) -> Tokenizer:
     """The tokenizer whose ``to_dict`` gave this."""
+    if not isinstance(state, dict):
+        raise ValueError(f"a stored tokenizer is a dictionary, not {type(state).__name__}")
+    if state.get("kind") == ChatTokenizer.kind:
+        return ChatTokenizer(tokenizer_from_dict(state["base"]))
+    if state.get("kind") == HuggingFaceTokenizer.kind:
+        return HuggingFaceTokenizer.from_dict(state)
     return _known(state.get("kind")).from_dict(state)
 
 
 def _known(kind: Any) -> type[CharTokenizer] | type[BPETokenizer]:
-    if kind in KINDS:
+    if isinstance(kind, str) and kind in KINDS:
         return KINDS[kind]
     near = get_close_matches(str(kind), KINDS, n=1)
     advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(KINDS)}"
