@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,11 +33,20 @@ if TYPE_CHECKING:
 DEFAULT_TASK = "gpt"
 
 
+def trusts_tasks(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--trust-task``, which names what a file may have imported."""
+    return click.option(
+        "--trust-task", multiple=True, metavar="MODULE:CLASS",
+        help="Let the file name this task, whose module is then imported.",
+    )(command)  # fmt: skip
+
+
 def takes_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options of a training: a task or file, a size, and ``--key value``.
 
-    The function gets them as ``size`` and ``words``.
+    The function gets them as ``size``, ``words`` and ``trust_task``.
     """
+    command = trusts_tasks(command)
     command = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="")(command)
     for name in reversed(PRESETS):
         command = click.option(
@@ -51,23 +60,26 @@ PASS_OPTIONS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": Tr
 METAVAR = "[WHAT] [--KEY VALUE]..."
 
 
-def chosen_config(size: str | None, words: Sequence[str]) -> RunConfig:
+def chosen_config(
+    size: str | None, words: Sequence[str], trusted: Collection[str] = ()
+) -> RunConfig:
     """The configuration that is asked for: of a task, of a TOML file or of a run's folder."""
     named = bool(words) and not words[0].startswith("--")
     what, options = (words[0], words[1:]) if named else (DEFAULT_TASK, words)
     directory = RunDirectory(Path(what))
     if directory.holds_run():
         what = str(directory.config)
-    return override(beginning(what, size), options)
+    return override(beginning(what, size, trusted), options)
 
 
-def beginning(what: str, size: str | None) -> RunConfig:
-    """The configuration that options are set in: a file's, or a preset of a task."""
+def beginning(what: str, size: str | None, trusted: Collection[str] = ()) -> RunConfig:
+    """The configuration that options are set in: a file's, or a preset of a task. What the words
+    name is the user's choice; what a file names has to be in the table or ``trusted``."""
     path = Path(what)
     if path.suffix == ".toml":
         if size is not None:
             raise ConfigError(f'--{size} is for tasks; write preset = "{size}" in {path}')
-        return read_config(path)
+        return read_config(path, trusted)
     if what not in TASKS and ":" not in what and path.exists():
         raise ConfigError(f"{what} is neither a task, a *.toml file nor the folder of a run")
     return preset(what, size or DEFAULT_PRESET)

@@ -20,7 +20,7 @@ import numpy as np
 
 import evergrad
 from evergrad import config
-from evergrad.compiler.native import jit
+from evergrad.compiler.native import disk_cache, jit, target
 from evergrad.memory.reports import size
 from evergrad.train.environment import processor_model
 
@@ -90,9 +90,18 @@ def _versions() -> Iterator[Finding]:
             yield Finding(section, name, "not installed", "broken", f"pip install {name}")
         else:
             yield Finding(section, name, version)
-    import llvmlite.binding as llvm
+    llvm = _llvm()
+    if llvm is not None:
+        yield Finding(section, "LLVM", ".".join(map(str, llvm.llvm_version_info)))
 
-    yield Finding(section, "LLVM", ".".join(map(str, llvm.llvm_version_info)))
+
+def _llvm() -> Any:
+    """llvmlite's binding; ``None`` without it."""
+    try:
+        import llvmlite.binding as llvm
+    except ImportError:
+        return None
+    return llvm
 
 
 def _extras() -> Iterator[Finding]:
@@ -132,12 +141,12 @@ def installed_version(package: str) -> str | None:
 
 
 def _processor() -> Iterator[Finding]:
-    import llvmlite.binding as llvm
-
+    llvm = _llvm()
     section = "processor"
-    features = llvm.get_host_cpu_features()
+    features = {} if llvm is None else llvm.get_host_cpu_features()
     present = [name for name in FEATURES if features.get(name)]
-    yield Finding(section, "model", f"{processor_model()} ({llvm.get_host_cpu_name()})")
+    name = "" if llvm is None else f" ({llvm.get_host_cpu_name()})"
+    yield Finding(section, "model", f"{processor_model()}{name}")
     yield Finding(section, "features", " ".join(present) or "none of those that matter here")
     yield Finding(section, "vectors", f"{jit.vector_bits()} bits")
     yield Finding(section, "processors", str(os.cpu_count() or "unknown"))
@@ -163,23 +172,24 @@ def _products() -> Iterator[Finding]:
 
 def _kernel_cache() -> Iterator[Finding]:
     section = "kernel cache"
-    folder = Path(config.KERNEL_CACHE)
-    sizes = _cached(folder)
-    yield Finding(section, "folder", str(folder))
+    folder = disk_cache.folder()
+    sizes = _cached()
+    yield Finding(section, "folder", str(folder or "none"))
     yield Finding(section, "kept", f"{len(sizes):,} files, {size(sum(sizes.values()))}")
-    if _is_writable(folder):
+    problem = disk_cache.problem()
+    if problem is None:
         yield Finding(section, "writable", "yes")
     else:
-        fix = f"make {folder} writable, or name another folder in EVERGRAD_KERNEL_CACHE"
-        yield Finding(
-            section, "writable", "no: every process compiles all its kernels", "missing", fix
-        )
+        told = f"no, every process compiles all its kernels: {problem}"
+        fix = "name a folder of your own (absolute path, mode 700) in EVERGRAD_KERNEL_CACHE"
+        yield Finding(section, "writable", told, "missing", fix)
 
 
-def _cached(folder: Path) -> dict[str, int]:
+def _cached() -> dict[str, int]:
     """The sizes of the files that hold machine code."""
+    folder = disk_cache.folder()
     found = {}
-    for path in folder.glob("*.o"):
+    for path in () if folder is None else folder.glob("*.o"):
         try:
             found[path.name] = path.stat().st_size
         except FileNotFoundError:  # another process has just replaced it
@@ -187,16 +197,13 @@ def _cached(folder: Path) -> dict[str, int]:
     return found
 
 
-def _is_writable(folder: Path) -> bool:
-    """Whether files can be made in a folder, which may be yet to be made."""
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
-
-
 def _compiled_program() -> Iterator[Finding]:
     """A tiny program through the whole compiler, against what NumPy gives."""
     section = "compiled program"
+    if target.llvmlite_file() is None:
+        fix = "pip install llvmlite"
+        yield Finding(section, "compiler", "llvmlite is not installed", "missing", fix)
+        return
     if not jit.can_jit():
         fix = "allow it (systemd: MemoryDenyWriteExecute=no), or do without evergrad.compile"
         yield Finding(section, "machine code", "the system forbids to make it", "broken", fix)
@@ -206,14 +213,14 @@ def _compiled_program() -> Iterator[Finding]:
     def program(x: Any, w: Any) -> Any:
         return (x @ w).tanh().sum()
 
-    before = _cached(Path(config.KERNEL_CACHE)).keys()
+    before = _cached().keys()
     found, expected = evergrad.compile(program)(x, w).item(), program(x, w).item()
     if abs(found - expected) <= 1e-5 * abs(expected):
         yield Finding(section, "result", "the same as without the compiler")
     else:
         fix = "run `evergrad check`, which tells what is wrong, and report it"
         yield Finding(section, "result", f"{found}, not {expected}", "broken", fix)
-    after = _cached(Path(config.KERNEL_CACHE)).keys()
+    after = _cached().keys()
     yield Finding(section, "machine code", _origin(len(after - before), bool(after)))
     yield _llvm_place(section)
 

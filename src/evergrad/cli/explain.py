@@ -33,7 +33,8 @@ def explanations(config: RunConfig) -> dict[str, Any]:
 @click.option("--html", type=click.Path(path_type=Path), help="Write everything to this page.")
 @click.option("--json", type=click.Path(path_type=Path), help="Write everything to this file.")
 def explain(
-    size: str | None, words: tuple[str, ...], html: Path | None, json: Path | None
+    size: str | None, words: tuple[str, ...], html: Path | None, json: Path | None,
+    trust_task: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Show what the compiler made of a training step.
 
@@ -53,7 +54,7 @@ def explain(
     Exit codes: 0 if it is shown, 2 for an option or file that cannot be used.
     """
     with telling_errors():
-        found = explanations(chosen_config(size, words))
+        found = explanations(chosen_config(size, words, trust_task))
         if html is not None:
             for name, explanation in found.items():
                 _write(_place(html, name, len(found)), explanation.html())

@@ -15,8 +15,12 @@ from evergrad.train.values import nearest
 # What each command does, in the order in which one meets them. The command NAME is the function
 # NAME in the module evergrad.cli.NAME.
 COMMANDS = {
-    "train": "Train a model: gpt, lstm, lenet, resnet, vit, mlp, dit, or a TOML file.",
+    "train": "Train a model: gpt, lstm, lenet, resnet, vit, mlp, dit, flux, or a TOML file.",
+    "finetune": "Teach a trained language model to answer: full, LoRA, DPO.",
+    "launch": "Start a command or a program on several ranks, with mpiexec.",
     "sample": "Let a trained language model go on with a text.",
+    "chat": "Talk to a trained model, in the terminal or in a browser.",
+    "serve": "Serve a trained model with OpenAI's API.",
     "report": "Draw the curves of a run and write its report.",
     "memory": "Show the memory plan of a training, without training.",
     "explain": "Show what the compiler made of a training step.",
@@ -61,5 +65,6 @@ def main() -> None:
       evergrad train              a small GPT on the text every Python ships: two minutes
       evergrad train lenet        digits; also resnet, vit, mlp, lstm, dit
       evergrad sample runs/gpt    let the trained model write
+      evergrad chat               train a small chat model, and talk to it
       evergrad train --help       everything that can be set
     """

@@ -57,7 +57,9 @@ def plan_training(config: RunConfig) -> Plans:
 @click.command(context_settings=PASS_OPTIONS_ON, options_metavar=METAVAR)
 @takes_configuration
 @click.option("--html", type=click.Path(path_type=Path), help="Write the plan to this page too.")
-def memory(size: str | None, words: tuple[str, ...], html: Path | None) -> None:
+def memory(
+    size: str | None, words: tuple[str, ...], html: Path | None, trust_task: tuple[str, ...]
+) -> None:  # fmt: skip
     """Show the memory plan of a training, without training.
 
     WHAT is gpt (the default) or another task, a TOML file or the folder of a run. Shown are the
@@ -77,7 +79,7 @@ def memory(size: str | None, words: tuple[str, ...], html: Path | None) -> None:
     cannot be done within --memory-limit.
     """
     with telling_errors():
-        config = chosen_config(size, words)
+        config = chosen_config(size, words, trust_task)
         plans = plan_training(config)
         click.echo(as_text(config, plans))
         if config.memory_limit is not None:

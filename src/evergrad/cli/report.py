@@ -6,13 +6,15 @@ from pathlib import Path
 
 import click
 
+from evergrad.cli.configured import trusts_tasks
 from evergrad.train.report import write_report
 from evergrad.train.values import ConfigError
 
 
 @click.command()
+@trusts_tasks
 @click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
-def report(run: Path) -> None:
+def report(run: Path, trust_task: tuple[str, ...]) -> None:
     """Draw the curves of a run and write its report.
 
     RUN is the folder that `evergrad train` named. The report is written at the end of each run;
@@ -28,7 +30,7 @@ def report(run: Path) -> None:
     Exit codes: 0 if the report is written, 2 if RUN holds no run.
     """
     try:
-        files = write_report(run)
+        files = write_report(run, trust_task)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
     for path in files:

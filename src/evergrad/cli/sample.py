@@ -10,10 +10,12 @@ from typing import Any
 import click
 
 import evergrad
-from evergrad.cli.configured import telling_errors
-from evergrad.train.checkpoint import Checkpoint, CheckpointError, read_checkpoint
+from evergrad.cli.configured import telling_errors, trusts_tasks
+from evergrad.train.checkpoint import CheckpointError, read_checkpoint
 from evergrad.train.config import ConfigError
 from evergrad.train.exit_codes import ExitCode
+
+PICTURES = 4  # of one prompt
 
 
 @click.command()
@@ -35,14 +37,19 @@ from evergrad.train.exit_codes import ExitCode
 @click.option(
     "--output", type=click.Path(path_type=Path), help="Where pictures go.  [default: sample.png]"
 )
+@trusts_tasks
 @click.option("--eager", is_flag=True, help="Without the compiler, to compare.")
-def sample(checkpoint: Path, output: Path | None, seed: int | None, **options: Any) -> None:
+def sample(
+    checkpoint: Path, output: Path | None, seed: int | None, trust_task: tuple[str, ...],
+    **options: Any,
+) -> None:  # fmt: skip
     """Let a trained model go on with a text, or show pictures.
 
     CHECKPOINT is a file that `evergrad train` wrote, or the folder of a run: then its best
     checkpoint is taken. Language models (gpt, lstm) go on with --prompt; each token costs the same
     however much is written, and beyond the context the last half of it is read again. Models of
-    pictures fill a grid in --output: a dit with pictures it makes, the others with pictures they
+    pictures fill a grid in --output: a dit and a flux with pictures they make (a flux of the
+    --prompt), the others with pictures they
     were not trained on, in green frames where they are recognised.
 
     \b
@@ -51,25 +58,26 @@ def sample(checkpoint: Path, output: Path | None, seed: int | None, **options: A
       evergrad sample runs/gpt --temperature 0.5 --top-k 20 --seed 1
       evergrad sample runs/gpt/checkpoints/step-000250.ckpt --length 1000 --no-stream > text.txt
       evergrad sample runs/dit --output shapes.png --seed 3
+      evergrad sample runs/flux --prompt "a red circle left of a blue square"
 
     \b
     Exit codes: 0 done, 2 an option or a prompt that cannot be used, 5 no checkpoint there or
     damaged, 130 Ctrl-C.
     """
     with telling_errors():
-        found = _read(checkpoint)
-        task = found.task()
-        model = found.model(task)
+        task, model = _read(checkpoint, trust_task)
         if hasattr(task, "tokenizer"):
             _refuse(output, "--output is for pictures; this model writes text")
             _write(task.tokenizer, model, seed, **options)
         else:
-            _show(task, model, seed, output)
+            _show(task, model, seed, output, options["prompt"])
 
 
-def _read(path: Path) -> Checkpoint:
+def _read(path: Path, trusted: tuple[str, ...]) -> tuple[Any, Any]:
     try:
-        return read_checkpoint(path)
+        found = read_checkpoint(path, trusted)
+        task = found.task()
+        return task, found.model(task)
     except CheckpointError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(ExitCode.NO_CHECKPOINT)
@@ -106,12 +114,16 @@ def _write(
         click.echo()
 
 
-def _show(task: Any, model: Any, seed: int | None, output: Path | None) -> None:
-    """Write what the task shows of a model: a grid of pictures."""
+def _show(task: Any, model: Any, seed: int | None, output: Path | None, prompt: str) -> None:
+    """Write what the task shows of a model: a grid of pictures, of a prompt if it takes one."""
     from evergrad.train.packages import package  # start-up: rarely used
 
+    chosen = _any_seed() if seed is None else seed
     with evergrad.no_grad():
-        made = task.sample(model, _any_seed() if seed is None else seed)
+        if hasattr(task, "sample_prompts") and prompt.strip():
+            made = task.sample_prompts(model, [prompt] * PICTURES, chosen)
+        else:
+            made = task.sample(model, chosen)
     if made is None or made.image is None:
         raise ConfigError(f"the task {task.name} shows no samples; sample a gpt, an lstm or a dit")
     path = Path("sample.png") if output is None else output

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import click
 
-from evergrad.cli.configured import DEFAULT_TASK, METAVAR, PASS_OPTIONS_ON, beginning
+from evergrad.cli.configured import DEFAULT_TASK, METAVAR, PASS_OPTIONS_ON, beginning, trusts_tasks
+from evergrad.distributed.mpi import launched_rank, launched_size
+from evergrad.distributed.progress import DistributedError
 from evergrad.errors import GradientError, MemoryLimitError
 from evergrad.train.checkpoint import CheckpointError
 from evergrad.train.config import (
@@ -50,11 +53,14 @@ class TrainCommand(click.Command):
 @click.option("--medium", "size", flag_value="medium", help="An hour.")
 @click.option("--large", "size", flag_value="large", help="A day.")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint, bit for bit.")
+@trusts_tasks
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="")
-def train(size: str | None, resume: bool, words: tuple[str, ...]) -> None:
+def train(
+    size: str | None, resume: bool, words: tuple[str, ...], trust_task: tuple[str, ...]
+) -> None:  # fmt: skip
     """Train a model.
 
-    WHAT is gpt (the default), lstm, lenet, resnet, vit, mlp, dit, a TOML file with a
+    WHAT is gpt (the default), lstm, lenet, resnet, vit, mlp, dit, flux, a TOML file with a
     configuration, a run's folder (with --resume), or module:Class for a task of your own. Every
     option of the configuration can be set with --key value.
 
@@ -78,51 +84,71 @@ def train(size: str | None, resume: bool, words: tuple[str, ...]) -> None:
       2    wrong option or data          6    not enough memory
       3    loss not finite               130  Ctrl-C, saved      143  SIGTERM, saved
     """
-    sys.exit(run(size, resume, list(words)))
+    sys.exit(run(size, resume, list(words), trust_task))
 
 
-def run(size: str | None, resume: bool, words: list[str]) -> ExitCode:
-    """Train as the words say; errors become a message and an exit code."""
+def run(
+    size: str | None, resume: bool, words: list[str], trusted: Collection[str] = (),
+    then: Callable[[Path], None] | None = None,
+) -> ExitCode:  # fmt: skip
+    """Train as the words say, and ``then`` do something with the folder of a run that is done;
+    errors become a message and an exit code."""
     try:
-        return _run(size, resume, words)
+        return _run(size, resume, words, trusted, then)
     except ConfigError as error:
         return _failed(error, ExitCode.USAGE)
     except CheckpointError as error:
         return _failed(error, ExitCode.NO_CHECKPOINT)
     except (MemoryLimitError, MemoryError) as error:
         return _failed(error, ExitCode.MEMORY)
-    except (GradientError, ImportError, OSError) as error:
+    except (DistributedError, GradientError, ImportError, OSError) as error:
         return _failed(error, ExitCode.ERROR)
     except KeyboardInterrupt:
         return _failed("interrupted; the last checkpoint is untouched", ExitCode.INTERRUPTED)
 
 
 def _failed(error: object, code: ExitCode) -> ExitCode:
-    click.echo(f"error: {error}", err=True)
+    """Say why; an error that all ranks have is said by the first."""
+    if launched_rank() == 0 or isinstance(error, OSError):
+        click.echo(f"error: {error}", err=True)
     return code
 
 
-def _run(size: str | None, resume: bool, words: list[str]) -> ExitCode:
-    config, directory = prepare(size, resume, words)
+def _run(
+    size: str | None, resume: bool, words: list[str], trusted: Collection[str],
+    then: Callable[[Path], None] | None,
+) -> ExitCode:  # fmt: skip
+    if (launched_size() or 1) > 1:
+        from evergrad.train.ranks import Ranks  # start-up: for several ranks only
+
+        config, directory = Ranks().on_first(lambda: prepare(size, resume, words, trusted))
+    else:
+        config, directory = prepare(size, resume, words, trusted)
     from evergrad.train.console import Console  # start-up: rich
     from evergrad.train.loop import Trainer  # start-up: layers, optimizers, the compiler
 
-    return Trainer(config, directory, Console()).run()
+    code = Trainer(config, directory, Console()).run()
+    if code == ExitCode.DONE and then is not None:
+        then(directory.path)
+    return code
 
 
-def prepare(size: str | None, resume: bool, words: list[str]) -> tuple[RunConfig, RunDirectory]:
-    """The configuration and the folder that the words ask for."""
+def prepare(
+    size: str | None, resume: bool, words: list[str], trusted: Collection[str] = ()
+) -> tuple[RunConfig, RunDirectory]:
+    """The configuration and the folder that the words ask for; files may name tasks of the table,
+    those ``trusted``, and the one that the words name themselves."""
     what = words.pop(0) if words and not words[0].startswith("--") else None
     named = None if what is None else RunDirectory(Path(what))
     if named is not None and named.holds_run():
         if not resume:
             raise ConfigError(f"{what} is the folder of a run; go on with it with --resume")
-        return _resumed(named, words)
-    config = override(beginning(what or DEFAULT_TASK, size), words)
+        return _resumed(named, words, trusted)
+    config = override(beginning(what or DEFAULT_TASK, size, trusted), words)
     if resume:
         found = _to_resume(what, config)
         if found.holds_run():
-            return _resumed(found, words)
+            return _resumed(found, words, {*trusted, config.task})
         config = dataclasses.replace(config, output=str(found.path))
     directory = new_directory(config)
     return dataclasses.replace(config, output=str(directory.path)), directory
@@ -137,9 +163,11 @@ def _to_resume(what: str | None, config: RunConfig) -> RunDirectory:
     return RunDirectory(RUNS / run_name(config))
 
 
-def _resumed(directory: RunDirectory, words: list[str]) -> tuple[RunConfig, RunDirectory]:
+def _resumed(
+    directory: RunDirectory, words: list[str], trusted: Collection[str]
+) -> tuple[RunConfig, RunDirectory]:
     """A run's configuration, with the options that may still change."""
-    stored = read_config(directory.config)
+    stored = read_config(directory.config, trusted)
     config = override(stored, words)
     for key in settable(stored):
         if key.split(".")[0] in _FIXED and value_of(config, key) != value_of(stored, key):

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import tomllib
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evergrad import nn
 from evergrad.io import load, save
-from evergrad.train.config import RunConfig, from_mapping
-from evergrad.train.task import Task, task_class
+from evergrad.train.config import ConfigError, RunConfig, parse_config
+from evergrad.train.model_bound import no_larger_than
+from evergrad.train.ranks import Ranks
+from evergrad.train.shards import is_sharded, link_folder, read_shards, write_shards
+from evergrad.train.task import Task, UntrustedTaskError, task_class
 from evergrad.utils.atomic_file import replacing
 
 FORMAT = 1
@@ -37,10 +39,12 @@ class CheckpointError(RuntimeError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read, and found whole."""
+    """A checkpoint that was read, and found whole. It may name a task that is not in the table
+    only if the user has trusted that."""
 
     path: Path
     content: dict[str, Any]
+    trusted: Collection[str] = ()
 
     @property
     def step(self) -> int:
@@ -49,41 +53,64 @@ class Checkpoint:
     @property
     def config(self) -> RunConfig:
         """The configuration of the run that wrote it."""
-        return from_mapping(tomllib.loads(self.content["config"]))
+        try:
+            return parse_config(self.content["config"], self.trusted)
+        except UntrustedTaskError as error:
+            raise UntrustedTaskError(f"{self.path}: {error}") from error
+        except (ValueError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{self.path} holds no configuration: {error}") from error
 
     def task(self, config: RunConfig | None = None) -> Task:
         """Its task, with what the task had found out about its data (the tokenizer)."""
         config = self.config if config is None else config
-        return task_class(config.task)(config, self.content["extras"])
+        with self._understood():
+            return task_class(config.task)(config, self.content["extras"])
 
     def model(self, task: Task) -> nn.Module:
         """The trained model, in evaluation mode: the running mean of its weights if there is."""
-        model = task.model()
-        model.load_state_dict(self.content["average"] or self.content["model"])
+        weights = self.content["average"] or self.content["model"]
+        with self._understood():
+            with no_larger_than(weights):
+                model = task.model()
+            model.load_state_dict(weights)
         return model.eval()
 
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Errors about the content name the file; those about options, packages and files of the
+        user's are raised as they are."""
+        try:
+            yield
+        except (ConfigError, ImportError, OSError):
+            raise
+        except Exception as error:
+            raise CheckpointError(
+                f"{self.path} does not hold what its task needs: {error or type(error).__name__}"
+            ) from error
 
-def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint, or the best (else the newest) of a run's folder."""
-    if path.is_dir():
+
+def read_checkpoint(path: Path, trusted: Collection[str] = ()) -> Checkpoint:
+    """Read a checkpoint, or the best (else the newest) of a run's folder; ``trusted`` are the tasks
+    beyond the table that it may name as ``module:Class``."""
+    if path.is_dir() and not is_sharded(path):
         path = _representative(path)
-    if not path.is_file():
+    if not path.exists():
         raise CheckpointError(f"there is no checkpoint {path}")
     try:
-        content = load(path)
+        content = read_shards(path) if path.is_dir() else load(path)
     except Exception as error:  # whatever damage makes of a file, it is told as such
         raise CheckpointError(f"{path} is damaged: {error}") from error
     if not isinstance(content, dict) or not content.keys() >= _KEYS:
         raise CheckpointError(f"{path} is not a checkpoint of evergrad train")
     if content["format"] != FORMAT:
         raise CheckpointError(f"{path} has format {content['format']}; this version reads {FORMAT}")
-    return Checkpoint(path, content)
+    return Checkpoint(path, content, trusted)
 
 
 def _representative(directory: Path) -> Path:
     """The checkpoint that stands for a run: its best, or else its newest."""
     folder = directory / "checkpoints" if (directory / "checkpoints").is_dir() else directory
-    found = [folder / BEST] if (folder / BEST).is_file() else sorted(folder.glob(_PATTERN))
+    found = [folder / BEST] if (folder / BEST).exists() else sorted(folder.glob(_PATTERN))
     if not found:
         raise CheckpointError(f"there is no checkpoint in {directory}")
     return found[-1]
@@ -92,9 +119,10 @@ def _representative(directory: Path) -> Path:
 class CheckpointStore:
     """The checkpoints of one run: the last few, and the best."""
 
-    def __init__(self, folder: Path, keep: int) -> None:
+    def __init__(self, folder: Path, keep: int, ranks: Ranks | None = None) -> None:
         self.folder = folder
         self.keep = keep
+        self.ranks = Ranks() if ranks is None else ranks
 
     def paths(self) -> list[Path]:
         """All numbered checkpoints, the oldest first."""
@@ -104,12 +132,24 @@ class CheckpointStore:
         """Write a checkpoint, then remove what is too old; an ``OSError`` leaves all others."""
         path = self.folder / f"step-{content['step']:06d}.ckpt"
         self.folder.mkdir(parents=True, exist_ok=True)
-        save({"format": FORMAT, **content}, path)
-        if best:
+        if self.ranks.size > 1:
+            write_shards(path, {"format": FORMAT, **content}, self.ranks)
+        else:
+            _remove_folder(path)
+            save({"format": FORMAT, **content}, path)
+        self.ranks.on_first(lambda: self._arrange(path, best))
+        return path
+
+    def _arrange(self, path: Path, best: bool) -> None:
+        """Give the best checkpoint its second name and remove what is too old."""
+        if best and path.is_dir():
+            link_folder(path, self.folder / BEST)
+        elif best:
+            _remove_folder(self.folder / BEST)
             _duplicate(path, self.folder / BEST)
         for old in self.paths()[: -self.keep]:
-            old.unlink()
-        return path
+            _remove_folder(old)
+            old.unlink(missing_ok=True)
 
     def newest(self, report: Callable[[str], None]) -> Checkpoint | None:
         """The newest checkpoint that is whole. Damaged ones are told and put aside."""
@@ -121,6 +161,12 @@ class CheckpointStore:
                 os.replace(path, aside)
                 report(f"{error}; kept as {aside.name}, trying the one before")
         return None
+
+
+def _remove_folder(path: Path) -> None:
+    """Remove a checkpoint that several ranks wrote."""
+    if path.is_dir():
+        shutil.rmtree(path)
 
 
 def _duplicate(source: Path, target: Path) -> None:

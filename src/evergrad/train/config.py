@@ -10,14 +10,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
-from evergrad.train.task import TASKS, task_class
+from evergrad import config as limits
+from evergrad.train.task import TASKS, UntrustedTaskError, check_named_in_file, task_class
 from evergrad.train.values import ConfigError, convert, nearest, parse_bytes
+from evergrad.utils.bounded_read import read_bounded
 
 __all__ = [
     "PRESETS",
@@ -237,19 +239,52 @@ def _flag_or_value(config: RunConfig, key: str, waiting: list[str]) -> tuple[str
     return key, "true"
 
 
-def read_config(path: Path) -> RunConfig:
-    """The configuration in a TOML file: what it does not say is as in its ``preset``."""
+def read_config(path: Path, trusted: Collection[str] = ()) -> RunConfig:
+    """The configuration in a TOML file: what it does not say is as in its ``preset``.
+
+    A task that is not in the table has to be among ``trusted``: its module is imported. Files of
+    more than ``config.CONFIG_BYTES`` are refused.
+    """
     try:
-        return from_mapping(tomllib.loads(path.read_text("utf-8")))
+        return parse_config(read_toml(path), trusted)
     except FileNotFoundError:
         raise ConfigError(f"there is no file {path}") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
         raise ConfigError(f"{path} cannot be read as TOML: {error}") from error
+    except UntrustedTaskError as error:
+        raise UntrustedTaskError(f"{path}: {error}") from error
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 
 
-def from_mapping(mapping: Mapping[str, Any]) -> RunConfig:
+def read_toml(path: Path) -> str:
+    """The text of a TOML file of at most ``config.CONFIG_BYTES``."""
+    try:
+        data = read_bounded(path, limits.CONFIG_BYTES, "set EVERGRAD_CONFIG_BYTES")
+        return data.decode("utf-8")
+    except ValueError as error:  # too large, or no text
+        raise ConfigError(f"{path} cannot be read as TOML: {error}") from error
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """A TOML document; whatever is wrong with it is a :class:`ConfigError`. Its length is bounded,
+    since dotted keys take the parser quadratic time."""
+    if len(text) > limits.CONFIG_BYTES:
+        raise ConfigError(
+            f"it has more than the {limits.CONFIG_BYTES:,} characters of EVERGRAD_CONFIG_BYTES"
+        )
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # beside TOMLDecodeError, numbers without end
+        raise ConfigError(f"it cannot be read as TOML: {error}") from error
+
+
+def parse_config(text: str, trusted: Collection[str] = ()) -> RunConfig:
+    """The configuration in the text of a TOML document."""
+    return from_mapping(parse_toml(text), trusted)
+
+
+def from_mapping(mapping: Mapping[str, Any], trusted: Collection[str] = ()) -> RunConfig:
     """The configuration of a TOML document, which begins from its ``task`` and ``preset``."""
     flat: dict[str, Any] = {}
     for key, value in mapping.items():
@@ -260,6 +295,7 @@ def from_mapping(mapping: Mapping[str, Any]) -> RunConfig:
         else:
             flat[key] = value
     task = convert(flat.get("task", next(iter(TASKS))), str, "task")
+    check_named_in_file(task, trusted)
     return updated(preset(task, convert(flat.pop("preset", DEFAULT_PRESET), str, "preset")), flat)
 
 

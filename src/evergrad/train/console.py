@@ -24,20 +24,33 @@ class Progress(NamedTuple):
     lr: float
     live: int
     peak: int
+    ranks: int = 1
+
+    @property
+    def speed(self) -> str:
+        """The rate in total, and of each rank if there are several."""
+        each = f" ({self.rate / self.ranks:,.0f} per rank)" if self.ranks > 1 else ""
+        return f"{self.rate:,.0f} {self.unit}/s{each}"
 
     @property
     def short(self) -> str:
         """For beside a bar."""
-        rate = f"{self.rate:,.0f} {self.unit}/s"
-        return f"loss {self.loss:.3f}  {rate}  lr {self.lr:.0e}  {size(self.peak)}"
+        return f"loss {self.loss:.3f}  {self.speed}  lr {self.lr:.0e}  {size(self.peak)}"
 
     @property
     def long(self) -> str:
         """For a line of its own."""
         return (
-            f"step {self.step}/{self.steps}  loss {self.loss:.3f}  {self.rate:,.0f} {self.unit}/s  "
+            f"step {self.step}/{self.steps}  loss {self.loss:.3f}  {self.speed}  "
             f"lr {self.lr:.1e}  memory {size(self.live)} (peak {size(self.peak)})"
         )
+
+
+class Silence:
+    """The console of a rank that says nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: None
 
 
 class Console:

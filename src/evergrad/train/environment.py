@@ -10,13 +10,21 @@ from pathlib import Path
 import evergrad
 
 
+def _version(package: str) -> str:
+    """The version of a package that may be missing."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
 def environment() -> dict[str, str]:
     """This machine in a few lines."""
     return {
         "evergrad": evergrad.__version__,
         "Python": platform.python_version(),
         "NumPy": metadata.version("numpy"),
-        "llvmlite": metadata.version("llvmlite"),
+        "llvmlite": _version("llvmlite"),
         "system": platform.platform(),
         "processor": processor_model(),
         "threads": str(evergrad.get_num_threads()),

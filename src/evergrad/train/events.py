@@ -12,10 +12,13 @@ from evergrad.utils.tensorboard import EventFile
 class EventLog:
     """Curves, pictures and texts of a run. The first failure to write ends it: ``problem``."""
 
-    def __init__(self, folder: Path, first_step: int) -> None:
-        """What former starts wrote for ``first_step`` and later is to be forgotten."""
+    def __init__(self, folder: Path | None, first_step: int) -> None:
+        """What former starts wrote for ``first_step`` and later is to be forgotten. Without a
+        folder nothing is written."""
         self.problem: OSError | ImportError | None = None
         self._file: EventFile | None = None
+        if folder is None:
+            return
         try:
             folder.mkdir(exist_ok=True)
             self._file = EventFile(folder, first_step)

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import evergrad as eg
 from evergrad import memory
 from evergrad.core.rng.default_generator import using_generator
-from evergrad.train.checkpoint import Checkpoint, CheckpointError, CheckpointStore
+from evergrad.distributed.agreement import named
+from evergrad.train.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    CheckpointStore,
+    read_checkpoint,
+)
 from evergrad.train.config import RunConfig, to_toml
-from evergrad.train.console import Console, Progress
+from evergrad.train.console import Console, Progress, Silence
 from evergrad.train.directory import RunDirectory, write_text
 from evergrad.train.events import EventLog
 from evergrad.train.exit_codes import ExitCode
@@ -21,6 +30,7 @@ from evergrad.train.meter import Meter
 from evergrad.train.metrics import MetricsLog
 from evergrad.train.packages import package
 from evergrad.train.preflight import audit_gradients
+from evergrad.train.ranks import Ranks
 from evergrad.train.report import write_report
 from evergrad.train.state import TrainingState
 from evergrad.train.step import StepResult, TrainingStep, learning_rate
@@ -33,31 +43,37 @@ class Trainer:
     def __init__(self, config: RunConfig, directory: RunDirectory, console: Console) -> None:
         """Reads the data and makes the model, as they stand at the newest checkpoint. Nothing is
         written before :meth:`run`."""
+        self.ranks = Ranks()
         self.config = config
         self.directory = directory
-        self.console = console
-        self.store = CheckpointStore(directory.checkpoints, config.keep)
-        if config.threads:
-            eg.set_num_threads(config.threads)
-        checkpoint = self._checkpoint() if directory.holds_run() else None
+        self.console = console if self.ranks.is_first else Silence()
+        self.store = CheckpointStore(directory.checkpoints, config.keep, self.ranks)
+        if threads := self.ranks.threads(config.threads):
+            eg.set_num_threads(threads)
+        has_run = self.ranks.on_first(directory.holds_run)
+        checkpoint = self._checkpoint() if has_run else None
         content = None if checkpoint is None else checkpoint.content
         self.task = task_class(config.task)(config, content["extras"] if content else None)
-        self.state = TrainingState(config, self.task)
+        self.state = TrainingState(config, self.task, self.ranks)
         if content is not None:
             self.state.restore(content)
-            console.say(f"going on after step {self.state.step} of {config.steps}")
+            self.console.say(f"going on after step {self.state.step} of {config.steps}")
         self._offset = content["metrics_offset"] if content else 0
         self.meter = Meter(self.state)
         self.unsaved: OSError | None = None  # why the newest state is not on disk
 
     def _checkpoint(self) -> Checkpoint | None:
         """The newest sound checkpoint; None if the run has not written any yet."""
+        path = self.ranks.on_first(self._newest_checkpoint)
+        return None if path is None else read_checkpoint(path)
+
+    def _newest_checkpoint(self) -> Path | None:
         self.directory.take()
         has_some = bool(self.store.paths())
         found = self.store.newest(self.console.warn)
         if has_some and found is None:
             raise CheckpointError(f"every checkpoint in {self.store.folder} is damaged")
-        return found
+        return None if found is None else found.path
 
     # -- the run ------------------------------------------------------------------------------
 
@@ -82,12 +98,13 @@ class Trainer:
 
     def _open(self, stack: ExitStack) -> None:
         """Make the folder and its logs; from here on the run leaves traces."""
-        self.directory.prepare(self.config)
-        self.metrics = stack.enter_context(
-            closing(MetricsLog(self.directory.metrics, self._offset))
-        )
+        self.ranks.on_first(lambda: self.directory.prepare(self.config))
+        # Ranks other than the first write their lines nowhere.
+        metrics = self.directory.metrics if self.ranks.is_first else Path(os.devnull)
+        self.metrics = stack.enter_context(closing(MetricsLog(metrics, self._offset)))
         first = self.state.step + 1
-        self.events = stack.enter_context(closing(EventLog(self.directory.events, first)))
+        events = self.directory.events if self.ranks.is_first else None
+        self.events = stack.enter_context(closing(EventLog(events, first)))
         stack.callback(self.console.stop)
         if self.metrics.missing:
             self.console.warn(f"{self.metrics.missing} bytes of {self.directory.metrics} are lost")
@@ -95,7 +112,10 @@ class Trainer:
     def _introduce(self) -> None:
         """Tell what is going to be trained, check its gradients, plan its memory."""
         count = sum(p.numel() for p in self.state.model.parameters())
-        self.console.say(f"{self.config.task}: {count:,} parameters, run in {self.directory.path}")
+        ranks = f" on {self.ranks.size} ranks" if self.ranks.size > 1 else ""
+        self.console.say(
+            f"{self.config.task}: {count:,} parameters{ranks}, run in {self.directory.path}"
+        )
         self.console.say(str(audit_gradients(self.state)))
         self.step: TrainingStep = self.state.training_step()
         self.table = MemoryTable(self.state, self.step)
@@ -109,7 +129,7 @@ class Trainer:
             result = self.meter.time(self.step)
             if not result.is_finite:
                 what = f"loss {result.loss}, norm of gradients {result.norm}"
-                return self._fall_back(state.step, what)
+                return self._fall_back(state.step, what + self._ranks_not_finite(result))
             state.step += 1
             is_last = state.step == config.steps
             if is_last or state.step % config.log_every == 0:
@@ -117,14 +137,28 @@ class Trainer:
             improved = (is_last or _is_due(state.step, config.evaluate_every)) and self._evaluate()
             if is_last or _is_due(state.step, config.sample_every):
                 self._sample()
-            ends = interrupts.received is not None or self._has_ended()
+            received = self._agreed(interrupts.received)
+            ends = received is not None or self._has_ended()
             if ends or improved or _is_due(state.step, config.checkpoint_every):
                 if not state.is_finite():
                     return self._fall_back(state.step - 1, "weights are not finite")
                 self._save(best=improved)
-            if interrupts.received is not None:
-                return interrupts.received
+            if received is not None:
+                return received
         return ExitCode.DONE
+
+    def _agreed(self, received: ExitCode | None) -> ExitCode | None:
+        """A signal that any rank received, so that all stop after the same step."""
+        found = self.ranks.greatest(0 if received is None else int(received))
+        return ExitCode(found) if found else None
+
+    def _ranks_not_finite(self, result: StepResult) -> str:
+        """Which ranks have a loss that is not finite."""
+        if self.ranks.size == 1:
+            return ""
+        losses = self.ranks.gathered(result.own)
+        bad = [rank for rank, loss in enumerate(losses) if not math.isfinite(loss)]
+        return f"; the loss is not finite on {named(bad)}" if bad else ""
 
     def _has_ended(self) -> bool:
         return self.state.step >= self.config.steps or self._has_stalled()
@@ -137,7 +171,7 @@ class Trainer:
     def _conclude(self, code: ExitCode) -> ExitCode:
         """Say how the run ended and write its report."""
         self.console.stop()
-        if self.meter.steps and code != ExitCode.NOT_FINITE:
+        if self.meter.steps and code != ExitCode.NOT_FINITE and self.ranks.is_first:
             self._compare_memory()
         if code == ExitCode.DONE and self._has_stalled():
             self.console.say(f"stopped early: {self.state.stale} evaluations without progress")
@@ -167,8 +201,10 @@ class Trainer:
 
     def _report(self) -> None:
         """Draw the curves and write the page; what hinders that does not spoil the run."""
+        if not self.ranks.is_first:
+            return
         try:
-            page = write_report(self.directory.path)[-1]
+            page = write_report(self.directory.path, [self.config.task])[-1]
         except (OSError, ImportError) as error:
             self.console.warn(f"the report could not be written: {error}")
         else:
@@ -188,13 +224,12 @@ class Trainer:
         self.events.scalars(self.state.step, values)
         self.console.progress(Progress(
             self.state.step, self.config.steps, result.loss, rate, self.task.unit, lr, now["live"],
-            self.meter.peak,
+            self.meter.peak, self.ranks.size,
         ))  # fmt: skip
 
     def _evaluate(self) -> bool:
         """Judge the model on held-out data; tells whether it is the best so far."""
-        with self.state.evaluated_model() as model:
-            found = {name: float(value) for name, value in self.task.evaluate(model).items()}
+        found = self.ranks.on_first(self._held_out)
         improved = self.state.note_evaluation(found["loss"])
         self.metrics.write({"step": self.state.step, "evaluation": found})
         names = {f"evaluation/{name}": value for name, value in found.items()}
@@ -203,8 +238,14 @@ class Trainer:
         self.console.say(f"step {self.state.step}  held-out {told}{'  (best)' * improved}")
         return improved
 
+    def _held_out(self) -> dict[str, float]:
+        with self.state.evaluated_model() as model:
+            return {name: float(value) for name, value in self.task.evaluate(model).items()}
+
     def _sample(self) -> None:
         """Show and keep something the model makes up."""
+        if not self.ranks.is_first:
+            return
         with self.state.evaluated_model() as model:
             sample = self.task.sample(model, self.config.seed)
         if sample is None:
@@ -233,14 +274,11 @@ class Trainer:
         self.state.seconds = self.meter.seconds()
         self.events.flush()
         try:
-            self.store.write(
-                {
-                    **self.state.capture(),
-                    "config": to_toml(self.config),
-                    "metrics_offset": self.metrics.sync(),
-                },
-                best=best,
-            )
+            offset = self.ranks.on_first(self.metrics.sync)
+            content = {
+                **self.state.capture(), "config": to_toml(self.config), "metrics_offset": offset,
+            }  # fmt: skip
+            self.store.write(content, best=best)
         except OSError as error:
             self.unsaved = error
             self.console.warn(
@@ -256,9 +294,15 @@ class Trainer:
         """Find out where numbers stopped being finite, and leave the state before that."""
         self.console.stop()
         self.console.fail(f"step {failed + 1}: {what}")
-        checkpoint = self.store.newest(self.console.warn)
+        checkpoint = self._checkpoint()
         if checkpoint is None:
             self.console.fail("there is no checkpoint to go back to")
+            return ExitCode.NOT_FINITE
+        if self.ranks.size > 1:  # a rank that raises would leave the others waiting
+            self.console.say(
+                f"the state after step {checkpoint.step} is saved; to see which operation it was, "
+                f"go on with one rank: evergrad train {self.directory.path} --resume"
+            )
             return ExitCode.NOT_FINITE
         self.console.say(f"repeating from step {checkpoint.step}, looking at every value ...")
         found = diagnose(checkpoint, self.config, self.task, failed)

@@ -117,7 +117,9 @@ def _arena(step: TrainingStep) -> tuple[int | None, int]:
         arena += made.plan.peak
         results = sum(b.nbytes for b in made.plan.outside if b.kind == "output")
         streams = _bytes(generator.get_state() for generator in made.generators_to_restore())
-        transient = max(transient, given + results + streams)
+        # A rank takes its part of a batch while the whole of it is there.
+        whole = given * step.ranks.size if step.ranks.size > 1 else 0
+        transient = max(transient, given + max(results + streams, whole))
     return arena, transient
 
 

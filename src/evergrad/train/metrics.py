@@ -21,7 +21,8 @@ class MetricsLog:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         self.offset = min(offset, os.fstat(self._file).st_size)
         self.missing = offset - self.offset  # bytes of former lines that are lost
-        os.ftruncate(self._file, self.offset)
+        if path != Path(os.devnull):
+            os.ftruncate(self._file, self.offset)
         self._waiting = b""
         self.problem: OSError | None = None
 

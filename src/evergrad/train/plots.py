@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from evergrad import config
 from evergrad.train.packages import package
 from evergrad.train.records import Line, Run
+from evergrad.utils.bounded_read import read_bounded
 
 _SIZE = (8.0, 4.0)
 _DOTS_PER_INCH = 110
@@ -166,12 +168,16 @@ def _draw_sample(axes: Any, folder: Path, sample: dict[str, Any]) -> None:
 
 
 def sample_picture(folder: Path, sample: dict[str, Any]) -> bytes | None:
-    """The PNG of a sample; None if it has none, or the file is not there."""
+    """The PNG of a sample; None if it has none, or the file is not there. Only files inside of the
+    folder are read, since a page that somebody publishes would carry them."""
     if "image" not in sample:
         return None
     try:
-        return (folder / str(sample["image"])).read_bytes()
-    except OSError:
+        path = (folder / str(sample["image"])).resolve(strict=True)
+        if not (path.is_file() and path.is_relative_to(folder.resolve())):
+            return None
+        return read_bounded(path, config.IMAGE_BYTES, "set EVERGRAD_IMAGE_BYTES")
+    except (OSError, ValueError):
         return None
 
 

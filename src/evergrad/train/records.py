@@ -7,16 +7,19 @@ is cut and files that are not there yet are no errors; they are noted in ``probl
 from __future__ import annotations
 
 import json
-import tomllib
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evergrad.train.config import ConfigError
+from evergrad import config as limits
+from evergrad.train.config import ConfigError, parse_toml, read_toml
 from evergrad.train.directory import RunDirectory
-from evergrad.train.task import task_class
+from evergrad.train.task import check_named_in_file, task_class
+from evergrad.utils.bounded_read import read_bounded
 
 Line = dict[str, Any]
+_HOW = "set EVERGRAD_UNPACKED_BYTES"
 
 
 @dataclass
@@ -31,6 +34,7 @@ class Run:
     samples: list[Line] = field(default_factory=list)
     memory: dict[str, dict[str, int | None]] = field(default_factory=dict)  # planned, measured
     problems: list[str] = field(default_factory=list)
+    trusted: Collection[str] = ()
 
     @property
     def name(self) -> str:
@@ -48,14 +52,15 @@ class Run:
 
     @property
     def unit(self) -> str:
-        """What the task counts: tokens or images; ``units`` if the task cannot be asked."""
+        """What the task counts: tokens or images; ``units`` if it is not known or not trusted."""
         try:
-            return task_class(str(self.config.get("task", ""))).unit
+            name = check_named_in_file(str(self.config.get("task", "")), self.trusted)
+            return task_class(name).unit
         except ConfigError:
             return "units"
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path, trusted: Collection[str] = ()) -> Run:
     """Read the folder of a run, which may still be going on."""
     directory = RunDirectory(path)
     if not (directory.config.exists() or directory.metrics.exists()):
@@ -63,7 +68,7 @@ def read_run(path: Path) -> Run:
             f"{path} holds no run: neither config.toml nor metrics.jsonl is there; give the folder "
             "that `evergrad train` named, like runs/gpt"
         )
-    run = Run(path)
+    run = Run(path, trusted=trusted)
     _read_config(run, directory.config)
     _read_metrics(run, directory.metrics)
     _read_memory(run, directory.memory)
@@ -72,17 +77,17 @@ def read_run(path: Path) -> Run:
 
 def _read_config(run: Run, path: Path) -> None:
     try:
-        run.config_text = path.read_text("utf-8")
-        run.config = tomllib.loads(run.config_text)
+        run.config_text = read_toml(path)
+        run.config = parse_toml(run.config_text)
     except FileNotFoundError:
         run.problems.append(f"{path.name} is missing")
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ConfigError as error:
         run.problems.append(f"{path.name} cannot be read: {error}")
 
 
 def _read_metrics(run: Run, path: Path) -> None:
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_bounded(path, limits.UNPACKED_BYTES, _HOW).split(b"\n")
     except FileNotFoundError:
         run.problems.append(f"{path.name} is missing: nothing has been measured yet")
         return
@@ -101,7 +106,7 @@ def _enter(run: Run, text: bytes) -> bool:
     """Put a line where it belongs; tells whether it could be read."""
     try:
         line = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     if not (isinstance(line, dict) and isinstance(line.get("step"), int)):
         return False
@@ -118,8 +123,8 @@ def _enter(run: Run, text: bytes) -> bool:
 
 def _read_memory(run: Run, path: Path) -> None:
     try:
-        run.memory = json.loads(path.read_text("utf-8"))
+        run.memory = json.loads(read_bounded(path, limits.UNPACKED_BYTES, _HOW))
     except FileNotFoundError:
         return  # written at the end of a run
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         run.problems.append(f"{path.name} cannot be read: {error}")

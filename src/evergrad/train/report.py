@@ -6,7 +6,7 @@ after it was killed, and on another machine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,12 @@ pre { white-space: pre-wrap; border-left: 3px solid #8886; padding-left: .8rem; 
 """
 
 
-def write_report(path: Path) -> list[Path]:
-    """Write the pictures and the page of a run into its folder; gives the files, the page last."""
-    run = read_run(path)
+def write_report(path: Path, trusted: Collection[str] = ()) -> list[Path]:
+    """Write the pictures and the page of a run into its folder; gives the files, the page last.
+
+    ``trusted`` are tasks beyond the table (``module:Class``) that its configuration may name.
+    """
+    run = read_run(path, trusted)
     plots = draw_plots(run)
     files = {path / f"{name}.png": picture for name, picture in plots.items()}
     files[path / REPORT] = page(run, plots).encode()

@@ -14,6 +14,7 @@ import evergrad as eg
 from evergrad import nn
 from evergrad.core.rng.default_generator import using_generator
 from evergrad.train.config import RunConfig
+from evergrad.train.ranks import Ranks
 from evergrad.train.step import TrainingStep, make_optimizer
 from evergrad.train.task import Task
 
@@ -31,12 +32,15 @@ def stream(seed: int) -> eg.Generator:
 class TrainingState:
     """A model, its optimizer, the running mean of its weights, and how far the run has got."""
 
-    def __init__(self, config: RunConfig, task: Task) -> None:
+    def __init__(self, config: RunConfig, task: Task, ranks: Ranks | None = None) -> None:
+        self.ranks = Ranks() if ranks is None else ranks
         self.config = config
         self.task = task
         self.generator = stream(config.seed)
         with using_generator(self.generator):
-            self.model = task.model().train()
+            self.model = self.ranks.model(task.model()).train()
+        if not self.ranks.is_first:
+            self.generator = stream(self.ranks.seed(config.seed))
         self.optimizer = make_optimizer(self.model, config.optimizer)
         self.averaged = _frozen_copy(self.model) if config.ema else None
         self.step = 0
@@ -47,7 +51,7 @@ class TrainingState:
     def training_step(self, *, check_finite: bool = False) -> TrainingStep:
         return TrainingStep(
             self.config, self.task, self.model, self.optimizer, self.averaged,
-            check_finite=check_finite,
+            check_finite=check_finite, ranks=self.ranks,
         )  # fmt: skip
 
     # -- evaluation ---------------------------------------------------------------------------
@@ -94,7 +98,7 @@ class TrainingState:
             "model": dict(self.model.state_dict()),
             "optimizer": self.optimizer.state_dict(),
             "average": None if self.averaged is None else dict(self.averaged.state_dict()),
-            "random": self.generator.get_state(),
+            "random": self._random_states(),
             "extras": self.task.extras(),
         }
 
@@ -107,7 +111,21 @@ class TrainingState:
         self.optimizer.load_state_dict(content["optimizer"])
         if self.averaged is not None and content["average"] is not None:
             self.averaged.load_state_dict(content["average"])
-        self.generator.set_state(content["random"])
+        self._restore_random(content["random"])
+
+    def _random_states(self) -> Any:
+        """The state of the stream; with several ranks, of each of them."""
+        states = self.ranks.gathered(self.generator.get_state().tolist())
+        return self.generator.get_state() if len(states) == 1 else eg.tensor(states, dtype=eg.uint8)
+
+    def _restore_random(self, saved: eg.Tensor) -> None:
+        """Continue the stream of this rank. A rank that the former start did not have begins one
+        of its own, which depends on the step."""
+        states = saved.reshape(1, -1) if saved.ndim == 1 else saved
+        if self.ranks.rank < len(states):
+            self.generator.set_state(states[self.ranks.rank].clone())
+        else:
+            self.generator = stream(self.ranks.seed(self.config.seed) + 1 + self.step)
 
     def is_finite(self) -> bool:
         """Whether all weights are: a state that is not is never written."""

@@ -17,14 +17,17 @@ from evergrad import nn, optim
 from evergrad.core.tensor import Tensor
 from evergrad.memory.ledger import GRADIENT
 from evergrad.train.config import OptimizerConfig, RunConfig
+from evergrad.train.ranks import Ranks
 from evergrad.train.task import Task
 
 
 class StepResult(NamedTuple):
-    """The loss of a step and the norm of its gradients before clipping."""
+    """The loss of a step over all ranks, the norm of its gradients before clipping, and the loss of
+    this rank's part of the batch."""
 
     loss: float
     norm: float
+    own: float
 
     @property
     def is_finite(self) -> bool:
@@ -61,8 +64,12 @@ class TrainingStep:
 
     def __init__(
         self, config: RunConfig, task: Task, model: nn.Module, optimizer: optim.Optimizer,
-        averaged: nn.Module | None, *, check_finite: bool = False,
+        averaged: nn.Module | None, *, check_finite: bool = False, ranks: Ranks | None = None,
     ) -> None:  # fmt: skip
+        self.ranks = Ranks() if ranks is None else ranks
+        self.reducer = self.ranks.reducer(model)
+        if self.reducer is not None:  # with accumulation sums are averaged, not their parts
+            self.reducer.is_enabled = config.accumulate == 1
         self.config = config
         self.task = task
         self.model = model
@@ -83,17 +90,21 @@ class TrainingStep:
         first = number * self.config.accumulate
         weight = mean_weight(self.config.ema, number)
         if self.config.accumulate == 1:
-            found = self.whole(weight, *self.task.batch(first))
+            found = self.whole(weight, *self.batch(first))
         else:
             for offset in range(self.config.accumulate):
-                self.micro(*self.task.batch(first + offset))
+                self.micro(*self.batch(first + offset))
             found = self.update(weight)
-        loss, norm = found.tolist()
-        return StepResult(loss, norm)
+        loss, norm, own = found.tolist()
+        return StepResult(loss, norm, own)
+
+    def batch(self, number: int) -> tuple[Tensor, ...]:
+        """This rank's part of a micro-batch."""
+        return self.ranks.share(self.task.batch(number), self.task.rows_per_example)
 
     def programs(self) -> Iterator[tuple[Any, tuple[Any, ...]]]:
         """What is run at each step, with arguments as of the first: to plan and to explain."""
-        batch = self.task.batch(0)
+        batch = self.batch(0)
         if self.config.accumulate == 1:
             yield self.whole, (mean_weight(self.config.ema, 0), *batch)
         else:
@@ -120,6 +131,8 @@ class TrainingStep:
         self.optimizer.zero_grad()
 
     def _update(self, weight: float) -> Tensor:
+        if self.reducer is not None:
+            self.reducer.average(self.sums)
         for total, parameter in zip(self.sums, self.parameters, strict=True):
             parameter.grad = total
         found = self._apply(self.loss_sum, weight)
@@ -130,12 +143,22 @@ class TrainingStep:
 
     def _backward(self, *batch: Tensor) -> Tensor:
         """The gradients of a micro-batch's part of the loss; gives that part."""
+        if self.reducer is not None and self.reducer.is_enabled:
+            self.reducer.before_forward()
         with precision(self.config):
-            loss = self.task.loss(self.model, *batch)
+            loss = self._loss(*batch)
         part = loss.float() / self.config.accumulate
         part.backward()
         detached: Tensor = part.detach()
         return detached
+
+    def _loss(self, *batch: Tensor) -> Tensor:
+        """The loss of this rank's part, such that the mean over the ranks is that of the batch."""
+        terms = self.task.terms(*batch) if self.ranks.size > 1 else None
+        if terms is None:
+            return self.task.loss(self.model, *batch)
+        found: Tensor = self.task.loss_sum(self.model, *batch) / self.ranks.mean(terms.float())
+        return found
 
     def _apply(self, loss: Tensor, weight: float) -> Tensor:
         """New weights from the gradients; gives the loss and the norm of the gradients."""
@@ -145,7 +168,7 @@ class TrainingStep:
         with eg.no_grad():
             for mean, parameter in self.means:
                 mean.lerp_(parameter, weight)
-        found: Tensor = eg.stack([loss, norm.detach()])
+        found: Tensor = eg.stack([self.ranks.mean(loss), norm.detach(), loss])
         return found
 
 

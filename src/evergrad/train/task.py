@@ -8,6 +8,7 @@ very batches it would have seen.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,7 +22,8 @@ from evergrad.train.values import ConfigError, nearest
 if TYPE_CHECKING:
     from evergrad.train.config import RunConfig
 
-# Where tasks live; any other "module:Class" may be named in its place.
+# Where tasks live; code and the command line may name any other "module:Class" in their place, a
+# file only one that the user trusts.
 TASKS: dict[str, str] = {
     "gpt": "evergrad.train.tasks.text:GPTTask",
     "lstm": "evergrad.train.tasks.text:LSTMTask",
@@ -30,6 +32,9 @@ TASKS: dict[str, str] = {
     "vit": "evergrad.train.tasks.images:ViTTask",
     "mlp": "evergrad.train.tasks.images:MLPTask",
     "dit": "evergrad.train.tasks.diffusion:DiTTask",
+    "flux": "evergrad.train.tasks.flux:FluxTask",
+    "chat": "evergrad.train.tasks.chat:ChatTask",
+    "dpo": "evergrad.train.tasks.preference:PreferenceTask",
 }
 
 
@@ -52,6 +57,8 @@ class Task(ABC):
     unit: ClassVar[str]  # what is counted per second: "tokens" or "images"
     # Model options that follow from the data and are not for the user to set.
     set_by_data: ClassVar[frozenset[str]] = frozenset()
+    # How many rows of a batch, equally far apart, belong together and to one rank.
+    rows_per_example: ClassVar[int] = 1
 
     def __init__(self, config: RunConfig, extras: dict[str, Any] | None = None) -> None:
         self.config = config
@@ -81,6 +88,16 @@ class Task(ABC):
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
         """The mean loss of a micro-batch; traced, so without branching on values."""
 
+    def terms(self, *batch: Tensor) -> Tensor | None:
+        """The number of terms that :meth:`loss` is the mean of, if it depends on values; ``None``
+        if equal parts of a batch have equally many."""
+        return None
+
+    def loss_sum(self, model: nn.Module, *batch: Tensor) -> Tensor:
+        """The sum of the terms of the loss; for tasks with :meth:`terms`. Several ranks divide it
+        by the terms of all, some of which may have none."""
+        raise NotImplementedError
+
     @abstractmethod
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """``loss`` and whatever else tells of quality, on held-out batches that stay the same.
@@ -97,8 +114,25 @@ class Task(ABC):
         return {}
 
 
+class UntrustedTaskError(ConfigError):
+    """A file that names a task which is not in the table, and which the user has not trusted."""
+
+
+def check_named_in_file(name: str, trusted: Collection[str]) -> str:
+    """The name of a task that a file gives, if it is in the table or among ``trusted``: importing
+    any other would run code that the file chooses."""
+    if ":" in name and name not in TASKS and name not in trusted:
+        raise UntrustedTaskError(
+            f"the file names the task {name!r}, which is none of evergrad's own; to use it would "
+            f"import and run that module.\n  fix: if you trust it, --trust-task {name} (in Python "
+            f"trusted=[{name!r}])."
+        )
+    return name
+
+
 def task_class(name: str) -> type[Task]:
-    """The class of a task in the table, or of one given as ``module:Class``."""
+    """The class of a task in the table, or of one given as ``module:Class``, which is imported:
+    names from files pass :func:`check_named_in_file` first."""
     place = TASKS.get(name, name)
     module, colon, attribute = place.partition(":")
     if not colon:

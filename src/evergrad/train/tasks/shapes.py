@@ -37,7 +37,7 @@ def shape_pictures(count: int, size: int, part: str) -> tuple[Array, Array]:
     x0, y0 = (2 * numbers[1:3] - 1) * (0.95 - extent)
     pixel = 2.0 / size
     line = (np.arange(size, dtype=np.float32) + 0.5) * pixel - 1
-    outside = _distances(line - x0, line[:, None] - y0, extent)  # (shapes, count, size, size)
+    outside = distances(line - x0, line[:, None] - y0, extent)  # (shapes, count, size, size)
     chosen = outside[labels // len(COLOURS), np.arange(count)]
     coverage = np.clip(0.5 - chosen / pixel, 0, 1)[:, None]
     colour = np.array(list(COLOURS.values()), np.float32)[labels % len(COLOURS)]
@@ -46,7 +46,7 @@ def shape_pictures(count: int, size: int, part: str) -> tuple[Array, Array]:
     return np.round(pictures).astype(np.uint8), labels
 
 
-def _distances(x: Array, y: Array, extent: Array) -> Array:
+def distances(x: Array, y: Array, extent: Array) -> Array:
     """How far each pixel lies outside of each of the shapes; negative inside."""
     x, y = np.broadcast_arrays(np.abs(x), y)
     circle = np.hypot(x, y) - extent
