@@ -2,4 +2,6 @@
 
 from evergrad.lazy import lazy_modules
 
-__getattr__ = lazy_modules("evergrad.utils", "_pytree", "checkpoint", "data", "tensorboard")
+__getattr__ = lazy_modules(
+    "evergrad.utils", "_pytree", "checkpoint", "data", "dlpack", "hooks", "tensorboard"
+)

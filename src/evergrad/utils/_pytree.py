@@ -7,6 +7,7 @@ from typing import Any
 
 from evergrad.core.tree import (
     TreeSpec,
+    register_pytree_node,
     tree_flatten,
     tree_leaves,
     tree_map,
@@ -50,7 +51,7 @@ def tree_any_only(kind: Any, pred: Callable[[Any], bool], tree: PyTree) -> bool:
 
 
 __all__ = [
-    "PyTree", "TreeSpec", "tree_all", "tree_all_only", "tree_any", "tree_any_only", "tree_flatten",
-    "tree_iter", "tree_leaves", "tree_map", "tree_map_", "tree_map_only", "tree_structure",
-    "tree_unflatten",
+    "PyTree", "TreeSpec", "register_pytree_node", "tree_all", "tree_all_only", "tree_any",
+    "tree_any_only", "tree_flatten", "tree_iter", "tree_leaves", "tree_map", "tree_map_",
+    "tree_map_only", "tree_structure", "tree_unflatten",
 ]  # fmt: skip

@@ -9,9 +9,69 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, TypeVar
 
-from evergrad.nn.module import Module as ScriptModule
+from evergrad.nn.module import Module
 
 T = TypeVar("T")
+
+
+class ScriptModule(Module):
+    """A module of PyTorch's former compiler: nothing here is an instance unless it is derived."""
+
+
+class RecursiveScriptModule(ScriptModule):
+    """What ``script`` gives in PyTorch; here it gives the module itself."""
+
+
+class TopLevelTracedModule(ScriptModule):
+    """What ``trace`` gives in PyTorch; here it gives the module itself."""
+
+
+class ScriptFunction:
+    """A function of PyTorch's former compiler: none exists here."""
+
+
+class Attribute:
+    """A value with its type, for modules that are scripted: the value itself."""
+
+    def __new__(cls, value: Any, type: Any) -> Any:
+        return value
+
+
+class TracerWarning(Warning):
+    """A warning of ``trace``, which here never warns."""
+
+
+def script_method(fn: T) -> T:
+    """The method itself."""
+    return fn
+
+
+def trace_module(mod: T, inputs: Any, *args: Any, **kwargs: Any) -> T:
+    """The module itself."""
+    return mod
+
+
+def set_fusion_strategy(strategy: Any) -> list[Any]:
+    """Without effect."""
+    return []
+
+
+def enable_onednn_fusion(enabled: bool) -> None:
+    """Without effect."""
+
+
+class _Optimized:
+    def __init__(self, should_optimize: bool = True) -> None:
+        """A context without effect."""
+
+    def __enter__(self) -> None:
+        """Without effect."""
+
+    def __exit__(self, *error: Any) -> None:
+        """Without effect."""
+
+
+optimized_execution = fuser = strict_fusion = _Optimized
 
 
 def script(
@@ -108,7 +168,34 @@ def load(f: Any, map_location: Any = None, _extra_files: Any = None) -> NoReturn
 
 
 __all__ = [
-    "Final", "ScriptModule", "annotate", "export", "fork", "freeze", "ignore", "interface",
-    "is_scripting", "is_tracing", "load", "optimize_for_inference", "save", "script",
-    "script_if_tracing", "trace", "unused", "wait",
+    "Attribute",
+    "Final",
+    "RecursiveScriptModule",
+    "ScriptFunction",
+    "ScriptModule",
+    "TopLevelTracedModule",
+    "TracerWarning",
+    "annotate",
+    "enable_onednn_fusion",
+    "export",
+    "fork",
+    "freeze",
+    "fuser",
+    "ignore",
+    "interface",
+    "is_scripting",
+    "is_tracing",
+    "load",
+    "optimize_for_inference",
+    "optimized_execution",
+    "save",
+    "script",
+    "script_if_tracing",
+    "script_method",
+    "set_fusion_strategy",
+    "strict_fusion",
+    "trace",
+    "trace_module",
+    "unused",
+    "wait",
 ]  # fmt: skip

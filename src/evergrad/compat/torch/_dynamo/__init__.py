@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from evergrad.nn.compiled import OptimizedModule
+
 from . import config
 
 
@@ -26,6 +28,26 @@ def graph_break(msg: str = "") -> None:
     """Nothing to break."""
 
 
+def mark_dynamic(t: Any, index: Any, **bounds: Any) -> None:
+    """Shapes always vary: kernels are keyed by structure."""
+
+
+maybe_mark_dynamic = mark_static = mark_static_address = mark_unbacked = mark_dynamic
+
+
+def assume_constant_result(fn: Any) -> Any:
+    """The function itself."""
+    return fn
+
+
+def is_dynamo_supported() -> bool:
+    return False
+
+
+def list_backends(exclude_tags: Any = ()) -> list[str]:
+    return ["evergrad"]
+
+
 def is_compiling() -> bool:
     return False
 
@@ -34,4 +56,9 @@ def _unchanged(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-__all__ = ["allow_in_graph", "config", "disable", "graph_break", "is_compiling", "reset"]
+__all__ = [
+    "OptimizedModule", "allow_in_graph", "assume_constant_result", "config", "disable",
+    "graph_break", "is_compiling",
+    "is_dynamo_supported", "list_backends", "mark_dynamic", "mark_static",
+    "mark_static_address", "maybe_mark_dynamic", "reset",
+]  # fmt: skip

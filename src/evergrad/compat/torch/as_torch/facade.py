@@ -1,44 +1,84 @@
-"""Modules named ``torch...`` that pass every question on to evergrad's."""
+"""Modules named ``torch...`` whose attributes are evergrad's."""
 
 from __future__ import annotations
 
 import dis
 import sys
 from importlib import import_module
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from evergrad.core.dtypes import dtype
+from evergrad.ops.surface.public import FUNCTIONS
+
+from ..overrides import overridable
+from . import refusals
 
 _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
+# Modules whose functions check their arguments for ``__torch_function__``.
+_OVERRIDABLE = ("torch.nn.functional", "torch.linalg", "torch.fft", "torch.special")
+
+
+# Modules whose ``__dict__`` packages walk through.
+_FILLED = ("torch.distributions", "torch.optim", "torch.optim.lr_scheduler")
+# Functions that nothing takes over.
+_PLAIN = frozenset(
+    (
+        "is_tensor",
+        "is_storage",
+        "typename",
+        "tensor",
+        "as_tensor",
+        "asarray",
+        "from_numpy",
+        "result_type",
+        "compile",
+    )
+)
 
 
 class Facade(ModuleType):
-    """A module under another name. Reading and writing go to the module it stands for."""
+    """A module under another name: attributes are read from and written to its target."""
 
     def __init__(self, name: str, target: ModuleType, **own: Any) -> None:
         super().__init__(name, target.__doc__)
         self.__dict__["_target"] = target
         self.__dict__["__path__"] = []
+        self.__dict__["__file__"] = getattr(target, "__file__", None)
         self.__dict__.update(own)
         if hasattr(target, "__all__"):
             self.__dict__["__all__"] = [n for n in target.__all__ if not n.startswith("__")]
+        if name in _FILLED:
+            self.__dict__.update({n: getattr(target, n) for n in self.__dict__["__all__"]})
 
     def __getattr__(self, name: str) -> Any:
         try:
             value = getattr(self.__dict__["_target"], name)
         except AttributeError:
-            raise self._missing(name, sys._getframe(1)) from None
+            return self._stand_in(name, sys._getframe(1))
         if isinstance(value, ModuleType) and value.__name__.startswith("evergrad."):
             return import_module(f"{self.__name__}.{name}")
+        if _is_overridable(self.__name__, name, value):
+            value = overridable(value, self.__name__)
         if callable(value) or isinstance(value, dtype):  # does not change, so is found at once
             self.__dict__[name] = value
         return value
 
-    def _missing(self, name: str, asker: Any) -> Exception:
-        """An AttributeError; an ImportError where ``from torch import name`` asked."""
+    def _stand_in(self, name: str, reader: Any) -> Any:
+        """A name that refuses when used, or a submodule of such names; raises if there is none."""
+        try:
+            value = self.__dict__[name] = refusals.find(self.__name__, name)
+            return value
+        except KeyError:
+            pass
+        if refusals.is_module(f"{self.__name__}.{name}"):
+            return import_module(f"{self.__name__}.{name}")
+        raise self._missing(name, reader)
+
+    def _missing(self, name: str, reader: Any) -> Exception:
+        """An AttributeError; an ImportError for ``from torch import name``."""
         message = f"evergrad has no {self.__name__}.{name}"
-        if asker.f_code.co_code[asker.f_lasti] == _IMPORT_FROM:
+        if reader.f_code.co_code[reader.f_lasti] == _IMPORT_FROM:
             return ImportError(message, name=self.__name__)
         return AttributeError(message, name=name, obj=self)
 
@@ -51,3 +91,9 @@ class Facade(ModuleType):
 
     def __dir__(self) -> list[str]:
         return dir(self.__dict__["_target"])
+
+
+def _is_overridable(module: str, name: str, value: Any) -> bool:
+    if module == "torch":
+        return name in FUNCTIONS and name not in _PLAIN and isinstance(value, FunctionType)
+    return module in _OVERRIDABLE and isinstance(value, FunctionType)

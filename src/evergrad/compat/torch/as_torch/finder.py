@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.metadata import Distribution
 from types import ModuleType
 from typing import Any
 
+from . import refusals
 from .facade import Facade
+from .private_names import RENAMED
 from .version import TORCH_VERSION
 
-_SERVED = ("torch", "torchvision")
+_SERVED = ("torch", "torchvision", "functorch")
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of ``torch`` and ``torchvision``, and only those."""
+    """Finds the modules of ``torch``, ``torchvision`` and ``functorch``, and only those."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -25,6 +28,24 @@ class _Finder(MetaPathFinder):
         if fullname.partition(".")[0] not in _SERVED:
             return None
         return ModuleSpec(fullname, _Loader(_module_for(fullname)), is_package=True)
+
+    def find_distributions(self, context: Any = None) -> Iterator[Distribution]:
+        """What ``importlib.metadata`` says about ``torch``."""
+        name = getattr(context, "name", None)
+        if name is None or name.lower() == "torch":
+            yield _Torch()
+
+
+class _Torch(Distribution):
+    """The metadata of PyTorch's version whose names are served."""
+
+    def read_text(self, filename: str) -> str | None:
+        if filename in ("METADATA", "PKG-INFO"):
+            return f"Metadata-Version: 2.1\nName: torch\nVersion: {TORCH_VERSION}\n"
+        return None
+
+    def locate_file(self, path: Any) -> Any:
+        return path
 
 
 class _Loader(Loader):
@@ -43,15 +64,22 @@ class _Loader(Loader):
 def _module_for(name: str) -> ModuleType:
     if name.startswith("torchvision"):
         return _of_torchvision(name)
-    path = "evergrad" + name.removeprefix("torch")
+    path = RENAMED.get(name, "evergrad" + name.removeprefix("torch"))
+    if name.startswith("functorch"):
+        path = "evergrad.func" + name.removeprefix("functorch")
     try:
         target = import_module(path)
     except ModuleNotFoundError as error:
         if error.name is None or not path.startswith(error.name):
             raise  # something that evergrad itself needs is missing
-        raise ModuleNotFoundError(f"evergrad has no {name}", name=name) from None
+        if not refusals.is_module(name):
+            raise ModuleNotFoundError(f"evergrad has no {name}", name=name) from None
+        target = refusals.empty_module(name)
     own = {"__version__": TORCH_VERSION} if name in ("torch", "torch.version") else {}
-    return Facade(name, target, **own)
+    made = Facade(name, target, **own)
+    if name == "torch":
+        made.__dict__["torch"] = made
+    return made
 
 
 def _of_torchvision(name: str) -> ModuleType:
@@ -59,7 +87,13 @@ def _of_torchvision(name: str) -> ModuleType:
     from evergrad.datasets.torchvision_names import VERSION, find_module
 
     own: dict[str, Any] = {"__version__": VERSION} if name == "torchvision" else {}
-    return Facade(name, find_module(name), **own)
+    try:
+        target = find_module(name)
+    except ModuleNotFoundError:
+        if not refusals.is_module(name):
+            raise
+        target = refusals.empty_module(name)
+    return Facade(name, target, **own)
 
 
 _finder = _Finder()

@@ -1,0 +1,146 @@
+"""Private and old names of PyTorch that packages read, and where evergrad has what they mean."""
+
+# "torch.<module>.<name>": "<module of evergrad>:<name>"
+HOMES = {
+    "torch.ByteStorage": "evergrad.as_torch.definitions:ByteStorage",
+    "torch.FloatStorage": "evergrad.ops.surface.handles:TypedStorage",
+    "torch.legacy_contiguous_format": "evergrad.core.memory_format:contiguous_format",
+    "torch._int_mm": "evergrad.as_torch.definitions:int_mm",
+    "torch._grouped_mm": "evergrad.as_torch.definitions:grouped_mm",
+    "torch._VF": "evergrad.as_torch.definitions:VF",
+    "torch.get_autocast_cpu_dtype": "evergrad.as_torch.definitions:get_autocast_cpu_dtype",
+    "torch.get_autocast_gpu_dtype": "evergrad.as_torch.definitions:get_autocast_gpu_dtype",
+    "torch.is_autocast_cpu_enabled": "evergrad.as_torch.definitions:is_autocast_cpu_enabled",
+    "torch.set_autocast_cpu_enabled": "evergrad.as_torch.definitions:set_autocast_cpu_enabled",
+    "torch.set_autocast_cpu_dtype": "evergrad.as_torch.definitions:set_autocast_cpu_dtype",
+    "torch.set_autocast_gpu_dtype": "evergrad.as_torch.definitions:set_autocast_gpu_dtype",
+    "torch.autograd._disable_profiler": "evergrad.as_torch.definitions:nothing",
+    "torch.autograd._profiler_enabled": "evergrad.as_torch.definitions:no",
+    "torch.autograd.profiler.EventList": "evergrad.as_torch.definitions:EventList",
+    "torch.autograd.profiler.emit_nvtx": "evergrad.as_torch.definitions:NoContext",
+    "torch.backends.mps.is_macos_or_newer": "evergrad.as_torch.definitions:no",
+    "torch.backends.fp32_precision": "evergrad.as_torch.definitions:FP32_PRECISION",
+    "torch.cuda.default_generators": "evergrad.as_torch.definitions:NO_GENERATORS",
+    "torch.cuda.random.get_rng_state": "evergrad.cuda:get_rng_state",
+    "torch.cuda.random.get_rng_state_all": "evergrad.cuda:get_rng_state_all",
+    "torch.cuda.random.set_rng_state_all": "evergrad.cuda:set_rng_state_all",
+    "torch.distributed.constants.default_pg_timeout": "evergrad.as_torch.definitions:TIMEOUT",
+    "torch.distributed.distributed_c10d._pg_map": "evergrad.as_torch.definitions:NO_GROUPS",
+    "torch.distributed.distributed_c10d.ProcessGroup": "evergrad.distributed:ProcessGroup",
+    "torch.distributed.distributed_c10d.ReduceOp": "evergrad.distributed:ReduceOp",
+    "torch.distributed.distributed_c10d.is_initialized": "evergrad.distributed:is_initialized",
+    "torch.distributed.rpc.api._require_initialized": "evergrad.as_torch.definitions:same",
+    "torch.distributed.tensor.Placement": "evergrad.as_torch.definitions:Placement",
+    "torch.distributed.tensor.Partial": "evergrad.as_torch.definitions:Partial",
+    "torch.distributed.tensor.Replicate": "evergrad.as_torch.definitions:Replicate",
+    "torch.distributed.tensor.Shard": "evergrad.as_torch.definitions:Shard",
+    "torch.distributed.tensor.placement_types.Placement":
+        "evergrad.as_torch.definitions:Placement",
+    "torch.distributed.tensor.placement_types.Partial": "evergrad.as_torch.definitions:Partial",
+    "torch.distributed.tensor.placement_types.Replicate":
+        "evergrad.as_torch.definitions:Replicate",
+    "torch.distributed.tensor.placement_types.Shard": "evergrad.as_torch.definitions:Shard",
+    "torch.distributed._tensor.Placement": "evergrad.as_torch.definitions:Placement",
+    "torch.distributed._tensor.Partial": "evergrad.as_torch.definitions:Partial",
+    "torch.distributed._tensor.Replicate": "evergrad.as_torch.definitions:Replicate",
+    "torch.distributed._tensor.Shard": "evergrad.as_torch.definitions:Shard",
+    "torch.distributed._tensor.placement_types.Placement":
+        "evergrad.as_torch.definitions:Placement",
+    "torch.distributed._tensor.placement_types.Partial": "evergrad.as_torch.definitions:Partial",
+    "torch.distributed._tensor.placement_types.Replicate":
+        "evergrad.as_torch.definitions:Replicate",
+    "torch.distributed._tensor.placement_types.Shard": "evergrad.as_torch.definitions:Shard",
+    "torch.distributed.rpc.api.UNSET_RPC_TIMEOUT": "evergrad.as_torch.definitions:UNSET_TIMEOUT",
+    "torch.distributions.transforms._InverseTransform":
+        "evergrad.distributions.transforms:InverseTransform",
+    "torch.distributions.utils._standard_normal": "evergrad.as_torch.definitions:standard_normal",
+    "torch.distributions.utils._sum_rightmost": "evergrad.as_torch.definitions:sum_rightmost",
+    "functorch.make_functional": "evergrad.as_torch.definitions:make_functional",
+    "functorch.make_functional_with_buffers":
+        "evergrad.as_torch.definitions:make_functional_with_buffers",
+    "torch.jit.Error": "evergrad.as_torch.definitions:ScriptError",
+    "torch.jit.isinstance": "evergrad.as_torch.definitions:is_instance",
+    "torch.jit.annotations.List": "typing:List",
+    "torch.jit.annotations.Optional": "typing:Optional",
+    "torch.jit.annotations.Tuple": "typing:Tuple",
+    "torch.jit.annotations.Dict": "typing:Dict",
+    "torch.jit._overload": "evergrad._jit_internal:_overload",
+    "torch.jit._overload_method": "evergrad._jit_internal:_overload_method",
+    "torch.nn.attention.flex_attention._DEFAULT_SPARSE_BLOCK_SIZE":
+        "evergrad.as_torch.definitions:SPARSE_BLOCK_SIZE",
+    "torch.nn.functional.grouped_mm": "evergrad.as_torch.definitions:grouped_mm",
+    "torch.nn.functional._in_projection_packed":
+        "evergrad.as_torch.definitions:in_projection_packed",
+    "torch.nn.init._no_grad_uniform_": "evergrad.nn.init:uniform_",
+    "torch.nn.init._no_grad_normal_": "evergrad.nn.init:normal_",
+    "torch.nn.init._no_grad_trunc_normal_": "evergrad.nn.init:trunc_normal_",
+    "torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX":
+        "evergrad.as_torch.definitions:EXTRA_STATE_KEY_SUFFIX",
+    "torch.nn.modules.module._IncompatibleKeys": "evergrad.nn.state:_IncompatibleKeys",
+    "torch.nn.modules.transformer._get_activation_fn":
+        "evergrad.as_torch.definitions:get_activation_fn",
+    "torch.nn.modules.transformer._get_clones": "evergrad.as_torch.definitions:get_clones",
+    "torch.optim.optimizer.ParamsT": "evergrad.as_torch.definitions:ParamsT",
+    "torch.optim.optimizer._params_t": "evergrad.as_torch.definitions:ParamsT",
+    "torch.optim.optimizer._use_grad_for_differentiable":
+        "evergrad.as_torch.definitions:use_grad_for_differentiable",
+    "torch.optim.optimizer._default_to_fused_or_foreach":
+        "evergrad.as_torch.definitions:default_to_fused_or_foreach",
+    "torch.optim.optimizer._get_value": "evergrad.as_torch.definitions:get_value",
+    "torch.optim.optimizer._dispatch_sqrt": "evergrad.as_torch.definitions:dispatch_sqrt",
+    "torch.optim.optimizer._get_capturable_supported_devices":
+        "evergrad.as_torch.definitions:empty_list",
+    "torch.profiler.kineto_available": "evergrad.as_torch.definitions:no",
+    "torch.profiler.profiler._default_schedule_fn": "evergrad.as_torch.definitions:nothing",
+    "torch.serialization.MAP_LOCATION": "evergrad.as_torch.definitions:MapLocation",
+    "torch.serialization.FILE_LIKE": "evergrad.types:FileLike",
+    "torch.serialization.normalize_storage_type":
+        "evergrad.as_torch.definitions:same",
+    "torch.sparse.FloatTensor": "evergrad.as_torch.definitions:SparseFloatTensor",
+    "torch.sparse.DoubleTensor": "evergrad.as_torch.definitions:SparseDoubleTensor",
+    "torch.sparse.HalfTensor": "evergrad.as_torch.definitions:SparseHalfTensor",
+    "torch.sparse.LongTensor": "evergrad.as_torch.definitions:SparseLongTensor",
+    "torch.utils.model_zoo.load_url": "evergrad.hub:load_state_dict_from_url",
+    "torch.utils.swap_tensors": "evergrad.as_torch.definitions:swap_tensors",
+    "torch.utils._pytree.Context": "evergrad.as_torch.definitions:Anything",
+    "torch.utils._pytree.LeafSpec": "evergrad.as_torch.definitions:LeafSpec",
+    "torch.utils._pytree.SUPPORTED_NODES": "evergrad.as_torch.definitions:SUPPORTED_NODES",
+    "torch.utils._pytree._dict_flatten": "evergrad.as_torch.definitions:dict_flatten",
+    "torch.utils._pytree._dict_unflatten": "evergrad.as_torch.definitions:dict_unflatten",
+    "torch.utils._pytree._dict_flatten_with_keys":
+        "evergrad.as_torch.definitions:dict_flatten_with_keys",
+    "torch.utils._pytree._get_node_type": "evergrad.as_torch.definitions:node_type",
+    "torch.utils._pytree._register_pytree_node":
+        "evergrad.as_torch.definitions:register_pytree_node",
+    "torch.utils._pytree.MappingKey": "evergrad.as_torch.definitions:MappingKey",
+    "torch.utils._pytree.SequenceKey": "evergrad.as_torch.definitions:SequenceKey",
+    "torch.utils.data.IterDataPipe": "evergrad.utils.data:IterableDataset",
+    "torch.utils.data.MapDataPipe": "evergrad.utils.data:Dataset",
+    "torch.utils.data.functional_datapipe": "evergrad.as_torch.definitions:decorator",
+    "torch.utils.data.dataloader._BaseDataLoaderIter":
+        "evergrad.utils.data._utils.iterators:BaseIterator",
+    "torch.utils.data.dataloader._SingleProcessDataLoaderIter":
+        "evergrad.utils.data._utils.iterators:SingleProcessIterator",
+    "torch.utils.data.dataloader._MultiProcessingDataLoaderIter":
+        "evergrad.utils.data._utils.iterators:MultiProcessIterator",
+    "torch.utils.data.dataloader._DatasetKind": "evergrad.as_torch.definitions:DatasetKind",
+    "torch.utils.data.dataloader._collate_fn_t": "evergrad.as_torch.definitions:Anything",
+    "torch.utils.data._utils.collate.np_str_obj_array_pattern":
+        "evergrad.as_torch.definitions:STRING_TYPES",
+    "torch._tensor_str.PRINT_OPTS": "evergrad.as_torch.definitions:PRINT_OPTS",
+    "torch._tensor_str._tensor_str": "evergrad.as_torch.definitions:tensor_str",
+    "torch._tensor_str._add_suffixes": "evergrad.as_torch.definitions:add_suffixes",
+    "torch._tensor_str._str_intern": "evergrad.as_torch.definitions:str_intern",
+    "torch._inductor.cudagraph_mark_step_begin": "evergrad.as_torch.definitions:nothing",
+    "torch._inductor.list_mode_options": "evergrad.as_torch.definitions:empty_dict",
+    "torch._prims_common.is_contiguous_or_false": "evergrad.as_torch.definitions:is_contiguous",
+    "torch.mps.recommended_max_memory": "evergrad.as_torch.definitions:zero",
+    "torch.accelerator.get_memory_info": "evergrad.as_torch.definitions:memory_info",
+}  # fmt: skip
+
+# Modules whose name evergrad uses for something else, or which are another one.
+RENAMED = {
+    "torch.classes": "evergrad._classes",
+    "torch.functional": "torch",
+    "torch.ops": "evergrad._operators",
+}

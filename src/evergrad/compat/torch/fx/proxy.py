@@ -1,0 +1,156 @@
+"""Symbolic values: what is done with a proxy becomes a step of a graph."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .node import Graph, Node, map_aggregate
+
+
+class TraceError(ValueError):
+    """A value was needed that is known only when the program runs."""
+
+
+class Proxy:
+    """The result of a step that will be computed when the graph runs."""
+
+    def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
+        self.node = node
+        self.tracer = tracer if tracer is not None else GraphAppendingTracer(node.graph)
+
+    def __repr__(self) -> str:
+        return f"Proxy({self.node.name})"
+
+    def __getattr__(self, name: str) -> Attribute:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        return Attribute(self, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.tracer.create_proxy("call_method", "__call__", (self, *args), kwargs)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.tracer.iter(self)
+
+    def __bool__(self) -> bool:
+        return self.tracer.to_bool(self)
+
+    def __len__(self) -> int:
+        raise RuntimeError("'len' is not supported in symbolic tracing; use x.shape[0]")
+
+    def keys(self) -> Any:
+        return self.tracer.keys(self)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        tracers = {
+            p.tracer for value in (*args, *(kwargs or {}).values())
+            for p in (value if isinstance(value, (list, tuple)) else (value,))
+            if isinstance(p, Proxy)
+        }  # fmt: skip
+        if len(tracers) != 1:
+            raise RuntimeError("Found multiple different tracers while tracing operations")
+        return tracers.pop().create_proxy("call_function", func, args, kwargs or {})
+
+
+class Attribute(Proxy):
+    """``x.name``: a step once it is used, or a method once it is called."""
+
+    def __init__(self, root: Proxy, attr: str) -> None:
+        self.root, self.attr, self.tracer = root, attr, root.tracer
+        self._node: Node | None = None
+
+    @property
+    def node(self) -> Node:  # type: ignore[override]
+        if self._node is None:
+            made = self.tracer.create_proxy("call_function", getattr, (self.root, self.attr), {})
+            self._node = made.node
+        return self._node
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.tracer.create_proxy("call_method", self.attr, (self.root, *args), kwargs)
+
+
+_BINARY = (
+    "add", "sub", "mul", "floordiv", "truediv", "mod", "pow", "lshift", "rshift", "and_", "or_",
+    "xor", "matmul",
+)  # fmt: skip
+_ONE_SIDED = ("lt", "le", "eq", "ne", "gt", "ge", "getitem", "neg", "pos", "invert", "abs")
+
+
+def _operators(name: str) -> None:
+    target = getattr(operator, name)
+    stem = name.rstrip("_")
+
+    def forward(self: Proxy, *others: Any) -> Any:
+        return self.tracer.create_proxy("call_function", target, (self, *others), {})
+
+    def reflected(self: Proxy, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", target, (other, self), {})
+
+    setattr(Proxy, f"__{stem}__", forward)
+    if name in _BINARY:
+        setattr(Proxy, f"__r{stem}__", reflected)
+
+
+for _name in (*_BINARY, *_ONE_SIDED):
+    _operators(_name)
+Proxy.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+class TracerBase:
+    """What makes steps and proxies of them."""
+
+    graph: Graph
+    record_stack_traces = False
+
+    def create_node(
+        self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
+        name: str | None = None, type_expr: Any = None,
+    ) -> Node:  # fmt: skip
+        return self.graph.create_node(kind, target, args, kwargs, name, type_expr)
+
+    def proxy(self, node: Node) -> Proxy:
+        return Proxy(node, self)
+
+    def create_proxy(
+        self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
+        name: str | None = None, type_expr: Any = None, proxy_factory_fn: Any = None,
+    ) -> Proxy:  # fmt: skip
+        """A step, and the proxy of its result."""
+        positional, named = self.create_arg(args), self.create_arg(kwargs)
+        node = self.create_node(kind, target, positional, named, name, type_expr)
+        found: Proxy = proxy_factory_fn(node) if proxy_factory_fn else self.proxy(node)
+        return found
+
+    def create_arg(self, a: Any) -> Any:
+        """Proxies as their nodes, inside of containers too."""
+        return map_aggregate(a, self._argument)
+
+    def _argument(self, a: Any) -> Any:
+        if isinstance(a, Proxy):
+            return a.node
+        return a
+
+    def iter(self, obj: Proxy) -> Iterator[Any]:
+        raise TraceError(
+            "Proxy object cannot be iterated. This can be attempted when the Proxy is used in a "
+            "loop or as a *args or **kwargs function argument."
+        )
+
+    def to_bool(self, obj: Proxy) -> bool:
+        raise TraceError("symbolically traced variables cannot be used as inputs to control flow")
+
+    def keys(self, obj: Proxy) -> Any:
+        return Attribute(obj, "keys")()
+
+
+class GraphAppendingTracer(TracerBase):
+    """Adds steps to a graph that exists."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph

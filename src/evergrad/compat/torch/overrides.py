@@ -1,0 +1,358 @@
+"""``__torch_function__``: classes that take over the functions called with their instances.
+
+Three doors lead here. A subclass of Tensor defined outside of evergrad gets its methods wrapped
+when the class is made, so plain tensors pay nothing. Functions read from a ``torch`` module of
+``evergrad.as_torch`` check their arguments. :func:`handle_torch_function` is called by packages.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable
+from types import FunctionType, TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from evergrad.core.device import Device
+from evergrad.core.dtypes import dtype
+from evergrad.core.shapes import Size
+from evergrad.core.tensor import Tensor
+from evergrad.extension import provides
+from evergrad.nn.parameter import Parameter
+
+
+class _Local(threading.local):
+    disabled = False
+    modes: tuple[Any, ...] = ()
+
+
+_local = _Local()
+
+# Classes whose instances never take over: the common arguments are dismissed by one set operation.
+_PLAIN: set[type] = {
+    Tensor, Parameter, Size, Device, dtype, int, float, bool, complex, str, bytes, type(None),
+    slice, np.ndarray, np.float32, np.float64, np.int64, FunctionType,
+}  # fmt: skip
+_SEQUENCES = (list, tuple)
+
+
+def disabled_torch_function(*args: Any, **kwargs: Any) -> Any:
+    """The value of ``__torch_function__`` that lets a class take over nothing."""
+    return NotImplemented
+
+
+class DisableTorchFunctionSubclass:
+    """A context in which subclasses of Tensor are treated as plain tensors."""
+
+    def __enter__(self) -> None:
+        self._former = _local.disabled
+        _local.disabled = True
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _local.disabled = self._former
+
+
+def _overrides(value: Any) -> bool:
+    kind = type(value)
+    if kind in _PLAIN or isinstance(value, type):
+        return False
+    handler = getattr(kind, "__torch_function__", None)
+    if handler is None or handler is disabled_torch_function or _is_own(kind):
+        return False
+    return not (_local.disabled and isinstance(value, Tensor))
+
+
+def _is_own(kind: type) -> bool:
+    return kind.__module__.startswith("evergrad.") and issubclass(kind, Tensor)
+
+
+def _relevant(args: Iterable[Any]) -> list[Any]:
+    """The arguments that take over, one of each class, subclasses before their bases."""
+    found: list[Any] = []
+    for value in args:
+        members = value if isinstance(value, _SEQUENCES) else (value,)
+        for member in members:
+            if _overrides(member) and all(type(member) is not type(f) for f in found):
+                place = next(
+                    (i for i, f in enumerate(found) if issubclass(type(member), type(f))),
+                    len(found),
+                )
+                found.insert(place, member)
+    return found
+
+
+def has_torch_function(relevant_args: Iterable[Any]) -> bool:
+    """Whether one of the arguments takes over, or a mode is active."""
+    return bool(_local.modes) or bool(_relevant(relevant_args))
+
+
+def has_torch_function_unary(argument: Any) -> bool:
+    return has_torch_function((argument,))
+
+
+def has_torch_function_variadic(*arguments: Any) -> bool:
+    return has_torch_function(arguments)
+
+
+def handle_torch_function(
+    public_api: Callable[..., Any], relevant_args: Iterable[Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Call the innermost mode, or the ``__torch_function__`` of the arguments in turn."""
+    found = _relevant(relevant_args)
+    types = tuple(type(value) for value in found)
+    if _local.modes:
+        *outer, mode = _local.modes
+        former, _local.modes = _local.modes, tuple(outer)
+        try:
+            return mode.__torch_function__(public_api, types, args, kwargs)
+        finally:
+            _local.modes = former
+    for value in found:
+        result = type(value).__torch_function__(public_api, types, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    raise TypeError(
+        f"no implementation found for {public_api!r} on types that implement __torch_function__: "
+        f"{[kind.__name__ for kind in types]}"
+    )
+
+
+def overridable(function: Callable[..., Any], module: str) -> Callable[..., Any]:
+    """The function, checking its arguments for classes that take over."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        is_plain = not _local.modes and _PLAIN.issuperset(map(type, args))
+        if is_plain and (not kwargs or _PLAIN.issuperset(map(type, kwargs.values()))):
+            return function(*args, **kwargs)
+        relevant = (*args, *kwargs.values())
+        if has_torch_function(relevant):
+            return handle_torch_function(call, relevant, *args, **kwargs)
+        return function(*args, **kwargs)
+
+    call.__module__, call.__qualname__ = module, function.__name__
+    return call
+
+
+# -- subclasses of Tensor -----------------------------------------------------------------------
+
+# Methods that concern the handle or give no tensor; they behave alike for every subclass.
+_UNWRAPPED = frozenset(
+    [
+        "array",
+        "as_subclass",
+        "layout_array",
+        "size",
+        "dim",
+        "numel",
+        "nelement",
+        "element_size",
+        "stride",
+        "storage_offset",
+        "data_ptr",
+        "is_contiguous",
+        "is_floating_point",
+        "is_complex",
+        "is_signed",
+        "is_inference",
+        "ndimension",
+        "backward",
+        "requires_grad_",
+        "retain_grad",
+        "register_hook",
+        "storage",
+        "untyped_storage",
+        "is_shared",
+        "share_memory_",
+        "numpy",
+        "tolist",
+        "item",
+        "get_device",
+        "is_set_to",
+        "is_same_size",
+        "__new__",
+        "__init__",
+        "__init_subclass__",
+        "__class__",
+        "__hash__",
+        "__repr__",
+        "__str__",
+        "__format__",
+        "__len__",
+        "__reduce_ex__",
+        "__reduce__",
+        "__deepcopy__",
+        "__setstate__",
+        "__getstate__",
+        "__array__",
+        "__bool__",
+        "__float__",
+        "__int__",
+        "__index__",
+        "__complex__",
+        "__dir__",
+        "__sizeof__",
+        "__dlpack__",
+        "__dlpack_device__",
+        "__iter__",
+        "__array_namespace__",
+        "__contains__",
+        "__subclasshook__",
+        "__torch_function__",
+        "__getattribute__",
+        "__setattr__",
+        "__delattr__",
+    ]
+)
+_TENSOR_PROPERTIES = ("T", "H", "mT", "mH", "real", "imag", "data", "grad")
+
+
+def _method(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        relevant = (*args, *kwargs.values())
+        if has_torch_function(relevant):
+            return handle_torch_function(plain, relevant, *args, **kwargs)
+        return plain(*args, **kwargs)
+
+    return call
+
+
+# Methods that read the elements.
+_READS = (
+    "numpy", "tolist", "item", "data_ptr", "__array__", "__bool__", "__float__", "__int__",
+    "__index__", "__repr__", "__format__",
+)  # fmt: skip
+
+
+def _on_plain(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, called on the same tensor as a plain one."""
+
+    @functools.wraps(method)
+    def call(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return method(self.as_subclass(Tensor), *args, **kwargs)
+
+    return call
+
+
+def _property(plain: property) -> property:
+    def read(self: Tensor) -> Any:
+        if _local.disabled:
+            return plain.__get__(self)
+        return type(self).__torch_function__(plain.__get__, (type(self),), (self,), {})
+
+    return property(read, plain.fset, plain.fdel, plain.__doc__)
+
+
+@provides("wrap_subclass")
+def wrap_subclass(cls: type[Tensor]) -> None:
+    """Let the methods that a new subclass inherits from Tensor go through its
+    ``__torch_function__``."""
+    if cls.__torch_function__ is disabled_torch_function or issubclass(cls, Parameter):
+        return
+    if any(base is not Tensor and issubclass(base, Tensor) for base in cls.__bases__):
+        return  # inherits the wrappers
+    if "array" in vars(cls):  # hides the method that the engine reads elements by
+        for name in _READS:
+            setattr(cls, name, _on_plain(getattr(Tensor, name)))
+    for name, plain in vars(Tensor).items():
+        private = name.startswith("_") and not name.startswith("__")
+        if name in vars(cls) or name in _UNWRAPPED or private:
+            continue
+        if isinstance(plain, FunctionType):
+            setattr(cls, name, _method(name, plain))
+        elif name in _TENSOR_PROPERTIES and isinstance(plain, property):
+            setattr(cls, name, _property(plain))
+
+
+@provides("default_torch_function")
+def default_torch_function(
+    cls: type[Tensor], func: Callable[..., Any], args: Any, kwargs: Any
+) -> Any:
+    """Call the function on plain tensors; tensors among its results become ``cls``."""
+    with DisableTorchFunctionSubclass():
+        return _as_subclass(func(*args, **(kwargs or {})), cls)
+
+
+def _as_subclass(value: Any, cls: type[Tensor]) -> Any:
+    if cls is Tensor or isinstance(value, cls):
+        return value
+    if isinstance(value, Tensor):
+        return value.as_subclass(cls)
+    if isinstance(value, _SEQUENCES):
+        made = (_as_subclass(member, cls) for member in value)
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    return value
+
+
+class TorchFunctionMode:
+    """A context whose ``__torch_function__`` is called for every function of ``torch``."""
+
+    def __enter__(self) -> Self:
+        _local.modes = (*_local.modes, self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _local.modes = _local.modes[:-1]
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        raise NotImplementedError
+
+
+def is_tensor_like(inp: Any) -> bool:
+    """Whether it is a tensor, or an object that takes over functions of tensors."""
+    return isinstance(inp, Tensor) or hasattr(inp, "__torch_function__")
+
+
+def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:
+    return func in vars(Tensor).values() or getattr(func, "__name__", None) == "__get__"
+
+
+def resolve_name(f: Callable[..., Any]) -> str | None:
+    """The name under which a function is public."""
+    if isinstance(f, FunctionType) and vars(Tensor).get(f.__name__) is f:
+        return f"torch.Tensor.{f.__name__}"
+    return f"{f.__module__}.{f.__qualname__}" if hasattr(f, "__qualname__") else None
+
+
+def get_default_nowrap_functions() -> set[Callable[..., Any]]:
+    """Functions whose results stay plain tensors: none beyond those that give no tensor."""
+    return set()
+
+
+def wrap_torch_function(dispatcher: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator: the arguments that ``dispatcher`` gives may take the function over."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            relevant = dispatcher(*args, **kwargs)
+            if has_torch_function(relevant):
+                return handle_torch_function(wrapped, relevant, *args, **kwargs)
+            return function(*args, **kwargs)
+
+        return wrapped
+
+    return decorate
+
+
+__all__ = [
+    "DisableTorchFunctionSubclass", "TorchFunctionMode", "get_default_nowrap_functions",
+    "handle_torch_function", "has_torch_function", "has_torch_function_unary",
+    "has_torch_function_variadic", "is_tensor_like", "is_tensor_method_or_property",
+    "resolve_name", "wrap_torch_function",
+]  # fmt: skip

@@ -1,0 +1,7 @@
+"""Storages under the path PyTorch's programs import them from."""
+
+from evergrad.ops.surface.handles import TypedStorage, UntypedStorage
+
+_LegacyStorage = TypedStorage
+
+__all__ = ["TypedStorage", "UntypedStorage"]

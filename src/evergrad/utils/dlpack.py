@@ -1,0 +1,18 @@
+"""DLPack, under the path PyTorch's programs import it from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evergrad.core.tensor import Tensor
+from evergrad.ops.surface.public import FUNCTIONS
+
+from_dlpack = FUNCTIONS["from_dlpack"]
+
+
+def to_dlpack(tensor: Tensor) -> Any:
+    """A capsule around the tensor's memory."""
+    return tensor.__dlpack__()
+
+
+__all__ = ["from_dlpack", "to_dlpack"]

@@ -1,0 +1,21 @@
+"""Handles of hooks, under the path PyTorch's programs import them from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from evergrad.core.node import RemovableHandle
+
+
+def unserializable_hook(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a hook as one that need not be pickled."""
+    f.__torch_unserializable__ = True  # type: ignore[attr-defined]
+    return f
+
+
+def warn_if_has_hooks(tensor: Any) -> None:
+    """Hooks of tensors are not saved."""
+
+
+__all__ = ["RemovableHandle", "unserializable_hook", "warn_if_has_hooks"]
