@@ -30,7 +30,7 @@ import evergrad as eg
 from evergrad.compiler.cache import program_cache
 from evergrad.compiler.codegen.ir_builder import vector_for
 from evergrad.compiler.kernels.conv import select as conv
-from evergrad.compiler.kernels.gemm import small, tiling
+from evergrad.compiler.kernels.gemm import small, tiling, tiling_costs
 from evergrad.compiler.kernels.gemm.blocked import blocked_kernel, packing_kernel
 from evergrad.compiler.kernels.gemm.microkernel import tile_for
 from evergrad.compiler.kernels.gemm.problem import Product
@@ -205,13 +205,16 @@ def blocked_samples(rounds: int) -> Iterator[Sample]:
             product = Product(a, b, ())
             operands = tiling._operands(product, tile, False)
             best = tiling.tiling_of(product, tile, n, may_prepack=True)
-            others = list(tiling._all_tilings(operands, may_prepack=True))
-            chosen = [t._replace(c_row=n) for t in source.sample(others, min(2, len(others)))]
+            others = list(tiling._all_parts(operands, may_prepack=True))
+            sampled = source.sample(others, min(2, len(others)))
+            chosen = [tiling._cheapest(operands, parts[None])[1] for parts in sampled]
+            chosen = [one._replace(c_row=n) for one in chosen]
             for one in (best, *chosen):
                 of = tiling._operands(product, tile, bool(one.transposed))
                 call = runner(_blocked_calls(product, one, of.tile, [a, b, c]))
                 yield Sample(
-                    nanoseconds(call, rounds), lambda one=one, of=of: tiling._cost(one, of)
+                    nanoseconds(call, rounds),
+                    lambda one=one, of=of: tiling_costs.costs_of(one, of.tile).item(),
                 )
 
 
@@ -227,9 +230,9 @@ def _blocked_calls(product: Product, one: Any, tile: Any, given: list[Array]) ->
 
 
 def fit_blocked(rounds: int) -> dict[str, float]:
-    tiling._THREADS = {1: 1}
+    tiling_costs._THREADS = {1: 1}
     samples = list(blocked_samples(rounds))
-    return fit("blocked products (ns)", constants(tiling, BLOCKED), samples)
+    return fit("blocked products (ns)", constants(tiling_costs, BLOCKED), samples)
 
 
 def fit_small(rounds: int) -> None:

@@ -1,0 +1,1 @@
+"""Workloads of many kinds and spellings beside PyTorch: see README.md."""
