@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 from hypothesis import settings
 
+from compiler.semantics.summary import table
 from evergrad import config
 
 settings.register_profile("evergrad", deadline=None, derandomize=True, max_examples=60)
@@ -53,3 +54,13 @@ def collector_off() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How the pairs eager/compiled were served (``compiler/semantics``), where any ran."""
+    reports = [r for found in terminalreporter.stats.values() for r in found]
+    calls = [r for r in reports if getattr(r, "when", None) == "call"]
+    properties = [p for r in calls for p in r.user_properties]
+    outcomes = [value for name, value in properties if name == "semantics"]
+    if outcomes:
+        terminalreporter.write_line(f"compiled steps beside eager: {table(outcomes)}")

@@ -100,11 +100,12 @@ import _imp, os, sys, threading, time
 import numpy as np
 import evergrad
 from evergrad.compiler import api
-from evergrad.compiler.native import jit
+from evergrad.compiler.native import compile_pool, jit
 from evergrad.compiler.native.compile_pool import COMPILE_POOL
 from evergrad.compiler.runtime import thread_pool
 from evergrad.core import blas, fork
 from evergrad.core.eager import parallel_ufunc
+from evergrad.memory import ledger
 
 assert fork.registered() == list(fork.ORDER), fork.registered()
 evergrad.set_num_threads(2)
@@ -118,6 +119,7 @@ def hold(lock, seconds=None):
     threading.Thread(target=run, daemon=True).start()
     held.acquire()
 
+compile_pool.IDLE_SECONDS = 600.0  # on a busy machine a worker would exit meanwhile
 thread_pool.thread_pool()
 big = evergrad.ones(1 << 21)
 big = big + big
@@ -129,7 +131,8 @@ jit._requested.add("kernel")
 jit._in_flight["file"] = None
 before = (parallel_ufunc._workers, len(COMPILE_POOL.processes), len(thread_pool._pools))
 assert all(before), before
-hold(blas.several_threads, 0.3)  # a fork waits for these two
+hold(blas.several_threads, 0.3)  # a fork waits for these three
+hold(ledger.LOCK, 0.3)
 hold(COMPILE_POOL.condition, 0.3)
 
 def is_free(lock):
@@ -152,6 +155,7 @@ if child:
     sys.exit(os.waitstatus_to_exitcode(status))
 
 states = {
+    "ledger": is_free(ledger.LOCK),
     "imports": not _imp.lock_held() and bool(__import__("evergrad.fft")),
     "blas threads": is_free(blas.several_threads),
     "parallel ufunc": parallel_ufunc._workers == 0 and parallel_ufunc._jobs.empty()

@@ -58,7 +58,7 @@ def test_setting_data_while_tracing_is_a_write() -> None:
     assert weight.tolist() == [1, 1]
     (found,) = interpret(traced.graph, evergrad.tensor([1.0, 2.0]))
     assert weight.tolist() == [2, 3] and found.tolist() == [2, 3]
-    with pytest.raises(TraceError, match="shape and dtype"):
+    with pytest.raises(TraceError, match=r"was set to a float32\[1\]"):
         trace(lambda x: setattr(weight, "data", x[:1]), [weight._type])
 
 
@@ -109,6 +109,35 @@ def test_shared_memory_is_seen_across_a_fork() -> None:
     assert x.tolist() == [0, 7, 0]
     with pytest.raises(RuntimeError, match="before it is used"):
         evergrad.zeros(3)[1:].share_memory_()
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        lambda x: x[1:], lambda x: x.detach(), lambda x: x.untyped_storage(), lambda x: x.data,
+        lambda x: [x.view(-1)], lambda x: {"a": (x.t(),)}, lambda x: x.reshape(-1)[0],
+        lambda x: (x.requires_grad_() * x).sum(),
+    ],
+)  # fmt: skip
+def test_shared_memory_is_refused_while_others_look_at_the_elements(hold: Any) -> None:
+    """Whatever holds the storage, in any version of Python."""
+    x = evergrad.ones(3, 3)
+    held = hold(x)
+    with pytest.raises(RuntimeError, match="before it is used"):
+        x.share_memory_()
+    del held
+    x = x.detach()
+    assert x.share_memory_().is_shared()
+
+
+def test_tensors_in_containers_can_be_shared() -> None:
+    """Other names of the tensor itself are no other handles."""
+    x = evergrad.ones(3)
+    held = {"x": x, "list": [x, (x,)], "function": lambda: x}
+    layer = evergrad.nn.Linear(3, 2)
+    x.share_memory_()
+    layer.share_memory()
+    assert held["x"].is_shared() and all(p.is_shared() for p in layer.parameters())
 
 
 # -- copies of objects --------------------------------------------------------------------------

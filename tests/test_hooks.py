@@ -447,3 +447,44 @@ def test_backward_inside_a_custom_function(torch: ModuleType) -> None:
         return x.grad
 
     agree(program, torch)
+
+
+def test_hooks_after_accumulation_run_as_soon_as_a_gradient_is_complete() -> None:
+    """The last layer's hooks run before the first layer's backward, and a shared weight's only
+    after its last use, although leaves are older than all nodes."""
+    layers = [eg.nn.Linear(3, 3) for _ in range(3)]
+    seen: list[str] = []
+    for number, layer in enumerate(layers):
+        for name, parameter in layer.named_parameters():
+            parameter.register_post_accumulate_grad_hook(
+                lambda p, label=f"{number}.{name}": seen.append(label)
+            )
+    x = eg.ones(2, 3)
+    for number, layer in enumerate((*layers, layers[2], layers[0])):
+        x = layer(x).tanh()
+        x.register_hook(lambda g, number=number: seen.append(f"output {number}"))
+    x.sum().backward()
+    assert seen.index("2.weight") < seen.index("1.weight") < seen.index("output 0")
+    assert seen.index("output 2") < seen.index("2.weight")
+    assert seen.index("output 0") < seen.index("0.weight")
+    assert sorted(seen) == sorted(set(seen)) and len(seen) == 11
+
+
+def test_a_hooked_leaf_behind_a_node_without_cotangent() -> None:
+    class Drops(eg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):  # type: ignore[no-untyped-def]
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, g):  # type: ignore[no-untyped-def]
+            return g, None
+
+    a, b = (eg.ones(2, requires_grad=True) for _ in range(2))
+    seen: list[int] = []
+    for number, one in enumerate((a, b)):
+        one.register_post_accumulate_grad_hook(lambda p, number=number: seen.append(number))
+    ((Drops.apply(a, (a * 3 + b).exp()) + b) * 2).sum().backward()
+    assert a.grad.tolist() == [2, 2] and b.grad.tolist() == [2, 2] and sorted(seen) == [0, 1]
+    (grad,) = eg.autograd.grad((a * 2).sum(), [a])
+    assert grad.tolist() == [2, 2] and sorted(seen) == [0, 1]

@@ -432,3 +432,22 @@ def test_writing_into_the_argument_gives_the_same(name: str) -> None:
         expected = getattr(y.clone(), name)(*(eg.as_tensor(o).clone() for o in given))
         getattr(y, name + "_")(*given)
         assert_same(plain(y), plain(expected.to(x.dtype)))
+
+
+OF_FLOATS = ["exp_", "sqrt_", "tanh_", "sigmoid_", "floor_", "reciprocal_"]
+FLOATS = [eg.float32, eg.float64, eg.bfloat16]
+UNARY = [(name, dtype) for name in OF_FLOATS for dtype in FLOATS] + [
+    (name, dtype) for name in ("neg_", "abs_", "square_") for dtype in (*FLOATS, eg.int32, eg.int64)
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), UNARY, ids=str)
+def test_columns_of_any_width(name: str, dtype: Any) -> None:
+    """NumPy's ``negative`` reads neighbours where a column's stride in elements is the size of an
+    element in bytes: 4 columns of float32, 8 of float64."""
+    for width in (1, 2, 3, 4, 5, 8, 16):
+        x = (eg.arange(1, 9 * width + 1).reshape(9, width) % 7 + 1).to(dtype)
+        for column in (x[:, 0], x[:, -1:], x[::2, 0]):
+            expected = getattr(column.clone().contiguous(), name)()
+            getattr(column, name)()
+            assert eg.equal(column, expected), width

@@ -388,3 +388,37 @@ def test_scratch_is_what_lapack_asks_for() -> None:
     sizes = (("jobz", b"V"), ("uplo", b"L"), ("n", 100), ("lda", 100))
     found = lapack._scratch_sizes("syevd", np.dtype(np.float32), sizes)
     assert found["work"] >= 1 + 6 * 100 + 2 * 100**2 and found["iwork"] >= 3 + 5 * 100
+
+
+# -- what user code may hand to LAPACK ----------------------------------------------------------
+
+_NO_ROWS = [[1, 2, 3, 9], [0, 1, 2, 3], [1, 2, 3, -4], [-1, 2, 3, 4], [-2, -2, -3, 4],
+            [2**31 - 1, 1, 1, 1], [-(2**31), -(2**31), 1, 1]]  # fmt: skip
+
+
+@pytest.mark.parametrize("pivots", _NO_ROWS)
+def test_pivots_that_are_no_rows(pivots: list[int]) -> None:
+    """LAPACK would exchange rows outside of the matrix."""
+    a, given = evergrad.eye(4), evergrad.tensor(pivots, dtype=evergrad.int32)
+    with pytest.raises(RuntimeError, match="between 1 and 4"):
+        evergrad.lu_unpack(a, given)
+    with pytest.raises(RuntimeError, match="between 1 and 4"):
+        evergrad.linalg.lu_solve(a, given, a)
+    with pytest.raises(RuntimeError, match="between 1 and 4"):
+        evergrad.linalg.ldl_solve(a, given, a)
+
+
+@pytest.mark.parametrize("count", [0, 3, 5])
+def test_another_number_of_pivots(count: int, torch: ModuleType) -> None:
+    for ns in (evergrad, torch):
+        with pytest.raises(RuntimeError, match="Number of pivots per batch"):
+            ns.linalg.lu_solve(ns.eye(4), ns.ones(count, dtype=ns.int32), ns.eye(4))
+
+
+def test_blocks_of_two_rows_are_pivots(torch: ModuleType) -> None:
+    """A zero diagonal needs blocks; their pivots are negative."""
+    a = np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 2], [0, 0, 2, 0]], "float64")
+    factors, pivots = evergrad.linalg.ldl_factor(evergrad.tensor(a))
+    assert (pivots < 0).all()
+    found = evergrad.linalg.ldl_solve(factors, pivots, evergrad.eye(4, dtype=evergrad.float64))
+    np.testing.assert_array_equal(found.numpy(), np.linalg.inv(a))

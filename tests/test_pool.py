@@ -18,6 +18,7 @@ import evergrad as eg
 from evergrad import config, memory
 from evergrad.memory import pool
 from evergrad.memory.ledger import LEDGER
+from fresh_process import resident
 
 FLOAT32 = np.dtype(np.float32)
 LARGE = (256, 1024)  # 1 MiB of float32
@@ -35,11 +36,6 @@ def empty_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def address(array: Any) -> int:
     return int(array.__array_interface__["data"][0])
-
-
-def resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 def stands_on_a_block(array: Any) -> bool:

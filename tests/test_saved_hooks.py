@@ -216,3 +216,32 @@ def test_packed_results_hold_no_cycle() -> None:
         assert (LEDGER.live, LEDGER.count) == before
     finally:
         gc.enable()
+
+
+def test_views_through_the_hooks_in_a_compiled_function() -> None:
+    """What is saved, or returned by unpack, may be a view: its value is that of the view."""
+    weight = eg.arange(12.0).reshape(6, 2).requires_grad_()
+    scale = eg.ones(3, 2).requires_grad_()
+    table = eg.arange(8.0).reshape(4, 2)
+
+    def as_it_is(saved: eg.Tensor) -> eg.Tensor:
+        return saved
+
+    def moved(saved: eg.Tensor) -> eg.Tensor:
+        size, stride = tuple(saved.shape), saved.stride()
+        return saved.clone().as_strided(size, stride) if saved.is_contiguous() else saved
+
+    def step(x: Any, unpack: Any) -> list[Any]:
+        with eg.autograd.graph.saved_tensors_hooks(as_it_is, unpack):
+            rows = (x * scale) @ weight[1:5].t()
+            loss = (rows[:, :2] * table[1:].reshape(2, 3).t()).sum() + (rows.t() ** 2).sum()
+        loss.backward()
+        found = [weight.grad.clone(), scale.grad.clone()]
+        weight.grad = scale.grad = None
+        return found
+
+    x = eg.ones(3, 2)
+    for unpack in (as_it_is, moved):
+        compiled = eg.compile(lambda x, unpack=unpack: step(x, unpack))
+        for found, expected in zip(compiled(x), step(x, unpack), strict=True):
+            np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-5)

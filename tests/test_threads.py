@@ -20,6 +20,7 @@ import pytest
 import evergrad as eg
 from evergrad import memory
 from evergrad.autograd import Function
+from evergrad.core.state import State, ThreadVariable
 from evergrad.core.storage import Storage
 from evergrad.memory.ledger import LEDGER
 
@@ -357,3 +358,25 @@ def test_a_fork_while_another_thread_imports(
         child.kill()  # one that waits forever
         child.join()
     assert [child.exitcode for child in children] == [15] * 5
+
+
+def test_a_thread_that_starts_in_a_copy_of_its_parents_context() -> None:
+    """As threads do on free-threaded interpreters, where the plain variable is not used."""
+    variable = ThreadVariable(State())
+    off = State().replace(grad=False)
+    token = variable.set(off)
+    seen: list[Any] = []
+
+    def look() -> None:
+        seen.append(variable.get().grad)
+        variable.set(off)
+        seen.append(variable.get().grad)
+
+    for run in (contextvars.copy_context().run, lambda f: f()):
+        thread = threading.Thread(target=run, args=(look,))
+        thread.start()
+        thread.join()
+    assert seen == [True, False] * 2
+    assert contextvars.copy_context().run(variable.get) is off
+    variable.reset(token)
+    assert variable.get().grad

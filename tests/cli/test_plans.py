@@ -38,9 +38,9 @@ def test_a_task_a_file_and_a_folder_are_understood(tmp_path: Path) -> None:
     expected = configured.chosen_config(None, [NAME, "--batch", "3"])
     file = tmp_path / "config.toml"
     file.write_text(to_toml(expected))
-    assert configured.chosen_config(None, [str(file)]) == expected
-    assert configured.chosen_config(None, [str(tmp_path)]) == expected
-    assert configured.chosen_config(None, [str(tmp_path), "--batch=5"]).batch == 5
+    assert configured.chosen_config(None, [str(file)], [NAME]) == expected
+    assert configured.chosen_config(None, [str(tmp_path)], [NAME]) == expected
+    assert configured.chosen_config(None, [str(tmp_path), "--batch=5"], [NAME]).batch == 5
 
 
 def test_the_default_is_a_gpt_and_sizes_are_presets() -> None:

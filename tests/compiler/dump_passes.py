@@ -20,7 +20,6 @@ from evergrad.compiler.passes.dump import dump
 from evergrad.compiler.passes.pipeline import Target, optimize
 from evergrad.core.rng.default_generator import using_generator
 from evergrad.core.trace import Graph
-from evergrad.core.tree import tree_flatten
 from evergrad.nn import functional as F
 
 from .models import Block
@@ -104,8 +103,7 @@ def dump_of(name: str) -> str:
     algorithm = "philox" if name.endswith("philox") else "mt19937"
     with using_generator(eg.Generator(algorithm=algorithm)):
         step, batch = MODELS[name]()
-        leaves, spec = tree_flatten((batch, {}))
-        captured = Compiled(step).trace(leaves, spec, list(batch), [])
+        captured = Compiled(step).compiled_for(batch, {})[0].captured
         optimize(captured.graph, Target.STEP, observe)
     return "\n".join(parts)
 

@@ -21,7 +21,7 @@ def normal(*shape: int, seed: int = 0) -> Any:
     return eg.tensor(np.random.default_rng([3, seed]).standard_normal(shape), dtype=eg.float32)
 
 
-def trained(model: Any, given: Any, **options: Any) -> Any:
+def trained(model: Any, given: Any, clip: float = 0.0, **options: Any) -> Any:
     """A compiled step of AdamW, what it is called with, and what it changes."""
     eg.manual_seed(0)
     with eg.no_grad():
@@ -33,6 +33,8 @@ def trained(model: Any, given: Any, **options: Any) -> Any:
         optimizer.zero_grad()
         loss = model(x).float().square().mean()
         loss.backward()
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), clip, error_if_nonfinite=True)
         optimizer.step()
         return loss.detach()
 
@@ -111,6 +113,40 @@ def differentiated() -> Any:
     return step, normal(16, 8), [weight]
 
 
+def clipped(norm_type: float = 2.0) -> Any:
+    """Gradients clipped by their norm before the update."""
+    model = nn.Sequential(nn.Linear(8, 24), nn.Tanh(), nn.Linear(24, 3))
+    optimizer = eg.optim.SGD(model.parameters(), lr=0.01)
+    eg.manual_seed(0)
+    with eg.no_grad():
+        for number, p in enumerate(model.parameters()):
+            p.copy_(normal(*p.shape, seed=number) * 0.2)
+
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1, norm_type=norm_type)
+        optimizer.step()
+        return loss.detach()
+
+    return eg.compile(step), normal(16, 8), list(model.parameters())
+
+
+class NumpyCalls(nn.Module):
+    """Ops that NumPy evaluates, with attributes and numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(eg.zeros(8, 8))
+
+    def forward(self, x: Any) -> Any:
+        found = eg.cumsum(x @ self.weight, 1)
+        best, order = found.detach().argmax(1), found.detach().argsort(dim=0, descending=True)
+        triangle = eg.tril(found[:8], -1).sum() + found.prod(1, keepdim=True).sum()
+        return found * best[:, None] + order.float() + triangle + found.abs().norm(3.0)
+
+
 STEPS: dict[str, tuple[str, Callable[[], Any]]] = {
     "mlp": ("mt19937", mlp),
     "check_finite": ("mt19937", lambda: mlp(20, check_finite=True)),
@@ -124,6 +160,10 @@ STEPS: dict[str, tuple[str, Callable[[], Any]]] = {
     "counted attention": ("philox", attention),
     "shared memory": ("mt19937", lambda: trained(Shared(), normal(16, 8))),
     "differentiated": ("mt19937", differentiated),
+    "clipped": ("mt19937", clipped),
+    "clipped by the greatest": ("mt19937", lambda: clipped(float("inf"))),
+    "clipped by the third power": ("mt19937", lambda: clipped(3.0)),
+    "NumPy calls": ("mt19937", lambda: trained(NumpyCalls(), normal(16, 8))),
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import evergrad as eg
 from evergrad.compiler.codegen.function_builder import lanes
-from evergrad.compiler.kernels.attention import lower
+from evergrad.compiler.kernels.attention import call
 from evergrad.compiler.kernels.attention.backward import backward
 from evergrad.compiler.kernels.attention.common import ScoreStep
 from evergrad.compiler.kernels.attention.primitives import EIGHT, QUERIES, up
@@ -237,7 +237,7 @@ def test_few_heads_are_cut_by_queries() -> None:
     compiled = assert_right(plain, *(normal(1, 2, 600, 8, seed=n) for n in range(3)))
     (program,) = programs_of(compiled)
     (forward,) = [i for i in program.instructions if i.label == "attention"]
-    assert forward.kernel.chunks > 2 * lower._FEW_HEADS // 4
+    assert forward.kernel.chunks > 2 * call.FEW_HEADS // 4
 
 
 @pytest.mark.parametrize("form", [plain, causal])

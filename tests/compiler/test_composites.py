@@ -19,7 +19,6 @@ from evergrad.core.eager.fusion import eager_kernels
 from evergrad.core.interpret import interpret
 from evergrad.core.trace import Graph
 from evergrad.core.traced_function import trace
-from evergrad.core.tree import tree_flatten
 from evergrad.utils.checkpoint import checkpoint
 
 from .steps import assert_alike, programs_of
@@ -293,8 +292,7 @@ def test_a_captured_step_has_its_names_until_it_is_lowered() -> None:
         seen[name] = Counter(eqn.op.name for eqn in graph.equations)
 
     batch = [eg.tensor(normal(2, 1, 10, 10)), eg.tensor([1, 2])]
-    leaves, spec = tree_flatten((tuple(batch), {}))
-    captured = Compiled(step).trace(leaves, spec, batch, [])
+    captured = Compiled(step).compiled_for(tuple(batch), {})[0].captured
     optimize(captured.graph, Target.STEP, observe)
     before, after = seen["traced"], seen["lower_composites"]
     for name in NAMES:

@@ -11,6 +11,7 @@ import pytest
 
 import evergrad as eg
 from evergrad import nn
+from evergrad.compiler.runtime import arena as arena_module
 from evergrad.compiler.runtime import program as program_module
 from evergrad.compiler.runtime.thread_pool import Run
 from evergrad.errors import NonFiniteError, TraceError
@@ -254,6 +255,7 @@ def test_no_memory_for_the_arena(monkeypatch: pytest.MonkeyPatch) -> None:
         raise MemoryError
 
     with monkeypatch.context() as patch:
+        patch.setattr(arena_module, "_reserved", lambda: None)
         patch.setattr(program_module.pool, "empty", none)
         with pytest.raises(MemoryError, match="fix: a smaller batch"):
             step(eg.tensor(GOOD))
@@ -399,13 +401,27 @@ def branch_on_number(x: Any, scale: float) -> Any:
 
 @pytest.mark.parametrize(
     "function",
-    [branch, take_item, to_numpy, count_by_data, select_by_data, read_outside, branch_on_number],
+    [branch, take_item, to_numpy, count_by_data, select_by_data, read_outside],
     ids=lambda function: function.__name__,
 )
-def test_python_that_looks_at_numbers_is_told_where_and_what_to_do(function: Any) -> None:
-    numbers = (0.25,) if function is branch_on_number else ()
+def test_python_that_reads_values_is_right_and_says_where(function: Any) -> None:
+    line = f"{__file__}:{function.__code__.co_firstlineno + 1}"
     with pytest.raises(TraceError) as caught:
-        eg.compile(function)(eg.ones(3), *numbers)
-    message = str(caught.value)
-    assert f"where: {__file__}:{function.__code__.co_firstlineno + 1}" in message
-    assert "fix: " in message
+        eg.compile(function, fullgraph=True)(eg.ones(3))
+    assert line in str(caught.value)
+    compiled = eg.compile(function)
+    with pytest.warns(RuntimeWarning, match="not one compiled program") as warned:
+        compiled(eg.ones(3))
+    assert len(warned) == 1 and line in str(warned[0].message)
+    for factor in (1.0, 2.0, -2.0, 1.0):
+        x = eg.ones(3) * factor
+        assert_alike(compiled(x), function(x))
+        assert line in compiled.last_call.reason
+
+
+def test_a_test_of_a_number_is_guarded_on() -> None:
+    compiled = eg.compile(branch_on_number, fullgraph=True)
+    for scale in (0.25, 0.75, 0.3, 0.9, 0.25):
+        assert_alike(compiled(eg.ones(3), scale), branch_on_number(eg.ones(3), scale))
+        assert compiled.last_call.kind == "whole"
+    assert len(programs_of(compiled)) == 2

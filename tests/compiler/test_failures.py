@@ -84,98 +84,129 @@ class OwnError(Exception):
     pass
 
 
+class Failing:
+    """A step of Adam that raises behind its writes if it is to."""
+
+    def __init__(self) -> None:
+        eg.manual_seed(2)
+        self.layer = nn.Linear(3, 3).double()
+        self.optimizer = eg.optim.Adam(self.layer.parameters(), lr=0.1)
+
+    def step(self, x: Any, fail: bool) -> Any:
+        loss = self.layer(x).square().sum()
+        loss.backward()
+        self.optimizer.step()
+        if fail:
+            raise OwnError
+        return loss.detach()
+
+    def state(self) -> Any:
+        grads = [p.grad for p in self.layer.parameters()]
+        return arrays([[*self.layer.parameters()], grads, self.optimizer.state_dict()["state"]])
+
+
 @pytest.mark.parametrize("stepped_before", [False, True])
-def test_a_trace_that_fails_leaves_no_state(stepped_before: bool) -> None:
-    layer = nn.Linear(3, 3).double()
-    optimizer = eg.optim.Adam(layer.parameters())
-
-    def step(x: Any, fail: bool) -> None:
-        layer(x).sum().backward()
-        optimizer.step()
-        if fail:
-            raise OwnError
-
+def test_an_exception_of_the_function_leaves_what_eager_code_leaves(stepped_before: bool) -> None:
+    ours, theirs = Failing(), Failing()
+    compiled = eg.compile(ours.step)
     if stepped_before:
-        step(randn(2, 3), False)
-    kept = {p: dict(entries) for p, entries in optimizer.state.items()}
-    before = arrays(list(kept.values()))
-    with pytest.raises(OwnError):
-        eg.compile(step)(randn(2, 3), True)
-    assert {p: dict(entries) for p, entries in optimizer.state.items()} == kept
-    assert_alike(arrays([dict(s) for s in optimizer.state.values()]), before, 0)
+        for _ in range(3):
+            assert_alike(compiled(randn(2, 3), False), theirs.step(randn(2, 3), False))
+    for seed in range(2):
+        for step in (compiled, theirs.step):
+            with pytest.raises(OwnError):
+                step(randn(2, 3, seed=seed), True)
+        assert_alike(ours.state(), theirs.state())
+    for seed in range(3):
+        x = randn(2, 3, seed=seed)
+        assert_alike(compiled(x, False), theirs.step(x, False))
+        assert compiled.last_call.kind == "whole"
+        assert_alike(ours.state(), theirs.state())
 
 
-def test_an_exception_of_the_function() -> None:
-    layer = nn.Linear(3, 3).double()
-    optimizer = eg.optim.SGD(layer.parameters(), lr=0.1)
-    before = arrays(list(layer.parameters()))
-
-    def step(x: Any, fail: bool) -> Any:
-        layer(x).sum().backward()
-        optimizer.step()
-        if fail:
-            raise OwnError
-        return x
-
-    compiled = eg.compile(step)
-    for _ in range(2):
-        with pytest.raises(OwnError):
-            compiled(randn(2, 3), True)
-    assert layer.weight.grad is None
-    assert_alike(list(layer.parameters()), before, 0)
-    compiled(randn(2, 3), False)
-    assert layer.weight.grad is not None
+READS: dict[str, Callable[[Any], Any]] = {
+    "item": lambda x: x.sum().item(), "float": lambda x: float(x[0]),
+    "bool": lambda x: bool(x[0] > 0), "tolist": lambda x: x.tolist(),
+    "numpy": lambda x: x.numpy(), "mask": lambda x: x[x > 0], "nonzero": lambda x: x.nonzero(),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda x: x.sum().item(), lambda x: float(x[0]), lambda x: bool(x[0] > 0),
-        lambda x: x.tolist(), lambda x: x.numpy(), lambda x: x[x > 0], lambda x: x.nonzero(),
-    ],
-)  # fmt: skip
-def test_numbers_that_are_not_there_yet(ask: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize("name", READS)
+def test_values_that_python_reads(name: str) -> None:
+    read = READS[name]
+
     def function(x: Any) -> Any:
-        ask(x * 2)
-        return x
+        y = x * 2
+        found = read(y)
+        return y + 1, found
 
     with pytest.raises(eg.errors.TraceError, match="traced") as raised:
-        eg.compile(function)(randn(3))
+        eg.compile(function, fullgraph=True)(randn(3))
     assert "test_failures.py" in str(raised.value)
-    assert_alike(eg.compile(lambda x: x * 2)(randn(3)), randn(3) * 2)
+    compiled = eg.compile(function)
+    with pytest.warns(RuntimeWarning, match="not one compiled program"):
+        compiled(randn(3))
+    for seed in range(3):
+        x = randn(3, seed=seed)
+        assert_alike(compiled(x), function(x))
+        assert compiled.last_call.kind == "segments" and len(compiled.last_call.breaks) >= 1
+        assert "test_failures.py" in compiled.last_call.breaks[0]
+    assert program_count(compiled) == 0
 
 
-def test_a_tensor_that_the_program_reads_is_not_asked() -> None:
+def test_an_outside_tensor_that_is_read_by_python_and_by_ops() -> None:
     scale = eg.tensor(2.0)
 
     def function(x: Any) -> Any:
         y = x * scale
         return y * scale.item()
 
-    with pytest.raises(eg.errors.TraceError, match="keep the present numbers"):
-        eg.compile(function)(randn(3).float())
+    with pytest.raises(eg.errors.TraceError, match=r"test_failures\.py(.|\n)*scale\.item\(\)"):
+        eg.compile(function, fullgraph=True)(randn(3).float())
+    compiled, x = eg.compile(function), randn(3).float()
+    with pytest.warns(RuntimeWarning, match="the elements of an outside tensor are read"):
+        compiled(x)
+    for factor in (2.0, 3.0, 0.5):
+        scale.fill_(factor)
+        assert_alike(compiled(x), function(x), 1e-6)
+        assert compiled.last_call.kind == "traced"
 
 
-def test_a_tensor_kept_by_python_says_so() -> None:
+def test_a_tensor_kept_by_python_is_an_ordinary_one() -> None:
     kept: list[Any] = []
 
     def function(x: Any) -> Any:
         kept.append(x * 2)
         return kept[-1] + 1
 
-    eg.compile(function)(randn(3))
-    for use in (lambda t: t.sum(), lambda t: t.tolist(), lambda t: t + 1):
-        with pytest.raises(eg.errors.TraceError, match="after its trace had ended"):
-            use(kept[0])
+    with pytest.raises(eg.errors.TraceError, match="changed by the function itself"):
+        eg.compile(function, fullgraph=True)(randn(3))
+    kept.clear()
+    compiled = eg.compile(function)
+    with pytest.warns(RuntimeWarning, match="kept .*is changed by the function itself"):
+        compiled(randn(3))
+    for seed in range(1, 4):
+        assert_alike(compiled(randn(3, seed=seed)), randn(3, seed=seed) * 2 + 1)
+    assert len(kept) == 4 and compiled.last_call.kind == "traced"
+    for seed, tensor in enumerate(kept):
+        assert_alike([tensor.sum(), tensor + 1], [(randn(3, seed=seed) * 2).sum(),
+                                                  randn(3, seed=seed) * 2 + 1])  # fmt: skip
 
 
-def test_seeds_are_set_outside() -> None:
+def test_seeds_that_are_set_inside() -> None:
     def function(x: Any) -> Any:
         eg.manual_seed(0)
         return x + eg.rand(3)
 
-    with pytest.raises(eg.errors.TraceError, match=r"manual_seed\(\).*only while tracing"):
-        eg.compile(function)(randn(3))
+    with pytest.raises(eg.errors.TraceError, match=r"manual_seed\(\)"):
+        eg.compile(function, fullgraph=True)(randn(3))
+    compiled = eg.compile(function)
+    with pytest.warns(RuntimeWarning, match=r"not one compiled program.*manual_seed\(\)"):
+        compiled(randn(3))
+    for seed in range(3):
+        expected, after = function(randn(3, seed=seed)), eg.rand(2)
+        assert_alike(compiled(randn(3, seed=seed)), expected)
+        assert_alike(eg.rand(2), after, 0)
 
 
 # -- threads, processes, signals ------------------------------------------------------------------

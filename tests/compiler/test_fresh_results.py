@@ -40,7 +40,7 @@ class Counting:
     def call(self) -> Any:
         """A call that takes the fast path."""
         (serve,) = self.step.fast_paths.values()
-        result = serve((eg.ones(3),), STATE.get())
+        result = serve((eg.ones(3),), {}, STATE.get())
         assert result is not NOT_HANDLED
         return result
 

@@ -216,7 +216,8 @@ def test_groups_of_equal_structure_share_what_was_written() -> None:
     with eg.no_grad():
         deep(normal(41, 50))
     assert len(groups_over(deep, 41, 50)) == 3
-    assert len([structure for structure in EMITTED if structure not in before]) == 1
+    # None, if layers of another size were compiled before.
+    assert len([structure for structure in EMITTED if structure not in before]) <= 1
 
 
 LOOKUPS: dict[str, Any] = {

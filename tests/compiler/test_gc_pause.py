@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 import evergrad as eg
 from evergrad import nn
 from evergrad.memory.ledger import LEDGER
+from fresh_process import in_fresh_process, resident
 
 from .steps import randn
 
@@ -24,11 +24,6 @@ pytestmark = pytest.mark.usefixtures("collector_off")
 
 def live() -> tuple[int, int]:
     return LEDGER.live, LEDGER.count
-
-
-def resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 def pure(x: Any) -> None:
@@ -77,7 +72,13 @@ def failing(x: Any) -> None:
         return loss.item()
 
     with pytest.raises(eg.errors.TraceError):
-        eg.compile(train)(x)
+        eg.compile(train, fullgraph=True)(x)
+    layer.zero_grad()
+    compiled = eg.compile(train)
+    with pytest.warns(RuntimeWarning, match="not one compiled program"):
+        compiled(x)
+    for _ in range(2):
+        compiled(x)
 
 
 @pytest.mark.parametrize("use", [pure, with_numpy_calls, step, module, second_order, failing])
@@ -91,6 +92,10 @@ def test_a_deleted_program_frees_its_memory(use: Callable[[Any], None]) -> None:
 
 @linux
 def test_nothing_grows_over_steps() -> None:
+    in_fresh_process(train_without_growth_over_steps)
+
+
+def train_without_growth_over_steps() -> None:
     layer = nn.Linear(8, 8)
     optimizer = eg.optim.AdamW(layer.parameters())
 
@@ -114,6 +119,10 @@ def test_nothing_grows_over_steps() -> None:
 
 @linux
 def test_nothing_grows_over_gradients_from_outside() -> None:
+    in_fresh_process(train_without_growth_over_gradients_from_outside)
+
+
+def train_without_growth_over_gradients_from_outside() -> None:
     compiled = eg.compile(nn.Sequential(nn.Linear(8, 8), nn.Tanh()))
     x = eg.randn(4, 8).requires_grad_()
 
@@ -141,7 +150,8 @@ def test_the_collector_rests_while_a_program_is_made(is_on: bool) -> None:
 
     (gc.enable if is_on else gc.disable)()
     compiled = eg.compile(step)
-    compiled(eg.ones(3), False)
+    with pytest.warns(RuntimeWarning, match="not one compiled program"):
+        compiled(eg.ones(3), False)
     assert gc.isenabled() == is_on
     with pytest.raises(RuntimeError):
         compiled(eg.ones(3), True)

@@ -26,15 +26,13 @@ from evergrad.compiler.kernels.gemm.microkernel import (
     transpose,
 )
 from evergrad.compiler.kernels.gemm.openblas import blas_kernel
-from evergrad.compiler.kernels.gemm.problem import Product
-from evergrad.compiler.kernels.gemm.tiling import (
+from evergrad.compiler.kernels.gemm.packing import (
     LEFT,
     RIGHT,
     UNPACKED,
-    Tiling,
-    row_tiling_of,
-    tiling_of,
 )
+from evergrad.compiler.kernels.gemm.problem import Product
+from evergrad.compiler.kernels.gemm.tiling import Tiling, row_tiling_of, tiling_of
 from evergrad.compiler.native import jit
 from evergrad.core import dtypes
 

@@ -13,6 +13,7 @@ import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad.compiler.kernels.gemm import select, tiling
 from evergrad.compiler.native import jit
+from evergrad.models.gpt import GPT, GPTConfig
 
 pytestmark = [
     pytest.mark.usefixtures("made_anew"),
@@ -208,3 +209,24 @@ def test_told_with_both_parts() -> None:
     assert {"matmul", "mul"} <= {eqn["op"] for eqn in unit["equations"]}
     kernels = {i["kernel"] for u in explanation.data["nodes"] for i in u["instructions"]}
     assert kernels < set(explanation.code)  # and those that are called
+
+
+def test_an_inserted_product_leaves_other_instructions_their_nodes() -> None:
+    """A product that waited for its loop is inserted before instructions of other nodes. The
+    gradient of a tied embedding, whose indices were checked by the lookup, then still cannot fail,
+    so that parameters are updated in place and not in copies."""
+    eg.manual_seed(0)
+    model = GPT(GPTConfig(vocabulary=512, context=128, layers=1, heads=4, width=256))
+    optimizer = eg.optim.AdamW(model.parameters())
+
+    def step(tokens: eg.Tensor) -> eg.Tensor:
+        loss = model.loss(tokens, tokens)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    compiled = eg.compile(step)
+    compiled((eg.arange(1024) % 512).reshape(8, 128))
+    (program,) = programs_of(compiled)
+    assert not [i.label for i in program.instructions if i.label == "clone"]

@@ -79,7 +79,8 @@ def test_nan_and_infinity_stay_in_their_rows_and_columns(turned: tuple[bool, boo
     ((1, 1024, 1024), (False, False), True), ((16, 2048, 2048), (False, True), True),
     ((1024, 1, 1024), (False, False), True), ((128, 10, 2048), (False, True), True),
     ((10, 2048, 128), (True, False), True), ((8, 192, 768), (False, False), False),
-    ((1, 120, 400), (False, True), False), ((64, 64, 64), (False, False), False),
+    ((1, 120, 400), (False, True), True), ((1, 120, 30), (False, True), False),
+    ((1, 120, 400), (False, False), False), ((64, 64, 64), (False, False), False),
 ])  # fmt: skip
 def test_which_products_have_few_rows(
     extents: tuple[int, int, int], turned: tuple[bool, bool], is_few: bool

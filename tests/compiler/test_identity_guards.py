@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evergrad.compiler.frontend.identity_guards import identity_guard
-from evergrad.compiler.frontend.python_guards import SlotGuards
+from evergrad.compiler.frontend.slot_guards import SlotGuards
 
 
 class Record:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import pytest
 
 import evergrad as eg
 from evergrad.memory.ledger import LEDGER
+from fresh_process import in_fresh_process, resident
 
 from .models import MODELS
 from .plans import check_plan
 from .steps import check, programs_of
 
 models = pytest.mark.parametrize("name", MODELS)
-
-
-def resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 @models
@@ -34,7 +29,11 @@ def test_training_is_that_of_eager_evaluation(name: str) -> None:
 
 @models
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_memory_is_constant(name: str, collector_off: None) -> None:
+def test_memory_is_constant(name: str) -> None:
+    in_fresh_process(check_that_memory_is_constant, name)
+
+
+def check_that_memory_is_constant(name: str) -> None:
     training = MODELS[name]()
     step = eg.compile(training.step)
     for round in range(100):

@@ -9,7 +9,7 @@ import pytest
 import evergrad as eg
 from optim.optimizer_cases import CASES, ids
 
-from .steps import Scenario, arrays, assert_alike, check, randn
+from .steps import Scenario, assert_alike, check, program_count, randn
 
 ALL = [*CASES, ("Lion", {"lr": 0.1}), ("Lion", {"lr": 0.1, "weight_decay": 0.1, "maximize": True})]
 
@@ -77,20 +77,44 @@ def test_muon(nesterov: bool) -> None:
     check(lambda: Matrices("Muon", options), 4, tolerance=2e-2)
 
 
-@pytest.mark.parametrize("name", ["LBFGS"])
-def test_optimizers_that_look_at_numbers_are_refused(name: str) -> None:
-    scenario = Matrices(name, {})
-    before = arrays(scenario.params)
+def searching() -> tuple[Regression, Any]:
+    """A step of an optimizer that searches along a line, which compares losses."""
+    scenario = Matrices("LBFGS", {"lr": 0.5})
 
     def closure() -> Any:
         scenario.optimizer.zero_grad()
-        loss = sum(p.square().sum() for p in scenario.params)
+        loss = sum((p.square() + p.cos()).sum() for p in scenario.params[:2])
         loss.backward()
         return loss
 
-    with pytest.raises(eg.errors.TraceError):
-        eg.compile(lambda: scenario.optimizer.step(closure))()
-    assert_alike(scenario.params, before, 0)
+    return scenario, lambda: scenario.optimizer.step(closure)
+
+
+def test_an_optimizer_that_reads_numbers() -> None:
+    (ours, step), (theirs, eager) = searching(), searching()
+    compiled = eg.compile(step)
+    with pytest.warns(RuntimeWarning, match="not one compiled program"):
+        assert_alike(compiled(), eager())
+    for _ in range(3):
+        assert_alike(compiled(), eager())
+        assert_alike(ours.params, theirs.params, 1e-9)
+        assert compiled.last_call.kind == "segments" and compiled.last_call.breaks
+    with pytest.raises(eg.errors.TraceError, match=r"test_optimizers\.py"):
+        eg.compile(searching()[1], fullgraph=True)()
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_a_first_step_of_its_own(fullgraph: bool) -> None:
+    """Python runs it, without a warning; one program is made for all others."""
+    options = {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}
+    scenario = Regression("SGD", options)
+    step = eg.compile(scenario.step, fullgraph=fullgraph)
+    kinds = []
+    for round in range(4):
+        step(*scenario.arguments(round))
+        kinds.append(step.last_call.kind)
+    assert kinds == ["traced", "whole", "whole", "whole"]
+    assert program_count(step) == 1
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in ALL}))

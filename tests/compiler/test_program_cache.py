@@ -160,8 +160,21 @@ def test_a_folder_that_cannot_be_written_is_done_without(folder: Path) -> None:
     assert_equal(results[0][1], results[1][1])
 
 
-def test_numpy_calls_are_not_kept(folder: Path) -> None:
-    step = eg.compile(lambda x: eg.linalg.svdvals(x))
+def test_numpy_calls_are_kept_with_their_lines(folder: Path) -> None:
+    for is_second in (False, True):
+        step = eg.compile(lambda x: eg.linalg.cholesky(x + x.T) * 2)
+        np.testing.assert_allclose(step(eg.eye(3)).numpy(), np.eye(3) * 8**0.5, rtol=1e-6)
+        (program,) = programs_of(step)
+        assert any(i.kernel is None for i in program.instructions)
+        assert is_from_disk(program) is is_second
+        with pytest.raises(Exception, match="positive") as raised:
+            step(-eg.eye(3))
+        assert "test_program_cache.py" in "".join(raised.value.__notes__)
+    assert len(programs_in(folder)) == 1
+
+
+def test_random_numpy_calls_are_not_kept(folder: Path) -> None:
+    step = eg.compile(lambda x: eg.multinomial(x.softmax(-1), 2))
     step(normal(3, 3))
     (program,) = programs_of(step)
     assert any(i.kernel is None for i in program.instructions)

@@ -113,9 +113,10 @@ def test_batch_norm_sums_what_its_gradient_needs_once() -> None:
 
 def of_two(x: Any, y: Any) -> tuple[Any, ...]:
     scale = y[:, :1]
+    centered = x - x.mean(1, keepdim=True)
     return (
-        (x * y).sum(1), (x * scale * y * 3).sum(1, keepdim=True), x.sum(1),
-        -(x * scale + 2).sum(1), (-(x * 3 - scale)).sum(1), (x * scale).sum(0),
+        (x * y).sum(1), (x * scale * y * 3).sum(1, keepdim=True), x.sum(1), y.sum(1),
+        -(x * scale * 2).sum(1), (y * scale + centered * 3).sum(1), (x * scale).sum(0),
         (scale.mean().expand(64, 500) + y[0, 0].expand(64, 500)).sum(1),
     )  # fmt: skip
 
@@ -125,21 +126,60 @@ def test_a_sum_that_follows_from_others_is_not_taken_again() -> None:
     compiled = eg.compile(of_two)
     for found, expected in zip(compiled(x, y), of_two(x, y), strict=True):
         np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-10, atol=1e-10)
-    assert sums_over(compiled, 64, 500) == 4
+    assert sums_over(compiled, 64, 500) == 5
 
 
-def test_the_sum_of_a_difference_is_taken() -> None:
-    """It may be far smaller than the sums of both parts."""
+SQUARES: dict[str, Any] = {
+    "value, square": lambda x, y: (x.sum(0), (x * x).sum(0)),
+    "square, value": lambda x, y: ((x * x).sum(0), x.sum(0)),
+    "square twice": lambda x, y: ((x * x).sum(0), (x * 3 * x).sum(0), x.sum(0)),
+    "scaled by the square": lambda x, y: ((x * (1 / (x * x).sum(0, keepdim=True))).sum(0),),
+    "renorm": lambda x, y: (x.renorm(2, 1, 1.0).sum(0),),
+    "normalize": lambda x, y: (F.normalize(x, dim=0).sum(0), x.mean(0)),
+    "moments": lambda x, y: (x.mean(0), (x * x).mean(0), (x * x * x).mean(0), x.pow(4).sum(0)),
+    "of products": lambda x, y: ((x * y).sum(0), (x * y * x * y).sum(0), (y * y).sum(0), y.sum(0)),
+    "of the whole": lambda x, y: (x.sum(), (x * x).sum(), (x * y).sum(), (y * x).sum()),
+    "of a scaled value": lambda x, y: ((x * 2 * (x * 2)).sum(0), (x * 2).sum(0), x.sum(0)),
+    "added": lambda x, y: ((x * x).sum(0), (x + 1).sum(0), (x * x + x).sum(0)),
+    "gradient": lambda x, y: eg.func.grad(lambda x: ((x * x).sum(0) * x.sum(0)).sum())(x).sum(0),
+}  # fmt: skip
 
-    def sums(x: Any, y: Any) -> tuple[Any, Any, Any]:
-        return x.sum(1), y.sum(1), (x - y).sum(1)
 
-    x = normal((64, 500), eg.float32) + 1000
+@pytest.mark.parametrize("name", SQUARES)
+def test_the_sum_of_a_square_is_not_that_of_its_value(name: str) -> None:
+    x, y = (eg.rand(9000, 3, dtype=eg.float64) for _ in range(2))
+    found, expected = eg.compile(SQUARES[name])(x, y), SQUARES[name](x, y)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-10)
+
+
+# Sums of terms that cancel, after the sums of the terms themselves.
+CANCELLING: dict[str, Any] = {
+    "a difference": lambda x, y: (y.sum(1), (x - y).sum(1)),
+    "an addition": lambda x, y: ((-y).sum(1), (x + -y).sum(1)),
+    "a number": lambda x, y: ((x - 1000).sum(1),),
+    "a negative number": lambda x, y: ((x + -1000.0).sum(1),),
+    "a column": lambda x, y: ((x - y[:, :1]).sum(1),),
+    "after a factor": lambda x, y: ((x * 2 - 2000).sum(1),),
+    "from a number": lambda x, y: ((1000 - x).sum(1),),
+    "of everything": lambda x, y: ((x - y).sum(), x.sum(), y.sum()),
+    "in a product": lambda x, y: (y.sum(1), ((x - y) * 3).sum(1)),
+    "negated": lambda x, y: (y.sum(1), (-(x - y)).sum(1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CANCELLING)
+def test_sums_of_terms_that_cancel_are_taken(name: str) -> None:
+    """They may be far smaller than the sums of their terms, and exact."""
+
+    def sums(x: Any, y: Any) -> tuple[Any, ...]:
+        return x.sum(1), *CANCELLING[name](x, y)
+
+    x = eg.rand(64, 500) + 1000
     y = x - 1e-3
-    compiled = eg.compile(sums)
-    for found, expected in zip(compiled(x, y), sums(x, y), strict=True):
-        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-5)
-    assert sums_over(compiled, 64, 500) == 3
+    expected = sums(x.double(), y.double())
+    for found, other in zip(eg.compile(sums)(x, y), expected, strict=True):
+        np.testing.assert_allclose(found.numpy(), other.numpy(), rtol=2e-5)
 
 
 def test_what_joins_nobody_goes_where_it_is_used() -> None:

@@ -80,15 +80,26 @@ def test_schedules_compile_nothing_anew() -> None:
     check(Scheduled, 6, programs=2)
 
 
-def test_a_schedule_inside_is_refused() -> None:
-    scenario = Scheduled()
+class ScheduledInside(Scheduled):
+    """A schedule stepped by the step itself."""
 
-    def step(x: Any) -> None:
-        scenario.step(x)
-        scenario.schedule.step()
+    def between(self, round: int) -> None:
+        pass
 
-    with pytest.raises(eg.errors.TraceError, match=r"scheduler\.step\(\) outside"):
-        eg.compile(step)(randn(6, 3))
+    def step(self, x: Any) -> Any:
+        loss = super().step(x)
+        self.schedule.step()
+        return loss
+
+    def watched(self) -> Any:
+        return super().watched(), self.schedule.get_last_lr(), self.schedule.last_epoch
+
+
+def test_a_schedule_inside_is_run_by_python() -> None:
+    with pytest.warns(RuntimeWarning, match="schedule.* is changed by the function itself"):
+        check(ScheduledInside, 5, programs=0)
+    with pytest.raises(eg.errors.TraceError, match="changed by the function itself"):
+        eg.compile(ScheduledInside().step, fullgraph=True)(randn(6, 3))
 
 
 class WithModes(Training):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -9,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import evergrad as eg
+from evergrad import config
 from evergrad.compiler.api import Compiled
 from evergrad.compiler.cache import fingerprint
 from evergrad.compiler.cache.process_bindings import ProcessBindings
 from evergrad.compiler.native import target
 from evergrad.compiler.native.target import MachineModel, machine, read_model, vector_registers
-from evergrad.core.tree import tree_flatten
 
 # Level, kind, size, ways, bytes of a line, processors that share it.
 Cache = tuple[str, str, str, str, str, str]
@@ -107,8 +109,7 @@ def test_the_limit_of_a_loop_is_a_port_or_the_latency() -> None:
 
 def test_the_fingerprint_of_a_step_changes_with_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     x = eg.ones(3)
-    leaves, spec = tree_flatten(((x,), {}))
-    captured = Compiled(lambda x: x * 2 + 1).trace(leaves, spec, [x], [])
+    captured = Compiled(lambda x: x * 2 + 1).compiled_for((x,), {})[0].captured
 
     def fingerprint_now() -> str | None:
         fingerprint._versions.cache_clear()
@@ -133,6 +134,7 @@ from pathlib import Path
 from evergrad.compiler.native import target
 target._CPU = Path(sys.argv[1])
 import evergrad as eg
+from evergrad import config
 from evergrad import nn
 assert target.machine().l2_bytes == int(sys.argv[2]), target.machine()
 eg.manual_seed(0)
@@ -169,3 +171,68 @@ def test_kernels_are_right_on_machines_with_other_caches(
     )
     command = [sys.executable, "-c", OTHER_MACHINE, str(folder), str(second)]
     subprocess.run(command, check=True)
+
+
+# -- levels: EVERGRAD_TARGET ----------------------------------------------------------------------
+
+REPORT = """
+import evergrad as eg
+from evergrad import config
+from evergrad.compiler.native import jit, target
+ir = (
+    "define <8 x float> @f(<8 x float> %a, <8 x float> %b) {\\n"
+    "  %c = call <8 x float> @llvm.fma.v8f32(<8 x float> %a, <8 x float> %b, <8 x float> %b)\\n"
+    "  ret <8 x float> %c\\n}\\n"
+    "declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)\\n"
+)
+x = eg.linspace(-2, 2, 60 * 70).reshape(60, 70)
+step = lambda x: ((x @ x.t()).tanh() + x.sum(1)).square().mean()
+error = abs(eg.compile(step)(x).item() / step(x).item() - 1)
+words = jit.assembly(ir)
+print(jit.vector_bits(), jit.has_fma(), "vfmadd" in words, error < 1e-4, target.level())
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="levels are those of x86-64")
+@pytest.mark.parametrize(
+    ("level", "in_process", "expected"),
+    [
+        ("x86-64-v2", "0", "256 False False True x86-64-v2"),
+        ("x86-64-v3", "0", "256 True True True x86-64-v3"),
+        ("x86-64-v3", "1", "256 True True True x86-64-v3"),
+    ],
+)
+def test_code_for_another_level(level: str, in_process: str, expected: str, tmp_path: Path) -> None:
+    environment = {
+        "EVERGRAD_TARGET": level, "EVERGRAD_KERNEL_CACHE": str(tmp_path),
+        "EVERGRAD_COMPILE_IN_PROCESS": in_process,
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", REPORT], env={**os.environ, **environment}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.strip() == expected, done.stderr
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="levels are those of x86-64")
+def test_a_level_names_the_files_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = set()
+    for level in ("", "x86-64-v2"):
+        monkeypatch.setattr(config, "TARGET", level)
+        names.add(target.target_name.__wrapped__())
+    assert len(names) == 2
+
+
+@pytest.mark.parametrize("level", ["x86-64-v9", "haswell", "avx2", " x86-64-v3"])
+def test_an_unknown_level_is_refused(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "TARGET", level)
+    with pytest.raises(ValueError, match="EVERGRAD_TARGET"):
+        target.level()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="levels are those of x86-64")
+def test_a_level_beyond_this_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "TARGET", "x86-64-v3")
+    monkeypatch.setattr(target, "_host_has", lambda feature: False)
+    with pytest.raises(ValueError, match="lacks"):
+        target.level()

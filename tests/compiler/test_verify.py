@@ -14,6 +14,7 @@ from evergrad import config
 from evergrad.compiler.passes import pipeline, rematerialize
 from evergrad.compiler.passes.pipeline import Pass, Target, optimize
 from evergrad.compiler.passes.rewriter import rewrite, specialize, with_equations
+from evergrad.core.bind import bind
 from evergrad.core.op import TABLE
 from evergrad.core.shapes import tensor_type
 from evergrad.core.trace import Equation, Graph, Var
@@ -397,3 +398,32 @@ def test_rematerialization_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     step, x, y = make_step(depth=10, memory_limit=limit)
     with pytest.raises(VerificationError, match="'rematerialize' broke the graph"):
         step.plan(x, y)
+
+
+@pytest.mark.parametrize("problem", ["dropped", "duplicated", "in another order"])
+def test_collectives_keep_number_and_order(problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those without a use: another rank waits for them."""
+
+    def model(x: eg.Tensor, y: eg.Tensor) -> eg.Tensor:
+        total = bind(TABLE["all_reduce"], x, group="", size=1, reduction="SUM")
+        bind(TABLE["all_gather"], y, group="", size=1)
+        return total * 2
+
+    def broken(graph: Graph) -> Graph:
+        es = list(graph.equations)
+        gather = es.pop(place_of(es, "all_gather"))
+        if problem == "in another order":
+            es.insert(0, gather)
+        elif problem == "duplicated":
+            types = [out.type for out in gather.outs]
+            copies = tuple([Var(type, gather.outs[0].trace) for type in types])
+            es += [gather, Equation(gather.specialization, gather.args, copies, gather.location)]
+        return with_equations(graph, es)
+
+    graph = traced(model, (2, 3), (4,))
+    assert [e.op.name for e in graph.without_dead_code().equations][:2] == [
+        "all_reduce", "all_gather",
+    ]  # fmt: skip
+    run(graph, lambda graph: graph, monkeypatch)
+    with pytest.raises(VerificationError, match=f"collectives? .*{problem}"):
+        run(graph, broken, monkeypatch)

@@ -204,4 +204,4 @@ def test_what_is_not_registered_is_refused() -> None:
             evergrad.distributions.ExponentialFamily, evergrad.distributions.ExponentialFamily
         ](Gamma(1.0, 1.0), Normal(0.0, 1.0))
     with pytest.raises(TypeError, match="Expected a Distribution subclass"):
-        register_kl(int, Normal)
+        register_kl("int", Normal)

@@ -8,6 +8,7 @@ import pickletools
 import random
 import struct
 import sys
+import threading
 import time
 import tracemalloc
 import zlib
@@ -162,15 +163,17 @@ FORBIDDEN = (
 
 
 class Watch:
-    """Notes what Python's auditing tells of while it is on."""
+    """Records the audit events of its own thread while it is on: background threads of the engine
+    may end a compile worker at any time."""
 
     def __init__(self) -> None:
         self.on = False
+        self.thread = threading.get_ident()
         self.seen: list[tuple[str, Any]] = []
         sys.addaudithook(self._notice)
 
     def _notice(self, event: str, args: Any) -> None:
-        if self.on and event.startswith(FORBIDDEN):
+        if self.on and threading.get_ident() == self.thread and event.startswith(FORBIDDEN):
             self.seen.append((event, args))
 
 

@@ -101,7 +101,7 @@ WRONG: list[tuple[type, dict[str, Any], str]] = [
     (GPTConfig, {"layers": 0}, r"layers is 0[\s\S]*at least 1"),
     (GPTConfig, {"positions": "rotory"}, "may be 'learned' or 'rotary'"),
     (GPTConfig, {"norm": "batch"}, "may be 'layer' or 'rms'"),
-    (GPTConfig, {"feed_forward": "relu"}, "may be 'gelu' or 'swiglu'"),
+    (GPTConfig, {"feed_forward": "relu"}, "may be 'gelu' or 'gelu_tanh' or 'swiglu'"),
     (LSTMConfig, {"width": -1}, r"width is -1"),
     (LSTMConfig, {"dropout": -0.1}, r"dropout is -0\.1"),
     (MLPConfig, {"layers": 0}, "layers is 0"),

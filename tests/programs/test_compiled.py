@@ -16,23 +16,24 @@ import pytest
 import evergrad
 from evergrad.compiler.api import Compiled
 from evergrad.core.state import STATE
-from evergrad.errors import TraceError
 from evergrad.nn import Module
 from evergrad.optim import Optimizer
 
 from .test_programs import FLOAT64, NOT_IN_FLOAT64, PROGRAMS, outcome
 
-# A policy whose distribution checks its arguments, a line search that looks at losses, sequences
-# packed by their lengths, a table with bounded norms: a trace cannot ask for these numbers.
-ASKS_FOR_NUMBERS = {
-    "actor_critic": {"Policy"},
-    "timeseries_lbfgs": {"LBFGS"},
-    "seq2seq": {"Encoder", "GRU", "Decoder", "Embedding"},
+# The modules and steps that are no single program, and why: how reasons begin.
+RUN_BY_PYTHON = {
+    "actor_critic": {"Policy": "a Categorical that the function makes is returned"},
+    "gcn": dict.fromkeys(("GraphConvolution", "GCN"), "an argument is sparse or nested"),
+    "maml": {"Sequential": "a tensor from outside that the function reads has a history"},
+    "seq2seq": {"Encoder": "the elements of an outside tensor are read, at "},
+    "timeseries_lbfgs": {"LBFGS": "the value of a traced tensor was read "},
 }
 
 # In float32 compiled and eager sums differ by their order. Under autocast such a difference moves a
-# value to the neighbouring bfloat16 now and then, 4e-3 away: only the first steps agree as closely.
-FLOAT32 = 1e-5
+# value to the neighbouring bfloat16 now and then, 4e-3 away: only the first steps agree closer, as
+# one such value is one of many in a loss.
+FEW_MOVED = 6e-4
 BFLOAT16 = 4e-3
 FIRST_STEPS = 5
 
@@ -43,27 +44,22 @@ class Everything:
     def __init__(self) -> None:
         self.compiled: weakref.WeakKeyDictionary[Any, Compiled] = weakref.WeakKeyDictionary()
         self.programs = 0
-        self.refused: list[str] = []
+        self.reasons: dict[str, str] = {}
 
     def run(self, owner: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
-        if STATE.get().trace is not None or self.is_refused(owner):
+        if STATE.get().trace is not None:
             return function(owner, *args, **kwargs)
         if owner not in self.compiled:
             reference = weakref.ref(owner)
             self.compiled[owner] = Compiled(lambda *a, **k: function(reference(), *a, **k))
-        try:
-            result = self.compiled[owner](*args, **kwargs)
-        except TraceError as error:
-            assert "fix:" in str(error)
-            self.refused.append(type(owner).__name__)
-            del self.compiled[owner]
-            owner.__dict__["_not_compiled"] = True
-            return function(owner, *args, **kwargs)
-        self.programs += 1
+        compiled = self.compiled[owner]
+        result = compiled(*args, **kwargs)
+        call = compiled.last_call
+        assert call is not None
+        self.programs += call.kind == "whole"
+        if call.kind != "whole":
+            self.reasons[type(owner).__name__] = str(call.reason)
         return result
-
-    def is_refused(self, owner: Any) -> bool:
-        return "_not_compiled" in owner.__dict__
 
 
 @pytest.fixture
@@ -83,6 +79,13 @@ def _optimizers(kind: type) -> list[type]:
     return [kind, *(found for sub in kind.__subclasses__() for found in _optimizers(sub))]
 
 
+def assert_reasons(found: dict[str, str], expected: dict[str, str]) -> None:
+    assert found.keys() == expected.keys()
+    for name, reason in found.items():
+        assert reason.startswith(expected[name])
+
+
+@pytest.mark.filterwarnings("ignore:.*is not one compiled program:RuntimeWarning")
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_losses_are_those_of_eager_evaluation(program: str, everything: Everything) -> None:
     kind, tolerance = "float64", FLOAT64
@@ -90,11 +93,11 @@ def test_losses_are_those_of_eager_evaluation(program: str, everything: Everythi
         kind, tolerance = "float32", BFLOAT16
     losses, drawn = outcome(program, evergrad, kind)
     assert everything.programs
-    assert set(everything.refused) == ASKS_FOR_NUMBERS.get(program, set())
+    assert_reasons(everything.reasons, RUN_BY_PYTHON.get(program, {}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(everything, "run", lambda owner, function, *a, **k: function(owner, *a, **k))
         expected, expected_drawn = outcome(program, evergrad, kind)
     assert losses == pytest.approx(expected, rel=tolerance, abs=1e-12)
     first = expected[:FIRST_STEPS]
-    assert losses[:FIRST_STEPS] == pytest.approx(first, rel=min(tolerance, FLOAT32), abs=1e-12)
+    assert losses[:FIRST_STEPS] == pytest.approx(first, rel=min(tolerance, FEW_MOVED), abs=1e-12)
     assert drawn == expected_drawn

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 
 import numpy as np
@@ -11,17 +10,14 @@ import pytest
 
 import evergrad as eg
 from compiler.models import MODELS
+from compiler.shape_changes import train_with_changing_shapes
 from evergrad.memory.ledger import LEDGER
+from fresh_process import resident
 
 STEPS = 100_000
 
 
 pytestmark = pytest.mark.usefixtures("collector_off")
-
-
-def resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -43,3 +39,12 @@ def test_100_000_steps(name: str) -> None:
         del loss
     slope, _ = np.polyfit(np.arange(len(pages)), pages, 1)
     assert slope * len(pages) < 1 << 20, "the process grows"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_100_000_steps_with_changing_shapes() -> None:
+    train_with_changing_shapes(steps=2_000, shapes=12)
+    before = resident()
+    live = train_with_changing_shapes(steps=STEPS, shapes=12)
+    assert len(set(live[1:])) == 1
+    assert resident() - before < 8 << 20, "the process grows"

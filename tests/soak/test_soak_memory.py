@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import evergrad as eg
 from evergrad import config, memory
 from evergrad.memory import pool
 from evergrad.memory.ledger import LEDGER
+from fresh_process import resident
 
 MIB = 1 << 20
 
@@ -23,11 +23,6 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 
 pytestmark = pytest.mark.usefixtures("collector_off")
-
-
-def resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 def live() -> tuple[int, int]:

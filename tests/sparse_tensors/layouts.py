@@ -50,7 +50,7 @@ def parts(value: Any) -> Any:
         return kind, _array(value)
     if layout == "sparse_coo":
         found = (value._indices(), value._values(), value.is_coalesced())
-    elif layout == "sparse_csr":
+    elif layout in ("sparse_csr", "sparse_bsr"):
         found = (value.crow_indices(), value.col_indices(), value.values())
     else:
         found = (value.ccol_indices(), value.row_indices(), value.values())

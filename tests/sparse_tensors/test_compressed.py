@@ -143,17 +143,3 @@ REFUSED: dict[str, Any] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str, torch: ModuleType) -> None:
     refuse(REFUSED[name], torch)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: evergrad.ones(2, 2, 2).to_sparse_csr(),
-        lambda: evergrad.sparse_compressed_tensor([0, 1], [0], [1.0], layout=evergrad.sparse_bsr),
-        lambda: evergrad.eye(2).to_sparse(layout=evergrad.sparse_bsr),
-        lambda: evergrad.sparse_csr_tensor([[0, 1]], [[0]], [[1.0]]),
-    ],
-)
-def test_what_there_is_not_says_so(make: Any) -> None:
-    with pytest.raises(NotImplementedError, match=r"here|supported|not evergrad.sparse_bsr"):
-        make()

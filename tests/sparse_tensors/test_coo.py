@@ -217,7 +217,6 @@ REFUSED: dict[str, Any] = {
     "shape beside dense": lambda ns: dense_example(ns)[:1] + example(ns),
     "shapes of a product": lambda ns: example(ns) @ dense_example(ns),
     "dtypes of a product": lambda ns: example(ns) @ dense_example(ns).t().float(),
-    "batched product": lambda ns: example(ns) @ ns.ones(2, 4, 2).double(),
     "dense transpose": lambda ns: hybrid_example(ns).transpose(0, 2),
     "cat with dense": lambda ns: ns.cat([example(ns), dense_example(ns)]),
     "integer softmax": lambda ns: ns.sparse.softmax(example(ns).long(), 0),

@@ -195,7 +195,6 @@ REFUSED: dict[str, Any] = {
     "matmul transposed": lambda ns: ragged(ns) @ ragged(ns).transpose(1, 2),
     "truth": lambda ns: bool(ragged(ns)),
     "item": lambda ns: ragged(ns).item(),
-    "causal": lambda ns: attention(ns, is_causal=True),
     "small padding": lambda ns: strided(ns).to_padded_tensor(0.0, (3, 2, 4)),
     "strided shape": lambda ns: strided(ns).shape,
     "strided size": lambda ns: strided(ns).size(1),

@@ -325,23 +325,6 @@ def test_lbfgs_takes_them_dense(torch: ModuleType) -> None:
     agree(program, torch)
 
 
-@pytest.mark.parametrize(
-    "clip",
-    [
-        lambda ns, p: ns.nn.utils.clip_grad_norm_(p, 0.5),
-        lambda ns, p: ns.nn.utils.clip_grad_norm_(p, 0.5, norm_type=float("inf")),
-        lambda ns, p: ns.nn.utils.clip_grad_value_(p, 0.5),
-    ],
-)
-def test_clipping_is_refused(clip: Any, torch: ModuleType) -> None:
-    def program(ns: Any) -> None:
-        layer = table(ns)
-        loss_of(layer(ns.tensor([1, 2]))).backward()
-        clip(ns, list(layer.parameters()))
-
-    refuse(program, torch)
-
-
 def test_assigning_a_sparse_gradient(torch: ModuleType) -> None:
     def program(ns: Any) -> Any:
         parameter = ns.nn.Parameter(ns.ones(3))

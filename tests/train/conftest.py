@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from evergrad.train import loop
@@ -12,4 +10,4 @@ from evergrad.train import loop
 @pytest.fixture
 def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in this process leave their drawings out, which take longer than the runs."""
-    monkeypatch.setattr(loop, "write_report", lambda path: [Path(path) / "report.html"])
+    monkeypatch.setattr(loop, "write_report", lambda path, trusted: [path / "report.html"])

@@ -41,7 +41,7 @@ def test_new_runs_get_new_folders() -> None:
 def test_latest_run_is_resumed() -> None:
     for words in (["--steps", "3"], ["--steps", "2", "--name", "mine"]):
         run(None, False, [NAME, *words])
-    config, directory = prepare(None, True, ["--steps", "9"])
+    config, directory = prepare(None, True, ["--steps", "9"], [NAME])
     assert (directory.path, config.steps) == (Path("runs/mine"), 9)
     with pytest.raises(ConfigError, match="there is no run 'lenet' under runs to resume"):
         prepare(None, True, ["lenet"])
@@ -49,9 +49,9 @@ def test_latest_run_is_resumed() -> None:
 
 def test_resuming_a_file_begins_it_where_there_is_nothing_yet() -> None:
     Path("a.toml").write_text(to_toml(tiny(Path("out"))))
-    assert prepare(None, True, ["a.toml"])[1].path == Path("out")
-    assert run(None, True, ["a.toml", "--steps", "2"]) == ExitCode.DONE
-    config, directory = prepare(None, True, ["a.toml"])
+    assert prepare(None, True, ["a.toml"], [NAME])[1].path == Path("out")
+    assert run(None, True, ["a.toml", "--steps", "2"], [NAME]) == ExitCode.DONE
+    config, directory = prepare(None, True, ["a.toml"], [NAME])
     assert (config.steps, directory.holds_run()) == (2, True)
 
 

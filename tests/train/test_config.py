@@ -107,7 +107,7 @@ def written(path: Path, text: str) -> Path:
 
 def test_file_begins_from_its_preset(tmp_path: Path) -> None:
     text = f'task = "{NAME}"\nsteps = 9\n[optimizer]\nlr = 1\n[model]\nwidth = 3\n'
-    found = read_config(written(tmp_path / "a.toml", text))
+    found = read_config(written(tmp_path / "a.toml", text), [NAME])
     base = TinyTask.presets()["small"]
     assert found == updated(base, {"steps": 9, "optimizer.lr": 1.0, "model.width": 3})
 
@@ -129,7 +129,7 @@ def test_file_begins_from_its_preset(tmp_path: Path) -> None:
 def test_mistakes_in_files_name_the_file(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path / "a.toml", text)
     with pytest.raises(ConfigError) as caught:
-        read_config(path)
+        read_config(path, [NAME, "nowhere.at.all:Task", "json:JSONDecoder"])
     assert message in str(caught.value)
     assert "a.toml" in str(caught.value)
 
@@ -153,7 +153,7 @@ def test_everything_survives_toml(
     config = dataclasses.replace(config, memory_limit=limit)
     path = tmp_path_factory.mktemp("toml") / "a.toml"
     path.write_text(to_toml(config), "utf-8")
-    assert read_config(path) == config
+    assert read_config(path, [NAME]) == config
 
 
 # -- tasks and help -------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from train.runs import (
     train,
     trainer,
 )
+from train.tiny_task import NAME
 
 pytestmark = pytest.mark.usefixtures("without_report")
 
@@ -152,7 +153,7 @@ def test_all_checkpoints_damaged(tmp_path: Path) -> None:
     train(tiny(tmp_path))
     for path in (tmp_path / "checkpoints").glob("step-*"):
         empty(path)
-    assert run(None, True, [str(tmp_path)]) == ExitCode.NO_CHECKPOINT
+    assert run(None, True, [str(tmp_path)], [NAME]) == ExitCode.NO_CHECKPOINT
 
 
 def test_another_file_is_not_a_checkpoint(tmp_path: Path) -> None:
@@ -263,5 +264,5 @@ def test_what_a_resumed_run_cannot_do(
 ) -> None:
     train(tiny(tmp_path))
     options = [word for word in words if word != "--resume"]
-    assert run(None, "--resume" in words, [str(tmp_path), *options]) == ExitCode.USAGE
+    assert run(None, "--resume" in words, [str(tmp_path), *options], [NAME]) == ExitCode.USAGE
     assert message in capsys.readouterr().err

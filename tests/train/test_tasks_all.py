@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 from evergrad.core.rng.default_generator import using_generator
+from evergrad.train.checkpoint import CheckpointStore
 from evergrad.train.config import PRESETS, RunConfig, override, preset, read_config, to_toml
 from evergrad.train.state import TrainingState
 from evergrad.train.task import TASKS, Sample, Task, task_class
@@ -27,7 +30,11 @@ LESS = {
     "vit": "--layers 1 --width 16 --batch 16 --lr 1e-2",
     "resnet": "--batch 4",
     "dit": "--layers 1 --width 16 --batch 8 --lr 1e-2 --sampling-steps 2",
+    "flux": "--batch 8 --sampling-steps 2",
+    "chat": "--context 64 --batch 2 --lr 1e-2",
+    "dpo": "--context 64 --batch 2 --lr 1e-2",
 }
+FINE_TUNED = ("chat", "dpo")
 STEPS = {"lenet": 16, "resnet": 6}
 
 
@@ -39,8 +46,28 @@ def few_pictures() -> Iterator[None]:
         yield
 
 
+@cache
+def pretrained() -> str:
+    """The folder of a run with the small GPT, for tasks that begin with one."""
+    folder = Path(tempfile.mkdtemp())
+    config = small_config("gpt")
+    state = TrainingState(config, make("gpt", config))
+    content = {**state.capture(), "config": to_toml(config), "metrics_offset": 0}
+    CheckpointStore(folder / "checkpoints", keep=1).write(content, best=False)
+    return str(folder)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_folder_left() -> Iterator[None]:
+    yield
+    if pretrained.cache_info().currsize:
+        shutil.rmtree(pretrained())
+
+
 def small_config(name: str, *more: str) -> RunConfig:
     words = f"{LESS[name]} --warmup 0 --evaluate-batches 2".split()
+    if name in FINE_TUNED:
+        words += ["--init-from", pretrained()]
     return override(preset(name, "tiny"), [*words, *more])
 
 
@@ -123,7 +150,7 @@ def test_evaluations_are_repeatable(name: str) -> None:
     found = run.judged(run.task.evaluate)
     assert found == run.judged(run.task.evaluate)
     assert 0 < found["loss"] < 20
-    assert ("accuracy" in found) == (name in ("lenet", "mlp", "resnet", "vit"))
+    assert ("accuracy" in found) == (name in ("lenet", "mlp", "resnet", "vit", "dpo"))
 
 
 @pytest.mark.parametrize("name", TASKS)

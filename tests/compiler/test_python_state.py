@@ -1,9 +1,11 @@
-"""Guards on Python state: a change of what a compiled function reads is noticed."""
+"""Python state found by reachability: a change of what a compiled function reads is noticed."""
 
 from __future__ import annotations
 
 import functools
+import re
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -240,6 +242,17 @@ def test_partials_and_compiled_functions_inside() -> None:
     assert_alike(compiled(x), x * 15)
 
 
+def test_a_weak_reference() -> None:
+    config = Config()
+    reference = weakref.ref(config)
+    compiled, x = eg.compile(lambda x: x * reference().shift), randn(3)  # type: ignore[union-attr]
+    for shift in (1.0, 3.0):
+        config.shift = shift
+        for _ in range(2):
+            assert_alike(compiled(x), x * shift)
+            assert compiled.last_call.kind == "whole"
+
+
 class Counting:
     def __init__(self) -> None:
         self.count = 0
@@ -249,11 +262,23 @@ class Counting:
         return x * self.count
 
 
+def assert_counts(compiled: Any, eager: Any, reason: str) -> None:
+    """A function that counts its calls runs by Python, as eager code does."""
+    with pytest.warns(RuntimeWarning, match=f"not one compiled program: {reason}"):
+        assert_alike(compiled(randn(3)), eager(randn(3)))
+    for seed in range(1, 4):
+        assert_alike(compiled(randn(3, seed=seed)), eager(randn(3, seed=seed)))
+        assert compiled.last_call.kind == "traced"
+        assert re.match(reason, compiled.last_call.reason)
+    assert program_count(compiled) == 0
+
+
 def test_a_number_that_the_function_changes_itself() -> None:
-    with pytest.raises(
-        eg.errors.TraceError, match=r"self\.count in Counting\.step\(\) is read and"
-    ):
-        eg.compile(Counting().step)(randn(3))
+    ours, reason = Counting(), r".*\.count is changed by the function itself"
+    assert_counts(eg.compile(ours.step), Counting().step, reason)
+    assert ours.count == 4
+    with pytest.raises(eg.errors.TraceError, match=reason):
+        eg.compile(Counting().step, fullgraph=True)(randn(3))
 
 
 class CountingModule(nn.Module):
@@ -266,11 +291,65 @@ class CountingModule(nn.Module):
         return x * self.count
 
 
-@pytest.mark.parametrize("wrap", [lambda m: m, lambda m: m.__call__, lambda m: lambda x: m(x)])
+@pytest.mark.parametrize(
+    "wrap", [lambda m: m.forward, lambda m: m.__call__, lambda m: lambda x: m(x)]
+)
 def test_a_number_that_a_module_changes_itself(wrap: Callable[[Any], Any]) -> None:
-    model = nn.Sequential(nn.Tanh(), CountingModule())
-    with pytest.raises(eg.errors.TraceError, match=r"self\.count in CountingModule\.forward\(\)"):
-        eg.compile(wrap(model))(randn(3))
+    ours, theirs = (nn.Sequential(nn.Tanh(), CountingModule()) for _ in range(2))
+    reason = r".*\.count is changed by the function itself"
+    assert_counts(eg.compile(wrap(ours)), wrap(theirs), reason)
+    assert ours[1].count == 4
+    with pytest.raises(eg.errors.TraceError, match=reason):
+        eg.compile(wrap(ours), fullgraph=True)(randn(3))
+
+
+def test_a_compiled_module_that_counts() -> None:
+    ours, theirs = (nn.Sequential(nn.Tanh(), CountingModule()) for _ in range(2))
+    compiled = eg.compile(ours)
+    with pytest.warns(RuntimeWarning, match=r"\.count is changed by the function itself"):
+        assert_alike(compiled(randn(3)), theirs(randn(3)))
+    for seed in range(3):
+        assert_alike(compiled(randn(3, seed=seed)), theirs(randn(3, seed=seed)))
+    assert ours[1].count == theirs[1].count == 4
+
+
+def step(x: Any) -> Any:
+    """A global with the name of a method, and with an effect."""
+    print(x)
+    return x
+
+
+class Stepper:
+    """Its constructor prints, its methods do not."""
+
+    def __init__(self) -> None:
+        print("made")
+        self.factor = 2.0
+
+    def step(self, x: Any) -> Any:
+        return x * self.factor
+
+
+def test_a_method_does_not_reach_a_global_of_its_name() -> None:
+    stepper = Stepper()
+    compiled = eg.compile(lambda x: stepper.step(x) + 1)
+    for factor in (2.0, 3.0):
+        stepper.factor = factor
+        assert_alike(compiled(randn(3)), randn(3) * factor + 1)
+        assert compiled.last_call.kind == "whole"
+
+
+@pytest.mark.parametrize(
+    "make", [lambda s: Stepper(), lambda s: type(s)(), lambda s: s.__class__()]
+)
+def test_a_constructor_that_the_function_calls(make: Any, capsys: Any) -> None:
+    stepper = Stepper()
+    compiled = eg.compile(lambda x: make(stepper).step(x))
+    capsys.readouterr()
+    with pytest.warns(RuntimeWarning, match=r"print\(\) is called in Stepper\.__init__\(\)"):
+        compiled(randn(3))
+    assert_alike(compiled(randn(3)), randn(3) * 2)
+    assert capsys.readouterr().out == "made\n" * 2
 
 
 def test_what_stays_is_compiled_once() -> None:
@@ -278,6 +357,47 @@ def test_what_stays_is_compiled_once() -> None:
     compiled = eg.compile(owner.step)
     for seed in range(4):
         owner.unread = seed  # type: ignore[attr-defined]
-        owner.config = Config()
+        owner.flag, owner.config.shift = bool(1), float("1.0")
         compiled(randn(3, seed=seed))
     assert program_count(compiled) == 1
+
+
+def test_an_object_that_is_replaced_is_watched_from_then_on() -> None:
+    owner = Owner()
+    compiled, x = eg.compile(owner.step), randn(3, seed=1)
+    for shift in (1.0, 2.0, 2.0):
+        owner.config = Config()
+        owner.config.shift = shift
+        assert_alike(compiled(x), owner.step(x))
+        owner.config.shift = shift + 5
+        assert_alike(compiled(x), owner.step(x))
+
+
+TABLE = randn(2, 3)
+VIEWS: list[Callable[[Any], Any]] = [
+    lambda t: t, lambda t: t.detach(), lambda t: t[:], lambda t: t + 0,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_an_argument_that_is_also_a_global(view: Callable[[Any], Any]) -> None:
+    def function(x: Any) -> Any:
+        return x * 2 + TABLE.sum(0)
+
+    compiled = eg.compile(function)
+    for x in (view(TABLE), randn(2, 3, seed=5), view(TABLE), TABLE.clone()):
+        for _ in range(2):
+            assert_alike(compiled(x), function(x))
+            assert compiled.last_call.kind == "whole"
+
+
+@pytest.mark.filterwarnings("ignore:.*an argument is also read .*through another view")
+@pytest.mark.parametrize("view", VIEWS)
+def test_an_argument_that_is_a_part_of_a_global(view: Callable[[Any], Any]) -> None:
+    def function(x: Any) -> Any:
+        return x * 2 + TABLE[0]
+
+    compiled = eg.compile(function)
+    for x in (view(TABLE[0]), randn(3, seed=5), view(TABLE[0]), TABLE[1].clone(), TABLE[1]):
+        for _ in range(2):
+            assert_alike(compiled(x), function(x))

@@ -1,0 +1,213 @@
+"""Memory of a running program is held; memory of idle ones is given back; processes end at once."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import evergrad as eg
+from evergrad import memory
+from evergrad.compiler.api import PythonCall
+from evergrad.compiler.runtime.thread_pool import Run
+from evergrad.core.eager.fusion import eager_kernels, specializations_kept
+from evergrad.core.eager.kernels import _kernels
+from evergrad.core.op import TABLE
+from evergrad.nn import functional as F
+
+from .shape_changes import train_with_changing_shapes
+
+COUNT = 1 << 18
+
+# What another thread may do to a tensor while a program reads it.
+Attack = Callable[[Any], Any]
+ATTACKS: dict[str, Attack] = {
+    "resize larger": lambda x: x.resize_(3 * COUNT),
+    "resize smaller": lambda x: x.resize_(2),
+    "set": lambda x: x.set_(eg.zeros(COUNT)),
+    "set shorter": lambda x: x.set_(eg.zeros(3)),
+    "data": lambda x: setattr(x, "data", eg.zeros(COUNT)),
+    "trim": lambda x: memory.trim(),
+    "resize and trim": lambda x: (x.resize_(5), memory.trim()),
+}
+
+
+@pytest.fixture(autouse=True)
+def poisoned() -> Iterator[None]:
+    with memory.poison():
+        yield
+
+
+def overwrite_free_memory() -> None:
+    """Use the memory that was released, so that a read of it shows."""
+    for size in (COUNT, 3 * COUNT):
+        for _ in range(3):
+            eg.full((size,), float("nan"))
+
+
+@pytest.mark.parametrize("where", ["argument", "captured"])
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_run_keeps_its_memory(name: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attack comes when addresses are bound and the kernels are about to run."""
+    captured, x = eg.full((COUNT,), 2.0), eg.full((COUNT,), 3.0)
+    step = eg.compile(lambda x: (x * captured).sum())
+    assert step(x).item() == step(x).item() == 6 * COUNT
+    run, attacks = Run.run, []
+
+    def attacked(self: Run, threads: int) -> int:
+        if not attacks:
+            attacks.append(name)
+            try:
+                ATTACKS[name](x if where == "argument" else captured)
+            except RuntimeError:
+                attacks.append("refused")
+            overwrite_free_memory()
+        return run(self, threads)
+
+    monkeypatch.setattr(Run, "run", attacked)
+    assert step(x).item() == 6 * COUNT
+    assert attacks
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_calls_while_another_thread_changes_the_argument(name: str) -> None:
+    """A call gives the sum of the tensor at some moment, or is refused."""
+    step = eg.compile(lambda x: x.sum())
+    x = eg.full((COUNT,), 3.0)
+    step(x)
+    allowed = {3.0 * COUNT, 0.0, 6.0, 9.0}
+    stop, wrong = threading.Event(), []
+
+    def attack() -> None:
+        while not stop.is_set():
+            try:
+                ATTACKS[name](x)
+                x.set_(eg.full((COUNT,), 3.0))
+            except RuntimeError:
+                pass
+
+    other = threading.Thread(target=attack)
+    other.start()
+    try:
+        for _ in range(60):
+            try:
+                found = step(x).item()
+            except (RuntimeError, ValueError):
+                continue
+            if found not in allowed and not name.startswith("resize"):
+                wrong.append(found)
+    finally:
+        stop.set()
+        other.join(30)
+    assert not wrong
+    x = eg.full((COUNT,), 3.0)
+    assert step(x).item() == 3 * COUNT
+
+
+def test_trim_in_another_thread_is_harmless() -> None:
+    weight = eg.full((64, 64), 0.5)
+    step = eg.compile(lambda x: (x @ weight).tanh().sum(), memory_limit=None)
+    x = eg.ones(64, 64)
+    expected = step(x).item()
+    stop = threading.Event()
+
+    def trim() -> None:
+        while not stop.is_set():
+            memory.trim()
+
+    other = threading.Thread(target=trim)
+    other.start()
+    try:
+        assert {step(x).item() for _ in range(40)} == {expected}
+        scores = eg.ones(600, 700)
+        assert {scores.softmax(1).sum().item() for _ in range(40)} == {
+            scores.softmax(1).sum().item()
+        }
+    finally:
+        stop.set()
+        other.join(30)
+
+
+def test_trim_gives_back_what_eager_caches_hold() -> None:
+    with eager_kernels(least=1):
+        for size in range(3, 12):
+            x = eg.ones(size, 4, requires_grad=True)
+            F.layer_norm(x, (4,)).sum().backward()
+            x.softmax(1).sort()
+        assert specializations_kept() and any(op.specializations for op in TABLE.values())
+        memory.trim()
+        assert not specializations_kept() and not _kernels
+        assert not any(op.specializations for op in TABLE.values())
+        x = eg.ones(5, 4)
+        np.testing.assert_allclose(F.layer_norm(x, (4,)).numpy(), 0, atol=1e-5)
+
+
+MANY = """
+import sys, time
+import evergrad as eg
+def make(k):
+    return lambda x: (x * k + 1.0).tanh().sum()
+steps = []
+for number in range(int(sys.argv[1])):
+    step = eg.compile(make(float(number % 7)))
+    step(eg.ones(3 + number % 1000))
+    steps.append(step)
+print(time.process_time(), time.time(), flush=True)
+"""
+
+
+def ending(count: int, folder: str) -> tuple[float, float]:
+    """Seconds of processor and of the clock from the last line of a process with so many programs
+    to its end."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-c", MANY, str(count)],
+        env={**os.environ, "EVERGRAD_KERNEL_CACHE": folder}, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    ended = time.time()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    spent, last_line = map(float, done.stdout.split())
+    return used - spent, ended - last_line
+
+
+def test_a_process_with_many_programs_ends_at_once(tmp_path: Any) -> None:
+    """The long version, with 3,000, is in tests/soak. The second process compiles nothing, so its
+    processor time has no workers in it."""
+    ending(300, str(tmp_path))
+    assert ending(300, str(tmp_path))[0] < 0.6
+
+
+def test_steps_with_changing_shapes_leave_nothing() -> None:
+    """The long version, with 100,000 steps, is in tests/soak."""
+    live = train_with_changing_shapes(steps=400, shapes=6)
+    assert len(live) >= 10 and len(set(live[1:])) == 1
+
+
+def test_an_argument_resized_before_it_is_traced_makes_no_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the program for the new type would serve later calls with the former one."""
+    x, on_session, attacks = eg.full((8,), 3.0), PythonCall.on_session, []
+
+    def attacked(self: Any, *args: Any) -> Any:
+        if not attacks:
+            attacks.append(x.resize_(2))
+        return on_session(self, *args)
+
+    monkeypatch.setattr(PythonCall, "on_session", attacked)
+    step = eg.compile(lambda x: x.sum())
+    with pytest.warns(RuntimeWarning, match="given another type during the call"):
+        assert step(x).item() == 6
+    assert step.last_call.kind == "traced" and not step.variants
+    assert step(eg.full((8,), 3.0)).item() == 24
+    assert step(eg.full((2,), 3.0)).item() == 6

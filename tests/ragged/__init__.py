@@ -1,0 +1,1 @@
+"""The variable-shape algebra."""

@@ -1,0 +1,257 @@
+"""The server itself: who may ask, limits, back-pressure, metrics, clients that go, stopping."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from evergrad.memory.ledger import LEDGER
+
+from .running import Running, running, small_service
+
+BODY = {"prompt": "abc", "max_tokens": 5, "seed": 1}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(small_service(), page=True) as found:
+        yield found
+
+
+def ask(
+    where: Running, method: str = "POST", path: str = "/v1/completions", body: Any = None,
+    **headers: str,
+) -> tuple[int, Any, dict[str, str]]:  # fmt: skip
+    """Status, body and headers of an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", int(where.url.rpartition(":")[2]), 30)
+    try:
+        sent = body if isinstance(body, bytes) else json.dumps(BODY if body is None else body)
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, sent if method == "POST" else None, given)
+        answer = connection.getresponse()
+        content = answer.read()
+        kind = answer.headers.get("content-type", "")
+        found = json.loads(content) if kind.startswith("application/json") else content
+        return answer.status, found, {k.lower(): v for k, v in answer.headers.items()}
+    finally:
+        connection.close()
+
+
+def settle(where: Running) -> None:
+    """Wait until the engine has ended its last step: clients are answered a moment before."""
+    end = time.monotonic() + 10
+    while not where.service.engine.is_idle:
+        assert time.monotonic() < end, "requests are left"
+        time.sleep(0.01)
+    time.sleep(0.02)
+
+
+# -- who may ask ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "localhost:80", "[::1]:8000"])
+def test_names_of_the_loopback_are_answered(server: Running, host: str) -> None:
+    assert ask(server, "GET", "/healthz", Host=host)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", "[::", "localhost.x:80"]
+)
+def test_other_hosts_are_not(server: Running, host: str) -> None:
+    assert ask(server, "GET", "/healthz", Host=host)[0] in (400, 421)
+    assert ask(server, Host=host)[0] in (400, 421)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://localhost:1"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+    ],
+)
+def test_other_pages_may_not_ask(server: Running, headers: dict[str, str]) -> None:
+    assert ask(server, **headers)[0] == 403
+    assert ask(server, Origin=server.url)[0] == 200
+
+
+def test_a_token_is_demanded() -> None:
+    with running(
+        small_service(context=48, sequences=1), page=True, token="a-long-secret-token"
+    ) as where:
+        for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": ""}):
+            assert ask(where, **header)[0] == 401
+            assert ask(where, "GET", "/metrics", **header)[0] == 401
+        assert ask(where, Authorization="Bearer a-long-secret-token")[0] == 200
+        for path in ("/", "/chat.js", "/chat.css", "/healthz"):
+            assert ask(where, "GET", path)[0] == 200
+
+
+def test_where_others_can_connect_there_is_a_token() -> None:
+    from evergrad.serve.server import limits_for
+
+    assert limits_for("127.0.0.1", None).token is None
+    assert limits_for("localhost", None).token is None
+    made = limits_for("0.0.0.0", None).token
+    assert made is not None and len(made) >= 24 and made != limits_for("0.0.0.0", None).token
+    with pytest.raises(ValueError, match="guessed"):
+        limits_for("192.168.0.1", "secret")
+
+
+def test_headers_are_strict(server: Running) -> None:
+    for path in ("/", "/healthz", "/nothing", "/chat.js"):
+        headers = ask(server, "GET", path)[2]
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_page_needs_nothing_else(server: Running) -> None:
+    for path in ("/", "/chat.js", "/chat.css"):
+        text = ask(server, "GET", path)[1].decode()
+        assert "http://" not in text and "https://" not in text and "innerHTML" not in text
+    assert "onclick=" not in ask(server, "GET", "/")[1].decode()
+
+
+# -- limits ---------------------------------------------------------------------------------------
+
+
+def test_large_bodies_are_refused(server: Running) -> None:
+    assert ask(server, body=b"x" * ((1 << 20) + 1))[0] == 413
+
+    def chunks() -> Iterator[bytes]:  # a length that is not told before
+        for _ in range(20):
+            yield b"y" * (1 << 16)
+
+    connection = http.client.HTTPConnection("127.0.0.1", int(server.url.rpartition(":")[2]), 30)
+    try:
+        connection.request("POST", "/v1/completions", chunks(), encode_chunked=True,
+                           headers={"Transfer-Encoding": "chunked"})  # fmt: skip
+        assert connection.getresponse().status == 413
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the server did not read on
+    finally:
+        connection.close()
+    assert ask(server)[0] == 200
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3", b"\xff\xfe", b"[" * 100_000])
+def test_bodies_that_are_no_objects_are_told(server: Running, body: bytes) -> None:
+    status, found, _ = ask(server, body=body)
+    assert status == 400 and found["error"]["type"] == "invalid_request_error"
+
+
+def test_unknown_paths_and_methods(server: Running) -> None:
+    assert ask(server, "GET", "/v1/nothing")[0] == 404
+    assert ask(server, "GET", "/v1/completions")[0] == 405
+
+
+def test_an_address_that_asks_too_often_is_refused() -> None:
+    with running(small_service(context=48, sequences=1), rate=0.001, burst=3) as where:
+        statuses = [ask(where, "GET", "/healthz") for _ in range(5)]
+        assert [status for status, *_ in statuses] == [200, 200, 200, 429, 429]
+        assert statuses[-1][2]["retry-after"] == "1"
+
+
+def test_a_full_queue_is_told_and_empties() -> None:
+    service = small_service(sequences=1, waiting=1)
+    body = {"prompt": "a", "max_tokens": 150, "seed": 0, "temperature": 0}
+    step = service.engine.step
+    service.engine.step = lambda: (time.sleep(0.005), step())[1]  # type: ignore[method-assign]
+    with running(service) as where, ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: ask(where, body=body), range(8)))
+        statuses = [status for status, *_ in found]
+        assert statuses.count(200) >= 2 and statuses.count(429) >= 1
+        refused = next(one for one in found if one[0] == 429)
+        assert refused[2]["retry-after"] == "1" and "busy" in refused[1]["error"]["message"]
+        texts = {one[1]["choices"][0]["text"] for one in found if one[0] == 200}
+        assert len(texts) == 1
+        assert ask(where)[0] == 200
+
+
+# -- clients and the end --------------------------------------------------------------------------
+
+
+def test_metrics_and_health(server: Running) -> None:
+    ask(server)
+    settle(server)
+    status, text, headers = ask(server, "GET", "/metrics")
+    assert status == 200 and headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = dict(
+        line.rsplit(" ", 1) for line in text.decode().splitlines() if not line.startswith("#")
+    )
+    assert float(lines["evergrad_tokens_total"]) >= 5
+    assert float(lines["evergrad_running"]) == 0
+    assert float(lines['evergrad_requests_total{path="/v1/completions",status="200"}']) >= 1
+    assert float(lines["evergrad_memory_bytes"]) > 0
+    assert any(name.startswith("evergrad_time_between_tokens_seconds_bucket") for name in lines)
+    assert ask(server, "GET", "/healthz")[1]["status"] == "ok"
+
+
+def open_stream(where: Running, **options: Any) -> tuple[Any, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", int(where.url.rpartition(":")[2]), 30)
+    body = {"prompt": "a", "max_tokens": 150, "stream": True, "seed": 0, **options}
+    connection.request("POST", "/v1/completions", json.dumps(body))
+    return connection, connection.getresponse()
+
+
+def test_a_client_that_goes_frees_its_place(server: Running) -> None:
+    connection, answer = open_stream(server)
+    assert answer.readline().startswith(b"data: ")
+    connection.sock.close()
+    answer.close()
+    connection.close()
+    settle(server)
+    table = server.service.engine.table
+    assert table.used == 0 and table.reserved == 0
+
+
+def test_a_stopping_server_lets_streams_end() -> None:
+    service = small_service()
+    step = service.engine.step
+    service.engine.step = lambda: (time.sleep(0.003), step())[1]  # type: ignore[method-assign]
+    with running(service) as where:
+        connection, answer = open_stream(where, temperature=0, logit_bias={"47": -100, "50": -100})
+        assert answer.readline()
+        where.server.should_exit = True
+        text = answer.read().decode()
+        connection.close()
+        assert text.rstrip().endswith("data: [DONE]")
+        assert text.count('"finish_reason":null') > 100
+    assert not service.worker.is_alive
+
+
+def texts(stream: bytes) -> list[tuple[Any, ...]]:
+    """The pieces of a stream without the names that differ from answer to answer."""
+    lines = [line for line in stream.decode().splitlines() if line.startswith("data: {")]
+    choices = [choice for line in lines for choice in json.loads(line[6:])["choices"]]
+    return [(one["index"], one["text"], one["finish_reason"]) for one in choices]
+
+
+def test_many_clients_are_answered_as_alone(server: Running) -> None:
+    """Short here, two minutes in tests/soak: none dropped, no cross-talk, memory flat."""
+    bodies = [
+        {"prompt": "abc"[: 1 + i % 3] * (1 + i), "max_tokens": 20 + i, "seed": i, "stream": True}
+        for i in range(12)
+    ]
+    alone = [ask(server, body=body)[1] for body in bodies]
+    settle(server)
+    live = LEDGER.live
+
+    def client(i: int) -> bool:
+        return texts(ask(server, body=bodies[i % 12])[1]) == texts(alone[i % 12])
+
+    with ThreadPoolExecutor(25) as pool:
+        assert all(pool.map(client, range(50)))
+    settle(server)
+    assert LEDGER.live == live
+    assert threading.active_count() < 40

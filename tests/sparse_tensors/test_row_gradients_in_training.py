@@ -1,0 +1,112 @@
+"""Row-sparse gradients through hooks, clipping, accumulation and optimizers: as in PyTorch, and
+with time and memory of the rows that are touched."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import evergrad as eg
+from evergrad import memory, nn
+
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+
+OPTIMIZERS: dict[str, Any] = {
+    "SGD": lambda ns, p: ns.optim.SGD(p, lr=0.1),
+    "momentum": lambda ns, p: ns.optim.SGD(p, lr=0.1, momentum=0.9),
+    "nesterov": lambda ns, p: ns.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    "Adagrad": lambda ns, p: ns.optim.Adagrad(p, lr=0.1),
+    "SparseAdam": lambda ns, p: ns.optim.SparseAdam(p, lr=0.1),
+}
+CLIPS: dict[str, Any] = {
+    "norm": lambda ns, p: ns.nn.utils.clip_grad_norm_(p, 0.5),
+    "largest": lambda ns, p: ns.nn.utils.clip_grad_norm_(p, 0.5, float("inf")),
+    "none": lambda ns, p: None,
+}
+INDICES = np.array([[1, 3, 3], [0, 1, 7]])
+
+
+def trained(ns: Any, optimizer: str, clip: str, bag: bool, hook: bool, passes: int) -> Any:
+    """The table after a few steps, some rows in several of them and twice in one."""
+    layer = (ns.nn.EmbeddingBag if bag else ns.nn.Embedding)(10, 4, sparse=True, dtype=ns.float64)
+    start = np.random.default_rng(0).standard_normal((10, 4))
+    with ns.no_grad():
+        layer.weight.copy_(ns.tensor(start))
+    if hook:
+        layer.weight.register_hook(lambda g: g * 0.5)
+    made = OPTIMIZERS[optimizer](ns, list(layer.parameters()))
+    for number in range(4):
+        made.zero_grad()
+        for k in range(passes):
+            out = layer(ns.tensor((INDICES + number + k) % 10))
+            (out**2).sum().backward()
+        assert layer.weight.grad.is_sparse
+        CLIPS[clip](ns, list(layer.parameters()))
+        made.step()
+    return layer.weight.detach().numpy()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("bag", [False, True])
+def test_training_as_in_torch(optimizer: str, clip: str, bag: bool, torch: ModuleType) -> None:
+    for hook, passes in [(False, 1), (True, 1), (True, 2)]:
+        expected = _reference(torch, optimizer, clip, bag, hook, passes)
+        found = trained(eg, optimizer, clip, bag, hook, passes)
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def _reference(torch: ModuleType, optimizer: str, clip: str, bag: bool, hook: bool,
+               passes: int) -> Any:  # fmt: skip
+    """PyTorch's, with its gradient coalesced where its own clipping needs that."""
+    if clip == "none":
+        return trained(torch, optimizer, clip, bag, hook, passes)
+    original = CLIPS[clip]
+
+    def coalesced(ns: Any, parameters: Any) -> None:
+        if ns is torch:
+            for p in parameters:
+                p.grad = p.grad.coalesce()
+            limit, order = 0.5, float("inf") if clip == "largest" else 2.0
+            norm = torch.linalg.vector_norm(parameters[0].grad.values(), order)
+            parameters[0].grad *= (limit / (norm + 1e-6)).clamp(max=1.0)
+        else:
+            original(ns, parameters)
+
+    CLIPS[clip] = coalesced
+    try:
+        return trained(torch, optimizer, clip, bag, hook, passes)
+    finally:
+        CLIPS[clip] = original
+
+
+def test_clipping_by_value_clamps_the_sum_of_a_place() -> None:
+    layer = nn.Embedding(5, 2, sparse=True)
+    layer(eg.tensor([1, 1, 3])).sum().backward()
+    nn.utils.clip_grad_value_(layer.parameters(), 1.5)
+    assert layer.weight.grad is not None and layer.weight.grad.is_sparse
+    assert layer.weight.grad.to_dense()[:, 0].tolist() == [0, 1.5, 0, 1, 0]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("clip", ["norm", "none"])
+def test_memory_follows_the_rows_touched(optimizer: str, clip: str) -> None:
+    """A step on 1,000 rows of a table of 100,000 x 64 holds a few times those rows; the table has
+    25.6 MB. (A million rows: bench/sparse_rows.py.)"""
+    layer = nn.Embedding(100_000, 64, sparse=True)
+    made = OPTIMIZERS[optimizer](eg, list(layer.parameters()))
+    rows = eg.randint(0, 100_000, (1000,))
+
+    def step() -> None:
+        made.zero_grad()
+        (layer(rows) ** 2).sum().backward()
+        CLIPS[clip](eg, list(layer.parameters()))
+        made.step()
+
+    step()  # makes the optimizer's state
+    with memory.track() as tracked:
+        step()
+    assert tracked.peak - tracked.live_at_start < 16 * 1000 * 64 * 4

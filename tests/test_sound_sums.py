@@ -1,0 +1,201 @@
+"""Sums are as exact as PyTorch's, along every dimension, eager and compiled, for any threads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import evergrad as eg
+from evergrad.ops.rows.reduce.pairwise import pairwise_sum
+
+# An error of so many units in the last place of the exact result is that of any good order of
+# additions; beyond it PyTorch's own error, a few times, is the measure.
+_ULPS = 24
+_TIMES_TORCH = 4
+
+
+def spread(shape: tuple[int, ...], kind: str, dtype: Any = np.float32) -> Any:
+    rng = np.random.default_rng(len(shape) + shape[0])
+    if kind == "constant":
+        return np.full(shape, 0.1, dtype)
+    if kind == "growing":
+        return np.linspace(1, 2, math.prod(shape)).reshape(shape).astype(dtype)
+    return rng.random(shape).astype(dtype)
+
+
+def error(found: Any, exact: Any) -> float:
+    scale = np.abs(exact).max()
+    return float(np.abs(np.asarray(found, np.float64) - exact).max() / scale)
+
+
+def agrees(name: str, program: Callable[[Any, Any], Any], x: Any, torch: ModuleType) -> None:
+    exact = program(torch, torch.from_numpy(x.astype(np.float64))).numpy()
+    theirs = error(program(torch, torch.from_numpy(x)).numpy(), exact)
+    bound = max(_ULPS * np.finfo(x.dtype).eps / 2, _TIMES_TORCH * theirs)
+    given = eg.from_numpy(x)
+    compiled = eg.compile(lambda x: program(eg, x))
+    # A program that Python runs is compiled when it is seen the second time.
+    ways = (("eager", lambda x: program(eg, x)), ("compiled", compiled), ("again", compiled))
+    for way, run in ways:
+        ours = error(run(given).numpy(), exact)
+        assert ours <= bound, f"{name} {way}: {ours:.2e}, PyTorch {theirs:.2e}"
+
+
+PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda ns, x: x.sum(),
+    "sum of squares": lambda ns, x: (x * x).sum(),
+    "sum(0)": lambda ns, x: x.sum(0),
+    "sum(-1)": lambda ns, x: x.sum(-1),
+    "mean(0)": lambda ns, x: x.mean(0),
+    "mean(0) of exp": lambda ns, x: x.exp().mean(0),
+    "sum of row norms": lambda ns, x: (x * x).sum(-1).sqrt().sum(),
+    "norm(0)": lambda ns, x: ns.linalg.vector_norm(x, dim=0),
+    "norm": lambda ns, x: x.norm(),
+    "3-norm": lambda ns, x: ns.linalg.vector_norm(x, 3, dim=0),
+    "logsumexp(0)": lambda ns, x: ns.logsumexp(x, 0),
+    "softmax(0)": lambda ns, x: ns.softmax(x, 0).sum(0) + ns.softmax(x, 0)[0] * len(x),
+    "cumsum(0)": lambda ns, x: x.cumsum(0),
+    "cumsum(-1)": lambda ns, x: x.cumsum(-1),
+    "mse": lambda ns, x: ns.nn.functional.mse_loss(x, x * 0.5),
+}
+
+
+@pytest.mark.parametrize("kind", ["random", "constant", "growing"])
+@pytest.mark.parametrize("shape", [(1 << 16, 4), (1 << 14, 3, 2), (3, 1 << 16), (600, 300)])
+def test_reductions_of_many_elements(shape: tuple[int, ...], kind: str, torch: ModuleType) -> None:
+    for name, program in PROGRAMS.items():
+        agrees(name, program, spread(shape, kind), torch)
+
+
+@pytest.mark.parametrize("shape", [(1 << 16, 4), (5000, 70)])
+def test_variances_of_many_elements(shape: tuple[int, ...], torch: ModuleType) -> None:
+    for moved in (0.0, 10.0, 1000.0):
+        x = spread(shape, "random") + np.float32(moved)
+        for name in ("var", "std"):
+            for dim in (0, -1, None):
+                program = lambda ns, x, name=name, dim=dim: getattr(x, name)(dim)
+                agrees(f"{name}({dim}) at {moved}", program, x, torch)
+
+
+def test_the_examples() -> None:
+    """Rows were added one after the other: 0.5, 1 % off, four digits lost."""
+    assert eg.ones(1 << 21, 2).mean(0).tolist() == [1.0, 1.0]
+    total = eg.full((1 << 20, 8), 0.1).sum(0)
+    np.testing.assert_allclose(total.numpy(), np.float32(0.1) * float(1 << 20), rtol=2e-6)
+    x = eg.full((1 << 22,), 0.1)
+    assert abs(float(eg.compile(lambda x: (x * 1.0).sum())(x)) / (0.1 * (1 << 22)) - 1) < 2e-6
+
+
+def test_gradients_of_biases_and_broadcasts(torch: ModuleType) -> None:
+    rows = 1 << 17
+
+    def program(ns: Any, g: Any) -> Any:
+        x = ns.ones(rows, 2, dtype=g.dtype)
+        w = ns.ones(4, 2, dtype=g.dtype).requires_grad_()
+        b = ns.zeros(4, dtype=g.dtype).requires_grad_()
+        s = ns.ones(1, 4, dtype=g.dtype).requires_grad_()
+        y = ns.nn.functional.linear(x, w, b) * s
+        found = ns.autograd.grad((y * g).sum(), (w, b, s))
+        return ns.cat([f.reshape(-1) for f in found])
+
+    for kind in ("random", "constant"):
+        agrees("gradients", program, spread((rows, 4), kind), torch)
+
+
+def test_norm_layers_over_many_elements(torch: ModuleType) -> None:
+    F = "functional"
+    programs: dict[str, Callable[[Any, Any], Any]] = {
+        "layer": lambda ns, x: getattr(ns.nn, F).layer_norm(x, (x.shape[1],)),
+        "group": lambda ns, x: getattr(ns.nn, F).group_norm(x, 2),
+        "batch": lambda ns, x: getattr(ns.nn, F).batch_norm(
+            x.reshape(-1, 4), None, None, None, None, True
+        ),
+    }
+    for name, program in programs.items():
+        agrees(name, program, spread((4, 1 << 16), "random"), torch)
+
+
+@pytest.mark.filterwarnings("ignore:.*is not one compiled program")  # it reads an array
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(64, 1 << 15, 48), (8, 1 << 16, 3), (300, 3000, 200), (1, 1 << 17, 1)]
+)
+def test_products_over_a_long_dimension(m: int, k: int, n: int, torch: ModuleType) -> None:
+    """One chain of additions over K had fifteen times PyTorch's error."""
+    rng = np.random.default_rng(0)
+    for kind in ("random", "constant"):
+        b = spread((k, n), kind)
+        a = rng.random((m, k)).astype(np.float32)
+
+        def program(ns: Any, b: Any, a: Any = a) -> Any:
+            left = (torch.from_numpy(a) if ns is torch else eg.from_numpy(a)).to(b.dtype)
+            return left @ b
+
+        agrees("matmul", program, b, torch)
+
+
+def test_the_sum_of_float64_is_pairwise_too(torch: ModuleType) -> None:
+    x = np.full((1 << 18, 3), 0.1)
+    exact = math.fsum(x[:, 0].tolist())
+    compiled = eg.compile(lambda x: (x * 1.0).sum(0))
+    for found in (eg.from_numpy(x).sum(0), compiled(eg.from_numpy(x))):
+        assert abs(float(found[0]) / exact - 1) < 24 * 2.0**-53
+
+
+@pytest.mark.parametrize("dims", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)])
+def test_pairwise_sums_of_any_strides(dims: tuple[int, ...]) -> None:
+    base = np.random.default_rng(0).random((70, 3, 300))
+    layouts = [base, base.transpose(2, 0, 1), base[::-1, :, ::2], base[:, :1], base[:0],
+               np.broadcast_to(base[:, :1], (70, 50, 300))]  # fmt: skip
+    for x in layouts:
+        for keepdim in (False, True):
+            expected = np.sum(x, axis=dims, keepdims=keepdim)
+            found = pairwise_sum(x, dims, keepdim)
+            assert found.shape == expected.shape
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
+            out = np.empty(expected.shape)
+            pairwise_sum(x, dims, keepdim, out=out)
+            np.testing.assert_allclose(out, expected, rtol=1e-12)
+
+
+def test_infinities_pass_through_blocked_sums() -> None:
+    """What a block loses to an infinite total is not added to it."""
+    for value in (math.inf, -math.inf, math.nan):
+        x = eg.ones(1 << 14, 3)
+        x[5000, 1] = value
+        for run in (lambda x: x.sum(0), eg.compile(lambda x: (x * 1.0).sum(0)),
+                    eg.compile(lambda x: (x.T * 1.0).contiguous().sum(1))):  # fmt: skip
+            found = run(x).tolist()
+            np.testing.assert_equal(found, [float(1 << 14), value, float(1 << 14)])
+
+
+def test_sums_do_not_depend_on_the_threads() -> None:
+    x = eg.rand(1 << 17, 5)
+    functions = [lambda x: (x * x).sum(0), lambda x: (x * x).sum(), lambda x: x.T.sum(1)]
+    compiled = [eg.compile(f) for f in functions]
+    before = eg.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2, 3):
+            eg.set_num_threads(threads)
+            results.append([f(x).numpy().tobytes() for f in (*compiled, *functions)])
+    finally:
+        eg.set_num_threads(before)
+    assert results[0] == results[1] == results[2]
+
+
+def test_a_sum_keeps_the_type_it_is_given(torch: ModuleType) -> None:
+    """uint8 sums in uint8 were uint64 inside."""
+    for source in ("uint8", "int8", "int32", "bool"):
+        for target in ("uint8", "int8", "int16", "int32", "int64", "float32"):
+            for name in ("sum", "prod"):
+                results = []
+                for ns in (eg, torch):
+                    x = ns.tensor([1, 1, 100, 100, 60, 3], dtype=getattr(ns, source))
+                    found = getattr(ns, name)(x, dtype=getattr(ns, target))
+                    results.append((str(found.dtype).split(".")[-1], found.tolist()))
+                assert results[0] == results[1], (source, target, name)
