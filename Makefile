@@ -6,15 +6,33 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: train test lint types bench bench-all bench-ops soak docs clean help
+KERNEL_TESTS := $(addprefix tests/compiler/test_, gemm_small.py gemm_epilogue.py pooling.py \
+	reductions.py recurrent.py attention_tiles.py vecmath.py)
+
+.PHONY: train chat serve test test-avx2 lint types bench bench-all bench-breadth bench-ops soak world docs clean help
 # Two installations at once would spoil one environment.
 .NOTPARALLEL:
 
 train: $(VENV)/app.stamp ## train a small GPT on the text every Python ships
 	$(VENV)/bin/evergrad train
 
-test: $(VENV)/test.stamp $(VENV)/app.stamp oracle ## run the tests on all cores
+chat: $(VENV)/app.stamp ## talk to a small model, which is trained first if there is none
+	$(VENV)/bin/evergrad chat
+
+serve: $(VENV)/app.stamp ## the same model as a page and with OpenAI's API
+	$(VENV)/bin/evergrad chat --web
+
+test: $(VENV)/test.stamp $(VENV)/app.stamp $(VENV)/mpi.stamp oracle test-avx2 ## run the tests on all cores
 	$(PY) -m pytest -n auto
+
+# Kernels for processors without AVX-512, on any machine that has AVX2; EVERGRAD_TARGET=x86-64-v2
+# does the same for SSE4.
+test-avx2: $(VENV)/test.stamp oracle ## run the kernel tests for AVX2 (a minute)
+	@if [ "$$(uname -m)" != x86_64 ] || ! grep -qw avx2 /proc/cpuinfo; then \
+		echo 'note: no AVX2 here; its kernel tests are left out.'; \
+	else \
+		EVERGRAD_TARGET=x86-64-v3 $(PY) -m pytest -n auto -q $(KERNEL_TESTS); \
+	fi
 
 lint: $(VENV)/test.stamp ## check style and formatting
 	$(PY) -m ruff check .
@@ -33,13 +51,21 @@ bench-all: bench ## and scaling, two Python threads, a shared machine
 	$(PY) -m bench.peers.two_threads
 	$(PY) -m bench.peers.shared_machine
 
+bench-breadth: $(VENV)/bench.stamp $(VENV)/app.stamp ## time workloads of many kinds against PyTorch
+	$(PY) -m bench.breadth.run
+
 bench-ops: $(VENV)/bench.stamp ## time single ops and the overhead per op against PyTorch
 	$(PY) bench/overhead.py
 	$(PY) bench/ops.py
 	$(PY) bench/linalg.py
 
-soak: $(VENV)/test.stamp $(VENV)/app.stamp oracle ## run the long tests, one at a time
+soak: $(VENV)/test.stamp $(VENV)/app.stamp $(VENV)/mpi.stamp oracle ## run the long tests, one at a time
 	$(PY) -m pytest tests/soak -p no:xdist
+
+# Packages live in WORLD, outside of the repository; `make world ARGS=--core` runs the core of ten.
+WORLD ?= $(HOME)/.cache/evergrad-world
+world: $(VENV)/test.stamp oracle ## run packages of the PyTorch world and compare with PyTorch
+	$(PY) tools/world.py --cache $(WORLD) $(ARGS)
 
 docs: $(VENV)/app.stamp ## generate the documentation
 	$(PY) docs/generate.py

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 import evergrad as eg
-from evergrad import memory
+from evergrad import memory, nested, ragged
 from evergrad.autograd import Function, audit, gradcheck
 from evergrad.core.interpret import interpret
 from evergrad.core.op import TABLE
@@ -198,10 +198,82 @@ def with_numpy() -> None:
     assert np.from_dlpack(x) is not None
 
 
+def values_of_every_shape() -> None:
+    """Ragged values are continued with zeros, not broadcast; a gradient has its operand's shape."""
+    signal = ragged.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    echo = ragged.tensor([0.5, 0.25], requires_grad=True)
+    heard = ragged.convolve(signal, echo) + signal
+    ragged.sum(heard).backward()
+    assert heard.shape == (4,) and signal.grad.shape == (3,) and echo.grad.tolist() == [6.0, 6.0]
+
+    streams = ragged.batch([eg.ones(2), eg.ones(1000)])  # 1002 elements, nothing is padded
+    assert ragged.convolve(streams, echo).numel() == 1004
+    try:
+        signal + eg.ones(3)
+    except TypeError as error:
+        assert "not mixed" in str(error)
+    else:
+        raise AssertionError("a dense tensor was taken for a ragged value")
+
+
+def sequences_without_padding() -> None:
+    """Sequences of different lengths are one tensor; attention stays within each of them."""
+    examples = [(eg.randn(n, 4), eg.randint(0, 3, (n,))) for n in (2, 5, 1)]
+    x, classes = nested.collate(examples)
+    heads = x.unflatten(-1, (2, 2)).transpose(1, 2)  # (B, heads, ragged, width)
+    y = F.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+    y = y.transpose(1, 2).flatten(2)
+    assert y.values().shape == (8, 4)  # tokens, not 3 x 5 places
+    alone = heads[1]
+    seen = F.scaled_dot_product_attention(alone, alone, alone, is_causal=True)
+    assert eg.allclose(y[1], seen.transpose(0, 1).flatten(1), atol=1e-6)
+    assert F.cross_entropy(y, classes).isfinite()
+
+
+def gradients_of_rows() -> None:
+    """A large table whose gradient names only the rows that were looked up, clipped and applied."""
+    table = eg.nn.Embedding(100_000, 16, sparse=True)
+    optimizer = eg.optim.SparseAdam(list(table.parameters()), lr=0.1)
+    table(eg.tensor([3, 7, 3])).sum().backward()
+    eg.nn.utils.clip_grad_norm_(table.parameters(), 1.0)
+    assert table.weight.grad.is_sparse and table.weight.grad.coalesce().values().shape == (2, 16)
+    before = memory.stats()["live"]
+    optimizer.zero_grad()
+    table(eg.tensor([3])).sum().backward()
+    assert memory.stats()["live"] - before < 10_000  # bytes; the table has 6.4 million
+
+
+def sparse_blocks() -> None:
+    """A batch of sparse matrices of dense blocks, multiplied and differentiated by its blocks."""
+    rows, columns = eg.tensor([[0, 1, 2]] * 2), eg.tensor([[1, 0], [0, 2]])
+    blocks = eg.randn(2, 2, 4, 4, requires_grad=True)  # 2 matrices of 2 blocks of 4 x 4
+    matrices = eg.sparse_bsr_tensor(rows, columns, blocks, (2, 8, 12))
+    x = eg.randn(12, 3)
+    y = matrices @ x
+    y.square().sum().backward()
+    assert eg.allclose(y, matrices.to_dense() @ x, atol=1e-5)
+    assert blocks.grad.shape == blocks.shape
+
+
+def fewer_bits() -> None:
+    """Products in 16 bits under autocast, with float32 weights; weights in 8 bits for inference."""
+    layer = eg.nn.Linear(64, 32)
+    x = eg.randn(4, 64)
+    with eg.autocast("cpu", dtype=eg.bfloat16):
+        y = layer(x)
+    y.float().sum().backward()
+    assert y.dtype is eg.bfloat16 and layer.weight.grad.dtype is eg.float32
+    exact = layer(x)
+    small = eg.nn.utils.store_float8_(layer)
+    assert small.codes.nbytes == 64 * 32
+    assert (small(x) - exact).norm() < 0.1 * exact.norm()
+
+
 STOPS = (
     tensors_and_views, gradients, right_or_an_error, function_transforms, one_row_per_op,
     programs_as_data, your_own_function, checks, accounted_memory, recompute, compiled_steps,
-    with_numpy,
+    with_numpy, values_of_every_shape, sequences_without_padding, gradients_of_rows,
+    sparse_blocks, fewer_bits,
 )  # fmt: skip
 
 
