@@ -21,6 +21,7 @@ from evergrad.compiler.runtime.thread_pool import Run
 from evergrad.core.eager.fusion import eager_kernels, specializations_kept
 from evergrad.core.eager.kernels import _kernels
 from evergrad.core.op import TABLE
+from evergrad.memory.ledger import LEDGER
 from evergrad.nn import functional as F
 
 from .shape_changes import train_with_changing_shapes
@@ -211,3 +212,65 @@ def test_an_argument_resized_before_it_is_traced_makes_no_program(
     assert step.last_call.kind == "traced" and not step.variants
     assert step(eg.full((8,), 3.0)).item() == 24
     assert step(eg.full((2,), 3.0)).item() == 6
+
+
+# -- compiled functions are freed by reference counts -------------------------------------------
+
+
+def _closure() -> Callable[..., Any]:
+    kept = eg.zeros(100)
+    return lambda x: x + kept
+
+
+def _written() -> Callable[..., Any]:
+    kept = eg.zeros(100)
+    return lambda x: kept.add_(x).sum()
+
+
+def _module() -> Callable[..., Any]:
+    layer = eg.nn.Linear(100, 3)
+    return lambda x: layer(x)
+
+
+def _training() -> Callable[..., Any]:
+    layer = eg.nn.Linear(100, 3)
+    optimizer = eg.optim.Adam(layer.parameters(), lr=0.1)
+
+    def step(x: eg.Tensor) -> eg.Tensor:
+        loss = layer(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+
+def _method() -> Callable[..., Any]:
+    class Average:
+        def __init__(self) -> None:
+            self.value = eg.zeros(100)
+
+        def update(self, x: eg.Tensor) -> eg.Tensor:
+            return (self.value * x).sum()
+
+    return Average().update
+
+
+@pytest.mark.parametrize("made", [_closure, _written, _module, _training, _method])
+def test_a_compiled_function_is_freed_by_reference_counts(
+    made: Callable[[], Callable[..., Any]], collector_off: None
+) -> None:
+    """Also after guards were evaluated again because something else had changed."""
+
+    def use() -> None:
+        compiled = eg.compile(made())
+        for number in range(4):
+            compiled(eg.ones(100))
+            if number == 2:
+                eg.nn.Linear(1, 1).eval()  # counted as a mutation of modules
+
+    use()
+    before = LEDGER.live, LEDGER.count
+    use()
+    assert (LEDGER.live, LEDGER.count) == before

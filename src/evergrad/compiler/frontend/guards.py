@@ -35,10 +35,35 @@ _PLAIN = (int, float, complex, str, tuple)
 _NOT_OPTIONS = ("params", "param_names", "initial_lr")
 
 
+class OptionGuards:
+    """The guards on the options of optimizers. Those that are read at run time have the same values
+    while ``numbers_token`` is the same object."""
+
+    def __init__(self, trace: FunctionalizingTrace) -> None:
+        self.groups = list(trace.groups.values())
+        self.predicates = list(_options(trace))
+        self.accept(identity_guard(self.groups))
+
+    def accept(self, are_same: Callable[[], bool]) -> None:
+        """The values that ``are_same`` compares with satisfy the guards."""
+        self.are_same = are_same
+        self.numbers_token = object()
+
+    def hold(self) -> bool:
+        """Whether the options, some of which have changed, satisfy their guards; those that are
+        read at run time may have other values."""
+        are_same = identity_guard(self.groups)  # before the predicates are evaluated
+        for predicate, expected, _ in self.predicates:
+            if predicate() != expected:
+                return False
+        self.accept(are_same)
+        return True
+
+
 class Guards:
     """The guards of one program. ``checked`` counts full evaluations of the predicates; while
-    ``fast_check`` returns true nothing has changed since the last one. The options that are read at
-    run time have the same values while ``numbers_token`` is the same object."""
+    ``fast_check`` returns true nothing has changed since the last one. That function refers to
+    parts of the guards and never to them, so that reference counts alone free a program."""
 
     def __init__(
         self,
@@ -53,10 +78,10 @@ class Guards:
         read = [tensor for _, tensor in captures]
         memory = _memory_of_gradients(trace, {id(tensor) for tensor in grad_inputs})
         unwatched = [*memory, *_rng_algorithm(trace)]
-        self.groups = list(trace.groups.values())
-        self.options = list(_options(trace))
+        self.options = OptionGuards(trace)
         self.predicates: list[Guard] = [
-            *_gradients(trace), *trace.guards, *unwatched, *_modules(trace), *self.options,
+            *_gradients(trace), *trace.guards, *unwatched, *_modules(trace),
+            *self.options.predicates,
             _guard(partial(_requires_grad, read), "whether a tensor requires a gradient"),
             _guard(partial(_hooks, read), "the hooks of a tensor"),
             _guard(get_default_dtype, "the default dtype"),
@@ -81,13 +106,14 @@ class Guards:
     def guard_memory(self, outside: Sequence[Tensor]) -> None:
         """Guard the memory of captured tensors, after the trace has restored it."""
         self.predicates.append(_guard(partial(_memory, outside), "the memory of a tensor"))
-        self.use_fast_check(self.new_fast_check(), identity_guard(self.groups))
+        self.use_fast_check(self.new_fast_check(), identity_guard(self.options.groups))
 
     def hold(self) -> bool:
         if self.fast_check():
             return True
         # Made before the predicates are evaluated, so that a concurrent mutation fails it.
-        fast_check, options_are_same = self.new_fast_check(), identity_guard(self.groups)
+        fast_check = self.new_fast_check()
+        options_are_same = identity_guard(self.options.groups)
         for predicate, expected, _ in self.predicates:
             if predicate() != expected:
                 return False
@@ -98,19 +124,8 @@ class Guards:
         self, fast_check: Callable[[], bool], options_are_same: Callable[[], bool]
     ) -> None:
         self.fast_check = fast_check
-        self.options_are_same = options_are_same
-        self.numbers_token = object()
+        self.options.accept(options_are_same)
         self.checked += 1
-
-    def options_hold(self) -> bool:
-        """Whether the options of optimizers, some of which have changed, satisfy their guards;
-        those that are read at run time may have other values."""
-        are_same = identity_guard(self.groups)  # before the predicates are evaluated
-        for predicate, expected, _ in self.options:
-            if predicate() != expected:
-                return False
-        self.options_are_same, self.numbers_token = are_same, object()
-        return True
 
     def new_fast_check(self) -> Callable[[], bool]:
         """A function that returns whether nothing the predicates read has changed since now. Every
@@ -119,7 +134,7 @@ class Guards:
         members_hold = identity_guard(self.watched)
         slots_hold = SlotGuards(self.python_state.slots()).hold
         without_grad, without_node = self.without_grad, self.without_node
-        with_grad, per_call = self.with_grad, self.per_call
+        with_grad, per_call, options = self.with_grad, self.per_call, self.options
 
         def fast_check() -> bool:
             if MUTATIONS.count != count or dtypes._default_float is not default:
@@ -132,7 +147,7 @@ class Guards:
                     return False
             if not (members_hold() and slots_hold()):
                 return False
-            if not (self.options_are_same() or self.options_hold()):
+            if not (options.are_same() or options.hold()):
                 return False
             for predicate, expected, _ in per_call:
                 if predicate() != expected:

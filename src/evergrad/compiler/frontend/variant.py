@@ -70,7 +70,7 @@ class Variant:
 
     def update_numbers(self) -> None:
         """Set the program's runtime numbers, unless they are valid."""
-        token = self.guards.numbers_token
+        token = self.guards.options.numbers_token
         if self.numbers_token is not token:
             self.program.set_numbers(self.numbers())
             self.numbers_token = token

@@ -105,7 +105,7 @@ def _set_numbers(variant: Variant) -> Callable[[list[float]], None]:
     guards, words = variant.guards, variant.program.number_words
 
     def set_numbers(numbers: list[float]) -> None:
-        if variant.numbers_token is not guards.numbers_token:
+        if variant.numbers_token is not guards.options.numbers_token:
             variant.update_numbers()
         for n, index in given:
             words[n] = numbers[index]
