@@ -47,6 +47,13 @@ def verified_passes() -> Iterator[None]:
     config.VERIFY_EQUATIONS, config.VERIFY_EACH_PASS = before
 
 
+def pytest_collection_finish() -> None:
+    """The collected tests and their modules live as long as the process: left out of collections,
+    each of which would visit millions of objects."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def collector_off() -> Iterator[None]:
     """Only reference counts free memory."""
