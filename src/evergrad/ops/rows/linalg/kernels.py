@@ -59,6 +59,10 @@ def fill_failed(found: Array, info: Array) -> None:
 
 # -- triangular systems -------------------------------------------------------------------------
 
+# From this order on a single right side is solved by trsv, in a third of the time of trsm at 300.
+# Below they take the same, and trsm, which packs, rounds alike for both layouts of the matrix.
+_VECTOR_ORDER = 64
+
 
 def substitute(
     a: Array, b: Array, *, upper: bool, unit: bool = False, adjoint: bool = False
@@ -85,7 +89,7 @@ def _substitute(a: Array, x: Array, upper: bool, unit: bool, adjoint: bool) -> N
         "uplo": b"L" if upper != transposed else b"U", "diag": b"U" if unit else b"N",
         "n": order, "a": a, "lda": a.strides[1] // a.itemsize,
     }  # fmt: skip
-    if width == 1:  # a^T stands in memory; OpenBLAS calls its conjugate R
+    if width == 1 and order >= _VECTOR_ORDER:  # a^T stands in memory; OpenBLAS: R is its conjugate
         trans = b"R" if adjoint else b"N" if transposed else b"T"
         lapack.call("trsv", x.dtype, count, trans=trans, x=x, incx=1, **triangle)
         return
