@@ -8,6 +8,7 @@ signature. ``--check`` only says whether the pages are up to date.
 
 from __future__ import annotations
 
+import enum
 import importlib
 import inspect
 import re
@@ -98,9 +99,13 @@ def ops_page() -> str:
 
 
 def _signature(value: Any) -> str:
+    if isinstance(value, enum.EnumType):
+        return "(value)"  # interpreters differ in what they add
     try:
         text = str(inspect.signature(value)).replace("evergrad.core.tensor.", "")
-        return re.sub(r"<(?:function|class|built-in function) '?([\w.]+)'?[^>]*>", r"\1", text)
+        return re.sub(
+            r"<(?:function|class|module|built-in function) '?([\w.]+)'?[^>]*>", r"\1", text
+        )
     except (TypeError, ValueError):
         return "(...)"
 

@@ -164,25 +164,41 @@ def test_linear_under_autocast_rounds_once(torch: ModuleType) -> None:
 
 VALUES = [1e10, -1e10, NAN, INF, -INF, 300.7, -300.7, 1e20, -1e20, 3e9, 2147483648.0, 2147483647.0,
           -2147483648.0, -2147483649.0, 9.3e18, -9.3e18, -1.5, 255.9, 256.0, -1.0, 70001.0,
-          -70001.0, 5000000001.0, -0.9]  # fmt: skip
+          -70001.0, 5000000001.0, -0.9, 4.2e9, 4294967296.0, 1.2e19, 1.9e19]  # fmt: skip
 
 
-@pytest.mark.parametrize("target", ["int8", "uint8", "int16", "int32", "int64", "bool"])
+@pytest.mark.parametrize(
+    "target", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"]
+)
 @pytest.mark.parametrize("source", ["float32", "float64", "float16", "bfloat16"])
 def test_floats_out_of_the_range_of_integers(source: str, target: str, torch: ModuleType) -> None:
     """As C converts on x86, and not as LLVM may."""
     values = VALUES * 3  # long enough for vectors, with a rest
+    if target == "uint32" and source == "float16":
+        # Here PyTorch converts single elements in another way than those of vectors.
+        values = [v for v in values if abs(v) < 65504]
     expected = torch.tensor(values, dtype=getattr(torch, source)).to(getattr(torch, target))
     x = eg.tensor(values, dtype=getattr(eg, source))
     for run in ways(lambda x: (x * 1).to(getattr(eg, target))):
         assert run(x).tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("source", ["float32", "float64", "float16", "bfloat16"])
+def test_single_and_no_floats_as_unsigned_integers(source: str) -> None:
+    for target, number in ((eg.uint32, 3e9), (eg.uint64, 1.2e19), (eg.uint64, 1e10)):
+        x = eg.tensor(min(number, 65504.0) if source == "float16" else number,
+                      dtype=getattr(eg, source))  # fmt: skip
+        assert x.to(target).item() == int(x.item())
+        assert x[None].expand(5)[::2].to(target).tolist() == [int(x.item())] * 3
+        assert x[None][:0].to(target).shape == (0,)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("name", ["mish", "gelu tanh"])
+@pytest.mark.parametrize("name", ["mish", "gelu tanh", "gelu", "silu"])
 def test_curves_of_several_ops_round_once(name: str, dtype: str, torch: ModuleType) -> None:
     """In 16 bits ``1 + tanh`` of GELU cancelled to 0 from -3.5 on, and slopes of ``mish`` lost half
-    of their digits: errors of 256 and 97 units in the last place, PyTorch's have at most 22."""
+    of their digits: errors of 256 and 97 units in the last place, PyTorch's have at most 22. The
+    slopes of ``silu`` and ``gelu`` were off by 8 % and 5 % near their zeros."""
     values = np.linspace(-8, 8, 161).astype(np.float32)
 
     def both(ns: Any, x: Any) -> Any:
@@ -202,3 +218,22 @@ def test_curves_of_several_ops_round_once(name: str, dtype: str, torch: ModuleTy
                 for v in (found, peer)
             )
             assert error <= 2 * other + 2e-3 * (dtype == "bfloat16")
+
+
+@pytest.mark.parametrize("name", ["abs", "l1_loss", "norm 1", "norm inf", "hardsigmoid", "sgn"])
+def test_slopes_at_nan_and_infinities(name: str, torch: ModuleType) -> None:
+    """Compiled ``sgn(nan)`` was NaN, and with it the gradients of magnitudes; eager mode's is 0."""
+    values = [NAN, 1.0, -1.0, 0.0, -0.0, INF, -INF, 2.9, 3.0, -3.0] * 7
+
+    def gradient(ns: Any, x: Any) -> Any:
+        if name == "sgn":
+            return ns.sgn(x)
+        norm = lambda p: ns.linalg.vector_norm(x, p)
+        y = {"abs": lambda: x.abs(), "norm 1": lambda: norm(1), "norm inf": lambda: norm(INF),
+             "l1_loss": lambda: ns.nn.functional.l1_loss(x, x * 0, reduction="none"),
+             "hardsigmoid": lambda: ns.nn.functional.hardsigmoid(x)}[name]()  # fmt: skip
+        return ns.autograd.grad(y.sum(), x)[0]
+
+    expected = gradient(torch, torch.tensor(values).requires_grad_()).tolist()
+    for run in ways(lambda x: gradient(eg, x)):
+        np.testing.assert_equal(run(eg.tensor(values).requires_grad_()).tolist(), expected)

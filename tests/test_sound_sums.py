@@ -162,6 +162,37 @@ def test_pairwise_sums_of_any_strides(dims: tuple[int, ...]) -> None:
             np.testing.assert_allclose(out, expected, rtol=1e-12)
 
 
+EXPANDED: dict[str, Callable[[Any, Any], Any]] = {
+    "rows": lambda ns, x: x[:1].expand(70_000, 5).sum(0),
+    "columns": lambda ns, x: x[:, :1].expand(-1, 70_000).sum(1),
+    "a scalar": lambda ns, x: x[0, 0].expand(1 << 20).mean(),
+    "two of three": lambda ns, x: x[:1, None].expand(300, 300, 5).sum((0, 1)),
+    "first of three": lambda ns, x: x.expand(3000, -1, -1).sum((0, 1), keepdim=True),
+    "last kept": lambda ns, x: x[:1, :, None].expand(70_000, 5, 3).sum(0),
+    "a slice": lambda ns, x: x[:1].expand(70_000, 5)[::2, ::2].mean(0),
+    "transposed": lambda ns, x: x[:1].expand(70_000, 5).T.sum(-1),
+    "variance": lambda ns, x: x.expand(9000, -1, -1).var((0, 1)),
+    "norm": lambda ns, x: ns.linalg.vector_norm(x[:1].expand(70_000, 5), dim=0),
+}
+
+
+@pytest.mark.parametrize("name", EXPANDED)
+def test_sums_of_expanded_dimensions(name: str, torch: ModuleType) -> None:
+    """NumPy adds along a stride of 0 one after the other: an error of 1e-3 for 70,000 copies."""
+    agrees(name, EXPANDED[name], spread((8, 5), "random"), torch)
+
+
+def test_expanded_sums_of_complex_infinite_and_no_numbers() -> None:
+    z = eg.tensor([0.1 + 0.3j])
+    found = z.expand(70_000, 1).sum(0)[0].item()
+    assert found == pytest.approx(7000 + 21000j, rel=1e-6)
+    for value in (math.inf, -math.inf, math.nan):
+        np.testing.assert_equal(eg.tensor(value).expand(100, 100).sum().item(), value)
+        np.testing.assert_equal(eg.tensor(value).expand(0, 100).sum(0).tolist(), [0.0] * 100)
+        both = eg.tensor([complex(value, 2.0)]).expand(100, 1).sum().item()
+        np.testing.assert_equal([both.real, both.imag], [value, 200.0])
+
+
 def test_infinities_pass_through_blocked_sums() -> None:
     """What a block loses to an infinite total is not added to it."""
     for value in (math.inf, -math.inf, math.nan):

@@ -18,6 +18,8 @@ Array = np.ndarray[Any, Any]
 CPU_DEVICE = (1, 0)
 _UNSIGNED, _BFLOAT = 1, 4
 _DTYPE_OFFSET = {b"dltensor": 20, b"dltensor_versioned": 52}
+# Flags, which only versioned capsules have, and the one for memory that must not be written.
+_FLAGS_OFFSET, _READ_ONLY = 24, 1
 _VERSION = (1, 0)
 
 
@@ -31,8 +33,8 @@ def _name_of(capsule: Any) -> Any:
     return name_of(capsule)
 
 
-def _element_type(capsule: Any) -> _ElementType:
-    """The element type inside a capsule, to be read or overwritten."""
+def _address(capsule: Any) -> tuple[int, bytes]:
+    """Where the structure inside a capsule is, and the kind of capsule."""
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     name = _name_of(capsule)
@@ -41,7 +43,20 @@ def _element_type(capsule: Any) -> _ElementType:
             "from_dlpack received an invalid capsule. Note that DLTensor capsules can be consumed "
             "only once, so you might have already constructed a tensor from it once."
         )
-    return _ElementType.from_address(pointer_of(capsule, name) + _DTYPE_OFFSET[name])
+    return pointer_of(capsule, name), name
+
+
+def _element_type(capsule: Any) -> _ElementType:
+    """The element type inside a capsule, to be read or overwritten."""
+    address, name = _address(capsule)
+    return _ElementType.from_address(address + _DTYPE_OFFSET[name])
+
+
+def _is_read_only(capsule: Any) -> bool:
+    address, name = _address(capsule)
+    if name != b"dltensor_versioned":
+        return False
+    return bool(ctypes.c_uint64.from_address(address + _FLAGS_OFFSET).value & _READ_ONLY)
 
 
 def export_array(array: Array, **options: Any) -> Any:
@@ -82,15 +97,16 @@ def import_array(source: Any) -> Array:
     narrow = (kind.code, kind.bits) == (_BFLOAT, 16)
     if narrow:
         kind.code = _UNSIGNED
-    versioned = _name_of(capsule) == b"dltensor_versioned"
+    read_only = _is_read_only(capsule)
     array = np.from_dlpack(_Offer(capsule, device))
-    if not versioned:
+    if not read_only and not array.flags.writeable:
         array = np.asarray(_Writable(array))
     return array.view(bfloat16.np) if narrow else array
 
 
 class _Writable:
-    """Memory of which nothing says that it is read-only; NumPy assumes it in old capsules."""
+    """Memory that may be written; NumPy assumes the contrary of unversioned capsules, and NumPy 2.1
+    of all."""
 
     def __init__(self, array: Array) -> None:
         self.array = array

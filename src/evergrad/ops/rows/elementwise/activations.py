@@ -137,7 +137,7 @@ HARDTANH = elementwise(
 
 HARDSIGMOID = elementwise(
     "hardsigmoid", in_pieces(lambda x: np.clip(x + 3, 0, 6) / 6),
-    (lambda t, y, x: where((x <= -3) | (x >= 3), 0, t / 6),),
+    (lambda t, y, x: where((x > -3) & (x < 3), t / 6, 0),),
     eager_loop=True,
     emit=cheap(lambda b, x: b.div(_emit_ramp(b, x), b.number(6)), floats=True, lanes=True),
     doc="min(max(x + 3, 0), 6) / 6",

@@ -75,9 +75,23 @@ def _cast_eval(x: Any, *, dtype: dtype) -> Any:
     if dtype.category <= dtypes.INTEGRAL and x.dtype.kind in "fV" and dtype is not dtypes.bool_:
         # As C casts do on x86: out of range is the least integer, then bits are dropped.
         with np.errstate(all="ignore"):
+            if dtype in (dtypes.uint32, dtypes.uint64):
+                return _to_wide_unsigned(x, dtype)
             return x.astype(dtypes.conversion_type(dtype)).astype(dtype.np)
     one = blocked.one_if_repeated(x, x.shape)
     return x.astype(dtype.np) if one is x else np.full(x.shape, one.astype(dtype.np))
+
+
+def _to_wide_unsigned(x: Any, dtype: dtype) -> Any:
+    """Floats as uint32 or uint64: the upper half of the range is moved down by 2**31 or 2**63,
+    converted as signed, and moved back."""
+    x = x.astype(np.float64 if x.dtype == np.float64 else np.float32)
+    bits = 8 * dtype.np.itemsize
+    half = x.dtype.type(2.0 ** (bits - 1))
+    upper = x >= half
+    signed = np.subtract(x, half, where=upper, out=x).astype(f"i{bits // 8}")
+    found = signed.view(dtype.np)
+    return np.where(upper, found ^ dtype.np.type(1 << (bits - 1)), found)
 
 
 def _cast_back(g: Tensor, x: Tensor, *, dtype: dtype) -> Any:

@@ -96,13 +96,7 @@ def _sgn_slope(t: Tensor, y: Tensor, z: Tensor) -> Tensor:
     return where(size == 0, 0, across / where(size == 0, 1, size))
 
 
-def _emit_sgn(b: Builder, x: Value) -> Value:
-    """What is neither above nor below 0 stays: NaN, and zeros of either sign."""
-    above = b.choose(b.gt(x, b.number(0)), b.number(1), x)
-    return b.choose(b.lt(x, b.number(0)), b.number(-1), above)
-
-
 SGN = elementwise("sgn", _sgn_eval, (_sgn_slope,), holomorphic=False, takes_out=False,
-                  emit=cheap(_emit_sgn, floats=True), doc="z / |z|, and 0 at 0.")  # fmt: skip
+                  emit=cheap(_emit_sign, floats=True), doc="z / |z|, and 0 at 0.")  # fmt: skip
 sgn = expose_op(SGN, ("sgn",), inplace=True, params=("input",))
 expose("__abs__", function=False)(abs)

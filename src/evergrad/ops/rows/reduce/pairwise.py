@@ -25,7 +25,11 @@ _ROW = 512
 def pairwise_sum(x: Any, dims: Shape, keepdim: bool = False, out: Any = None) -> Any:
     """``np.add.reduce(x, dims)`` in the array's own type, with an error that grows with the
     logarithm of the count."""
-    if x.size <= _FEW or x.dtype.kind not in "fc" or _is_pairwise(x, dims):
+    if x.size <= _FEW or x.dtype.kind not in "fc":
+        return np.add.reduce(x, axis=dims, dtype=x.dtype, keepdims=keepdim, out=out)
+    if any(x.strides[d] == 0 and x.shape[d] > 1 for d in dims):
+        return _sum_of_copies(x, dims, keepdim, out)
+    if _is_pairwise(x, dims):
         return np.add.reduce(x, axis=dims, dtype=x.dtype, keepdims=keepdim, out=out)
     kept = [extent for d, extent in enumerate(x.shape) if d not in dims]
     shape = [1 if d in dims else n for d, n in enumerate(x.shape)] if keepdim else kept
@@ -34,6 +38,18 @@ def pairwise_sum(x: Any, dims: Shape, keepdim: bool = False, out: Any = None) ->
         return found
     np.copyto(out, found)
     return out
+
+
+def _sum_of_copies(x: Any, dims: Shape, keepdim: bool, out: Any) -> Any:
+    """The sum over expanded dimensions is that of one copy times their number."""
+    expanded = [d for d in dims if x.strides[d] == 0]
+    once = x[tuple(slice(1) if d in expanded else slice(None) for d in range(x.ndim))]
+    copies = math.prod(x.shape[d] for d in expanded)
+    found = np.asarray(pairwise_sum(once, dims, keepdim, out))
+    found.real *= copies  # part by part: a complex product makes NaN of infinities
+    if found.dtype.kind == "c":
+        found.imag *= copies
+    return found
 
 
 def _is_pairwise(x: Any, dims: Shape) -> bool:
