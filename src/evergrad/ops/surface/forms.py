@@ -132,7 +132,7 @@ def _mapped(name: str, self: Tensor, others: Sequence[Tensor], function: Any) ->
                            f"var.detach().{name}() instead.")  # fmt: skip
     columns = [np.broadcast_to(x.array(), self._type.shape).reshape(-1) for x in (self, *others)]
     values = [function(*row) for row in zip(*(c.tolist() for c in columns), strict=True)]
-    return self.copy_(from_array(np.array(values, self.dtype.np).reshape(self._type.shape)))  # type: ignore[no-any-return]
+    return self.copy_(from_array(np.array(values, self.dtype.np).reshape(self._type.shape)))
 
 
 @expose(function=False)
