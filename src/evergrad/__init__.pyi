@@ -7,6 +7,7 @@ import numpy as np
 from builtins import bool as _bool, complex as _complex, float as _float, int as _int
 from collections.abc import Sequence
 from evergrad import return_types as _return_types
+from evergrad.core import dtypes
 from evergrad.core.device import Device
 from evergrad.core.dtypes import dtype as _dtype
 from evergrad.core.memory_format import layout as Layout, memory_format as MemoryFormat
@@ -379,7 +380,7 @@ def addr(input: _Tensor, vec1: _Tensor, vec2: _Tensor, *, beta: _Tensor | _compl
 def adjoint(input: _Tensor) -> _Tensor:
     """The conjugate transpose of the last two dimensions."""
 
-def alias_copy(input: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> Any:
+def alias_copy(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``alias`` gives."""
 
 def all(input: _Tensor, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *, out: _Tensor | None = None, axis: _int | Sequence[_int] | None = ..., keepdims: _bool = ...) -> _Tensor:
@@ -508,7 +509,7 @@ def avg_pool1d(input: _Tensor, kernel_size: _int | Sequence[_int], stride: _int 
 def baddbmm(input: _Tensor, batch1: _Tensor, batch2: _Tensor, *, beta: _Tensor | _complex | np.generic = 1, alpha: _Tensor | _complex | np.generic = 1, out: _Tensor | None = None) -> _Tensor:
     """``beta * input + alpha * bmm(batch1, batch2)``"""
 
-def bartlett_window(window_length: _int, periodic: _bool = True, *, out: _Tensor | None=None, dtype: _dtype | None=None, device: Device | str | _int | None=None, layout: Layout | None=None, requires_grad: _bool=False, pin_memory: _bool=False) -> _Tensor:
+def bartlett_window(window_length: _int, periodic: _bool = True, *, dtype: _dtype | None = None, layout: Layout | None = None, device: Device | str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
     """A triangle from 0 up to 1 and back."""
 
 def batch_norm(input: _Tensor, weight: _Tensor | None, bias: _Tensor | None, running_mean: _Tensor | None, running_var: _Tensor | None, training: _bool, momentum: _float, eps: _float, cudnn_enabled: _bool) -> _Tensor:
@@ -544,7 +545,7 @@ def bitwise_right_shift(input: _Tensor | _complex | np.generic, other: _Tensor |
 def bitwise_xor(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
     """Bits set in exactly one."""
 
-def blackman_window(window_length: _int, periodic: _bool = True, *, out: _Tensor | None=None, dtype: _dtype | None=None, device: Device | str | _int | None=None, layout: Layout | None=None, requires_grad: _bool=False, pin_memory: _bool=False) -> _Tensor:
+def blackman_window(window_length: _int, periodic: _bool = True, *, dtype: _dtype | None = None, layout: Layout | None = None, device: Device | str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
     """``0.42 - 0.5 * cos(2 pi n / N) + 0.08 * cos(4 pi n / N)``"""
 
 def block_diag(*tensors: _Tensor) -> _Tensor:
@@ -803,7 +804,7 @@ def exp(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
 def exp2(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """2 to the power of x."""
 
-def expand_copy(input: _Tensor | _complex | np.generic, size: _int | Sequence[_int] | None, *, implicit: Any = False, out: _Tensor | None = None) -> Any:
+def expand_copy(input: _Tensor, size: Sequence[_int], *, implicit: _bool = False, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``expand`` gives."""
 
 def expm1(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
@@ -910,10 +911,10 @@ def group_norm(input: _Tensor, num_groups: _int, weight: _Tensor | None = None, 
 def gt(input: _Tensor | _complex | np.generic, other: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> _Tensor:
     """a > b"""
 
-def hamming_window(window_length: _int, periodic: _bool = True, alpha: _float = 0.54, beta: _float = 0.46, *, out: _Tensor | None=None, dtype: _dtype | None=None, device: Device | str | _int | None=None, layout: Layout | None=None, requires_grad: _bool=False, pin_memory: _bool=False) -> _Tensor:
+def hamming_window(window_length: _int, periodic: _bool = True, alpha: _float = 0.54, beta: _float = 0.46, *, dtype: _dtype | None = None, layout: Layout | None = None, device: Device | str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
     """``alpha - beta * cos(2 pi n / N)``"""
 
-def hann_window(window_length: _int, periodic: _bool = True, *, out: _Tensor | None=None, dtype: _dtype | None=None, device: Device | str | _int | None=None, layout: Layout | None=None, requires_grad: _bool=False, pin_memory: _bool=False) -> _Tensor:
+def hann_window(window_length: _int, periodic: _bool = True, *, dtype: _dtype | None = None, layout: Layout | None = None, device: Device | str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
     """``0.5 - 0.5 * cos(2 pi n / N)``"""
 
 def hardshrink(input: _Tensor, lambd: _float = 0.5) -> _Tensor:
@@ -1034,7 +1035,7 @@ def isreal(input: _Tensor) -> _Tensor:
 def istft(input: _Tensor, n_fft: _int, hop_length: _int | None = None, win_length: _int | None = None, window: _Tensor | None = None, center: _bool = True, normalized: _bool = False, onesided: _bool | None = None, length: _int | None = None, return_complex: _bool = False) -> _Tensor:
     """The signal with the given spectra: the least-squares inverse of ``stft``."""
 
-def kaiser_window(window_length: _int, periodic: _bool = True, beta: _float = 12.0, *, out: _Tensor | None=None, dtype: _dtype | None=None, device: Device | str | _int | None=None, layout: Layout | None=None, requires_grad: _bool=False, pin_memory: _bool=False) -> _Tensor:
+def kaiser_window(window_length: _int, periodic: _bool = True, beta: _float = 12.0, *, dtype: _dtype | None = None, layout: Layout | None = None, device: Device | str | _int | None = None, pin_memory: _bool = False, requires_grad: _bool = False) -> _Tensor:
     """``i0(beta * sqrt(1 - (2 n / N - 1)^2)) / i0(beta)``"""
 
 def kron(input: _Tensor, other: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
@@ -1333,7 +1334,7 @@ def pdist(input: _Tensor, p: _float = 2.0) -> _Tensor:
 def permute(input: _Tensor, *args: _int | Sequence[_int], dims: _int | Sequence[_int] | None=None) -> _Tensor:
     """The dimensions in another order."""
 
-def permute_copy(input: _Tensor | _complex | np.generic, *args: Any, out: _Tensor | None = None, **kwargs: Any) -> Any:
+def permute_copy(input: _Tensor, dims: Sequence[_int], *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``permute`` gives."""
 
 def pinverse(input: _Tensor, rcond: _float = 1e-15, *, out: _Tensor | None = None) -> _Tensor:
@@ -1574,7 +1575,7 @@ def square(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
 def squeeze(input: _Tensor, dim: _int | Sequence[_int] | None = None) -> _Tensor:
     """Without singleton dimensions: all, or those named."""
 
-def squeeze_copy(input: _Tensor | _complex | np.generic, *args: Any, out: _Tensor | None = None, **kwargs: Any) -> Any:
+def squeeze_copy(input: _Tensor, dim: _int | Sequence[_int] | None = None, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``squeeze`` gives."""
 
 def stack(tensors: Sequence[_Tensor] | _Tensor, dim: _int = 0, *, out: _Tensor | None = None) -> _Tensor:
@@ -1615,7 +1616,7 @@ def swapdims(input: _Tensor, dim0: _int, dim1: _int) -> _Tensor:
 def t(input: _Tensor) -> _Tensor:
     """The transpose of a matrix; vectors and scalars as they are."""
 
-def t_copy(input: _Tensor | _complex | np.generic, *args: Any, out: _Tensor | None = None, **kwargs: Any) -> Any:
+def t_copy(input: _Tensor | _complex | np.generic, *, out: _Tensor | None = None) -> Any:
     """A copy of what ``t`` gives."""
 
 def take(input: _Tensor, index: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
@@ -1657,7 +1658,7 @@ def trace(input: _Tensor) -> _Tensor:
 def transpose(input: _Tensor, dim0: _int, dim1: _int) -> _Tensor:
     """Two dimensions exchanged."""
 
-def transpose_copy(input: _Tensor | _complex | np.generic, *args: Any, out: _Tensor | None = None, **kwargs: Any) -> Any:
+def transpose_copy(input: _Tensor, dim0: _int, dim1: _int, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``transpose`` gives."""
 
 def trapezoid(y: _Tensor, x: _Tensor | None = None, *, dx: _Tensor | _complex | np.generic = 1, dim: _int = -1) -> _Tensor:
@@ -1699,7 +1700,7 @@ def unbind_copy(input: _Tensor, dim: _int = 0, *, out: _Tensor | None = None) ->
 def unflatten(input: _Tensor, dim: _int, sizes: _int | Sequence[_int]) -> _Tensor:
     """One dimension split into several."""
 
-def unfold_copy(input: _Tensor | _complex | np.generic, *args: Any, out: _Tensor | None = None, **kwargs: Any) -> Any:
+def unfold_copy(input: _Tensor, dimension: _int, size: _int, step: _int, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``unfold`` gives."""
 
 @overload
@@ -1740,7 +1741,7 @@ def unsafe_split_with_sizes(input: _Tensor, split_sizes: Sequence[_int], dim: _i
 def unsqueeze(input: _Tensor, dim: _int) -> _Tensor:
     """With a new singleton dimension at ``dim``."""
 
-def unsqueeze_copy(input: _Tensor | _complex | np.generic, *args: Any, out: _Tensor | None = None, **kwargs: Any) -> Any:
+def unsqueeze_copy(input: _Tensor, dim: _int, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``unsqueeze`` gives."""
 
 def vander(x: _Tensor, N: _int | None = None, increasing: _bool = False) -> _Tensor:
@@ -1767,7 +1768,7 @@ def view_as_real(input: _Tensor) -> _Tensor:
 def view_as_real_copy(input: _Tensor, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``view_as_real`` gives."""
 
-def view_copy(input: _Tensor | _complex | np.generic, size: _int | Sequence[_int] | None, *, out: _Tensor | None = None) -> Any:
+def view_copy(input: _Tensor, size: Sequence[_int] | dtypes.dtype, *, out: _Tensor | None = None) -> _Tensor:
     """A copy of what ``view`` gives."""
 
 def vsplit(input: _Tensor, indices_or_sections: Any) -> tuple[_Tensor, ...]:

@@ -22,7 +22,7 @@ def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = N
 def fft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
     """``fftn`` along two dimensions, the last if not given."""
 
-def fftfreq(n: int, d: float = 1.0, *, out: Tensor | None=None, dtype: dtype | None=None, device: Device | str | int | None=None, layout: Layout | None=None, requires_grad: bool=False, pin_memory: bool=False) -> Tensor:
+def fftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Layout | None = None, device: Device | str | int | None = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
     """The frequencies of ``fft`` of ``n`` points, ``d`` apart; takes ``dtype`` and the like."""
 
 def fftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
@@ -76,7 +76,7 @@ def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = 
 def rfft2(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = ..., norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:
     """``rfftn`` along two dimensions, the last if not given."""
 
-def rfftfreq(n: int, d: float = 1.0, *, out: Tensor | None=None, dtype: dtype | None=None, device: Device | str | int | None=None, layout: Layout | None=None, requires_grad: bool=False, pin_memory: bool=False) -> Tensor:
+def rfftfreq(n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: dtype | None = None, layout: Layout | None = None, device: Device | str | int | None = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
     """The frequencies of ``rfft`` of ``n`` points, ``d`` apart; takes ``dtype`` and the like."""
 
 def rfftn(input: Tensor, s: Any = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Tensor | None = None, axis: int | Sequence[int] | None = ...) -> Tensor:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
+from evergrad.lazy import known_names
 from evergrad.linalg import qr
 from evergrad.ops.rows.creation.constants import empty
 from evergrad.ops.rows.creation.constants import eye as identity
@@ -278,3 +279,6 @@ __all__ = [
     "normal_", "ones_", "orthogonal_", "sparse_", "trunc_normal_", "uniform_", "xavier_normal_",
     "xavier_uniform_", "zeros_",
 ]  # fmt: skip
+
+if not TYPE_CHECKING:
+    __getattr__ = known_names(__name__)
