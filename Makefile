@@ -9,7 +9,7 @@ PY     := $(VENV)/bin/python
 KERNEL_TESTS := $(addprefix tests/compiler/test_, gemm_small.py gemm_epilogue.py pooling.py \
 	reductions.py recurrent.py attention_tiles.py vecmath.py)
 
-.PHONY: train chat serve test test-avx2 lint types bench bench-all bench-breadth bench-ops soak world docs clean help
+.PHONY: train chat serve test test-avx2 lint types bench bench-all bench-breadth bench-ops soak world docs stubs clean help
 # Two installations at once would spoil one environment.
 .NOTPARALLEL:
 
@@ -69,6 +69,9 @@ world: $(VENV)/test.stamp oracle ## run packages of the PyTorch world and compar
 
 docs: $(VENV)/app.stamp ## generate the documentation
 	$(PY) docs/generate.py
+
+stubs: $(VENV)/app.stamp ## generate the type stubs
+	$(PY) tools/generate_stubs.py
 
 clean: ## remove build results and caches, keep .venv
 	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

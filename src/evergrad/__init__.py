@@ -68,6 +68,7 @@ from evergrad.core.tensor import Tensor
 from evergrad.core.vmap import vmap
 from evergrad.extension import provided_by as _provided_by
 from evergrad.lazy import lazy_names as _lazy_names
+from evergrad.lazy import unknown_name as _unknown_name
 from evergrad.ops.surface.handles import TypedStorage, UntypedStorage
 from evergrad.ops.surface.public import FUNCTIONS as _FUNCTIONS
 
@@ -300,7 +301,7 @@ def __getattr__(name: str) -> _Any:
     is_public = not name.startswith("_") or name in _PRIVATE_PACKAGES
     if is_public and _importlib_util.find_spec(f"evergrad.{name}") is not None:
         return _importlib.import_module(f"evergrad.{name}")
-    raise AttributeError(f"module 'evergrad' has no attribute {name!r}")
+    raise _unknown_name("evergrad", name, _LAZY_NAMES)
 
 
 for _table in (_dtypes.BY_NAME, _dtypes.ALIASES, _FUNCTIONS):

@@ -6,7 +6,9 @@ class here derives from the one a PyTorch program would expect in its place.
 
 from __future__ import annotations
 
+import difflib
 import pickle
+from collections.abc import Callable, Iterable
 
 
 class ShapeError(RuntimeError):
@@ -69,3 +71,31 @@ class UnsafeFileError(FileFormatError):
 
 class FileTooLargeError(FileFormatError, ValueError):
     """A file, or what it unpacks to, beyond the limit of its reader."""
+
+
+class UnknownNameError(AttributeError):
+    """An attribute that does not exist, with the nearest one that does.
+
+    The search is left to the moment the message is read: ``hasattr`` never reads it.
+    """
+
+    def __init__(self, owner: str, name: str, names: Callable[[], Iterable[str]]) -> None:
+        super().__init__(owner, name)
+        self.owner = owner
+        self.unknown = name
+        self._names = names
+
+    def __reduce__(self) -> tuple[type[AttributeError], tuple[str]]:
+        return AttributeError, (str(self),)
+
+    def __str__(self) -> str:
+        said = f"{self.owner} has no attribute {self.unknown!r}"
+        near = nearest(self.unknown, self._names())
+        return said if near is None else f"{said}; did you mean {near!r}?"
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The public name that is spelled most like this one, capitals aside."""
+    known = {n.lower(): n for n in sorted(names, reverse=True) if not n.startswith("_")}
+    found = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.7)
+    return known[found[0]] if found else None

@@ -3,15 +3,10 @@
 This module only gathers what :mod:`evergrad.ops.rows.fft` defines.
 """
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
-
+from evergrad.lazy import known_names as _known_names
 from evergrad.ops.rows.fft import FFT as _FFT
 
-if _TYPE_CHECKING:
-
-    def __getattr__(name: str) -> _Any: ...
-
+__getattr__ = _known_names(__name__)
 
 globals().update(_FFT)
 

@@ -7,11 +7,14 @@ half-imported module. :mod:`evergrad.core.fork` calls the functions here.
 from __future__ import annotations
 
 import _imp
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib import _bootstrap, import_module
 from typing import Any
+
+from evergrad.errors import UnknownNameError
 
 
 def lazy_names(package: str, homes: dict[str, tuple[str, ...]]) -> Callable[[str], Any]:
@@ -21,7 +24,7 @@ def lazy_names(package: str, homes: dict[str, tuple[str, ...]]) -> Callable[[str
     def find(name: str) -> Any:
         if name in home:
             return getattr(import_module(f"{package}.{home[name]}"), name)
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        raise unknown_name(package, name, home)
 
     return find
 
@@ -32,9 +35,25 @@ def lazy_modules(package: str, *names: str) -> Callable[[str], Any]:
     def find(name: str) -> Any:
         if name in names:
             return import_module(f"{package}.{name}")
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        raise unknown_name(package, name, names)
 
     return find
+
+
+def known_names(module: str) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a module without lazy names: suggests the nearest name."""
+
+    def find(name: str) -> Any:
+        raise unknown_name(module, name)
+
+    return find
+
+
+def unknown_name(module: str, name: str, lazy: Iterable[str] = ()) -> AttributeError:
+    """What to raise for an attribute that a module does not have."""
+    if name.startswith("_"):
+        return AttributeError(f"module {module!r} has no attribute {name!r}")
+    return UnknownNameError(f"module {module!r}", name, lambda: [*vars(sys.modules[module]), *lazy])
 
 
 # The locks of modules that are being imported, by weak references. A private name of CPython;

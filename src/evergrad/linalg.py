@@ -3,16 +3,11 @@
 This module only gathers what the linear-algebra modules of ``evergrad.ops`` have entered.
 """
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
-
 from evergrad.errors import LinAlgError as LinAlgError
+from evergrad.lazy import known_names as _known_names
 from evergrad.ops.rows.linalg.base import LINALG as _LINALG
 
-if _TYPE_CHECKING:
-
-    def __getattr__(name: str) -> _Any: ...
-
+__getattr__ = _known_names(__name__)
 
 globals().update(_LINALG)
 

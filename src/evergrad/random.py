@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from evergrad.core.rng.default_generator import default_generator as _default_generator
 from evergrad.core.rng.default_generator import (
+    Generator,
     fork_rng,
     get_rng_state,
     initial_seed,
@@ -13,6 +13,8 @@ from evergrad.core.rng.default_generator import (
     seed,
     set_rng_state,
 )
+from evergrad.core.rng.default_generator import default_generator as _default_generator
+from evergrad.lazy import unknown_name
 
 __all__ = [
     "fork_rng",
@@ -24,7 +26,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def _find(name: str) -> Generator:
     if name == "default_generator":
         return _default_generator()
-    raise AttributeError(f"module 'evergrad.random' has no attribute {name!r}")
+    raise unknown_name(__name__, name)
+
+
+if TYPE_CHECKING:
+    default_generator: Generator
+else:
+    __getattr__ = _find

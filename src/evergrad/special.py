@@ -3,16 +3,11 @@
 This module only gathers what modules of ``evergrad.ops`` define.
 """
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
-
+from evergrad.lazy import known_names as _known_names
 from evergrad.ops.rows.special.functions import SPECIAL as _SPECIAL
 from evergrad.ops.surface.public import FUNCTIONS as _FUNCTIONS
 
-if _TYPE_CHECKING:
-
-    def __getattr__(name: str) -> _Any: ...
-
+__getattr__ = _known_names(__name__)
 
 _SAME_NAME = (
     "digamma", "erf", "erfc", "erfinv", "exp2", "expm1", "i0", "log1p", "log_softmax", "logit",

@@ -25,7 +25,8 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
 @standard()
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
     """The sum over pairs of axes: ``axes`` many last with first, or as two lists."""
-    return eg.tensordot(*meeting(x1, x2), dims=axes)
+    first, second = meeting(x1, x2)
+    return eg.tensordot(first, second, axes)
 
 
 @standard()

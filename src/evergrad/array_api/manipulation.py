@@ -147,4 +147,5 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
 @standard()
 def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
     """``x1`` where the condition holds, ``x2`` elsewhere."""
-    return eg.where(condition, *meeting(x1, x2))
+    first, second = meeting(x1, x2)
+    return eg.where(condition, first, second)

@@ -1,5 +1,7 @@
 """Gradients by hand: ``backward``, ``grad``, modes, custom functions, checks."""
 
+from typing import TYPE_CHECKING
+
 from evergrad.autograd import functional, graph
 from evergrad.autograd.audit import Audit, audit
 from evergrad.autograd.engine import backward, grad
@@ -17,6 +19,7 @@ from evergrad.autograd.modes import (
     set_grad_enabled,
 )
 from evergrad.core.tensor import Tensor as Variable
+from evergrad.lazy import known_names
 
 __all__ = [
     "Audit",
@@ -42,3 +45,6 @@ __all__ = [
     "set_detect_anomaly",
     "set_grad_enabled",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = known_names(__name__)

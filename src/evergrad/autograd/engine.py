@@ -221,8 +221,8 @@ def register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> RemovableHand
     return RemovableHandle(node.accumulated, hook)
 
 
-Tensor.backward = _tensor_backward  # type: ignore[attr-defined]
-Tensor.register_hook = register_hook  # type: ignore[attr-defined]
-Tensor.register_post_accumulate_grad_hook = (  # type: ignore[attr-defined]
-    register_post_accumulate_grad_hook
+setattr(Tensor, "backward", _tensor_backward)  # noqa: B010 - declared in a stub
+setattr(Tensor, "register_hook", register_hook)  # noqa: B010
+setattr(  # noqa: B010
+    Tensor, "register_post_accumulate_grad_hook", register_post_accumulate_grad_hook
 )

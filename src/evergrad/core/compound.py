@@ -89,7 +89,7 @@ class Compound(Tensor):
         """The same elements as one dense tensor."""
         raise NotImplementedError
 
-    def norm(
+    def norm(  # type: ignore[override]
         self, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None
     ) -> Tensor:
         """The norm of all elements."""
@@ -120,10 +120,10 @@ class Compound(Tensor):
         self._index = 0
         return self
 
-    @property
-    def data(self) -> Tensor:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def data(self) -> Tensor:
         """The same elements, detached from the graph."""
-        return self.detach()  # type: ignore[no-any-return]
+        return self.detach()
 
 
 def is_jagged(tensor: Tensor) -> bool:

@@ -77,8 +77,8 @@ class MetaTensor(Compound):
     def detach(self) -> Tensor:
         return meta_tensor(self._type.shape, self._type.dtype)
 
-    @property
-    def data(self) -> Tensor:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def data(self) -> Tensor:
         """The same shape and type, detached from the graph."""
         return self.detach()
 
@@ -107,7 +107,7 @@ class MetaTensor(Compound):
         kinds = [a for a in (*args, kwargs.get("dtype")) if isinstance(a, dtype)]
         return meta_tensor(self._type.shape, kinds[0]) if kinds else self
 
-    def cpu(self) -> Tensor:
+    def cpu(self) -> Tensor:  # type: ignore[override]
         return self.to("cpu")
 
     def __repr__(self) -> str:

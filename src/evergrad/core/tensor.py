@@ -7,7 +7,7 @@ are attached by the op modules, from the same table that makes the functions.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from evergrad.core.node import GraphNode, Leaf
 from evergrad.core.shapes import Size, TensorType, contiguous_strides, normalize_dim, tensor_type
 from evergrad.core.state import STATE
 from evergrad.core.storage import NO_ARRAY, InferenceStorage, Storage
+from evergrad.core.tensor_methods import TensorMethods
 from evergrad.core.trace import Var, leaked
 from evergrad.extension import ExtensionPoint
 
@@ -35,7 +36,7 @@ _default_torch_function: ExtensionPoint[[type[Tensor], Any, Any, Any], Any] = Ex
 Array = np.ndarray[Any, Any]
 
 
-class Tensor:
+class Tensor(TensorMethods):
     """A multi-dimensional array that can be differentiated through."""
 
     __slots__ = (
@@ -53,39 +54,6 @@ class Tensor:
     # Made by the first requires_grad_(); kept when it is switched off.
     _leaf: Leaf | None
     _grad: Tensor | None
-
-    if TYPE_CHECKING:  # attached by the op modules
-
-        def __add__(self, other: Any) -> Tensor: ...
-        def __radd__(self, other: Any) -> Tensor: ...
-        def __sub__(self, other: Any) -> Tensor: ...
-        def __rsub__(self, other: Any) -> Tensor: ...
-        def __mul__(self, other: Any) -> Tensor: ...
-        def __rmul__(self, other: Any) -> Tensor: ...
-        def __truediv__(self, other: Any) -> Tensor: ...
-        def __rtruediv__(self, other: Any) -> Tensor: ...
-        def __floordiv__(self, other: Any) -> Tensor: ...
-        def __mod__(self, other: Any) -> Tensor: ...
-        def __pow__(self, other: Any) -> Tensor: ...
-        def __rpow__(self, other: Any) -> Tensor: ...
-        def __matmul__(self, other: Any) -> Tensor: ...
-        def __neg__(self) -> Tensor: ...
-        def __abs__(self) -> Tensor: ...
-        def __invert__(self) -> Tensor: ...
-        def __and__(self, other: Any) -> Tensor: ...
-        def __or__(self, other: Any) -> Tensor: ...
-        def __xor__(self, other: Any) -> Tensor: ...
-        def __eq__(self, other: Any) -> Tensor: ...  # type: ignore[override]
-        def __ne__(self, other: Any) -> Tensor: ...  # type: ignore[override]
-        def __lt__(self, other: Any) -> Tensor: ...
-        def __le__(self, other: Any) -> Tensor: ...
-        def __gt__(self, other: Any) -> Tensor: ...
-        def __ge__(self, other: Any) -> Tensor: ...
-        def __getitem__(self, index: Any) -> Tensor: ...
-        def __setitem__(self, index: Any, value: Any) -> None: ...
-        def __getattr__(self, name: str) -> Any: ...
-
-        data: Tensor
 
     # -- subclasses -------------------------------------------------------------------------
 
@@ -128,7 +96,11 @@ class Tensor:
     def itemsize(self) -> int:
         return self._type.dtype.itemsize
 
-    def size(self, dim: int | None = None) -> Any:
+    @overload
+    def size(self, dim: None = None) -> Size: ...
+    @overload
+    def size(self, dim: int) -> int: ...
+    def size(self, dim: int | None = None) -> Size | int:
         """The shape, or the extent of one dimension."""
         if dim is None:
             return Size(self._type.shape)
@@ -170,7 +142,11 @@ class Tensor:
         value = self._value
         return value.layout if isinstance(value, Var) else value
 
-    def stride(self, dim: int | None = None) -> Any:
+    @overload
+    def stride(self, dim: None = None) -> tuple[int, ...]: ...
+    @overload
+    def stride(self, dim: int) -> int: ...
+    def stride(self, dim: int | None = None) -> tuple[int, ...] | int:
         """The strides in elements, of each dimension or of one."""
         array = self.layout_array()
         strides = tuple(s // array.itemsize for s in array.strides)
@@ -401,7 +377,7 @@ def on_storage(
 def detached(tensor: Tensor) -> Tensor:
     """The same elements, detached from the graph."""
     if tensor._value is NO_ARRAY:
-        return tensor.detach()  # type: ignore[no-any-return]
+        return tensor.detach()
     view = None if tensor._view is None else tensor._view.detached()
     storage = tensor._storage
     if storage.__class__ is InferenceStorage and not STATE.get().inference:

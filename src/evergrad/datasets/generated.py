@@ -106,7 +106,7 @@ class Shapes(GeneratedDataset):
         square = eg.maximum(x.abs(), y.abs()) - 0.85 * extent
         slope = math.sqrt(3) / 2
         triangle = eg.maximum(slope * x.abs() - 0.5 * y, y) - 0.5 * extent
-        return eg.stack([circle, square, triangle])  # type: ignore[no-any-return]
+        return eg.stack([circle, square, triangle])
 
 
 # -- series and sequences -------------------------------------------------------------------------
@@ -153,11 +153,11 @@ class CopySequences(GeneratedDataset):
         super().__init__(data, self._answer(data))
 
     def _answer(self, data: Tensor) -> Tensor:
-        return data.clone()  # type: ignore[no-any-return]
+        return data.clone()
 
 
 class ReverseSequences(CopySequences):
     """Sequences to repeat backwards."""
 
     def _answer(self, data: Tensor) -> Tensor:
-        return data.flip(1)  # type: ignore[no-any-return]
+        return data.flip(1)

@@ -37,7 +37,7 @@ def make_grid(
         stretched = [_stretched(part, value_range) for part in parts]
         batch = eg.stack(stretched) if scale_each else stretched[0]
     if len(batch) == 1:
-        return batch.squeeze(0)  # type: ignore[no-any-return]
+        return batch.squeeze(0)
     return _tiled(batch, nrow, padding, pad_value)
 
 
@@ -63,7 +63,7 @@ def _as_colour_batch(tensor: Any) -> Tensor:
 
 def _stretched(image: Tensor, value_range: tuple[float, float] | None) -> Tensor:
     low, high = value_range or (float(image.min().item()), float(image.max().item()))
-    return (image.clamp(low, high) - low) / max(high - low, 1e-5)  # type: ignore[no-any-return]
+    return (image.clamp(low, high) - low) / max(high - low, 1e-5)
 
 
 def _tiled(batch: Tensor, nrow: int, padding: int, pad_value: float) -> Tensor:
@@ -75,7 +75,7 @@ def _tiled(batch: Tensor, nrow: int, padding: int, pad_value: float) -> Tensor:
     for index, image in enumerate(batch.unbind(0)):
         top, left = index // across * height + padding, index % across * width + padding
         grid[:, top : top + rows, left : left + columns] = image
-    return grid  # type: ignore[no-any-return]
+    return grid
 
 
 def save_image(

@@ -4,6 +4,8 @@
 process without a launcher. The design is in docs/design/distributed.md.
 """
 
+from typing import TYPE_CHECKING
+
 from evergrad.distributed.buckets import GradBucket
 from evergrad.distributed.collectives import (
     all_gather,
@@ -70,9 +72,17 @@ from evergrad.distributed.progress import DistributedError
 from evergrad.distributed.work import Work
 from evergrad.lazy import lazy_modules
 
-__getattr__ = lazy_modules(
-    "evergrad.distributed", "algorithms", "fsdp", "nn", "optim", "pipelining", "tensor"
-)
+if TYPE_CHECKING:
+    from evergrad.distributed import algorithms as algorithms
+    from evergrad.distributed import fsdp as fsdp
+    from evergrad.distributed import nn as nn
+    from evergrad.distributed import optim as optim
+    from evergrad.distributed import pipelining as pipelining
+    from evergrad.distributed import tensor as tensor
+else:
+    __getattr__ = lazy_modules(
+        "evergrad.distributed", "algorithms", "fsdp", "nn", "optim", "pipelining", "tensor"
+    )
 
 __all__ = [
     "Backend", "DeviceMesh", "DistributedError", "GradBucket", "GroupMember", "P2POp",

@@ -5,6 +5,8 @@ that they can be differentiated by the parameters, ``log_prob`` gives the logari
 density. The submodules are named as in PyTorch.
 """
 
+from typing import TYPE_CHECKING
+
 from evergrad.distributions.bernoulli import Bernoulli
 from evergrad.distributions.beta import Beta
 from evergrad.distributions.binomial import Binomial
@@ -74,6 +76,7 @@ from evergrad.distributions.uniform import Uniform
 from evergrad.distributions.von_mises import VonMises
 from evergrad.distributions.weibull import Weibull
 from evergrad.distributions.wishart import Wishart
+from evergrad.lazy import known_names
 
 __all__ = [
     "AbsTransform",
@@ -144,3 +147,6 @@ __all__ = [
     "register_kl",
     "transform_to",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = known_names(__name__)

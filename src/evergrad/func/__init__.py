@@ -4,6 +4,8 @@ Each takes a function and gives a function; they nest in any order with each oth
 ``backward``, hooks, custom functions and ``checkpoint``.
 """
 
+from typing import TYPE_CHECKING
+
 from evergrad.core.vmap import vmap
 from evergrad.func.derivatives import (
     grad,
@@ -17,6 +19,7 @@ from evergrad.func.derivatives import (
     vjp,
 )
 from evergrad.func.modules import functional_call, stack_module_state
+from evergrad.lazy import known_names
 
 __all__ = [
     "functional_call",
@@ -32,3 +35,6 @@ __all__ = [
     "vjp",
     "vmap",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = known_names(__name__)

@@ -23,16 +23,17 @@ if TYPE_CHECKING:
     from evergrad.memory.switches import limit, poison
     from evergrad.memory.tracking import Allocation, Event, Tracker, Usage, track
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "pool": ("trim",),
-        "reports": ("report", "reset_peak", "stats"),
-        "steady_state": ("Steady", "steady"),
-        "switches": ("limit", "poison"),
-        "tracking": ("Allocation", "Event", "Tracker", "Usage", "track"),
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "pool": ("trim",),
+            "reports": ("report", "reset_peak", "stats"),
+            "steady_state": ("Steady", "steady"),
+            "switches": ("limit", "poison"),
+            "tracking": ("Allocation", "Event", "Tracker", "Usage", "track"),
+        },
+    )
 
 __all__ = [
     "Allocation",

@@ -238,7 +238,8 @@ class GPT(Model):
                 "nested sequences were given with a cache, or to a model with rotary positions",
                 "give each of tokens.unbind() by itself",
             )
-            return self._features(tokens, nested.positions(tokens), None)  # (B, ragged, C)
+            places = nested.positions(tokens)  # type: ignore[arg-type]
+            return self._features(tokens, places, None)  # (B, ragged, C)
         length = tokens.shape[1]
         require(
             length <= self.config.context,

@@ -1,5 +1,7 @@
 """Ragged tensors: examples of different lengths as one tensor."""
 
+from typing import TYPE_CHECKING
+
 from evergrad.lazy import lazy_names
 
 _HOMES: dict[str, tuple[str, ...]] = {
@@ -14,7 +16,18 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ),
 }
 
-__getattr__ = lazy_names("evergrad.nested", _HOMES)
+if TYPE_CHECKING:
+    from evergrad.nested.batches import collate as collate
+    from evergrad.nested.batches import positions as positions
+    from evergrad.nested.construct import as_nested_tensor as as_nested_tensor
+    from evergrad.nested.construct import masked_select as masked_select
+    from evergrad.nested.construct import narrow as narrow
+    from evergrad.nested.construct import nested_tensor as nested_tensor
+    from evergrad.nested.construct import nested_tensor_from_jagged as nested_tensor_from_jagged
+    from evergrad.nested.construct import to_padded_tensor as to_padded_tensor
+else:
+    __getattr__ = lazy_names("evergrad.nested", _HOMES)
+
 __all__ = [name for names in _HOMES.values() for name in names]
 
 

@@ -103,7 +103,7 @@ class NestedTensor(Patterned):
 
     # -- examples ---------------------------------------------------------------------------
 
-    def unbind(self, dim: int = 0) -> tuple[Tensor, ...]:
+    def unbind(self, dim: int = 0) -> tuple[Tensor, ...]:  # type: ignore[override]
         """The examples, as dense tensors that look at the values."""
         if normalize_dim(dim, self.ndim) != 0:
             raise RuntimeError("unbind(): only supported for dim=0 of nested tensors")
@@ -167,7 +167,7 @@ class NestedTensor(Patterned):
 
     # -- other shapes -----------------------------------------------------------------------
 
-    def view(self, *shape: Any) -> NestedTensor:
+    def view(self, *shape: Any) -> NestedTensor:  # type: ignore[override]
         """Another shape behind the ragged dimension, which is given as ``-1`` or as it is."""
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
         target = [*given]
@@ -181,7 +181,7 @@ class NestedTensor(Patterned):
         rest = _inferred(target[2:], values._type.shape[1:])
         return self.with_elements(values.reshape(values.shape[0], *rest))  # type: ignore[no-any-return]
 
-    reshape = view
+    reshape = view  # type: ignore[assignment]
 
     def unsqueeze(self, dim: int) -> NestedTensor:
         """With a new singleton dimension behind the first."""

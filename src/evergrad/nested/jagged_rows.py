@@ -87,7 +87,7 @@ def _spread(name: str, dense: Tensor, like: NestedTensor) -> Tensor:
     dim = like._ragged_dim
     batch, extent = dense._type.shape[0], dense._type.shape[dim]
     if extent == 1 and batch == 1:
-        return dense.squeeze(0)  # type: ignore[no-any-return]
+        return dense.squeeze(0)
     cells = like.cells()
     if batch == len(like) and extent == 1 and like._lengths is None:
         rows = bind(INDEX, dense.squeeze(dim), adopt(cells.example), start=0, wrap=False)
@@ -169,7 +169,7 @@ def covered_values(x: NestedTensor) -> Tensor:
     """The values that belong to an example."""
     if x._lengths is None:
         return x.live_elements()
-    return x.live_elements().index_select(x._ragged_dim - 1, adopt(x.cells().number))  # type: ignore[no-any-return]
+    return x.live_elements().index_select(x._ragged_dim - 1, adopt(x.cells().number))
 
 
 def _fold_all(op: Op, x: NestedTensor, options: tuple[Any, ...], keepdim: bool) -> Tensor:

@@ -122,7 +122,7 @@ class StridedNestedTensor(Patterned):
 
     # -- examples ---------------------------------------------------------------------------
 
-    def unbind(self, dim: int = 0) -> tuple[Tensor, ...]:
+    def unbind(self, dim: int = 0) -> tuple[Tensor, ...]:  # type: ignore[override]
         """The examples, as dense tensors that look at the buffer."""
         if normalize_dim(dim, self.ndim) != 0:
             raise RuntimeError("NestedTensor can only be unbound along dimension 0")

@@ -1,5 +1,7 @@
 """Building blocks of neural networks, under PyTorch's names."""
 
+from typing import TYPE_CHECKING
+
 from evergrad.lazy import lazy_modules
 from evergrad.nn import attention, functional, init, parallel, utils
 from evergrad.nn.activation import (
@@ -181,7 +183,10 @@ from evergrad.nn.transformer import (
     TransformerEncoderLayer,
 )
 
-__getattr__ = lazy_modules("evergrad.nn", "modules")
+if TYPE_CHECKING:
+    from evergrad.nn import modules as modules
+else:
+    __getattr__ = lazy_modules("evergrad.nn", "modules")
 
 __all__ = [
     "CELU",

@@ -104,7 +104,7 @@ class Sigmoid(_Activation):
     """``1 / (1 + exp(-x))``"""
 
     def forward(self, input: Tensor) -> Tensor:
-        return input.sigmoid()  # type: ignore[no-any-return]
+        return input.sigmoid()
 
 
 class Hardsigmoid(_Activation):
@@ -122,7 +122,7 @@ class Tanh(_Activation):
     """The hyperbolic tangent."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return input.tanh()  # type: ignore[no-any-return]
+        return input.tanh()
 
 
 class SiLU(_Activation):

@@ -245,4 +245,4 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
     def predict(self, input: Tensor) -> Tensor:
         """The most probable class."""
-        return self.log_prob(input).argmax(1)  # type: ignore[no-any-return]
+        return self.log_prob(input).argmax(1)

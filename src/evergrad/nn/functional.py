@@ -3,7 +3,10 @@
 Everything here is defined in :mod:`evergrad.ops`; this module only gathers it.
 """
 
+from typing import TYPE_CHECKING
+
 from evergrad.core.autocast import under_autocast
+from evergrad.lazy import known_names
 from evergrad.nn.fractional_pool import (
     fractional_max_pool2d,
     fractional_max_pool2d_with_indices,
@@ -173,3 +176,6 @@ __all__ = [
 # Functions that state a policy look at autocast's mode; the others stay as they are.
 for _name in __all__:
     globals()[_name] = under_autocast(globals()[_name])
+
+if not TYPE_CHECKING:
+    __getattr__ = known_names(__name__)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.core.state import using
 from evergrad.core.tensor import Tensor
+from evergrad.lazy import known_names
 from evergrad.linalg import qr
 from evergrad.ops.rows.creation.constants import empty
 from evergrad.ops.rows.creation.constants import eye as identity
@@ -41,19 +42,19 @@ def calculate_gain(nonlinearity: str, param: Any = None) -> float:
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Fill with numbers spread evenly between ``a`` and ``b``."""
     with using(grad=False):
-        return tensor.uniform_(a, b, generator=generator)  # type: ignore[no-any-return]
+        return tensor.uniform_(a, b, generator=generator)
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Fill with normally distributed numbers."""
     with using(grad=False):
-        return tensor.normal_(mean, std, generator=generator)  # type: ignore[no-any-return]
+        return tensor.normal_(mean, std, generator=generator)
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fill with one number."""
     with using(grad=False):
-        return tensor.fill_(val)  # type: ignore[no-any-return]
+        return tensor.fill_(val)
 
 
 def ones_(tensor: Tensor) -> Tensor:
@@ -113,7 +114,7 @@ def _accept_by_density(
     def rejected(candidates: Tensor) -> Tensor:
         density = ((candidates - mean) / std) ** 2 * -0.5 - peak
         draws = draw_like(UNIFORM, candidates, candidates.dtype, generator, 0.0, 1.0)
-        return draws.log() > density  # type: ignore[no-any-return]
+        return draws.log() > density
 
     tensor.uniform_(a, b, generator=generator)
     pending = rejected(tensor)
@@ -128,7 +129,7 @@ def eye_(tensor: Tensor) -> Tensor:
     if tensor.ndim != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     with using(grad=False):
-        return tensor.copy_(identity(*tensor.shape, dtype=tensor.dtype))  # type: ignore[no-any-return]
+        return tensor.copy_(identity(*tensor.shape, dtype=tensor.dtype))
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
@@ -278,3 +279,6 @@ __all__ = [
     "normal_", "ones_", "orthogonal_", "sparse_", "trunc_normal_", "uniform_", "xavier_normal_",
     "xavier_uniform_", "zeros_",
 ]  # fmt: skip
+
+if not TYPE_CHECKING:
+    __getattr__ = known_names(__name__)

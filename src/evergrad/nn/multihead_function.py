@@ -138,7 +138,7 @@ def _additive(mask: Tensor, like: Tensor) -> Tensor:
     """A mask to add to scores: a boolean one hides where it is true."""
     if mask.dtype is dtypes.bool_:
         return where(mask, float("-inf"), zeros((), dtype=like.dtype))
-    return mask.to(like.dtype)  # type: ignore[no-any-return]
+    return mask.to(like.dtype)
 
 
 def _with_further(pair: Pair, further: Pair, mask: Tensor | None) -> tuple[Pair, Tensor | None]:
@@ -152,7 +152,7 @@ def _with_further(pair: Pair, further: Pair, mask: Tensor | None) -> tuple[Pair,
 
 
 def _split_heads(x: Tensor, heads: int) -> Tensor:
-    return x.unflatten(2, (heads, x.shape[2] // heads)).permute(1, 2, 0, 3)  # type: ignore[no-any-return]
+    return x.unflatten(2, (heads, x.shape[2] // heads)).permute(1, 2, 0, 3)
 
 
 def _attend_with_weights(

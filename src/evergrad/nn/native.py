@@ -66,7 +66,7 @@ def kl_div(
     terms = F.kl_div(input, target, reduction="none", log_target=log_target)
     if _named(reduction) == "none":
         return terms
-    return terms.mean() if reduction == 1 else terms.sum()  # type: ignore[no-any-return]
+    return terms.mean() if reduction == 1 else terms.sum()
 
 
 def margin_ranking_loss(
@@ -147,7 +147,7 @@ def feature_alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
 def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
     """The norm over all dimensions but one."""
     others = [d for d in range(v.ndim) if d != dim % v.ndim]
-    return v.norm(pow, others, keepdim=True)  # type: ignore[no-any-return]
+    return v.norm(pow, others, keepdim=True)
 
 
 def grid_sampler(

@@ -218,34 +218,121 @@ def _check_settings(
 
 
 class RNN(RNNBase):
-    """``h = tanh(W x + U h)`` over time."""
+    """Elman layers over time: ``h_t = tanh(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh)``.
 
-    def __init__(self, *args: Any, nonlinearity: str = "tanh", **kwargs: Any) -> None:
-        if len(args) > 3:
-            nonlinearity = args[3]
-            args = args[:3] + args[4:]
+    Args:
+        input_size: features of each step of the input
+        hidden_size: features of the state
+        num_layers: layers on top of each other; each reads the states of the one below
+        nonlinearity: ``"tanh"`` or ``"relu"``
+        bias: whether to add ``b_ih`` and ``b_hh``
+        batch_first: input and output as (B, T, ...) in place of (T, B, ...)
+        dropout: probability of zeroing between layers while training
+        bidirectional: a second pass from the last step to the first, its states appended
+
+    ``rnn(input, h_0=None)`` takes (T, B, input_size), or (T, input_size) without a batch, or a
+    ``PackedSequence``, and returns the states (T, B, D * hidden_size) of the last layer and the
+    last state of each layer (D * num_layers, B, hidden_size), D = 2 if bidirectional, else 1.
+
+    >>> output, last = nn.RNN(4, 8, num_layers=2)(eg.zeros(5, 3, 4))
+    >>> output.shape, last.shape
+    (evergrad.Size([5, 3, 8]), evergrad.Size([2, 3, 8]))
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
+        bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
+        bidirectional: bool = False, device: Any = None, dtype: Any = None, *,
+        proj_size: int | None = None,
+    ) -> None:  # fmt: skip
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(
                 f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'."
             )
+        _refuse_projection(proj_size)
         self.__dict__["nonlinearity"] = nonlinearity
-        super().__init__(f"RNN_{nonlinearity.upper()}", *args, **kwargs)
+        super().__init__(
+            f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, bias, batch_first,
+            dropout, bidirectional, 0, device, dtype,
+        )  # fmt: skip
 
 
 class LSTM(RNNBase):
-    """Long short-term memory: a hidden state and a cell that gates guard."""
+    """Long short-term memory: a state ``h`` and a cell ``c`` that four gates control.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__("LSTM", *args, **kwargs)
+    ``i, f, o = sigmoid(...)``, ``g = tanh(...)`` of ``W x_t + b + U h_{t-1} + b'``; then
+    ``c_t = f * c_{t-1} + i * g`` and ``h_t = o * tanh(c_t)``.
+
+    Args:
+        input_size: features of each step of the input
+        hidden_size: features of the state and of the cell
+        num_layers: layers on top of each other; each reads the states of the one below
+        bias: whether to add the biases
+        batch_first: input and output as (B, T, ...) in place of (T, B, ...)
+        dropout: probability of zeroing between layers while training
+        bidirectional: a second pass from the last step to the first, its states appended
+        proj_size: features that ``h`` is projected to; 0 for none
+
+    ``lstm(input, (h_0, c_0)=None)`` takes (T, B, input_size), or (T, input_size) without a batch,
+    or a ``PackedSequence``, and returns the states (T, B, D * hidden_size) of the last layer and
+    ``(h_n, c_n)``, the last state and cell of each layer (D * num_layers, B, hidden_size).
+
+    >>> lstm = nn.LSTM(4, 8, batch_first=True, bidirectional=True)
+    >>> output, (h, c) = lstm(eg.zeros(3, 5, 4))
+    >>> output.shape, c.shape
+    (evergrad.Size([3, 5, 16]), evergrad.Size([2, 3, 8]))
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+        proj_size: int = 0, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            proj_size, device, dtype,
+        )  # fmt: skip
 
 
 class GRU(RNNBase):
-    """Gated recurrent units."""
+    """Gated recurrent units: a reset gate ``r`` and an update gate ``z``.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if "proj_size" in kwargs:
-            raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
-        super().__init__("GRU", *args, **kwargs)
+    ``r, z = sigmoid(W x_t + b + U h_{t-1} + b')``, ``n = tanh(W_n x_t + b_n + r * (U_n h_{t-1} +
+    b'_n))`` and ``h_t = (1 - z) * n + z * h_{t-1}``.
+
+    Args:
+        input_size: features of each step of the input
+        hidden_size: features of the state
+        num_layers: layers on top of each other; each reads the states of the one below
+        bias: whether to add the biases
+        batch_first: input and output as (B, T, ...) in place of (T, B, ...)
+        dropout: probability of zeroing between layers while training
+        bidirectional: a second pass from the last step to the first, its states appended
+
+    ``gru(input, h_0=None)`` takes (T, B, input_size), or (T, input_size) without a batch, or a
+    ``PackedSequence``, and returns the states (T, B, D * hidden_size) of the last layer and the
+    last state of each layer (D * num_layers, B, hidden_size), D = 2 if bidirectional, else 1.
+
+    >>> output, last = nn.GRU(4, 8)(eg.zeros(5, 3, 4))
+    >>> output.shape, last.shape
+    (evergrad.Size([5, 3, 8]), evergrad.Size([1, 3, 8]))
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+        device: Any = None, dtype: Any = None, *, proj_size: int | None = None,
+    ) -> None:  # fmt: skip
+        _refuse_projection(proj_size)
+        super().__init__(
+            "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            0, device, dtype,
+        )  # fmt: skip
+
+
+def _refuse_projection(proj_size: int | None) -> None:
+    if proj_size is not None:
+        raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
 
 
 class RNNCellBase(Module):

@@ -243,7 +243,7 @@ class Transformer(Module):
         sz: int, device: Any = None, dtype: Any = dtypes.float32
     ) -> Tensor:
         """A mask that hides what comes later."""
-        return full((sz, sz), float("-inf"), dtype=dtype).triu(1)  # type: ignore[no-any-return]
+        return full((sz, sz), float("-inf"), dtype=dtype).triu(1)
 
     def _reset_parameters(self) -> None:
         for parameter in self.parameters():

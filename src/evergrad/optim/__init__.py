@@ -1,5 +1,8 @@
 """Optimizers and schedules."""
 
+from typing import TYPE_CHECKING
+
+from evergrad.lazy import known_names
 from evergrad.optim import lr_scheduler, swa_utils
 from evergrad.optim.adadelta import Adadelta
 from evergrad.optim.adafactor import Adafactor
@@ -39,3 +42,6 @@ __all__ = [
     "lr_scheduler",
     "swa_utils",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = known_names(__name__)

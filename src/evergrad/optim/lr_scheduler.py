@@ -6,8 +6,9 @@ import math
 import warnings
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from evergrad.lazy import known_names
 from evergrad.optim.cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
 from evergrad.optim.decays import (
     ConstantLR,
@@ -203,3 +204,6 @@ __all__ = [
     "CyclicLR", "ExponentialLR", "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR",
     "MultiplicativeLR", "OneCycleLR", "PolynomialLR", "ReduceLROnPlateau", "SequentialLR", "StepLR",
 ]  # fmt: skip
+
+if not TYPE_CHECKING:
+    __getattr__ = known_names(__name__)

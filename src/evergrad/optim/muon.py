@@ -29,7 +29,7 @@ def _orthogonalized(
     for _ in range(steps):
         gram = x @ x.t()
         x = addmm(x, addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x.t() if tall else x  # type: ignore[no-any-return]
+    return x.t() if tall else x
 
 
 def _rate_for_shape(lr: Any, rule: str | None, shape: tuple[int, ...]) -> Any:

@@ -408,7 +408,7 @@ def _own_copy(value: Tensor, parameter: Tensor | None) -> Tensor:
     if parameter is not None and parameter.is_floating_point():
         fresh = fresh.to(parameter.dtype)
     fresh._storage.tag(OPTIMIZER)
-    return fresh  # type: ignore[no-any-return]
+    return fresh
 
 
 def evaluate(closure: Closure | None) -> Any:

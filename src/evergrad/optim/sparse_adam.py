@@ -60,7 +60,7 @@ class SparseAdam(ParameterwiseOptimizer):
         state["step"] += 1
         with using(grad=False):
             grad = (-grad if group["maximize"] else grad).coalesce()
-            if grad._nnz():
+            if grad._nnz():  # type: ignore[attr-defined]
                 _update_rows(p, grad, state, group)
 
     def _update_traced(self, p: Tensor, rows: Rows, group: dict[str, Any]) -> None:

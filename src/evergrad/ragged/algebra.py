@@ -202,7 +202,7 @@ def norm(a: V, p: float = 2) -> Dense:
             "norm(): of a batch, p must be finite; use [norm(x, p) for x in batch]"
         )
     total = a.totals(a.elements.abs() ** p)
-    return (total.where(total > 0, 1.0) ** (1 / p)).where(total > 0, 0.0)  # type: ignore[no-any-return]
+    return (total.where(total > 0, 1.0) ** (1 / p)).where(total > 0, 0.0)
 
 
 # -- representatives ----------------------------------------------------------------------------

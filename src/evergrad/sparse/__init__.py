@@ -1,5 +1,7 @@
 """Sparse tensors: dense elements, and where they stand."""
 
+from typing import TYPE_CHECKING
+
 from evergrad.lazy import lazy_names
 
 _HOMES = {
@@ -7,7 +9,20 @@ _HOMES = {
     "invariants": ("check_sparse_tensor_invariants",),
 }
 
-__getattr__ = lazy_names("evergrad.sparse", _HOMES)
+if TYPE_CHECKING:
+    from evergrad.sparse.functions import addmm as addmm
+    from evergrad.sparse.functions import log_softmax as log_softmax
+    from evergrad.sparse.functions import mm as mm
+    from evergrad.sparse.functions import sampled_addmm as sampled_addmm
+    from evergrad.sparse.functions import softmax as softmax
+    from evergrad.sparse.functions import spdiags as spdiags
+    from evergrad.sparse.functions import sum as sum
+    from evergrad.sparse.invariants import (
+        check_sparse_tensor_invariants as check_sparse_tensor_invariants,
+    )
+else:
+    __getattr__ = lazy_names("evergrad.sparse", _HOMES)
+
 __all__ = [name for names in _HOMES.values() for name in names]
 
 

@@ -83,7 +83,7 @@ class CompressedTensor(Patterned):
         if isinstance(cotangent, CompressedTensor) and cotangent._plain is self._plain:
             return cotangent.live_elements()
         found = _coordinate_pattern(self).at_pattern(cotangent)
-        return found.reshape(self._elements.shape)  # type: ignore[no-any-return]
+        return found.reshape(self._elements.shape)
 
     def bind_row(self, op: Op, args: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         row = _row(op.name)
@@ -145,7 +145,7 @@ class CompressedTensor(Patterned):
         """All blocks of all matrices, ``[blocks, *block, *dense]``, with their history."""
         count = self._plain._type.numel
         dense = self._type.shape[self.batch_dim() + 2 :]
-        return self.live_elements().reshape(count, *self.blocksize(), *dense)  # type: ignore[no-any-return]
+        return self.live_elements().reshape(count, *self.blocksize(), *dense)
 
     def _nnz(self) -> int:
         return self._plain._type.shape[-1]
@@ -190,7 +190,7 @@ class CompressedTensor(Patterned):
 
     def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
         """The same elements as one dense tensor."""
-        return self.to_sparse_coo().to_dense(dtype)  # type: ignore[no-any-return]
+        return self.to_sparse_coo().to_dense(dtype)
 
     def to_sparse(self, *args: Any, **options: Any) -> Tensor:
         """In another sparse layout; in coordinate form if none is named."""

@@ -200,13 +200,13 @@ class SparseTensor(Patterned):
 
     # -- the rest ---------------------------------------------------------------------------
 
-    def norm(
+    def norm(  # type: ignore[override]
         self, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None
     ) -> Tensor:
         """The norm of all elements."""
         if dim is not None or keepdim:
             raise no_form("norm", self)
-        return self.coalesce().live_elements().norm(p, dtype=dtype)  # type: ignore[no-any-return]
+        return self.coalesce().live_elements().norm(p, dtype=dtype)
 
     def _text(self) -> str:
         parts = {"indices": self._indices(), "values": self._elements}
@@ -251,7 +251,7 @@ def empty_coo(like: SparseTensor) -> SparseTensor:
 def elements_at(dense: Tensor, places: Array) -> Tensor:
     """The elements of a dense tensor at places of its first dimensions."""
     if not len(places):
-        return dense.expand((places.shape[1], *dense.shape))  # type: ignore[no-any-return]
+        return dense.expand((places.shape[1], *dense.shape))
     rows = [adopt(row.copy()) for row in places]
     return bind(INDEX, dense, *rows, start=0, wrap=False)  # type: ignore[no-any-return]
 

@@ -69,7 +69,7 @@ def sum(input: Tensor, dim: Any = None, dtype: Any = None) -> Tensor:
     if dtype is not None:
         sparse = cast(sparse, as_dtype(dtype))  # type: ignore[assignment]
     if dim is None:
-        return sparse.live_elements().sum()  # type: ignore[no-any-return]
+        return sparse.live_elements().sum()
     return sum_over(sparse, normalize_dims(dim, sparse.ndim), False)
 
 

@@ -33,7 +33,7 @@ def added_whole(dense: Tensor, sparse: Patterned) -> Tensor:
 def _added(dense: Tensor, sparse: SparseTensor, elements: Tensor) -> Tensor:
     rows = [adopt(row.copy()) for row in sparse._places]
     if not rows:
-        return dense + elements.sum(0)  # type: ignore[no-any-return]
+        return dense + elements.sum(0)
     return bind(INDEX_ADD, dense, elements, *rows, start=0, wrap=False)  # type: ignore[no-any-return]
 
 
@@ -61,11 +61,11 @@ class SumSparse(Function):
     @staticmethod
     def forward(ctx: Any, sparse: Patterned) -> Tensor:
         ctx.shape = sparse._type.shape
-        return sparse._elements.sum()  # type: ignore[no-any-return]
+        return sparse._elements.sum()
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
-        return g.expand(ctx.shape)  # type: ignore[no-any-return]
+        return g.expand(ctx.shape)
 
 
 class MultiplySparse(Function):
@@ -79,7 +79,7 @@ class MultiplySparse(Function):
         if sparse_first:
             return _times_dense(factor, dense)
         transposed = _times_dense(factor.transpose(-2, -1), dense.transpose(-2, -1))
-        return transposed.transpose(-2, -1)  # type: ignore[no-any-return]
+        return transposed.transpose(-2, -1)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Any, Any, None]:

@@ -10,7 +10,7 @@ The cotangent of a patterned tensor is a tensor of the same pattern, or a dense 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evergrad.autograd.function import Function
 from evergrad.core.bind import cast
@@ -20,6 +20,9 @@ from evergrad.core.node import Leaf
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, current_node, detached
 
+if TYPE_CHECKING:
+    from evergrad.sparse.coo import SparseTensor
+
 
 class Patterned(Compound):
     """Dense elements, and where they stand."""
@@ -28,6 +31,11 @@ class Patterned(Compound):
 
     # The elements without history; inside a trace, with it.
     _elements: Tensor
+
+    if TYPE_CHECKING:  # of each layout, or of every tensor
+
+        def _nnz(self) -> int: ...
+        def to_sparse_coo(self) -> SparseTensor: ...
 
     def rebuilt(self, elements: Tensor) -> Any:
         """The same pattern around other elements, without history."""

@@ -43,7 +43,8 @@ def masked_product(a: Tensor, b: Tensor) -> Tensor:
     """``a @ b``, one or both sparse; the gradient of a sparse factor is at its own places."""
     if not isinstance(a, Patterned):
         assert isinstance(b, Patterned)
-        return times_dense(b.transpose(-2, -1), a.transpose(-2, -1)).transpose(-2, -1)  # type: ignore[no-any-return]
+        turned: Any = b.transpose(-2, -1)
+        return times_dense(turned, a.transpose(-2, -1)).transpose(-2, -1)
     if isinstance(b, Patterned):
         return times_sparse(a.to_sparse_coo(), b.to_sparse_coo())
     return times_dense(a, b)
@@ -136,7 +137,7 @@ def times_dense(sparse: Patterned, dense: Tensor) -> Tensor:
     if not blocks.batch_shape and outer:  # one matrix: all dense columns side by side
         columns = dense.movedim(-2, 0).reshape(wide, math.prod(outer) * n)
         found = times_dense(sparse, columns)
-        return found.reshape(high, *outer, n).movedim(0, -2)  # type: ignore[no-any-return]
+        return found.reshape(high, *outer, n).movedim(0, -2)
     together = broadcast_shapes(blocks.batch_shape, outer)
     blocks = _repeated(blocks, together)
     rows = blocks.batch * blocks.grid[0] + blocks.rows
@@ -148,7 +149,7 @@ def times_dense(sparse: Patterned, dense: Tensor) -> Tensor:
     stacked = dense.reshape(math.prod(dense._type.shape[:-1]) // k, k, n)
     count = math.prod(together) * blocks.grid[0]
     found = block_product(blocks.elements, stacked, adopt(rows), adopt(columns_at), count)
-    return found.reshape(*together, high, n)  # type: ignore[no-any-return]
+    return found.reshape(*together, high, n)
 
 
 def sampled(pattern: Patterned, a: Tensor, b: Tensor) -> Tensor:
@@ -166,7 +167,7 @@ def sampled(pattern: Patterned, a: Tensor, b: Tensor) -> Tensor:
     rows = blocks.batch * blocks.grid[0] + blocks.rows
     columns = blocks.batch * blocks.grid[1] + blocks.columns
     found = block_samples(left, right, adopt(rows), adopt(columns))
-    return found.reshape(pattern._elements.shape)  # type: ignore[no-any-return]
+    return found.reshape(pattern._elements.shape)
 
 
 # -- sparse times sparse ------------------------------------------------------------------------

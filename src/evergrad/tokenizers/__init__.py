@@ -11,16 +11,17 @@ if TYPE_CHECKING:
     from evergrad.tokenizers.chat import ChatTokenizer
     from evergrad.tokenizers.restore import tokenizer_from_dict, train_tokenizer
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "base": ("Tokenizer",),
-        "bpe": ("BPETokenizer",),
-        "char": ("CharTokenizer",),
-        "chat": ("ChatTokenizer",),
-        "restore": ("tokenizer_from_dict", "train_tokenizer"),
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "base": ("Tokenizer",),
+            "bpe": ("BPETokenizer",),
+            "char": ("CharTokenizer",),
+            "chat": ("ChatTokenizer",),
+            "restore": ("tokenizer_from_dict", "train_tokenizer"),
+        },
+    )
 
 __all__ = [
     "BPETokenizer",

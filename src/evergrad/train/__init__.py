@@ -11,12 +11,13 @@ if TYPE_CHECKING:
     from evergrad.train.config import ConfigError, DataConfig, OptimizerConfig, RunConfig
     from evergrad.train.task import TASKS, Sample, Task
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "config": ("ConfigError", "DataConfig", "OptimizerConfig", "RunConfig"),
-        "task": ("TASKS", "Sample", "Task"),
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "config": ("ConfigError", "DataConfig", "OptimizerConfig", "RunConfig"),
+            "task": ("TASKS", "Sample", "Task"),
+        },
+    )
 
 __all__ = ["TASKS", "ConfigError", "DataConfig", "OptimizerConfig", "RunConfig", "Sample", "Task"]

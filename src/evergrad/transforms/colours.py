@@ -42,7 +42,7 @@ def normalize(
         )
     # In place, so that more means than channels are refused instead of making channels.
     result = tensor if inplace else tensor.clone()
-    return result.sub_(means).div_(deviations)  # type: ignore[no-any-return]
+    return result.sub_(means).div_(deviations)
 
 
 def _numbers(values: Any) -> tuple[float, ...]:
@@ -53,7 +53,7 @@ def _numbers(values: Any) -> tuple[float, ...]:
 @lru_cache(maxsize=64)
 def _by_channel(values: tuple[float, ...], dtype: eg.dtype) -> Tensor:
     """(C, 1, 1); kept, because every image of a data set is normalised with the same numbers."""
-    return eg.tensor(values, dtype=dtype).reshape(-1, 1, 1)  # type: ignore[no-any-return]
+    return eg.tensor(values, dtype=dtype).reshape(-1, 1, 1)
 
 
 def rgb_to_grayscale(img: Any, num_output_channels: int = 1) -> Any:
@@ -92,13 +92,13 @@ def _brightness(img: Tensor) -> Tensor:
     red, green, blue = as_floats(img).unbind(-3)
     parts = zip(_GREY_WEIGHTS, (red, green, blue), strict=True)
     first, second, third = (weight * channel for weight, channel in parts)
-    return (first + second + third).to(img.dtype).unsqueeze(-3)  # type: ignore[no-any-return]
+    return (first + second + third).to(img.dtype).unsqueeze(-3)
 
 
 def _blended(img: Tensor, other: Tensor | float, share: float) -> Tensor:
     """``share`` of the image and the rest of the other, within the range of its type."""
     mixed = share * as_floats(img) + (1.0 - share) * other
-    return mixed.clamp(0, max_value(img.dtype)).to(img.dtype)  # type: ignore[no-any-return]
+    return mixed.clamp(0, max_value(img.dtype)).to(img.dtype)
 
 
 def _check_factor(name: str, factor: float) -> None:
@@ -181,4 +181,4 @@ def _rgb_from_hsv(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
     channels = [
         levels.gather(0, ((sectors + shift) % 6).unsqueeze(0)).squeeze(0) for shift in (0, 4, 2)
     ]
-    return eg.stack(channels, -3)  # type: ignore[no-any-return]
+    return eg.stack(channels, -3)

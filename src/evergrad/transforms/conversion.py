@@ -67,7 +67,7 @@ def to_tensor(pic: Any) -> Tensor:
     tensor = _tensor_from(pixels)
     if tensor.dtype is not eg.uint8:
         return tensor
-    return tensor.to(eg.get_default_dtype()).div(255)  # type: ignore[no-any-return]
+    return tensor.to(eg.get_default_dtype()).div(255)
 
 
 def pil_to_tensor(pic: Any) -> Tensor:
@@ -132,20 +132,20 @@ def convert_image_dtype(image: Tensor, dtype: eg.dtype = eg.float32) -> Tensor:
         return _from_floats(image, dtype)
     largest = eg.iinfo(image.dtype).max
     if dtype.is_floating_point:
-        return image.to(dtype) / largest  # type: ignore[no-any-return]
+        return image.to(dtype) / largest
     ratio = (largest + 1) / (eg.iinfo(dtype).max + 1)
     if ratio > 1:
-        return eg.div(image, int(ratio), rounding_mode="floor").to(dtype)  # type: ignore[no-any-return]
-    return image.to(dtype) * int(1 / ratio)  # type: ignore[no-any-return]
+        return eg.div(image, int(ratio), rounding_mode="floor").to(dtype)
+    return image.to(dtype) * int(1 / ratio)
 
 
 def _from_floats(image: Tensor, dtype: eg.dtype) -> Tensor:
     if dtype.is_floating_point:
-        return image.to(dtype)  # type: ignore[no-any-return]
+        return image.to(dtype)
     too_wide = (eg.int32, eg.int64) if image.dtype is eg.float32 else (eg.int64,)
     if dtype in too_wide and image.dtype in (eg.float32, eg.float64):
         raise RuntimeError(f"The cast from {image.dtype} to {dtype} cannot be performed safely.")
-    return image.mul(eg.iinfo(dtype).max + _STEP).to(dtype)  # type: ignore[no-any-return]
+    return image.mul(eg.iinfo(dtype).max + _STEP).to(dtype)
 
 
 def get_dimensions(img: Any) -> list[int]:
@@ -180,4 +180,4 @@ def rounded_to(img: Tensor, dtype: eg.dtype) -> Tensor:
     """Calculated pixels back in the element type they had."""
     if dtype.is_floating_point:
         return img
-    return img.round().clamp(0, max_value(dtype)).to(dtype)  # type: ignore[no-any-return]
+    return img.round().clamp(0, max_value(dtype)).to(dtype)

@@ -19,13 +19,13 @@ PADDING_MODES = ("constant", "edge", "reflect", "symmetric")
 @takes_images
 def hflip(img: Tensor) -> Tensor:
     """The image with left and right exchanged."""
-    return img.flip(-1)  # type: ignore[no-any-return]
+    return img.flip(-1)
 
 
 @takes_images
 def vflip(img: Tensor) -> Tensor:
     """The image with top and bottom exchanged."""
-    return img.flip(-2)  # type: ignore[no-any-return]
+    return img.flip(-2)
 
 
 @takes_images
@@ -145,7 +145,7 @@ def _framed(img: Tensor, edges: list[int], fill: Any) -> Tensor:
         F.pad(channel, edges, value=colour)
         for channel, colour in zip(img.unbind(-3), colours, strict=True)
     ]
-    return eg.stack(framed, -3)  # type: ignore[no-any-return]
+    return eg.stack(framed, -3)
 
 
 @takes_images
@@ -155,7 +155,7 @@ def _continued(img: Tensor, edges: tuple[int, int, int, int], mode: Any) -> Tens
     rows, columns = img.shape[-2:]
     down = _continued_places(rows, top, bottom, mode)
     across = _continued_places(columns, left, right, mode)
-    return img.index_select(-2, down).index_select(-1, across)  # type: ignore[no-any-return]
+    return img.index_select(-2, down).index_select(-1, across)
 
 
 def _continued_places(size: int, before: int, after: int, mode: Any) -> Tensor:

@@ -254,7 +254,7 @@ def _sampling_grid(matrix: Array, size: tuple[int, int], target: tuple[int, int]
         [x.expand(height, width), y.unsqueeze(1).expand(height, width), eg.ones(height, width)], -1
     )  # (H, W, 3)
     scaled = eg.tensor(matrix, dtype=eg.float32).t() / eg.tensor([0.5 * size[1], 0.5 * size[0]])
-    return (places.reshape(-1, 3) @ scaled).reshape(1, height, width, 2)  # type: ignore[no-any-return]
+    return (places.reshape(-1, 3) @ scaled).reshape(1, height, width, 2)
 
 
 def _expanded_size(matrix: Array, height: int, width: int) -> tuple[int, int]:
@@ -277,7 +277,7 @@ def _fill_values(fill: Any, channels: int) -> Tensor | None:
             "The number of elements in 'fill' cannot broadcast to match the number of channels of "
             f"the image ({len(values)} != {channels})"
         )
-    return eg.tensor([float(v) for v in values]).reshape(-1, 1, 1)  # type: ignore[no-any-return]
+    return eg.tensor([float(v) for v in values]).reshape(-1, 1, 1)
 
 
 def _faded(batch: Tensor, grid: Tensor, mode: str, fill: Tensor | None) -> Tensor:
@@ -289,7 +289,7 @@ def _faded(batch: Tensor, grid: Tensor, mode: str, fill: Tensor | None) -> Tenso
         eg.ones_like(batch[:, :1]), grid, mode=mode, padding_mode="zeros", align_corners=False
     )
     if mode == "nearest":
-        return eg.where(inside < 0.5, fill.to(batch.dtype), sampled)  # type: ignore[no-any-return]
+        return eg.where(inside < 0.5, fill.to(batch.dtype), sampled)
     return sampled * inside + (1.0 - inside) * fill
 
 
@@ -298,7 +298,7 @@ def _cut(batch: Tensor, grid: Tensor, mode: str, fill: Tensor | None) -> Tensor:
     sampled = F.grid_sample(batch, grid, mode=mode, padding_mode="border", align_corners=False)
     outside = (grid.abs() > 1).any(-1).unsqueeze(1)
     filling = eg.zeros(1, 1, 1) if fill is None else fill
-    return eg.where(outside, filling.to(batch.dtype), sampled)  # type: ignore[no-any-return]
+    return eg.where(outside, filling.to(batch.dtype), sampled)
 
 
 # -- blurring -------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ def _pair(value: Any, name: str) -> tuple[Any, Any]:
 def _gaussian(size: int, sigma: float) -> Tensor:
     half = (size - 1) * 0.5
     weights = eg.exp(-0.5 * (eg.linspace(-half, half, size) / sigma) ** 2)
-    return weights / weights.sum()  # type: ignore[no-any-return]
+    return weights / weights.sum()
 
 
 @takes_images

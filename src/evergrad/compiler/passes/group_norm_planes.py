@@ -164,8 +164,8 @@ class _Planes:
         if len(dims) == len(split.fine):
             total = x.sum(dims, True)
         else:
-            total = self.squares(eqn, split, env)
-            total = x.sum(split.planes, True) if total is None else total
+            squares = self.squares(eqn, split, env)
+            total = x.sum(split.planes, True) if squares is None else squares
             total = total.sum(others, True) if others else total
         return (total.reshape(eqn.outs[0].type.shape)._value,)
 

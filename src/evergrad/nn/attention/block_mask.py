@@ -39,7 +39,7 @@ def create_mask(
         function = lambda b, h, q, kv: ~mod_fn(zeros(()), b, h, q, kv).isneginf()
     for dims in _BY_DIMENSION:
         function = vmap(function, in_dims=dims)
-    return function(*indices_of(shape)).to(dtypes.bool_)  # type: ignore[no-any-return]
+    return function(*indices_of(shape)).to(dtypes.bool_)
 
 
 def _takes_scores(mod: Callable[..., Any]) -> bool:
@@ -78,7 +78,7 @@ def _counts_by_block(mask: Tensor, size: tuple[int, int]) -> Tensor:
     queries, keys = mask.shape[-2:]
     whole = pad(mask.to(dtypes.int64), (0, -keys % size[1], 0, -queries % size[0]))
     blocks = whole.unflatten(-1, (-1, size[1])).unflatten(-3, (-1, size[0]))
-    return blocks.sum((-1, -3))  # type: ignore[no-any-return]
+    return blocks.sum((-1, -3))
 
 
 def _by_row(blocks: Tensor) -> tuple[Tensor, Tensor]:
@@ -93,7 +93,7 @@ def _dense(num_blocks: Tensor, indices: Tensor) -> Tensor:
     columns = indices.shape[-1]
     is_listed = (arange(columns) < num_blocks.unsqueeze(-1)).to(dtypes.int32)
     blank = zeros(*indices.shape, dtype=dtypes.int32)
-    return blank.scatter(-1, indices.to(dtypes.int64), is_listed)  # type: ignore[no-any-return]
+    return blank.scatter(-1, indices.to(dtypes.int64), is_listed)
 
 
 def _turned(

@@ -1,5 +1,7 @@
 """Helpers around modules: clipping, flat vectors, sequences, parametrizations."""
 
+from typing import TYPE_CHECKING
+
 from evergrad.lazy import lazy_modules as _lazy_modules
 from evergrad.nn.utils import parametrizations, parametrize, rnn, stateless
 from evergrad.nn.utils.clip import (
@@ -21,7 +23,10 @@ from evergrad.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm
 from evergrad.nn.utils.vector import parameters_to_vector, vector_to_parameters
 from evergrad.nn.utils.weight_norm import remove_weight_norm, weight_norm
 
-__getattr__ = _lazy_modules("evergrad.nn.utils", "prune")
+if TYPE_CHECKING:
+    from evergrad.nn.utils import prune as prune
+else:
+    __getattr__ = _lazy_modules("evergrad.nn.utils", "prune")
 
 __all__ = [
     "Float8Linear",

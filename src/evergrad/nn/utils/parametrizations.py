@@ -75,14 +75,14 @@ class _Orthogonal(Module):
         else:
             identity = eye(rows, dtype=skew.dtype)
             q = linalg.solve(identity - skew * 0.5, identity + skew * 0.5)
-        return q if rows == columns else q[..., :columns]  # type: ignore[no-any-return]
+        return q if rows == columns else q[..., :columns]
 
     def _reflected(self, tall: Tensor) -> Tensor:
         """A product of reflections; the diagonal only holds signs and is not learned."""
         lower = tall.tril(-1)
         tau = 2.0 / (1.0 + (lower * lower).sum(-2))
         signs = tall.detach().diagonal(dim1=-2, dim2=-1).trunc().unsqueeze(-2)
-        return linalg.householder_product(lower, tau) * signs  # type: ignore[no-any-return]
+        return linalg.householder_product(lower, tau) * signs
 
     def right_inverse(self, Q: Tensor) -> Tensor:
         if Q.shape != self.shape:

@@ -141,7 +141,7 @@ class PruningContainer(BasePruningMethod):
         else:
             places = (slice(None),) * t.ndim
         mask[places] = method.compute_mask(t[places], default_mask=mask[places])
-        return mask  # type: ignore[no-any-return]
+        return mask
 
 
 class Identity(BasePruningMethod):
@@ -184,7 +184,7 @@ class RandomUnstructured(BasePruningMethod):
         if count:
             chosen = FUNCTIONS["topk"](FUNCTIONS["rand_like"](t).view(-1), k=count)
             mask.view(-1)[chosen.indices] = 0
-        return mask  # type: ignore[no-any-return]
+        return mask
 
 
 class L1Unstructured(BasePruningMethod):
@@ -202,7 +202,7 @@ class L1Unstructured(BasePruningMethod):
         if count:
             chosen = FUNCTIONS["topk"](t.abs().view(-1), k=count, largest=False)
             mask.view(-1)[chosen.indices] = 0
-        return mask  # type: ignore[no-any-return]
+        return mask
 
 
 class RandomStructured(BasePruningMethod):
@@ -259,7 +259,7 @@ class CustomFromMask(BasePruningMethod):
         self.mask = mask
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        return default_mask * self.mask.to(dtype=default_mask.dtype)  # type: ignore[no-any-return]
+        return default_mask * self.mask.to(dtype=default_mask.dtype)
 
 
 def identity(module: Module, name: str) -> Module:

@@ -17,7 +17,7 @@ def as_matrix(weight: Tensor, dim: int) -> Tensor:
     """A weight as a matrix with one row for each place along a dimension."""
     if dim:
         weight = weight.permute(dim, *(d for d in range(weight.ndim) if d != dim))
-    return weight.flatten(1)  # type: ignore[no-any-return]
+    return weight.flatten(1)
 
 
 def output_dim(module: Module) -> int:

@@ -13,9 +13,9 @@ from evergrad.nn.parameter import Parameter, is_lazy
 def norm_except_dim(v: Tensor, pow: float = 2, dim: int = 0) -> Tensor:
     """The norms of the slices along a dimension, or with -1 the norm of all."""
     if dim == -1:
-        return v.norm(pow)  # type: ignore[no-any-return]
+        return v.norm(pow)
     others = [d for d in range(v.ndim) if d != dim]
-    return v.norm(pow, others, True)  # type: ignore[no-any-return]
+    return v.norm(pow, others, True)
 
 
 def scaled_to_norm(v: Tensor, g: Tensor, dim: int) -> Tensor:

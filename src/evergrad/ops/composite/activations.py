@@ -351,7 +351,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """``x`` times the normal distribution's probability of being below ``x``."""
     require_floating("gelu", input)
     if is_jagged(input):
-        return input.mapped("gelu", lambda x: gelu(x, approximate))  # type: ignore[no-any-return]
+        return input.mapped("gelu", lambda x: gelu(x, approximate))  # type: ignore[attr-defined, no-any-return]
     if approximate == "tanh":
         return _gelu_by_tanh(input)
     if approximate != "none":

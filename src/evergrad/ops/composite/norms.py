@@ -90,7 +90,7 @@ def layer_norm(
     shape = _shape_of(normalized_shape)
     _check_last("layer_norm", input, shape, weight=weight, bias=bias)
     if is_jagged(input):
-        return input.mapped("layer_norm", lambda x: layer_norm(x, shape, weight, bias, eps))  # type: ignore[no-any-return]
+        return input.mapped("layer_norm", lambda x: layer_norm(x, shape, weight, bias, eps))  # type: ignore[attr-defined, no-any-return]
     dims = tuple(range(input.ndim - len(shape), input.ndim))
     return cast(_layer_normed(_row_by_row(input), weight, bias, dims=dims, eps=eps), input.dtype)
 
@@ -110,7 +110,7 @@ def rms_norm(
     shape = _shape_of(normalized_shape)
     _check_last("rms_norm", input, shape, weight=weight)
     if is_jagged(input):
-        return input.mapped("rms_norm", lambda x: rms_norm(x, shape, weight, eps))  # type: ignore[no-any-return]
+        return input.mapped("rms_norm", lambda x: rms_norm(x, shape, weight, eps))  # type: ignore[attr-defined, no-any-return]
     dims = tuple(range(input.ndim - len(shape), input.ndim))
     x = _row_by_row(input)
     smallest = dtypes.finfo(x.dtype).eps if eps is None else eps

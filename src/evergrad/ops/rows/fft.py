@@ -360,33 +360,38 @@ ihfft2 = _in_two_dimensions(ihfftn)
 # -- frequencies --------------------------------------------------------------------------------
 
 
-def _frequencies(name: str, places: Tensor, n: int, d: float, options: dict[str, Any]) -> Tensor:
+def _frequencies(
+    name: str, places: Tensor, step: float, out: Tensor | None, dtype: Any, device: Any,
+    requires_grad: bool,
+) -> Tensor:  # fmt: skip
     """Places in a spectrum as frequencies, made as factory functions make tensors."""
-    check_place(options.pop("device", None))
-    out, requires_grad = options.pop("out", None), options.pop("requires_grad", False)
-    dtype = chosen_dtype(options.pop("dtype", None), out)
-    for unused in ("layout", "pin_memory"):
-        options.pop(unused, None)
-    if options:
-        raise TypeError(f"{name}() got an unexpected keyword argument {next(iter(options))!r}")
+    check_place(device)
+    dtype = chosen_dtype(dtype, out)
     if dtype.category < dtypes.FLOATING:
         raise RuntimeError(f"{name} requires a floating point or complex dtype")
-    step = 1 / (n * d) if n else 1.0
     return deliver(name, cast(places, dtype) * step, out, requires_grad)
 
 
 @expose(method=False, out=False, into=FFT)
-def fftfreq(n: int, d: float = 1.0, **options: Any) -> Tensor:
+def fftfreq(
+    n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: Any = None, layout: Any = None,
+    device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """The frequencies of ``fft`` of ``n`` points, ``d`` apart; takes ``dtype`` and the like."""
     places = arange(n)
     signed = where(places < (n + 1) // 2, places, places - n)
-    return _frequencies("fftfreq", signed, n, d, options)
+    step = 1 / (n * d) if n else 1.0
+    return _frequencies("fftfreq", signed, step, out, dtype, device, requires_grad)
 
 
 @expose(method=False, out=False, into=FFT)
-def rfftfreq(n: int, d: float = 1.0, **options: Any) -> Tensor:
+def rfftfreq(
+    n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: Any = None, layout: Any = None,
+    device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """The frequencies of ``rfft`` of ``n`` points, ``d`` apart; takes ``dtype`` and the like."""
-    return _frequencies("rfftfreq", arange(n // 2 + 1), n, d, options)
+    step = 1 / (n * d) if n else 1.0
+    return _frequencies("rfftfreq", arange(n // 2 + 1), step, out, dtype, device, requires_grad)
 
 
 def _rolled(input: Tensor, dim: Any, extra: int) -> Tensor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import copyreg
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -40,7 +40,7 @@ copyreg.pickle(Storage, _reduce_storage)
 
 
 @expose("__reduce_ex__", function=False)
-def _reduce(self: Tensor, protocol: int) -> Any:
+def _reduce(self: Tensor, protocol: SupportsIndex) -> Any:
     array = self.array()
     storage = self._storage
     place: tuple[Shape, int] | None = None

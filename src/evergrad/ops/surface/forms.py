@@ -33,30 +33,57 @@ def _slice(
     return slice_dim(input, dim, *slice(start, end, step).indices(input._type.shape[dim]))
 
 
-def _method(name: str) -> Callable[..., Any]:
-    """A view that only tensors offer, as a function."""
-    return lambda input, *args, **kwargs: getattr(input, name)(*args, **kwargs)
+def _alias(input: Tensor) -> Tensor:
+    return input
+
+
+def _expanded(input: Tensor, size: Sequence[int], *, implicit: bool = False) -> Tensor:
+    return input.expand(size)
+
+
+def _permuted(input: Tensor, dims: Sequence[int]) -> Tensor:
+    return input.permute(dims)
+
+
+def _squeezed(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+    return input.squeeze() if dim is None else input.squeeze(dim)
+
+
+def _transposed(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    return input.transpose(dim0, dim1)
+
+
+def _unfolded(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    return input.unfold(dimension, size, step)
+
+
+def _unsqueezed(input: Tensor, dim: int) -> Tensor:
+    return input.unsqueeze(dim)
+
+
+def _viewed(input: Tensor, size: Sequence[int] | dtypes.dtype) -> Tensor:
+    return input.view(dtype=size) if isinstance(size, dtypes.dtype) else input.view(size)
 
 
 _VIEWS: dict[str, Callable[..., Any]] = {
-    "alias": lambda input: input,
+    "alias": _alias,
     "as_strided": as_strided,
     "detach": detach,
     "diagonal": diagonal,
-    "expand": lambda input, size, *, implicit=False: input.expand(size),
+    "expand": _expanded,
     "narrow": narrow,
-    "permute": _method("permute"),
+    "permute": _permuted,
     "select": select,
     "slice": _slice,
     "split": split,
     "split_with_sizes": split_with_sizes,
-    "squeeze": _method("squeeze"),
-    "t": _method("t"),
-    "transpose": _method("transpose"),
+    "squeeze": _squeezed,
+    "t": lambda input: input.t(),
+    "transpose": _transposed,
     "unbind": unbind,
-    "unfold": _method("unfold"),
-    "unsqueeze": _method("unsqueeze"),
-    "view": lambda input, size: input.view(size),
+    "unfold": _unfolded,
+    "unsqueeze": _unsqueezed,
+    "view": _viewed,
     "view_as_complex": view_as_complex,
     "view_as_real": view_as_real,
 }
@@ -132,7 +159,7 @@ def _mapped(name: str, self: Tensor, others: Sequence[Tensor], function: Any) ->
                            f"var.detach().{name}() instead.")  # fmt: skip
     columns = [np.broadcast_to(x.array(), self._type.shape).reshape(-1) for x in (self, *others)]
     values = [function(*row) for row in zip(*(c.tolist() for c in columns), strict=True)]
-    return self.copy_(from_array(np.array(values, self.dtype.np).reshape(self._type.shape)))  # type: ignore[no-any-return]
+    return self.copy_(from_array(np.array(values, self.dtype.np).reshape(self._type.shape)))
 
 
 @expose(function=False)

@@ -60,7 +60,7 @@ def new(self: Tensor, *args: Any, device: Any = None) -> Tensor:
 def _resized(self: Tensor, *sizes: Any) -> Tensor:
     """``reshape`` under the name it had first."""
     warnings.warn("non-inplace resize is deprecated", UserWarning, stacklevel=2)
-    return self.reshape(*sizes)  # type: ignore[no-any-return]
+    return self.reshape(*sizes)
 
 
 def _name_of(self: Tensor) -> None:

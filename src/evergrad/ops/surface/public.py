@@ -24,6 +24,7 @@ from evergrad.core.overlap import refuse_partial_overlap
 from evergrad.core.shapes import tensor_type
 from evergrad.core.state import STATE
 from evergrad.core.tensor import Tensor, from_array
+from evergrad.ops.surface.signatures import DerivedSignature
 
 TensorFunction = Callable[..., Tensor]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -90,7 +91,7 @@ def expose_op(
         _add_function(name, _accepting_out(function))
         setattr(Tensor, name, function)
         if inplace:
-            setattr(Tensor, name + "_", _direct_in_place(op, name))
+            setattr(Tensor, name + "_", _direct_in_place(op, name, function))
     return function
 
 
@@ -118,13 +119,11 @@ def _BINARY(op: Op) -> TensorFunction:
     return function
 
 
-def _direct_in_place(op: Op, name: str) -> Callable[..., Tensor]:
+def _direct_in_place(op: Op, name: str, function: TensorFunction) -> Callable[..., Tensor]:
     def in_place(self: Tensor, *others: Any) -> Tensor:
         return write_in_place(op, self, *others)
 
-    in_place.__name__ = in_place.__qualname__ = name + "_"
-    in_place.__doc__ = f"In-place form of ``{name}``."
-    return in_place
+    return named_in_place(in_place, name, function)
 
 
 def _in_place_form(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
@@ -132,8 +131,18 @@ def _in_place_form(name: str, function: Callable[..., Any]) -> Callable[..., Ten
         since = next_sequence()
         return write_result(name, self, function(self, *args, **kwargs), since)
 
+    return named_in_place(in_place, name, function)
+
+
+def named_in_place(
+    in_place: Callable[..., Tensor], name: str, function: Callable[..., Any]
+) -> Callable[..., Tensor]:
+    """Give an in-place method the name and the signature of its function."""
     in_place.__name__ = in_place.__qualname__ = name + "_"
-    in_place.__doc__ = f"In-place form of ``{name}``."
+    in_place.__doc__ = (
+        f"In-place form of :func:`evergrad.{name}`: writes the result to this tensor, returns it."
+    )
+    in_place.__wrapped__ = function  # type: ignore[attr-defined]
     return in_place
 
 
@@ -145,6 +154,7 @@ def _accepting_numpy_names(function: Callable[..., Any]) -> Callable[..., Any]:
                 kwargs[name] = kwargs.pop(numpy_name)
         return function(*args, **kwargs)
 
+    renamed.numpy_names = True  # type: ignore[attr-defined]
     return renamed
 
 
@@ -161,6 +171,7 @@ def _accepting_out(function: Callable[..., Any]) -> Callable[..., Any]:
             return type(result)(*written) if hasattr(result, "_fields") else tuple(written)
         return write_out(function.__name__, out, result)
 
+    with_out.__signature__ = DerivedSignature(function, out=True)  # type: ignore[attr-defined]
     return with_out
 
 
@@ -291,6 +302,6 @@ def operator(
 
 
 __all__ = [
-    "FUNCTIONS", "NUMBERS", "as_operand", "bind", "cast", "expose", "expose_op", "operator",
-    "resize", "row_of", "write_out",
+    "FUNCTIONS", "NUMBERS", "as_operand", "bind", "cast", "expose", "expose_op", "named_in_place",
+    "operator", "resize", "row_of", "write_out",
 ]  # fmt: skip

@@ -1,5 +1,8 @@
 """Data sets, samplers and the loader, with PyTorch's names."""
 
+from typing import TYPE_CHECKING
+
+from evergrad.lazy import known_names
 from evergrad.utils.data._utils.worker import WorkerInfo
 from evergrad.utils.data.dataloader import (
     DataLoader,
@@ -49,3 +52,6 @@ __all__ = [
     "get_worker_info",
     "random_split",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = known_names(__name__)

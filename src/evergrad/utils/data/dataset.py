@@ -219,7 +219,7 @@ def random_split(
         lengths = _lengths_of_fractions(total, lengths)
     if sum(lengths) != total:
         raise ValueError("Sum of input lengths does not equal the length of the input dataset!")
-    order = evergrad.randperm(sum(lengths), generator=generator).tolist()
+    order = evergrad.randperm(total, generator=generator).tolist()
     ends = itertools.accumulate(int(length) for length in lengths)
     return [
         Subset(dataset, order[end - int(length) : end])

@@ -113,7 +113,7 @@ class ByteStorage:
 
 def int_mm(self: Tensor, mat2: Tensor) -> Tensor:
     """The product of int8 matrices in int32."""
-    return self.to(evergrad.int32) @ mat2.to(evergrad.int32)  # type: ignore[no-any-return]
+    return self.to(evergrad.int32) @ mat2.to(evergrad.int32)
 
 
 def grouped_mm(mat_a: Tensor, mat_b: Tensor, offs: Any = None, **options: Any) -> Tensor:
@@ -124,9 +124,9 @@ def grouped_mm(mat_a: Tensor, mat_b: Tensor, offs: Any = None, **options: Any) -
     starts = [0, *ends[:-1]]
     if mat_a.ndim == 2 and mat_b.ndim == 3:
         parts = [mat_a[s:e] @ mat_b[i] for i, (s, e) in enumerate(zip(starts, ends, strict=True))]
-        return evergrad.cat(parts)  # type: ignore[no-any-return]
+        return evergrad.cat(parts)
     parts = [mat_a[:, s:e] @ mat_b[s:e] for s, e in zip(starts, ends, strict=True)]
-    return evergrad.stack(parts)  # type: ignore[no-any-return]
+    return evergrad.stack(parts)
 
 
 def is_contiguous(a: Tensor) -> bool:
@@ -148,7 +148,7 @@ def is_instance(obj: Any, target_type: Any) -> bool:
 
 def standard_normal(shape: Any, dtype: Any, device: Any) -> Tensor:
     """Standard normal numbers."""
-    return evergrad.randn(shape, dtype=dtype)  # type: ignore[no-any-return]
+    return evergrad.randn(shape, dtype=dtype)
 
 
 def sum_rightmost(value: Tensor, dim: int) -> Tensor:
@@ -156,13 +156,13 @@ def sum_rightmost(value: Tensor, dim: int) -> Tensor:
     if dim == 0:
         return value
     required = value.shape[:-dim] + (-1,)
-    return value.reshape(required).sum(-1)  # type: ignore[no-any-return]
+    return value.reshape(required).sum(-1)
 
 
 def _sparse(name: str, kind: Any) -> Callable[..., Tensor]:
     def make(indices: Tensor, values: Tensor, size: Any = None, **options: Any) -> Tensor:
         found = values.to(kind)
-        return evergrad.sparse_coo_tensor(indices, found, size)  # type: ignore[no-any-return]
+        return evergrad.sparse_coo_tensor(indices, found, size)
 
     make.__name__ = make.__qualname__ = name
     return make

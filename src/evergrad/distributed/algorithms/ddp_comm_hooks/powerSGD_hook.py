@@ -119,7 +119,7 @@ def _approximated(state: PowerSGDState, bucket: GradBucket, flat: Tensor) -> tup
     exact: list[Tensor] = []
     for number, gradient in enumerate(bucket.gradients()):
         matrix = gradient.view(gradient.shape[0], -1) if gradient.ndim > 1 else None
-        if matrix is None or not _is_worth(tuple(matrix.shape), state):
+        if matrix is None or not _is_worth((matrix.shape[0], matrix.shape[1]), state):
             exact.append(gradient)
             continue
         matrix.copy_(_low_rank(state, (bucket.index(), number), matrix))

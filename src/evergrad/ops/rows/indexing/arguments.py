@@ -16,7 +16,8 @@ from evergrad.core.op import Op
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise.basic import WHERE
 from evergrad.ops.rows.movement.views import reshape
-from evergrad.ops.surface.public import expose
+from evergrad.ops.surface.public import expose, named_in_place
+from evergrad.ops.surface.signatures import DerivedSignature
 
 # What a write is made of: the row, its operands (the target first, but for ``where``), its
 # attributes.
@@ -42,9 +43,8 @@ def writing(prepare: Callable[..., Write]) -> Callable[..., Tensor]:
             write_in_place(op, *operands, **attrs)
         return self
 
-    in_place.__name__ = in_place.__qualname__ = name + "_"
-    in_place.__doc__ = f"In-place form of ``{name}``."
-    setattr(Tensor, name + "_", in_place)
+    function.__signature__ = DerivedSignature(prepare, returns="Tensor")  # type: ignore[attr-defined]
+    setattr(Tensor, name + "_", named_in_place(in_place, name, function))
     return expose(numpy_names=True)(function)
 
 

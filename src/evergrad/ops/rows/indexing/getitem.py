@@ -376,7 +376,7 @@ def _contains(self: Tensor, element: Any) -> bool:
 
 
 getitem.__name__ = "__getitem__"
-Tensor.__getitem__ = getitem  # type: ignore[method-assign]
-Tensor.__setitem__ = setitem  # type: ignore[method-assign]
+setattr(Tensor, "__getitem__", getitem)  # noqa: B010 - declared in a stub
+setattr(Tensor, "__setitem__", setitem)  # noqa: B010 - declared in a stub
 setattr(Tensor, "__iter__", _iterate)  # noqa: B010 - unknown to the type checker
 setattr(Tensor, "__contains__", _contains)  # noqa: B010

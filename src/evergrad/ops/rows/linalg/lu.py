@@ -188,7 +188,7 @@ def lu_solve(
         )
     if left:
         return _solve_left(LU, pivots, B, adjoint)
-    return _solve_left(LU, pivots, B.mH, not adjoint).mH  # type: ignore[no-any-return]
+    return _solve_left(LU, pivots, B.mH, not adjoint).mH
 
 
 def _solve_left(packed: Tensor, pivots: Tensor, B: Tensor, of_adjoint: bool) -> Tensor:

@@ -98,5 +98,5 @@ def imag(input: Tensor) -> Tensor:
     return bind(IMAG, input)  # type: ignore[no-any-return]
 
 
-Tensor.real = property(real)  # type: ignore[attr-defined]
-Tensor.imag = property(imag)  # type: ignore[attr-defined]
+setattr(Tensor, "real", property(real))  # noqa: B010 - declared in a stub
+setattr(Tensor, "imag", property(imag))  # noqa: B010 - declared in a stub

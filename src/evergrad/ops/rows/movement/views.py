@@ -275,10 +275,10 @@ def _adjoint(self: Tensor) -> Tensor:
     return ops.conj(_matrix_transpose(self) if self.ndim else self)
 
 
-Tensor.T = property(_all_reversed)  # type: ignore[attr-defined]
-Tensor.mT = property(_matrix_transpose)  # type: ignore[attr-defined]
-Tensor.H = property(_adjoint)  # type: ignore[attr-defined]
-Tensor.mH = property(_adjoint)  # type: ignore[attr-defined]
+setattr(Tensor, "T", property(_all_reversed))  # noqa: B010 - declared in a stub
+setattr(Tensor, "mT", property(_matrix_transpose))  # noqa: B010 - declared in a stub
+setattr(Tensor, "H", property(_adjoint))  # noqa: B010 - declared in a stub
+setattr(Tensor, "mH", property(_adjoint))  # noqa: B010 - declared in a stub
 
 
 @expose(out=False)
@@ -354,7 +354,7 @@ def broadcast_to(input: Tensor, size: Any) -> Tensor:
     return expand(input, size)
 
 
-Tensor.broadcast_to = expand  # type: ignore[attr-defined]
+setattr(Tensor, "broadcast_to", expand)  # noqa: B010 - declared in a stub
 
 
 @expose(function=False)

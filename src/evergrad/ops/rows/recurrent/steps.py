@@ -91,7 +91,7 @@ def _gru_gates(x: Tensor, hidden: Tensor, h: Tensor) -> Tensor:
     h_r, h_z, h_n = hidden.chunk(3, 1)
     r, z = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
     n = (x_n + r * h_n).tanh()
-    return n + z * (h - n)  # type: ignore[no-any-return]
+    return n + z * (h - n)
 
 
 # -- over time ----------------------------------------------------------------------------------

@@ -1,0 +1,103 @@
+"""What type checkers see of the package: the generated stubs, and a user's program."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import evergrad
+from evergrad.core.tensor import Tensor
+
+HERE = Path(__file__).parent
+SOURCE = Path(evergrad.__file__).parents[1]
+WRONG = HERE / "typing" / "wrong.py"
+RIGHT = HERE / "typing" / "right.py"
+
+
+def marked_lines() -> list[int]:
+    lines = WRONG.read_text().splitlines()
+    return [number for number, line in enumerate(lines, 1) if line.endswith("# mistake")]
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    path = HERE.parent / "tools" / "generate_stubs.py"
+    spec = importlib.util.spec_from_file_location("generate_stubs", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_stubs_are_what_the_generator_writes(generator: ModuleType) -> None:
+    for name, text in generator.stubs().items():
+        written = (SOURCE / "evergrad" / name).read_text()
+        assert written == text, f"{name} is out of date: run `make stubs`"
+
+
+def test_stubs_declare_every_public_name(generator: ModuleType) -> None:
+    top = compile_names((SOURCE / "evergrad/__init__.pyi").read_text())
+    assert set(evergrad.__all__) <= top
+    methods = (SOURCE / "evergrad/core/tensor_methods.pyi").read_text()
+    in_class = (SOURCE / "evergrad/core/tensor.py").read_text()
+    for name in vars(Tensor):
+        if not name.startswith("_"):
+            declared = f"def {name}(" in methods or f"def {name}(" in in_class
+            assert declared or f"    {name} = " in in_class, name
+
+
+def compile_names(source: str) -> set[str]:
+    import ast
+
+    found = set()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.asname for alias in node.names if alias.asname}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+    return found
+
+
+def test_mypy_finds_the_mistakes_and_nothing_else(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    for path in (WRONG, RIGHT):
+        shutil.copy(path, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--no-error-summary",
+         "--hide-error-context", "--cache-dir", str(tmp_path / "cache"), "--config-file=",
+         "wrong.py", "right.py"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=600,
+        env={"MYPYPATH": str(SOURCE), "PATH": ""},
+    )  # fmt: skip
+    errors = [line for line in done.stdout.splitlines() if ": error:" in line]
+    places = [line.split(":")[:2] for line in errors]
+    expected = [["wrong.py", str(number)] for number in marked_lines()]
+    assert places == expected, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed")
+def test_pyright_finds_the_mistakes_and_nothing_else(tmp_path: Path) -> None:
+    for path in (WRONG, RIGHT):
+        shutil.copy(path, tmp_path)
+    settings = {"extraPaths": [str(SOURCE)], "typeCheckingMode": "standard"}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    done = subprocess.run(
+        ["pyright", "--outputjson", "--pythonpath", sys.executable, "."],
+        cwd=tmp_path, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    places = [
+        (Path(d["file"]).name, d["range"]["start"]["line"] + 1)
+        for d in found
+        if d["severity"] == "error"
+    ]
+    assert sorted(places) == [("wrong.py", number) for number in marked_lines()], done.stdout
