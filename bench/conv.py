@@ -23,6 +23,7 @@ from timing import medians
 
 import evergrad
 from evergrad.nn import functional
+from evergrad.train.directory import write_text
 
 try:
     import torch
@@ -166,7 +167,7 @@ def main() -> None:
         lines.append(f"geometric mean of the ratio to PyTorch: {mean:.2f}")
         print(lines[-1])
     if options.write:
-        RESULTS.write_text("\n".join(lines) + "\n")
+        write_text(RESULTS, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from evergrad.compiler.native import jit
 from evergrad.compiler.runtime.thread_pool import Run
 from evergrad.compiler.schedule.buffers import address_of
 from evergrad.core import dtypes
+from evergrad.train.directory import write_text
 
 try:
     import torch
@@ -223,7 +224,7 @@ def main() -> None:
         )
         print(lines[-1])
     if options.write:
-        RESULTS.write_text("\n".join(lines) + "\n")
+        write_text(RESULTS, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

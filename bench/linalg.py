@@ -21,6 +21,7 @@ import numpy as np
 from timing import medians
 
 import evergrad
+from evergrad.train.directory import write_text
 
 try:
     import torch
@@ -182,7 +183,7 @@ def main() -> None:
             lines.append(line)
         lines.append("")
     if given.write:
-        RESULTS.write_text("\n".join(lines))
+        write_text(RESULTS, "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ from bench.breadth import report
 from bench.breadth.catalogue import WORKLOADS
 from bench.breadth.contenders import CONTENDERS
 from bench.peers.frameworks import describe_machine
-from bench.peers.processes import ROOT
+from bench.peers.processes import ROOT, exit_on_sigterm
+
+from evergrad.train.directory import write_text
 
 _QUICK = [name for name in CONTENDERS if name != "torch.compile"]
 
@@ -107,10 +109,11 @@ def main() -> None:
     print(f"\n{text}")
     options.folder.mkdir(parents=True, exist_ok=True)
     found = {"machine": describe_machine(), **request, "workloads": entries}
-    (options.folder / "breadth.json").write_text(json.dumps(found, indent=1))
-    (options.folder / "breadth.txt").write_text(text)
+    write_text(options.folder / "breadth.json", json.dumps(found, indent=1))
+    write_text(options.folder / "breadth.txt", text)
     report.plot(entries, options.folder / "breadth.png")
 
 
 if __name__ == "__main__":
+    exit_on_sigterm()
     main()

@@ -21,6 +21,11 @@ ROOT = Path(__file__).resolve().parents[2]
 _LAST_WORDS = 2000
 
 
+def exit_on_sigterm() -> None:
+    """Let SIGTERM raise SystemExit, so that processes which were started are ended."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
 class PeerError(Exception):
     """Why a peer has no result. ``status`` is one word for a table, ``trace`` all that is known."""
 

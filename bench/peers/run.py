@@ -9,8 +9,6 @@ entry that says so; the exit code tells whether evergrad's own steps all ran and
 from __future__ import annotations
 
 import argparse
-import signal
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -19,8 +17,10 @@ from bench.peers.cells import Cell, Settings, measure
 from bench.peers.contenders import PEERS
 from bench.peers.frameworks import describe_machine, examine
 from bench.peers.machine import processors
-from bench.peers.processes import ROOT
+from bench.peers.processes import ROOT, exit_on_sigterm
 from bench.peers.workloads import SEVERAL, WORKLOADS
+
+from evergrad.train.directory import write_text
 
 # What evergrad may say of a workload: timed, nothing to show, or the machine was never quiet.
 _FINE = ("ok", "none", "disturbed")
@@ -41,7 +41,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )  # fmt: skip
     counts = [n for n in (2, 1) if n <= processors()]
     parser.add_argument("--threads", type=_thread_counts, default=counts, help="as in 2,1")
-    parser.add_argument("--rounds", type=_at_least_one, default=None)
+    parser.add_argument(
+        "--rounds", type=_at_least_one, help="turns of each peer (7; with --quick 3)"
+    )
     parser.add_argument("--timeout", type=_seconds, help="seconds to wait for an answer of a peer")
     parser.add_argument(
         "--quick", action="store_true",
@@ -119,6 +121,11 @@ def main(arguments: list[str] | None = None) -> int:
     settings = settings_of(options)
     # Quick results are no results: they stay out of the folder that is kept.
     folder = options.output or ROOT / ("build/bench" if options.quick else "bench/results")
+    folder.mkdir(parents=True, exist_ok=True)
+    # Results that are kept are written when all are there; --output build/bench --add goes on
+    # after an interruption.
+    unfinished = ROOT / "build" / "bench"
+    unfinished.mkdir(parents=True, exist_ok=True)
     place = describe_machine()
     frameworks = examine(options.peers, 1 if options.quick else 5, settings.timeout)
     wanted = {(name, count) for name in options.workloads for count in options.threads}
@@ -130,10 +137,11 @@ def main(arguments: list[str] | None = None) -> int:
             cells.append(measure(workload, threads, options.peers, settings))
             cells.sort(key=_order)
             content = report.data(cells, frameworks, settings, place)
-            report.write_json(folder / "peers.json", content)
+            report.write_json(unfinished / "peers.json", content)
+    report.write_json(folder / "peers.json", report.data(cells, frameworks, settings, place))
     peers = [peer for peer in PEERS if any(peer in cell.results for cell in cells)]
     told = report.text(cells, peers, frameworks, settings)
-    (folder / "peers.txt").write_text(f"{told}\n")
+    write_text(folder / "peers.txt", f"{told}\n")
     print(f"\n{told}\n\nData: {folder / 'peers.json'}")
     print(report.draw(folder / "peers.png", cells))
     return 0 if all(_fine(cell) for cell in cells) else 1
@@ -151,6 +159,5 @@ def _fine(cell: Cell) -> bool:
 
 
 if __name__ == "__main__":
-    # Ending by a signal, too, ends the processes of the peers.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    exit_on_sigterm()
     raise SystemExit(main())

@@ -17,7 +17,7 @@ from typing import Any
 from bench.peers.cells import Cell, Settings, measure
 from bench.peers.contenders import REFERENCE, SUBJECT
 from bench.peers.machine import processors
-from bench.peers.processes import ROOT
+from bench.peers.processes import ROOT, exit_on_sigterm
 from bench.peers.report import table, time_text, write_json
 
 PEERS = (SUBJECT, REFERENCE)
@@ -140,4 +140,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    exit_on_sigterm()
     raise SystemExit(main())

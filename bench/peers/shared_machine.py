@@ -24,7 +24,13 @@ from pathlib import Path
 
 from bench.peers.contenders import REFERENCE, SUBJECT
 from bench.peers.machine import Turn, processors
-from bench.peers.processes import ROOT, PeerError, PeerProcess, environment
+from bench.peers.processes import (
+    ROOT,
+    PeerError,
+    PeerProcess,
+    environment,
+    exit_on_sigterm,
+)
 from bench.peers.report import table, time_text, write_json
 from bench.peers.workloads import WORKLOADS
 
@@ -107,4 +113,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    exit_on_sigterm()
     raise SystemExit(main())

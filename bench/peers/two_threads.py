@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.peers.contenders import LOOPED, LOOPED_STEPS, PEERS, REFERENCE, SUBJECT, Given, Step
-from bench.peers.processes import ROOT, PeerError, environment, run_python
+from bench.peers.processes import ROOT, PeerError, environment, exit_on_sigterm, run_python
 from bench.peers.report import table, write_json
 
 SMALL = ("tiny_mlp", "mlp:width=64", "mlp:width=128", "mlp:width=256")
@@ -157,4 +157,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    exit_on_sigterm()
     raise SystemExit(main())

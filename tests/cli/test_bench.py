@@ -64,9 +64,9 @@ def test_peers_run_from_the_checkout(run: Run, monkeypatch: pytest.MonkeyPatch) 
 
     def remember(command: list[str], **options: Any) -> Any:
         called.append((command[1:], options["cwd"]))
-        return SimpleNamespace(returncode=1)
+        return SimpleNamespace(wait=lambda: 1, poll=lambda: 1)
 
-    monkeypatch.setattr(subprocess, "run", remember)
+    monkeypatch.setattr(subprocess, "Popen", remember)
     result = run("bench", "--peers", "--", "--workloads", "gpt_tiny")
     root = Path(__file__).parents[2]
     assert called == [(["-m", "bench.peers.run", "--workloads", "gpt_tiny"], root)]

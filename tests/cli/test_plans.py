@@ -151,5 +151,5 @@ def test_each_of_two_programs_gets_a_page(run: Run, tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_written_is_told(run: Run) -> None:
     result = run("explain", NAME, "--html", "no/such/folder.html")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "no/such/folder.html" in result.stderr

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
@@ -150,4 +152,20 @@ def _run_peers(words: Sequence[str]) -> int:
             "installed without it; in a checkout run `make bench`, which also installs the peers"
         )
     command = [sys.executable, "-m", "bench.peers.run", *words]
-    return subprocess.run(command, cwd=root, check=False).returncode
+    process = subprocess.Popen(command, cwd=root)
+    with ending_with(process):
+        return process.wait()
+
+
+@contextmanager
+def ending_with(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """End a process when this one is ended: Ctrl-C and SIGTERM reach it as SIGTERM, which it has
+    time to act on, since it has processes of its own."""
+    former = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+        signal.signal(signal.SIGTERM, former)

@@ -22,9 +22,10 @@ from evergrad.train.config import (
     preset,
     read_config,
 )
-from evergrad.train.directory import RunDirectory
+from evergrad.train.directory import RunDirectory, missing_run
 from evergrad.train.exit_codes import ExitCode
 from evergrad.train.task import TASKS, task_class
+from evergrad.utils.atomic_file import unwritable
 
 if TYPE_CHECKING:
     from evergrad.train.state import TrainingState
@@ -37,7 +38,7 @@ def trusts_tasks(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command ``--trust-task``, which names what a file may have imported."""
     return click.option(
         "--trust-task", multiple=True, metavar="MODULE:CLASS",
-        help="Let the file name this task, whose module is then imported.",
+        help="Let the file name this task or data function, whose module is then imported.",
     )(command)  # fmt: skip
 
 
@@ -48,11 +49,32 @@ def takes_configuration(command: Callable[..., Any]) -> Callable[..., Any]:
     """
     command = trusts_tasks(command)
     command = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="")(command)
-    for name in reversed(PRESETS):
-        command = click.option(
-            f"--{name}", "size", flag_value=name, help=f"The {name} preset of the task."
-        )(command)
-    return command
+    return takes_size({name: f"The {name} preset of the task." for name in PRESETS})(command)
+
+
+def takes_size(
+    helps: dict[str, str],
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command a flag per preset, of which at most one may be present; the function gets
+    its name, or ``None``, as ``size``."""
+
+    def choose(context: click.Context, option: click.Parameter, is_given: bool) -> None:
+        chosen = context.params.setdefault("size", None)
+        if not is_given:
+            return
+        if chosen is not None:
+            raise click.UsageError(f"--{chosen} and --{option.name} exclude each other", context)
+        context.params["size"] = option.name
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for name, text in reversed(helps.items()):
+            flag = click.option(
+                f"--{name}", is_flag=True, expose_value=False, callback=choose, help=text
+            )
+            command = flag(command)
+        return command
+
+    return decorate
 
 
 # Options of the configuration are no options of the command, so click is to pass them on.
@@ -82,7 +104,17 @@ def beginning(what: str, size: str | None, trusted: Collection[str] = ()) -> Run
         return read_config(path, trusted)
     if what not in TASKS and ":" not in what and path.exists():
         raise ConfigError(f"{what} is neither a task, a *.toml file nor the folder of a run")
+    if what not in TASKS and ":" not in what and len(path.parts) > 1:
+        raise missing_run(path)
     return preset(what, size or DEFAULT_PRESET)
+
+
+def check_outputs(*paths: Path | None) -> None:
+    """Raise ConfigError if a file could not be written, before the work whose result it holds."""
+    for path in paths:
+        problem = None if path is None else unwritable(path)
+        if problem is not None:
+            raise ConfigError(f"{path} cannot be written: {problem}")
 
 
 class Prepared(NamedTuple):

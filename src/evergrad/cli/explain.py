@@ -11,6 +11,7 @@ import click
 from evergrad.cli.configured import (
     METAVAR,
     PASS_OPTIONS_ON,
+    check_outputs,
     chosen_config,
     prepared,
     takes_configuration,
@@ -54,6 +55,7 @@ def explain(
     Exit codes: 0 if it is shown, 2 for an option or file that cannot be used.
     """
     with telling_errors():
+        check_outputs(html, json)
         found = explanations(chosen_config(size, words, trust_task))
         if html is not None:
             for name, explanation in found.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from evergrad.cli.configured import METAVAR, PASS_OPTIONS_ON, telling_errors
+from evergrad.cli.configured import METAVAR, PASS_OPTIONS_ON, takes_size, telling_errors
 from evergrad.cli.train import run
 from evergrad.models.lora import save_adapter
 from evergrad.train.checkpoint import read_checkpoint
@@ -16,10 +16,12 @@ from evergrad.train.config import ConfigError
 
 
 @click.command(context_settings=PASS_OPTIONS_ON, options_metavar=METAVAR.removeprefix("[WHAT] "))
-@click.option("--tiny", "size", flag_value="tiny", help="Seconds: to see that it works.")
-@click.option("--small", "size", flag_value="small", help="A minute or two; the default.")
-@click.option("--medium", "size", flag_value="medium", help="Many minutes.")
-@click.option("--large", "size", flag_value="large", help="Hours.")
+@takes_size({
+    "tiny": "Seconds: to see that it works.",
+    "small": "A minute or two; the default.",
+    "medium": "Many minutes.",
+    "large": "Hours.",
+})  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint, bit for bit.")
 @click.option("--lora", is_flag=True, help="Learn adapters beside frozen weights (--rank 8).")
 @click.option("--dpo", is_flag=True, help="Learn from pairs of a better and a worse answer.")

@@ -13,6 +13,7 @@ from evergrad import html
 from evergrad.cli.configured import (
     METAVAR,
     PASS_OPTIONS_ON,
+    check_outputs,
     chosen_config,
     prepared,
     takes_configuration,
@@ -79,6 +80,7 @@ def memory(
     cannot be done within --memory-limit.
     """
     with telling_errors():
+        check_outputs(html)
         config = chosen_config(size, words, trust_task)
         plans = plan_training(config)
         click.echo(as_text(config, plans))

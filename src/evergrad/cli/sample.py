@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import evergrad
-from evergrad.cli.configured import telling_errors, trusts_tasks
+from evergrad.cli.configured import check_outputs, telling_errors, trusts_tasks
 from evergrad.train.checkpoint import CheckpointError, read_checkpoint
 from evergrad.train.config import ConfigError
 from evergrad.train.exit_codes import ExitCode
@@ -65,6 +65,7 @@ def sample(
     damaged, 130 Ctrl-C.
     """
     with telling_errors():
+        check_outputs(output)
         task, model = _read(checkpoint, trust_task)
         if hasattr(task, "tokenizer"):
             _refuse(output, "--output is for pictures; this model writes text")

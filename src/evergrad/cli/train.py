@@ -5,11 +5,19 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Collection
+from itertools import pairwise
 from pathlib import Path
 
 import click
 
-from evergrad.cli.configured import DEFAULT_TASK, METAVAR, PASS_OPTIONS_ON, beginning, trusts_tasks
+from evergrad.cli.configured import (
+    DEFAULT_TASK,
+    METAVAR,
+    PASS_OPTIONS_ON,
+    beginning,
+    takes_size,
+    trusts_tasks,
+)
 from evergrad.distributed.mpi import launched_rank, launched_size
 from evergrad.distributed.progress import DistributedError
 from evergrad.errors import GradientError, MemoryLimitError
@@ -27,6 +35,7 @@ from evergrad.train.directory import (
     RUNS,
     RunDirectory,
     latest_directory,
+    missing_run,
     new_directory,
     run_name,
 )
@@ -48,10 +57,12 @@ class TrainCommand(click.Command):
 
 
 @click.command(cls=TrainCommand, context_settings=PASS_OPTIONS_ON, options_metavar=METAVAR)
-@click.option("--tiny", "size", flag_value="tiny", help="Seconds: to see that it works.")
-@click.option("--small", "size", flag_value="small", help="Two minutes on two cores; the default.")
-@click.option("--medium", "size", flag_value="medium", help="An hour.")
-@click.option("--large", "size", flag_value="large", help="A day.")
+@takes_size({
+    "tiny": "Seconds: to see that it works.",
+    "small": "Two minutes on two cores; the default.",
+    "medium": "Minutes to an hour.",
+    "large": "Many hours.",
+})  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint, bit for bit.")
 @trusts_tasks
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="")
@@ -69,6 +80,7 @@ def train(
       evergrad train                                a GPT on the text every Python ships
       evergrad train --data shakespeare.txt --tokenizer bpe
       evergrad train lenet --tiny --steps 100
+      evergrad train resnet --data my_data:loaders   a function that gives DataLoaders
       evergrad train gpt --layers 6 --lr 1e-3 --accumulate 4 --output runs/deep
       evergrad train runs/gpt --resume              go on after Ctrl-C or a crash
       evergrad train runs/gpt/config.toml           the same once more
@@ -143,15 +155,29 @@ def prepare(
     if named is not None and named.holds_run():
         if not resume:
             raise ConfigError(f"{what} is the folder of a run; go on with it with --resume")
-        return _resumed(named, words, trusted)
+        return _resumed(named, words, {*trusted, *_data_in(words)})
+    if resume and named is not None and not _may_begin(named.path, what or ""):
+        raise missing_run(named.path)
     config = override(beginning(what or DEFAULT_TASK, size, trusted), words)
     if resume:
         found = _to_resume(what, config)
         if found.holds_run():
-            return _resumed(found, words, {*trusted, config.task})
+            return _resumed(found, words, {*trusted, config.task, config.data.source})
         config = dataclasses.replace(config, output=str(found.path))
     directory = new_directory(config)
     return dataclasses.replace(config, output=str(directory.path)), directory
+
+
+def _data_in(words: list[str]) -> set[str]:
+    """What --data names on the command line: the user's choice, whatever the file has."""
+    pairs = pairwise([*words, ""])
+    given = {after for word, after in pairs if word in ("--data", "--data.source")}
+    return given | {word.partition("=")[2] for word in words if word.startswith("--data=")}
+
+
+def _may_begin(path: Path, what: str) -> bool:
+    """Whether words after --resume name something that can also begin a run."""
+    return what in TASKS or ":" in what or path.suffix == ".toml"
 
 
 def _to_resume(what: str | None, config: RunConfig) -> RunDirectory:

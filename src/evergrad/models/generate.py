@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import evergrad as eg
+from evergrad import memory
 from evergrad.models.model import evaluating, require
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -38,7 +39,7 @@ class Decoder:
             return model(tokens, cache)
 
         self._read_several = read
-        self._read_one = eg.compile(read) if compiled else read
+        self._read_one: Any = eg.compile(read) if compiled else read
 
     def begin(self, tokens: Sequence[int]) -> eg.Tensor:
         """Forget what was; read these tokens, or as many of the last as the model can look at.
@@ -60,6 +61,18 @@ class Decoder:
         read = self._read_one if len(tokens) == 1 else self._read_several
         with evaluating(self.modules):
             return read(eg.tensor([tokens]))[0, -1]
+
+    @classmethod
+    def kept_bytes(cls, model: Any, compiled: bool = True) -> int:
+        """Bytes that a decoder of the model keeps between two texts: its cache, and the arena of
+        the program that reads one token. Nothing is read."""
+        before = memory.stats()["live"]
+        decoder = cls(model, compiled)
+        held = int(memory.stats()["live"]) - before
+        if not compiled:
+            return held
+        with evaluating(decoder.modules):
+            return held + int(decoder._read_one.plan(eg.tensor([[0]])).peak)
 
 
 def generate(

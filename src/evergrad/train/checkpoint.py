@@ -95,7 +95,7 @@ def read_checkpoint(path: Path, trusted: Collection[str] = ()) -> Checkpoint:
     if path.is_dir() and not is_sharded(path):
         path = _representative(path)
     if not path.exists():
-        raise CheckpointError(f"there is no checkpoint {path}")
+        raise CheckpointError(f"there is no checkpoint or run {path}")
     try:
         content = read_shards(path) if path.is_dir() else load(path)
     except Exception as error:  # whatever damage makes of a file, it is told as such

@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from evergrad import config as limits
-from evergrad.train.task import TASKS, UntrustedTaskError, check_named_in_file, task_class
+from evergrad.train.task import (
+    TASKS,
+    UntrustedTaskError,
+    check_data_in_file,
+    check_named_in_file,
+    task_class,
+)
 from evergrad.train.values import ConfigError, convert, nearest, parse_bytes
 from evergrad.utils.bounded_read import read_bounded
 
@@ -55,7 +61,9 @@ def option(default: T, help: str) -> T:
 class DataConfig:
     """Where examples come from."""
 
-    source: str = option("", "a built-in set, a file or a folder; empty for the task's own")
+    source: str = option(
+        "", "a built-in set, a file, a folder, or module:function; empty for the task's own"
+    )
     tokenizer: Literal["char", "bpe"] = option("char", "how text becomes tokens: char or bpe")
     vocabulary: int = option(1024, "how many tokens bpe has")
     held_out: float = option(0.1, "the part that is kept for evaluation")
@@ -296,7 +304,10 @@ def from_mapping(mapping: Mapping[str, Any], trusted: Collection[str] = ()) -> R
             flat[key] = value
     task = convert(flat.get("task", next(iter(TASKS))), str, "task")
     check_named_in_file(task, trusted)
-    return updated(preset(task, convert(flat.pop("preset", DEFAULT_PRESET), str, "preset")), flat)
+    size = convert(flat.pop("preset", DEFAULT_PRESET), str, "preset")
+    config = updated(preset(task, size), flat)
+    check_data_in_file(config.data.source, trusted)
+    return config
 
 
 def to_toml(config: RunConfig) -> str:

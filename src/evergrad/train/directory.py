@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from evergrad.train.config import ConfigError, RunConfig, to_toml
@@ -81,23 +82,45 @@ def new_directory(config: RunConfig) -> RunDirectory:
             raise ConfigError(
                 f"{chosen.path} already holds a run; go on with --resume, or give another --output"
             )
-        return chosen
+        return _makeable(chosen)
     number, found = 1, RunDirectory(RUNS / run_name(config))
     while found.path.exists():
         number += 1
         found = RunDirectory(RUNS / f"{run_name(config)}-{number}")
-    return found
+    return _makeable(found)
+
+
+def _makeable(directory: RunDirectory) -> RunDirectory:
+    """The folder, if it exists or can be made; found out before any work is done for it."""
+    nearest = directory.path.absolute()
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        raise ConfigError(f"the run cannot be kept in {directory.path}: {nearest} is a file")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise ConfigError(f"the run cannot be kept in {directory.path}: {nearest} is not writable")
+    return directory
 
 
 def latest_directory(name: str | None = None) -> RunDirectory:
     """The run that was last active under ``runs``, of that name if one is given."""
     wanted = re.compile(rf"{re.escape(name)}(-\d+)?" if name else ".*")
-    places = RUNS.iterdir() if RUNS.is_dir() else iter(())
-    found = [d for d in map(RunDirectory, places) if wanted.fullmatch(d.path.name)]
+    found = [d for d in map(RunDirectory, _folders(RUNS)) if wanted.fullmatch(d.path.name)]
     held = [d for d in found if d.holds_run()]
     if not held:
         raise ConfigError(f"there is no run{f' {name!r}' if name else ''} under {RUNS} to resume")
     return max(held, key=_last_active)
+
+
+def missing_run(path: Path) -> ConfigError:
+    """The error for the folder of a run that does not exist; it names those that do."""
+    held = sorted(str(d.path) for d in map(RunDirectory, _folders(RUNS)) if d.holds_run())
+    there = f"; there are {', '.join(held)}" if held else f"; there is none under {RUNS} yet"
+    return ConfigError(f"there is no run {path}{there}")
+
+
+def _folders(place: Path) -> Iterator[Path]:
+    return place.iterdir() if place.is_dir() else iter(())
 
 
 def _last_active(directory: RunDirectory) -> float:

@@ -281,9 +281,10 @@ class Trainer:
             self.store.write(content, best=best)
         except OSError as error:
             self.unsaved = error
+            older = "older checkpoints are kept" if self.store.paths() else "there is no other yet"
             self.console.warn(
-                f"step {self.state.step} could not be saved ({error}); older checkpoints are kept, "
-                "training goes on and tries again at the next interval"
+                f"step {self.state.step} could not be saved ({error}); {older}, training goes on "
+                "and tries again at the next interval"
             )
         else:
             self.unsaved = None

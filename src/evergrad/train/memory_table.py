@@ -44,12 +44,14 @@ class MemoryTable:
         rest = memory.stats()["live"] - _entered() - sums + transient
         self.parameters = Row("parameters", parameters + _bytes(means))
         self.gradients = Row("gradients", sums or trained)
-        self.gradients.note = "" if sums else "within activations"
+        self.gradients.note = "" if sums else "part of activations, not added"
         self.optimizer = Row("optimizer", moments)
         self.rest = Row("data, batch", rest)
         self.activations = Row("activations", arena)
-        self.kept = Row("samples", 0, note="kept between steps")
-        self.peak = Row("peak", None if arena is None else fixed + sums + rest + arena)
+        sampler = _sampler_bytes(state)
+        self.kept = Row("samples", sampler, note="kept between steps")
+        planned = None if arena is None else fixed + sums + rest + arena + sampler
+        self.peak = Row("peak", planned, note="the sum")
         self._at_end: list[Row] = []
 
     @property
@@ -59,7 +61,7 @@ class MemoryTable:
     @property
     def _parts(self) -> list[Row]:
         return [
-            self.parameters, self.gradients, self.optimizer, self.activations, self.rest, self.kept,
+            self.parameters, self.optimizer, self.activations, self.gradients, self.rest, self.kept,
         ]  # fmt: skip
 
     def measure(self, meter: Meter) -> None:
@@ -78,7 +80,7 @@ class MemoryTable:
             self.activations.measured = meter.added
             self.rest.measured = self._unexplained()
         self._at_end = [
-            Row("at the end", None, now["live"]),
+            Row("at the end", None, meter.live, "after the last step"),
             Row("process", None, largest_process(), "largest so far, with Python itself"),
         ]
 
@@ -87,8 +89,13 @@ class MemoryTable:
         return (self.peak.measured or 0) - sum(row.measured or 0 for row in self._parts)
 
     def as_text_rows(self) -> list[tuple[str, str, str, str]]:
-        """Name, planned, measured and note, for people."""
-        return [(row.name, _told(row.planned), _told(row.measured), row.note) for row in self.rows]
+        """Name, planned, measured and note, for people; what is part of another row, and not to
+        be added, is in brackets."""
+        part = self.gradients if self.gradients.note else None
+        return [
+            (row.name, _told(row.planned, row is part), _told(row.measured), row.note)
+            for row in self.rows
+        ]
 
     def as_data(self) -> dict[str, dict[str, int | None]]:
         """The bytes by name, for a file."""
@@ -133,5 +140,17 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
     return sum(t.numel() * t.element_size() for t in tensors)
 
 
-def _told(nbytes: int | None) -> str:
-    return "-" if nbytes is None else f"{nbytes:,}"
+def _sampler_bytes(state: TrainingState) -> int:
+    """What the task's sampler keeps alive during later steps; 0 if no step follows a sample."""
+    every = state.config.sample_every
+    first = 0 if not every else (state.step // every + 1) * every
+    if not 0 < first < state.config.steps:
+        return 0
+    with state.evaluated_model() as model:
+        return state.task.sampler_bytes(model)
+
+
+def _told(nbytes: int | None, is_part: bool = False) -> str:
+    if nbytes is None:
+        return "-"
+    return f"({nbytes:,})" if is_part else f"{nbytes:,}"

@@ -16,6 +16,7 @@ class Meter:
         self.state = state
         self.steps = 0
         self.peak = 0  # the most bytes that were live during a step
+        self.live = 0  # bytes that the last step has left alive
         self.added = 0  # bytes that the first step has left alive: the arena
         self.kept = 0  # bytes that are alive between steps and were not after the first
         self._after_first = 0
@@ -36,11 +37,12 @@ class Meter:
 
     def _note_memory(self, before: int) -> None:
         now = memory.stats()
+        self.live = now["live"]
         if not self.steps:
-            self._after_first = now["live"]
+            self._after_first = self.live
             self.added = self._after_first - before
         self.steps += 1
-        self.kept = now["live"] - self._after_first
+        self.kept = self.live - self._after_first
         self.peak = max(self.peak, now["peak"])
 
     def rate(self, units: int) -> float:

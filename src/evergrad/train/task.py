@@ -7,6 +7,9 @@ very batches it would have seen.
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -109,6 +112,10 @@ class Task(ABC):
         """Something the model makes up, the same for the same seed; None if it makes nothing."""
         return None
 
+    def sampler_bytes(self, model: nn.Module) -> int:
+        """Bytes that :meth:`sample` keeps alive for the next one: caches, arenas of programs."""
+        return 0
+
     def extras(self) -> dict[str, Any]:
         """What a checkpoint keeps for the next start: plain values and tensors."""
         return {}
@@ -130,17 +137,42 @@ def check_named_in_file(name: str, trusted: Collection[str]) -> str:
     return name
 
 
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+def is_function_name(source: str) -> bool:
+    """Whether a data source is ``module:function``; a file of such a name is ``./module:name``."""
+    return _FUNCTION.fullmatch(source) is not None
+
+
+def check_data_in_file(source: str, trusted: Collection[str]) -> None:
+    """Refuse a function that a file names as its data, unless it is among ``trusted``."""
+    if is_function_name(source) and source not in trusted:
+        raise UntrustedTaskError(
+            f"the file names the function {source!r} as its data; to use it would import and run "
+            f"that module.\n  fix: if you trust it, --trust-task {source}, or --data {source} with "
+            "evergrad train."
+        )
+
+
+def named_object(place: str) -> Any:
+    """What ``module:name`` names; its module is imported, also from the current folder."""
+    module, _, attribute = place.partition(":")
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        return getattr(import_module(module), attribute)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ConfigError(f"{place!r} cannot be imported: {error}") from error
+
+
 def task_class(name: str) -> type[Task]:
     """The class of a task in the table, or of one given as ``module:Class``, which is imported:
     names from files pass :func:`check_named_in_file` first."""
     place = TASKS.get(name, name)
-    module, colon, attribute = place.partition(":")
-    if not colon:
+    if ":" not in place:
         raise ConfigError(f"there is no task {name!r}{nearest(name, TASKS)}")
-    try:
-        found = getattr(import_module(module), attribute)
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise ConfigError(f"the task {place!r} cannot be imported: {error}") from error
+    found = named_object(place)
     if not (isinstance(found, type) and issubclass(found, Task)):
         raise ConfigError(f"{place!r} is not a class derived from evergrad.train.Task")
     return found

@@ -50,6 +50,21 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     _sync_directory(directory)
 
 
+def unwritable(path: str | os.PathLike[str]) -> str | None:
+    """Why a file cannot be written there; ``None`` if it can, as far as permissions tell."""
+    target = os.path.realpath(path)
+    folder = os.path.dirname(target)
+    if os.path.isdir(target):
+        return "it is a folder"
+    if not os.path.isdir(folder):
+        return f"there is no folder {os.path.dirname(path) or '.'}"
+    if os.path.exists(target) and not os.access(target, os.W_OK):
+        return "permission denied"
+    if not os.path.exists(target) and not os.access(folder, os.W_OK | os.X_OK):
+        return f"the folder {os.path.dirname(path) or '.'} is not writable"
+    return None
+
+
 def remove_stale(target: str) -> None:
     """Remove what processes left behind that were killed while they wrote this file."""
     prefix = _prefix(target)

@@ -162,6 +162,9 @@ class ChatTask(Task):
         asked = [(q, self.answer(model, [{"role": "user", "content": q}], seed)) for q in QUESTIONS]
         return Sample(text="\n".join(f"> {question}\n{answer}" for question, answer in asked))
 
+    def sampler_bytes(self, model: nn.Module) -> int:
+        return Decoder.kept_bytes(model, compiled=not self.config.eager)
+
     def answer(self, model: nn.Module, messages: Sequence[dict[str, str]], seed: int) -> str:
         """What the model answers at a low temperature."""
         if self._decoder is None or self._decoder.model is not model:

@@ -9,7 +9,9 @@ import numpy as np
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.datasets.text import pydoc_topics, read_text
 from evergrad.train.config import ConfigError
+from evergrad.train.task import is_function_name
 from evergrad.train.tasks.draws import draw
+from evergrad.train.tasks.loaders import load_written
 
 Array = np.ndarray[Any, Any]
 
@@ -17,9 +19,12 @@ BUILT_IN = "pydoc"
 
 
 def load_text(source: str) -> str:
-    """The text of a file or of the ``*.txt`` files in a folder; by default that of ``help()``."""
+    """The text of a file, of the ``*.txt`` files in a folder or of a function; by default that of
+    ``help()``."""
     if source in ("", BUILT_IN):
         return pydoc_topics()
+    if is_function_name(source):
+        return load_written(source)
     try:
         text = read_text(source)
     except (FileNotFoundError, ValueError) as error:

@@ -16,11 +16,12 @@ from evergrad.models.resnet import ResNet, ResNetConfig
 from evergrad.models.vit import ViT, ViTConfig
 from evergrad.nn import functional as F
 from evergrad.train.config import ConfigError, OptimizerConfig, RunConfig
-from evergrad.train.task import Sample, Task
+from evergrad.train.task import Sample, Task, is_function_name
 from evergrad.train.tasks.augmentation import varied
 from evergrad.train.tasks.draws import draw
 from evergrad.train.tasks.grid import framed, grid
-from evergrad.train.tasks.pictures import Part, PictureSet, load_pictures
+from evergrad.train.tasks.loaders import LoadedSet, as_bytes, load_examples
+from evergrad.train.tasks.pictures import PictureSet, load_pictures
 
 Array = np.ndarray[Any, Any]
 
@@ -63,6 +64,8 @@ class PictureTask(Task):
     @cached_property
     def pictures(self) -> PictureSet:
         data = self.config.data
+        if is_function_name(data.source):
+            raise ConfigError(f"the task {self.name} takes no pictures from a function")
         return load_pictures(data.source or self.own_source, data.held_out, self.picture_size)
 
     @property
@@ -92,8 +95,12 @@ class PictureTask(Task):
             raise ConfigError(f"a batch of {size} is more than all {len(train)} pictures")
         epoch, place = divmod(number, len(train) // size)
         chosen = self._order(epoch)[place * size : (place + 1) * size]
+        return self.examples(chosen, number)
+
+    def examples(self, chosen: Array, number: int) -> tuple[Tensor, Tensor]:
+        """The chosen examples of the set to train with, varied for the batch of this number."""
         pictures = varied(self.pictures, chosen, draw(self.config.seed, "variation", number))
-        return self.scaled(pictures), from_array(train.labels[chosen])
+        return self.scaled(pictures), from_array(self.pictures.train.labels[chosen])
 
     def _permutation(self, epoch: int) -> Array:
         return draw(self.config.seed, "order", epoch).randperm(len(self.pictures.train))
@@ -114,7 +121,11 @@ class PictureTask(Task):
         count = min(len(part), size * self.config.evaluate_batches)
         chosen = np.linspace(0, len(part) - 1, count).astype(np.int64)
         groups = [chosen[start : start + size] for start in range(0, count, size)]
-        return [(self.scaled(part.pictures[g]), from_array(part.labels[g])) for g in groups]
+        return [self.held_out_examples(group) for group in groups]
+
+    def held_out_examples(self, chosen: Array) -> tuple[Tensor, Tensor]:
+        part = self.pictures.held_out
+        return self.scaled(part.pictures[chosen]), from_array(part.labels[chosen])
 
     def extras(self) -> dict[str, Any]:
         return {"facts": dataclasses.asdict(self.facts)}
@@ -124,6 +135,26 @@ class ClassifierTask(PictureTask):
     """Tell the class of a picture."""
 
     set_by_data = frozenset({"classes", "channels"})
+
+    @cached_property
+    def loaded(self) -> LoadedSet | None:
+        """The examples of the DataLoader that ``--data module:function`` gives."""
+        data = self.config.data
+        return load_examples(data.source, data.held_out) if is_function_name(data.source) else None
+
+    @cached_property
+    def pictures(self) -> Any:
+        return super().pictures if self.loaded is None else self.loaded
+
+    def examples(self, chosen: Array, number: int) -> tuple[Tensor, Tensor]:
+        if self.loaded is not None:
+            return self.loaded.train.examples(chosen)
+        return super().examples(chosen, number)
+
+    def held_out_examples(self, chosen: Array) -> tuple[Tensor, Tensor]:
+        if self.loaded is not None:
+            return self.loaded.held_out.examples(chosen)
+        return super().held_out_examples(chosen)
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
         pictures, labels = batch
@@ -143,10 +174,11 @@ class ClassifierTask(PictureTask):
         """Held-out pictures, in a green frame if they are recognised and in a red one if not."""
         part = self.pictures.held_out
         chosen = draw(seed, "sample").randperm(len(part))[:SAMPLE_COUNT]
-        shown = Part(part.pictures[chosen], part.labels[chosen])
-        answers = model(self.scaled(shown.pictures)).argmax(1).array()
-        colours = [RIGHT if right else WRONG for right in answers == shown.labels]
-        return Sample(image=grid(framed(shown.pictures, colours)))
+        given, labels = self.held_out_examples(chosen)
+        shown = part.pictures[chosen] if self.loaded is None else as_bytes(given)
+        answers = model(given).argmax(1).array()
+        colours = [RIGHT if right else WRONG for right in answers == labels.array()]
+        return Sample(image=grid(framed(shown, colours)))
 
 
 class LeNetTask(ClassifierTask):
@@ -222,7 +254,7 @@ class ResNetTask(ClassifierTask):
         return {
             "tiny": RunConfig(
                 task="resnet", steps=60, batch=16, evaluate_every=20, sample_every=60,
-                model=ResNetConfig(),
+                model=ResNetConfig(width=16),
                 optimizer=OptimizerConfig(lr=1e-3, warmup=10, betas=BETAS),
             ),
             "small": RunConfig(

@@ -95,6 +95,9 @@ class LanguageTask(Task):
         )  # fmt: skip
         return Sample(text=self.tokenizer.decode(ids))
 
+    def sampler_bytes(self, model: nn.Module) -> int:
+        return Decoder.kept_bytes(model, compiled=not self.config.eager)
+
     def _beginning(self) -> Sequence[int]:
         """What a sample follows: a new line, or the first token where there is none."""
         try:
