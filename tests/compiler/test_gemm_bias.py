@@ -16,9 +16,7 @@ from evergrad.compiler.native import jit
 
 pytestmark = [
     pytest.mark.usefixtures("made_anew"),
-    pytest.mark.skipif(
-        jit.vector_bits() != 512, reason="our own kernels need registers of 512 bits (AVX-512)"
-    ),
+    pytest.mark.skipif(not jit.has_fma(), reason="no fused multiply-add on this processor"),
 ]
 
 

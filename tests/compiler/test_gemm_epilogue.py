@@ -17,9 +17,7 @@ from evergrad.models.gpt import GPT, GPTConfig
 
 pytestmark = [
     pytest.mark.usefixtures("made_anew"),
-    pytest.mark.skipif(
-        jit.vector_bits() != 512, reason="our own kernels need registers of 512 bits (AVX-512)"
-    ),
+    pytest.mark.skipif(not jit.has_fma(), reason="no fused multiply-add on this processor"),
 ]
 
 
@@ -106,7 +104,7 @@ APART: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
         lambda a, b, c: ((a @ b).T + c,), ((700, 40), (40, 130), (130, 700)),
     ),
     "part of it is read": (lambda a, b: ((a @ b)[:, ::2].exp(),), ((1400, 40), (40, 130))),
-    "rows that do not stay in cache": (lambda a, b: ((a @ b).exp(),), ((70, 9), (9, 17000))),
+    "rows that do not stay in cache": (lambda a, b: ((a @ b).exp(),), ((70, 9), (9, 34000))),
     "few rows": (lambda a, b: ((a @ b).exp(),), ((100, 40), (40, 1300))),
     "small": (lambda a, b: ((a @ b).exp(),), ((600, 40), (40, 50))),
     "a batch": (lambda a, b: ((a @ b).exp(),), ((4, 600, 40), (4, 40, 130))),

@@ -118,3 +118,52 @@ def test_a_linear_layer_of_few_samples_and_its_gradients() -> None:
             )
         kernels = {i.kernel.name.rpartition("_")[0] for i in program.instructions if i.kernel}
         assert {"gemm_dots", "gemm_sums"} <= kernels
+
+
+@pytest.mark.parametrize("rows, depth", [(1024, 1024), (1024, 137), (700, 513), (65, 4096)])
+def test_a_transposed_matrix_times_a_vector_reads_its_rows(rows: int, depth: int) -> None:
+    rng = np.random.default_rng(5)
+    a = rng.standard_normal((depth, rows)).astype(np.float32)
+    x = rng.standard_normal(depth).astype(np.float32)
+    step = eg.compile(lambda a, x: (a.T @ x, a.T @ x[:, None]))
+    for found in step(eg.tensor(a), eg.tensor(x)):
+        expected = a.T.astype(np.float64) @ x.astype(np.float64)
+        np.testing.assert_allclose(found.numpy().reshape(-1), expected, rtol=1e-4, atol=1e-3)
+    kernels = [i.kernel.name for p in programs_of(step) for i in p.instructions if i.kernel]
+    assert any(name.startswith("gemm_sums") for name in kernels), kernels
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64"])
+@pytest.mark.parametrize("shapes", [
+    ((7, 1), (1, 9)), ((3, 7, 1), (1, 9)), ((3, 1, 5, 1), (2, 1, 6)), ((1, 1), (1, 1)),
+])  # fmt: skip
+def test_outer_products_are_loops(shapes: Any, dtype: str) -> None:
+    rng = np.random.default_rng(6)
+    a, b = (eg.tensor(3 * rng.standard_normal(s)).to(getattr(eg, dtype)) for s in shapes)
+    step = eg.compile(lambda a, b: a @ b)
+    found = step(a, b)
+    assert found.dtype is a.dtype and eg.equal(found, a @ b)
+    assert [i.label for p in programs_of(step) for i in p.instructions] == ["mul"]
+
+
+def test_a_batch_of_one_updates_weights_in_one_loop() -> None:
+    """The weight's gradient is an outer product, which the update of the weight reads."""
+    eg.manual_seed(0)
+    layer, x = eg.nn.Linear(30, 20), eg.randn(1, 30)
+    optimizer = eg.optim.SGD(layer.parameters(), lr=0.1)
+
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = layer(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    before = layer.weight.detach().clone()
+    y = layer(x).detach()
+    compiled = eg.compile(step)
+    compiled(x)
+    expected = before - 0.1 * (2 * y).T * x
+    np.testing.assert_allclose(layer.weight.detach().numpy(), expected.numpy(), atol=1e-6)
+    labels = [i.label for p in programs_of(compiled) for i in p.instructions]
+    assert not [label for label in labels if "matmul" in label], labels

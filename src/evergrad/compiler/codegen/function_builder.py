@@ -151,6 +151,24 @@ class FunctionBuilder:
         )
 
     def masked_store(self, value: str, address: str, mask: str) -> None:
+        """Store the lanes of a mask. Narrower registers than those of 512 bits have slow masked
+        stores, or none: a whole register is stored without."""
+        if lanes() == 16:
+            self._store_lanes(value, address, mask)
+            return
+        word, name = self.fresh("masked"), f"llvm.vector.reduce.and.v{lanes()}i1"
+        self.helpers[name] = f"declare i1 @{name}({self.bits})"
+        every = self.op(f"call i1 @{name}({self.bits} {mask})")
+        self.do(f"br i1 {every}, label %{word}_whole, label %{word}_part")
+        self.label(f"{word}_whole")
+        self.store(value, address)
+        self.do(f"br label %{word}_done")
+        self.label(f"{word}_part")
+        self._store_lanes(value, address, mask)
+        self.do(f"br label %{word}_done")
+        self.label(f"{word}_done")
+
+    def _store_lanes(self, value: str, address: str, mask: str) -> None:
         name = f"llvm.masked.store.v{lanes()}f32.p0"
         self.helpers[name] = f"declare void @{name}({self.vector}, ptr, i32, {self.bits})"
         self.do(

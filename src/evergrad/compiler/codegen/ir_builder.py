@@ -21,6 +21,8 @@ from evergrad.core.dtypes import dtype
 _MIN_CHUNK_WORK = 1 << 16
 MAX_CHUNK_WORK = 1 << 21
 _CACHE_LINE = machine().line_bytes
+# The least registers (in bytes) with masked loads, and with masked stores that are not slow.
+_MASKED_LOADS, _MASKED_STORES = 32, 64
 # Chunks that are enough for any number of threads.
 ENOUGH_CHUNKS = 16
 
@@ -45,6 +47,10 @@ class Vector(NamedTuple):
     def has_32_registers(self) -> bool:
         """Whether there are 32 registers of this width rather than 16."""
         return vector_registers(8 * self.lanes * self.size) == 32
+
+    @property
+    def bytes(self) -> int:
+        return self.lanes * self.size
 
     def of(self, element: str) -> str:
         """The vector type of as many elements of another type."""
@@ -179,7 +185,23 @@ class KernelBuilder(Code):
     def load_masked(
         self, address: str, mask: str, otherwise: str, vector: Vector | None = None
     ) -> str:
+        """The lanes of a mask, and others where it is false. Registers of 128 bits have no masked
+        loads: a whole register is loaded at once there, other masks lane by lane."""
         vector = vector or self.vector
+        if vector.bytes >= _MASKED_LOADS:
+            return self._load_lanes(address, mask, otherwise, vector)
+        word = self.fresh("masked")
+        self._branch_if_all(mask, vector, word)
+        self.label(f"{word}.whole")
+        whole = self.load_vector(address, vector)
+        self.do(f"br label %{word}.end")
+        self.label(f"{word}.part")
+        part = self._load_lanes(address, mask, otherwise, vector)
+        self.do(f"br label %{word}.end")
+        self.label(f"{word}.end")
+        return self.op(f"phi {vector.type} [{whole}, %{word}.whole], [{part}, %{word}.part]")
+
+    def _load_lanes(self, address: str, mask: str, otherwise: str, vector: Vector) -> str:
         many, masks = vector.type, vector.of("i1")
         name = f"llvm.masked.load.{vector.mangled}.p0"
         self.helpers[name] = f"declare {many} @{name}(ptr, i32, {masks}, {many})"
@@ -191,13 +213,36 @@ class KernelBuilder(Code):
     def store_masked(
         self, value: str, address: str, mask: str, vector: Vector | None = None
     ) -> None:
+        """Store the lanes of a mask. Narrower registers than those of 512 bits have slow masked
+        stores, or none: a whole register is stored without."""
         vector = vector or self.vector
+        if vector.bytes >= _MASKED_STORES:
+            self._store_lanes(value, address, mask, vector)
+            return
+        word = self.fresh("masked")
+        self._branch_if_all(mask, vector, word)
+        self.label(f"{word}.whole")
+        self.do(f"store {vector.type} {value}, ptr {address}, align {vector.size}")
+        self.do(f"br label %{word}.end")
+        self.label(f"{word}.part")
+        self._store_lanes(value, address, mask, vector)
+        self.do(f"br label %{word}.end")
+        self.label(f"{word}.end")
+
+    def _store_lanes(self, value: str, address: str, mask: str, vector: Vector) -> None:
         many, masks = vector.type, vector.of("i1")
         name = f"llvm.masked.store.{vector.mangled}.p0"
         self.helpers[name] = f"declare void @{name}({many}, ptr, i32, {masks})"
         self.do(
             f"call void @{name}({many} {value}, ptr {address}, i32 {vector.size}, {masks} {mask})"
         )
+
+    def _branch_if_all(self, mask: str, vector: Vector, word: str) -> None:
+        """Branch to the label ``whole`` of a word if all lanes are in a mask, else to ``part``."""
+        masks, name = vector.of("i1"), f"llvm.vector.reduce.and.v{vector.lanes}i1"
+        self.helpers[name] = f"declare i1 @{name}({masks})"
+        every = self.op(f"call i1 @{name}({masks} {mask})")
+        self.do(f"br i1 {every}, label %{word}.whole, label %{word}.part")
 
     def load_strided(
         self, kind: int, address: str, start: str, stride: str, low: str, high: str, otherwise: str

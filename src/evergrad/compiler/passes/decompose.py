@@ -155,10 +155,14 @@ def _pow(x: Any, exponent: Any) -> Any:
     return sqrt(x) if exponent == 0.5 else None
 
 
-def _with_copies(row: Op) -> Rule:
-    """Copies of operands whose strides GEMM cannot take; 16-bit operands are cast to float32."""
+def _as_product(row: Op) -> Rule:
+    """A product of what GEMM can take: operands with other strides are copied, those of 16 bits
+    are cast to float32. An outer product (the weight gradient of a batch of one) is a loop, which
+    fuses with the loops that read it."""
 
     def rule(a: Tensor, b: Tensor) -> Any:
+        if row is MATMUL and min(a.ndim, b.ndim) > 1 and a._type.shape[-1] == 1:
+            return a * b
         if a.dtype in _NARROW and a.numel() and b.numel():
             wide = [cast(x, dtypes.float32) for x in (a, b)]
             return cast(bind(row, *wide), a.dtype)
@@ -171,7 +175,7 @@ def _with_copies(row: Op) -> Rule:
 
 
 for _row in (MATMUL, LINEAR):
-    DECOMPOSITIONS[_row] = _with_copies(_row)
+    DECOMPOSITIONS[_row] = _as_product(_row)
 
 
 @decomposition(ADD_PRODUCT)

@@ -26,6 +26,10 @@ _TO_L1, _TO_L2 = 3, 2
 _RUN = 256
 
 
+# The registers of the widest tile.
+_MOST_VECTORS = 4
+
+
 class Tile(NamedTuple):
     """A register tile: sums in so many rows of so many registers."""
 
@@ -139,8 +143,8 @@ def microkernel(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -
         with ir.loop("%depth", _RUN) as begin:
             end = ir.least(ir.add(begin, _RUN), "%depth")
             run = _tile_sums(ir, tile, a, left, vectors, b_mask, by_rows, begin, end, prefetches)
-            start = _start_of_run(ir, tile, begin, first, c, left, masks)
-            _store_tile(ir, run, start, rows, left, masks)
+            start = _start_of_run(ir, tile, begin, first, c, left)
+            _store_tile(ir, tile, run, start, rows, left, masks[-1])
     form = f"{'rows' if by_rows else 'columns'}{'_padded' if padded else ''}"
     name = f"gemm_microkernel_{tile.vector.mangled}_{vectors}_{form}"
     parameters = (
@@ -151,24 +155,20 @@ def microkernel(tile: Tile, vectors: int, by_rows: bool, padded: bool = False) -
     return _finished(ir, name, parameters + following)
 
 
-class _Start(NamedTuple):
-    """What the sums of a run of K are added to: rows, and the masks of their registers."""
-
-    rows: list[str]
-    masks: list[str]
-
-
 def _start_of_run(
-    ir: KernelBuilder, tile: Tile, begin: str, first: str, c: str, left: str, masks: list[str]
-) -> _Start:
-    """The given rows, if any, for the first run; C for the others."""
+    ir: KernelBuilder, tile: Tile, begin: str, first: str, c: str, left: str
+) -> list[str]:
+    """The rows that the sums of a run of K are added to: the given ones, or zeros, for the first
+    run; C for the others."""
     is_first = ir.op(f"icmp eq i64 {begin}, 0")
-    more = ir.op(f"select i1 {is_first}, i1 %more, i1 true")
-    source = ir.op(f"select i1 {is_first}, ptr {first}, ptr {c}")
-    step = ir.op(f"select i1 {is_first}, i64 %first_step, i64 %c_step")
-    kept = tile.vector.of("i1")
-    held = [ir.op(f"select i1 {more}, {kept} {mask}, {kept} zeroinitializer") for mask in masks]
-    return _Start(_rows(ir, tile, source, step, left), held)
+    zeros = f"gemm_zeros_{tile.vector.mangled}"
+    room = f"[{_MOST_VECTORS} x {tile.vector.type}]"
+    ir.helpers[zeros] = f"@{zeros} = internal constant {room} zeroinitializer"
+    given = ir.op(f"select i1 %more, ptr {first}, ptr @{zeros}")
+    given_step = ir.op("select i1 %more, i64 %first_step, i64 0")
+    source = ir.op(f"select i1 {is_first}, ptr {given}, ptr {c}")
+    step = ir.op(f"select i1 {is_first}, i64 {given_step}, i64 %c_step")
+    return _rows(ir, tile, source, step, left)
 
 
 def _rows(ir: KernelBuilder, tile: Tile, start: str, step: str, left: str) -> list[str]:
@@ -267,17 +267,21 @@ def _outer_product(
 
 
 def _store_tile(
-    ir: KernelBuilder, sums: list[str], start: _Start, rows: list[str], left: str, masks: list[str]
-) -> None:
-    """Store the rows inside of C. Each register is loaded, added and stored before the next: there
-    are none for all of them."""
+    ir: KernelBuilder, tile: Tile, sums: list[str], start: list[str], rows: list[str], left: str,
+    mask: str,
+) -> None:  # fmt: skip
+    """Store the rows inside of C; the mask selects the lanes of the last register of a row. Each
+    register is loaded, added and stored before the next: there are none for all of them."""
     done = ir.fresh("stored")
+    vectors = len(sums) // tile.rows
     for r, row in enumerate(rows):
-        for v, mask in enumerate(masks):
-            place = v * ir.vector.lanes
-            held = ir.load_masked(ir.at(start.rows[r], place), start.masks[v], "zeroinitializer")
-            total = ir.plus(held, sums[r * len(masks) + v])
-            ir.store_masked(total, ir.at(row, place), mask)
+        for v, total in enumerate(sums[r * vectors : (r + 1) * vectors]):
+            source, target = (ir.at(at, v * tile.lanes) for at in (start[r], row))
+            if v + 1 < vectors:
+                ir.store_vector(ir.plus(ir.load_vector(source), total), target)
+            else:
+                held = ir.load_masked(source, mask, "zeroinitializer")
+                ir.store_masked(ir.plus(held, total), target, mask)
         if r + 1 < len(rows):
             _exit_at(ir, left, r + 1, done)
     ir.do(f"br label %{done}")

@@ -72,6 +72,10 @@ def skinny_kernel(product: Product, vector: Vector, leading: int) -> Kernel | No
         skinny = _Skinny(m, n, k, *a, b[0], leading, 1, _added_columns(n, vector))
         scratch = m * skinny.per_chunk * vector.size
         return with_numbers(_sums_ir(vector), skinny, (), skinny.chunks, scratch)
+    if n == 1 and m > 1 and leading == 1 and a[0] == 1 and a[1] >= m:
+        skinny = _Skinny(1, m, k, *b[::-1], a[1], m, 1, _added_columns(m, vector))
+        scratch = skinny.per_chunk * vector.size
+        return with_numbers(_sums_ir(vector, transposed=True), skinny, (), skinny.chunks, scratch)
     if m <= MOST_ROWS and b[0] == 1:
         skinny = _Skinny(m, n, k, *a, b[1], leading, 1, _dot_columns(m, n, k, vector))
         return _dots_kernel(vector, skinny, transposed=False)
@@ -175,10 +179,10 @@ def _registers(ir: KernelBuilder, width: str) -> Iterator[tuple[str, _Access]]:
 
 
 @cache
-def _sums_ir(vector: Vector) -> Kernel:
+def _sums_ir(vector: Vector, transposed: bool = False) -> Kernel:
     """A chunk is some columns of C. They are summed in scratch memory: rows of C often share sets
     of a cache."""
-    ir = KernelBuilder(vector, ("x", "y", "c"), _Skinny._fields)
+    ir = KernelBuilder(vector, ("y", "x", "c") if transposed else ("x", "y", "c"), _Skinny._fields)
     left, right = ir.items("%chunk", ir["per_chunk"], ir["n"])
     y, c, width = ir.at(ir["y"], left), ir.at(ir["c"], left), ir.sub(right, left)
     with ir.loop(ir.mul(ir["m"], ir["per_chunk"]), vector.lanes) as place:
