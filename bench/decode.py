@@ -1,12 +1,14 @@
 """Time decoding against PyTorch, ``transformers`` and llama.cpp, all in one run.
 
-    python bench/decode.py [--quick] [--model gpt|llama]
+    python bench/decode.py [--quick] [--model gpt|llama] [--threads 1 --clock cpu]
 
 Two models with random weights: a GPT of 6 layers of 192 and a Llama of 12 layers of 512. For 1, 8
 and 32 streams: tokens per second of all together and the time to the first token, the mean over
 streams. Peers take turns, so that a busy machine disturbs all alike; medians over rounds are shown,
 and the median of the ratios within a round. Every peer decodes greedily with a key-value cache and
-all streams in one batch. Peers that are not installed are left out, and that is said:
+all streams in one batch. ``--clock cpu`` counts the processor time of the process instead of
+seconds, which is the fairer figure with one thread where others use the machine. Peers that are not
+installed are left out, and that is said:
 
     pip install torch==2.13.0 transformers llama-cpp-python gguf
 """
@@ -35,6 +37,9 @@ from evergrad.serve.engine import Engine, EngineConfig
 from evergrad.serve.sampling import Sampling
 from evergrad.serve.sequence import Request, Token
 
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+now = CLOCKS["wall"]
+threads = os.cpu_count() or 1
 PROMPT = 32
 MODELS = {
     "gpt": GPTConfig(
@@ -76,14 +81,14 @@ def ours(model: GPT) -> Peer:
 
         def observe(number: int, event: Any) -> None:
             if isinstance(event, Token):
-                first.setdefault(number, time.perf_counter() - begin)
+                first.setdefault(number, now() - begin)
 
-        begin = time.perf_counter()
+        begin = now()
         for number, prompt in enumerate(prompts(model.config, streams)):
             request = Request(tuple(prompt), count, Sampling(0.0))
             engine.submit(request, partial(observe, number))
         engine.run()
-        taken = time.perf_counter() - begin
+        taken = now() - begin
         return Result(streams * count / taken, sum(first.values()) / streams)
 
     return run
@@ -103,12 +108,12 @@ def transformers_peer(folder: Path, compiled: bool) -> Peer:
         if compiled:
             options["cache_implementation"] = "static"
         with torch.no_grad():
-            begin = time.perf_counter()
+            begin = now()
             model.generate(given, max_new_tokens=1, **options)
-            first = time.perf_counter() - begin
-            begin = time.perf_counter()
+            first = now() - begin
+            begin = now()
             model.generate(given, max_new_tokens=count, **options)
-            return Result(streams * count / (time.perf_counter() - begin), first)
+            return Result(streams * count / (now() - begin), first)
 
     return run
 
@@ -130,14 +135,14 @@ def torch_peer(folder: Path) -> Peer:
     def run(streams: int, count: int) -> Result:
         tokens = torch.tensor(prompts(config_of(folder), streams))
         with torch.no_grad():
-            begin = time.perf_counter()
+            begin = now()
             out = model(tokens, use_cache=True)
             token = out.logits[:, -1:].argmax(-1)
-            first = time.perf_counter() - begin
+            first = now() - begin
             for _ in range(count - 1):
                 out = model(token, past_key_values=out.past_key_values, use_cache=True)
                 token = out.logits[:, -1:].argmax(-1)
-            return Result(streams * count / (time.perf_counter() - begin), first)
+            return Result(streams * count / (now() - begin), first)
 
     return run
 
@@ -205,7 +210,7 @@ def interleaved(weight: Array, heads: int) -> Array:
 
 
 def llama_cpp_peer(file: Path, config: GPTConfig) -> Peer:
-    """llama.cpp, all streams in one batch, with as many threads as there are processors."""
+    """llama.cpp, all streams in one batch."""
     import llama_cpp as lib
 
     lib.llama_log_set(_SILENT, None)
@@ -214,7 +219,7 @@ def llama_cpp_peer(file: Path, config: GPTConfig) -> Peer:
     options.n_seq_max = 32
     options.n_ctx = 32 * config.context
     options.n_batch = options.n_ubatch = 32 * PROMPT
-    options.n_threads = options.n_threads_batch = os.cpu_count() or 1
+    options.n_threads = options.n_threads_batch = threads
     context = lib.llama_init_from_model(model, options)
     batch = lib.llama_batch_init(32 * PROMPT, 0, 1)
 
@@ -231,17 +236,17 @@ def llama_cpp_peer(file: Path, config: GPTConfig) -> Peer:
         return np.array([np.ctypeslib.as_array(s, (config.vocabulary,)).argmax() for s in scores])
 
     def run(streams: int, count: int) -> Result:
-        begin = time.perf_counter()
+        begin = now()
         lib.llama_memory_clear(lib.llama_get_memory(context), True)
         given = prompts(config, streams)
         tokens = decode([
             (token, i, s, i == PROMPT - 1) for s, row in enumerate(given)
             for i, token in enumerate(row)
         ])  # fmt: skip
-        first = time.perf_counter() - begin
+        first = now() - begin
         for i in range(count - 1):
             tokens = decode([(int(t), PROMPT + i, s, True) for s, t in enumerate(tokens)])
-        return Result(streams * count / (time.perf_counter() - begin), first)
+        return Result(streams * count / (now() - begin), first)
 
     return run
 
@@ -253,6 +258,9 @@ def peers_of(name: str, model: GPT, folder: Path, quick: bool) -> dict[str, Peer
         copy.load_state_dict(model.state_dict())
         found[f"evergrad {kind}"] = ours(quantize(copy.eval(), kind))  # type: ignore[arg-type]
     if find_spec("torch") and find_spec("transformers"):
+        import torch
+
+        torch.set_num_threads(threads)
         found["torch"] = torch_peer(folder)
         found["generate"] = transformers_peer(folder, compiled=False)
         if not quick:  # to compile takes minutes
@@ -324,6 +332,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--model", choices=list(MODELS), action="append")
+    parser.add_argument("--threads", type=int, default=threads, help="of every peer")
+    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     given = parser.parse_args()
+    now, threads = CLOCKS[given.clock], given.threads
+    eg.set_num_threads(threads)
+    print(f"{threads} threads, {given.clock} time")
     for each in given.model or list(MODELS):
         measure(each, given.quick)

@@ -287,13 +287,14 @@ def _dots(
         y._replace(start=y.at(ir.mul(ir.least(ir.add(column, c), final_column), ir["y_stride"])))
         for c in range(columns)
     ]
-    # The next rows of Y: while several rows of X are multiplied the prefetcher would be idle.
+    # The next rows of Y: while several rows of X are multiplied the hardware prefetcher is idle, and
+    # narrow rows end before it has seen their stride.
     ahead = ir.mul(ir["y_stride"], columns)
     sums = ["zeroinitializer"] * lanes
     for first, end, some in _whole_and_rest(ir, ir["k"]):
         pairs = [(ir.vector.type, total) for total in sums]
         with ir.carrying_loop(end, pairs, lanes, first) as (step, carried):
-            if rows > 1:
+            if rows > 1 or y.narrow is not None:
                 _prefetch(ir, [start.at(ir.add(step, ahead)) for start in y_starts])
             xs = [some.load(ir.at(start, step)) for start in x_starts]
             ys = [start.load(some, step) for start in y_starts]
