@@ -116,8 +116,8 @@ def normalize_dims(dims: int | Iterable[int] | None, rank: int) -> Shape:
     """Dimensions from the front, each at most once; ``None`` and ``()`` mean all of them."""
     if dims is None:
         return tuple(range(rank))
-    if dims.__class__ is int and -rank <= dims < rank:  # type: ignore[operator]
-        return (dims % rank,)  # type: ignore[operator]
+    if dims.__class__ is int and -rank <= dims < rank:
+        return (dims % rank,)
     given = dims if isinstance(dims, Iterable) else (dims,)
     result = tuple(normalize_dim(d, rank) for d in given)
     if len(set(result)) != len(result):

@@ -394,7 +394,7 @@ def fresh(value: Any, type: TensorType) -> Tensor:
     """A tensor with a new storage of its own for a value that nothing else references."""
     if value.__class__ is not Var:
         return new_result(value, type, STATE.get().inference)
-    tensor = _new(Tensor)
+    tensor: Tensor = _new(Tensor)
     tensor._value = value
     tensor._type = type
     tensor._storage = (InferenceStorage if STATE.get().inference else Storage)(value, type, 0)
@@ -416,7 +416,7 @@ def on_storage(
     value: Any, type: TensorType, storage: Storage, view: View | None, cls: type[Tensor] = Tensor
 ) -> Tensor:
     """A new handle on an existing storage."""
-    tensor = _new(cls)
+    tensor: Tensor = _new(cls)
     tensor._value = value
     tensor._type = type
     tensor._storage = storage
