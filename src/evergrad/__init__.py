@@ -238,6 +238,8 @@ _provided_by(
         "evergrad.compiler.api": ("compiled_function",),
         "evergrad.compiler.eager.composites": ("native_composite",),
         "evergrad.compiler.eager.elementwise": ("elementwise_kernel",),
+        "evergrad.compiler.eager.reductions": ("reduction_kernel",),
+        "evergrad.compiler.eager.checksum": ("memory_hash",),
         "evergrad.compiler.eager.graph": ("graph_of_row", "native_graph"),
         "evergrad.compiler.eager.update": ("native_update",),
         "evergrad.core.symbolic_numbers": ("number_arithmetic", "number_comparison"),

@@ -12,6 +12,7 @@ import pytest
 import evergrad as eg
 import evergrad.nn.functional as F
 from evergrad.compiler.native import jit
+from evergrad.core.eager import elementwise
 from evergrad.core.eager.elementwise import may_use_loop
 from evergrad.core.eager.fusion import eager_kernels
 from evergrad.core.op import TABLE
@@ -116,3 +117,52 @@ def test_one_kernel_for_all_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     for count in range(501, 540):
         eg.erf(eg.rand(count))
         eg.erf(eg.rand(3, count))
+
+
+_BROADCASTS = [
+    ((20, 40), (1, 40)), ((20, 40), (40,)), ((20, 40), (20, 1)), ((1, 40), (20, 40)),
+    ((20, 1), (20, 40)), ((20, 1), (1, 40)), ((20, 1), (40,)), ((3, 4, 40), (4, 40)),
+    ((3, 4, 40), (3, 1, 1)), ((3, 4, 40), (3, 4, 1)), ((3, 4, 40), (1, 4, 1)), ((1, 1), (20, 40)),
+    ((2, 3, 4, 20), (2, 3, 1, 1)), ((130,), (1,)), ((20, 3), (20, 1)), ((20, 40), (1, 1)),
+    ((0, 40), (1, 40)), ((1100, 1000), (1000,)), ((1100, 1000), (1100, 1)),
+]  # fmt: skip
+_BINARY = (
+    "add", "sub", "mul", "div", "maximum", "minimum", "fmax", "atan2", "hypot", "fmod",
+    "remainder", "logaddexp", "copysign", "lt", "ge", "eq", "logical_and", "heaviside",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("first, second", _BROADCASTS, ids=str)
+def test_broadcast_rows_and_columns(first: Any, second: Any, dtype: Any) -> None:
+    a, b = _points(first, dtype), _points(second, dtype) + dtype(0.01)
+    if a.size > 3:
+        a.flat[:3] = 0, np.nan, np.inf
+    x, y = eg.tensor(a), eg.tensor(b)
+    calls: dict[str, Callable[[], Any]] = {
+        "where": lambda: eg.where(x > 0, x, y),
+        "addcmul": lambda: eg.addcmul(x, x, y, value=0.5),
+        **{name: lambda name=name: getattr(eg, name)(x, y) for name in _BINARY},
+    }
+    for name, call in calls.items():
+        found = call()
+        with eager_kernels(False):
+            expected = call()
+        assert found.dtype is expected.dtype and found.shape == expected.shape, name
+        tolerance = 4e-6 if dtype is np.float32 else 1e-13
+        np.testing.assert_allclose(
+            found.numpy(), expected.numpy(), rtol=tolerance, atol=tolerance, err_msg=name
+        )
+
+
+def test_broadcast_operands_that_are_not_contiguous() -> None:
+    a, b = _points((40, 20), np.float32), _points((40, 2), np.float32)
+    np.testing.assert_array_equal((eg.tensor(a).t() + eg.tensor(b)[:, 1]).numpy(), a.T + b[:, 1])
+
+
+def test_broadcasts_share_machine_code() -> None:
+    eg.ones(20, 40) + eg.ones(40)
+    before = len(elementwise._kernels)
+    for n in range(17, 60):
+        assert float((eg.ones(n, n + 3) + eg.ones(n + 3)).sum()) == 2 * n * (n + 3)
+    assert len(elementwise._kernels) == before

@@ -24,8 +24,7 @@ from evergrad.core.recording import record, transfer_retain_grad
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import user_location
 from evergrad.core.state import STATE, State, using
-from evergrad.core.storage import InferenceStorage, Storage
-from evergrad.core.tensor import Tensor, _new, fresh, on_storage
+from evergrad.core.tensor import Tensor, fresh, new_result, on_storage
 from evergrad.core.trace import Trace
 from evergrad.core.tracing import owner_of, trace_value
 from evergrad.core.views import ViewOp, base_of, view_after, view_ops_from, viewable
@@ -77,21 +76,14 @@ def bind(op: Op, *args: Any, **attrs: Any) -> Any:
         raise _out_of_memory(specialization) from None
     finally:
         numpy_errors.reset(token)
-    out_type = specialization.out_types[0]
     if not (specialization.always_contiguous or value.flags.c_contiguous):
         value = pool.copy(value)
-    out = _new(Tensor)  # as fresh(value, out_type), without a call
-    out._value = value
-    out._type = out_type
-    kind = InferenceStorage if state.inference else Storage
-    out._storage = kind(value, out_type, out_type.nbytes)
-    out._node = None
-    out._index = 0
-    out._view = None
-    out._leaf = None
-    out._grad = None
+    out = new_result(value, specialization.out_types[0], state.inference)
     if state.grad and specialization.differentiable:
-        record(state, specialization, args, (out,))
+        for arg in args:
+            if isinstance(arg, Tensor) and not (arg._node is None and arg._view is None):
+                record(state, specialization, args, (out,))
+                break
     return out
 
 
@@ -242,14 +234,19 @@ def _emit(trace: Trace, state: State, specialization: Specialization, args: tupl
 
 def _evaluate_view(state: State, specialization: Specialization, args: tuple[Any, ...]) -> Tensor:
     source: Tensor = args[0]
-    if specialization.op.alias == "reshape" and not viewable(
-        source._value, specialization.out_types[0].shape
+    array = source._value
+    if (
+        specialization.op.alias == "reshape"
+        and not array.flags.c_contiguous
+        and not viewable(array, specialization.out_types[0].shape)
     ):
         args = (source,) = (bind(TABLE["clone"], source),)
-    value = specialization.run(source._value)
-    out = on_storage(value, specialization.out_types[0], source._storage, None)
-    out._view = view_after(state, source, specialization, value)
-    if state.grad and specialization.differentiable:
+        array = source._value
+    value = specialization.run(array)
+    view = view_after(state, source, specialization, value)
+    out = on_storage(value, specialization.out_types[0], source._storage, view)
+    is_recorded = source._node is not None or source._view is not None
+    if is_recorded and state.grad and specialization.differentiable:
         record(state, specialization, args, (out,))
     return out
 

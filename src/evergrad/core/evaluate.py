@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from evergrad.core import dtypes
 from evergrad.core.eager.elementwise import loop_evaluator, may_use_loop
 from evergrad.core.eager.kernels import may_use_kernel, row_evaluator
 from evergrad.core.eager.parallel_ufunc import PARALLEL_MIN_ELEMENTS, parallel_ufunc
+from evergrad.core.eager.reductions import may_reduce, reduction_evaluator
 from evergrad.core.shapes import TensorType
 from evergrad.memory import pool
 
@@ -32,6 +34,8 @@ def evaluator(
     run = _plain_evaluator(op, attrs, types, operands, out_types)
     if may_use_loop(op, types, operands, out_types):
         run = loop_evaluator(op, attrs, operands, out_types[0], run)
+    if may_reduce(op, attrs, operands, out_types[0]):
+        run = reduction_evaluator(op, attrs, operands[0], out_types[0], run)
     if may_use_kernel(op, operands):
         run = row_evaluator(op, attrs, operands, run)
     return _into_pool(run) if config.POISON and not op.alias else run
@@ -46,8 +50,10 @@ def _plain_evaluator(
 ) -> Callable[..., Any]:
     function = op.eval
     run: Callable[..., Any] = function
-    if attrs:
-        run = _with_attrs(function, attrs)
+    if op.prepare is not None:
+        run = op.prepare(**attrs)
+    elif attrs:
+        run = functools.partial(function, **attrs)
     low = op.upcast and any(
         isinstance(t, TensorType) and t.dtype.compute is not t.dtype.np
         for t in (*operands, *out_types)
@@ -68,13 +74,6 @@ def _plain_evaluator(
             run = parallel_ufunc(run)
         return _into_fresh(run, out.shape, out.dtype.np)
     return run if op.takes_out else _as_array(run, out.dtype.np)
-
-
-def _with_attrs(function: Callable[..., Any], attrs: Attrs) -> Callable[..., Any]:
-    def run(*arrays: Any, **extra: Any) -> Any:
-        return function(*arrays, **attrs, **extra)
-
-    return run
 
 
 def _with_wrapped_scalars(

@@ -26,6 +26,7 @@ from evergrad.core.row_facts import (
     AutocastPolicy,
     Combine,
     EagerKernel,
+    EagerReduction,
     Emit,
     Indexing,
 )
@@ -67,16 +68,17 @@ class Op:
     order; ``autocast`` the precision under autocast; ``eager`` the size from which eager mode uses
     a kernel, and ``eager_derivative`` the same for the vjp of a row in which this one occurs
     (``None``: no such kernel); ``eager_loop`` whether a native loop is faster than the NumPy calls
-    of its evaluation (``None``: if it is expensive, and not one ufunc). Their types are in
+    of its evaluation (``None``: if it is expensive, and not one ufunc); ``eager_reduction`` the
+    native loop that evaluates a reduction of contiguous floats. Their types are in
     :mod:`evergrad.core.row_facts`. ``checks`` marks a row that raises unless its argument holds: an
     effect, so that it is never dead code.
     """
 
     __slots__ = (
         "alias", "autocast", "batch", "checks", "combine", "communicates", "commutative", "doc",
-        "eager", "eager_derivative", "eager_loop", "emit", "eval", "family", "indexing", "jvp",
-        "name", "nan_safe_vjp", "outputs", "promote", "random", "scatter_index", "selects",
-        "specializations", "takes_out", "type", "upcast", "vjp",
+        "eager", "eager_derivative", "eager_loop", "eager_reduction", "emit", "eval", "family",
+        "indexing", "jvp", "name", "nan_safe_vjp", "outputs", "prepare", "promote", "random",
+        "scatter_index", "selects", "specializations", "takes_out", "type", "upcast", "vjp",
     )  # fmt: skip
 
     def __init__(
@@ -104,6 +106,7 @@ class Op:
         eager: EagerKernel | None = None,
         eager_derivative: int | None = None,
         eager_loop: bool | None = None,
+        eager_reduction: EagerReduction | None = None,
         checks: bool = False,
         doc: str = "",
         in_table: bool = True,
@@ -137,6 +140,7 @@ class Op:
         self.eager = eager
         self.eager_derivative = eager_derivative
         self.eager_loop = eager_loop
+        self.eager_reduction = eager_reduction
         self.checks = checks
         self.doc = doc
         # For a row that scatters its argument into zeros (the transpose of a slice): the NumPy
@@ -147,6 +151,8 @@ class Op:
         # derivative is infinite or undefined. In nan_safe_vjp a zero cotangent gives a zero.
         self.selects = False
         self.nan_safe_vjp: Callable[..., Any] | None = None
+        # For a row that is one call given its attributes: makes that call, once per specialization.
+        self.prepare: Callable[..., Callable[..., Any]] | None = None
         self.specializations: dict[Any, Specialization] = {}
 
     def __repr__(self) -> str:

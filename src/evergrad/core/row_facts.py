@@ -183,6 +183,7 @@ class Combine(Enum):
     MIN = "amin"
     ANY = "any"
     ALL = "all"
+    PRODUCT = "prod"
 
 
 # -- indexing -----------------------------------------------------------------------------------
@@ -231,6 +232,16 @@ class EagerKernel(NamedTuple):
     integers: bool = False  # whether the kernel takes int64, too
 
 
+class EagerReduction(NamedTuple):
+    """What a native loop in eager mode reduces: elements or their squares; and what it stores: the
+    reduced value, divided by the count (``mean``), and of that the square root (``root``)."""
+
+    combine: Combine
+    squares: bool = False
+    mean: bool = False
+    root: bool = False
+
+
 # From how many elements on one kernel for the derivative of a row is faster than its NumPy calls,
 # unless a row in it states another number.
 LEAST_DERIVATIVE = 1 << 15
@@ -248,4 +259,5 @@ class Facts(TypedDict, total=False):
     eager: EagerKernel
     eager_derivative: int
     eager_loop: bool
+    eager_reduction: EagerReduction
     checks: bool

@@ -43,7 +43,7 @@ class Packed:
         storage.watch()
         self.origin = weakref.ref(storage)
         self.version = storage.version
-        self.saved_checksum = checksum(tensor._value) if storage.shared else None
+        self.saved_checksum = checksum(tensor._value) if storage.may_change() else None
 
 
 def save_value(value: Any, storage: Storage) -> Saved:
@@ -58,7 +58,7 @@ def save_value(value: Any, storage: Storage) -> Saved:
             )
         storage.mark_saved()
     saved_checksum = None
-    if storage.shared and isinstance(value, np.ndarray):
+    if storage.shared and isinstance(value, np.ndarray) and storage.may_change():
         saved_checksum = checksum(value)
     return value, storage, storage.version, saved_checksum
 
@@ -70,11 +70,9 @@ def verify(node: Any, entry: Saved) -> None:
     if storage.version != version:
         raise overwritten_error(node, storage, version)
     if storage.shared and isinstance(value, np.ndarray):
-        if saved_checksum is None:
-            before, now = storage.saved_checksum, storage.checksum()
-        else:
-            before, now = saved_checksum, checksum(value)
-        if before is not None and before != now:
+        before = storage.saved_checksum if saved_checksum is None else saved_checksum
+        whole = storage.value if saved_checksum is None else value
+        if before is not None and before != checksum(whole):
             raise SavedValueError(
                 f"one of the values needed for gradient computation was changed from outside: the "
                 f"memory of a {storage.type} that {node.name()} saved is shared with a NumPy array "

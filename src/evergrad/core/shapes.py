@@ -116,6 +116,8 @@ def normalize_dims(dims: int | Iterable[int] | None, rank: int) -> Shape:
     """Dimensions from the front, each at most once; ``None`` and ``()`` mean all of them."""
     if dims is None:
         return tuple(range(rank))
+    if dims.__class__ is int and -rank <= dims < rank:
+        return (dims % rank,)
     given = dims if isinstance(dims, Iterable) else (dims,)
     result = tuple(normalize_dim(d, rank) for d in given)
     if len(set(result)) != len(result):
@@ -132,21 +134,21 @@ def reduced_shape(shape: Shape, dims: Shape, keepdim: bool) -> Shape:
 
 def infer_reshape(shape: Sequence[int], numel: int) -> Shape:
     """Fill in a ``-1`` and check that the element count stays."""
-    result = tuple(int(n) for n in shape)
-    unknown = [i for i, n in enumerate(result) if n == -1]
-    if any(n < -1 for n in result):
+    result = tuple(map(int, shape))
+    unknown = result.count(-1)
+    if result and min(result) < -1:
         raise RuntimeError(f"invalid shape dimension {min(result)} in {list(result)}")
-    if len(unknown) > 1:
+    if unknown > 1:
         raise RuntimeError("only one dimension can be inferred")
     if unknown:
-        rest = math.prod(n for n in result if n != -1)
+        rest = -math.prod(result)
         if rest == 0:
             raise RuntimeError(
                 f"cannot reshape tensor of {numel} elements into shape {list(result)} because the "
                 "unspecified dimension size -1 can be any value and is ambiguous"
             )
         if numel % rest == 0:
-            i = unknown[0]
+            i = result.index(-1)
             return (*result[:i], numel // rest, *result[i + 1 :])
     elif math.prod(result) == numel:
         return result
@@ -158,6 +160,11 @@ def as_shape(args: tuple[Any, ...]) -> Shape:
     if len(args) == 1 and not isinstance(args[0], int) and isinstance(args[0], Iterable):
         is_one_size = not getattr(args[0], "ndim", 1)  # a 0-d tensor
         args = args if is_one_size else tuple(args[0])
+    for n in args:
+        if n.__class__ is not int:
+            break
+    else:
+        return args
     try:
         return tuple(n if type(n) is int else n.__index__() for n in args)
     except (AttributeError, TypeError):

@@ -7,7 +7,10 @@ value instead of an array; it then has no bytes.
 
 from __future__ import annotations
 
+import sys
+import weakref
 import zlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,13 +18,24 @@ import numpy as np
 from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.shapes import TensorType
 from evergrad.core.source_location import SourceLocation
-from evergrad.extension import provides
-from evergrad.memory.ledger import LEDGER, SAVED, exclusive
+from evergrad.extension import ExtensionPoint, provides
+from evergrad.memory.ledger import HAS_GIL, LEDGER, SAVED, exclusive
 
 if TYPE_CHECKING:
     from evergrad.core.trace import Var
 
 Array = np.ndarray[Any, Any]
+
+_memory_hash: ExtensionPoint[[], Callable[[int, int, int], None] | None] = ExtensionPoint(
+    "memory_hash"
+)
+# Bytes of the hashes of a block, and from how many bytes on they are faster than CRC-32.
+_BLOCK_BYTES = 512
+_HASHED_BYTES = 1 << 14
+
+# How code outside may reach a buffer: not at all, through the array it was adopted from, through an
+# array that was made of it.
+UNSHARED, ADOPTED, EXPORTED = range(3)
 
 
 class NoArray:
@@ -45,8 +59,9 @@ NO_ARRAY: Any = NoArray()
 class Storage:
     """One buffer. ``value`` is its whole array; every tensor on it aliases that.
 
-    ``saved`` says that a graph has saved it as a residual at some time, ``shared`` that code
-    outside can write to it without a new version; a storage that is both has a checksum.
+    ``saved`` says that a graph has saved it as a residual at some time, ``shared`` whether code
+    outside can write to it without a new version, and how it can; a storage that is both has a
+    checksum.
     """
 
     __slots__ = (
@@ -57,6 +72,7 @@ class Storage:
     value: Array | Var
     writer: SourceLocation | None
     saved_checksum: int | None
+    shared: int
 
     @exclusive
     def __init__(self, value: Array | Var, type: TensorType, nbytes: int) -> None:
@@ -66,7 +82,7 @@ class Storage:
         self.version = 0
         self.category = 0
         self.saved = False
-        self.shared = False
+        self.shared = UNSHARED
         ledger = LEDGER
         ledger.live += nbytes
         ledger.count += 1
@@ -111,12 +127,26 @@ class Storage:
             self.saved = True
             self.saved_checksum = None
 
-    def mark_shared(self) -> None:
+    def mark_shared(self, how: int = EXPORTED) -> None:
         """Note that code outside may write to the buffer from now on."""
-        if not self.shared:
-            self.shared = True
-            if self.saved:
-                self.saved_checksum = self.checksum()
+        if not self.shared and self.saved:
+            self.saved_checksum = self.checksum()
+        self.shared = max(self.shared, how)
+
+    def may_change(self) -> bool:
+        """Whether code outside can still write to the buffer. An array that was adopted and that
+        nothing else references has been handed over: it is not shared any more."""
+        if self.shared == ADOPTED and HAS_GIL and isinstance(self.value, np.ndarray):
+            owner = self.value.base
+            # Referenced by the array of this storage, by the name here and by the call.
+            if (
+                isinstance(owner, np.ndarray)
+                and owner.flags.owndata
+                and sys.getrefcount(owner) == 3
+                and not weakref.getweakrefcount(owner)
+            ):
+                self.shared = UNSHARED
+        return self.shared != UNSHARED
 
     def checksum(self) -> int:
         return checksum(self.value)
@@ -165,7 +195,14 @@ def storage_class() -> type[Storage]:
 
 
 def checksum(array: Any) -> int:
-    """CRC-32 of the elements in C order, whatever the strides."""
+    """A hash of the elements in C order, whatever the strides."""
     if array.size == 0:
         return 0
-    return zlib.crc32(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
+    data = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+    function = _memory_hash() if data.size >= _HASHED_BYTES else None
+    if function is None:
+        return zlib.crc32(data.data)
+    hashes = np.empty(_BLOCK_BYTES, np.uint8)
+    blocks = data.size // _BLOCK_BYTES
+    function(hashes.ctypes.data, data.ctypes.data, blocks)
+    return zlib.crc32(data[blocks * _BLOCK_BYTES :].data, zlib.crc32(hashes.data))

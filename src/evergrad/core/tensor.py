@@ -19,10 +19,11 @@ from evergrad.core.mutation_counter import MUTATIONS
 from evergrad.core.node import GraphNode, Leaf
 from evergrad.core.shapes import Size, TensorType, contiguous_strides, normalize_dim, tensor_type
 from evergrad.core.state import STATE
-from evergrad.core.storage import NO_ARRAY, InferenceStorage, Storage
+from evergrad.core.storage import NO_ARRAY, UNSHARED, InferenceStorage, Storage
 from evergrad.core.tensor_methods import TensorMethods
 from evergrad.core.trace import Var, leaked
 from evergrad.extension import ExtensionPoint
+from evergrad.memory.ledger import LEDGER, exclusive
 
 if TYPE_CHECKING:
     from evergrad.core.views import View
@@ -314,7 +315,7 @@ class Tensor(TensorMethods):
         return self._view is not None
 
 
-_new = Tensor.__new__
+_new: Any = object.__new__
 
 
 def materialize(tensor: Tensor, what: str) -> None:
@@ -334,20 +335,51 @@ def note_handle(tensor: Tensor) -> None:
         tensor._value.trace.note_handle(tensor)
 
 
-def fresh(value: Any, type: TensorType) -> Tensor:
-    """A tensor with a new storage of its own for a value that nothing else references."""
-    tensor = _new(Tensor)
+@exclusive
+def new_result(value: Array, type: TensorType, inference: bool) -> Tensor:
+    """A tensor on a new storage for an array that nothing else references: what ``Storage`` and
+    ``fresh`` do, in one call for every result of an op."""
+    storage = _new(InferenceStorage if inference else Storage)
+    storage.value = value
+    storage.type = type
+    storage.nbytes = nbytes = type.nbytes
+    storage.version = 0
+    storage.category = 0
+    storage.saved = False
+    storage.shared = UNSHARED
+    ledger = LEDGER
+    ledger.live = live = ledger.live + nbytes
+    ledger.count += 1
+    if ledger.observer is not None:
+        ledger.observer.allocated(storage)
+    if live > ledger.peak:
+        ledger.peak = ledger.live
+    tensor: Tensor = _new(Tensor)
     tensor._value = value
     tensor._type = type
-    kind = InferenceStorage if STATE.get().inference else Storage
-    tensor._storage = kind(value, type, 0 if value.__class__ is Var else type.nbytes)
+    tensor._storage = storage
     tensor._node = None
     tensor._index = 0
     tensor._view = None
     tensor._leaf = None
     tensor._grad = None
-    if value.__class__ is Var:
-        value.trace.note_handle(tensor)
+    return tensor
+
+
+def fresh(value: Any, type: TensorType) -> Tensor:
+    """A tensor with a new storage of its own for a value that nothing else references."""
+    if value.__class__ is not Var:
+        return new_result(value, type, STATE.get().inference)
+    tensor: Tensor = _new(Tensor)
+    tensor._value = value
+    tensor._type = type
+    tensor._storage = (InferenceStorage if STATE.get().inference else Storage)(value, type, 0)
+    tensor._node = None
+    tensor._index = 0
+    tensor._view = None
+    tensor._leaf = None
+    tensor._grad = None
+    value.trace.note_handle(tensor)
     return tensor
 
 
@@ -360,7 +392,7 @@ def on_storage(
     value: Any, type: TensorType, storage: Storage, view: View | None, cls: type[Tensor] = Tensor
 ) -> Tensor:
     """A new handle on an existing storage."""
-    tensor = _new(cls)
+    tensor: Tensor = _new(cls)
     tensor._value = value
     tensor._type = type
     tensor._storage = storage

@@ -116,7 +116,7 @@ class Session(FunctionalizingTrace):
 
     def must_write_now(self, storage: Storage) -> bool:
         """Whether a write to a storage is visible through other memory."""
-        return storage.shared and (
+        return bool(storage.shared) and (
             self.is_visible(storage)
             or any(
                 other is not storage and other.shared

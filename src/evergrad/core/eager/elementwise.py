@@ -1,23 +1,29 @@
-"""Rows of several NumPy calls on contiguous floats of one shape, evaluated by one native loop.
+"""Rows of several NumPy calls on contiguous floats, evaluated by one native loop.
 
-Below a size nothing changes. Whether the loop is used depends on types and strides alone. Rows that
-NumPy evaluates by one call stay with NumPy: those of a ufunc, and cheap ones that do not state
-``eager_loop``.
+Below a size nothing changes. Whether the loop is used depends on types and strides alone. On
+operands of one shape rows that NumPy evaluates by one call stay with NumPy: those of a ufunc, and
+cheap ones that do not state ``eager_loop``. Where whole rows or columns are broadcast NumPy calls
+the inner loop of a ufunc for each row, so there all rows with an emitter are loops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from ctypes import addressof, c_char
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from evergrad import config
 from evergrad.core import dtypes
-from evergrad.core.eager.parallel_ufunc import PARALLEL_MIN_ELEMENTS, parallel_ufunc
+from evergrad.core.eager.parallel_ufunc import (
+    PARALLEL_MIN_ELEMENTS,
+    parallel_for,
+    parallel_ufunc,
+)
 from evergrad.core.row_facts import Cost
-from evergrad.core.shapes import TensorType
+from evergrad.core.shapes import Shape, TensorType
 from evergrad.extension import ExtensionPoint
 from evergrad.memory import pool
 
@@ -31,8 +37,16 @@ _LEAST_ELEMENTS = 128
 # Loops over fewer elements keep the GIL: releasing it would take as long.
 _BRIEF = 1 << 14
 
+# Rows of fewer elements would not fill a vector.
+_LEAST_COLUMNS = 16
+# Elements of a chunk of a call that runs in parallel.
+_CHUNK = 1 << 17
+
+_from_buffer: Callable[[Any], Any] = c_char.from_buffer
+
 _FLOATS = (dtypes.float32, dtypes.float64)
-# Kernels by row, attributes, element types and which operands are numbers; None: there is none.
+# Kernels by row, attributes, element types, which operands are numbers and how they broadcast;
+# false: there is none.
 _kernels: dict[Any, Any] = {}
 
 
@@ -40,17 +54,19 @@ def may_use_loop(
     op: Op, types: tuple[ArgType, ...], operands: tuple[Any, ...], out_types: tuple[Any, ...]
 ) -> bool:
     """Whether a row on these types may be evaluated by one native loop."""
-    if op.emit.function is None or not _prefers_loop(op):
+    if op.emit.function is None or op.emit.numbered or op.eager_loop is False:
         return False
-    shape = out_types[0].shape
-    return (
-        len(out_types) == 1
-        and not op.emit.numbered
-        and out_types[0].dtype in (*_FLOATS, dtypes.bool_)
-        and operands[-1].dtype in _FLOATS
-        and any(t.shape == shape for t in operands)
-        and all(_is_supported(t, shape) for t in operands)
-    )
+    out = out_types[0]
+    if (
+        len(out_types) != 1
+        or out.dtype not in (*_FLOATS, dtypes.bool_)
+        or operands[-1].dtype not in _FLOATS
+        or not all(_is_supported(t) for t in operands)
+    ):
+        return False
+    if all(t.shape == out.shape or not t.shape for t in operands):
+        return _prefers_loop(op) and any(t.shape == out.shape for t in operands)
+    return broadcast_of([t.shape for t in operands], out.shape) is not None
 
 
 def _prefers_loop(op: Op) -> bool:
@@ -59,10 +75,48 @@ def _prefers_loop(op: Op) -> bool:
     return op.emit.cost is Cost.EXPENSIVE and not isinstance(op.eval, np.ufunc)
 
 
-def _is_supported(operand: TensorType, shape: tuple[int, ...]) -> bool:
-    if operand.shape == shape and shape:
-        return operand.dtype in (*_FLOATS, dtypes.bool_)
-    return not operand.shape and operand.dtype in _FLOATS
+def _is_supported(operand: TensorType) -> bool:
+    return operand.dtype in (*_FLOATS, dtypes.bool_) and (
+        bool(operand.shape) or operand.dtype in _FLOATS
+    )
+
+
+class Broadcast(NamedTuple):
+    """How operands are read for a result of ``rows`` and ``columns``: all of it, one row for all,
+    or one element for each row (``is_column``); ``steps`` are the elements from one row of an
+    operand to the next."""
+
+    rows: int
+    columns: int
+    is_column: tuple[bool, ...]
+    steps: tuple[int, ...]
+
+
+def broadcast_of(shapes: Sequence[Shape], out: Shape) -> Broadcast | None:
+    """The rows and columns of a result to which all operands broadcast as whole rows or columns."""
+    for split in range(1, len(out)):
+        rows, columns = math.prod(out[:split]), math.prod(out[split:])
+        if columns < _LEAST_COLUMNS or not rows:
+            continue
+        found = [_steps_of(shape, out, split) for shape in shapes]
+        if all(f is not None for f in found):
+            kinds = [f for f in found if f is not None]
+            return Broadcast(
+                rows, columns, tuple([k for k, _ in kinds]), tuple([s for _, s in kinds])
+            )
+    return None
+
+
+def _steps_of(shape: Shape, out: Shape, split: int) -> tuple[bool, int] | None:
+    """Whether an operand has one element for each row, and its elements from row to row."""
+    padded = (1,) * (len(out) - len(shape)) + shape
+    above, inside = padded[:split], padded[split:]
+    is_column = inside != out[split:]
+    if is_column and set(inside) != {1}:
+        return None
+    if above == out[:split]:
+        return is_column, 1 if is_column else math.prod(inside)
+    return (is_column, 0) if set(above) <= {1} else None
 
 
 def loop_evaluator(
@@ -71,15 +125,17 @@ def loop_evaluator(
 ) -> Callable[..., Any]:  # fmt: skip
     """An evaluator by one native loop from a number of elements on; ``plain`` for fewer, and for
     arrays that are not contiguous."""
+    shapes = [t.shape for t in operands]
+    broadcast = None
+    if not all(shape == out.shape or not shape for shape in shapes):
+        broadcast = broadcast_of(shapes, out.shape)
+    is_number = tuple([not shape for shape in shapes])
+    loop = _Loop(op, attrs, operands, out, broadcast)
     count = out.numel
-    allocate = pool.allocator(out.shape, out.dtype.np)
-    is_number = [not t.shape for t in operands]
-    key = op.name, tuple(attrs.items()), out.dtype, tuple([t.dtype for t in operands]), *is_number
-    from_buffer: Callable[[Any], Any] = c_char.from_buffer
-    loop: Any = None
+    if len(operands) == 1:
+        return _unary_evaluator(loop, count, plain)
 
     def run(*given: Any) -> Any:
-        nonlocal loop
         forced = config.EAGER_KERNEL_ELEMENTS
         least = _LEAST_ELEMENTS if forced is None else forced
         if count < least or not count or not config.EAGER_KERNELS:
@@ -89,29 +145,105 @@ def loop_evaluator(
             if number:
                 words.append(float(operand))
             elif operand.__class__ is np.ndarray and operand.flags.carray:
-                words.append(addressof(from_buffer(operand)))
+                words.append(addressof(_from_buffer(operand)))
             else:
                 return plain(*given)
-        if loop is None:
-            loop = _loop(key, op, attrs, operands, out)
-        if loop is False:
-            return plain(*given)
-        result = allocate()
-        if count < _BRIEF:
-            loop[0](addressof(from_buffer(result)), *words, count)
-        elif count < PARALLEL_MIN_ELEMENTS:
-            loop[1](addressof(from_buffer(result)), *words, count)
-        else:
-            _in_parallel(loop[1], given, result)
+        return loop.run(given, words) if loop.is_ready() else plain(*given)
+
+    return run
+
+
+def _unary_evaluator(loop: _Loop, count: int, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for one operand, without a list of operands."""
+
+    def run(operand: Any) -> Any:
+        forced = config.EAGER_KERNEL_ELEMENTS
+        least = _LEAST_ELEMENTS if forced is None else forced
+        if count < least or not count or not config.EAGER_KERNELS or not operand.flags.carray:
+            return plain(operand)
+        if not loop.is_ready():
+            return plain(operand)
+        if count >= PARALLEL_MIN_ELEMENTS:
+            return loop.run((operand,), [addressof(_from_buffer(operand))])
+        result = loop.allocate()
+        loop.function(addressof(_from_buffer(result)), addressof(_from_buffer(operand)), count)
         return result
 
     return run
 
 
-def _loop(key: Any, op: Op, attrs: Attrs, operands: Any, out: TensorType) -> Any:
+class _Loop:
+    """The native loop of a row for some types, compiled by the first call."""
+
+    __slots__ = ("allocate", "broadcast", "count", "extents", "function", "key", "made", "sizes")
+
+    def __init__(
+        self, op: Op, attrs: Attrs, operands: tuple[TensorType, ...], out: TensorType,
+        broadcast: Broadcast | None,
+    ) -> None:  # fmt: skip
+        self.count = out.numel
+        self.allocate = pool.allocator(out.shape, out.dtype.np)
+        self.broadcast = broadcast
+        self.key = op, attrs, operands, out
+        self.sizes = [t.dtype.itemsize for t in (*operands, out)]
+        self.function: Any = None
+        self.made = False
+        # The numbers after the addresses: how many elements; or bytes from row to row of each
+        # operand with dimensions, rows and columns.
+        self.extents: tuple[int, ...] = (self.count,)
+        if broadcast is not None:
+            steps = [
+                step * t.dtype.itemsize
+                for t, step in zip(operands, broadcast.steps, strict=True)
+                if t.shape
+            ]
+            self.extents = (*steps, broadcast.rows, broadcast.columns)
+
+    def is_ready(self) -> bool:
+        if not self.made:
+            found = _loop(*self.key, self.broadcast)
+            self.function = found and found[self.count >= _BRIEF]
+            self.made = True
+        return self.function is not False
+
+    def run(self, given: tuple[Any, ...], words: list[Any]) -> Any:
+        result = self.allocate()
+        if self.count < PARALLEL_MIN_ELEMENTS:
+            self.function(addressof(_from_buffer(result)), *words, *self.extents)
+        elif self.broadcast is None:
+            _in_parallel(self.function, given, result)
+        else:
+            self.rows_in_parallel(_address(result), words)
+        return result
+
+    def rows_in_parallel(self, out: int, words: list[Any]) -> None:
+        broadcast = self.broadcast
+        assert broadcast is not None
+        *steps, rows, columns = self.extents
+        most = max(1, _CHUNK // columns)
+        row_bytes = columns * self.sizes[-1]
+
+        def chunk(first: int) -> None:
+            offsets = iter(steps)
+            moved = [w if isinstance(w, float) else w + first * next(offsets) for w in words]
+            count = min(most, rows - first)
+            self.function(out + first * row_bytes, *moved, *steps, count, columns)
+
+        parallel_for(chunk, range(0, rows, most))
+
+
+def _loop(
+    op: Op, attrs: Attrs, operands: tuple[TensorType, ...], out: TensorType,
+    broadcast: Broadcast | None,
+) -> Any:  # fmt: skip
+    """The kernel for these element types, with and without the GIL; false if there is none."""
+    is_column = None if broadcast is None else broadcast.is_column
+    kinds = tuple([(t.dtype, not t.shape) for t in operands])
+    key = op.name, tuple(attrs.items()), out.dtype, kinds, is_column
     found = _kernels.get(key)
     if found is None:
-        found = _kernels[key] = _elementwise_kernel(op, attrs, operands, out) or False
+        found = _elementwise_kernel(op, attrs, operands, out, is_column) or False
+        _kernels[key] = found
     return found
 
 

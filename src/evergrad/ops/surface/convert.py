@@ -26,6 +26,7 @@ from evergrad.core.op import NONDIFFERENTIABLE, TABLE
 from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
 from evergrad.core.shapes import Shape, tensor_type
 from evergrad.core.state import STATE
+from evergrad.core.storage import ADOPTED
 from evergrad.core.tensor import Array, Tensor, from_array
 from evergrad.interop.dlpack import import_array
 from evergrad.ops.rows.creation.constants import check_place, finish
@@ -269,8 +270,23 @@ def share(array: Array, stacklevel: int = 3) -> Tensor:
             stacklevel=stacklevel,
         )
     result = from_array(array.view(np.ndarray))
-    result._storage.mark_shared()
+    if _is_written_elsewhere(array):
+        result._storage.mark_shared(ADOPTED)
     return result
+
+
+def _is_written_elsewhere(array: Any) -> bool:
+    """Whether there is a way to write to the memory of an array."""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return True
+        array = array.base
+    if array is None:
+        return False
+    try:
+        return not memoryview(array).readonly
+    except TypeError:
+        return True
 
 
 @expose(method=False, out=False)

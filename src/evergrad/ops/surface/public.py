@@ -53,15 +53,13 @@ def expose(
     """
 
     def decorate(plain: F) -> F:
-        public: Callable[..., Any] = plain
-        if numpy_names:
-            public = _accepting_numpy_names(public)
+        guarded = under_autocast(plain)
+        form = _accepting_numpy_names(guarded) if numpy_names else guarded
         for name in (plain.__name__, *names):
             if name.startswith("_") and not name.startswith("__"):
                 continue  # a private name only carries the public ones
-            form = under_autocast(public)
             if function:
-                _add_function(name, _accepting_out(form) if out else form, into)
+                _add_function(name, _accepting_out(guarded, numpy_names) if out else form, into)
             if method:
                 setattr(Tensor, name, form)
             if inplace:
@@ -149,18 +147,27 @@ def named_in_place(
 def _accepting_numpy_names(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def renamed(*args: Any, **kwargs: Any) -> Any:
-        for numpy_name, name in _NUMPY_NAMES.items():
-            if numpy_name in kwargs:
-                kwargs[name] = kwargs.pop(numpy_name)
+        if kwargs:
+            _rename(kwargs)
         return function(*args, **kwargs)
 
     renamed.numpy_names = True  # type: ignore[attr-defined]
     return renamed
 
 
-def _accepting_out(function: Callable[..., Any]) -> Callable[..., Any]:
+def _rename(kwargs: dict[str, Any]) -> None:
+    """Replace NumPy's names of arguments."""
+    if not _NUMPY_NAMES.keys().isdisjoint(kwargs):
+        for numpy_name, name in _NUMPY_NAMES.items():
+            if numpy_name in kwargs:
+                kwargs[name] = kwargs.pop(numpy_name)
+
+
+def _accepting_out(function: Callable[..., Any], numpy_names: bool = False) -> Callable[..., Any]:
     @functools.wraps(function)
     def with_out(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        if numpy_names and kwargs:
+            _rename(kwargs)
         if out is None:
             return function(*args, **kwargs)
         if STATE.get().trace is None:

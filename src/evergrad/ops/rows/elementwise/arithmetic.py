@@ -86,7 +86,7 @@ LERP = elementwise(
     "lerp", _lerp_eval,
     (lambda t, y, a, b, w: t * (1 - w), lambda t, y, a, b, w: t * w,
      lambda t, y, a, b, w: t * (b - a)),
-    promote=_first_decides, accepts=_inexact, emit=cheap(_emit_lerp, floats=True),
+    promote=_first_decides, accepts=_inexact, emit=cheap(_emit_lerp, floats=True), eager_loop=True,
     doc="a + weight * (b - a)",
 )  # fmt: skip
 
@@ -134,7 +134,7 @@ ADDCMUL = elementwise(
     "addcmul", _addcmul_eval,
     (lambda t, y, x, a, b, value: t, lambda t, y, x, a, b, value: t * (b * value),
      lambda t, y, x, a, b, value: t * (a * value), lambda t, y, x, a, b, value: t * (a * b)),
-    promote=_tensors_decide, accepts=not_bool,
+    promote=_tensors_decide, accepts=not_bool, eager_loop=True,
     emit=cheap(lambda e, x, a, b, value: e.add(x, e.mul(e.mul(a, value), b)), floats=True),
     doc="x + value * a * b",
 )  # fmt: skip
@@ -143,7 +143,7 @@ ADDCDIV = elementwise(
     (lambda t, y, x, a, b, value: t, lambda t, y, x, a, b, value: t * (value / b),
      lambda t, y, x, a, b, value: -t * (a / (b * b) * value),
      lambda t, y, x, a, b, value: t * (a / b)),
-    promote=_tensors_decide, accepts=not_bool,
+    promote=_tensors_decide, accepts=not_bool, eager_loop=True,
     emit=cheap(lambda e, x, a, b, value: e.add(x, e.div(e.mul(a, value), b)), floats=True),
     doc="x + value * a / b",
 )  # fmt: skip
@@ -281,6 +281,7 @@ def _no_slope(t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 copysign = binary("copysign", np.copysign, (_copysign_slope, _no_slope), promote=meet_as_float,
                   accepts=not_complex, emit=cheap(lambda b, x, y: b.copysign(x, y)),
+                  eager_loop=True,
                   doc="|a| with the sign of b.")  # fmt: skip
 nextafter = binary(
     "nextafter", np.nextafter, (lambda t, y, a, b: where(a == b, 0, t), _no_slope),

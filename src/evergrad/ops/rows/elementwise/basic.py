@@ -390,7 +390,8 @@ def positive(input: Tensor) -> Tensor:
 
 
 reciprocal = unary("reciprocal", np.reciprocal, lambda t, y, x: -t * (y * y),
-                   emit=cheap(lambda b, x: b.div(b.number(1), x)), doc="1 / x")  # fmt: skip
+                   emit=cheap(lambda b, x: b.div(b.number(1), x)), eager_loop=True,
+                   doc="1 / x")  # fmt: skip
 
 
 # -- powers, exponentials, logarithms -----------------------------------------------------------
@@ -399,7 +400,7 @@ sqrt = unary("sqrt", np.sqrt, lambda t, y, x: t / (y * 2), emit=cheap(lambda b, 
              doc="The square root.")  # fmt: skip
 rsqrt = unary("rsqrt", lambda x, **out: np.reciprocal(np.sqrt(x), **out),
               lambda t, y, x: t * (y * y * y) * -0.5,
-              emit=cheap(lambda b, x: b.div(b.number(1), b.sqrt(x))),
+              emit=cheap(lambda b, x: b.div(b.number(1), b.sqrt(x))), eager_loop=True,
               doc="1 / sqrt(x)")  # fmt: skip
 exp = unary("exp", np.exp, lambda t, y, x: t * y, emit=elementary("exp", lanes=True),
             doc="e to the power of x.")  # fmt: skip

@@ -100,14 +100,17 @@ operator("__ge__", ge)
 
 logical_and = relation("logical_and", np.logical_and,
                        emit=cheap(lambda b, x, y: b.logical_and(b.truth(x), b.truth(y))),
+                      eager_loop=True,
                        commutative=True,
                        doc="Both are nonzero.")  # fmt: skip
 logical_or = relation("logical_or", np.logical_or,
                       emit=cheap(lambda b, x, y: b.logical_or(b.truth(x), b.truth(y))),
+                      eager_loop=True,
                       commutative=True,
                       doc="At least one is nonzero.")  # fmt: skip
 logical_xor = relation("logical_xor", np.logical_xor,
                        emit=cheap(lambda b, x, y: b.logical_xor(b.truth(x), b.truth(y))),
+                      eager_loop=True,
                        commutative=True,
                        doc="Exactly one is nonzero.")  # fmt: skip
 logical_not = question("logical_not", np.logical_not, inplace=True,

@@ -77,7 +77,7 @@ def _emit_sign(b: Builder, x: Value) -> Value:
 
 
 sign = unary("sign", _sign_eval, ZERO_SLOPE, promote=meet, accepts=not_complex, takes_out=False,
-             emit=cheap(_emit_sign), doc="-1, 0 or 1.")  # fmt: skip
+             emit=cheap(_emit_sign), eager_loop=True, doc="-1, 0 or 1.")  # fmt: skip
 
 
 def _sgn_eval(z: Any) -> Any:

@@ -29,7 +29,7 @@ trunc = unary("trunc", _rounding(np.trunc), ZERO_SLOPE, "fix", promote=meet, acc
               doc="Rounded towards zero.")  # fmt: skip
 frac = unary("frac", lambda x, **out: np.subtract(x, np.trunc(x), **out), lambda t, y, x: t,
              promote=meet, accepts=lambda d: d.is_floating_point,
-             emit=cheap(lambda b, x: b.sub(x, b.trunc(x)), floats=True),
+             emit=cheap(lambda b, x: b.sub(x, b.trunc(x)), floats=True), eager_loop=True,
              doc="x - trunc(x)")  # fmt: skip
 ROUND = elementwise("round", _rounding(np.rint), ZERO_SLOPE, accepts=real_number,
                     emit=cheap(lambda b, x: b.round(x), floats=True),

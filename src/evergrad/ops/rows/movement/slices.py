@@ -8,6 +8,7 @@ whole.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,7 @@ def _batch_slice(op: Op, args: Sequence[Tensor], dims: Dims, *, slices: Slices) 
 
 SLICE = linear("slice", _slice_eval, _slice_type, _slice_transpose, batch=_batch_slice,
                alias="view", doc="A regular part of each dimension.")  # fmt: skip
+SLICE.prepare = lambda *, slices: itemgetter(numpy_index(slices))
 
 
 def _pad_slice_eval(g: Any, *, slices: Slices, shape: Shape) -> Any:

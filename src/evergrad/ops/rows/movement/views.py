@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,7 @@ RESHAPE = linear(
     lambda x, *, shape: shaped(x, shape),
     _reshape_back, batch=_batch_reshape, alias="reshape", doc="The same elements in another shape.",
 )  # fmt: skip
+RESHAPE.prepare = lambda *, shape: methodcaller("reshape", shape)
 
 
 @late_bound
@@ -188,6 +190,7 @@ PERMUTE: Op = linear(
     lambda g, x, *, order: bind(PERMUTE, g, order=_inverse(order)),
     batch=_batch_permute, alias="view", doc="The dimensions in another order.",
 )  # fmt: skip
+PERMUTE.prepare = lambda *, order: methodcaller("transpose", order)
 
 
 def put_back(tensor: Tensor, order: Sequence[int]) -> Tensor:
@@ -212,7 +215,7 @@ def permute(input: Tensor, *args: Any, dims: Any = None) -> Tensor:
 @expose("swapdims", inplace=False, out=False)
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions exchanged."""
-    rank = input.ndim
+    rank = len(input._type.shape)
     a, b = normalize_dim(dim0, rank), normalize_dim(dim1, rank)
     order = list(range(rank))
     if rank:

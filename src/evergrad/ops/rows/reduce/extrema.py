@@ -16,7 +16,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.families import reduction
 from evergrad.core.op import Op
-from evergrad.core.row_facts import AutocastPolicy, Combine, lowered
+from evergrad.core.row_facts import AutocastPolicy, Combine, EagerReduction, lowered
 from evergrad.core.shapes import Shape, TensorType, normalize_dims
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.elementwise.basic import maximum, minimum, where
@@ -46,7 +46,7 @@ def _extreme(name: str, ufunc: Any, combine: Combine, doc: str) -> Op:
 
     return reduction(name, evaluate, type_rule, shared_by_ties, batch=batch_fold, takes_out=True,
                      emit=lowered("loops"), autocast=AutocastPolicy.KEEP, combine=combine,
-                     doc=doc)  # fmt: skip
+                     eager_reduction=EagerReduction(combine), doc=doc)  # fmt: skip
 
 
 AMAX = _extreme("amax", np.maximum, Combine.MAX, "The largest over dimensions.")

@@ -25,6 +25,7 @@ from evergrad.core.row_facts import (
     LEAST_DERIVATIVE,
     AutocastPolicy,
     Combine,
+    EagerReduction,
     lowered,
     numpy_evaluates,
 )
@@ -90,7 +91,7 @@ def _sum_transpose(g: Tensor, x: Tensor, *, dims: Shape, keepdim: bool) -> Tenso
 SUM = linear("sum", _sum_eval, folded, _sum_transpose, batch=batch_fold, takes_out=True,
              upcast=True,
              emit=lowered("loops"), autocast=AutocastPolicy.KEEP, combine=Combine.SUM,
-             eager_derivative=LEAST_DERIVATIVE,
+             eager_derivative=LEAST_DERIVATIVE, eager_reduction=EagerReduction(Combine.SUM),
              doc="The sum over dimensions.")  # fmt: skip
 
 
@@ -98,8 +99,9 @@ SUM = linear("sum", _sum_eval, folded, _sum_transpose, batch=batch_fold, takes_o
 @expose(numpy_names=True)
 def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The sum over all or the given dimensions; integers are summed in int64."""
-    input = sum_type(input, dtype)
-    dims = normalize_dims(dim, input.ndim)
+    if dtype is not None or input._type.dtype.category < dtypes.FLOATING:
+        input = sum_type(input, dtype)
+    dims = normalize_dims(dim, len(input._type.shape))
     return bind(SUM, input, dims=dims, keepdim=bool(keepdim))  # type: ignore[no-any-return]
 
 
@@ -116,6 +118,7 @@ def _mean_transpose(g: Tensor, x: Tensor, *, dims: Shape, keepdim: bool) -> Tens
 MEAN = linear("mean", _mean_eval, folded, _mean_transpose, batch=batch_fold, takes_out=True,
               upcast=True,
               emit=lowered("passes.decompose"), autocast=AutocastPolicy.KEEP,
+              eager_reduction=EagerReduction(Combine.SUM, mean=True),
               doc="The mean over dimensions.")  # fmt: skip
 
 
@@ -124,12 +127,12 @@ def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
     """The mean over all or the given dimensions."""
     if dtype is not None:
         input = cast(input, as_dtype(dtype))
-    if input.dtype.category < dtypes.FLOATING:
+    if input._type.dtype.category < dtypes.FLOATING:
         raise RuntimeError(
             "mean(): could not infer output dtype. Input dtype must be either a floating point or "
             f"complex dtype. Got: {input.dtype.name}"
         )
-    dims = normalize_dims(dim, input.ndim)
+    dims = normalize_dims(dim, len(input._type.shape))
     return bind(MEAN, input, dims=dims, keepdim=bool(keepdim))  # type: ignore[no-any-return]
 
 
@@ -184,7 +187,7 @@ def _others(x: Tensor, dims: Shape) -> Tensor:
 PROD = reduction("prod", _prod_eval, folded, lambda t, y, x, dims: t * _others(x, dims),
                  batch=batch_fold, takes_out=True,
                  emit=numpy_evaluates("a reduction that is rare in models"),
-                 autocast=AutocastPolicy.FLOAT32,
+                 autocast=AutocastPolicy.FLOAT32, eager_reduction=EagerReduction(Combine.PRODUCT),
                  doc="The product over dimensions.")  # fmt: skip
 
 

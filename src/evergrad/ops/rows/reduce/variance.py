@@ -18,7 +18,7 @@ from evergrad.core.compound import Compound
 from evergrad.core.dtypes import as_dtype, dtype
 from evergrad.core.families import opaque, reduction
 from evergrad.core.op import ArgType, Op
-from evergrad.core.row_facts import AutocastPolicy, lowered
+from evergrad.core.row_facts import AutocastPolicy, Combine, EagerReduction, lowered
 from evergrad.core.shapes import Shape, TensorType, normalize_dims, reduced_shape
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.creation.constants import scalar_tensor
@@ -179,6 +179,7 @@ NORM = reduction(
     "norm", _norm_eval, folded, _norm_slope,
     batch=batch_fold,
     emit=lowered("a square root of a sum"), autocast=AutocastPolicy.KEEP,
+    eager_reduction=EagerReduction(Combine.SUM, squares=True, root=True),
     doc="The Euclidean length over dimensions.",
 )  # fmt: skip
 

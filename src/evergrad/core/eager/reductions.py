@@ -1,0 +1,92 @@
+"""Reductions of contiguous floats over neighbouring dimensions, evaluated by one native loop.
+
+Below a size nothing changes. Whether the loop is used depends on types and strides alone; its
+extents are arguments, so that all shapes share its machine code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from ctypes import addressof, c_char
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evergrad import config
+from evergrad.core import dtypes
+from evergrad.core.shapes import Shape, TensorType
+from evergrad.extension import ExtensionPoint
+from evergrad.memory import pool
+
+if TYPE_CHECKING:
+    from evergrad.core.op import Attrs, Op
+
+_reduction_kernel: ExtensionPoint[..., Any] = ExtensionPoint("reduction_kernel")
+
+# From so many elements on: for fewer the calls of NumPy are as fast.
+_LEAST_ELEMENTS = 128
+# Loops over fewer elements keep the GIL: releasing it would take as long.
+_BRIEF = 1 << 14
+# Columns of fewer neighbours would leave most lanes of a vector empty.
+_LEAST_COLUMNS = 8
+
+_FLOATS = (dtypes.float32, dtypes.float64)
+# Kernels by reduction, element type and direction; False: there is none.
+_kernels: dict[Any, Any] = {}
+
+
+def may_reduce(op: Op, attrs: Attrs, operands: tuple[Any, ...], out: TensorType) -> bool:
+    """Whether a row on these types may be evaluated by one native loop."""
+    if op.eager_reduction is None or len(operands) != 1 or operands[0].dtype not in _FLOATS:
+        return False
+    outer, count, inner = _extents(operands[0].shape, attrs["dims"])
+    at_all = outer * count * inner > 0 and out.dtype is operands[0].dtype
+    return at_all and (inner == 1 or inner >= _LEAST_COLUMNS)
+
+
+def _extents(shape: Shape, dims: Shape) -> tuple[int, int, int]:
+    """The extents before, of and after the reduced dimensions; zeros if these are no neighbours."""
+    if not dims or sorted(dims) != list(range(min(dims), max(dims) + 1)):
+        return 0, 0, 0
+    first, last = min(dims), max(dims) + 1
+    return math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:])
+
+
+def reduction_evaluator(
+    op: Op, attrs: Attrs, operand: TensorType, out: TensorType, plain: Callable[..., Any]
+) -> Callable[..., Any]:
+    """An evaluator by one native loop from a number of elements on; ``plain`` for fewer, and for
+    arrays that are not contiguous."""
+    outer, count, inner = _extents(operand.shape, attrs["dims"])
+    total = operand.numel
+    allocate = pool.allocator(out.shape, out.dtype.np)
+    key = op.eager_reduction, operand.dtype, inner == 1
+    from_buffer: Callable[[Any], Any] = c_char.from_buffer
+    loop: Any = None
+
+    def run(array: Any) -> Any:
+        nonlocal loop
+        forced = config.EAGER_KERNEL_ELEMENTS
+        least = _LEAST_ELEMENTS if forced is None else forced
+        if total < least or not config.EAGER_KERNELS:
+            return plain(array)
+        if array.__class__ is not np.ndarray or not array.flags.carray:
+            return plain(array)
+        if loop is None:
+            found = _loop(key)
+            loop = found and found[total >= _BRIEF]
+        if loop is False:
+            return plain(array)
+        result = allocate()
+        loop(addressof(from_buffer(result)), addressof(from_buffer(array)), outer, count, inner)
+        return result
+
+    return run
+
+
+def _loop(key: Any) -> Any:
+    found = _kernels.get(key)
+    if found is None:
+        found = _kernels[key] = _reduction_kernel(*key) or False
+    return found
