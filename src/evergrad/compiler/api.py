@@ -15,6 +15,7 @@ from evergrad.compiler.cache.program_lru import ProgramLRU
 from evergrad.compiler.cache.signature_churn import SignatureChurn, leaf_paths
 from evergrad.compiler.frontend.arguments import PythonCall
 from evergrad.compiler.frontend.capture import Captured, capture
+from evergrad.compiler.frontend.effects import undo_changes
 from evergrad.compiler.frontend.python_state import PythonState, plain_numbers
 from evergrad.compiler.frontend.segments import Segments
 from evergrad.compiler.frontend.session import NotWholeError, Session
@@ -161,15 +162,16 @@ class Compiled:
     def run(self, call: PythonCall) -> Any:
         """Run a call by the program that is valid for it; by Python, if there is none."""
         variant = self.valid_variant(call)
-        if variant is None or variant.aliases_written(call.tensors):
+        tensors = None if variant is None else variant.inputs_for(call.tensors)
+        if variant is None or tensors is None or variant.aliases_written(tensors):
             return self.run_python(call)
-        return self.run_variant(variant, call)
+        return self.run_variant(variant, call, tensors)
 
-    def run_variant(self, variant: Variant, call: PythonCall) -> Any:
+    def run_variant(self, variant: Variant, call: PythonCall, tensors: list[Tensor]) -> Any:
         variant.bind_numbers(call.numbers)
         self.last_call = _WHOLE
         try:
-            result = variant.run(call.tensors)
+            result = variant.run(tensors)
         except AssumptionError as error:  # nothing was written, and Python has no effects here
             return self.run_eagerly(call, str(error))
         self.add_fast_path(call, variant)
@@ -208,6 +210,7 @@ class Compiled:
                 variant = self.add_variant(call, capture(session, call, result, python))
             except NotWholeError as reason:
                 if self.fullgraph and not self.is_first_step(session, str(reason)):
+                    undo_changes(python)
                     session.abandon()
                     raise TraceError(f"{self.name} cannot be compiled whole: {reason}") from None
                 session.end()
@@ -223,7 +226,10 @@ class Compiled:
                 session.abandon()
                 raise
         del result, session
-        return self.run_variant(variant, call)
+        tensors = variant.inputs_for(call.tensors)
+        if tensors is None:  # another thread has changed what the function reads
+            return self.run_eagerly(call, "Python state is changed meanwhile")
+        return self.run_variant(variant, call, tensors)
 
     def use_constant_numbers(self) -> None:
         """Have floats as constants of programs from now on."""
@@ -292,7 +298,10 @@ class Compiled:
         """The variant for a call whose guards hold, if there is one already."""
         known = self.variants.get(call.key, [])
         for variant in reversed(known):  # most recently used last
-            if variant.accepts(call.tensors, call.numbers) and variant.guards.hold():
+            tensors = variant.inputs_for(call.tensors)
+            if tensors is None or not variant.accepts(tensors, call.numbers):
+                continue
+            if variant.guards.hold():
                 known.remove(variant)
                 known.append(variant)
                 self.programs.get(variant)
@@ -363,11 +372,12 @@ class Compiled:
                     session.restore_states()
                     raise
                 finally:
+                    undo_changes(python)
                     session.abandon()
                     session.release()
             variant = self.add_variant(call, captured)
         variant.bind_numbers(call.numbers)
-        return variant, call.tensors
+        return variant, variant.inputs_for(call.tensors) or call.tensors
 
     def explain(self, *args: Any, passes: bool = False, **kwargs: Any) -> Any:
         """Report the compiled program for these arguments: its nodes, memory, guards and time; see

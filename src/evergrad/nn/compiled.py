@@ -25,6 +25,11 @@ class OptimizedModule(Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._compiled_call(*args, **kwargs)
 
+    @property
+    def last_call(self) -> Any:
+        """How the last call ran; see ``evergrad.compiler.Compiled``."""
+        return self._compiled_call.last_call
+
     def explain(self, *args: Any, **kwargs: Any) -> Any:
         """What the program for these arguments is; see ``evergrad.compiler.Compiled.explain``."""
         return self._compiled_call.explain(*args, **kwargs)

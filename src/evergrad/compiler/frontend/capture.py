@@ -13,6 +13,8 @@ from types import FunctionType
 from typing import Any, Protocol
 
 from evergrad.autograd.engine import grad_up_to
+from evergrad.compiler.frontend.arguments import address_of
+from evergrad.compiler.frontend.effects import Effects, effects_of, unwatch
 from evergrad.compiler.frontend.guards import Guards
 from evergrad.compiler.frontend.outputs import Output, Results
 from evergrad.compiler.frontend.partition import Derivative, partition
@@ -63,6 +65,9 @@ class Captured:
         # location).
         self.freed: list[tuple[int, str, Any, Any]] = []
         self.guards: Guards
+        # The places that the call gives other values. Their former tensors follow the arguments of
+        # the call; their values are the second part of the results.
+        self.effects: Effects | None = None
         # Guards on numbers among the arguments and options: (source, predicate, expected).
         self.number_guards: list[tuple[Source, Callable[[float], Any], Any]] = []
 
@@ -95,26 +100,43 @@ def capture(trace: Session, call: Arguments, result: Any, state: PythonState) ->
         raise NotWholeError(state.opaque)
     if state.drew_random_numbers():
         raise NotWholeError("random numbers of Python or NumPy are drawn")
+    if state.changed_hooks():
+        raise NotWholeError("a hook is registered or removed")
+    if state.changed_environment():
+        raise NotWholeError("an environment variable is set")
+    effects = effects_of(trace, state)
+    if effects is None:
+        return _captured(trace, call, call.tensors, result, state)
+    result = result, [slot.after for slot in effects.slots]
+    try:
+        effects.restore()
+        unwatch(effects, state)
+        found = _captured(trace, call, [*call.tensors, *effects.tensors], result, state)
+    except NotWholeError:
+        effects.repeat()
+        raise
+    effects.release(call.tensors)
+    found.effects = effects
+    return found
+
+
+def _captured(
+    trace: Session, call: Arguments, arguments: Sequence[Tensor], result: Any, state: PythonState
+) -> Captured:
+    """The program with these tensors as arguments, and this result."""
     if state.shares_container(result):
         raise NotWholeError("a list or a dictionary that existed before the call is returned")
     made = state.made_by_the_call(result)
     if made is not None:
         raise NotWholeError(f"a {type(made).__name__} that the function makes is returned")
-    if state.changed_hooks():
-        raise NotWholeError("a hook is registered or removed")
-    if state.changed_environment():
-        raise NotWholeError("an environment variable is set")
-    changed = state.changed()
-    if changed:
-        raise NotWholeError(f"{changed[0].name} is changed by the function itself")
     for var, tensor in trace.captures:
         for argument, former in zip(call.tensors, call.types, strict=True):
             if tensor is argument and not var.type.same(former):
                 raise NotWholeError("an argument was given another type during the call")
-    if any(isinstance(argument._value, Var) for argument in call.tensors):
+    if any(isinstance(argument._value, Var) for argument in arguments):
         raise NotWholeError("an argument was made another view during the call")
     trace.made.clear()  # handles of the call would be kept by it
-    found = _Capture(trace, call.tensors, result, state).build()
+    found = _Capture(trace, arguments, result, state).build()
     found.guards.guard_memory(found.outside)
     state.release()
     return found
@@ -350,10 +372,6 @@ def _can(act: Callable[[], Any]) -> bool:
 
 def _is_whole(var: Var, tensor: Tensor) -> bool:
     return tensor._view is None and var.layout.flags.c_contiguous
-
-
-def address_of(array: Any) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 def is_same_memory(a: Any, b: Any) -> bool:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from evergrad.compiler.frontend.identity_guards import identity_guard
-from evergrad.compiler.frontend.python_state import PythonState
+from evergrad.compiler.frontend.python_state import PythonState, Slot
 from evergrad.compiler.frontend.slot_guards import SlotGuards
 from evergrad.core import dtypes
 from evergrad.core.dtypes import get_default_dtype
@@ -79,8 +79,9 @@ class Guards:
         memory = _memory_of_gradients(trace, {id(tensor) for tensor in grad_inputs})
         unwatched = [*memory, *_rng_algorithm(trace)]
         self.options = OptionGuards(trace)
+        of_effects = python_state.slots_of_effects
         self.predicates: list[Guard] = [
-            *_gradients(trace), *trace.guards, *unwatched, *_modules(trace),
+            *_gradients(trace), *trace.guards, *unwatched, *_modules(trace, of_effects),
             *self.options.predicates,
             _guard(partial(_requires_grad, read), "whether a tensor requires a gradient"),
             _guard(partial(_hooks, read), "the hooks of a tensor"),
@@ -93,7 +94,8 @@ class Guards:
         self.per_call = [*trace.per_call_guards, *unwatched, *others]
         self.predicates += others
         self.watched: list[Collection[Any]] = [
-            *_lists_of_modules(trace), *trace.watched_collections, *python_state.collections(),
+            *_lists_of_modules(trace, of_effects), *trace.watched_collections,
+            *python_state.collections(),
         ]  # fmt: skip
         before = list(trace.grads.values())
         self.without_grad = [tensor for tensor, grad in before if grad is None]
@@ -254,14 +256,15 @@ def _algorithm() -> str:
 # -- modules ------------------------------------------------------------------------------------
 
 
-def _modules(trace: FunctionalizingTrace) -> Iterator[Guard]:
+def _modules(trace: FunctionalizingTrace, skipped: Collection[Slot]) -> Iterator[Guard]:
+    """Guards on the modules that are called; slots of effects are skipped."""
     if trace.modules:
         yield _guard(_hooks_everywhere, "the hooks on all modules")
     for module in trace.modules.values():
         kind = type(module).__name__
         yield _guard(partial(_mode, module), f"the mode of a {kind} (train or eval)")
         yield (
-            partial(_has_parts, module, _parts(module)), True,
+            partial(_has_parts, module, skipped, _parts(module, skipped)), True,
             f"the attributes, parameters, submodules or hooks of a {kind}",
         )  # fmt: skip
 
@@ -279,30 +282,35 @@ def _hooks_in(tables: Any) -> list[Any]:
     return found
 
 
-def _lists_of_modules(trace: FunctionalizingTrace) -> list[list[Any]]:
+def _lists_of_modules(trace: FunctionalizingTrace, skipped: Collection[Slot]) -> list[list[Any]]:
+    places = {place for place, _ in skipped}
     parts = (part for module in trace.modules.values() for part in module.__dict__.values())
-    return [part for part in parts if isinstance(part, list)]
+    return [part for part in parts if isinstance(part, list) and id(part) not in places]
 
 
 def _mode(module: Any) -> bool:
     return bool(module.__dict__["training"])
 
 
-def _parts(module: Any) -> list[Any]:
+def _parts(module: Any, skipped: Collection[Slot]) -> list[Any]:
     """What a module's forward reads: attributes, parameters, buffers, submodules and hooks."""
     own = module.__dict__
-    parts = [*own.values(), *own["_parameters"].values()]
-    parts += own["_buffers"].values()
-    parts += own["_modules"].values()
+    parts: list[Any] = []
+    for table in (own, own["_parameters"], own["_buffers"], own["_modules"]):
+        parts += _entries(table, table.items(), skipped) if skipped else table.values()
     for part in own.values():
         if isinstance(part, list):
-            parts += part
+            parts += _entries(part, enumerate(part), skipped) if skipped else part
     hooks = own["_hooks"]
     return parts if hooks is None else parts + _hooks_in(hooks)
 
 
-def _has_parts(module: Any, parts: list[Any]) -> bool:
-    now = _parts(module)
+def _entries(table: Any, items: Iterable[Any], skipped: Collection[Slot]) -> list[Any]:
+    return [held for key, held in items if (id(table), key) not in skipped]
+
+
+def _has_parts(module: Any, skipped: Collection[Slot], parts: list[Any]) -> bool:
+    now = _parts(module, skipped)
     return len(now) == len(parts) and all(map(_is_same, now, parts))
 
 

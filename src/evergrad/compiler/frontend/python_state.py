@@ -209,7 +209,11 @@ class PythonState:
         self._called: set[int] = set()
         self._classes: set[int] = set()
         self._noted: set[tuple[int, Any]] = set()
-        self._weakly_held: set[int] = set()
+        self.weakly_held: set[int] = set()
+        # The slots that the call gives other values, by the id of their place: not guarded on here.
+        self.slots_of_effects: set[Slot] = set()
+        # The classes whose attributes are watched, by the id of their mapping.
+        self.class_of: dict[int, type] = {}
         self._random = [(r, random_state(r)) for r in (random, np.random)]
         self._environment = dict(os.environ)
         self._arguments = [t for t in tree_leaves((args, kwargs or {})) if isinstance(t, Tensor)]
@@ -435,7 +439,7 @@ class PythonState:
         elif own is not None and "_parameters" in own:
             self.visit_nn_module(value, own, name)
         elif is_users_module(kind.__module__):
-            if id(value) not in self._weakly_held:
+            if id(value) not in self.weakly_held:
                 self.note(f"the class of {name}", value, "__class__")
             self.visit_users_instance(value, own, name)
         elif own is not None and "param_groups" in own:
@@ -501,7 +505,9 @@ class PythonState:
             if id(base) not in self._classes and is_users_module(base.__module__):
                 self._classes.add(id(base))
                 self.note(f"the bases of {base.__qualname__}", base, "__mro__")
-                self._owners.append((vars(base), base.__qualname__, base))
+                mapping = vars(base)
+                self.class_of[id(mapping)] = base
+                self._owners.append((mapping, base.__qualname__, base))
         if type(value) is not type:
             self.push(type(value), type(value).__name__)
 
@@ -596,7 +602,7 @@ class PythonState:
         """The referent is visited, but not kept alive."""
         self.note(f"whether the referent of {name} is alive", _ReferenceSlot(value), "is_alive")
         referent = value()
-        self._weakly_held.add(id(referent))
+        self.weakly_held.add(id(referent))
         self.push(referent, name)
 
     # -- afterwards -----------------------------------------------------------------------------

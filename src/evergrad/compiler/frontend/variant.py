@@ -9,7 +9,8 @@ from typing import Any, cast
 import numpy as np
 
 from evergrad.compiler.cache.program_cache import program_of
-from evergrad.compiler.frontend.capture import Captured, address_of, read_number
+from evergrad.compiler.frontend.arguments import address_of
+from evergrad.compiler.frontend.capture import Captured, read_number
 from evergrad.compiler.frontend.diagnose import FiniteCheck, failed_lookup
 from evergrad.compiler.frontend.outputs import Output
 from evergrad.compiler.frontend.partition import CompiledCall
@@ -109,7 +110,23 @@ class Variant:
             return True
         return shares_memory([*taken, *captured.written], [*given, *self.storages])
 
+    def inputs_for(self, tensors: Sequence[Tensor]) -> list[Tensor] | None:
+        """The tensors among the arguments and those in the slots of effects; ``None`` if the slots
+        hold anything that the program is not for."""
+        effects = self.captured.effects
+        return list(tensors) if effects is None else effects.read(tensors)
+
+    def complete(self, assembled: Any) -> Any:
+        """Store the effects of a run; returns its result."""
+        effects = self.captured.effects
+        if effects is None:
+            return assembled
+        result, values = assembled
+        effects.store(values)
+        return result
+
     def run(self, tensors: list[Tensor]) -> Any:
+        """Run the program on the tensors of :meth:`inputs_for`."""
         call = Call(self, tensors)
         captured = self.captured
         if captured.derivative is None:
@@ -118,7 +135,7 @@ class Variant:
             own, leaves = captured.targets
             results = CompiledCall.apply(call, *(tensors[i] for i in own), *leaves)
         mark_freed(captured.freed, results)
-        return captured.results.assemble(list(results), tensors)
+        return self.complete(captured.results.assemble(list(results), tensors))
 
 
 class Call:

@@ -46,6 +46,7 @@ def make_fast_path(variant: Variant, call: PythonCall) -> FastPath:
     match, run = matcher(call, captured.written), _runner(variant)
     checks_arguments = bool(captured.fixed or captured.number_guards)
     overwrites = bool(captured.overwritten or captured.grad_inputs)
+    effects = captured.effects
 
     def serve(args: tuple[Any, ...], kwargs: dict[str, Any], state: State) -> Any:
         if variant.program is not program or modes_of(state) != modes:
@@ -54,6 +55,11 @@ def make_fast_path(variant: Variant, call: PythonCall) -> FastPath:
         if matched is None:
             return NOT_HANDLED
         tensors, numbers = matched
+        if effects is not None:
+            given = effects.read(tensors)
+            if given is None:
+                return NOT_HANDLED
+            tensors = given
         if checks_arguments and not variant.accepts(tensors, numbers):
             return NOT_HANDLED
         if not (guards.fast_check() or guards.hold()):
@@ -85,7 +91,7 @@ def is_native_only(variant: Variant) -> bool:
     """Whether a call only runs the program and wraps its outputs (and gradients) as tensors."""
     found = variant.captured
     of_arguments = [owner for owner, _ in found.grads if isinstance(owner, int)]
-    unusual = (found.derivative, found.grad_inputs, found.overwritten, of_arguments)
+    unusual = (found.derivative, found.grad_inputs, found.overwritten, of_arguments, found.effects)
     given = any(isinstance(container, list) for container, *_ in found.numbers)
     return not (any(unusual) or given or variant.check_finite)
 
@@ -174,16 +180,15 @@ def _run_natively(variant: Variant) -> Run:
             if segment.run(program.threads):
                 variant.bind_numbers(numbers)
                 raise Call(variant, list(tensors)).failed_lookup()
-            made = end(inputs)
+            return assemble(end(inputs), tensors)
         except BaseException:
             if segment.has_succeeded():
-                end(inputs)
+                assemble(end(inputs), tensors)
             raise
         finally:
             made_once.clear()
             if computed:
                 arrays.clear()
-        return assemble(made, tensors)
 
     return run
 
@@ -260,8 +265,11 @@ def _overwrite(tensor: Tensor, array: Any) -> None:
 
 
 def _assembler(variant: Variant) -> Callable[[list[Tensor], Sequence[Tensor]], Any]:
-    """A function that assembles the results of a call from the computed tensors."""
+    """A function that assembles the results of a call from the computed tensors, and stores its
+    effects. Idempotent."""
     results = variant.captured.results
+    if variant.captured.effects is not None:
+        return lambda computed, arguments: variant.complete(results.assemble(computed, arguments))
     if results.form is Form.ONE:
         return lambda computed, arguments: computed[0]
     if results.form is Form.TUPLE:

@@ -287,8 +287,8 @@ def _dots(
         y._replace(start=y.at(ir.mul(ir.least(ir.add(column, c), final_column), ir["y_stride"])))
         for c in range(columns)
     ]
-    # The next rows of Y: while several rows of X are multiplied the hardware prefetcher is idle, and
-    # narrow rows end before it has seen their stride.
+    # The next rows of Y: while several rows of X are multiplied the hardware prefetcher is idle,
+    # and narrow rows end before it has seen their stride.
     ahead = ir.mul(ir["y_stride"], columns)
     sums = ["zeroinitializer"] * lanes
     for first, end, some in _whole_and_rest(ir, ir["k"]):
