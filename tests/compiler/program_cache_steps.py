@@ -143,7 +143,7 @@ class NumpyCalls(nn.Module):
     def forward(self, x: Any) -> Any:
         found = eg.cumsum(x @ self.weight, 1)
         best, order = found.detach().argmax(1), found.detach().argsort(dim=0, descending=True)
-        triangle = eg.tril(found[:8], -1).sum() + found.prod(1, keepdim=True).sum()
+        triangle = eg.tril(found[:8], -1).sum() + found.median(1).values.sum()
         return found * best[:, None] + order.float() + triangle + found.abs().norm(3.0)
 
 
