@@ -80,6 +80,11 @@ def takes_size(
 # Options of the configuration are no options of the command, so click is to pass them on.
 PASS_OPTIONS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": True}
 METAVAR = "[WHAT] [--KEY VALUE]..."
+# How the programs of a step are called in reports.
+PROGRAMS = {
+    "whole": "training step", "micro": "part for each micro-batch",
+    "update": "part that changes weights",
+}  # fmt: skip
 
 
 def chosen_config(

@@ -11,6 +11,7 @@ import click
 from evergrad.cli.configured import (
     METAVAR,
     PASS_OPTIONS_ON,
+    PROGRAMS,
     check_outputs,
     chosen_config,
     prepared,
@@ -23,10 +24,13 @@ from evergrad.train.config import RunConfig
 def explanations(config: RunConfig) -> dict[str, Any]:
     """The explanation of each program of a training step. No step is done."""
     with prepared(config) as training:
-        return {
+        found = {
             name: program.explain(*arguments)
             for name, (program, arguments) in training.programs().items()
         }
+    for name, explanation in found.items():
+        explanation.data["function"] = f"the {config.task} {PROGRAMS.get(name, name)}"
+    return found
 
 
 @click.command(context_settings=PASS_OPTIONS_ON, options_metavar=METAVAR)

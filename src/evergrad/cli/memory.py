@@ -13,6 +13,7 @@ from evergrad import html
 from evergrad.cli.configured import (
     METAVAR,
     PASS_OPTIONS_ON,
+    PROGRAMS,
     check_outputs,
     chosen_config,
     prepared,
@@ -124,10 +125,7 @@ def _title(config: RunConfig, plans: Plans) -> str:
 
 def _heading(name: str) -> str:
     """How a program of the step is called."""
-    return {
-        "whole": "training step", "micro": "part for each micro-batch",
-        "update": "part that changes weights",
-    }.get(name, name)  # fmt: skip
+    return PROGRAMS.get(name, name)
 
 
 def _peak(program: dict[str, Any]) -> list[str]:
@@ -141,12 +139,11 @@ def _peak(program: dict[str, Any]) -> list[str]:
 
 def as_page(config: RunConfig, plans: Plans) -> str:
     """The plan as one page that needs nothing else, the arena drawn buffer by buffer."""
-    from evergrad.compiler.explain.html import STYLE, drawing, peak_table  # start-up: the compiler
+    from evergrad.compiler.explain.html import drawing, peak_table  # start-up: the compiler
 
     rows = [(nbytes, name, note) for name, nbytes, note in plans.rows]
-    title = html.escape(_title(config, plans))
-    parts = [f"<h1>{title}</h1>", html.table(("bytes", "for", ""), rows, 1)]
+    parts = [html.paragraph(_title(config, plans)), html.table(("bytes", "for", ""), rows, 1)]
     for name, program in plans.programs.items():
         held = drawing(program) + peak_table(program)
         parts.append(html.section(f"Activations in the {_heading(name)}", held))
-    return html.page("evergrad memory", parts, STYLE)
+    return html.page(f"What training {config.task} needs in memory", parts)

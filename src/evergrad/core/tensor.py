@@ -28,6 +28,7 @@ from evergrad.memory.ledger import LEDGER, exclusive
 if TYPE_CHECKING:
     from evergrad.core.views import View
 
+_fragment: ExtensionPoint[[Tensor], str | None] = ExtensionPoint("tensor_fragment")
 _refresh: ExtensionPoint[[Tensor], None] = ExtensionPoint("refresh")
 _wrap_subclass: ExtensionPoint[[type[Tensor]], None] = ExtensionPoint("wrap_subclass")
 _default_torch_function: ExtensionPoint[[type[Tensor], Any, Any, Any], Any] = ExtensionPoint(
@@ -70,6 +71,10 @@ class Tensor(TensorMethods):
     ) -> Any:
         """Call a function on plain tensors; tensors among its results become this class."""
         return _default_torch_function(cls, func, args, kwargs)
+
+    def _repr_html_(self) -> str | None:
+        """What the cell of a notebook shows; ``None`` for the text."""
+        return _fragment(self)
 
     # -- type -------------------------------------------------------------------------------
 

@@ -29,11 +29,7 @@ _MEANING = {
 _HEIGHT = 320
 _COLUMNS = 460
 _ROWS = 40
-
-_STYLE = """
-.key { display: inline-block; width: .8em; height: .8em; margin: 0 .4em 0 1em; }
-.hover { fill: transparent; } .hover:hover { fill: currentColor; fill-opacity: .12; }
-"""
+_FEW = 8
 
 
 @provides("memory_page")
@@ -49,17 +45,33 @@ def page(tracker: Tracker | None) -> str:
             html.section("By op", _usage(tracker.by_op(), "op")),
             html.section("By line", _usage(tracker.by_site(), "line")),
         ]
-    return html.page("evergrad memory", ["<h1>Memory</h1>", _figures(), *parts], _STYLE)
+    return html.page("Memory of this process", [_figures(), *parts])
+
+
+@provides("memory_fragment")
+def fragment(tracker: Tracker | None) -> str:
+    """The report for the cell of a notebook: the drawing, or what is alive now."""
+    shown = _entries(live_buffers()[:_FEW]) if tracker is None else _timeline(tracker)
+    return html.fragment([_categories(), shown])
 
 
 def _figures() -> str:
     now = stats()
-    shares = ", ".join(f"{name} {size(n)}" for name, n in now["by_category"].items() if n)
-    figures = (
-        f"live {size(now['live'])} in {now['count']:,} buffers, peak {size(now['peak'])}, "
-        f"pooled {size(now['pooled'])}"
-    )
-    return html.paragraph(figures) + html.paragraph(shares)
+    pairs = [
+        ("alive", size(now["live"])), ("buffers", f"{now['count']:,}"),
+        ("most so far", size(now["peak"])), ("pooled for reuse", size(now["pooled"])),
+    ]  # fmt: skip
+    return html.facts([*pairs, *_shares()])
+
+
+def _shares() -> list[tuple[str, str]]:
+    return [(_MEANING.get(name, name), size(n)) for name, n in stats()["by_category"].items() if n]
+
+
+def _categories() -> str:
+    now = stats()
+    rows = [(size(now["live"]), "alive"), (size(now["peak"]), "most so far")]
+    return html.table(("bytes", "of"), [*rows, *((n, name) for name, n in _shares())], 1)
 
 
 # -- the drawing --------------------------------------------------------------------------------
@@ -109,7 +121,7 @@ def _timeline(tracker: Tracker) -> str:
     start = samples[0].seconds
     span = samples[-1].seconds - start or 1.0
     top = max(sample.live for sample in samples) or 1
-    frame = Drawing.up_to(top * 1.05, _HEIGHT)
+    frame = Drawing.up_to(top, _HEIGHT)
     xs = [frame.x((s.seconds - start) / span) for s in samples]
     ends = [*xs[1:], float(frame.width)]
     drawn = [
@@ -117,7 +129,7 @@ def _timeline(tracker: Tracker) -> str:
         *_areas(samples, xs, ends, frame),
         *_hover(samples, xs, ends, frame),
     ]
-    return frame.svg("live bytes", drawn) + _legend(samples)
+    return f"<figure>{frame.svg('live bytes', drawn)}{_legend(samples)}</figure>"
 
 
 def _areas(
@@ -144,7 +156,7 @@ def _hover(
 ) -> Iterator[str]:
     for sample, x, end in zip(samples, xs, ends, strict=True):
         width = max(end - x, 0.5)
-        yield html.rectangle("hover", x, 0, width, frame.height - frame.bottom, _words(sample))
+        yield html.rectangle("over", x, 0, width, frame.height - frame.bottom, _words(sample))
 
 
 def _words(sample: _Sample) -> str:
@@ -156,10 +168,7 @@ def _words(sample: _Sample) -> str:
 
 def _legend(samples: Sequence[_Sample]) -> str:
     used = [name for name in _COLOURS if any(s.shares[name] for s in samples)]
-    return "<p>" + "".join(
-        f'<span class="key" style="background:{_COLOURS[name]}"></span>{_MEANING.get(name, name)}'
-        for name in used
-    ) + "</p>"  # fmt: skip
+    return html.legend((_COLOURS[name], _MEANING.get(name, name)) for name in used)
 
 
 # -- the tables ---------------------------------------------------------------------------------
@@ -167,7 +176,7 @@ def _legend(samples: Sequence[_Sample]) -> str:
 
 def _entries(entries: Sequence[Entry]) -> str:
     rows = [
-        (size(e.nbytes), f"{e.buffers:,}", e.category, e.type, e.op, e.site)
+        (size(e.nbytes), f"{e.buffers:,}", e.category, e.type, e.op, html.shortened(e.site))
         for e in entries[:_ROWS]
     ]
     head = ("bytes", "buffers", "category", "type", "op", "line")
@@ -176,7 +185,7 @@ def _entries(entries: Sequence[Entry]) -> str:
 
 def _usage(usage: dict[str, Usage], name: str) -> str:
     rows = [
-        (size(u.at_peak), size(u.allocated), f"{u.buffers:,}", text)
+        (size(u.at_peak), size(u.allocated), f"{u.buffers:,}", html.shortened(text))
         for text, u in list(usage.items())[:_ROWS]
     ]
     return html.table(("at the peak", "allocated", "buffers", name), rows, 3) + _rest(len(usage))

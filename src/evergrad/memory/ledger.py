@@ -15,6 +15,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, ParamSpec, Protocol, TypeVar
 
+from evergrad.extension import ExtensionPoint
+
 OTHER, PARAMETER, GRADIENT, SAVED, OPTIMIZER, DATA = range(6)
 CATEGORIES = ("other", "parameter", "gradient", "saved", "optimizer", "data")
 
@@ -57,6 +59,9 @@ class Observer(Protocol):
         """A call used scratch memory of this size, on top of the live bytes."""
 
 
+_fragment: ExtensionPoint[[Any], str] = ExtensionPoint("memory_fragment")
+
+
 class Ledger:
     """Live, peak and pooled bytes, and live bytes by category."""
 
@@ -87,6 +92,9 @@ class Ledger:
             self.observer.used(nbytes)
         if self.live + nbytes > self.peak:
             self.peak = self.live + nbytes
+
+    def _repr_html_(self) -> str:
+        return _fragment(None)
 
     def categories(self) -> dict[str, int]:
         """Live bytes by category; the sum is all live bytes."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from evergrad.core.source_location import SourceLocation
 
 _describe: ExtensionPoint[[SourceLocation | None], str] = ExtensionPoint("describe_location")
+_fragment: ExtensionPoint[[Any], str] = ExtensionPoint("memory_fragment")
 _report: ExtensionPoint[..., str] = ExtensionPoint("memory_report")
 # Which local variable of which function of the engine names the op, and how.
 _frame_namers: ExtensionPoint[[], dict[CodeType, tuple[str, Callable[[Any], str]]]] = (
@@ -250,6 +251,9 @@ class Tracker(Census):
 
     def __exit__(self, *exc: object) -> None:
         detach(self)
+
+    def _repr_html_(self) -> str:
+        return _fragment(self)
 
     # -- recording --------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from evergrad.html import PALETTE
 from evergrad.serve.guard import App, Guard, Limits, RefusedError
 from evergrad.serve.metrics import Metrics
 from evergrad.serve.openai_api import BusyError, OpenAI
@@ -67,6 +68,8 @@ def _page_routes() -> list[Route]:
 
     def route(path: str, name: str, kind: str) -> Route:
         content = (folder / name).read_bytes()
+        if name.endswith(".css"):
+            content = PALETTE.encode() + content
 
         async def show(request: Request) -> Response:
             return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})

@@ -26,6 +26,7 @@ class RunDirectory:
         self.config = path / "config.toml"
         self.metrics = path / "metrics.jsonl"
         self.memory = path / "memory.json"
+        self.about = path / "about.json"
         self.checkpoints = path / "checkpoints"
         self.samples = path / "samples"
         self.events = path / "tensorboard"

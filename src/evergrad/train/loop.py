@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from evergrad.train.checkpoint import (
 from evergrad.train.config import RunConfig, to_toml
 from evergrad.train.console import Console, Progress, Silence
 from evergrad.train.directory import RunDirectory, write_text
+from evergrad.train.environment import environment
 from evergrad.train.events import EventLog
 from evergrad.train.exit_codes import ExitCode
 from evergrad.train.fallback import diagnose
@@ -99,6 +101,7 @@ class Trainer:
     def _open(self, stack: ExitStack) -> None:
         """Make the folder and its logs; from here on the run leaves traces."""
         self.ranks.on_first(lambda: self.directory.prepare(self.config))
+        self.ranks.on_first(self._note_machine)
         # Ranks other than the first write their lines nowhere.
         metrics = self.directory.metrics if self.ranks.is_first else Path(os.devnull)
         self.metrics = stack.enter_context(closing(MetricsLog(metrics, self._offset)))
@@ -108,6 +111,20 @@ class Trainer:
         stack.callback(self.console.stop)
         if self.metrics.missing:
             self.console.warn(f"{self.metrics.missing} bytes of {self.directory.metrics} are lost")
+
+    def _note_machine(self) -> None:
+        """Write down what is trained on what, for the report; kept from the first start on."""
+        if self.directory.about.exists():
+            return
+        count = sum(p.numel() for p in self.state.model.parameters())
+        about = {
+            "parameters": count, "started": time.strftime("%Y-%m-%d %H:%M"),
+            "machine": environment(),
+        }  # fmt: skip
+        try:
+            write_text(self.directory.about, json.dumps(about, indent=1))
+        except OSError as error:
+            self.console.warn(f"{self.directory.about} could not be written: {error}")
 
     def _introduce(self) -> None:
         """Tell what is going to be trained, check its gradients, plan its memory."""

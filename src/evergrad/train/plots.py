@@ -89,7 +89,7 @@ def _memory(run: Run) -> Any:
     for name, colour in (("peak", _HELD_OUT), ("live", _TRAIN)):
         steps, values = _column(run.steps, name)
         axes.plot(steps, values / _MEBIBYTE, color=colour, label=name)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.1 * max(axes.get_ylim()[1], 1e-9))
     axes.legend()
     return figure
 

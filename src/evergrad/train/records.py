@@ -33,6 +33,7 @@ class Run:
     evaluations: list[Line] = field(default_factory=list)
     samples: list[Line] = field(default_factory=list)
     memory: dict[str, dict[str, int | None]] = field(default_factory=dict)  # planned, measured
+    about: dict[str, Any] = field(default_factory=dict)  # parameters, start, machine
     problems: list[str] = field(default_factory=list)
     trusted: Collection[str] = ()
 
@@ -71,7 +72,8 @@ def read_run(path: Path, trusted: Collection[str] = ()) -> Run:
     run = Run(path, trusted=trusted)
     _read_config(run, directory.config)
     _read_metrics(run, directory.metrics)
-    _read_memory(run, directory.memory)
+    run.memory = _read_data(run, directory.memory)
+    run.about = _read_data(run, directory.about)
     return run
 
 
@@ -121,10 +123,13 @@ def _enter(run: Run, text: bytes) -> bool:
     return True
 
 
-def _read_memory(run: Run, path: Path) -> None:
+def _read_data(run: Run, path: Path) -> dict[str, Any]:
+    """The content of a JSON file; nothing if it is not there, as before the end of a run."""
     try:
-        run.memory = json.loads(read_bounded(path, limits.UNPACKED_BYTES, _HOW))
+        found = json.loads(read_bounded(path, limits.UNPACKED_BYTES, _HOW))
     except FileNotFoundError:
-        return  # written at the end of a run
+        return {}
     except (ValueError, RecursionError) as error:
         run.problems.append(f"{path.name} cannot be read: {error}")
+        return {}
+    return found if isinstance(found, dict) else {}

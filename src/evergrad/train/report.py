@@ -6,12 +6,14 @@ after it was killed, and on another machine.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from evergrad import html
 from evergrad.memory.reports import size
+from evergrad.train.curves import curves
 from evergrad.train.environment import environment
 from evergrad.train.plots import draw_plots, sample_picture, spread
 from evergrad.train.records import Line, Run, read_run
@@ -19,24 +21,6 @@ from evergrad.utils.atomic_file import replacing
 
 REPORT = "report.html"
 _SHOWN_SAMPLES = 8
-_TITLES = {
-    "loss": "Loss",
-    "learning_rate": "Learning rate",
-    "memory": "Memory",
-    "speed": "Speed",
-}
-
-_STYLE = """
-:root { font: 15px/1.5 system-ui, sans-serif; }
-body { max-width: 1000px; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2.2rem; }
-table { width: auto; } td, th { padding: .2rem .8rem .2rem 0; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(420px, 1fr)); gap: 1rem; }
-figure { margin: 0; } figcaption { font-weight: 600; } figure img { width: 100%; background: #fff; }
-pre { white-space: pre-wrap; border-left: 3px solid #8886; padding-left: .8rem; }
-.problem { border-left: 3px solid #e45756; padding-left: .8rem; }
-.sample { image-rendering: pixelated; min-width: 256px; max-width: 100%; }
-"""
 
 
 def write_report(path: Path, trusted: Collection[str] = ()) -> list[Path]:
@@ -47,37 +31,48 @@ def write_report(path: Path, trusted: Collection[str] = ()) -> list[Path]:
     run = read_run(path, trusted)
     plots = draw_plots(run)
     files = {path / f"{name}.png": picture for name, picture in plots.items()}
-    files[path / REPORT] = page(run, plots).encode()
+    files[path / REPORT] = page(run).encode()
     for target, content in files.items():
         with replacing(target) as file:
             file.write(content)
     return list(files)
 
 
-def page(run: Run, plots: dict[str, bytes]) -> str:
-    """The report as one page: no script, nothing loaded from elsewhere."""
-    title = f"evergrad: {run.name}"
+def page(run: Run) -> str:
+    """The report as one page that loads nothing from elsewhere."""
+    task = run.config.get("task")
+    title = f"Training {task}: {run.name}" if task not in (None, run.name) else f"Run {run.name}"
     parts = [
-        f"<h1>{html.escape(title)}</h1>", _summary(run), _problems(run), _curves(plots),
-        _evaluations(run), _samples(run), _memory(run),
-        _configuration(run),
-        html.section("Where this report was written",
-                     html.table(("", ""), environment().items(), 0)),
+        html.facts(_facts(run)), _summary(run), _problems(run),
+        html.section("Curves", html.charts(curves(run))),
+        _evaluations(run), _samples(run), _memory(run), _configuration(run), _machine(run),
     ]  # fmt: skip
-    return html.page(title, parts, _STYLE)
+    return html.page(title, parts)
 
 
 # -- the parts ----------------------------------------------------------------------------------
 
 
+def _facts(run: Run) -> Iterator[tuple[str, str]]:
+    """The run in a few boxes."""
+    count = run.about.get("parameters")
+    if isinstance(count, int):
+        yield "parameters", f"{count:,}"
+    if run.steps:
+        last = run.steps[-1]
+        for name, key, tell in _BOXES:
+            yield from ((name, told) for told in _known(last, key, tell))
+        for rate in _known(last, "units_per_second", html.readable):
+            yield f"{run.unit} per second", rate
+    if run.best is not None:
+        yield "best held-out loss", f"{run.best['evaluation']['loss']:.4f}"
+    if run.about.get("started"):
+        yield "started", str(run.about["started"])
+
+
 def _summary(run: Run) -> str:
     planned = run.config.get("steps")
     facts = [f"{run.last_step:,} of {planned:,} steps" if planned else f"{run.last_step:,} steps"]
-    if run.steps:
-        last = run.steps[-1]
-        facts += _known(last, "time", lambda seconds: f"{_duration(seconds)}")
-        facts += _known(last, "loss", lambda loss: f"training loss {loss:.4f}")
-        facts += _known(last, "units_per_second", lambda rate: f"{rate:,.0f} {run.unit}/s")
     if run.best is not None:
         least = run.best["evaluation"]["loss"]
         facts.append(f"best held-out loss {least:.4f} after step {run.best['step']:,}")
@@ -85,7 +80,8 @@ def _summary(run: Run) -> str:
 
 
 def _known(line: Line, key: str, tell: Any) -> list[str]:
-    return [tell(line[key])] if isinstance(line.get(key), int | float) else []
+    value = line.get(key)
+    return [tell(value)] if isinstance(value, int | float) and math.isfinite(value) else []
 
 
 def _duration(seconds: float) -> str:
@@ -94,17 +90,11 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
 
 
+_BOXES = (("time", "time", _duration), ("last training loss", "loss", "{:.4f}".format))
+
+
 def _problems(run: Run) -> str:
     return "".join(html.paragraph(problem, "problem") for problem in run.problems)
-
-
-def _curves(plots: dict[str, bytes]) -> str:
-    shown = [
-        f"<figure><figcaption>{title}</figcaption>{html.image(plots[name], title)}</figure>"
-        for name, title in _TITLES.items()
-        if name in plots
-    ]
-    return html.section("Curves", f'<div class="plots">{"".join(shown)}</div>' if shown else "")
 
 
 def _evaluations(run: Run) -> str:
@@ -146,6 +136,16 @@ def _memory(run: Run) -> str:
     ]
     head = ("planned", "measured", "")
     return html.section("Memory, planned and measured", html.table(head, rows, 2) if rows else "")
+
+
+def _machine(run: Run) -> str:
+    """What the run was computed on, as it wrote down; otherwise where the report was written."""
+    known = run.about.get("machine")
+    if isinstance(known, dict):
+        rows = [(str(value), str(name)) for name, value in known.items()]
+        return html.section("Computed on", html.table(("", ""), rows, 0))
+    rows = [(value, name) for name, value in environment().items()]
+    return html.section("Where this report was written", html.table(("", ""), rows, 0))
 
 
 def _configuration(run: Run) -> str:

@@ -23,12 +23,8 @@ from evergrad.compiler.explain.text import (
 from evergrad.html import Drawing
 from evergrad.memory.reports import size
 
-_COLOURS = ("#4c78a8", "#72b7b2", "#b279a2", "#f2a93b", "#54a24b", "#d67195", "#9aa5b1", "#e45756")
 _HEIGHT = 360
-
-STYLE = """
-.buffer { fill-opacity: .8; } .buffer:hover { fill-opacity: 1; stroke: currentColor; }
-"""
+_FEW = 8
 
 Data = dict[str, Any]
 
@@ -36,13 +32,13 @@ Data = dict[str, Any]
 def page(data: Data, code: dict[str, dict[str, str]]) -> str:
     """The whole explanation."""
     memory = data["memory"]
-    title = f"evergrad: {data['function']}"
+    title = f"What the compiler made of {data['function']}"
     peak, bound = size(memory["peak"]), size(memory["lower_bound"])
     graphs = _graph("As captured", data["captured"]) + _graph(
         "After the passes", data["simplified"]
     )
     parts = [
-        f"<h1>{html.escape(title)}</h1>", html.paragraph(summary(data)),
+        html.paragraph(summary(data)),
         html.section("Time by node, on one thread", _times(data)),
         html.section(f"Memory: arena of {peak}, lower bound {bound} (live at once)",
                      drawing(memory) + peak_table(memory)),
@@ -53,7 +49,21 @@ def page(data: Data, code: dict[str, dict[str, str]]) -> str:
         *map(_node, data["nodes"]),
         "<h2>Kernels</h2>", *(_code(name, held) for name, held in code.items()),
     ]  # fmt: skip
-    return html.page(title, parts, STYLE)
+    return html.page(title, parts)
+
+
+def fragment(data: Data) -> str:
+    """The explanation for the cell of a notebook: the summary, the slowest nodes, the arena."""
+    return html.fragment(
+        [html.paragraph(summary(data)), _times(data, _FEW), drawing(data["memory"])]
+    )
+
+
+def plan_fragment(memory: Data) -> str:
+    """A memory plan for the cell of a notebook."""
+    peak, bound = size(memory["peak"]), size(memory["lower_bound"])
+    head = f"arena of {peak}, lower bound {bound} (live at once)"
+    return html.fragment([html.paragraph(head), drawing(memory), peak_table(memory, _FEW)])
 
 
 # -- the drawing --------------------------------------------------------------------------------
@@ -67,8 +77,8 @@ def drawing(memory: Data) -> str:
     across = (frame.width - frame.left) / max(memory["waves"], 1)
     drawn = frame.grid(memory["peak"], size, ("wave 0", str(memory["waves"] - 1)))
     for n, buffer in enumerate(memory["buffers"]):
-        drawn.append(_rectangle(buffer, _COLOURS[n % len(_COLOURS)], across, frame))
-    return frame.svg("the arena", drawn)
+        drawn.append(_rectangle(buffer, html.SERIES[n % len(html.SERIES)], across, frame))
+    return f"<figure>{frame.svg('the arena', drawn)}</figure>"
 
 
 def _rectangle(buffer: Data, colour: str, across: float, frame: Drawing) -> str:
@@ -77,33 +87,33 @@ def _rectangle(buffer: Data, colour: str, across: float, frame: Drawing) -> str:
     height = max(buffer["bytes"] * frame.scale, 0.5)
     words = (
         f"{buffer['label']}: {size(buffer['bytes'])} at {buffer['offset']:,}, waves "
-        f"{buffer['first_wave']} to {buffer['last_wave']}\n{buffer['location']}"
+        f"{buffer['first_wave']} to {buffer['last_wave']}\n{html.shortened(buffer['location'])}"
     )
     top = frame.y(buffer["offset"]) - height
-    return html.rectangle("buffer", x, top, width, height, words, colour)
+    return html.rectangle("part", x, top, width, height, words, colour)
 
 
 # -- the tables ---------------------------------------------------------------------------------
 
 
-def _times(data: Data) -> str:
+def _times(data: Data, most: int | None = None) -> str:
     rows = [
         (duration(u["seconds"]), share(u, data), rate(u), u["kind"], u["label"], where(u))
-        for u in slowest_first(data["nodes"])
+        for u in slowest_first(data["nodes"])[:most]
     ]
     return html.table(("time", "share", "rate", "kind", "node", "line"), rows, 3)
 
 
-def peak_table(memory: Data) -> str:
+def peak_table(memory: Data, most: int | None = None) -> str:
     """The live buffers at the peak."""
-    live = [memory["buffers"][n] for n in memory["at_peak"]]
-    rows = [(size(b["bytes"]), b["label"], b["location"]) for b in live]
+    live = [memory["buffers"][n] for n in memory["at_peak"][:most]]
+    rows = [(size(b["bytes"]), b["label"], html.shortened(b["location"])) for b in live]
     return html.table(("bytes", "live buffers at the peak", "line"), rows, 1)
 
 
 def _calls(data: Data) -> str:
     rows = [
-        (duration(c["seconds"]), c["op"], c["type"], c["location"])
+        (duration(c["seconds"]), c["op"], c["type"], html.shortened(c["location"]))
         for c in slowest_first(data["calls"])
     ]
     if not rows:
@@ -122,7 +132,7 @@ def _pass(found: Data) -> str:
 
 
 def _node(node: Data) -> str:
-    rows = [(e["op"], e["type"], e["location"]) for e in node["equations"]]
+    rows = [(e["op"], e["type"], html.shortened(e["location"])) for e in node["equations"]]
     parts = [
         (str(p["wave"]), str(p["chunks"]), str(p["passes"]), size(p["scratch"]), p["kernel"])
         for p in node["instructions"]
@@ -139,4 +149,4 @@ def _code(name: str, held: dict[str, str]) -> str:
 
 
 def _folded(head: str, text: str) -> str:
-    return html.details(head, html.preformatted(text))
+    return html.details(head, html.preformatted(html.shortened(text)))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evergrad.compiler.codegen.kernel import Kernel
-from evergrad.compiler.explain.html import page
+from evergrad.compiler.explain.html import fragment, page, plan_fragment
 from evergrad.compiler.explain.text import text
 from evergrad.compiler.explain.timing import bytes_of, flops_of, seconds_of
 from evergrad.compiler.native import jit
@@ -26,6 +26,7 @@ from evergrad.compiler.schedule.memory_plan import Plan
 from evergrad.compiler.schedule.nodes import Group, SingleNode
 from evergrad.core.source_location import SourceLocation, describe, line_of
 from evergrad.core.trace import Equation, Graph
+from evergrad.extension import provides
 
 if TYPE_CHECKING:
     from evergrad.compiler.frontend.variant import Call
@@ -67,6 +68,9 @@ class Explanation:
     def html(self) -> str:
         """Everything on one self-contained page."""
         return page(self.data, self.code)
+
+    def _repr_html_(self) -> str:
+        return fragment(self.data)
 
     def save(self, path: str | Path) -> None:
         """Write the format of the file's suffix: ``.html``, ``.json`` or ``.txt``."""
@@ -230,6 +234,11 @@ def _line(location: SourceLocation | None) -> str:
 
 
 # -- memory -------------------------------------------------------------------------------------
+
+
+@provides("plan_fragment")
+def _plan_cell(plan: Plan) -> str:
+    return plan_fragment(memory_data(plan))
 
 
 def memory_data(plan: Plan) -> Data:

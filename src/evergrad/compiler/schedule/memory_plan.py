@@ -8,12 +8,15 @@ independently of the planner.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from evergrad.compiler.schedule.buffers import Buffer
+from evergrad.extension import ExtensionPoint
 
 ALIGNMENT = 64
+_plan_fragment: ExtensionPoint[[Any], str] = ExtensionPoint("plan_fragment")
 
 
 class Plan:
@@ -47,6 +50,9 @@ class Plan:
         wave = live.index(max(live))
         found = [b for b in self.buffers if b.first <= wave <= b.last]
         return sorted(found, key=lambda b: -b.nbytes)
+
+    def _repr_html_(self) -> str:
+        return _plan_fragment(self)
 
     def __str__(self) -> str:
         lines = [
