@@ -179,6 +179,8 @@ def _accepting_out(function: Callable[..., Any], numpy_names: bool = False) -> C
         return write_out(function.__name__, out, result)
 
     with_out.__signature__ = DerivedSignature(function, out=True)  # type: ignore[attr-defined]
+    if numpy_names:
+        with_out.numpy_names = True  # type: ignore[attr-defined]
     return with_out
 
 
