@@ -138,18 +138,29 @@ def _open_tar(archive: Path) -> IO[bytes]:
 
 
 class _SmallReads(io.BufferedReader):
-    """A stream that refuses large single reads. Members are copied in small pieces; long names and
-    extended headers, which ``tarfile`` reads whole before it returns the member, claim any size.
-    """
+    """A stream that refuses to read much at one place. Members are copied in small pieces, each
+    after a seek; long names and extended headers, which ``tarfile`` reads whole before it returns
+    the member, claim any size: in one read, or in chunks where the interpreter is newer. It takes
+    the position after each header."""
 
     def __init__(self, raw: Any, archive: Path) -> None:
         super().__init__(raw)
         self.archive = archive
+        self.since_position = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if size is None or not 0 <= size <= HEADER_BYTES:
+        if size is None or not 0 <= size <= HEADER_BYTES - self.since_position:
             raise too_large(f"a header of {self.archive}", HEADER_BYTES, "unpack it by hand")
+        self.since_position += size
         return super().read(size)
+
+    def tell(self) -> int:
+        self.since_position = 0
+        return super().tell()
+
+    def seek(self, target: int, whence: int = 0, /) -> int:
+        self.since_position = 0
+        return super().seek(target, whence)
 
 
 def _check_total(tar: tarfile.TarFile, archive: Path, most: int) -> None:
