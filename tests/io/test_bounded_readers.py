@@ -222,6 +222,22 @@ def test_tar_headers_are_read_in_bounds(
     assert peak() < 8 * MEGABYTE
 
 
+def test_tar_of_many_members_and_long_names(tmp_path: Path) -> None:
+    """What is bounded is one header: not the members, nor all names together."""
+    archive = tmp_path / "a.tar.gz"
+    names = [f"{n}/{'long name ' * 12}/{n}" for n in range(1500)] + [f"file {n}" for n in range(3000)]
+    with tarfile.open(archive, "w:gz") as tar:
+        for name in names:
+            tar.addfile(tarfile.TarInfo(name))
+        info = tarfile.TarInfo("large")
+        info.size = 3 * MEGABYTE
+        tar.addfile(info, io.BytesIO(bytes(info.size)))
+    target = tmp_path / "out"
+    target.mkdir()
+    files.unpack(archive, target)
+    assert sum(path.is_file() for path in target.rglob("*")) == len(names) + 1
+
+
 def test_tar_with_a_broken_sparse_map(tmp_path: Path) -> None:
     """Its numbers are no numbers, which ``tarfile`` says with a ValueError."""
     archive = tmp_path / "a.tar"

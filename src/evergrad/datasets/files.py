@@ -111,6 +111,7 @@ def unpack(archive: Path, folder: Path, most: int | None = None) -> None:
     try:
         with _open_tar(archive) as file, tarfile.open(fileobj=file, mode="r:") as tar:
             _check_total(tar, archive, limit)
+            file.reads_headers = False
             tar.extractall(temporary, filter="data")
         for entry in temporary.iterdir():
             _replace(entry, folder / entry.name)
@@ -122,7 +123,7 @@ def unpack(archive: Path, folder: Path, most: int | None = None) -> None:
         shutil.rmtree(temporary)
 
 
-def _open_tar(archive: Path) -> IO[bytes]:
+def _open_tar(archive: Path) -> _SmallReads:
     """The bytes of a plain tar archive, or of one packed with gzip or bzip2. The packing is read
     off the first bytes: ``tarfile`` would attempt every decompressor, and that of ``lzma``
     allocates the dictionary (up to 4 GiB) that any thirteen bytes claim."""
@@ -138,18 +139,31 @@ def _open_tar(archive: Path) -> IO[bytes]:
 
 
 class _SmallReads(io.BufferedReader):
-    """A stream that refuses large single reads. Members are copied in small pieces; long names and
-    extended headers, which ``tarfile`` reads whole before it returns the member, claim any size.
-    """
+    """A stream that refuses to read much at one place while headers are read. Long names and
+    extended headers, which ``tarfile`` reads whole before it returns the member, claim any size: in
+    one read, or in chunks where the interpreter is newer. It takes the position after each header.
+    Members are copied in small pieces."""
 
     def __init__(self, raw: Any, archive: Path) -> None:
         super().__init__(raw)
         self.archive = archive
+        self.reads_headers = True
+        self.since_position = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if size is None or not 0 <= size <= HEADER_BYTES:
+        before = self.since_position if self.reads_headers else 0
+        if size is None or not 0 <= size <= HEADER_BYTES - before:
             raise too_large(f"a header of {self.archive}", HEADER_BYTES, "unpack it by hand")
+        self.since_position += size
         return super().read(size)
+
+    def tell(self) -> int:
+        self.since_position = 0
+        return super().tell()
+
+    def seek(self, target: int, whence: int = 0, /) -> int:
+        self.since_position = 0
+        return super().seek(target, whence)
 
 
 def _check_total(tar: tarfile.TarFile, archive: Path, most: int) -> None:
