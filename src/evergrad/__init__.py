@@ -240,6 +240,7 @@ _provided_by(
         "evergrad.compiler.eager.elementwise": ("elementwise_kernel",),
         "evergrad.compiler.eager.reductions": ("reduction_kernel",),
         "evergrad.compiler.eager.checksum": ("memory_hash",),
+        "evergrad.compiler.eager.lanes": ("lane_kernel",),
         "evergrad.compiler.eager.graph": ("graph_of_row", "native_graph"),
         "evergrad.compiler.eager.update": ("native_update",),
         "evergrad.core.symbolic_numbers": ("number_arithmetic", "number_comparison"),

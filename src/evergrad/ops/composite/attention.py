@@ -56,7 +56,7 @@ def scaled_dot_product_attention(
 
 
 def _without_noise(q: Tensor, k: Tensor, v: Tensor, mask: Any, noise: Tensor | None) -> int:
-    return q._type.numel if noise is None else 0
+    return max(q._type.numel, k._type.numel) if noise is None else 0
 
 
 @composite("scaled_dot_product_attention", least=512, size=_without_noise, keeps=3)

@@ -73,8 +73,13 @@ def _check_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> None
 
 def _counted(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
     """Class numbers that can be looked up, and which of them count (``None``: all do)."""
+    known = is_known(target)
+    if known and ignore_index < 0 and target._type.numel:
+        numbers = target.array()
+        if numbers.min() >= 0 and numbers.max() < classes:
+            return cast(target, dtypes.int64), None
     counts = target != ignore_index
-    if not is_known(target):
+    if not known:
         outside = counts & ((target < 0) | (target >= classes))
         require(
             ~outside, IndexError,

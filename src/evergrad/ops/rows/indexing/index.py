@@ -18,6 +18,7 @@ import numpy as np
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.dtypes import dtype
+from evergrad.core.eager import lanes
 from evergrad.core.families import linear, opaque
 from evergrad.core.op import Op
 from evergrad.core.row_facts import (
@@ -186,6 +187,8 @@ def _add_at(out: Any, source: Any, indices: Sequence[Any], start: int, wrap: boo
     if lead > 1:
         rows = (np.arange(lead)[:, None] * extent + rows).reshape(-1)
     target, source = out.reshape(lead * extent, width), source.reshape(rows.size, width)
+    if lanes.add_rows(target, source, rows):
+        return
     if source.size > _GROUP_COST * min(len(target), rows.size):
         _add_groups(target, source, rows)
     elif width < _WIDE or not _add_rows(target, source, rows):

@@ -14,6 +14,7 @@ import numpy as np
 
 from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import FLOATING, dtype
+from evergrad.core.eager import lanes
 from evergrad.core.families import linear, opaque
 from evergrad.core.op import Op
 from evergrad.core.row_facts import (
@@ -90,6 +91,9 @@ def _flat_places(shape: Shape, index: Any, dim: int) -> Any:
 
 
 def _gather_eval(x: Any, index: Any, *, dim: int) -> Any:
+    found = lanes.gather(x, index, dim)
+    if found is not None:
+        return found
     in_bounds(index, x.shape[dim], dim, False, RuntimeError)
     if x.flags.c_contiguous:
         return x.reshape(-1).take(_flat_places(x.shape, index, dim))
@@ -121,6 +125,8 @@ GATHER: Op = linear(
 
 def _scatter_sum_eval(g: Any, index: Any, *, dim: int, shape: Shape) -> Any:
     out = np.zeros(shape, g.dtype)
+    if lanes.scatter_add(out, index, g, dim):
+        return out
     np.add.at(out.reshape(-1), _flat_places(shape, index, dim).reshape(-1), g.reshape(-1))
     return out
 
@@ -139,6 +145,8 @@ SCATTER_SUM: Op = linear(
 def _at_places(ufunc: Any, out: Any, index: Any, source: Any, dim: int) -> None:
     """``ufunc`` with the source at every place, one after the other."""
     in_bounds(index, out.shape[dim], dim, False, RuntimeError)
+    if ufunc is np.add and lanes.scatter_add(out, index, source, dim):
+        return
     if out.flags.c_contiguous:
         places = _flat_places(out.shape, index, dim).reshape(-1)
         ufunc.at(out.reshape(-1), places, np.broadcast_to(source, index.shape).reshape(-1))

@@ -6,6 +6,7 @@ A column-major stack is an array ``c`` with ``c[i, column, row]``.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -94,11 +95,21 @@ _COPIED_AS: dict[int, np.dtype[Any]] = {
 _WORTH_A_CALL = 8192
 
 
+@lru_cache(64)
+def _triangle(rows: int, width: int, offset: int, upper: bool) -> Array:
+    """Which elements of a small matrix are in a triangle."""
+    inside = np.tri(rows, width, offset - upper, dtype=bool)
+    return ~inside if upper else inside
+
+
 def cut_triangle(x: Array, offset: int, *, upper: bool) -> Array:
     """``np.triu`` or ``np.tril`` of a stack, without a mask of its size where there is a way."""
     rows, width = x.shape[-2:]
     word = _COPIED_AS.get(x.itemsize)
-    if word is None or rows * width < _WORTH_A_CALL or abs(offset) >= min(rows, width):
+    if rows * width < _WORTH_A_CALL:
+        zero = np.zeros((), x.dtype)
+        return np.where(_triangle(rows, width, offset, upper), x, zero)
+    if word is None or abs(offset) >= min(rows, width):
         return (np.triu if upper else np.tril)(x, offset)
     given = flat(np.ascontiguousarray(x)).view(word)
     found = zeros(given.shape, word)

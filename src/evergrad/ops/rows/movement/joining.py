@@ -19,7 +19,15 @@ from evergrad.core.tensor import Tensor, from_array
 from evergrad.errors import ShapeError
 from evergrad.ops.rows.creation.constants import zeros
 from evergrad.ops.rows.movement.slices import PAD_SLICE, slice_dim
-from evergrad.ops.rows.movement.views import Dims, expand, reshape, shaped, to_front, unsqueeze
+from evergrad.ops.rows.movement.views import (
+    Dims,
+    expand,
+    owned,
+    reshape,
+    shaped,
+    to_front,
+    unsqueeze,
+)
 from evergrad.ops.surface.public import expose
 
 
@@ -101,6 +109,9 @@ def _together(name: str, tensors: Any) -> list[Tensor]:
                 f"{name}(): expected Tensor as element {i} in argument 0, but got "
                 f"{type(x).__name__}"
             )
+    found = {x._type.dtype for x in tensors}
+    if len(found) == 1:
+        return tensors
     common = result_dtype([x._type for x in tensors])
     return [cast(x, common) for x in tensors]
 
@@ -110,8 +121,9 @@ def _together(name: str, tensors: Any) -> list[Tensor]:
 def cat(tensors: Any, dim: int = 0) -> Tensor:
     """Tensors one after the other along a dimension."""
     parts = _together("cat", tensors)
-    rank = max(x.ndim for x in parts)
-    if any(not x.ndim for x in parts):
+    ranks = [len(x._type.shape) for x in parts]
+    rank = max(ranks)
+    if not min(ranks):
         raise RuntimeError("zero-dimensional tensor (at position 0) cannot be concatenated")
     dim = normalize_dim(dim, rank)
     kept = [x for x in parts if x._type.shape != (0,) or rank == 1]  # as PyTorch has always done
@@ -129,7 +141,11 @@ def stack(tensors: Any, dim: int = 0) -> Tensor:
                 f"stack expects each tensor to be equal size, but got {list(parts[0]._type.shape)} "
                 f"at entry 0 and {list(x._type.shape)} at entry {i}"
             )
-    dim = normalize_dim(dim, parts[0].ndim + 1)
+    shape = parts[0]._type.shape
+    dim = normalize_dim(dim, len(shape) + 1)
+    if dim < len(shape):  # one after the other, and the places of each a dimension of their own
+        joined = bind(CAT, *parts, dim=dim)
+        return owned(reshape(joined, (*shape[:dim], len(parts), *shape[dim:])), *parts)
     return bind(CAT, *[unsqueeze(x, dim) for x in parts], dim=dim)  # type: ignore[no-any-return]
 
 

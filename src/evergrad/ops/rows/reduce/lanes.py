@@ -15,8 +15,8 @@ from evergrad.core.op import NONDIFFERENTIABLE, Op
 from evergrad.core.row_facts import AutocastPolicy, Emit, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, normalize_dim, tensor_type
 from evergrad.core.tensor import Tensor
-from evergrad.ops.rows.indexing.scatter import gather
-from evergrad.ops.rows.movement.views import reshape, squeeze, to_front
+from evergrad.ops.rows.indexing.scatter import GATHER, gather
+from evergrad.ops.rows.movement.views import RESHAPE, reshape, to_front
 
 
 def batch_along(
@@ -74,7 +74,9 @@ def gathered(op: Op, input: Tensor, dim: int, **attrs: Any) -> tuple[Tensor, Ten
     """What stands at the places a row finds, and those places; 0-d for a 0-d tensor."""
     lanes, dim = as_lanes(input, dim)
     places = bind(op, lanes, dim=dim, **attrs)
-    values = gather(lanes, dim, places)
+    values = (
+        bind(GATHER, lanes, places, dim=dim) if places._type.numel else gather(lanes, dim, places)
+    )
     return (values, places) if input.ndim else (reshape(values, ()), reshape(places, ()))
 
 
@@ -84,5 +86,6 @@ def chosen(kind: Any, op: Op, input: Tensor, dim: int, keepdim: bool, **attrs: A
     check_nonempty(kind.__name__, input._type.shape, (at,) if input.ndim else ())
     found = gathered(op, input, at, **attrs)
     if not keepdim and input.ndim:
-        found = squeeze(found[0], at), squeeze(found[1], at)
+        shape = (*input._type.shape[:at], *input._type.shape[at + 1 :])
+        found = bind(RESHAPE, found[0], shape=shape), bind(RESHAPE, found[1], shape=shape)
     return kind(*found)

@@ -234,6 +234,9 @@ def products_before(x: Tensor, dim: int, reverse: bool = False) -> Tensor:
 
 
 def _scanned(op: Op, input: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    if input._type.shape and dtype is None and input._type.dtype.category >= dtypes.FLOATING:
+        dim = normalize_dim(dim, len(input._type.shape))
+        return bind(op, input, dim=dim, reverse=False)  # type: ignore[no-any-return]
     lanes, dim = as_lanes(sum_type(input, dtype), dim)
     return owned(reshape(bind(op, lanes, dim=dim, reverse=False), input._type.shape))
 
