@@ -22,7 +22,7 @@ chat: $(VENV)/app.stamp ## talk to a small model, which is trained first if ther
 serve: $(VENV)/app.stamp ## the same model as a page and with OpenAI's API
 	$(VENV)/bin/evergrad chat --web
 
-test: $(VENV)/test.stamp $(VENV)/app.stamp $(VENV)/mpi.stamp oracle test-avx2 ## run the tests on all cores
+test: $(VENV)/test.stamp $(VENV)/app.stamp $(VENV)/mpi.stamp $(VENV)/docs.stamp oracle test-avx2 ## run the tests on all cores
 	$(PY) -m pytest -n auto
 
 # Kernels for processors without AVX-512, on any machine that has AVX2; EVERGRAD_TARGET=x86-64-v2
@@ -67,8 +67,10 @@ WORLD ?= $(HOME)/.cache/evergrad-world
 world: $(VENV)/test.stamp oracle ## run packages of the PyTorch world and compare with PyTorch
 	$(PY) tools/world.py --cache $(WORLD) $(ARGS)
 
-docs: $(VENV)/app.stamp ## generate the documentation
+docs: $(VENV)/app.stamp $(VENV)/docs.stamp ## generate the reference and build the site in build/site
 	$(PY) docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo 'open build/site/index.html'
 
 stubs: $(VENV)/app.stamp ## generate the type stubs
 	$(PY) tools/generate_stubs.py

@@ -15,6 +15,7 @@ from evergrad.train.values import nearest
 # What each command does, in the order in which one meets them. The command NAME is the function
 # NAME in the module evergrad.cli.NAME.
 COMMANDS = {
+    "demo": "Half a minute: train, kill, resume to the bit, memory as planned.",
     "train": "Train a model: gpt, lstm, lenet, resnet, vit, mlp, dit, flux, or a TOML file.",
     "finetune": "Teach a trained language model to answer: full, LoRA, DPO.",
     "launch": "Start a command or a program on several ranks, with mpiexec.",
@@ -62,6 +63,7 @@ def main() -> None:
 
     \b
     Start here:
+      evergrad demo               half a minute that shows what it is for
       evergrad train              a small GPT on the text every Python ships: two minutes
       evergrad train lenet        digits; also resnet, vit, mlp, lstm, dit
       evergrad sample runs/gpt    let the trained model write
