@@ -9,6 +9,8 @@ from __future__ import annotations
 from math import prod
 
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.kernels.contiguous import contiguous
+from evergrad.compiler.kernels.indexed import ADD, add_write, by_one_index
 from evergrad.compiler.native.jit import name_of, vector_bits
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
@@ -105,8 +107,6 @@ def row_sum_fits(eqn: Equation) -> bool:
         and source.type.dtype in _TYPES
         and indices[0].type.dtype is dtypes.int64
         and source.type.numel > 0
-        and source.layout.flags.c_contiguous
-        and indices[0].layout.flags.c_contiguous
     )
 
 
@@ -126,8 +126,14 @@ def row_sum_kernel(eqn: Equation) -> Kernel:
 
 @lowers(INDEX_SUM)
 def lower_row_sum(lowering: Lowering, eqn: Equation) -> bool:
-    if not row_sum_fits(eqn):
+    source, *indices = eqn.args
+    if row_sum_fits(eqn):
+        given = [contiguous(lowering, a) for a in eqn.args]
+        kernel = row_sum_kernel(eqn)
+        lowering.add_kernel(eqn.op.name, kernel, given, [eqn.outs[0], None], source.type.numel)
+        return True
+    if len(indices) != 1:
         return False
-    kernel = row_sum_kernel(eqn)
-    lowering.add_kernel("index_sum", kernel, eqn.args, [eqn.outs[0], None], eqn.args[0].type.numel)
-    return True
+    shape, start = eqn.outs[0].type.shape, eqn.attrs["start"]
+    extents = by_one_index(shape, start, indices[0].type.numel)
+    return add_write(lowering, eqn, None, indices[0], source, ADD, extents, wrap=True)

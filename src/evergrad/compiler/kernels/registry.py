@@ -5,9 +5,12 @@ from __future__ import annotations
 from evergrad.compiler.kernels import (  # noqa: F401
     checks,
     embedding_grad,
+    indexed,
     lanes,
     random_masks,
     row_writes,
+    sort,
+    updates,
 )
 from evergrad.compiler.kernels.attention import lower as attention  # noqa: F401
 from evergrad.compiler.kernels.attention import lower_sequences  # noqa: F401

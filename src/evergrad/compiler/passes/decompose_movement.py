@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from evergrad.compiler.codegen.elementwise import KINDS
+from evergrad.compiler.passes.decompose_indexing import RULES as INDEXING
 from evergrad.compiler.passes.rewriter import rewrite
 from evergrad.core import dtypes
 from evergrad.core.bind import bind
@@ -19,7 +20,7 @@ from evergrad.core.tensor import Tensor, fresh
 from evergrad.core.trace import Equation, Graph, Trace, Var
 from evergrad.ops.rows.creation.constants import arange, full
 from evergrad.ops.rows.elementwise.basic import CLONE, where
-from evergrad.ops.rows.indexing.index import INDEX, INDEX_ADD, INDEX_SUM
+from evergrad.ops.rows.indexing.index import INDEX
 from evergrad.ops.rows.movement.diagonals import TRIL, TRIU
 from evergrad.ops.rows.movement.joining import cat
 from evergrad.ops.rows.movement.rearrange import FLIP, ROLL
@@ -32,7 +33,7 @@ RULES: dict[Op, Callable[..., Any]] = {}
 
 def decompose_movement(graph: Graph) -> Graph:
     """The graph with rows that move elements expressed in what loops and copies cover."""
-    if not any(eqn.op in RULES for eqn in graph.equations):
+    if not any(eqn.op in RULES or eqn.op in INDEXING for eqn in graph.equations):
         return graph
     # The gradients of attention: as a part of a join they would be summed in another order.
     of_kernels = {out for eqn in graph.equations if len(eqn.outs) > 1 for out in eqn.outs}
@@ -46,13 +47,16 @@ def decompose_movement(graph: Graph) -> Graph:
 
 
 def _replaced(trace: Trace, eqn: Equation, args: tuple[Any, ...], env: Any) -> Any:
-    rule = RULES.get(eqn.op)
+    rules = [table[eqn.op] for table in (INDEXING, RULES) if eqn.op in table]
     types = [a.type for a in (*args, *eqn.outs) if isinstance(a, Var)]
-    if rule is None or not all(t.dtype in KINDS and t.numel for t in types):
+    if not rules or not all(t.dtype in KINDS and t.numel for t in types):
         return None
     operands = [fresh(a, a.type) if isinstance(a, Var) else a for a in args]
-    found = rule(*operands, **eqn.attrs)
-    return None if found is None else (found._value,)
+    for rule in rules:
+        found = rule(*operands, **eqn.attrs)
+        if found is not None:
+            return (found._value,)
+    return None
 
 
 def _rule(row: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -143,32 +147,6 @@ def _index(x: Tensor, *indices: Tensor, start: int, wrap: bool) -> Any:
         return None
     found = bind(INDEX, movedim(x, start, 0), indices[0], start=0, wrap=wrap)
     return _copy(movedim(found, 0, start))
-
-
-@_rule(INDEX_SUM)
-def _index_sum(x: Tensor, *indices: Tensor, start: int, extents: tuple[int, ...]) -> Any:
-    if len(indices) != 1 or not start or indices[0].ndim != 1 or not _is_index(indices[0]):
-        return None
-    front = _copy(movedim(x, start, 0))
-    found = bind(INDEX_SUM, front, indices[0], start=0, extents=extents)
-    return _copy(movedim(found, 0, start))
-
-
-@_rule(INDEX_ADD)
-def _index_add(x: Tensor, source: Any, *indices: Tensor, start: int, wrap: bool) -> Any:
-    """The sums of the slices with one index, added to the tensor; rows have a kernel."""
-    if not start or len(indices) != 1 or indices[0].ndim != 1 or not _is_index(indices[0]):
-        return None
-    (index,), extent = indices, x.shape[start]
-    size = (*x.shape[:start], len(index), *x.shape[start + 1 :])
-    is_float = x.dtype in (dtypes.float32, dtypes.float64)
-    if not is_float or not isinstance(source, Tensor) or tuple(source.shape) != size:
-        return None
-    if not wrap:  # negative ones are refused, as those beyond the end are
-        index = where(index < 0, extent, index)
-    front = _copy(movedim(source, start, 0)) if start else source
-    total = bind(INDEX_SUM, front, index, start=0, extents=(extent,))
-    return x + movedim(total, 0, start)
 
 
 def _is_index(index: Tensor) -> bool:

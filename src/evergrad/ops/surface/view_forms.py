@@ -100,7 +100,8 @@ def as_strided_(self: Tensor, size: Any, stride: Any, storage_offset: int | None
 # -- as functions -------------------------------------------------------------------------------
 
 
-def _apply_view_ops(array: Any, chain: ViewChain) -> Any:
+def part_of(array: Any, chain: ViewChain) -> Any:
+    """The part of an array that view ops give."""
     for op, attrs in chain.ops:
         array = op.eval(array, **attrs)
     return array
@@ -109,12 +110,12 @@ def _apply_view_ops(array: Any, chain: ViewChain) -> Any:
 def _update_eval(base: Any, value: Any, *, chain: ViewChain) -> Any:
     for order in ("K", "C"):
         out = base.copy(order=order)
-        part = _apply_view_ops(out, chain)
+        part = part_of(out, chain)
         if not part.size or np.may_share_memory(part, out):
             part[...] = value
             return out
     # In this layout the steps need a copy, which a write would not come back from.
-    places = _apply_view_ops(np.arange(out.size).reshape(out.shape), chain)
+    places = part_of(np.arange(out.size).reshape(out.shape), chain)
     out.reshape(-1)[places] = value
     return out
 

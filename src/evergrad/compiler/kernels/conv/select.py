@@ -12,6 +12,7 @@ from typing import Any
 
 from evergrad.compiler.codegen.ir_builder import Vector, vector_for
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.kernels.contiguous import contiguous
 from evergrad.compiler.kernels.conv.batch_lanes import (
     BatchLanesTiling,
     batch_lanes_kernel,
@@ -73,7 +74,7 @@ from evergrad.compiler.kernels.conv.winograd_weight_grad import (
 )
 from evergrad.compiler.kernels.gemm.problem import Product
 from evergrad.compiler.kernels.gemm.select import add_product
-from evergrad.compiler.kernels.pooling.reduce import as_2d, contiguous
+from evergrad.compiler.kernels.pooling.reduce import as_2d
 from evergrad.compiler.native.target import machine
 from evergrad.compiler.passes.conv_epilogue import CONV_EPILOGUE, Epilogue, epilogue_of, fits
 from evergrad.compiler.schedule.buffers import BufferView

@@ -11,11 +11,11 @@ from math import prod
 
 from evergrad.compiler.codegen.ir_builder import KernelBuilder, Vector, vector_for, with_numbers
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.kernels.contiguous import contiguous
 from evergrad.compiler.kernels.pooling.reduce import (
     Numbers,
     as_2d,
     can_unroll,
-    contiguous,
     is_larger,
     is_supported,
     load_window_row,

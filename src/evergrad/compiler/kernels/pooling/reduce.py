@@ -21,11 +21,11 @@ from evergrad.compiler.codegen.ir_builder import (
     with_numbers,
 )
 from evergrad.compiler.codegen.kernel import Kernel
-from evergrad.compiler.schedule.buffers import BufferView, strides_of
+from evergrad.compiler.kernels.contiguous import contiguous
 from evergrad.compiler.schedule.lower import Lowering
 from evergrad.compiler.schedule.lowering_registry import lowers
 from evergrad.core.op import Op
-from evergrad.core.trace import Equation, Var
+from evergrad.core.trace import Equation
 from evergrad.ops.rows.pool.geometry import Windows
 from evergrad.ops.rows.pool.windows import MAX_POOL, MAX_POOL_PLACES, WINDOW_SUM
 
@@ -72,16 +72,6 @@ def is_supported(eqn: Equation) -> bool:
         and eqn.outs[0].type.numel > 0
         and len(eqn.attrs["windows"].size) <= 2
     )
-
-
-def contiguous(lowering: Lowering, var: Var) -> Var | BufferView:
-    """A contiguous value: itself, or a copy of it."""
-    if var.layout.flags.c_contiguous:
-        return var
-    scratch = lowering.scratch(var.type.nbytes, f"copy of {var.type}")
-    copy = BufferView(scratch.buffer, 0, var.type.shape, strides_of(var), var.type.dtype)
-    lowering.copy(var, copy)
-    return copy
 
 
 def pooling_numbers(windows: Windows, items: int) -> Numbers:

@@ -19,9 +19,10 @@ from evergrad.compiler.codegen.ir_builder import (
     with_numbers,
 )
 from evergrad.compiler.codegen.kernel import Kernel
+from evergrad.compiler.kernels.contiguous import contiguous
+from evergrad.compiler.kernels.indexed import ADD, add_read, add_write, by_elements
 from evergrad.compiler.kernels.pooling.reduce import (
     as_2d,
-    contiguous,
     is_supported,
     pooling_numbers,
 )
@@ -157,12 +158,20 @@ def _lower_rows(
 
 @lowers(SCATTER_SUM)
 def lower_scatter_sum(lowering: Lowering, eqn: Equation) -> bool:
-    return _lower_rows(lowering, eqn, eqn.outs[0].type, _scatter_kernel_ir)
+    if _lower_rows(lowering, eqn, eqn.outs[0].type, _scatter_kernel_ir):
+        return True
+    source, index = eqn.args
+    extents = by_elements(eqn.attrs["shape"], index.type.shape, eqn.attrs["dim"])
+    return add_write(lowering, eqn, None, index, source, ADD, extents, wrap=False)
 
 
 @lowers(GATHER)
 def lower_gather(lowering: Lowering, eqn: Equation) -> bool:
-    return _lower_rows(lowering, eqn, eqn.args[0].type, _gather_kernel_ir)
+    if _lower_rows(lowering, eqn, eqn.args[0].type, _gather_kernel_ir):
+        return True
+    x, index = eqn.args
+    extents = by_elements(x.type.shape, index.type.shape, eqn.attrs["dim"])
+    return add_read(lowering, eqn, index, extents, wrap=False)
 
 
 @cache

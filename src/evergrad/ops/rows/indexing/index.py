@@ -27,7 +27,6 @@ from evergrad.core.row_facts import (
     EagerKernel,
     Indexing,
     lowered,
-    numpy_evaluates,
 )
 from evergrad.core.shapes import (
     Shape,
@@ -465,7 +464,7 @@ def _embedding_jvp(
 
 EMBEDDING = opaque(
     "embedding", _embedding_eval, _embedding_type, _embedding_vjp, jvp=_embedding_jvp, upcast=False,
-    emit=numpy_evaluates("it writes to the table where rows are renormalized"),
+    emit=lowered("passes.decompose_indexing"),
     autocast=AutocastPolicy.KEEP,
     doc="Rows of a table; one row may get no gradient, or each its share by frequency.",
 )  # fmt: skip

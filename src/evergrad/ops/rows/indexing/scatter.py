@@ -22,7 +22,6 @@ from evergrad.core.row_facts import (
     AutocastPolicy,
     Indexing,
     lowered,
-    numpy_evaluates,
 )
 from evergrad.core.shapes import (
     Shape,
@@ -172,7 +171,7 @@ def _scatter_add_transpose(g: Tensor, x: Tensor, index: Tensor, source: Tensor, 
 SCATTER_ADD = linear(
     "scatter_add", _scatter_add_eval, lambda x, index, source, *, dim: x, _scatter_add_transpose,
     batch=_batch_scatter, arguments=(0, 2), promote=_scatter_types, takes_out=True, upcast=True,
-    emit=numpy_evaluates("writes at indices, which may repeat"), autocast=AutocastPolicy.KEEP,
+    emit=lowered("kernels.indexed"), autocast=AutocastPolicy.KEEP,
     doc="A tensor with the source added at places along a dimension.",
 )  # fmt: skip
 
@@ -198,7 +197,7 @@ def _scatter_transpose(g: Tensor, x: Tensor, index: Tensor, source: Tensor, *, d
 SCATTER = linear(
     "scatter", _scatter_eval, lambda x, index, source, *, dim: x, _scatter_transpose,
     batch=_batch_scatter, arguments=(0, 2), promote=_scatter_types, takes_out=True,
-    emit=numpy_evaluates("writes at indices, which may repeat"), autocast=AutocastPolicy.KEEP,
+    emit=lowered("kernels.indexed"), autocast=AutocastPolicy.KEEP,
     doc="A tensor with the source written at places along a dimension; the last write stays.",
 )  # fmt: skip
 
@@ -213,12 +212,12 @@ def _scatter_reduce_eval(
 ) -> Any:
     out = x.copy()
     if not include_self:
-        out = _scatter_eval(out, index, _neutral(reduce, x.dtype), dim=dim, out=out)
+        out = _scatter_eval(out, index, neutral(reduce, x.dtype), dim=dim, out=out)
     _at_places(_FOLDS[reduce], out, index, source, dim)
     return out
 
 
-def _neutral(reduce: str, numpy_type: np.dtype[Any]) -> Any:
+def neutral(reduce: str, numpy_type: np.dtype[Any]) -> Any:
     """What a fold starts from so that it does not count."""
     if reduce == "prod":
         return 1
@@ -294,7 +293,7 @@ SCATTER_REDUCE = opaque(
     "scatter_reduce", _scatter_reduce_eval,
     lambda x, index, source, *, dim, reduce, include_self: x, _scatter_reduce_vjp,
     batch=_batch_scatter, promote=_scatter_types,
-    emit=numpy_evaluates("writes at indices, which may repeat"), autocast=AutocastPolicy.KEEP,
+    emit=lowered("kernels.indexed"), autocast=AutocastPolicy.KEEP,
     doc="A tensor folded with the source at places along a dimension.",
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ from evergrad.core.bind import bind
 from evergrad.core.families import linear
 from evergrad.core.namespace import ops
 from evergrad.core.op import Op
-from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
+from evergrad.core.row_facts import AutocastPolicy, lowered, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, as_shape, normalize_dim
 from evergrad.core.tensor import Tensor, on_storage
 from evergrad.ops.rows.movement.slices import select
@@ -64,7 +64,7 @@ DIAGONAL_SCATTER: Op = linear(
     lambda g, *, offset, dim1, dim2, shape: shaped(g, shape),
     lambda g, x, *, shape, **attrs: bind(DIAGONAL, g, **attrs),
     batch=_batch_diagonal,
-    emit=numpy_evaluates("data movement alone"), autocast=AutocastPolicy.KEEP,
+    emit=lowered("passes.decompose_indexing"), autocast=AutocastPolicy.KEEP,
     doc="Zeros with a diagonal laid in: diagonal's transpose.",
 )  # fmt: skip
 

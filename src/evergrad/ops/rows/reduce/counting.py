@@ -18,7 +18,7 @@ from evergrad.core.bind import bind, cast
 from evergrad.core.dtypes import dtype
 from evergrad.core.families import meet, opaque
 from evergrad.core.op import NONDIFFERENTIABLE, ArgType
-from evergrad.core.row_facts import AutocastPolicy, numpy_evaluates
+from evergrad.core.row_facts import AutocastPolicy, lowered, numpy_evaluates
 from evergrad.core.shapes import TensorType, normalize_dim, tensor_type
 from evergrad.core.tensor import Tensor, from_array
 from evergrad.core.tracing import is_known
@@ -125,7 +125,7 @@ def _first_of_same(x: Any) -> Any:
 
 FIRST_OF_SAME = opaque(
     "first_of_same", _first_of_same, lambda x: tensor_type(x.shape, dtypes.int64),
-    NONDIFFERENTIABLE, emit=numpy_evaluates("a sort"), autocast=AutocastPolicy.KEEP,
+    NONDIFFERENTIABLE, emit=lowered("kernels.sort"), autocast=AutocastPolicy.KEEP,
     doc="Of each element of a vector the position of the first that is equal to it.",
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ from evergrad.core import dtypes
 from evergrad.core.bind import bind
 from evergrad.core.families import opaque
 from evergrad.core.op import NONDIFFERENTIABLE, Op
-from evergrad.core.row_facts import AutocastPolicy, Emit, numpy_evaluates
+from evergrad.core.row_facts import AutocastPolicy, Emit, lowered
 from evergrad.core.shapes import Shape, TensorType, normalize_dim, tensor_type
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.indexing.scatter import GATHER, gather
@@ -44,8 +44,8 @@ def check_nonempty(name: str, shape: Shape, dims: Sequence[int]) -> None:
             raise IndexError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
 
 
-# For rows that find places by order.
-BY_SORTING = numpy_evaluates("sorting and selection")
+# For rows that find places by order; lanes of more than 2^18 elements are left to NumPy.
+SORTED = lowered("kernels.sort")
 
 
 def place_row(

@@ -17,7 +17,7 @@ from evergrad.core.autocast import autocast_policy
 from evergrad.core.bind import bind, cast
 from evergrad.core.families import reduction
 from evergrad.core.op import Op
-from evergrad.core.row_facts import AutocastPolicy
+from evergrad.core.row_facts import AutocastPolicy, lowered, numpy_evaluates
 from evergrad.core.shapes import Shape, TensorType, normalize_dim, reduced_shape
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.check import require
@@ -29,7 +29,7 @@ from evergrad.ops.rows.indexing.scatter import gather
 from evergrad.ops.rows.movement.slices import slice_dim
 from evergrad.ops.rows.movement.views import expand, movedim, reshape
 from evergrad.ops.rows.reduce.extrema import shared_by_ties
-from evergrad.ops.rows.reduce.lanes import BY_SORTING, chosen, place_row
+from evergrad.ops.rows.reduce.lanes import SORTED, chosen, place_row
 from evergrad.ops.rows.reduce.sort import sort, stable_order
 from evergrad.ops.rows.reduce.sums import batch_fold, folded
 from evergrad.ops.rows.reduce.sums import sum as total
@@ -51,9 +51,9 @@ def _nanmedian_places(x: Any, *, dim: int) -> Any:
     return np.take_along_axis(stable_order(x, dim), np.maximum(there - 1, 0) // 2, dim)
 
 
-MEDIAN_PLACE = place_row("median_place", _median_places, BY_SORTING, "Where the median stands.",
+MEDIAN_PLACE = place_row("median_place", _median_places, SORTED, "Where the median stands.",
                          booleans=False)  # fmt: skip
-NANMEDIAN_PLACE = place_row("nanmedian_place", _nanmedian_places, BY_SORTING,
+NANMEDIAN_PLACE = place_row("nanmedian_place", _nanmedian_places, SORTED,
                             "Where the median of what is not NaN stands.",
                             booleans=False)  # fmt: skip
 
@@ -72,7 +72,8 @@ def _median_of_all(name: str, places: Any, doc: str) -> Op:
         return folded(x, dims=dims, keepdim=keepdim)
 
     return reduction(
-        name, evaluate, type_rule, shared_by_ties, batch=batch_fold, emit=BY_SORTING,
+        name, evaluate, type_rule, shared_by_ties, batch=batch_fold,
+        emit=lowered("passes.decompose_indexing"),
         autocast=AutocastPolicy.KEEP, doc=doc,
     )  # fmt: skip
 
@@ -116,7 +117,10 @@ def _mode_places(x: Any, *, dim: int) -> Any:
 
 
 MODE_PLACE = place_row(
-    "mode_place", _mode_places, BY_SORTING, "Where the commonest element last stands."
+    "mode_place",
+    _mode_places,
+    numpy_evaluates("runs of a sorted lane"),
+    "Where the commonest element last stands.",
 )
 
 

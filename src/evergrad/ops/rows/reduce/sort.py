@@ -17,7 +17,7 @@ from evergrad.core.eager import lanes
 from evergrad.core.shapes import normalize_dim
 from evergrad.core.tensor import Tensor
 from evergrad.ops.rows.movement.views import reshape
-from evergrad.ops.rows.reduce.lanes import BY_SORTING, as_lanes, chosen, gathered, place_row
+from evergrad.ops.rows.reduce.lanes import SORTED, as_lanes, chosen, gathered, place_row
 from evergrad.ops.surface.public import expose
 
 # -- sorting ------------------------------------------------------------------------------------
@@ -32,7 +32,7 @@ def stable_order(x: Any, dim: int, descending: bool = False) -> Any:
 
 
 ARGSORT = place_row(
-    "argsort", lambda x, *, dim, descending: stable_order(x, dim, descending), BY_SORTING,
+    "argsort", lambda x, *, dim, descending: stable_order(x, dim, descending), SORTED,
     "The places that sort a dimension.", extent=lambda n, *, descending: n,
 )  # fmt: skip
 
@@ -79,7 +79,7 @@ def _topk_places(x: Any, *, dim: int, k: int, largest: bool) -> Any:
     return np.moveaxis(np.take_along_axis(few, order, -1), -1, dim)
 
 
-TOPK = place_row("topk_places", _topk_places, BY_SORTING,
+TOPK = place_row("topk_places", _topk_places, SORTED,
                  "Where the largest or smallest few stand, in order.",
                  extent=lambda n, *, k, largest: k)  # fmt: skip
 
@@ -101,7 +101,7 @@ def _kth_place(x: Any, *, dim: int, k: int) -> Any:
     return np.take(np.argpartition(x, k - 1, dim), [k - 1], dim)
 
 
-KTHVALUE = place_row("kthvalue_place", _kth_place, BY_SORTING, "Where the k-th smallest stands.",
+KTHVALUE = place_row("kthvalue_place", _kth_place, SORTED, "Where the k-th smallest stands.",
                      extent=lambda n, *, k: 1, booleans=False)  # fmt: skip
 
 

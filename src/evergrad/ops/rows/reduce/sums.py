@@ -27,7 +27,6 @@ from evergrad.core.row_facts import (
     Combine,
     EagerReduction,
     lowered,
-    numpy_evaluates,
 )
 from evergrad.core.shapes import (
     Shape,
@@ -186,7 +185,7 @@ def _others(x: Tensor, dims: Shape) -> Tensor:
 
 PROD = reduction("prod", _prod_eval, folded, lambda t, y, x, dims: t * _others(x, dims),
                  batch=batch_fold, takes_out=True,
-                 emit=numpy_evaluates("a reduction that is rare in models"),
+                 emit=lowered("passes.decompose_indexing, NumPy from 9 factors on"),
                  autocast=AutocastPolicy.FLOAT32, eager_reduction=EagerReduction(Combine.PRODUCT),
                  doc="The product over dimensions.")  # fmt: skip
 

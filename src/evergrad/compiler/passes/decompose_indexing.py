@@ -1,0 +1,158 @@
+"""Decompositions of reads and writes at indices, into those that kernels cover: by one index along
+one dimension (:mod:`.kernels.indexed`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from evergrad.core import dtypes
+from evergrad.core.bind import bind
+from evergrad.core.op import Op
+from evergrad.core.shapes import broadcast_shapes
+from evergrad.core.tensor import Tensor
+from evergrad.ops.rows.creation.constants import arange, full
+from evergrad.ops.rows.elementwise.basic import where
+from evergrad.ops.rows.indexing.index import (
+    EMBEDDING,
+    INDEX,
+    INDEX_ADD,
+    INDEX_COPY,
+    INDEX_SUM,
+)
+from evergrad.ops.rows.indexing.scatter import SCATTER, SCATTER_ADD, SCATTER_REDUCE, neutral
+from evergrad.ops.rows.movement.slices import slice_dim
+from evergrad.ops.rows.movement.strided import DIAGONAL_SCATTER
+from evergrad.ops.rows.movement.views import expand, reshape, unsqueeze
+from evergrad.ops.rows.reduce.quantiles import MEDIAN, MEDIAN_PLACE, NANMEDIAN, NANMEDIAN_PLACE
+from evergrad.ops.rows.reduce.sums import PROD
+
+# Products over a dimension of at most this extent are written out.
+_FEW_FACTORS = 8
+
+
+def merged_index(indices: Sequence[Tensor], extents: Sequence[int], wrap: bool) -> Tensor | None:
+    """One index in place of several, into their dimensions as one. Where one of them is out of
+    range it is the number of elements, which is out of range too."""
+    if len(indices) < 2 or any(i.dtype is not dtypes.int64 for i in indices):
+        return None
+    merged, inside = None, None
+    for index, extent in zip(indices, extents, strict=True):
+        from_front = where(index < 0, index + extent, index) if wrap else index
+        fits = (from_front >= 0) & (from_front < extent)
+        merged = from_front if merged is None else merged * extent + from_front
+        inside = fits if inside is None else inside & fits
+    assert merged is not None and inside is not None
+    return where(inside, merged, prod(extents))
+
+
+def _merged_dims(shape: Sequence[int], start: int, count: int) -> tuple[int, ...]:
+    return (*shape[:start], prod(shape[start : start + count]), *shape[start + count :])
+
+
+def _index(x: Tensor, *indices: Tensor, start: int, wrap: bool) -> Any:
+    extents = x._type.shape[start : start + len(indices)]
+    index = merged_index(indices, extents, wrap)
+    if index is None:
+        return None
+    x = reshape(x, _merged_dims(x._type.shape, start, len(indices)))
+    return bind(INDEX, x, index, start=start, wrap=False)
+
+
+def _index_sum(x: Tensor, *indices: Tensor, start: int, extents: tuple[int, ...]) -> Any:
+    index = merged_index(indices, extents, wrap=True)
+    if index is None:
+        return None
+    total = bind(INDEX_SUM, x, index, start=start, extents=(prod(extents),))
+    shape = total._type.shape
+    return reshape(total, (*shape[:start], *extents, *shape[start + 1 :]))
+
+
+def _index_write(row: Op) -> Callable[..., Any]:
+    def rule(x: Tensor, source: Any, *indices: Tensor, start: int, wrap: bool) -> Any:
+        shape, count = x._type.shape, len(indices)
+        found = broadcast_shapes(*[i._type.shape for i in indices])
+        size = (*shape[:start], *found, *shape[start + count :])
+        wide = _expanded(source, size, x.dtype)
+        index = merged_index(indices, shape[start : start + count], wrap)
+        if index is None:
+            return None if wide is source else bind(row, x, wide, *indices, start=start, wrap=wrap)
+        x = reshape(x, _merged_dims(shape, start, count))
+        return reshape(bind(row, x, wide, index, start=start, wrap=False), shape)
+
+    return rule
+
+
+def _expanded(source: Any, shape: Sequence[int], dtype: Any) -> Tensor:
+    """A source of writes with an element for each place."""
+    if not isinstance(source, Tensor):
+        return full(shape, source, dtype=dtype)
+    return source if source._type.shape == tuple(shape) else expand(source, tuple(shape))
+
+
+def _scatter(row: Op) -> Callable[..., Any]:
+    def rule(x: Tensor, index: Tensor, source: Any, **attrs: Any) -> Any:
+        wide = _expanded(source, index._type.shape, x.dtype)
+        if attrs.get("include_self") is False:
+            first = full(index._type.shape, neutral(attrs["reduce"], x.dtype.np), dtype=x.dtype)
+            x = bind(SCATTER, x, index, first, dim=attrs["dim"])
+            attrs = {**attrs, "include_self": True}
+        elif wide is source:
+            return None
+        return bind(row, x, index, wide, **attrs)
+
+    return rule
+
+
+def _embedding(weight: Tensor, index: Tensor, padding_idx: int, by_frequency: bool) -> Any:
+    return bind(INDEX, weight, index, start=0, wrap=False)
+
+
+def _prod(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
+    """A product of few factors, one after the other."""
+    if len(dims) != 1 or x._type.shape[dims[0]] > _FEW_FACTORS:
+        return None
+    (dim,) = dims
+    found = slice_dim(x, dim, 0, 1)
+    for n in range(1, x._type.shape[dim]):
+        found = found * slice_dim(x, dim, n, n + 1)
+    shape = x._type.shape
+    return found if keepdim else reshape(found, (*shape[:dim], *shape[dim + 1 :]))
+
+
+def _diagonal_embed(x: Tensor, *, offset: int, dim1: int, dim2: int, shape: tuple[int, ...]) -> Any:
+    """A square diagonal: where row and column are the same."""
+    if offset or shape[dim1] != shape[dim2] or (dim1, dim2) != (x.ndim - 1, x.ndim):
+        return None
+    places = arange(shape[dim1], dtype=dtypes.int64)
+    is_diagonal = unsqueeze(places, 1) == places
+    return where(is_diagonal, unsqueeze(x, -1), full((), 0, dtype=x.dtype))
+
+
+def _median(place: Op) -> Callable[..., Any]:
+    def rule(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Any:
+        """Over all dimensions: the element where the median of the flat tensor stands."""
+        if len(dims) != x.ndim or not dims:
+            return None
+        flat = reshape(x, (-1,))
+        found = bind(INDEX, flat, bind(place, flat, dim=0), start=0, wrap=False)
+        return reshape(found, (1,) * x.ndim if keepdim else ())
+
+    return rule
+
+
+RULES: dict[Op, Callable[..., Any]] = {
+    MEDIAN: _median(MEDIAN_PLACE),
+    NANMEDIAN: _median(NANMEDIAN_PLACE),
+    INDEX: _index,
+    INDEX_SUM: _index_sum,
+    INDEX_ADD: _index_write(INDEX_ADD),
+    INDEX_COPY: _index_write(INDEX_COPY),
+    SCATTER: _scatter(SCATTER),
+    SCATTER_ADD: _scatter(SCATTER_ADD),
+    SCATTER_REDUCE: _scatter(SCATTER_REDUCE),
+    EMBEDDING: _embedding,
+    PROD: _prod,
+    DIAGONAL_SCATTER: _diagonal_embed,
+}
